@@ -1,5 +1,6 @@
-//! The least that a server of many connections can do: for each request of a fixed length one answer of a fixed length, by two threads
-//! through epoll. What such a loop loses with more connections is the kernel's and the machine's, not a server's.
+//! The least that a server of many connections can do: for each request of a fixed length one
+//! answer of a fixed length, by two threads through epoll. What such a loop loses with more
+//! connections is the kernel's and the machine's, not a server's.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd as _, OwnedFd};

@@ -1,4 +1,5 @@
-//! The kernel's audit while one server is measured, with a watch on the exported directory: the peer of a trail of our own.
+//! The kernel's audit while one server is measured, with a watch on the exported directory: the
+//! peer of a trail of our own.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +14,8 @@ pub struct KernelAudit {
 }
 
 impl KernelAudit {
-    /// Takes it. On from now until the first [`KernelAudit::off`]: the kernel audits processes that began while it was on.
+    /// Takes it. On from now until the first [`KernelAudit::off`]: the kernel audits processes that
+    /// began while it was on.
     pub fn take() -> Self {
         let guard = AuditGuard::take().or_stop("the kernel's audit");
         auditctl(&["-e", "1"]);
@@ -22,7 +24,8 @@ impl KernelAudit {
         KernelAudit { _guard: guard }
     }
 
-    /// Watches a directory, reads and writes by what is open included, as rules that record everything do.
+    /// Watches a directory, reads and writes by what is open included, as rules that record
+    /// everything do.
     pub fn watch(&self, directory: &Path) {
         auditctl(&["-e", "1"]);
         let dir = format!("dir={}", directory.display());

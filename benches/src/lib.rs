@@ -1,6 +1,7 @@
-//! What the replica benchmarks share: a published tree to serve, the servers as processes, a load generator that costs
-//! little, and the words for the machine. Every answer of a replica is checked
-//! while it is measured: the first to a request by its hashes, the others by comparison with the first.
+//! What the replica benchmarks share: a published tree to serve, the servers as processes, a load
+//! generator that costs little, and the words for the machine. Every answer of a replica is checked
+//! while it is measured: the first to a request by its hashes, the others by comparison with the
+//! first.
 
 pub mod bare;
 pub mod kernel_audit;
@@ -12,8 +13,9 @@ pub mod tree;
 
 use std::fmt::Display;
 
-/// Ends the program with one line if something that the measurement needs fails. Unwinds rather than exits, so that the servers
-/// that were started end too: one left behind would spoil every measurement after it.
+/// Ends the program with one line if something that the measurement needs fails. Unwinds rather
+/// than exits, so that the servers that were started end too: one left behind would spoil every
+/// measurement after it.
 pub trait OrStop<T> {
     /// The value, or the end.
     fn or_stop(self, doing: impl Display) -> T;

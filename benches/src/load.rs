@@ -1,5 +1,6 @@
-//! The load generator: many connections of one thread each through epoll and plain sockets, so that the client, which
-//! shares the cores with the server, takes as little of them as it can. The same one drives every protocol.
+//! The load generator: many connections of one thread each through epoll and plain sockets, so that
+//! the client, which shares the cores with the server, takes as little of them as it can. The same
+//! one drives every protocol.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -54,8 +55,8 @@ pub struct Outcome {
     pub cpu: Duration,
     /// From the first connection to the last answer.
     pub elapsed: Duration,
-    /// Answers a second while all connections were open: from when each had had its first answer until the first was over
-    /// or the time was. Zero where that never was.
+    /// Answers a second while all connections were open: from when each had had its first answer
+    /// until the first was over or the time was. Zero where that never was.
     pub steady_rate: f64,
 }
 
@@ -167,7 +168,8 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Takes note of an answer to a client's first request, when `step` is 1, and of one to its last.
+    /// Takes note of an answer to a client's first request, when `step` is 1, and of one to its
+    /// last.
     fn steady(&mut self, step: usize, last: bool) {
         if step == 1 && !self.plan.repeat {
             self.answered += 1;

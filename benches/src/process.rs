@@ -1,4 +1,5 @@
-//! Servers as child processes: started, waited for, their CPU and memory read, and ended with the value that holds them.
+//! Servers as child processes: started, waited for, their CPU and memory read, and ended with the
+//! value that holds them.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -53,8 +54,8 @@ impl Server {
         Self::start(command, port, None)
     }
 
-    /// nginx with two workers over some small files, without logs and else as Debian configures it; with TLS 1.3 only or with
-    /// connections that serve several requests if so wanted.
+    /// nginx with two workers over some small files, without logs and else as Debian configures it;
+    /// with TLS 1.3 only or with connections that serve several requests if so wanted.
     pub fn nginx(contents: &[(&str, &[u8])], tls: bool, keep_alive: bool) -> Self {
         let files = tempfile::tempdir().or_stop("a directory for nginx");
         let (port, dir) = (free_port(), files.path().display().to_string());
@@ -89,7 +90,8 @@ impl Server {
         Self::start(command, port, Some(files))
     }
 
-    /// Loopback addresses that all lead to the server: so many that ports in TIME_WAIT never run out.
+    /// Loopback addresses that all lead to the server: so many that ports in TIME_WAIT never run
+    /// out.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         (1..=32).map(|i| SocketAddr::from(([127, 0, 0, i], self.port))).collect()
     }
@@ -103,7 +105,8 @@ impl Server {
     /// CPU time of the process and all threads that it has had, to the hundredth of a second.
     pub fn cpu_ever(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        // What follows the name, which may hold anything: state is the 3rd field, utime and stime are the 14th and 15th (proc(5)).
+        // What follows the name, which may hold anything: state is the 3rd field, utime and stime are the
+        // 14th and 15th (proc(5)).
         let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
         Duration::from_millis((ticks(11) + ticks(12)) * 10)

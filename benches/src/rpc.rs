@@ -15,7 +15,8 @@ pub struct Request {
     /// The record.
     pub bytes: Vec<u8>,
     expected: Expected,
-    /// The first answer that was verified: requests are always the same, and so must their answers be.
+    /// The first answer that was verified: requests are always the same, and so must their answers
+    /// be.
     verified: OnceLock<Vec<u8>>,
 }
 
@@ -41,9 +42,9 @@ impl Request {
         Self { bytes: record(Procedure::GetData, &args), expected: Expected::Data { handles, iv }, verified: OnceLock::new() }
     }
 
-    /// Whether `received` is the whole answer; an error if it is wrong. The first is verified as a client does, by its hashes;
-    /// those that follow are compared with it, byte by byte, which costs the load generator as much as it does with
-    /// any other protocol.
+    /// Whether `received` is the whole answer; an error if it is wrong. The first is verified as a
+    /// client does, by its hashes; those that follow are compared with it, byte by byte, which
+    /// costs the load generator as much as it does with any other protocol.
     pub fn check(&self, received: &[u8]) -> Result<bool, String> {
         let Some((mark, rest)) = received.split_first_chunk::<RECORD_MARK_LEN>() else { return Ok(false) };
         let len = (u32::from_be_bytes(*mark) & 0x7fff_ffff) as usize;

@@ -91,7 +91,8 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     words.flatten().take(len).collect()
 }
 
-/// A directory whose small files are 0 and 3 directories deep and one frame long, and one that lies in its entry.
+/// A directory whose small files are 0 and 3 directories deep and one frame long, and one that lies
+/// in its entry.
 pub fn small_files(content: &[u8]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().or_stop("source");
     let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).or_stop(name);

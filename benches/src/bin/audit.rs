@@ -1,5 +1,6 @@
-//! The audit trail by itself: what a record costs its writer, how long trails are, how fast they answer, and whether memory stays flat. What it costs an export is
-//! measured by `exports --audited`.
+//! The audit trail by itself: what a record costs its writer, how long trails are, how fast they
+//! answer, and whether memory stays flat. What it costs an export is measured by `exports
+//! --audited`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,8 @@ enum What {
         #[arg(long, default_value_t = 5)]
         rounds: usize,
     },
-    /// Makes a trail by the writer with its threads, which indexes and compresses it; tells memory as it grows.
+    /// Makes a trail by the writer with its threads, which indexes and compresses it; tells memory
+    /// as it grows.
     Make {
         /// The trail's directory, which must not exist.
         #[arg(long)]
@@ -61,7 +63,8 @@ enum What {
         #[arg(long, default_value_t = 20)]
         rounds: u64,
     },
-    /// Records for so long at so many a second; tells memory, and whether the trail is without a gap.
+    /// Records for so long at so many a second; tells memory, and whether the trail is without a
+    /// gap.
     Soak {
         /// The trail's directory, which must not exist.
         #[arg(long)]
@@ -89,7 +92,8 @@ fn main() {
 /// Records that the writer takes at once.
 const GROUP: usize = 150;
 
-/// What a user of a site does: files of a few hundred directories, by a few thousand users from some hundred clients; each opened, read and closed.
+/// What a user of a site does: files of a few hundred directories, by a few thousand users from
+/// some hundred clients; each opened, read and closed.
 struct Load {
     at: u64,
     random: u64,

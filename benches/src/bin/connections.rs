@@ -1,4 +1,5 @@
-//! Connections a second: connect, ask, check, close; the replica against nginx plain and with TLS, round by round in turn.
+//! Connections a second: connect, ask, check, close; the replica against nginx plain and with TLS,
+//! round by round in turn.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -101,11 +102,13 @@ fn main() {
     let pages: Vec<_> = walked.iter().filter(|(kind, _)| *kind == FrameKind::DirLeaf).map(|(_, handle)| *handle).collect();
     let leaves: Vec<_> = walked.iter().filter(|(kind, _)| *kind == FrameKind::Leaf).map(|(_, handle)| *handle).collect();
     let data = |handles| Request::data(published.hostid, published.iv, handles);
-    // The tree is small, so all of it goes along with the fsinfo: the file that lies in the root's page, and the one three directories down.
+    // The tree is small, so all of it goes along with the fsinfo: the file that lies in the root's
+    // page, and the one three directories down.
     let companions = published.companions();
     assert!(leaves.iter().chain(&pages).all(|handle| companions.contains(handle)), "the whole tree goes along");
     let along = Rpc(vec![Request::fsinfo(&published, companions)]);
-    // As a client that knows the directories from before, but not whether they are still so, and lacks the file.
+    // As a client that knows the directories from before, but not whether they are still so, and lacks
+    // the file.
     let again = Rpc(vec![Request::fsinfo(&published, Vec::new()), data(vec![leaves[0]])]);
     let mut deep: Vec<_> = vec![Request::fsinfo(&published, Vec::new())];
     deep.extend(pages.iter().chain(&leaves).map(|handle| data(vec![*handle])));
@@ -193,7 +196,8 @@ impl Case<'_> {
     }
 }
 
-/// Full TLS 1.3 handshakes and one GET each, by four of OpenSSL's own load generators at once; how many.
+/// Full TLS 1.3 handshakes and one GET each, by four of OpenSSL's own load generators at once; how
+/// many.
 fn handshakes(port: u16, seconds: u64) -> f64 {
     let start = || {
         let mut command = Command::new("openssl");

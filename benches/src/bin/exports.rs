@@ -1,4 +1,5 @@
-//! A live export under load: `vouch export` against NFS-Ganesha, of the same directory, by the same client, round by round in turn.
+//! A live export under load: `vouch export` against NFS-Ganesha, of the same directory, by the same
+//! client, round by round in turn.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,8 @@ struct Args {
     /// Also creation whose writes are FILE_SYNC.
     #[arg(long)]
     durable: bool,
-    /// Flavours to measure, each with a server of its own: sys, krb5, krb5i, krb5p. Kerberos by a KDC that is started for the run.
+    /// Flavours to measure, each with a server of its own: sys, krb5, krb5i, krb5p. Kerberos by a
+    /// KDC that is started for the run.
     #[arg(long, value_delimiter = ',', default_value = "sys")]
     sec: Vec<Security>,
     /// Encryption type of the Kerberos sessions.
@@ -60,10 +62,12 @@ struct Args {
     /// Export with `async`: replies don't wait for names and attributes, as Ganesha's don't.
     #[arg(long)]
     r#async: bool,
-    /// Beside each of our servers one that records every operation, in a trail below this directory, instead of Ganesha. A trail that is there is gone on with.
+    /// Beside each of our servers one that records every operation, in a trail below this
+    /// directory, instead of Ganesha. A trail that is there is gone on with.
     #[arg(long, value_name = "DIR")]
     audited: Option<PathBuf>,
-    /// And one whose directory the kernel audits while it is measured (root; a machine whose audit nobody uses).
+    /// And one whose directory the kernel audits while it is measured (root; a machine whose audit
+    /// nobody uses).
     #[arg(long, requires = "audited")]
     kernel_audit: bool,
     /// Random reads of 4 KiB with so many calls in flight, instead of the other cases.
@@ -161,7 +165,8 @@ fn servers(args: &Args, realm: Option<&Realm>) -> Vec<(&'static str, Server)> {
     servers
 }
 
-/// The realm of the run, if one is needed. The library looks at its environment alone, so the run goes on in a child of this process that has it.
+/// The realm of the run, if one is needed. The library looks at its environment alone, so the run
+/// goes on in a child of this process that has it.
 fn realm(args: &Args) -> Option<Realm> {
     if args.sec.iter().all(|sec| *sec == Security::Sys) {
         return None;
@@ -342,7 +347,8 @@ fn measure(args: &Args, place: &Path, case: Case, round: usize, peer: &mut Peer)
     }
 }
 
-/// Directory of one round's small files: a new one each time, since a file system is slow where many files were just removed.
+/// Directory of one round's small files: a new one each time, since a file system is slow where
+/// many files were just removed.
 fn directory(place: &Path, peer: &str, round: usize, stable: StableHow) -> (String, PathBuf) {
     let name = format!("small-{peer}-{round}{}", if stable == StableHow::Unstable { "" } else { "-durable" });
     let path = place.join(&name);
@@ -401,7 +407,8 @@ fn middle(outcomes: &[Outcome]) -> Outcome {
     }
 }
 
-/// Memory at rest, with many clients, and with many open files; and what a client of many still gets.
+/// Memory at rest, with many clients, and with many open files; and what a client of many still
+/// gets.
 fn memory(args: &Args, place: &Path, count: usize) {
     let path = place.join("many");
     fs::create_dir(&path).or_stop(path.display());
@@ -442,7 +449,8 @@ fn memory(args: &Args, place: &Path, count: usize) {
     }
 }
 
-/// As many files as one client may have open at the server, if fewer: four fifths of a quarter of the limit on descriptors, and the root.
+/// As many files as one client may have open at the server, if fewer: four fifths of a quarter of
+/// the limit on descriptors, and the root.
 fn files_of_one(count: usize) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
     count.min(usize::try_from(limit / 5).unwrap_or(usize::MAX).saturating_sub(1))

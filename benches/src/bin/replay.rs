@@ -1,4 +1,5 @@
-//! Many clients at once replay the reads of a compile over a real tree: throughput, failures, memory a connection.
+//! Many clients at once replay the reads of a compile over a real tree: throughput, failures,
+//! memory a connection.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -43,7 +44,8 @@ struct Args {
     answer_len: Option<usize>,
 }
 
-/// The replica's peer: a loop that only receives and sends, answers as long as the trace's are on average.
+/// The replica's peer: a loop that only receives and sends, answers as long as the trace's are on
+/// average.
 struct Bare {
     reads: usize,
     request: Vec<u8>,

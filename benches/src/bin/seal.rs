@@ -1,5 +1,6 @@
-//! Message protection on one core: sealing, opening and MIC tokens of every enctype, many messages at once and one alone, with every set of
-//! kernels that the CPU has, against OpenSSL in two passes and libipsec-mb (`benches/seal_peers.c`, built by hand), in turn, round by round.
+//! Message protection on one core: sealing, opening and MIC tokens of every enctype, many messages
+//! at once and one alone, with every set of kernels that the CPU has, against OpenSSL in two passes
+//! and libipsec-mb (`benches/seal_peers.c`, built by hand), in turn, round by round.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -109,8 +110,9 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
     };
     let (initiators, acceptors) = (keys(Role::Initiator), keys(Role::Acceptor));
     let whole = 32 + len + initiators[0].trailer_len();
-    // Bodies apart by a page and some: neighbours of one length would fall on the same sets of the cache.
-    // So many sets of them for one look at the clock, which costs as much as a short message does.
+    // Bodies apart by a page and some: neighbours of one length would fall on the same sets of the
+    // cache. So many sets of them for one look at the clock, which costs as much as a short message
+    // does.
     let sets = (CLOCKED_LEN / (count * len)).max(1);
     let mut buffers: Vec<Vec<u8>> = (0..sets * count).map(|at| vec![at as u8; whole + 4160]).collect();
     let sealed: Vec<Vec<u8>> = {

@@ -1,5 +1,6 @@
-//! One client reads a large file in order: the replica's CPU time per GiB against bare loops that do nothing but send the
-//! same blocks, by sendfile and by writev from a map. Measured in turn, round by round.
+//! One client reads a large file in order: the replica's CPU time per GiB against bare loops that
+//! do nothing but send the same blocks, by sendfile and by writev from a map. Measured in turn,
+//! round by round.
 
 use std::fs::File;
 use std::io::{IoSlice, Read as _, Write as _};
@@ -147,7 +148,8 @@ fn read_bare(server: &Server, bytes: u64) -> u64 {
     received
 }
 
-/// Takes what has come without copying it, so that the client costs the server's core as little as possible.
+/// Takes what has come without copying it, so that the client costs the server's core as little as
+/// possible.
 fn discard(socket: &TcpStream) -> u64 {
     DISCARD.with_borrow_mut(|buffer| {
         let (_, n) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::TRUNC).or_stop("receive");

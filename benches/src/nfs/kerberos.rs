@@ -71,7 +71,8 @@ impl Realm {
         std::env::var_os(VARIABLE).map(|directory| Self { directory: directory.into() })
     }
 
-    /// Makes a realm, runs this program again in it, with the same arguments, and ends the realm. The program's exit code.
+    /// Makes a realm, runs this program again in it, with the same arguments, and ends the realm.
+    /// The program's exit code.
     pub fn run_below(enctype: &str) -> i32 {
         let kdc = kdc::Kdc::start().ok_or("it does not start").or_stop("the KDC");
         kdc.client(&kdc::Client { name: "bench", enctypes: enctype, ..kdc::Client::default() });
@@ -100,7 +101,8 @@ impl Realm {
         self.directory.join("idmapd.conf")
     }
 
-    /// What the servers need to belong to it: as this process has it, but with every encryption type, as tickets for them are under the strongest.
+    /// What the servers need to belong to it: as this process has it, but with every encryption
+    /// type, as tickets for them are under the strongest.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let of_realm = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KRB5") && name != "KRB5_CONFIG");
         of_realm.chain([("KRB5_CONFIG".into(), self.directory.join("krb5.conf").into())]).collect()

@@ -1,4 +1,5 @@
-//! Load on many small files, and on attributes: create, write and close; open, read and close; remove; GETATTR.
+//! Load on many small files, and on attributes: create, write and close; open, read and close;
+//! remove; GETATTR.
 
 use std::ops::Range;
 
@@ -264,7 +265,8 @@ fn opened(body: &mut ReplyBody<'_>) -> Result<Opened, Error> {
     Ok(Opened { handle: got.handle, stateid: ok.stateid })
 }
 
-/// No delegation is wanted: each file shall cost its three calls. One owner, as Linux has one a user.
+/// No delegation is wanted: each file shall cost its three calls. One owner, as Linux has one a
+/// user.
 fn open_args<'a>(how: OpenHow<'a>, access: ShareAccess, claim: OpenClaim<'a>) -> Args<'a> {
     let owner = StateOwner { client: ClientId(0), owner: Bytes(b"a user") };
     let access = ShareAccess(access.0 | ShareAccess::WANT_NO_DELEG.0);

@@ -1,5 +1,5 @@
-//! Load on a live NFSv4 export: one client thread, any number of calls in flight on one or more connections, each reply looked at. The
-//! client's own cost is measured beside the server's.
+//! Load on a live NFSv4 export: one client thread, any number of calls in flight on one or more
+//! connections, each reply looked at. The client's own cost is measured beside the server's.
 
 pub mod files;
 pub mod idle;
@@ -21,7 +21,8 @@ use vouch_xdr::Writer;
 use crate::OrStop as _;
 use crate::process::Server;
 
-/// A kind of load: what each lane asks next. A lane is one call in flight, and what follows from its reply.
+/// A kind of load: what each lane asks next. A lane is one call in flight, and what follows from
+/// its reply.
 pub trait Work {
     /// Whether the lane has another call to make; prepares it.
     fn next(&mut self, lane: usize) -> bool;
@@ -29,7 +30,8 @@ pub trait Work {
     /// Appends the operations of that call.
     fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer);
 
-    /// Data that the call ends with beside what was written, in units of four bytes: it is sent from where it is.
+    /// Data that the call ends with beside what was written, in units of four bytes: it is sent
+    /// from where it is.
     fn data(&mut self, _lane: usize) -> Option<Arc<[u8]>> {
         None
     }
@@ -144,7 +146,8 @@ impl Client {
     }
 }
 
-/// Writes a lane's call; its data is given back if it may be sent from where it is, and appended else.
+/// Writes a lane's call; its data is given back if it may be sent from where it is, and appended
+/// else.
 fn write(work: &mut impl Work, lane: usize, apart: bool, call: &mut OpenCall, w: &mut Writer) -> Option<Arc<[u8]>> {
     work.write(lane, call, w);
     let data = work.data(lane)?;

@@ -1,4 +1,5 @@
-//! File data that tells where it belongs: each page begins with its number and ends with the complement, noise in between.
+//! File data that tells where it belongs: each page begins with its number and ends with the
+//! complement, noise in between.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};

@@ -1,4 +1,5 @@
-//! The two servers of live exports: `vouch export` and NFS-Ganesha, of the same directory, under the same name.
+//! The two servers of live exports: `vouch export` and NFS-Ganesha, of the same directory, under
+//! the same name.
 
 use std::fs;
 use std::path::Path;
@@ -14,8 +15,9 @@ use crate::process::{Server, free_port};
 /// Name of the export in both servers' pseudo file systems.
 pub const EXPORT: &str = "export";
 
-/// `vouch export` of `directory`, with its state in a directory of its own. `sync`: replies wait until names and attributes are on the disk. `trail`: every operation is
-/// recorded in this trail, which is gone on with or begun.
+/// `vouch export` of `directory`, with its state in a directory of its own. `sync`: replies wait
+/// until names and attributes are on the disk. `trail`: every operation is recorded in this trail,
+/// which is gone on with or begun.
 pub fn vouch(program: &Path, directory: &Path, port: Option<u16>, sync: bool, realm: Option<&Realm>, trail: Option<&Path>) -> Server {
     let files = tempfile::tempdir().or_stop("a directory for vouch");
     let port = port.unwrap_or_else(free_port);
@@ -39,7 +41,8 @@ pub fn vouch(program: &Path, directory: &Path, port: Option<u16>, sync: bool, re
     Server::start(command, port, Some(files))
 }
 
-/// NFS-Ganesha of `directory` with so many worker threads: its own default is too many for few cores.
+/// NFS-Ganesha of `directory` with so many worker threads: its own default is too many for few
+/// cores.
 pub fn ganesha(directory: &Path, port: Option<u16>, threads: usize, realm: Option<&Realm>) -> Server {
     let files = tempfile::tempdir().or_stop("a directory for Ganesha");
     let (dir, port) = (files.path().display().to_string(), port.unwrap_or_else(free_port));

@@ -1,4 +1,5 @@
-//! The hash chain over frames: SHA-256, which outruns BLAKE3 on inputs of this size where the CPU has SHA instructions. Knows nothing of what frames hold.
+//! The hash chain over frames: SHA-256, which outruns BLAKE3 on inputs of this size where the CPU
+//! has SHA instructions. Knows nothing of what frames hold.
 
 use sha2::block_api::compress256;
 use sha2::{Digest as _, Sha256};
@@ -6,7 +7,8 @@ use sha2::{Digest as _, Sha256};
 /// A SHA-256 value.
 pub type Hash = [u8; 32];
 
-/// How many bytes of the chain's value each frame carries, so that a break is found at the frame where it is, not at the next seal.
+/// How many bytes of the chain's value each frame carries, so that a break is found at the frame
+/// where it is, not at the next seal.
 pub const TAG_LEN: usize = 8;
 
 /// The value after all frames so far.
@@ -42,7 +44,8 @@ pub fn digest(bytes: &[u8]) -> Hash {
     Sha256::digest(bytes).into()
 }
 
-/// The hash of a frame (head and body, without its tag): what chain and Merkle tree are made of. The zero in front tells it from a node (RFC 6962, section 2.1).
+/// The hash of a frame (head and body, without its tag): what chain and Merkle tree are made of.
+/// The zero in front tells it from a node (RFC 6962, section 2.1).
 pub fn leaf(frame: &[u8]) -> Hash {
     of_parts::<LEAF_BLOCKS, 2>(leaf_parts(frame))
 }
@@ -58,8 +61,9 @@ fn leaf_parts(frame: &[u8]) -> [&[u8]; 2] {
     [&[0], frame]
 }
 
-/// SHA-256 of a few parts, one after the other. Where they fit so many blocks, they are laid out and compressed at once: of inputs this short a third of the time goes into the
-/// buffer of a hasher otherwise.
+/// SHA-256 of a few parts, one after the other. Where they fit so many blocks, they are laid out
+/// and compressed at once: of inputs this short a third of the time goes into the buffer of a
+/// hasher otherwise.
 pub(crate) fn of_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> Hash {
     match Steps::<BLOCKS>::of(parts) {
         Some(steps) => steps.hash(),
@@ -67,8 +71,9 @@ pub(crate) fn of_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8]; P
     }
 }
 
-/// A hash of so many blocks at most, computed one block at a time. Each block waits for the one before, and takes the CPU longer than its instructions do: who takes steps of
-/// several hashes in turn has them at nearly the price of one.
+/// A hash of so many blocks at most, computed one block at a time. Each block waits for the one
+/// before, and takes the CPU longer than its instructions do: who takes steps of several hashes in
+/// turn has them at nearly the price of one.
 pub(crate) struct Steps<const BLOCKS: usize> {
     blocks: [[u8; BLOCK_LEN]; BLOCKS],
     count: usize,
@@ -77,7 +82,8 @@ pub(crate) struct Steps<const BLOCKS: usize> {
 }
 
 impl<const BLOCKS: usize> Steps<BLOCKS> {
-    /// The hash of these parts, none of it done; none if they don't fit with what is put behind them (FIPS 180-4, section 5.1.1).
+    /// The hash of these parts, none of it done; none if they don't fit with what is put behind
+    /// them (FIPS 180-4, section 5.1.1).
     #[inline]
     pub(crate) fn of<const PARTS: usize>(parts: [&[u8]; PARTS]) -> Option<Self> {
         let len: usize = parts.iter().map(|part| part.len()).sum();

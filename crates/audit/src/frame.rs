@@ -1,5 +1,5 @@
-//! Frames: what a segment's file is a sequence of. A frame is a head (length and kind), a body and a tag of the chain's value. Never looks into bodies other than the
-//! segment's header.
+//! Frames: what a segment's file is a sequence of. A frame is a head (length and kind), a body and
+//! a tag of the chain's value. Never looks into bodies other than the segment's header.
 
 use crate::chain::{Chain, Hash, TAG_LEN, leaf, leaf_steps};
 use crate::merkle::Frontier;
@@ -110,7 +110,8 @@ pub fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Chain) -> 
     leaf
 }
 
-/// Leaves that are appended one after the other: what chain and tree make of each is hashed along with the next, which does not depend on it. Whole again once it is dropped.
+/// Leaves that are appended one after the other: what chain and tree make of each is hashed along
+/// with the next, which does not depend on it. Whole again once it is dropped.
 pub(crate) struct Leaves<'l> {
     pub(crate) out: &'l mut Vec<u8>,
     pub(crate) chain: &'l mut Chain,

@@ -1,5 +1,6 @@
-//! What the host's kernel recorded: the text of the kernel's audit log (auditd's file, or messages of the audit netlink socket) becomes records. Sans-IO; bounded in what it
-//! keeps of lines that belong together.
+//! What the host's kernel recorded: the text of the kernel's audit log (auditd's file, or messages
+//! of the audit netlink socket) becomes records. Sans-IO; bounded in what it keeps of lines that
+//! belong together.
 
 mod names;
 mod paths;
@@ -49,7 +50,8 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// A line of auditd's file: `type=NAME msg=audit(SECONDS.MILLISECONDS:SERIAL): fields`, `node=NAME` before it or not.
+    /// A line of auditd's file: `type=NAME msg=audit(SECONDS.MILLISECONDS:SERIAL): fields`,
+    /// `node=NAME` before it or not.
     pub fn parse(line: &'a [u8]) -> Option<Line<'a>> {
         let line = match line.strip_prefix(b"node=") {
             Some(rest) => &rest[rest.iter().position(|byte| *byte == b' ')? + 1..],
@@ -113,7 +115,8 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Names and values. auditd sets what it adds apart by a group separator; programs put theirs in one field, `msg='…'`, which is looked into.
+/// Names and values. auditd sets what it adds apart by a group separator; programs put theirs in
+/// one field, `msg='…'`, which is looked into.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (&[u8], Value<'_>)> {
     std::iter::from_fn(move || {
         loop {
@@ -172,7 +175,8 @@ pub struct Event {
     pub login_name: Vec<u8>,
     /// From where a user came, where a program of the machine told it.
     pub address: Option<IpAddr>,
-    /// The path that it was done to: `/.../` stands in it for a directory that the log doesn't name.
+    /// The path that it was done to: `/.../` stands in it for a directory that the log doesn't
+    /// name.
     pub path: Vec<u8>,
     /// The new path of a rename or link.
     pub path2: Vec<u8>,

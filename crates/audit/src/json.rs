@@ -1,4 +1,5 @@
-//! A record as one line of JSON in the fields of the Elastic Common Schema (ECS 8); what that lacks is under `vouch`.
+//! A record as one line of JSON in the fields of the Elastic Common Schema (ECS 8); what that lacks
+//! is under `vouch`.
 
 use std::fmt::Write as _;
 
@@ -204,7 +205,8 @@ mod tests {
             (&json!("00010203-0405-0607-0809-0a0b0c0d0e0f"), &json!(0))
         );
         assert_eq!(boot_text(Some([0; 16])), None);
-        // Who is granted nothing was refused, though the status is OK; where something is granted, he was not.
+        // Who is granted nothing was refused, though the status is OK; where something is granted, he was
+        // not.
         let access = |granted| Record { operation: number::ACCESS, result: 0, asked: Some(0x1f), granted: Some(granted), ..record.clone() };
         let denied = value(&access(0), None);
         assert_eq!((&denied["event"]["outcome"], &denied["vouch"]["errno"]), (&json!("failure"), &json!(13)));

@@ -1,5 +1,7 @@
-//! The key of a trail: each one signs a single seal, which names the next, and is wiped. Who takes the machine over learns the key of what is still to come, and can't
-//! sign anew what was sealed before (forward security: Bellare and Yee, "Forward integrity for secure audit logs", 1997). Sans-IO: where the key is kept is the caller's.
+//! The key of a trail: each one signs a single seal, which names the next, and is wiped. Who takes
+//! the machine over learns the key of what is still to come, and can't sign anew what was sealed
+//! before (forward security: Bellare and Yee, "Forward integrity for secure audit logs", 1997).
+//! Sans-IO: where the key is kept is the caller's.
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use sha2::{Digest as _, Sha256};
@@ -49,7 +51,8 @@ impl Ratchet {
         next
     }
 
-    /// Fills in what the key knows of a seal, and signs it. To be done once: then [`Ratchet::next`].
+    /// Fills in what the key knows of a seal, and signs it. To be done once: then
+    /// [`Ratchet::next`].
     pub fn seal(&self, seal: &mut Seal) {
         let key = SigningKey::from_bytes(&self.seed);
         seal.trail = self.trail;

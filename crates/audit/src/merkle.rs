@@ -1,4 +1,5 @@
-//! The Merkle tree of RFC 6962, section 2.1, over the leaves of one segment: its root while it grows, and the path that proves one leaf.
+//! The Merkle tree of RFC 6962, section 2.1, over the leaves of one segment: its root while it
+//! grows, and the path that proves one leaf.
 
 use sha2::{Digest as _, Sha256};
 
@@ -46,7 +47,8 @@ impl Frontier {
 pub(crate) struct Pushing<'t> {
     tree: &'t mut Frontier,
     node: Hash,
-    /// Each complete subtree of the size of what is there so far is joined with it: how many are left.
+    /// Each complete subtree of the size of what is there so far is joined with it: how many are
+    /// left.
     joins: u32,
     join: Option<Steps<2>>,
 }
@@ -107,7 +109,8 @@ fn root_of(leaves: &[Hash]) -> Hash {
     tree.root()
 }
 
-/// The root that a leaf and its path lead to, in a tree of `count` leaves (RFC 9162, section 2.1.3.2). None if the path can't be of that leaf.
+/// The root that a leaf and its path lead to, in a tree of `count` leaves (RFC 9162, section
+/// 2.1.3.2). None if the path can't be of that leaf.
 pub fn climb(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> {
     if index >= count {
         return None;
@@ -167,7 +170,8 @@ mod tests {
         }
     }
 
-    /// The roots of certificate transparency's reference test (RFC 6962's tree over these eight inputs).
+    /// The roots of certificate transparency's reference test (RFC 6962's tree over these eight
+    /// inputs).
     #[test]
     fn roots_are_those_of_rfc_6962() {
         let hex =

@@ -1,4 +1,5 @@
-//! The numbers and names of NFSv4's operations (RFC 8881, section 16.2.1; RFC 7862; RFC 8276), and the system calls that administrators know instead.
+//! The numbers and names of NFSv4's operations (RFC 8881, section 16.2.1; RFC 7862; RFC 8276), and
+//! the system calls that administrators know instead.
 
 /// Number, name, and what of the rules' vocabulary it is.
 const ALL: [(u16, &str); 73] = [
@@ -117,7 +118,8 @@ pub mod number {
 
 use number::*;
 
-/// Operations that act on a file: what `-S all` means. The others move filehandles and sessions about.
+/// Operations that act on a file: what `-S all` means. The others move filehandles and sessions
+/// about.
 const ON_FILES: [u16; 33] = [
     ACCESS,
     CLOSE,
@@ -177,7 +179,8 @@ pub fn of_name(name: &str) -> Option<u16> {
     ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(number, _)| *number)
 }
 
-/// Whether an operation of NFS that answers to this system call answers to others as well, which are not `named`.
+/// Whether an operation of NFS that answers to this system call answers to others as well, which
+/// are not `named`.
 pub fn answers_to_others(word: &str, named: &[String]) -> bool {
     let group = SEVERAL.iter().find(|group| group.iter().any(|calls| calls.contains(&word)));
     // Those that differ in how a file is named are one; one of each kind must be named.
@@ -197,7 +200,8 @@ const SEVERAL: [&[&[&str]]; 4] = [
     &[&["flock"], &["fcntl"]],
 ];
 
-/// What `-S` may name: an NFS operation, a system call (all operations that answer to it), or `all`. Where a name is both, both are the same here.
+/// What `-S` may name: an NFS operation, a system call (all operations that answer to it), or
+/// `all`. Where a name is both, both are the same here.
 pub fn set_of(word: &str) -> Option<Set> {
     if word == "all" {
         return Some(on_files());
@@ -231,7 +235,8 @@ pub fn set_of(word: &str) -> Option<Set> {
     Some(of_call.iter().fold(0, |set, number| set | one(*number)))
 }
 
-/// The system call of x86-64 that an operation answers to, for text that is read by tools that know no NFS.
+/// The system call of x86-64 that an operation answers to, for text that is read by tools that know
+/// no NFS.
 pub fn system_call(number: u16) -> u32 {
     match number {
         READ => 0,
@@ -285,7 +290,8 @@ pub fn errno_of_name(name: &str) -> Option<i32> {
     ERRNOS.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
 }
 
-/// All results that an operation may have, as rules name them: 0, and errors below it; some more than once.
+/// All results that an operation may have, as rules name them: 0, and errors below it; some more
+/// than once.
 pub fn results() -> impl Iterator<Item = i64> {
     // Statuses are those of Unix, then from 10001 on.
     (0..100).chain(10_001..10_100).map(|status| -i64::from(errno(status)))

@@ -1,5 +1,7 @@
-//! A proof that one record is in a trail, for somebody who has neither the trail nor trust in who keeps it: the record's frame, its path in the segment's Merkle tree, the
-//! seal over that tree, and the seals that lead to it from a key that is trusted. Sans-IO. Drawn in docs/formats/audit.md.
+//! A proof that one record is in a trail, for somebody who has neither the trail nor trust in who
+//! keeps it: the record's frame, its path in the segment's Merkle tree, the seal over that tree,
+//! and the seals that lead to it from a key that is trusted. Sans-IO. Drawn in
+//! docs/formats/audit.md.
 
 use crate::Record;
 use crate::chain::{Hash, TAG_LEN, leaf};
@@ -11,7 +13,8 @@ use crate::seal::{SEAL_LEN, Seal};
 /// A proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
-    /// From the first one that what is trusted vouches for to the one over the record, without a gap.
+    /// From the first one that what is trusted vouches for to the one over the record, without a
+    /// gap.
     pub seals: Vec<Seal>,
     /// Place of the record among the leaves of its segment.
     pub index: u64,

@@ -1,4 +1,5 @@
-//! One record: what was done, by whom, from where, on what, with which result; and its bytes. Never reads the clock, and knows no rule and no text form.
+//! One record: what was done, by whom, from where, on what, with which result; and its bytes. Never
+//! reads the clock, and knows no rule and no text form.
 
 pub mod access;
 mod fit;
@@ -180,7 +181,8 @@ pub struct Record<'a> {
     pub xid: Option<u32>,
     /// The thread that asked, of a user of this machine.
     pub pid: Option<u32>,
-    /// Whom it logged in as (loginuid), which no change of user alters; `u32::MAX` of who never did.
+    /// Whom it logged in as (loginuid), which no change of user alters; `u32::MAX` of who never
+    /// did.
     pub login: Option<u32>,
     /// The mode that SETATTR sets.
     pub mode: Option<u32>,
@@ -192,7 +194,8 @@ const DENIED: u32 = 13;
 pub const PATH_LEN_MAX: usize = 4096;
 /// Longest other text that a record keeps; of a longer one the end is cut off.
 pub const TEXT_LEN_MAX: usize = 1024;
-/// Bytes before the fields: sequence number, time, class, flavour, minor version, operation, presence.
+/// Bytes before the fields: sequence number, time, class, flavour, minor version, operation,
+/// presence.
 const FIXED_LEN: usize = 8 + 8 + 1 + 1 + 1 + 2 + 4;
 
 /// Why bytes are no record.
@@ -210,13 +213,16 @@ pub enum RecordError {
 }
 
 impl<'a> Record<'a> {
-    /// The user that rules mean by auid: whom the caller logged in as; where that isn't known, whose rights it was done with.
+    /// The user that rules mean by auid: whom the caller logged in as; where that isn't known,
+    /// whose rights it was done with.
     pub fn auid(&self) -> Option<u32> {
         self.login.or(self.uid)
     }
 
-    /// The status that it is judged by. An ACCESS answers OK also where it grants nothing, and the client then says EACCES by itself and asks for nothing more: one that
-    /// grants none of reading, looking up and executing, of what it was asked for, counts as refused. Clients ask for changes as well each time, so a lack of those says nothing.
+    /// The status that it is judged by. An ACCESS answers OK also where it grants nothing, and the
+    /// client then says EACCES by itself and asks for nothing more: one that grants none of
+    /// reading, looking up and executing, of what it was asked for, counts as refused. Clients ask
+    /// for changes as well each time, so a lack of those says nothing.
     pub fn status(&self) -> u32 {
         let is_access = self.result == 0 && self.operation == ACCESS && self.class == Class::Operation;
         let asked = self.asked.unwrap_or(0) & access::USE;
@@ -232,7 +238,8 @@ impl<'a> Record<'a> {
             return fit::with_what_fits(self, |record| record.encode(out));
         }
         let start = out.len();
-        // Room for all that there can be, once, and what is not needed is given back: cheaper than to ask at each field.
+        // Room for all that there can be, once, and what is not needed is given back: cheaper than to ask
+        // at each field.
         out.resize(start + self.body_len_max(), 0);
         let mut put = Put { out: &mut out[start..], len: 0, presence: 0, bit: 0 };
         put.bytes(&self.seq.to_le_bytes());

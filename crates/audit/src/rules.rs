@@ -1,5 +1,6 @@
-//! Which operations are recorded: rules in auditctl's syntax, compiled so that a set of a thousand lines costs some look-ups, not a scan.
-//! Decides on a record as it would be written. Reads no file and knows no user by name: who parses says how names are resolved.
+//! Which operations are recorded: rules in auditctl's syntax, compiled so that a set of a thousand
+//! lines costs some look-ups, not a scan. Decides on a record as it would be written. Reads no file
+//! and knows no user by name: who parses says how names are resolved.
 
 mod compare;
 mod condition;
@@ -45,7 +46,8 @@ struct Rule {
 }
 
 impl Rule {
-    /// Whether all that it says holds of something that the operation does; of one that leaves out, of all that it does.
+    /// Whether all that it says holds of something that the operation does; of one that leaves out,
+    /// of all that it does.
     fn holds(&self, record: &Record<'_>, (one, two): &(Side<'_>, Option<Side<'_>>)) -> bool {
         let holds = |side: &Side<'_>| self.conditions.iter().all(|condition| condition.holds_of(record, side, self.always));
         match two {
@@ -63,7 +65,8 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// The rules in a text, in which names may be of any bytes; all lines that can't be taken are told.
+    /// The rules in a text, in which names may be of any bytes; all lines that can't be taken are
+    /// told.
     pub fn parse(text: impl AsRef<[u8]>, resolve: &dyn Resolve) -> Result<Rules, Vec<RuleError>> {
         Ok(Rules::compile(parse::parse(text.as_ref(), resolve)?))
     }
@@ -117,8 +120,10 @@ impl Rules {
         self.names_paths
     }
 
-    /// Whether what lies at this path, or below it, is meant by a rule that records, so that it matters where it is moved to. As auditctl has it, `path=` means a name,
-    /// whatever bears it, and `dir=` (and `-w`) the directory, which stays what it is when it is moved; what lies in either goes along with the directories above.
+    /// Whether what lies at this path, or below it, is meant by a rule that records, so that it
+    /// matters where it is moved to. As auditctl has it, `path=` means a name, whatever bears
+    /// it, and `dir=` (and `-w`) the directory, which stays what it is when it is moved; what lies
+    /// in either goes along with the directories above.
     pub fn mean_within(&self, path: &[u8]) -> bool {
         self.mean_below(path) || self.directories.contains(path)
     }
@@ -138,22 +143,27 @@ impl Rules {
         self.recorded
     }
 
-    /// Whether any rule may record this operation: asked first, before anything is found out about it.
+    /// Whether any rule may record this operation: asked first, before anything is found out about
+    /// it.
     pub fn may_record(&self, operation: u16) -> bool {
         self.recorded & one(operation) != 0
     }
 
-    /// The key (perhaps empty) with which a record is to be kept; none if it isn't. The first rule that matches decides. Costs look-ups by what rules
-    /// name (of each that which fewest others name), and a look at the rules found so; O(rules by path) where the path is not known.
+    /// The key (perhaps empty) with which a record is to be kept; none if it isn't. The first rule
+    /// that matches decides. Costs look-ups by what rules name (of each that which fewest
+    /// others name), and a look at the rules found so; O(rules by path) where the path is not
+    /// known.
     ///
-    /// A path that is not known, or not whole (`/srv/.../name`), is taken for one that a rule which records may mean, and not for one that is left out.
+    /// A path that is not known, or not whole (`/srv/.../name`), is taken for one that a rule which
+    /// records may mean, and not for one that is left out.
     pub fn select(&self, record: &Record<'_>) -> Option<&[u8]> {
         let rule = self.first(record, Asked::Operation, |rule| rule.operations & one(record.operation) != 0)?;
         rule.always.then_some(&*rule.key)
     }
 
-    /// The key (perhaps empty) with which the record of a call that was refused before it was an operation is to be kept; none if a rule that names no operations says
-    /// never. Without any rule that matches, it is kept.
+    /// The key (perhaps empty) with which the record of a call that was refused before it was an
+    /// operation is to be kept; none if a rule that names no operations says never. Without any
+    /// rule that matches, it is kept.
     pub fn select_refusal(&self, record: &Record<'_>) -> Option<&[u8]> {
         match self.first(record, Asked::Refusal, |rule| !rule.named) {
             Some(rule) => rule.always.then_some(&*rule.key),

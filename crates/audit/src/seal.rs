@@ -1,5 +1,6 @@
-//! Seals: what the trail's key says of all that came before, and which key speaks next. A seal at a segment's end closes it; one within bounds what a thief of the key
-//! could rewrite; one that was copied elsewhere shows when a trail is cut.
+//! Seals: what the trail's key says of all that came before, and which key speaks next. A seal at a
+//! segment's end closes it; one within bounds what a thief of the key could rewrite; one that was
+//! copied elsewhere shows when a trail is cut.
 
 use ed25519_dalek::VerifyingKey;
 
@@ -82,7 +83,8 @@ impl Seal {
         })
     }
 
-    /// Whether the key that it names has signed it. Whether that key is to be believed is the caller's to know. Strict: no signature has two forms.
+    /// Whether the key that it names has signed it. Whether that key is to be believed is the
+    /// caller's to know. Strict: no signature has two forms.
     pub fn is_signed(&self) -> bool {
         let signature = ed25519_dalek::Signature::from_bytes(&self.signature);
         VerifyingKey::from_bytes(&self.public).is_ok_and(|key| key.verify_strict(&self.signed(), &signature).is_ok())

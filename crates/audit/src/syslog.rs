@@ -1,4 +1,5 @@
-//! Records as messages of syslog (RFC 5424), whose text is the record in ECS, and their frames on a stream (RFC 5425, section 4.3; RFC 6587, section 3.4.1). Sans-IO.
+//! Records as messages of syslog (RFC 5424), whose text is the record in ECS, and their frames on a
+//! stream (RFC 5425, section 4.3; RFC 6587, section 3.4.1). Sans-IO.
 
 use std::fmt::Write as _;
 
@@ -12,12 +13,14 @@ const INFORMATIONAL: u32 = 6;
 /// Longest HOSTNAME (RFC 5424, section 6).
 const HOST_LEN_MAX: usize = 255;
 
-/// The message of a record that was written in this boot, where that is known. `host` is this machine's name.
+/// The message of a record that was written in this boot, where that is known. `host` is this
+/// machine's name.
 pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
     with_value(record, &json::value(record, boot), host)
 }
 
-/// Likewise, of at most 64 KiB less 16: of long fields only the beginning and, of paths, the end is there, `/.../` between, and `vouch.truncated` says so.
+/// Likewise, of at most 64 KiB less 16: of long fields only the beginning and, of paths, the end is
+/// there, `/.../` between, and `vouch.truncated` says so.
 pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
     let (path, path2) = (shorter_path(record.path, SHORT_LEN_MAX), shorter_path(record.path2, SHORT_LEN_MAX));
     let cut = |text| beginning(text, SHORT_LEN_MAX);
@@ -37,7 +40,8 @@ pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) ->
     with_value(record, &value, host)
 }
 
-/// Bytes that are left of a field: with each of eight fields escaped as six and twice in hexadecimal beside, a message is far below 64 KiB.
+/// Bytes that are left of a field: with each of eight fields escaped as six and twice in
+/// hexadecimal beside, a message is far below 64 KiB.
 const SHORT_LEN_MAX: usize = 512;
 
 fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> String {

@@ -1,5 +1,8 @@
-//! The kernel audit log's own text, so that `ausearch`, `aureport` and what else reads /var/log/audit/audit.log read this: an operation is a SYSCALL with SOCKADDR, CWD
-//! and PATH, all with one serial; a refusal is a USER_AUTH; what became of rules and keys is a CONFIG_CHANGE, what else the service did, and what the host's kernel recorded, a TRUSTED_APP. Fields that the kernel lacks stand behind `key=`.
+//! The kernel audit log's own text, so that `ausearch`, `aureport` and what else reads
+//! /var/log/audit/audit.log read this: an operation is a SYSCALL with SOCKADDR, CWD and PATH, all
+//! with one serial; a refusal is a USER_AUTH; what became of rules and keys is a CONFIG_CHANGE,
+//! what else the service did, and what the host's kernel recorded, a TRUSTED_APP. Fields that the
+//! kernel lacks stand behind `key=`.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -78,7 +81,8 @@ pub(crate) fn has_made(record: &Record<'_>) -> bool {
     record.granted.or(record.asked).is_some_and(|bits| bits & access::CREATE != 0)
 }
 
-/// The system call of x86-64 that does what was asked for, and its first and third argument as far as they say what that was.
+/// The system call of x86-64 that does what was asked for, and its first and third argument as far
+/// as they say what that was.
 fn call(record: &Record<'_>) -> (u32, [String; 2]) {
     let asked = record.asked.unwrap_or(0);
     let has = |bits: u32| asked & bits != 0;
@@ -203,7 +207,8 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     out.push_str("'\n");
 }
 
-/// `ausearch -hn` takes `hostname` where there is one and asks no further, and finds calls by their address: so it is the address here too, where it is known.
+/// `ausearch -hn` takes `hostname` where there is one and asks no further, and finds calls by their
+/// address: so it is the address here too, where it is known.
 fn host_and_address(record: &Record<'_>, out: &mut String) {
     let name = std::str::from_utf8(record.client)
         .ok()
@@ -246,7 +251,8 @@ fn field(out: &mut String, name: &str, text: &[u8]) {
     value(out, text);
 }
 
-/// As the kernel writes what it doesn't trust: in quotes, or in hexadecimal where a quote, a space or what is no ASCII would break the line (audit_log_untrustedstring).
+/// As the kernel writes what it doesn't trust: in quotes, or in hexadecimal where a quote, a space
+/// or what is no ASCII would break the line (audit_log_untrustedstring).
 fn value(out: &mut String, text: &[u8]) {
     match std::str::from_utf8(text) {
         Ok(plain) if plain.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'"') => {

@@ -1,4 +1,5 @@
-//! A trail on disk: a directory of segments, the key of what is still to come, and the latest seal as a checkpoint. The only part of this crate that does I/O.
+//! A trail on disk: a directory of segments, the key of what is still to come, and the latest seal
+//! as a checkpoint. The only part of this crate that does I/O.
 
 mod compress;
 mod disk;

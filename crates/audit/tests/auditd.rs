@@ -1,5 +1,5 @@
-//! The text form before auditd's own programs: `ausearch` and `aureport` find by file, user, key, host and failure what was written. Skipped, and says so, where they
-//! are not installed.
+//! The text form before auditd's own programs: `ausearch` and `aureport` find by file, user, key,
+//! host and failure what was written. Skipped, and says so, where they are not installed.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,6 @@
-//! Eight hours' worth of load through the threads that write a trail, compressed into as long as they take: with rotation, compression, retention and searches at once, memory
-//! stays flat and no record is missing. In a program of its own, since it measures its own memory.
+//! Eight hours' worth of load through the threads that write a trail, compressed into as long as
+//! they take: with rotation, compression, retention and searches at once, memory stays flat and no
+//! record is missing. In a program of its own, since it measures its own memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ const RECORDS: u64 = 8 * 3600 * 100;
 /// Threads that record.
 const THREADS: u64 = 4;
 const SECOND: u64 = 1_000_000_000;
-/// What memory may grow by between the second quarter and the last: a leak of 30 bytes a record is more.
+/// What memory may grow by between the second quarter and the last: a leak of 30 bytes a record is
+/// more.
 const GROWTH_MAX: u64 = 40 << 20;
 
 fn count() -> u64 {
@@ -65,7 +67,8 @@ fn resident() -> u64 {
     text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number") * rustix::param::page_size() as u64
 }
 
-/// Searches until it is told to stop; how often. Each finds what is there for good: what one user did on each of the two connections, in order.
+/// Searches until it is told to stop; how often. Each finds what is there for good: what one user
+/// did on each of the two connections, in order.
 fn search_all_the_while(directory: &Path, stop: &AtomicBool) -> u64 {
     let query = Query { principal: vec![b"user31@EXAMPLE.ORG".to_vec()], ..Query::default() };
     let mut searches = 0;
@@ -76,7 +79,8 @@ fn search_all_the_while(directory: &Path, stop: &AtomicBool) -> u64 {
             assert_eq!(record.principal, query.principal[0]);
             assert!(hit.segment >= segment, "segments come in order");
             if segment != 0 && hit.segment > segment + 1 {
-                // Each segment has some of the user's: one that was left out must be one that retention has removed meanwhile.
+                // Each segment has some of the user's: one that was left out must be one that retention has removed
+                // meanwhile.
                 let there = segments(directory).expect("a directory").iter().any(|file| (segment + 1..hit.segment).contains(&file.number));
                 assert!(!there, "segments between {segment} and {} were left out", hit.segment);
                 of_thread = [None; THREADS as usize];

@@ -35,7 +35,8 @@ pub enum Case {
         /// Compilers at a time.
         jobs: u32,
     },
-    /// The reads of such a compile, as its client made them, call after call, by many clients at once.
+    /// The reads of such a compile, as its client made them, call after call, by many clients at
+    /// once.
     Replay {
         /// How many, each with a connection of its own.
         clients: u32,
@@ -138,7 +139,8 @@ pub struct Load {
     pub read_percent: u8,
     /// Calls in flight at most.
     pub depth: u32,
-    /// Calls a second that are due, whether or not the server keeps up; as fast as answers come without.
+    /// Calls a second that are due, whether or not the server keeps up; as fast as answers come
+    /// without.
     pub rate: Option<f64>,
     /// Longest time.
     pub seconds: f64,

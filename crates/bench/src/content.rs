@@ -1,5 +1,6 @@
-//! File data that tells where it belongs, so that every byte that is read can be checked: pages of noise, each a different piece, with
-//! the file's number, the page's, and at the how manieth write it was put there at its front. Zeros where a document has zeros.
+//! File data that tells where it belongs, so that every byte that is read can be checked: pages of
+//! noise, each a different piece, with the file's number, the page's, and at the how manieth write
+//! it was put there at its front. Zeros where a document has zeros.
 
 use crate::case::Content;
 
@@ -94,8 +95,9 @@ pub(crate) const fn mix(state: u64) -> u64 {
 const POOL_LEN: usize = 256 * 1024;
 static ZEROS: [u8; PAGE_LEN] = [0; PAGE_LEN];
 
-/// The place of the `at`th of `count` in an order of this seed: each once, and in another order when all have had their turn. A network of Feistel's
-/// over as many bits as are needed, gone through again where it leads beyond the last.
+/// The place of the `at`th of `count` in an order of this seed: each once, and in another order
+/// when all have had their turn. A network of Feistel's over as many bits as are needed, gone
+/// through again where it leads beyond the last.
 pub fn shuffled(at: u64, count: u64, seed: u64) -> u64 {
     let seed = seed ^ mix(at / count);
     let half = (u64::BITS - count.saturating_sub(1).leading_zeros()).div_ceil(2).max(1);

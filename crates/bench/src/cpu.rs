@@ -66,8 +66,8 @@ impl ServerCpu {
         }
     }
 
-    /// The process that listens at an address of this machine, as far as this user may look. Who listens at that very address has it before who
-    /// listens at all of them.
+    /// The process that listens at an address of this machine, as far as this user may look. Who
+    /// listens at that very address has it before who listens at all of them.
     pub fn listening_at(address: SocketAddr) -> Option<Self> {
         if !is_local(address.ip()) {
             return None;
@@ -89,7 +89,8 @@ impl ServerCpu {
     }
 }
 
-/// Address and inode of a line of /proc/net/tcp or tcp6, if it listens (proc(5)); addresses in words of this machine's byte order.
+/// Address and inode of a line of /proc/net/tcp or tcp6, if it listens (proc(5)); addresses in
+/// words of this machine's byte order.
 fn listener(line: &str) -> Option<(SocketAddr, String)> {
     let fields: Vec<_> = line.split_whitespace().collect();
     let (ip, port) = fields.get(1)?.split_once(':')?;
@@ -108,7 +109,8 @@ fn listener(line: &str) -> Option<(SocketAddr, String)> {
     (fields.get(3) == Some(&"0A")).then(|| Some((SocketAddr::new(ip, port), (*fields.get(9)?).to_owned())))?
 }
 
-/// The number of a thread of the kernel, by its name. A program that calls itself so is none: the kernel's are children of kthreadd.
+/// The number of a thread of the kernel, by its name. A program that calls itself so is none: the
+/// kernel's are children of kthreadd.
 pub(crate) fn kernel_thread(name: &str) -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     processes.filter(|pid| is_kernel_thread(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default(), name)).min()
@@ -167,8 +169,8 @@ fn stat(who: &str) -> Option<Stat> {
     Some(Stat { child_user, child_system })
 }
 
-/// Of a process and those that it has started, to the nanosecond; threads that are gone count. Of its children that have ended there are ticks
-/// alone: sshd and web servers work by such.
+/// Of a process and those that it has started, to the nanosecond; threads that are gone count. Of
+/// its children that have ended there are ticks alone: sshd and web servers work by such.
 fn process_s(pid: u32) -> Option<f64> {
     let own = clock_s(pid)?;
     let children: f64 = children_of(pid).into_iter().filter_map(process_s).sum();

@@ -1,4 +1,5 @@
-//! Latencies of many calls: a histogram that can be merged and sent, and loses no more than a part in a thousand.
+//! Latencies of many calls: a histogram that can be merged and sent, and loses no more than a part
+//! in a thousand.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

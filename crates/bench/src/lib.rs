@@ -1,8 +1,10 @@
-//! What each layer of a file service costs, measured: workloads, load generators, statistics and reports.
+//! What each layer of a file service costs, measured: workloads, load generators, statistics and
+//! reports.
 //!
-//! A [`Case`] is one thing to measure; a [`Subject`] is something that it is measured on: an NFS server under one flavour, a mounted
-//! directory, scp. [`pairs::Bench`] measures a list of cases on all subjects in turn, round by round, and gathers a [`Run`], from which the
-//! table, the CSV and the page are made, now or later. Knows no command line and prints nothing.
+//! A [`Case`] is one thing to measure; a [`Subject`] is something that it is measured on: an NFS
+//! server under one flavour, a mounted directory, scp. [`pairs::Bench`] measures a list of cases on
+//! all subjects in turn, round by round, and gathers a [`Run`], from which the table, the CSV and
+//! the page are made, now or later. Knows no command line and prints nothing.
 
 pub mod agent;
 pub mod case;

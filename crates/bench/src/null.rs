@@ -1,5 +1,6 @@
-//! RPC NULL calls in a plain loop, to a thread that answers at once: what a core can do that calls and does nothing else, which bounds every generator of load.
-//! The workloads' own makes, protects and compares as well, by other code; what it takes is the client's CPU of each of their rows.
+//! RPC NULL calls in a plain loop, to a thread that answers at once: what a core can do that calls
+//! and does nothing else, which bounds every generator of load. The workloads' own makes, protects
+//! and compares as well, by other code; what it takes is the client's CPU of each of their rows.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -29,7 +30,8 @@ impl Ceiling {
     }
 }
 
-/// Calls NULL of a program, `depth` at a time on one connection; of a thread of this process without an address.
+/// Calls NULL of a program, `depth` at a time on one connection; of a thread of this process
+/// without an address.
 pub fn null(address: Option<SocketAddr>, program: (u32, u32), depth: u32, time: Duration) -> Result<Ceiling, Error> {
     let address = match address {
         Some(address) => address,

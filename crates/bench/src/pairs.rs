@@ -1,5 +1,5 @@
-//! Measures cases on all subjects in turn: A B A B …, after a warm-up, until the interval is tight or the rounds are over. What disturbs
-//! the machine disturbs both halves of a pair.
+//! Measures cases on all subjects in turn: A B A B …, after a warm-up, until the interval is tight
+//! or the rounds are over. What disturbs the machine disturbs both halves of a pair.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ pub struct Rounds {
     pub least: usize,
     /// At most.
     pub most: usize,
-    /// It is enough when half of the interval is this part of the median for every subject: of the figure, or, where calls are due at a rate, of the
-    /// median latency.
+    /// It is enough when half of the interval is this part of the median for every subject: of the
+    /// figure, or, where calls are due at a rate, of the median latency.
     pub tight: f64,
     /// Whether each subject is measured once before it counts.
     pub warm_up: bool,
@@ -241,7 +241,8 @@ impl Bench {
         self.run
     }
 
-    /// Says what a reader should know. From then on the run is told but for what could not be removed.
+    /// Says what a reader should know. From then on the run is told but for what could not be
+    /// removed.
     pub fn sum_up(&mut self, outcome: &Result<(), Error>) {
         self.run.interrupted = matches!(outcome, Err(Error::Interrupted));
         if let Err(error) = outcome
@@ -253,7 +254,8 @@ impl Bench {
         self.judge();
     }
 
-    /// Removes everything; what is left behind is told in a note. Once somebody has asked to stop, it does not wait for ever.
+    /// Removes everything; what is left behind is told in a note. Once somebody has asked to stop,
+    /// it does not wait for ever.
     pub fn clean(&mut self) {
         self.watcher.now(self.total_s, self.total_s, "removing what was made");
         let mut asked = None;

@@ -1,4 +1,5 @@
-//! Text of others on a terminal: what a record, a server or an agent says may hold what moves the cursor, or turns the direction of a line.
+//! Text of others on a terminal: what a record, a server or an agent says may hold what moves the
+//! cursor, or turns the direction of a line.
 
 /// Shows what would not be shown as `\xNN`, ends of lines among it.
 pub(crate) fn word(text: &str) -> String {
@@ -22,7 +23,8 @@ fn shown(text: &str, stays: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// The format characters of Unicode's bidirectional algorithm (UAX #9, section 2), and the separators of lines and paragraphs.
+/// The format characters of Unicode's bidirectional algorithm (UAX #9, section 2), and the
+/// separators of lines and paragraphs.
 fn turns_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

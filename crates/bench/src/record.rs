@@ -1,5 +1,5 @@
-//! A run's record: everything that was measured, in a form that is kept (docs/formats/bench.md). Tables, plots and comparisons are made
-//! from it alone.
+//! A run's record: everything that was measured, in a form that is kept (docs/formats/bench.md).
+//! Tables, plots and comparisons are made from it alone.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,8 @@ pub struct Run {
     pub quick: bool,
     /// Whether somebody ended it early.
     pub interrupted: bool,
-    /// Whether something failed in the middle: a subject was lost, or a case failed on one. What is told is not all that was asked for.
+    /// Whether something failed in the middle: a subject was lost, or a case failed on one. What is
+    /// told is not all that was asked for.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub incomplete: bool,
     /// Where.
@@ -84,7 +85,8 @@ pub struct SubjectResult {
     /// The case's figure.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub figure: Option<Interval>,
-    /// Speed in parts of the baseline's, of pairs of the same round: above 1 is faster. None where the baseline was not measured.
+    /// Speed in parts of the baseline's, of pairs of the same round: above 1 is faster. None where
+    /// the baseline was not measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ratio: Option<Interval>,
     /// Latencies of all rounds.
@@ -107,7 +109,8 @@ pub struct SubjectResult {
     pub bytes: u64,
     /// Errors of all rounds.
     pub errors: u64,
-    /// How far what is written has come when a write counts as done, where that is not "stored for good".
+    /// How far what is written has come when a write counts as done, where that is not "stored for
+    /// good".
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stored: Option<String>,
     /// Whether the load generator itself could not do more.
@@ -208,7 +211,8 @@ impl Run {
         text
     }
 
-    /// Takes in a run of other subjects that was part of this one. Whose label is taken has another from then on: no two have the same.
+    /// Takes in a run of other subjects that was part of this one. Whose label is taken has another
+    /// from then on: no two have the same.
     pub fn absorb(&mut self, mut other: Self) {
         // What is described in the same words is the same.
         other.subjects.retain(|about| !self.subjects.contains(about));
@@ -257,7 +261,8 @@ impl Run {
         labels.chain(results).filter(|label| **label == from).for_each(|label| to.clone_into(label));
     }
 
-    /// What is compared with while it is measured; of a run of several parts that of the first. Each result says its own.
+    /// What is compared with while it is measured; of a run of several parts that of the first.
+    /// Each result says its own.
     pub fn baseline(&self) -> &str {
         self.subjects.first().map_or("", |about| &about.label)
     }
@@ -297,8 +302,8 @@ impl CaseResult {
         if self.baseline.is_empty() { run.baseline() } else { &self.baseline }
     }
 
-    /// Takes the ratios away from those for whom a write is done when it has come less far, or farther, than for the baseline; what there is to say
-    /// of it.
+    /// Takes the ratios away from those for whom a write is done when it has come less far, or
+    /// farther, than for the baseline; what there is to say of it.
     pub fn part(&mut self, stored: &[(String, Option<&'static str>)]) -> Option<String> {
         let of = |label: &str| stored.iter().find(|(other, _)| other == label).and_then(|(_, how)| *how);
         let (base, mut apart) = (of(&self.baseline), Vec::new());
@@ -326,8 +331,9 @@ impl CaseResult {
         self.subjects.iter().find(|subject| subject.label == label)
     }
 
-    /// Sums up what each subject gave: the samples of each, round by round. A subject without samples is left out. Ratios are to the subject of
-    /// the label `baseline`; where it gave nothing there are none, for another one's would be read as the baseline's.
+    /// Sums up what each subject gave: the samples of each, round by round. A subject without
+    /// samples is left out. Ratios are to the subject of the label `baseline`; where it gave
+    /// nothing there are none, for another one's would be read as the baseline's.
     pub fn sum_up(&mut self, baseline: &str, samples: Vec<(String, Vec<Sample>)>) {
         baseline.clone_into(&mut self.baseline);
         let base = samples.iter().find(|(label, _)| label == baseline).map_or(Vec::new(), |(_, samples)| samples.clone());
@@ -413,8 +419,8 @@ impl SubjectResult {
     }
 }
 
-/// Whether the load generator could not do more: its busiest thread had no CPU time left, or it kept a server of the same machine from more, in the middle
-/// one of the rounds.
+/// Whether the load generator could not do more: its busiest thread had no CPU time left, or it
+/// kept a server of the same machine from more, in the middle one of the rounds.
 fn client_is_limit(samples: &[Sample]) -> bool {
     let busiest: Vec<f64> =
         samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == BUSIEST).map(|(_, part)| *part).collect();
@@ -437,7 +443,8 @@ impl Calls {
 
 /// How far a write has come otherwise.
 const FOR_GOOD: &str = "stored for good";
-/// The name of what the busiest thread of the load generator used of a CPU, in the other figures of a sample.
+/// The name of what the busiest thread of the load generator used of a CPU, in the other figures of
+/// a sample.
 pub(crate) const BUSIEST: &str = "busiest client thread";
 /// A client thread that is on a CPU for this part of the time has none left for more load.
 const LIMIT: f64 = 0.95;

@@ -32,7 +32,8 @@ pub struct Sample {
     /// CPU seconds of this machine that neither of them used, as a part of what it has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<f64>,
-    /// Whether the client kept a server of the same machine from more: the machine had nothing left, and the client the larger part of it.
+    /// Whether the client kept a server of the same machine from more: the machine had nothing
+    /// left, and the client the larger part of it.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub crowds: bool,
     /// Calls in flight, where the server allowed fewer than were wanted.
@@ -104,7 +105,8 @@ impl Sample {
         self.unanswered += other.unanswered;
         self.unsent += other.unsent;
         self.client_cpu_s = sum(self.client_cpu_s, other.client_cpu_s);
-        // Of that which holds for all as soon as it holds for one: noise, a server that allowed fewer calls, a generator that had no more to give.
+        // Of that which holds for all as soon as it holds for one: noise, a server that allowed fewer
+        // calls, a generator that had no more to give.
         self.elsewhere = self.elsewhere.into_iter().chain(other.elsewhere).reduce(f64::max);
         self.crowds |= other.crowds;
         self.depth = self.depth.into_iter().chain(other.depth).min();

@@ -1,8 +1,10 @@
-//! Medians, and how far they can be trusted. The bootstrap's randomness is a seed, so that the same figures give the same interval.
+//! Medians, and how far they can be trusted. The bootstrap's randomness is a seed, so that the same
+//! figures give the same interval.
 
 use serde::{Deserialize, Serialize};
 
-/// A median, and from [`SURE`] values on where the true one lies with 95% confidence; of fewer values, only between which they were.
+/// A median, and from [`SURE`] values on where the true one lies with 95% confidence; of fewer
+/// values, only between which they were.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The median of the sample.
@@ -16,13 +18,16 @@ pub struct Interval {
     pub values: usize,
 }
 
-/// From so many values on an interval holds the true median with 95% confidence: that all of five lie on one side of it happens once in sixteen.
+/// From so many values on an interval holds the true median with 95% confidence: that all of five
+/// lie on one side of it happens once in sixteen.
 pub const SURE: usize = 6;
 
 impl Interval {
-    /// Of these values; none of none. Up to fifteen the ends are values of the sample by the sign test, the innermost pair that holds the true median with
-    /// 95% whatever it is a sample of: the smallest and the largest of six to eight, the second ones of nine to eleven, the third of twelve to fourteen, the
-    /// fourth of fifteen. Of fewer than six it is their range. Of more the ends are those between which 95% of the medians of resampled samples lie (Efron's
+    /// Of these values; none of none. Up to fifteen the ends are values of the sample by the sign
+    /// test, the innermost pair that holds the true median with 95% whatever it is a sample of:
+    /// the smallest and the largest of six to eight, the second ones of nine to eleven, the third
+    /// of twelve to fourteen, the fourth of fifteen. Of fewer than six it is their range. Of
+    /// more the ends are those between which 95% of the medians of resampled samples lie (Efron's
     /// percentile bootstrap), which promises too much of few.
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
@@ -47,7 +52,8 @@ impl Interval {
         Some(Self { median: median(values), low: at(0.025), high: at(0.975), values: values.len() })
     }
 
-    /// Whether it holds the true median with 95% confidence: of fewer values it is their range, and says nothing of the next one.
+    /// Whether it holds the true median with 95% confidence: of fewer values it is their range, and
+    /// says nothing of the next one.
     pub const fn is_sure(&self) -> bool {
         self.values >= SURE
     }
@@ -72,8 +78,9 @@ fn median_of(values: &mut [f64]) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// How many values may be left out at either end so that the true median lies between the others with 95% confidence: it does not where so many or fewer
-/// lie on one side of it, as heads of so many throws of a coin.
+/// How many values may be left out at either end so that the true median lies between the others
+/// with 95% confidence: it does not where so many or fewer lie on one side of it, as heads of so
+/// many throws of a coin.
 fn left_out(values: usize) -> usize {
     let (mut ways, mut beyond, all) = (1.0, 0.0, 2f64.powi(values as i32));
     for heads in 0..values / 2 {
@@ -92,7 +99,8 @@ fn draw(state: &mut u64, below: usize) -> usize {
 }
 
 const RESAMPLES: usize = 2000;
-/// Of fewer values the bootstrap's interval is too narrow: of seven it holds the true median seven times of eight, of ten 93 of 100.
+/// Of fewer values the bootstrap's interval is too narrow: of seven it holds the true median seven
+/// times of eight, of ten 93 of 100.
 const BOOTSTRAPPED: usize = 16;
 
 #[cfg(test)]

@@ -22,7 +22,8 @@ impl Stop {
         !self.cleans && self.hurries()
     }
 
-    /// The same for who removes what was made: it goes on, but does not wait long for who is silent once somebody has asked.
+    /// The same for who removes what was made: it goes on, but does not wait long for who is silent
+    /// once somebody has asked.
     #[must_use]
     pub fn of_cleaning(&self) -> Self {
         Self { asked: self.asked.clone(), cleans: true }

@@ -1,12 +1,14 @@
-//! How often each page of a file was written, for all who read and write it at once: whoever reads a block knows what has to be in it, and a write
-//! that was acknowledged and lost is found out. Knows nothing of how blocks are read.
+//! How often each page of a file was written, for all who read and write it at once: whoever reads
+//! a block knows what has to be in it, and a write that was acknowledged and lost is found out.
+//! Knows nothing of how blocks are read.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::case::Load;
 use crate::content::{PAGE_LEN, Pages};
 
-/// The pages of a file: of each how often it was written, whether somebody works on it, and whether a write to it may be under way still.
+/// The pages of a file: of each how often it was written, whether somebody works on it, and whether
+/// a write to it may be under way still.
 #[derive(Debug)]
 pub(crate) struct Written(Vec<AtomicU32>);
 
@@ -28,8 +30,9 @@ impl Block {
     }
 }
 
-/// Calls that may be in flight on the file of a load. A read that meets a write of the same block may find some of both, so that no two share one
-/// where anything is written: of a file with fewer blocks than calls, the others are not made.
+/// Calls that may be in flight on the file of a load. A read that meets a write of the same block
+/// may find some of both, so that no two share one where anything is written: of a file with fewer
+/// blocks than calls, the others are not made.
 pub(crate) fn in_flight_max(load: &Load) -> u32 {
     if load.read_percent == 100 { load.depth } else { load.depth.min(u32::try_from(blocks(load)).unwrap_or(u32::MAX)) }
 }
@@ -45,8 +48,9 @@ impl Written {
         Self((0..len.div_ceil(PAGE_LEN as u64)).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// Takes block `number` of that length, or one behind it that nobody works on, of so many. Of those who take one at the same time there are no more than
-    /// blocks ([`in_flight_max`]): one is always free, and who comes too late for it goes round again.
+    /// Takes block `number` of that length, or one behind it that nobody works on, of so many. Of
+    /// those who take one at the same time there are no more than blocks ([`in_flight_max`]):
+    /// one is always free, and who comes too late for it goes round again.
     pub(crate) fn take(&self, number: u64, block_len: u64, blocks: u64) -> (u64, Block) {
         let pages = pages_of(block_len);
         let mut number = number % blocks;
@@ -71,8 +75,8 @@ impl Written {
         pages.fill_anew(file, block.offset(), bytes, &|page| self.count(page) + 1);
     }
 
-    /// Whether this was read from it. A write that nobody answered may be done at any time, also while the page is read: of such a page no more is known than
-    /// its place.
+    /// Whether this was read from it. A write that nobody answered may be done at any time, also
+    /// while the page is read: of such a page no more is known than its place.
     pub(crate) fn holds(&self, pages: &Pages, file: u64, block: Block, bytes: &[u8]) -> bool {
         bytes.len() as u64 == block.pages * PAGE_LEN as u64
             && bytes.chunks(PAGE_LEN).zip(block.page..).all(|(chunk, page)| match self.0[page as usize].load(Ordering::Acquire) {

@@ -14,8 +14,9 @@ use crate::fault::{EXPIRED, NOT_YET_VALID, SKEW, Side, name_text};
 use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, Opened, OpenedTicket, Status, Usage, holds_key};
 use crate::ticket::{Request, Ticket, made_s, old_name};
 
-/// Accepts contexts by the keys of a keytab: any key of it whose principal is of the service that was named, so that one server answers to several host names and in
-/// several realms. A keytab that is written anew is read anew.
+/// Accepts contexts by the keys of a keytab: any key of it whose principal is of the service that
+/// was named, so that one server answers to several host names and in several realms. A keytab that
+/// is written anew is read anew.
 pub struct MitAcceptor {
     gss: &'static Gss,
     cred: Cred,
@@ -28,7 +29,8 @@ pub struct MitAcceptor {
 pub struct Partial(Context);
 
 impl MitAcceptor {
-    /// With this keytab, or the system's (`KRB5_KTNAME`, `default_keytab_name` of krb5.conf), for principals `service/...`: `nfs`.
+    /// With this keytab, or the system's (`KRB5_KTNAME`, `default_keytab_name` of krb5.conf), for
+    /// principals `service/...`: `nfs`.
     ///
     /// # Errors
     /// Without the library, or a keytab that can be read and holds a key.
@@ -63,7 +65,8 @@ impl MitAcceptor {
     }
 }
 
-/// Looks whether a keytab, the system's if none is named, holds a key of a principal `service/...`: without one nobody is let in. Reads it.
+/// Looks whether a keytab, the system's if none is named, holds a key of a principal `service/...`:
+/// without one nobody is let in. Reads it.
 ///
 /// # Errors
 /// Without the library, without such a key, and if the keytab can't be read.

@@ -38,12 +38,14 @@ impl Fault {
         Self { cure: Some(OLD_ENCTYPE), ..self }
     }
 
-    /// The same, of a ticket that opens where what came with it does not: the keytab has no part in that.
+    /// The same, of a ticket that opens where what came with it does not: the keytab has no part in
+    /// that.
     pub(crate) fn of_altered(self) -> Self {
         Self { cure: Some(ALTERED), ..self }
     }
 
-    /// The same, of a first token in which there is no ticket: keytab and clocks have no part in that.
+    /// The same, of a first token in which there is no ticket: keytab and clocks have no part in
+    /// that.
     pub(crate) fn of_no_ticket(self) -> Self {
         Self { what: "a first token that is no Kerberos V5 ticket".into(), cure: Some(NO_TICKET), ..self }
     }
@@ -75,7 +77,8 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// A principal's name as text. What is not UTF-8 is refused: two names that differ in what can't be written would be one.
+/// A principal's name as text. What is not UTF-8 is refused: two names that differ in what can't be
+/// written would be one.
 pub(crate) fn name_text(name: Vec<u8>) -> Result<String, Fault> {
     String::from_utf8(name).map_err(|error| {
         let what = format!("the principal \"{}\" is not written in UTF-8", error.as_bytes().escape_ascii());

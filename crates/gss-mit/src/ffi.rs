@@ -1,6 +1,8 @@
-//! The functions of libgssapi_krb5, each behind a safe one; those of libkrb5 below it are in `krb5`. The only `unsafe` of the crate.
+//! The functions of libgssapi_krb5, each behind a safe one; those of libkrb5 below it are in
+//! `krb5`. The only `unsafe` of the crate.
 //!
-//! Types are those of RFC 2744 and of MIT's gssapi_ext.h, gssapi_krb5.h and krb5.h, which have not changed since version 1.11.
+//! Types are those of RFC 2744 and of MIT's gssapi_ext.h, gssapi_krb5.h and krb5.h, which have not
+//! changed since version 1.11.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int};
@@ -40,10 +42,12 @@ const HOST_BASED_OID: [u8; 10] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02
 
 /// `GSS_S_CONTINUE_NEEDED`.
 const CONTINUE_NEEDED: u32 = 1;
-/// The bits of a major status that are failures: the calling and the routine errors (RFC 2744, section 3.9.1).
+/// The bits of a major status that are failures: the calling and the routine errors (RFC 2744,
+/// section 3.9.1).
 const FAILED: u32 = 0xffff_0000;
 
-/// The bits of a major status that are a routine error, and `GSS_S_CONTEXT_EXPIRED` (RFC 2744, section 3.9.1).
+/// The bits of a major status that are a routine error, and `GSS_S_CONTEXT_EXPIRED` (RFC 2744,
+/// section 3.9.1).
 const ROUTINE: u32 = 0x00ff_0000;
 pub(crate) const CONTEXT_EXPIRED: u32 = 12 << 16;
 
@@ -69,7 +73,8 @@ pub(crate) struct Cred {
     gss: &'static Gss,
 }
 
-// SAFETY: MIT's library locks credentials itself; they may be used by many threads at once (its documentation, "Thread safety").
+// SAFETY: MIT's library locks credentials itself; they may be used by many threads at once (its
+// documentation, "Thread safety").
 unsafe impl Send for Cred {}
 // SAFETY: as above.
 unsafe impl Sync for Cred {}
@@ -145,7 +150,8 @@ impl Gss {
         let (mut minor, mut handle) = (0, null_mut());
         let name = name.map_or(null_mut(), |name| name.handle);
         let store: *const KeyValues = if elements.is_empty() { null() } else { &values };
-        // SAFETY: all pointers are to values that outlive the call, or null where RFC 2744 section 5.2 allows it.
+        // SAFETY: all pointers are to values that outlive the call, or null where RFC 2744 section 5.2
+        // allows it.
         let major = unsafe {
             (self.functions.acquire_cred_from)(
                 &mut minor,
@@ -174,7 +180,8 @@ impl Gss {
         check(major, minor).map(|_| Name { handle, gss: self })
     }
 
-    /// Takes a client's token; `context` is none at first. The token for the client comes even with a failure, and the client's name when the exchange is complete.
+    /// Takes a client's token; `context` is none at first. The token for the client comes even with
+    /// a failure, and the client's name when the exchange is complete.
     pub(crate) fn accept(
         &'static self,
         context: &mut Option<Context>,
@@ -183,8 +190,8 @@ impl Gss {
     ) -> (Result<Exchange, Status>, Vec<u8>, Option<Name>) {
         let (mut minor, mut handle) = (0, context.take().map_or(null_mut(), Context::into_handle));
         let (mut answer, mut initiator) = (empty(), null_mut());
-        // SAFETY: the handle is null or a context of this library's; pointers to values that outlive the call; null where RFC 2744
-        // section 5.1 allows it.
+        // SAFETY: the handle is null or a context of this library's; pointers to values that outlive the
+        // call; null where RFC 2744 section 5.1 allows it.
         let major = unsafe {
             (self.functions.accept)(
                 &mut minor,
@@ -260,7 +267,8 @@ impl Gss {
         const MECH_CODE: c_int = 2;
         let mut parts: Vec<String> = Vec::new();
         for (code, kind) in [(status.major, GSS_CODE), (status.minor, MECH_CODE)] {
-            // A mechanism that has nothing to say says "Success", or repeats itself: then the major status is what there is to tell.
+            // A mechanism that has nothing to say says "Success", or repeats itself: then the major status is
+            // what there is to tell.
             if code == 0 || (kind == MECH_CODE && status.major & ROUTINE == CONTEXT_EXPIRED) {
                 continue;
             }
@@ -299,7 +307,8 @@ impl Gss {
 }
 
 impl Name {
-    /// As the library writes it: in UTF-8, if the KDC's administrator did. [`crate::fault::name_text`] takes no other.
+    /// As the library writes it: in UTF-8, if the KDC's administrator did.
+    /// [`crate::fault::name_text`] takes no other.
     pub(crate) fn display(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut text) = (0, empty());
         // SAFETY: the name is the library's; pointers to values that outlive the call.
@@ -326,10 +335,12 @@ impl Context {
         handle
     }
 
-    /// The service that was called. `GSS_S_CONTEXT_EXPIRED` if the ticket has ended, although the library takes it for as long as clocks may differ.
+    /// The service that was called. `GSS_S_CONTEXT_EXPIRED` if the ticket has ended, although the
+    /// library takes it for as long as clocks may differ.
     pub(crate) fn acceptor(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut acceptor) = (0, null_mut());
-        // SAFETY: the context is the library's; pointers to values that outlive the call; null where RFC 2744 section 5.21 allows it.
+        // SAFETY: the context is the library's; pointers to values that outlive the call; null where RFC
+        // 2744 section 5.21 allows it.
         let major = unsafe {
             (self.gss.functions.inquire_context)(
                 &mut minor,
@@ -351,13 +362,15 @@ impl Context {
     pub(crate) fn export(self) -> Result<Lucid, Status> {
         let gss = self.gss;
         let (mut minor, mut handle, mut lucid) = (0, self.into_handle(), null_mut());
-        // SAFETY: the context is the library's; it takes it away if it succeeds, and sets the handle to null.
+        // SAFETY: the context is the library's; it takes it away if it succeeds, and sets the handle to
+        // null.
         let major = unsafe { (gss.functions.export_lucid)(&mut minor, &mut handle, 1, &mut lucid) };
         if !handle.is_null() {
             drop(Context { handle, gss });
         }
         check(major, minor)?;
-        // SAFETY: version 1 was asked for, so this is its structure (gssapi_krb5.h), until it is freed below.
+        // SAFETY: version 1 was asked for, so this is its structure (gssapi_krb5.h), until it is freed
+        // below.
         let context = unsafe { &*lucid.cast::<LucidContext>() };
         let key = match context.cfx.have_acceptor_subkey {
             0 => &context.cfx.key,

@@ -36,7 +36,8 @@ pub struct MitInitiator {
 }
 
 impl MitInitiator {
-    /// For `service`: a principal if it holds a slash (`nfs/host.example.org@EXAMPLE.ORG`), else `nfs@host.example.org`.
+    /// For `service`: a principal if it holds a slash (`nfs/host.example.org@EXAMPLE.ORG`), else
+    /// `nfs@host.example.org`.
     ///
     /// # Errors
     /// Without the library, or a ticket.
@@ -84,8 +85,8 @@ impl MitInitiator {
     /// In a frame of its own, below which nothing is left of keys.
     #[inline(never)]
     fn take(&mut self, token: Option<&[u8]>) -> Result<InitStep, Fault> {
-        // RFC 2743, section 1.2.9: mutual authentication, confidentiality and integrity. RFC 2203, section 5.2.2: the window is RPC's, so neither
-        // replay nor sequence detection is asked for.
+        // RFC 2743, section 1.2.9: mutual authentication, confidentiality and integrity. RFC 2203, section
+        // 5.2.2: the window is RPC's, so neither replay nor sequence detection is asked for.
         const FLAGS: u32 = 2 | 16 | 32;
         let (outcome, answer) = self.gss.init(&mut self.context, &self.cred, &self.target, FLAGS, token);
         let failed = |status| Fault::of(self.gss, &self.doing, status, Side::Client);

@@ -1,8 +1,9 @@
-//! Kerberos V5 contexts by the system's MIT library: its keytabs, replay cache, name rules and policy. What it has established is exported, and messages are then
-//! protected in-process (`vouch-krb5-seal`).
+//! Kerberos V5 contexts by the system's MIT library: its keytabs, replay cache, name rules and
+//! policy. What it has established is exported, and messages are then protected in-process
+//! (`vouch-krb5-seal`).
 //!
-//! The library is found at run time: a build needs no headers, and a program starts where no Kerberos is installed. Every call may sleep: it reads files, and a client's
-//! asks the KDC.
+//! The library is found at run time: a build needs no headers, and a program starts where no
+//! Kerberos is installed. Every call may sleep: it reads files, and a client's asks the KDC.
 
 mod acceptor;
 mod fault;
@@ -29,7 +30,8 @@ pub fn available() -> Result<(), Fault> {
     Gss::get().map(drop).map_err(Fault::no_library)
 }
 
-/// The name on this machine of a principal's user, by the rules of krb5.conf (`auth_to_local`, plugins). None if there is none.
+/// The name on this machine of a principal's user, by the rules of krb5.conf (`auth_to_local`,
+/// plugins). None if there is none.
 ///
 /// # Errors
 /// Without the library, or if the principal can't be read.
@@ -39,8 +41,9 @@ pub fn local_name(principal: &str) -> Result<Option<String>, Fault> {
     Ok(name.local().ok().filter(|local| !local.is_empty()))
 }
 
-/// Type and name of the keytab that is used where none is named (`KRB5_KTNAME`, `default_keytab_name` of krb5.conf, or the library's own): `FILE:/etc/krb5.keytab`. None without the
-/// library.
+/// Type and name of the keytab that is used where none is named (`KRB5_KTNAME`,
+/// `default_keytab_name` of krb5.conf, or the library's own): `FILE:/etc/krb5.keytab`. None without
+/// the library.
 pub fn default_keytab() -> Option<Vec<u8>> {
     ffi::default_keytab(Gss::get().ok()?)
 }

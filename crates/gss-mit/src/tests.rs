@@ -1,4 +1,5 @@
-//! Keytabs; and what is left of tickets in memory when who got them is dropped. A child asks a real KDC; this process knows the keys by opening what the child would send to the service,
+//! Keytabs; and what is left of tickets in memory when who got them is dropped. A child asks a real
+//! KDC; this process knows the keys by opening what the child would send to the service,
 //! and reads the child's memory.
 
 use std::ffi::CString;
@@ -82,7 +83,8 @@ fn get_tickets(keytab: PathBuf) {
     }
 }
 
-/// The keys of a keytab with one version of one principal's: behind their enctypes and lengths (MIT's documentation, "Keytab file format").
+/// The keys of a keytab with one version of one principal's: behind their enctypes and lengths
+/// (MIT's documentation, "Keytab file format").
 fn keytab_keys(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let of = |head: [u8; 4]| {
         let at = bytes.windows(4).position(|window| window == head)? + 4;
@@ -142,7 +144,8 @@ fn the_keytab_that_is_used_where_none_is_named_is_that_of_the_configuration() {
     assert!(tell(Some("WRFILE:/srv/other.keytab")).contains("keytab <WRFILE:/srv/other.keytab>"));
 }
 
-/// A keytab with a key of AES-256 for each of these, of the first version (MIT's documentation, "Keytab file format").
+/// A keytab with a key of AES-256 for each of these, of the first version (MIT's documentation,
+/// "Keytab file format").
 fn keytab(path: &std::path::Path, principals: &[[&str; 2]]) {
     let counted = |text: &str| [&(text.len() as u16).to_be_bytes(), text.as_bytes()].concat();
     let mut bytes = vec![5, 2];

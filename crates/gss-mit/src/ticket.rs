@@ -1,5 +1,5 @@
-//! What an AP-REQ says in clear of its ticket: for which service it is, and under which key; and where its sealed parts are. It proves nothing and serves messages to the
-//! administrator alone.
+//! What an AP-REQ says in clear of its ticket: for which service it is, and under which key; and
+//! where its sealed parts are. It proves nothing and serves messages to the administrator alone.
 
 use vouch_krb5_seal::Enctype;
 
@@ -60,7 +60,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// When an authenticator was made by its maker's clock, seconds since 1970, of its plain text (RFC 4120, section 5.5.1).
+/// When an authenticator was made by its maker's clock, seconds since 1970, of its plain text (RFC
+/// 4120, section 5.5.1).
 pub(crate) fn made_s(authenticator: &[u8]) -> Option<u64> {
     let (_, fields) = element(authenticator, 0x62).and_then(|(_, body)| element(body, 0x30))?;
     // YYYYMMDDHHMMSSZ (section 5.2.3).

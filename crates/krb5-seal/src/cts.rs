@@ -1,5 +1,6 @@
-//! CBC with ciphertext stealing (RFC 3962 section 5, the variant CS3: the last two blocks are always exchanged), zero initial vector, in
-//! place and in steps, so that a message's encryption can go side by side with others' and with its own hash.
+//! CBC with ciphertext stealing (RFC 3962 section 5, the variant CS3: the last two blocks are
+//! always exchanged), zero initial vector, in place and in steps, so that a message's encryption
+//! can go side by side with others' and with its own hash.
 
 use zeroize::Zeroize;
 
@@ -27,7 +28,8 @@ pub(crate) struct Encryption {
 
 impl Encryption {
     /// # Safety
-    /// `key` is valid for reads, `start` for reads and writes of `len` bytes, for as long as this is used; `len` is 16 or more.
+    /// `key` is valid for reads, `start` for reads and writes of `len` bytes, for as long as this
+    /// is used; `len` is 16 or more.
     pub(crate) unsafe fn new(key: *const AesKey, start: *mut u8, len: usize) -> Encryption {
         debug_assert!(len >= 16);
         Encryption { key, start, len, chain: [0; 16], scratch: [0; 16], encrypted: 0, ready: 0, ends: false, done: false }
@@ -37,7 +39,8 @@ impl Encryption {
         self.done
     }
 
-    /// Leaves the next bytes, whole blocks that are ready or will be, to the caller, who moves the chain on.
+    /// Leaves the next bytes, whole blocks that are ready or will be, to the caller, who moves the
+    /// chain on.
     pub(crate) fn skip(&mut self, len: usize) -> &mut [u8; 16] {
         self.encrypted += len;
         debug_assert!(len.is_multiple_of(16) && self.encrypted <= self.len);
@@ -102,7 +105,8 @@ pub(crate) unsafe fn step<L>(kernels: &Kernels, lanes: &mut [L], of: impl Fn(&mu
             items.push(encryption.next());
         }
     }
-    // SAFETY: segments lie in messages that the makers of the encryptions promised, or in lanes, which are borrowed until the end.
+    // SAFETY: segments lie in messages that the makers of the encryptions promised, or in lanes, which
+    // are borrowed until the end.
     unsafe { (kernels.encrypt.many)(&mut items) };
     let mut done = items.iter();
     for lane in lanes.iter_mut() {
@@ -124,7 +128,8 @@ impl Decryption {
         Decryption { chain: [0; 16], decrypted: 0 }
     }
 
-    /// Decrypts up to `step_len` more bytes (a multiple of 16) of `message`, which is the whole of it at every call.
+    /// Decrypts up to `step_len` more bytes (a multiple of 16) of `message`, which is the whole of
+    /// it at every call.
     pub(crate) fn step(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
         self.decrypt(kernels, key, message, step_len);
         if self.decrypted == message.len() {
@@ -141,7 +146,8 @@ impl Decryption {
     #[inline(never)]
     fn decrypt(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
         let len = message.len();
-        // The last two blocks, of which the second may be unfinished, are for the end; a lone block is as in CBC.
+        // The last two blocks, of which the second may be unfinished, are for the end; a lone block is as
+        // in CBC.
         let main_len = if len == 16 { 16 } else { (len.div_ceil(16) - 2) * 16 };
         let until = main_len.min(self.decrypted.saturating_add(step_len));
         let blocks = message[self.decrypted..until].as_chunks_mut().0;

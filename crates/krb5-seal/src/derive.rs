@@ -1,4 +1,5 @@
-//! Key derivation: RFC 3961 section 5.1 (n-fold and DK) for the enctypes of RFC 3962, RFC 8009 section 3 (KDF-HMAC-SHA2) for the others.
+//! Key derivation: RFC 3961 section 5.1 (n-fold and DK) for the enctypes of RFC 3962, RFC 8009
+//! section 3 (KDF-HMAC-SHA2) for the others.
 //!
 //! Runs once a context; plain code only.
 
@@ -8,7 +9,8 @@ use crate::digest::{Digest, HmacPads, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::keys::AesKey;
 
-/// What a derived key is for: the last byte of the constant (RFC 3961 section 5.3, RFC 8009 section 5).
+/// What a derived key is for: the last byte of the constant (RFC 3961 section 5.3, RFC 8009 section
+/// 5).
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     Checksum = 0x99,
@@ -32,7 +34,8 @@ pub(crate) fn derive(enctype: Enctype, key: &[u8], usage: u32, purpose: Purpose)
     }
 }
 
-/// RFC 3961 section 5.1: K1 = E(Key, n-fold(Constant)), K2 = E(Key, K1), and so on, cut to the length wanted.
+/// RFC 3961 section 5.1: K1 = E(Key, n-fold(Constant)), K2 = E(Key, K1), and so on, cut to the
+/// length wanted.
 fn dk(key: &[u8], constant: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
     let mut cipher = Box::new(AesKey::empty());
     cipher.set(key);
@@ -49,7 +52,8 @@ fn dk(key: &[u8], constant: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
     derived
 }
 
-/// RFC 8009 section 3: K1 = HMAC(key, 0x00000001 | label | 0x00 | k), cut to k bits; k is never more than one HMAC gives.
+/// RFC 8009 section 3: K1 = HMAC(key, 0x00000001 | label | 0x00 | k), cut to k bits; k is never
+/// more than one HMAC gives.
 fn kdf_hmac_sha2<D: Digest>(key: &[u8], label: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
     let mut message = vec![0, 0, 0, 1];
     message.extend_from_slice(label);
@@ -63,14 +67,15 @@ fn kdf_hmac_sha2<D: Digest>(key: &[u8], label: &[u8], len: usize) -> Zeroizing<V
     derived
 }
 
-/// RFC 3961 section 5.1: copies of the input, each rotated 13 bits further to the right, as many as make whole outputs, added as
-/// ones'-complement numbers of the output's length.
+/// RFC 3961 section 5.1: copies of the input, each rotated 13 bits further to the right, as many as
+/// make whole outputs, added as ones'-complement numbers of the output's length.
 pub(crate) fn n_fold(input: &[u8], output: &mut [u8]) {
     let (input_len, output_len) = (input.len(), output.len());
     let total_len = input_len * output_len / gcd(input_len, output_len);
     let mut sums = vec![0u32; output_len];
     for position in 0..total_len {
-        // Bit 0 of this byte is bit `start` of its copy, counted from the copy's first bit, before the copy was rotated.
+        // Bit 0 of this byte is bit `start` of its copy, counted from the copy's first bit, before the copy
+        // was rotated.
         let (copy, byte) = (position / input_len, position % input_len);
         let bits = 8 * input_len;
         let start = (8 * byte + bits - (13 * copy) % bits) % bits;

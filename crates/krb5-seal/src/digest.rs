@@ -1,5 +1,5 @@
-//! The three hashes as states and blocks: what the kernels compress, how a message is padded, and HMAC (RFC 2104) with its pads
-//! compressed in advance.
+//! The three hashes as states and blocks: what the kernels compress, how a message is padded, and
+//! HMAC (RFC 2104) with its pads compressed in advance.
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -159,8 +159,9 @@ fn words_out<W: Copy, const LEN: usize>(words: &[W], bytes: impl Fn(W) -> [u8; L
     output
 }
 
-/// Pads the end of a message: `filled` bytes of the last, unfinished block are in `tail` already, less than a block; `total_len` counts
-/// every byte that was hashed before the padding, the HMAC key's block included. Returns how many blocks `tail` now holds: one or two.
+/// Pads the end of a message: `filled` bytes of the last, unfinished block are in `tail` already,
+/// less than a block; `total_len` counts every byte that was hashed before the padding, the HMAC
+/// key's block included. Returns how many blocks `tail` now holds: one or two.
 pub(crate) fn pad<D: Digest>(tail: &mut [u8; 2 * BLOCK_LEN_MAX], filled: usize, total_len: u64) -> usize {
     debug_assert!(filled < D::BLOCK_LEN);
     let blocks = if filled + 1 + D::COUNT_LEN <= D::BLOCK_LEN { 1 } else { 2 };

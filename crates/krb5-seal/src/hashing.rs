@@ -1,5 +1,6 @@
-//! A message's way through an HMAC, in steps that can be taken side by side with other messages': whole blocks from where the message lies,
-//! what straddles and what ends it from a scratch block, then the outer hash.
+//! A message's way through an HMAC, in steps that can be taken side by side with other messages':
+//! whole blocks from where the message lies, what straddles and what ends it from a scratch block,
+//! then the outer hash.
 
 use zeroize::{Zeroize, optimization_barrier};
 
@@ -8,10 +9,12 @@ use crate::kernels::{HashItem, Kernels, LANES_MAX, Segment};
 use crate::stack::Stack;
 use crate::wipe::wipe_frames;
 
-/// Bytes of each message that are worked on before the next step: what all lanes hold should stay in the nearest caches.
+/// Bytes of each message that are worked on before the next step: what all lanes hold should stay
+/// in the nearest caches.
 pub(crate) const STEP_LEN: usize = 4096;
 
-/// How many of `whole` blocks the next step takes: a step's worth, or all when hardly more are left.
+/// How many of `whole` blocks the next step takes: a step's worth, or all when hardly more are
+/// left.
 pub(crate) fn step_blocks(whole: usize, block_len: usize) -> usize {
     if whole * block_len <= STEP_LEN + STEP_LEN / 8 { whole } else { STEP_LEN / block_len }
 }
@@ -39,7 +42,8 @@ impl<D: Digest> Hashing<D> {
         Hashing { state: D::INITIAL, outer: D::INITIAL, scratch: [0; 2 * BLOCK_LEN_MAX], stage: Stage::Message }
     }
 
-    /// Takes the key; when the lane is where it stays, since a move leaves what it moved where it was.
+    /// Takes the key; when the lane is where it stays, since a move leaves what it moved where it
+    /// was.
     pub(crate) fn begin(&mut self, pads: &HmacPads<D>) {
         // One by one: a pair would be made on the stack first.
         self.state = pads.inner;
@@ -90,7 +94,8 @@ pub(crate) struct Blocks {
 /// # Safety
 /// What each lane's `next` points at is valid for reads until this returns.
 pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &mut [L]) {
-    // States are written to where the items lie, and in statements of their own: what is moved there leaves a copy where it was made.
+    // States are written to where the items lie, and in statements of their own: what is moved there
+    // leaves a copy where it was made.
     let mut items = Stack::<HashItem<D::State>, LANES_MAX>::new();
     for lane in lanes.iter_mut() {
         if lane.hashing().is_done() {
@@ -105,7 +110,8 @@ pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &
         let item = items.push(HashItem { state: D::INITIAL, segments: [blocks.direct, scratch] });
         item.state = hashing.state;
     }
-    // SAFETY: direct segments by the caller's promise; scratch segments lie in the lanes, which are borrowed until the end and not moved.
+    // SAFETY: direct segments by the caller's promise; scratch segments lie in the lanes, which are
+    // borrowed until the end and not moved.
     unsafe { D::run(kernels, &mut items) };
 
     let mut done = items.iter();
@@ -178,7 +184,8 @@ impl<D: Digest> Region<D> {
         let last = self.ready == self.len && left < D::BLOCK_LEN;
         let mut scratch = 0;
         if last {
-            // SAFETY: `left` bytes are left of the region, and fewer than a block, which the scratch has room for.
+            // SAFETY: `left` bytes are left of the region, and fewer than a block, which the scratch has room
+            // for.
             unsafe { std::ptr::copy_nonoverlapping(self.start.add(self.hashed), self.hashing.scratch.as_mut_ptr(), left) };
             scratch = crate::digest::pad::<D>(&mut self.hashing.scratch, left, (D::BLOCK_LEN + self.len) as u64);
         }

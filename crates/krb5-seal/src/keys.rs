@@ -38,7 +38,8 @@ pub struct KeyLengthError {
     pub got: usize,
 }
 
-/// All keys of an established context, for both directions: schedules of AES and pads of HMAC. About 7 KiB.
+/// All keys of an established context, for both directions: schedules of AES and pads of HMAC.
+/// About 7 KiB.
 ///
 /// Shared between threads behind an `Arc`; has no `Debug`; wiped when dropped.
 pub struct ContextKeys {
@@ -51,8 +52,10 @@ pub struct ContextKeys {
 }
 
 impl ContextKeys {
-    /// Derives the keys of RFC 4121 section 2 from the context's key: the acceptor's subkey if it asserted one (`acceptor_subkey`), else the
-    /// initiator's, else the session key. Costs some 20 µs. It wipes what it leaves on the stack, and what others left there; `key` is the caller's to wipe.
+    /// Derives the keys of RFC 4121 section 2 from the context's key: the acceptor's subkey if it
+    /// asserted one (`acceptor_subkey`), else the initiator's, else the session key. Costs some
+    /// 20 µs. It wipes what it leaves on the stack, and what others left there; `key` is the
+    /// caller's to wipe.
     ///
     /// # Errors
     /// The key's length is not the enctype's.
@@ -67,7 +70,8 @@ impl ContextKeys {
         Ok(keys)
     }
 
-    /// In a frame of its own, where the stack was wiped: a key's room is larger than some keys are, and the rest of it takes what lies on the stack.
+    /// In a frame of its own, where the stack was wiped: a key's room is larger than some keys are,
+    /// and the rest of it takes what lies on the stack.
     #[inline(never)]
     fn empty(enctype: Enctype, role: Role, acceptor_subkey: bool) -> ContextKeys {
         let direction = || Box::new(Direction::empty(enctype));
@@ -96,7 +100,8 @@ impl ContextKeys {
         TOKEN_HEADER_LEN + CONFOUNDER_LEN
     }
 
-    /// Room behind the body of a sealed message: the header's copy and the checksum, 28, 32 or 40 bytes.
+    /// Room behind the body of a sealed message: the header's copy and the checksum, 28, 32 or 40
+    /// bytes.
     pub fn trailer_len(&self) -> usize {
         TOKEN_HEADER_LEN + self.enctype.checksum_len()
     }
@@ -145,8 +150,9 @@ impl Direction {
     }
 }
 
-/// An AES key of 16 or 32 bytes: round keys in the form that the CPU's instructions take, for both directions of the cipher. No byte of it is padding: a move would
-/// fill that with what lay on the stack, and nothing would wipe it.
+/// An AES key of 16 or 32 bytes: round keys in the form that the CPU's instructions take, for both
+/// directions of the cipher. No byte of it is padding: a move would fill that with what lay on the
+/// stack, and nothing would wipe it.
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(crate) struct AesKey {
@@ -159,7 +165,8 @@ pub(crate) struct AesKey {
     rest: [u8; 32 - size_of::<usize>()],
 }
 
-/// The cipher of a library, for CPUs without instructions that we know. Made for each use, as it can only be made on the stack: whoever calls what makes it wipes that.
+/// The cipher of a library, for CPUs without instructions that we know. Made for each use, as it
+/// can only be made on the stack: whoever calls what makes it wipes that.
 #[allow(clippy::large_enum_variant, reason = "it lives for a call, on the stack")]
 pub(crate) enum PlainAes {
     Aes128(aes::Aes128),
@@ -206,7 +213,8 @@ impl AesKey {
         }
     }
 
-    /// Expands a key of 16 or 32 bytes (FIPS 197 section 5.2); other lengths are a fault of this crate.
+    /// Expands a key of 16 or 32 bytes (FIPS 197 section 5.2); other lengths are a fault of this
+    /// crate.
     pub(crate) fn set(&mut self, key: &[u8]) {
         assert!(matches!(key.len(), 16 | 32), "derived keys have 16 or 32 bytes");
         let key_words = key.len() / 4;
@@ -245,7 +253,8 @@ impl AesKey {
     }
 }
 
-/// SubWord of FIPS 197 without a table: a cipher round on four equal columns, with its mixing undone.
+/// SubWord of FIPS 197 without a table: a cipher round on four equal columns, with its mixing
+/// undone.
 fn substitute(word: [u8; 4]) -> [u8; 4] {
     let mut block = aes::Block::try_from([word; 4].as_flattened()).expect("four words are a block");
     hazmat::cipher_round(&mut block, &aes::Block::default());

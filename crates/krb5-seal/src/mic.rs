@@ -1,4 +1,5 @@
-//! MIC tokens: made and verified over bodies in parts, one or many; and the checksum of Wrap tokens without confidentiality.
+//! MIC tokens: made and verified over bodies in parts, one or many; and the checksum of Wrap tokens
+//! without confidentiality.
 
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
@@ -79,7 +80,8 @@ pub fn mic_many_with(kernels: &Kernels, jobs: &mut [MicJob<'_>]) {
     run(kernels, jobs, |_| true);
 }
 
-/// Verifies MIC tokens of bodies of any keys and lengths, side by side; each job's `result` says what came of it. Allocates nothing.
+/// Verifies MIC tokens of bodies of any keys and lengths, side by side; each job's `result` says
+/// what came of it. Allocates nothing.
 pub fn verify_many(jobs: &mut [VerifyJob<'_>]) {
     verify_many_with(Kernels::best(), jobs);
 }

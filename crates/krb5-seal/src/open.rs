@@ -32,7 +32,8 @@ pub struct Opened {
 pub struct OpenJob<'a> {
     /// Keys of the context that it came in.
     pub keys: &'a ContextKeys,
-    /// The token, whole. Afterwards the body is in the range that the result says; if the token is refused, what it holds is of no use.
+    /// The token, whole. Afterwards the body is in the range that the result says; if the token is
+    /// refused, what it holds is of no use.
     pub token: &'a mut [u8],
     /// What came of it.
     pub result: Result<Opened, TokenError>,
@@ -57,7 +58,8 @@ impl ContextKeys {
         job.result.map(|opened| opened.range)
     }
 
-    /// As [`ContextKeys::open`], and takes tokens without confidentiality too; the result tells them apart.
+    /// As [`ContextKeys::open`], and takes tokens without confidentiality too; the result tells
+    /// them apart.
     ///
     /// # Errors
     /// Why the token is refused.
@@ -89,7 +91,8 @@ impl ContextKeys {
     }
 }
 
-/// Opens tokens of any keys and lengths, side by side; each job's `result` says what came of it. Only sealed tokens. Allocates nothing.
+/// Opens tokens of any keys and lengths, side by side; each job's `result` says what came of it.
+/// Only sealed tokens. Allocates nothing.
 pub fn open_many(jobs: &mut [OpenJob<'_>]) {
     open_many_with(Kernels::best(), jobs);
 }
@@ -120,7 +123,8 @@ pub fn open_many_with(kernels: &Kernels, jobs: &mut [OpenJob<'_>]) {
     }
 }
 
-/// What can be told before any cryptography; turns the rotation back. The result holds if the checksum does.
+/// What can be told before any cryptography; turns the rotation back. The result holds if the
+/// checksum does.
 fn prepare(job: &mut OpenJob<'_>) -> Result<Opened, TokenError> {
     let header = WrapHeader::parse(job.keys, job.token)?;
     if !header.sealed {
@@ -133,7 +137,8 @@ fn prepare(job: &mut OpenJob<'_>) -> Result<Opened, TokenError> {
     Ok(Opened { range: start..start + body_len, seq: header.seq, sealed: true })
 }
 
-/// RFC 4121 section 4.2.5: what follows the header was rotated right by RRC bytes, modulo its length.
+/// RFC 4121 section 4.2.5: what follows the header was rotated right by RRC bytes, modulo its
+/// length.
 fn rotate_back(header: &WrapHeader, token: &mut [u8]) {
     let data = &mut token[TOKEN_HEADER_LEN..];
     if header.rotation != 0 && !data.is_empty() {
@@ -163,8 +168,9 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     fn new(job: &'a mut OpenJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
         let header = *job.token.first_chunk().expect("prepared: longer than its header");
         let len = job.token.len() - TOKEN_HEADER_LEN - job.keys.enctype().checksum_len();
-        // SAFETY: what is hashed begins inside the token's header or behind it and ends before the checksum; the job is borrowed for the
-        // lane's life, and between two steps the token is touched through the job only.
+        // SAFETY: what is hashed begins inside the token's header or behind it and ends before the
+        // checksum; the job is borrowed for the lane's life, and between two steps the token is
+        // touched through the job only.
         let region = unsafe { Region::new(job.token.as_mut_ptr().add(TOKEN_HEADER_LEN - prefix_len), len + prefix_len) };
         Lane { job, header, region, decryption: Decryption::new() }
     }
@@ -195,7 +201,8 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     }
 }
 
-/// With the plaintext in the buffer: compares the header's copy (RFC 4121 section 4.2.4), wipes what is not to be believed.
+/// With the plaintext in the buffer: compares the header's copy (RFC 4121 section 4.2.4), wipes
+/// what is not to be believed.
 fn settle(job: &mut OpenJob<'_>, header: &[u8; TOKEN_HEADER_LEN], holds: bool) {
     let header = WrapHeader::parse(job.keys, header).expect("prepared: parsed before");
     let end = job.token.len() - job.keys.enctype().checksum_len();
@@ -257,7 +264,8 @@ fn sealed<'a>(job: &'a mut OpenJob<'_>) -> (&'a AesKey, &'a mut [u8]) {
     (&job.keys.receive.cipher, &mut job.token[TOKEN_HEADER_LEN..end])
 }
 
-/// RFC 3962: the checksum is of the plaintext, so each step decrypts and then hashes what it decrypted.
+/// RFC 3962: the checksum is of the plaintext, so each step decrypts and then hashes what it
+/// decrypted.
 fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
     loop {
@@ -289,8 +297,8 @@ fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Ite
     }
 }
 
-/// RFC 8009 section 5: the checksum is of the cipher state (zeros, which stand where the header was meanwhile) and the ciphertext, so
-/// nothing is decrypted before it is verified.
+/// RFC 8009 section 5: the checksum is of the cipher state (zeros, which stand where the header was
+/// meanwhile) and the ciphertext, so nothing is decrypted before it is verified.
 fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
     loop {

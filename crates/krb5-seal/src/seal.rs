@@ -21,7 +21,8 @@ pub struct SealJob<'a> {
     pub seq: u64,
     /// Random bytes, never used before.
     pub confounder: [u8; CONFOUNDER_LEN],
-    /// [`ContextKeys::header_len`] bytes of room, the body, [`ContextKeys::trailer_len`] bytes of room. Afterwards the token, whole.
+    /// [`ContextKeys::header_len`] bytes of room, the body, [`ContextKeys::trailer_len`] bytes of
+    /// room. Afterwards the token, whole.
     pub token: &'a mut [u8],
     /// What came of it: an error only where `token` has less than the room.
     pub result: Result<(), TokenError>,
@@ -35,8 +36,9 @@ impl<'a> SealJob<'a> {
 }
 
 impl ContextKeys {
-    /// Seals one message in place: `token` is [`ContextKeys::header_len`] bytes of room, the body, and [`ContextKeys::trailer_len`] bytes of
-    /// room, and the whole token afterwards. `confounder` is random and never used twice.
+    /// Seals one message in place: `token` is [`ContextKeys::header_len`] bytes of room, the body,
+    /// and [`ContextKeys::trailer_len`] bytes of room, and the whole token afterwards.
+    /// `confounder` is random and never used twice.
     ///
     /// # Errors
     /// [`TokenError::Room`] when `token` is shorter than that; nothing is written then.
@@ -48,7 +50,8 @@ impl ContextKeys {
     }
 }
 
-/// Seals messages of any keys and lengths, side by side; each job's `result` says what came of it. Allocates nothing.
+/// Seals messages of any keys and lengths, side by side; each job's `result` says what came of it.
+/// Allocates nothing.
 pub fn seal_many(jobs: &mut [SealJob<'_>]) {
     seal_many_with(Kernels::best(), jobs);
 }
@@ -80,7 +83,8 @@ pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
     }
 }
 
-/// Puts what is encrypted around the body: confounder, and the header with RRC 0 (RFC 4121 section 4.2.4). Returns where the checksum goes.
+/// Puts what is encrypted around the body: confounder, and the header with RRC 0 (RFC 4121 section
+/// 4.2.4). Returns where the checksum goes.
 fn lay_out(job: &mut SealJob<'_>) -> usize {
     let checksum_at = job.token.len() - job.keys.enctype().checksum_len();
     job.token[TOKEN_HEADER_LEN..][..CONFOUNDER_LEN].copy_from_slice(&job.confounder);
@@ -88,7 +92,8 @@ fn lay_out(job: &mut SealJob<'_>) -> usize {
     checksum_at
 }
 
-/// Short messages of RFC 3962: hashed together, and encrypted as many side by side as there are lanes.
+/// Short messages of RFC 3962: hashed together, and encrypted as many side by side as there are
+/// lanes.
 struct Shorts<'a, 'b, 'k> {
     kernels: &'k Kernels,
     batch: Batch<'k, Sha1>,
@@ -113,7 +118,8 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
         None
     }
 
-    /// Hashes those that wait, writes header and checksum, and leaves what is between them to be encrypted.
+    /// Hashes those that wait, writes header and checksum, and leaves what is between them to be
+    /// encrypted.
     fn hash(&mut self) {
         let Shorts { batch, waiting, hashed, .. } = self;
         batch.run(|at, mac| {
@@ -124,7 +130,8 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
             let (header, message) = sealed.split_at_mut(TOKEN_HEADER_LEN);
             header.copy_from_slice(&wrap_header(job.keys, job.seq, true, 0));
             let (key, len): (*const AesKey, usize) = (&job.keys.send.cipher, message.len());
-            // SAFETY: key and message are borrowed by the jobs for longer than this is used, and the message is touched by nothing else from here on.
+            // SAFETY: key and message are borrowed by the jobs for longer than this is used, and the message is
+            // touched by nothing else from here on.
             let mut encryption = unsafe { Encryption::new(key, message.as_mut_ptr(), len) };
             encryption.ready = len;
             hashed.push(encryption);
@@ -171,8 +178,9 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     fn new(job: &'a mut SealJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
         let direction = &job.keys.send;
         let len = lay_out(job) - TOKEN_HEADER_LEN;
-        // SAFETY: what is encrypted lies between the token's header and its checksum, and what is hashed begins inside the header or
-        // behind it; the job is borrowed for the lane's life, and nothing else uses the token meanwhile.
+        // SAFETY: what is encrypted lies between the token's header and its checksum, and what is hashed
+        // begins inside the header or behind it; the job is borrowed for the lane's life, and
+        // nothing else uses the token meanwhile.
         let (region, encryption) = unsafe {
             let start = job.token.as_mut_ptr().add(TOKEN_HEADER_LEN);
             (Region::new(start.sub(prefix_len), len + prefix_len), Encryption::new(&direction.cipher, start, len))
@@ -196,7 +204,8 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     }
 }
 
-/// A few messages: hashes and encrypts the whole blocks that all of them have in one pass, where there is a kernel for that.
+/// A few messages: hashes and encrypts the whole blocks that all of them have in one pass, where
+/// there is a kernel for that.
 fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
     let Some(stitched) = kernels.stitched else { return };
     let left = |lane: &Lane<'_, '_, Sha1>| match lane.encryption.encrypted == lane.region.hashed {
@@ -214,7 +223,8 @@ fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
         let chain = *lane.encryption.skip(blocks * Sha1::BLOCK_LEN);
         items.push(Stitched { key: &lane.job.keys.send.cipher, chain, state, data });
     }
-    // SAFETY: the blocks lie in the lanes' tokens, each its own, and no step is under way; the jobs are of one enctype.
+    // SAFETY: the blocks lie in the lanes' tokens, each its own, and no step is under way; the jobs are
+    // of one enctype.
     unsafe { (stitched.seal)(&mut items, blocks) };
     wipe_frames();
     for (lane, item) in lanes.iter_mut().zip(items.iter_mut()) {
@@ -224,7 +234,8 @@ fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
     }
 }
 
-/// RFC 3962 (by RFC 3961 section 5.3): the checksum is of the plaintext, so each step hashes and then encrypts what it hashed.
+/// RFC 3962 (by RFC 3961 section 5.3): the checksum is of the plaintext, so each step hashes and
+/// then encrypts what it hashed.
 fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
     loop {
@@ -250,10 +261,12 @@ fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item 
     }
 }
 
-/// Messages of RFC 8009 that are faster one after another, each in one pass, than side by side in two.
+/// Messages of RFC 8009 that are faster one after another, each in one pass, than side by side in
+/// two.
 const STITCHED_APART_MAX: usize = 2;
 
-/// A message by itself: encrypts it but for its end, and hashes what was encrypted, in one pass, where there is a kernel for that.
+/// A message by itself: encrypts it but for its end, and hashes what was encrypted, in one pass,
+/// where there is a kernel for that.
 fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     let Some(stitched) = D::stitched(kernels) else { return };
     let (encrypted, hashed) = (lane.encryption.encrypted, lane.region.hashed);
@@ -270,7 +283,8 @@ fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     // SAFETY: inside the message, of which at least the last two blocks follow.
     let cipher = unsafe { lane.job.token.as_mut_ptr().add(TOKEN_HEADER_LEN + encrypted) };
     let mut item = StitchedOne { key: &lane.job.keys.send.cipher, chain, state: *state, cipher, hash };
-    // SAFETY: both lie in the lane's token, and no step is under way; of what is hashed no more than `encrypted` bytes and the header come before what is encrypted now.
+    // SAFETY: both lie in the lane's token, and no step is under way; of what is hashed no more than
+    // `encrypted` bytes and the header come before what is encrypted now.
     unsafe { stitched(&mut item, steps) };
     wipe_frame();
     *lane.region.skip(0).1 = item.state;
@@ -278,8 +292,8 @@ fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     item.state.zeroize();
 }
 
-/// RFC 8009 section 5: the checksum is of the cipher state (the initial vector, zero) and the ciphertext. The zeros stand where the token's
-/// header will be.
+/// RFC 8009 section 5: the checksum is of the cipher state (the initial vector, zero) and the
+/// ciphertext. The zeros stand where the token's header will be.
 fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
     loop {
@@ -300,7 +314,8 @@ fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl It
         // SAFETY: each lane has a token of its own; the jobs are of one enctype.
         unsafe { cts::step(kernels, &mut lanes, |lane| &mut lane.encryption) };
         for lane in lanes.iter_mut() {
-            // The end exchanges two blocks, of which the first may be encrypted already: keep one back until then.
+            // The end exchanges two blocks, of which the first may be encrypted already: keep one back until
+            // then.
             let sure = if lane.encryption.is_done() { lane.encryption.encrypted } else { lane.encryption.encrypted - 16 };
             lane.region.ready = TOKEN_HEADER_LEN + sure;
         }

@@ -1,5 +1,6 @@
-//! HMACs of short messages, as most calls' headers, verifiers and bodies are: laid out whole, and hashed two by two or over all lanes. They take none of the steps by which long
-//! messages go side by side, which would cost several times what the hash does.
+//! HMACs of short messages, as most calls' headers, verifiers and bodies are: laid out whole, and
+//! hashed two by two or over all lanes. They take none of the steps by which long messages go side
+//! by side, which would cost several times what the hash does.
 
 use std::mem::MaybeUninit;
 
@@ -39,7 +40,8 @@ impl<'k, D: Digest> Batch<'k, D> {
         Some(Batch { kernels, few: D::few(kernels)?, rooms: Stack::new() })
     }
 
-    /// Lays out a message in parts, of [`SHORT_LEN_MAX`] bytes at most, and says the how manyeth it is.
+    /// Lays out a message in parts, of [`SHORT_LEN_MAX`] bytes at most, and says the how manyeth it
+    /// is.
     pub(crate) fn add<'p>(&mut self, pads: &HmacPads<D>, parts: impl IntoIterator<Item = &'p [u8]>) -> usize {
         let at = self.rooms.len();
         let bytes = [const { MaybeUninit::uninit() }; ROOM_LEN];
@@ -139,7 +141,8 @@ impl<D: Digest> Drop for Batch<'_, D> {
 }
 
 impl<D: Digest> Room<D> {
-    /// Pads what holds the first `filled` bytes of the last blocks; `total_len` bytes are hashed in all.
+    /// Pads what holds the first `filled` bytes of the last blocks; `total_len` bytes are hashed in
+    /// all.
     fn pad(&mut self, filled: usize, total_len: u64) {
         self.blocks = (filled + 1 + D::COUNT_LEN).div_ceil(D::BLOCK_LEN);
         let len = self.blocks * D::BLOCK_LEN;
@@ -157,5 +160,6 @@ fn put(to: &mut [MaybeUninit<u8>], from: &[u8]) {
     to.copy_from_slice(unsafe { &*(std::ptr::from_ref(from) as *const [MaybeUninit<u8>]) });
 }
 
-/// So many messages are hashed two by two, by the CPU's instructions for the hash, before it is worth filling lanes.
+/// So many messages are hashed two by two, by the CPU's instructions for the hash, before it is
+/// worth filling lanes.
 const FEW: usize = 4;

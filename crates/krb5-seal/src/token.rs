@@ -24,7 +24,8 @@ pub(crate) const ACCEPTOR_SUBKEY: u8 = 4;
 const MIC_ID: [u8; 2] = [4, 4];
 const WRAP_ID: [u8; 2] = [5, 4];
 
-/// Why a token is refused, or why a message could not be protected. Always the sender's fault, or the network's, but for [`TokenError::Room`].
+/// Why a token is refused, or why a message could not be protected. Always the sender's fault, or
+/// the network's, but for [`TokenError::Room`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Shorter than its header and checksum.
@@ -42,7 +43,8 @@ pub enum TokenError {
     /// A Wrap token without confidentiality where it was asked for.
     #[error("the token is not encrypted")]
     NotSealed,
-    /// The checksum is wrong, or the encrypted header differs from the one in clear: altered, or of another context.
+    /// The checksum is wrong, or the encrypted header differs from the one in clear: altered, or of
+    /// another context.
     #[error("the token's checksum is wrong")]
     Checksum,
     /// Our fault: the buffer has no room for header and trailer.
@@ -128,7 +130,8 @@ impl WrapHeader {
         Ok(WrapHeader { bytes, sealed: bytes[2] & SEALED != 0, extra_count: number(4), rotation: number(6), seq: sequence_of(&bytes) })
     }
 
-    /// RFC 4121 section 4.2.4: the encrypted copy is the header with RRC 0. RRC is for the transport and is not compared.
+    /// RFC 4121 section 4.2.4: the encrypted copy is the header with RRC 0. RRC is for the
+    /// transport and is not compared.
     pub(crate) fn equals_copy(&self, copy: &[u8]) -> bool {
         copy[..6] == self.bytes[..6] && copy[8..] == self.bytes[8..]
     }

@@ -1,5 +1,6 @@
-//! Compares an export with a local directory, names and bytes: `compare ADDRESS EXPORT DIRECTORY`. Regular files, directories and symbolic links; of what this user can't read here
-//! only the name. Fails at the first difference.
+//! Compares an export with a local directory, names and bytes: `compare ADDRESS EXPORT DIRECTORY`.
+//! Regular files, directories and symbolic links; of what this user can't read here only the name.
+//! Fails at the first difference.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};

@@ -1,5 +1,6 @@
-//! How many calls a second the pipelined driver makes: `pipeline_rate ADDRESS [DEPTH [SECONDS [MINOR]]]`; GETATTR of the root. Without an
-//! address, against a thread that answers each call with the same canned bytes, so that the client's own cost shows.
+//! How many calls a second the pipelined driver makes: `pipeline_rate ADDRESS [DEPTH [SECONDS
+//! [MINOR]]]`; GETATTR of the root. Without an address, against a thread that answers each call
+//! with the same canned bytes, so that the client's own cost shows.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};

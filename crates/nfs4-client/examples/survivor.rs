@@ -1,5 +1,7 @@
-//! Works on while the server is killed and comes back: `survivor ADDRESS DIRECTORY SECONDS [FILE]`. Writes files, commits, closes and renames them, for so many seconds and,
-//! if FILE is given, until that exists; keeps one file open all the time. At the end everything that the server acknowledged is read back. Fails if any of it is missing.
+//! Works on while the server is killed and comes back: `survivor ADDRESS DIRECTORY SECONDS [FILE]`.
+//! Writes files, commits, closes and renames them, for so many seconds and, if FILE is given, until
+//! that exists; keeps one file open all the time. At the end everything that the server
+//! acknowledged is read back. Fails if any of it is missing.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -70,7 +72,8 @@ struct Worker {
 }
 
 impl Worker {
-    /// One file under a temporary name, written, committed, closed, renamed. Begun anew where the server dies in the midst of it: each step may be done twice.
+    /// One file under a temporary name, written, committed, closed, renamed. Begun anew where the
+    /// server dies in the midst of it: each step may be done twice.
     async fn file(&mut self, directory: &Filehandle, number: u64) -> Result<(), Failure> {
         let content = text(number);
         self.through(|client| {
@@ -135,7 +138,8 @@ impl Worker {
         loop {
             let came = async {
                 self.client.renew().await?;
-                // Only a server that was started again has forgotten us, and wants everything asked back; to another one this is just a new session.
+                // Only a server that was started again has forgotten us, and wants everything asked back; to
+                // another one this is just a new session.
                 if self.client.id() == self.held_by {
                     return Ok(());
                 }

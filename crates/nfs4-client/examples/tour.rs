@@ -1,5 +1,5 @@
-//! One of everything against any server: `tour ADDRESS DIRECTORY [MINOR]`. Says what the server refuses, and ends with an error if what it
-//! grants is not so.
+//! One of everything against any server: `tour ADDRESS DIRECTORY [MINOR]`. Says what the server
+//! refuses, and ends with an error if what it grants is not so.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Answers callbacks: CB_COMPOUND with CB_SEQUENCE and its slots, and what a handler says to the rest. A retry is answered from the cache.
+//! Answers callbacks: CB_COMPOUND with CB_SEQUENCE and its slots, and what a handler says to the
+//! rest. A retry is answered from the cache.
 
 use vouch_nfs4::cb::{Args, CbSequenceArgs, CbSequenceOk, Op, Results};
 use vouch_nfs4::{CALLBACK_VERSION, CallbackHead, PROC_COMPOUND, PROC_NULL, ReplyWriter, SessionId, SlotId, SlotSeq, Status};
@@ -14,7 +15,8 @@ const OPERATIONS_MAX: u32 = 16;
 
 /// What a client does about a callback.
 pub trait CallbackHandler: Send {
-    /// Answers one operation; CB_SEQUENCE never comes here. Must not wait: what takes long is begun, and OK is said.
+    /// Answers one operation; CB_SEQUENCE never comes here. Must not wait: what takes long is
+    /// begun, and OK is said.
     fn callback(&mut self, args: &Args<'_>) -> Results<'static>;
 }
 
@@ -80,7 +82,8 @@ impl BackChannel {
         self.slots.fill(Slot::default());
     }
 
-    /// Answers one record, which holds a call; appends the reply's record to `w`. Nothing, if the record is no call.
+    /// Answers one record, which holds a call; appends the reply's record to `w`. Nothing, if the
+    /// record is no call.
     pub fn answer(&mut self, record: &[u8], handler: &mut dyn CallbackHandler, w: &mut Writer) {
         let call = match Call::decode(record) {
             Ok(call) => call,

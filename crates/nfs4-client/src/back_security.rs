@@ -1,4 +1,5 @@
-//! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3): the server calls by the context that we made with it, and nobody else can.
+//! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3): the server calls by the context that we
+//! made with it, and nobody else can.
 
 use std::sync::Arc;
 

@@ -10,8 +10,8 @@ use crate::{BackChannel, CallbackHandler};
 /// Longest callback that is taken.
 const RECORD_LEN_MAX: usize = 64 * 1024;
 
-/// Answers callbacks on `listener`, one connection at a time, until the task is ended. [`crate::Identity::callback_address`] tells the
-/// server where it is.
+/// Answers callbacks on `listener`, one connection at a time, until the task is ended.
+/// [`crate::Identity::callback_address`] tells the server where it is.
 pub async fn serve_callbacks(listener: TcpListener, program: u32, mut handler: impl CallbackHandler) -> std::io::Result<()> {
     let mut channel = BackChannel::new(program, 0, 1);
     loop {
@@ -21,7 +21,8 @@ pub async fn serve_callbacks(listener: TcpListener, program: u32, mut handler: i
     }
 }
 
-/// The universal address of a listener (RFC 5665, section 5.2.3), for [`crate::Identity::callback_address`].
+/// The universal address of a listener (RFC 5665, section 5.2.3), for
+/// [`crate::Identity::callback_address`].
 pub fn universal_address(address: std::net::SocketAddr) -> (String, String) {
     let netid = if address.is_ipv4() { "tcp" } else { "tcp6" };
     (netid.into(), format!("{}.{}.{}", address.ip(), address.port() >> 8, address.port() & 0xff))

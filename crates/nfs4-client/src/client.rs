@@ -1,5 +1,6 @@
-//! The tokio driver: any number of tasks share one client, its session and its connections. A lost connection is made anew, and what was
-//! in flight on it is sent again under the same slot and number.
+//! The tokio driver: any number of tasks share one client, its session and its connections. A lost
+//! connection is made anew, and what was in flight on it is sent again under the same slot and
+//! number.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -67,7 +68,8 @@ impl Config {
     }
 }
 
-/// A client. Clones are the same client; its tasks end when the last is dropped, or at [`Client::close`].
+/// A client. Clones are the same client; its tasks end when the last is dropped, or at
+/// [`Client::close`].
 #[derive(Clone)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
@@ -90,17 +92,20 @@ struct State {
     identity: Identity,
     client: ClientId,
     back: BackChannel,
-    /// Whether callbacks come under the context of the calls, as nobody has named another; and whether that is another one than the server knows of.
+    /// Whether callbacks come under the context of the calls, as nobody has named another; and
+    /// whether that is another one than the server knows of.
     back_follows: bool,
     back_is_stale: bool,
     /// Where the server was told in vain: when it may be told again.
     back_again_at: Option<Instant>,
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
-    /// Calls that wait for a context, as the server denied them or the one that there is protects no more, and whether one is being made.
+    /// Calls that wait for a context, as the server denied them or the one that there is protects
+    /// no more, and whether one is being made.
     denied: Vec<u64>,
     renewing: bool,
-    /// Whether the context has no numbers left: what is out under it is waited for before another takes its place.
+    /// Whether the context has no numbers left: what is out under it is waited for before another
+    /// takes its place.
     used_up: bool,
     connections: Vec<Connection>,
     next_token: u64,
@@ -207,8 +212,9 @@ impl Client {
         Compound::new(self, CallKind::Loose)
     }
 
-    /// Introduces the client anew after the server has forgotten it (BADSESSION, STALE_CLIENTID): a new session, and if the server has
-    /// restarted a new client id. Calls in flight fail. State is then to be reclaimed by those who hold it.
+    /// Introduces the client anew after the server has forgotten it (BADSESSION, STALE_CLIENTID): a
+    /// new session, and if the server has restarted a new client id. Calls in flight fail.
+    /// State is then to be reclaimed by those who hold it.
     pub async fn renew(&self) -> Result<(), Error> {
         let mut stream = TcpStream::connect(self.shared.address).await?;
         stream.set_nodelay(true)?;
@@ -292,7 +298,8 @@ impl Shared {
         self.slot_free.notify_waiters();
     }
 
-    /// Puts a call on a connection's way, or has it wait for a new context; none if no slot is free.
+    /// Puts a call on a connection's way, or has it wait for a new context; none if no slot is
+    /// free.
     fn submit(
         self: &Arc<Self>,
         kind: CallKind,

@@ -20,7 +20,8 @@ impl<'c> Compound<'c> {
         Self { client, operations: Writer::new(), count: 0, kind }
     }
 
-    /// Asks the server to keep the reply, so that a retry after a lost connection is not executed twice.
+    /// Asks the server to keep the reply, so that a retry after a lost connection is not executed
+    /// twice.
     pub fn cached(mut self) -> Self {
         if let CallKind::Session { cache } = &mut self.kind {
             *cache = true;

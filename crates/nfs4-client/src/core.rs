@@ -1,5 +1,5 @@
-//! The engine of calls: numbers them, puts each into a slot, and matches replies. Bytes in, bytes out; no socket, no clock, no waiting.
-//! In the steady state nothing is allocated.
+//! The engine of calls: numbers them, puts each into a slot, and matches replies. Bytes in, bytes
+//! out; no socket, no clock, no waiting. In the steady state nothing is allocated.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -109,7 +109,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// A client without a session. `seed` makes transaction ids differ from those of an earlier life.
+    /// A client without a session. `seed` makes transaction ids differ from those of an earlier
+    /// life.
     pub fn new(minor: u32, protection: Box<dyn Protection>, seed: u32) -> Self {
         Self {
             minor,
@@ -147,7 +148,8 @@ impl Core {
         self.protected = protected;
     }
 
-    /// Begins to use a session; calls in flight on an older one are forgotten, and their tokens returned.
+    /// Begins to use a session; calls in flight on an older one are forgotten, and their tokens
+    /// returned.
     pub fn set_session(&mut self, session: &CreateSessionOk) -> Vec<u64> {
         let lost = self.clear_session();
         self.session = Some(session.session);
@@ -164,7 +166,8 @@ impl Core {
         (0..SLOTS_MAX).filter_map(|at| self.forget(at)).map(|flight| flight.token).collect()
     }
 
-    /// Slots that can be taken now; with 4.0, places for calls. No more than the protection lets out at a time.
+    /// Slots that can be taken now; with 4.0, places for calls. No more than the protection lets
+    /// out at a time.
     pub fn idle(&self) -> usize {
         let places = match self.session {
             Some(_) => self.slots.idle(),
@@ -173,14 +176,16 @@ impl Core {
         places.min(self.outstanding_max().saturating_sub(self.in_flight))
     }
 
-    /// How many calls may be out. Those that make and end sessions go beside the others: one is kept for them.
+    /// How many calls may be out. Those that make and end sessions go beside the others: one is
+    /// kept for them.
     fn outstanding_max(&self) -> usize {
         let max = self.protection.outstanding_max();
         max.saturating_sub(usize::from(self.minor > 0)).max(1)
     }
 
-    /// Begins a call that `token` names to the caller. None if no slot is free now, or as many calls are out as the protection lets; an error if a session is needed and
-    /// there is none, or if the protection is gone. Nothing is written then.
+    /// Begins a call that `token` names to the caller. None if no slot is free now, or as many
+    /// calls are out as the protection lets; an error if a session is needed and there is none,
+    /// or if the protection is gone. Nothing is written then.
     pub fn begin(&mut self, token: u64, kind: CallKind, w: &mut Writer) -> Result<Option<OpenCall>, Error> {
         if (kind != CallKind::Loose || self.minor == 0) && self.in_flight >= self.outstanding_max() {
             return Ok(None);
@@ -203,8 +208,9 @@ impl Core {
         call.map(Some)
     }
 
-    /// Begins a call of a slot once more, on another connection, with the same number: the server answers from its cache if it has
-    /// executed the call before (RFC 8881, section 2.10.6.2). The operations must be the same. None if `token` isn't in flight. O(slots).
+    /// Begins a call of a slot once more, on another connection, with the same number: the server
+    /// answers from its cache if it has executed the call before (RFC 8881, section 2.10.6.2).
+    /// The operations must be the same. None if `token` isn't in flight. O(slots).
     pub fn begin_again(&mut self, token: u64, w: &mut Writer) -> Result<Option<OpenCall>, Error> {
         let found =
             self.flights.iter().enumerate().find_map(|(at, flight)| flight.filter(|flight| flight.token == token).map(|f| (at, f.kind)));
@@ -219,8 +225,8 @@ impl Core {
         self.write_head(at, token, kind, sequence, w).map(Some)
     }
 
-    /// Ends a call: all its operations have been appended. Where the protection fails, or the session allows no such call, the call is
-    /// taken back.
+    /// Ends a call: all its operations have been appended. Where the protection fails, or the
+    /// session allows no such call, the call is taken back.
     pub fn end(&mut self, call: OpenCall, w: &mut Writer) -> Result<(), Error> {
         let place = OpenCall { ..call };
         let Some(Unprotected { tag, bytes }) = self.end_later(call, w, 0)? else { return Ok(()) };
@@ -231,8 +237,10 @@ impl Core {
         protected
     }
 
-    /// Ends a call that is protected later, with others ([`Self::protect`]), and may end with `apart` bytes that are sent after those of `w`, from elsewhere: only where no
-    /// protection looks at them. Says where the call lies if it is to be protected at all; taken back likewise.
+    /// Ends a call that is protected later, with others ([`Self::protect`]), and may end with
+    /// `apart` bytes that are sent after those of `w`, from elsewhere: only where no protection
+    /// looks at them. Says where the call lies if it is to be protected at all; taken back
+    /// likewise.
     pub(crate) fn end_later(&mut self, call: OpenCall, w: &mut Writer, apart: usize) -> Result<Option<Unprotected>, Error> {
         let flight = self.flights[call.at].as_mut().expect("a call that was begun is in flight");
         flight.count = call.count;
@@ -283,7 +291,8 @@ impl Core {
         Some(flight)
     }
 
-    /// Takes a reply. None if no call awaits it, as after a retry. An error is the connection's end: the bytes are no reply at all.
+    /// Takes a reply. None if no call awaits it, as after a retry. An error is the connection's
+    /// end: the bytes are no reply at all.
     pub fn reply<'a>(&mut self, record: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Option<Completion<'a>>, Error> {
         let reply = RpcReply::decode(record)?;
         let Some((at, flight)) = self.awaiting(reply.xid) else { return Ok(None) };
@@ -402,7 +411,8 @@ impl Core {
     }
 }
 
-/// Reads the head of a compound's reply; a server that answers more operations than were asked lies.
+/// Reads the head of a compound's reply; a server that answers more operations than were asked
+/// lies.
 fn read_head<'a>(body: &'a [u8], flight: &Flight) -> Result<ReplyBody<'a>, Error> {
     let mut r = Reader::new(body);
     let head = ReplyHead::decode(&mut r)?;
@@ -412,7 +422,8 @@ fn read_head<'a>(body: &'a [u8], flight: &Flight) -> Result<ReplyBody<'a>, Error
     }
 }
 
-/// What a reply says that denies the call. It has no verifier (RFC 5531, section 9): it can't be proven.
+/// What a reply says that denies the call. It has no verifier (RFC 5531, section 9): it can't be
+/// proven.
 fn refusal(denied: Denied) -> Error {
     match denied {
         Denied::AuthError(stat) => Error::Denied(stat),

@@ -73,7 +73,8 @@ impl Client {
         self.open_with(directory, access, ShareDeny(0), how, OpenClaim::Null(Name(name))).await
     }
 
-    /// Opens with all that OPEN can say. `base` is the directory, or the file where the claim says so.
+    /// Opens with all that OPEN can say. `base` is the directory, or the file where the claim says
+    /// so.
     pub async fn open_with(
         &self,
         base: &Filehandle,

@@ -1,4 +1,5 @@
-//! RPCSEC_GSS as a protection of calls: krb5, krb5i and krb5p. What a context is made by is behind [`Initiator`].
+//! RPCSEC_GSS as a protection of calls: krb5, krb5i and krb5p. What a context is made by is behind
+//! [`Initiator`].
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -24,7 +25,8 @@ pub(crate) fn wants_renewal(stat: AuthStat) -> bool {
     matches!(stat, AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM)
 }
 
-/// Whether another context helps: the server wants one, or this one has no number left for a call (RFC 2203, section 5.3.3.1: none of MAXSEQ or more).
+/// Whether another context helps: the server wants one, or this one has no number left for a call
+/// (RFC 2203, section 5.3.3.1: none of MAXSEQ or more).
 pub(crate) fn wants_another(error: &Error) -> bool {
     match error {
         Error::Denied(stat) => wants_renewal(*stat),
@@ -59,7 +61,8 @@ pub enum GssError<E> {
     Stream(#[from] vouch_oncrpc::RecordError),
 }
 
-/// Makes a context with an NFS server, over a connection of its own: contexts are not a connection's. Blocks, for half a minute at most where the server is silent.
+/// Makes a context with an NFS server, over a connection of its own: contexts are not a
+/// connection's. Blocks, for half a minute at most where the server is silent.
 ///
 /// # Errors
 /// Without a ticket, or if the server does not take it or can't prove itself.

@@ -1,5 +1,6 @@
-//! How a client introduces itself: EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE (RFC 8881, sections 18.35, 18.36 and 18.51), or
-//! SETCLIENTID and its confirmation (RFC 7530, section 16.33). Bytes and values only.
+//! How a client introduces itself: EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE (RFC 8881,
+//! sections 18.35, 18.36 and 18.51), or SETCLIENTID and its confirmation (RFC 7530, section 16.33).
+//! Bytes and values only.
 
 use vouch_nfs4::op::{
     Args, BindConnArgs, CallbackClient, ChannelAttrs, ChannelDirClient, CreateSessionArgs, CreateSessionFlags, CreateSessionOk,
@@ -31,7 +32,8 @@ pub struct Identity {
     pub callback_program: u32,
     /// Network and universal address of callbacks (4.0).
     pub callback_address: (String, String),
-    /// What the server shall prove its callbacks by (4.1). If there is none, [`crate::Client`] and [`crate::Pipeline`] offer the context of their calls.
+    /// What the server shall prove its callbacks by (4.1). If there is none, [`crate::Client`] and
+    /// [`crate::Pipeline`] offer the context of their calls.
     pub back_security: Option<BackSecurity>,
     /// Whether to end reclaims at once (4.1): a client that has nothing to reclaim.
     pub reclaim_complete: bool,
@@ -74,7 +76,8 @@ pub struct Handshake {
     session: Option<CreateSessionOk>,
     /// Whether state protection is asked for; once it is introduced, whether it is granted.
     protected: bool,
-    /// Whether to do without proof of callbacks where the server refuses it, and whether that is so.
+    /// Whether to do without proof of callbacks where the server refuses it, and whether that is
+    /// so.
     back_optional: bool,
     back_refused: bool,
     /// What the server says it is.
@@ -95,15 +98,18 @@ impl Handshake {
         Self { stage, client: ClientId(0), session: None, protected: false, back_optional: false, back_refused: false, server: None }
     }
 
-    /// Asks for state protection by the credential of these calls (SP4_MACH_CRED, RFC 8881, section 2.10.8.3), and does without where the server refuses it. For calls that
-    /// can't be altered on their way ([`Core::has_integrity`]); from then on each connection is to be bound before it carries calls of the session.
+    /// Asks for state protection by the credential of these calls (SP4_MACH_CRED, RFC 8881, section
+    /// 2.10.8.3), and does without where the server refuses it. For calls that can't be altered
+    /// on their way ([`Core::has_integrity`]); from then on each connection is to be bound before
+    /// it carries calls of the session.
     #[must_use]
     pub const fn protected(mut self, protected: bool) -> Self {
         self.protected = protected;
         self
     }
 
-    /// Does without proof of callbacks ([`Identity::back_security`]) where the server can't give it: a context that nobody has chosen for that is no reason to fail.
+    /// Does without proof of callbacks ([`Identity::back_security`]) where the server can't give
+    /// it: a context that nobody has chosen for that is no reason to fail.
     #[must_use]
     pub const fn back_optional(mut self, optional: bool) -> Self {
         self.back_optional = optional;
@@ -130,7 +136,8 @@ impl Handshake {
         self.session.as_ref()
     }
 
-    /// Name and version of the server's software, if it tells (`eir_server_impl_id`); up to 100 characters, and nobody's word but its own.
+    /// Name and version of the server's software, if it tells (`eir_server_impl_id`); up to 100
+    /// characters, and nobody's word but its own.
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
@@ -197,7 +204,8 @@ impl Handshake {
                     false => Stage::Done,
                 }
             }
-            // Anew from the first call, whose answer tells the number of the next: whether that of a refused one counts is told differently.
+            // Anew from the first call, whose answer tells the number of the next: whether that of a refused one counts is told
+            // differently.
             (Stage::CreateSession(..), Results::CreateSession(Err(status)))
                 if self.back_optional && !self.back_refused && identity.back_security.is_some() && is_about_security(status) =>
             {
@@ -222,12 +230,14 @@ impl Handshake {
     }
 }
 
-/// The operation that adds a connection to a session, for calls and, if the server likes, callbacks.
+/// The operation that adds a connection to a session, for calls and, if the server likes,
+/// callbacks.
 pub(crate) const fn bind(session: SessionId) -> Args<'static> {
     Args::BindConnToSession(BindConnArgs { session, dir: ChannelDirClient::ForeOrBoth, rdma: false })
 }
 
-/// What servers say that know no callbacks under RPCSEC_GSS (RFC 8881, section 18.36.3: ENCR_ALG_UNSUPP). A server that is busy is none of them.
+/// What servers say that know no callbacks under RPCSEC_GSS (RFC 8881, section 18.36.3:
+/// ENCR_ALG_UNSUPP). A server that is busy is none of them.
 pub(crate) const fn is_about_security(status: Status) -> bool {
     matches!(status, Status::ENCR_ALG_UNSUPP | Status::NOTSUPP | Status::INVAL | Status::BADXDR | Status::SERVERFAULT)
 }

@@ -1,8 +1,11 @@
-//! A user-space NFSv4 client: minor versions 0, 1 and 2. It serves tests, demonstrations and load generation; it caches nothing.
+//! A user-space NFSv4 client: minor versions 0, 1 and 2. It serves tests, demonstrations and load
+//! generation; it caches nothing.
 //!
-//! The engine is sans-IO: [`Core`] numbers calls, takes and gives slots and matches replies; [`Handshake`] introduces the client;
-//! [`BackChannel`] answers callbacks. Two drivers join it to sockets: [`Client`] (tokio; any number of tasks, typed compounds, helpers for
-//! files) and [`Pipeline`] (one thread, replies by callback, nothing allocated per call). What secures calls stands behind [`Protection`].
+//! The engine is sans-IO: [`Core`] numbers calls, takes and gives slots and matches replies;
+//! [`Handshake`] introduces the client; [`BackChannel`] answers callbacks. Two drivers join it to
+//! sockets: [`Client`] (tokio; any number of tasks, typed compounds, helpers for files) and
+//! [`Pipeline`] (one thread, replies by callback, nothing allocated per call). What secures calls
+//! stands behind [`Protection`].
 
 mod back_channel;
 mod back_security;

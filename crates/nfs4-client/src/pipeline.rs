@@ -1,6 +1,7 @@
-//! The driver for load: one thread, many calls in flight on several connections, replies by callback. Calls that were submitted between two looks at the sockets are
-//! protected together, and replies that have come together are opened together; none waits for others. Allocates nothing per call once its
-//! buffers have grown. Reconnects nothing: a lost connection ends the run.
+//! The driver for load: one thread, many calls in flight on several connections, replies by
+//! callback. Calls that were submitted between two looks at the sockets are protected together, and
+//! replies that have come together are opened together; none waits for others. Allocates nothing
+//! per call once its buffers have grown. Reconnects nothing: a lost connection ends the run.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -64,7 +65,8 @@ pub struct Submitter {
 }
 
 impl Submitter {
-    /// Begins a call, lets `operations` append to it, and puts it on its way. False if no slot is free.
+    /// Begins a call, lets `operations` append to it, and puts it on its way. False if no slot is
+    /// free.
     pub fn submit(&mut self, token: u64, operations: impl FnOnce(&mut OpenCall, &mut Writer)) -> Result<bool, Error> {
         self.submit_apart(token, |call, w| {
             operations(call, w);
@@ -72,7 +74,8 @@ impl Submitter {
         })
     }
 
-    /// The same where the last operation ends with data that `operations` returns, in units of four bytes: it is sent from where it is. Only without protection of data.
+    /// The same where the last operation ends with data that `operations` returns, in units of four
+    /// bytes: it is sent from where it is. Only without protection of data.
     pub fn submit_apart(
         &mut self,
         token: u64,
@@ -95,7 +98,8 @@ impl Submitter {
         &mut self.outputs[at].bytes
     }
 
-    /// Protects calls that wait for it, of any connection, as many as go together. Whether more wait.
+    /// Protects calls that wait for it, of any connection, as many as go together. Whether more
+    /// wait.
     fn protect_some(&mut self) -> Result<bool, Error> {
         // Where nothing is long, only how many there are counts.
         let len_max = Some(self.core.together_len()).filter(|&len| len > 0).unwrap_or(usize::MAX);
@@ -150,7 +154,8 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Connects, introduces the client, and adds the other connections to its session. Blocks, for half a minute at most wherever the server is silent.
+    /// Connects, introduces the client, and adds the other connections to its session. Blocks, for
+    /// half a minute at most wherever the server is silent.
     pub fn connect(
         address: SocketAddr,
         minor: u32,
@@ -226,7 +231,8 @@ impl Pipeline {
         &mut self.submitter
     }
 
-    /// Sends what was submitted, waits for replies up to `timeout`, to some microseconds, and hands each to `on_reply`, which may submit more. How many came.
+    /// Sends what was submitted, waits for replies up to `timeout`, to some microseconds, and hands
+    /// each to `on_reply`, which may submit more. How many came.
     pub fn turn(
         &mut self,
         timeout: Option<Duration>,
@@ -271,8 +277,9 @@ impl Pipeline {
         Ok(replies)
     }
 
-    /// Waits until there is something to read, or room to write where there was none; whether there is. O(connections): few have more than one, and a
-    /// timeout of nanoseconds costs no call of its own so.
+    /// Waits until there is something to read, or room to write where there was none; whether there
+    /// is. O(connections): few have more than one, and a timeout of nanoseconds costs no call
+    /// of its own so.
     fn look(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         let timeout = timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() });
         let (mut one, mut many);
@@ -296,7 +303,8 @@ impl Pipeline {
         Ok(true)
     }
 
-    /// Protects what waits for it, as much at a time as goes together, and sends it: the server has work while the next are protected.
+    /// Protects what waits for it, as much at a time as goes together, and sends it: the server has
+    /// work while the next are protected.
     fn flush(&mut self) -> Result<(), Error> {
         loop {
             let more = self.submitter.protect_some()?;
@@ -318,7 +326,8 @@ impl Pipeline {
     }
 }
 
-/// Looks at what came on a connection: replies are opened together and then handed over one by one. One that is not believed is an error when the others have been.
+/// Looks at what came on a connection: replies are opened together and then handed over one by one.
+/// One that is not believed is an error when the others have been.
 fn take_up(
     connection: &mut Connection,
     at: usize,
@@ -426,7 +435,8 @@ impl Output {
 /// Calls that are protected together at most: enough for the lanes of the widest vectors.
 const TOGETHER_MAX: usize = 64;
 
-/// Bytes that have left are given up in front of others when they are more than this, and more than those.
+/// Bytes that have left are given up in front of others when they are more than this, and more than
+/// those.
 const FORGET_LEN: usize = 1 << 20;
 
 /// Pieces handed to the kernel at once.

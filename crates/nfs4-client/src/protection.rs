@@ -8,7 +8,8 @@ use vouch_xdr::{Writer, Xdr};
 
 use crate::BackSecurity;
 
-/// What a protection remembers of a call until its reply: a sequence number of its context, for one.
+/// What a protection remembers of a call until its reply: a sequence number of its context, for
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallTag(pub u64);
 
@@ -56,7 +57,8 @@ pub trait Opener: Send + Sync {
 
 /// Secures calls and opens replies: one flavour for one user.
 pub trait Protection: Send {
-    /// Appends the credential, room for the verifier, and what room the arguments need before them, to a call whose header begins at `header_start` of `w`.
+    /// Appends the credential, room for the verifier, and what room the arguments need before them,
+    /// to a call whose header begins at `header_start` of `w`.
     fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError>;
 
     /// Lays the arguments out, which are all that `w` holds from `body_start` on.
@@ -72,17 +74,20 @@ pub trait Protection: Send {
         false
     }
 
-    /// Whether calls can't be altered on their way, so that a server can hold the client's record and sessions for the one who calls (RFC 8881, section 2.10.8.3).
+    /// Whether calls can't be altered on their way, so that a server can hold the client's record
+    /// and sessions for the one who calls (RFC 8881, section 2.10.8.3).
     fn has_integrity(&self) -> bool {
         false
     }
 
-    /// What lets the server prove its callbacks as it proves its replies, under a name of its own each time; nothing, if it proves none.
+    /// What lets the server prove its callbacks as it proves its replies, under a name of its own
+    /// each time; nothing, if it proves none.
     fn back_security(&self) -> Option<BackSecurity> {
         None
     }
 
-    /// Bytes of calls, or of replies, that are worth having in work together where so much is there: none if one after the other is as fast.
+    /// Bytes of calls, or of replies, that are worth having in work together where so much is
+    /// there: none if one after the other is as fast.
     fn together_len(&self) -> usize {
         0
     }
@@ -92,12 +97,14 @@ pub trait Protection: Send {
         None
     }
 
-    /// How many calls may be out at a time: beyond, the other end may drop some as older than its window (RFC 2203, section 5.3.3.1).
+    /// How many calls may be out at a time: beyond, the other end may drop some as older than its
+    /// window (RFC 2203, section 5.3.3.1).
     fn outstanding_max(&self) -> usize {
         usize::MAX
     }
 
-    /// The call that ends the context at the server, with its record's mark; nothing where there is none to end. No call goes under it from then on.
+    /// The call that ends the context at the server, with its record's mark; nothing where there is
+    /// none to end. No call goes under it from then on.
     fn farewell(&mut self, _xid: u32) -> Option<Vec<u8>> {
         None
     }
@@ -110,10 +117,12 @@ pub trait Protection: Send {
         None
     }
 
-    /// Checks the verifiers of replies that came together, and opens their results. One that does not hold says so and changes nothing for the others.
+    /// Checks the verifiers of replies that came together, and opens their results. One that does
+    /// not hold says so and changes nothing for the others.
     fn open_many(&mut self, _replies: &mut [Received<'_>]) {}
 
-    /// The same for a reply that must stay as it is; `scratch` is for results that can't be opened in place.
+    /// The same for a reply that must stay as it is; `scratch` is for results that can't be opened
+    /// in place.
     fn open<'a>(
         &mut self,
         tag: CallTag,

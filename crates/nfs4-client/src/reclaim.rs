@@ -1,4 +1,5 @@
-//! State after the server's restart: opens and locks are asked back by those who held them (RFC 8881, section 8.4.2.1).
+//! State after the server's restart: opens and locks are asked back by those who held them (RFC
+//! 8881, section 8.4.2.1).
 
 use vouch_nfs4::op::*;
 use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner};
@@ -6,7 +7,8 @@ use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner};
 use crate::{Client, Error, OpenFile};
 
 impl Client {
-    /// Asks an open back that was held before the server restarted; after [`Client::renew`], before [`Client::reclaim_complete`].
+    /// Asks an open back that was held before the server restarted; after [`Client::renew`], before
+    /// [`Client::reclaim_complete`].
     pub async fn reclaim_open(&self, file: &mut OpenFile) -> Result<(), Error> {
         let client = if self.minor() == 0 { self.id() } else { ClientId(0) };
         let args = OpenArgs {

@@ -8,7 +8,8 @@ use vouch_oncrpc::{RECORD_MARK_LEN, RecordReader};
 
 use crate::Error;
 
-/// Bytes of a stream, and the records in them. Its memory grows to the longest record that the caller allows, as its bytes come.
+/// Bytes of a stream, and the records in them. Its memory grows to the longest record that the
+/// caller allows, as its bytes come.
 #[derive(Debug)]
 pub struct RecordBuffer {
     bytes: Vec<u8>,
@@ -67,8 +68,8 @@ impl RecordBuffer {
         Ok(n)
     }
 
-    /// Whether the last read left nothing in the socket: it gave less than was asked for (epoll(7), on edge-triggered use), so that another
-    /// would only say so.
+    /// Whether the last read left nothing in the socket: it gave less than was asked for (epoll(7),
+    /// on edge-triggered use), so that another would only say so.
     pub const fn is_drained(&self) -> bool {
         self.drained
     }
@@ -78,7 +79,8 @@ impl RecordBuffer {
         self.end - self.start
     }
 
-    /// Takes all records that have come whole, in their order; they may be changed where they lie. Those before a fault are given first, and the fault by the next call.
+    /// Takes all records that have come whole, in their order; they may be changed where they lie.
+    /// Those before a fault are given first, and the fault by the next call.
     pub fn take(&mut self) -> Result<Vec<&mut [u8]>, Error> {
         self.taken.clear();
         self.joined.clear();

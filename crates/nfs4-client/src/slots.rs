@@ -1,8 +1,10 @@
-//! The slots of a session: which are free, and the number that each awaits (RFC 8881, section 2.10.6.1).
+//! The slots of a session: which are free, and the number that each awaits (RFC 8881, section
+//! 2.10.6.1).
 
 use vouch_nfs4::{SlotId, SlotSeq};
 
-/// Most slots that are used, whatever a server offers: they are numbered within the low bits of transaction ids.
+/// Most slots that are used, whatever a server offers: they are numbered within the low bits of
+/// transaction ids.
 pub const SLOTS_MAX: usize = 1024;
 
 /// The fore channel's slots.

@@ -1,4 +1,5 @@
-//! What state costs a READ: SEQUENCE, the check of its stateid and the end of its compound, with one client and with ten thousand; and an OPEN with its CLOSE.
+//! What state costs a READ: SEQUENCE, the check of its stateid and the end of its compound, with
+//! one client and with ten thousand; and an OPEN with its CLOSE.
 //!
 //! `cargo run --release -p vouch-nfs4-server --example state-cost`
 

@@ -1,7 +1,9 @@
-//! NFSv4 ACLs and POSIX ACLs, each made from the other (draft-ietf-nfsv4-acl-mapping-05, as Linux practises it). Pure: names are translated elsewhere.
+//! NFSv4 ACLs and POSIX ACLs, each made from the other (draft-ietf-nfsv4-acl-mapping-05, as Linux
+//! practises it). Pure: names are translated elsewhere.
 //!
-//! A POSIX ACL can always be said in NFSv4's words. The other way is lossy and errs on the side of less access; what POSIX has no words for at all (audit,
-//! inheritance that stops after one level) is refused.
+//! A POSIX ACL can always be said in NFSv4's words. The other way is lossy and errs on the side of
+//! less access; what POSIX has no words for at all (audit, inheritance that stops after one level)
+//! is refused.
 
 use vouch_nfs4::{AceFlags, AceMask, AceType, Status};
 use vouch_vfs::{PosixAcl, PosixAclEntry, PosixAclTag};
@@ -45,7 +47,8 @@ pub(crate) fn from_mode(mode: u16) -> PosixAcl {
     PosixAcl { entries: vec![entry(PosixAclTag::UserObject, 6), entry(PosixAclTag::GroupObject, 3), entry(PosixAclTag::Other, 0)] }
 }
 
-/// Appends the entries that say the same as a POSIX ACL. `default`: it is a directory's default ACL.
+/// Appends the entries that say the same as a POSIX ACL. `default`: it is a directory's default
+/// ACL.
 pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut Vec<Entry>) {
     let flags = if default { INHERIT } else { 0 };
     let (mut owner, mut group, mut other, mut mask) = (0u8, 0u8, 0u8, 7u8);
@@ -72,7 +75,8 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
         out.push(Entry { kind, flags: AceFlags(flags), mask: AceMask(bits), who });
     };
     let allow = |permissions: u8| ANYONE | bits(permissions, directory);
-    // What a class lacks and a later entry would grant is denied first: POSIX stops at the first class that fits, NFSv4 goes on.
+    // What a class lacks and a later entry would grant is denied first: POSIX stops at the first class
+    // that fits, NFSv4 goes on.
     let denied = |permissions: u8, later: u8| bits(!permissions & later, directory);
 
     let deny = denied(owner, all_users | group | all_groups | other);
@@ -87,7 +91,8 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
         }
         push(AceType::ALLOW, who, allow(permissions));
     }
-    // Members of several groups get what any of them has, so all groups are allowed before any is denied.
+    // Members of several groups get what any of them has, so all groups are allowed before any is
+    // denied.
     push(AceType::ALLOW, Who::Group, allow(group));
     for (who, permissions) in named(true) {
         push(AceType::ALLOW, who, allow(permissions));

@@ -1,5 +1,6 @@
-//! Whether who connects may be a client at all: some export is for its address. Asked before anything is made of it that others could meet by its name; the kernel's server
-//! denies such a host every call. Kept a while with the connection.
+//! Whether who connects may be a client at all: some export is for its address. Asked before
+//! anything is made of it that others could meet by its name; the kernel's server denies such a
+//! host every call. Kept a while with the connection.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::Op;
@@ -33,7 +34,8 @@ fn makes_a_client(op: Op) -> bool {
     matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::SETCLIENTID | Op::SETCLIENTID_CONFIRM)
 }
 
-/// ACCESS for an operation that makes a client of one whom no export is for, which Linux tells its user as "access denied by server". DELAY if that can't be told yet.
+/// ACCESS for an operation that makes a client of one whom no export is for, which Linux tells its
+/// user as "access denied by server". DELAY if that can't be told yet.
 pub(crate) fn check(walk: &Walk<'_>, op: Op) -> Result<(), Status> {
     if !makes_a_client(op) {
         return Ok(());

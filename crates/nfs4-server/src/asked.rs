@@ -1,4 +1,5 @@
-//! What an operation's arguments say to one who keeps records: names, access asked for, place. Judges nothing.
+//! What an operation's arguments say to one who keeps records: names, access asked for, place.
+//! Judges nothing.
 
 use vouch_nfs4::attr::{Attr, FileType};
 use vouch_nfs4::op::{Args, CreateHow, CreateType, OpenClaim, OpenHow, ShareAccess};

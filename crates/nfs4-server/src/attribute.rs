@@ -1,4 +1,5 @@
-//! Attributes (RFC 8881, section 5): which of them a file system here has, their values on the wire, and what a client sets.
+//! Attributes (RFC 8881, section 5): which of them a file system here has, their values on the
+//! wire, and what a client sets.
 
 mod encode;
 mod settings;
@@ -12,7 +13,8 @@ pub(crate) use settings::{Settings, settings};
 
 use crate::acl;
 
-/// Everything about one file that attributes can be made of; what is costly is there only if it was asked for.
+/// Everything about one file that attributes can be made of; what is costly is there only if it was
+/// asked for.
 pub(crate) struct View {
     pub(crate) minor: u32,
     pub(crate) attributes: Attributes,
@@ -51,7 +53,8 @@ pub(crate) const ACL: Bitmap = Bitmap::of(&[Attr::ACL.0, Attr::DACL.0]);
 
 const QUOTA: Bitmap = Bitmap::of(&[Attr::QUOTA_AVAIL_HARD.0, Attr::QUOTA_AVAIL_SOFT.0, Attr::QUOTA_USED.0]);
 
-/// Those of minor version 0: REQUIRED, and those of the RECOMMENDED that a local file system can answer.
+/// Those of minor version 0: REQUIRED, and those of the RECOMMENDED that a local file system can
+/// answer.
 const MINOR_0: Bitmap = Bitmap::of(&[
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23, 26, 27, 28, 29, 30, 31, 33, 34, 35, 36, 37, 38, 39,
     40, 41, 42, 43, 44, 45, 47, 48, 50, 51, 52, 53, 54, 55,
@@ -70,7 +73,8 @@ const MINOR_2: Bitmap = Bitmap::of(&[
     Attr::OPEN_ARGUMENTS.0,
 ]);
 
-/// What OPEN understands in 4.2 (RFC 9754, section 3): all but wishes to be told later and claims to delegations of an earlier life.
+/// What OPEN understands in 4.2 (RFC 9754, section 3): all but wishes to be told later and claims
+/// to delegations of an earlier life.
 const OPEN_ARGUMENTS: OpenArguments = OpenArguments {
     share_access: Bitmap::of(&[1, 2, 3]),
     share_deny: Bitmap::of(&[0, 1, 2, 3]),
@@ -79,7 +83,8 @@ const OPEN_ARGUMENTS: OpenArguments = OpenArguments {
     create_mode: Bitmap::of(&[0, 1, 2, 3]),
 };
 
-/// Attributes that an exclusive create may set (RFC 8881, section 5.8.1.14). Times are not among them: a file system may keep the verifier there.
+/// Attributes that an exclusive create may set (RFC 8881, section 5.8.1.14). Times are not among
+/// them: a file system may keep the verifier there.
 pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[
     Attr::SIZE.0,
     Attr::ACL.0,
@@ -91,7 +96,8 @@ pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[
     Attr::MODE_UMASK.0,
 ]);
 
-/// The attributes that a file system supports. Which of those below a mount point know when a file was made is told by its [`View`].
+/// The attributes that a file system supports. Which of those below a mount point know when a file
+/// was made is told by its [`View`].
 pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
     let mut all = match minor {
         0 => MINOR_0,
@@ -105,8 +111,10 @@ pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
         all = all.minus(QUOTA);
     }
     if !traits.read_only {
-        // RFC 7862, section 12.2.3. Linux' client (6.1), once it is told of what type they are, takes attributes by the change attribute alone for newer than what it knows. The
-        // reply to its own WRITE past the page cache has none, so those of a GETATTR that came before that WRITE are newer then, and set the size back to what it was.
+        // RFC 7862, section 12.2.3. Linux' client (6.1), once it is told of what type they are, takes
+        // attributes by the change attribute alone for newer than what it knows. The reply to its
+        // own WRITE past the page cache has none, so those of a GETATTR that came before that WRITE are
+        // newer then, and set the size back to what it was.
         all = all.without(Attr::CHANGE_ATTR_TYPE.0);
     }
     if traits.clone_block_len == 0 {

@@ -1,4 +1,5 @@
-//! Callbacks on the wire: a CB_COMPOUND or CB_NULL as an RPC call, and what its reply says (RFC 8881, section 20; RFC 7530, section 15).
+//! Callbacks on the wire: a CB_COMPOUND or CB_NULL as an RPC call, and what its reply says (RFC
+//! 8881, section 20; RFC 7530, section 15).
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::cb::{Args, CbGetattrArgs, CbNotifyLockArgs, CbOffloadArgs, CbRecallAnyArgs, CbRecallArgs, CbSequenceArgs, Results};

@@ -1,6 +1,8 @@
-//! The walk through a COMPOUND (RFC 8881, section 16.2; RFC 7530, section 16.2): one operation at a time is decoded, executed and its result encoded.
+//! The walk through a COMPOUND (RFC 8881, section 16.2; RFC 7530, section 16.2): one operation at a
+//! time is decoded, executed and its result encoded.
 //!
-//! Where an operation would have to wait, the walk stops before it, with nothing of it done, and can be gone on with later. What each operation does is in `op`.
+//! Where an operation would have to wait, the walk stops before it, with nothing of it done, and
+//! can be gone on with later. What each operation does is in `op`.
 
 use std::sync::Arc;
 
@@ -25,13 +27,16 @@ mod surviving;
 
 /// How far a compound is.
 pub enum Progress {
-    /// Finished: effects first, in order, then the reply, if there is one (a duplicate of a call that is still being worked on gets none, and its connection ends).
+    /// Finished: effects first, in order, then the reply, if there is one (a duplicate of a call
+    /// that is still being worked on gets none, and its connection ends).
     Done(Option<Reply>),
-    /// The next operation has to wait for a disk or a network: run it on with [`Patience::Any`] where that does no harm.
+    /// The next operation has to wait for a disk or a network: run it on with [`Patience::Any`]
+    /// where that does no harm.
     Blocked,
 }
 
-/// A COMPOUND on its way. Once begun it must be run until it is done, even if its connection is gone: its session's slot waits for it.
+/// A COMPOUND on its way. Once begun it must be run until it is done, even if its connection is
+/// gone: its session's slot waits for it.
 pub struct Compound {
     core: Core,
     body: Bytes,
@@ -134,7 +139,8 @@ impl Compound {
         self.run_apart(server, patience, patience)
     }
 
-    /// The same with patience for disks, and another for the name service: each may have threads of its own that wait for it.
+    /// The same with patience for disks, and another for the name service: each may have threads of
+    /// its own that wait for it.
     pub fn run_apart(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
         self.run_by(names, |compound, body, out| compound.walk(server, patience, body, out))
     }
@@ -156,7 +162,8 @@ impl Compound {
         }
     }
 
-    /// Copies the call's arguments if they are no longer than `len_max`: one that has to wait then keeps nothing else alive of what it came in.
+    /// Copies the call's arguments if they are no longer than `len_max`: one that has to wait then
+    /// keeps nothing else alive of what it came in.
     pub fn copy_body(&mut self, len_max: usize) {
         if self.body.len() <= len_max {
             self.body = Bytes::copy_from_slice(&self.body);
@@ -175,18 +182,21 @@ impl Compound {
         }
     }
 
-    /// Whether the reply must not leave before all records are durable that were to be persisted until now, by whatever call: it tells of something granted that
-    /// another would reclaim after a crash, or tells again what was told with a record (RFC 8881, section 8.4.3).
+    /// Whether the reply must not leave before all records are durable that were to be persisted
+    /// until now, by whatever call: it tells of something granted that another would reclaim
+    /// after a crash, or tells again what was told with a record (RFC 8881, section 8.4.3).
     pub fn waits_for_records(&self) -> bool {
         self.core.tells != Tells::Nothing
     }
 
-    /// Whether the reply is one that was made before, for this call when it came first: nothing was done now, and the observer was told of nothing.
+    /// Whether the reply is one that was made before, for this call when it came first: nothing was
+    /// done now, and the observer was told of nothing.
     pub fn tells_again(&self) -> bool {
         self.core.tells == Tells::Again
     }
 
-    /// Whether nothing is left to do but to wait until changes are on the disk, best together with others: the export that they are of. Arguments are let go.
+    /// Whether nothing is left to do but to wait until changes are on the disk, best together with
+    /// others: the export that they are of. Arguments are let go.
     pub fn waits_for_sync(&mut self) -> Option<ExportId> {
         let (At::Sync(..), [one]) = (&self.at, &self.core.unsynced[..]) else { return None };
         let export = &one.files.site.export;
@@ -197,7 +207,8 @@ impl Compound {
         Some(export.id)
     }
 
-    /// Makes durable what these compounds wait for, by one call for all that are of one file system. Sleeps. A failure is left to each to meet by itself when it is run on,
+    /// Makes durable what these compounds wait for, by one call for all that are of one file
+    /// system. Sleeps. A failure is left to each to meet by itself when it is run on,
     /// as it must be afterwards in any case.
     pub fn sync_together<'a>(server: &Server, compounds: impl IntoIterator<Item = &'a mut Compound>) {
         let (mut ids, mut keys): (Vec<FileId>, Vec<FileKey>) = (Vec::new(), Vec::new());
@@ -287,7 +298,8 @@ impl Compound {
             match session::duplicate(server, &mut self.core, body) {
                 session::Duplicate::No => {}
                 session::Duplicate::UnderWay => {
-                    // RFC 7530, section 3.1.1: a client calls again only over a new connection, and waits for ever for an answer over one that stays.
+                    // RFC 7530, section 3.1.1: a client calls again only over a new connection, and waits for ever for
+                    // an answer over one that stays.
                     self.core.effects.push(Effect::Disconnect(self.core.connection.id()));
                     return Err(Ended::Unanswered);
                 }
@@ -399,7 +411,8 @@ impl Compound {
         if status.is_ok() { Next::Go } else { Next::End(status) }
     }
 
-    /// Makes durable what the operations changed. `Some(Ok)`: it failed, and the result of the operation that it failed for is written anew. `Some(Err)`: it must wait.
+    /// Makes durable what the operations changed. `Some(Ok)`: it failed, and the result of the
+    /// operation that it failed for is written anew. `Some(Err)`: it must wait.
     fn sync(&mut self, server: &Server, patience: Patience, out: &mut Writer, place: &mut Place) -> Option<Result<Status, ()>> {
         let mut worse = None;
         while let Some(one) = self.core.unsynced.last() {

@@ -1,9 +1,13 @@
-//! Cookies of lists that are had whole each time: the directories of the pseudo file system, the names of extended attributes. A name's cookie is made of the name alone, and the
-//! list goes by cookies, so that one in progress neither skips nor repeats what stays while other names come and go, also over a reload and a restart.
+//! Cookies of lists that are had whole each time: the directories of the pseudo file system, the
+//! names of extended attributes. A name's cookie is made of the name alone, and the list goes by
+//! cookies, so that one in progress neither skips nor repeats what stays while other names come and
+//! go, also over a reload and a restart.
 
-/// The cookie of a name: at least 3 (RFC 8881, section 18.23.3: 0 to 2 are never given out), and below 2^63, as some clients keep it with a sign.
+/// The cookie of a name: at least 3 (RFC 8881, section 18.23.3: 0 to 2 are never given out), and
+/// below 2^63, as some clients keep it with a sign.
 ///
-/// Two names may have one, though nobody meets them by chance: who ends a page must not end it between them.
+/// Two names may have one, though nobody meets them by chance: who ends a page must not end it
+/// between them.
 pub(crate) fn of_name(name: &[u8]) -> u64 {
     let hash = blake3::hash(name);
     let word = u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"));

@@ -1,9 +1,11 @@
-//! Filehandles: how they are written, authenticated and read back. What they name is resolved elsewhere.
+//! Filehandles: how they are written, authenticated and read back. What they name is resolved
+//! elsewhere.
 //!
 //! ```text
 //! version 1 | kind 0 pseudo, 1 file | number u32: 0, or of the export | identity: 8 bytes of a pseudo node, or a FileId | authenticator 16
 //! ```
-//! The authenticator is BLAKE3 keyed with a secret of this server over all before it, so that a guessed handle is refused (docs/formats/filehandle.md).
+//! The authenticator is BLAKE3 keyed with a secret of this server over all before it, so that a
+//! guessed handle is refused (docs/formats/filehandle.md).
 
 use vouch_nfs4::{FILEHANDLE_LEN_MAX, Filehandle, Status};
 use vouch_vfs::FileId;
@@ -18,7 +20,8 @@ const MAC_LEN: usize = 16;
 
 const _: () = assert!(HEAD_LEN + vouch_vfs::FILE_ID_LEN_MAX + MAC_LEN <= FILEHANDLE_LEN_MAX, "the longest identity fits a filehandle");
 
-/// Identity of a node of the pseudo file system: it comes from the node's path, so it is the same after a restart.
+/// Identity of a node of the pseudo file system: it comes from the node's path, so it is the same
+/// after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PseudoId(pub(crate) u64);
 
@@ -62,7 +65,8 @@ impl HandleCodec {
         Filehandle::new(&bytes[..end + MAC_LEN]).expect("an identity is short enough, as asserted above")
     }
 
-    /// What a filehandle names. RFC 8881, section 15.1.2.1: one that this server can't have made is BADHANDLE.
+    /// What a filehandle names. RFC 8881, section 15.1.2.1: one that this server can't have made is
+    /// BADHANDLE.
     pub(crate) fn open(&self, handle: &Filehandle) -> Result<Named, Status> {
         let (body, mac) = handle.as_bytes().split_last_chunk::<MAC_LEN>().ok_or(Status::BADHANDLE)?;
         let (head, identity) = body.split_first_chunk::<HEAD_LEN>().ok_or(Status::BADHANDLE)?;

@@ -1,7 +1,10 @@
-//! Tells a retry from another call that reuses its number: a digest of who calls, under which flavour, and of the beginning of what is asked. The flavour counts because what was
-//! answered under one may be refused under another, and a reply that is sent again is judged by nothing else.
+//! Tells a retry from another call that reuses its number: a digest of who calls, under which
+//! flavour, and of the beginning of what is asked. The flavour counts because what was
+//! answered under one may be refused under another, and a reply that is sent again is judged by
+//! nothing else.
 //!
-//! No cryptography: who forges one cheats himself out of an answer. It is computed for every call, so it is cheap.
+//! No cryptography: who forges one cheats himself out of an answer. It is computed for every call,
+//! so it is cheap.
 
 use std::hash::{Hash as _, Hasher};
 

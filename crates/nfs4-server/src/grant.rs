@@ -1,4 +1,5 @@
-//! What a caller may do with an export: the export's rule for the client and the caller's local rights, resolved once and kept a while with the connection.
+//! What a caller may do with an export: the export's rule for the client and the caller's local
+//! rights, resolved once and kept a while with the connection.
 
 use std::sync::Arc;
 
@@ -15,15 +16,18 @@ pub(crate) struct Grant {
     pub(crate) access: Arc<ClientAccess>,
     /// With whose rights; the anonymous user's where the flavour doesn't fit.
     pub(crate) caller: Arc<Caller>,
-    /// Whether the export takes the flavour of the call; if not, all but a few operations answer WRONGSEC.
+    /// Whether the export takes the flavour of the call; if not, all but a few operations answer
+    /// WRONGSEC.
     pub(crate) flavour_fits: bool,
     /// Whether the flavour may change nothing.
     read_only: bool,
 }
 
-/// How long a grant is believed before exports and identities are asked again, milliseconds: a client that was shut out or a group that was left takes effect so soon.
+/// How long a grant is believed before exports and identities are asked again, milliseconds: a
+/// client that was shut out or a group that was left takes effect so soon.
 const GRANT_AGE_MS_MAX: u64 = 5_000;
-/// Grants kept with a connection: users times exports in use at once on one machine; the oldest goes.
+/// Grants kept with a connection: users times exports in use at once on one machine; the oldest
+/// goes.
 const GRANTS_PER_CONNECTION_MAX: usize = 64;
 
 /// Grants of one connection.
@@ -50,7 +54,9 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Grant {
-    /// The grant of `asker` for an export. STALE if the export is gone or not for this client, as Linux answers; DELAY if that, or who the caller is, can't be told yet; ACCESS if the caller is nobody here.
+    /// The grant of `asker` for an export. STALE if the export is gone or not for this client, as
+    /// Linux answers; DELAY if that, or who the caller is, can't be told yet; ACCESS if the caller
+    /// is nobody here.
     pub(crate) fn resolve(asker: &Asker<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Arc<Grant>, Stop> {
         let mut cache = asker.connection.grants().lock();
         let known = cache.entries.iter().position(|entry| {
@@ -89,7 +95,8 @@ impl Grant {
             return Err(Status::ACCESS.into());
         }
         let Some(under) = access.under(asker.flavour).copied() else {
-            // Who it is does not matter: WRONGSEC must be told also to a caller who has no account here, so that the client looks for another flavour.
+            // Who it is does not matter: WRONGSEC must be told also to a caller who has no account here, so
+            // that the client looks for another flavour.
             let squash = access.flavours.first().ok_or(Status::STALE)?.squash;
             let caller = Arc::new(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []));
             // What the machine writes for its users goes where some flavour may write.

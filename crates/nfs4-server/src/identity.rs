@@ -1,4 +1,5 @@
-//! The seam to the system's users and groups: the driver implements it with the name service, caches and static maps.
+//! The seam to the system's users and groups: the driver implements it with the name service,
+//! caches and static maps.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,11 +17,12 @@ pub enum Unanswered {
     Silent,
 }
 
-/// Maps principals to local rights, and owners to names and back. Called on the hot path: answers that were given a short while ago must come from memory without
-/// allocation.
+/// Maps principals to local rights, and owners to names and back. Called on the hot path: answers
+/// that were given a short while ago must come from memory without allocation.
 pub trait Identity: Send + Sync {
-    /// The local rights of a principal after squashing; none if it has no account here and isn't mapped to anybody. For `sec=sys` more than 16 groups may come from the
-    /// name service. `client` is whence the principal calls, for the log: it decides nothing.
+    /// The local rights of a principal after squashing; none if it has no account here and isn't
+    /// mapped to anybody. For `sec=sys` more than 16 groups may come from the name service.
+    /// `client` is whence the principal calls, for the log: it decides nothing.
     fn caller(
         &self,
         principal: &Principal,

@@ -1,4 +1,5 @@
-//! Which open file I/O goes to: the one that a stateid names, or one opened for an anonymous stateid and kept for a while.
+//! Which open file I/O goes to: the one that a stateid names, or one opened for an anonymous
+//! stateid and kept for a while.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -72,7 +73,8 @@ impl Tally {
         }
     }
 
-    /// Whether a use of the file is one of which no OPEN has told: any of who didn't open it; of the delegation the first to read and the first to write, since the open or
+    /// Whether a use of the file is one of which no OPEN has told: any of who didn't open it; of
+    /// the delegation the first to read and the first to write, since the open or
     /// the last close, as an open that the server is not told of. `writes`: 1, or 0.
     pub(crate) fn is_unopened(&self, by: UsedBy, writes: usize) -> bool {
         match by {
@@ -154,7 +156,8 @@ impl Held {
     }
 }
 
-/// Open files that are let go of. What would take its time is done by a thread that may sleep: with the last that has it open go the blocks of a file without a name, and who ends another's
+/// Open files that are let go of. What would take its time is done by a thread that may sleep: with
+/// the last that has it open go the blocks of a file without a name, and who ends another's
 /// thousands of opens has his own call to answer.
 #[derive(Default)]
 pub(crate) struct Releases {
@@ -203,7 +206,8 @@ pub(crate) enum Use {
     Any,
 }
 
-/// The open file that `stateid` lets be used. Special stateids open with the caller's own rights (RFC 8881, section 8.2.3).
+/// The open file that `stateid` lets be used. Special stateids open with the caller's own rights
+/// (RFC 8881, section 8.2.3).
 pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, purpose: Use) -> Result<OpenHandle, Stop> {
     let stateid = walk.substituted(stateid)?;
     let io = match purpose {
@@ -214,7 +218,8 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
     let caller = if walk.minor == 0 { walk.proven() } else { None };
     let granted = walk.state(|state| {
         if client.is_none() {
-            // Whether the lease is renewed by it. Who may read and write is told by rights, whoever has opened the file.
+            // Whether the lease is renewed by it. Who may read and write is told by rights, whoever has opened
+            // the file.
             let _ = state.heard_by(&stateid, caller.as_ref(), now);
         }
         match state.io(client, &stateid, &key, io, now) {
@@ -230,7 +235,8 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
     let delegated = matches!(granted, IoGrant::Delegated(_));
     match granted {
         IoGrant::Open(held) | IoGrant::Delegated(held) => {
-            // A stateid is no key: whoever isn't the opener needs the rights himself (RFC 8881, section 8.2.4 and 18.32.3: ACCESS).
+            // A stateid is no key: whoever isn't the opener needs the rights himself (RFC 8881, section 8.2.4
+            // and 18.32.3: ACCESS).
             let opener = held.is_by(&file.grant.caller);
             let by = match (opener, delegated) {
                 (false, _) => UsedBy::Another,
@@ -255,8 +261,10 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
     }
 }
 
-/// An open file for COMMIT, which carries no stateid: one of those that there are, or a new one. RFC 8881, section 18.3.4: ACCESS for whom the file is not to write; as Linux's
-/// server has it, it is to write for its owner whatever its mode. Who has it open for writing was let in, and may make durable what he wrote.
+/// An open file for COMMIT, which carries no stateid: one of those that there are, or a new one.
+/// RFC 8881, section 18.3.4: ACCESS for whom the file is not to write; as Linux's server has it, it
+/// is to write for its owner whatever its mode. Who has it open for writing was let in, and may
+/// make durable what he wrote.
 pub(crate) fn open_to_commit(walk: &mut Walk<'_>, file: &FileRef) -> Result<OpenHandle, Stop> {
     let (key, caller) = (file.key(), &file.grant.caller);
     let client = walk.client_of_session();
@@ -306,7 +314,8 @@ fn anonymous(walk: &mut Walk<'_>, file: &FileRef, purpose: Use) -> Result<OpenHa
     Ok(open)
 }
 
-/// RFC 8881, section 18.22.3 and others: a directory is ISDIR, a symbolic link SYMLINK, anything else WRONG_TYPE; RFC 7530 has INVAL for both.
+/// RFC 8881, section 18.22.3 and others: a directory is ISDIR, a symbolic link SYMLINK, anything
+/// else WRONG_TYPE; RFC 7530 has INVAL for both.
 pub(crate) fn wrong_type(minor: u32, error: Error) -> Stop {
     match error {
         Error::IsSymlink | Error::WrongType if minor == 0 => Status::INVAL.into(),
@@ -338,7 +347,8 @@ impl Entry {
 
 /// Open files that are kept: each is looked at to find one.
 const ENTRIES_MAX: usize = 64;
-/// How long an unused one is kept, milliseconds: rights are checked when it is opened, so not for long.
+/// How long an unused one is kept, milliseconds: rights are checked when it is opened, so not for
+/// long.
 const IDLE_MS_MAX: u64 = 2_000;
 
 impl Anonymous {

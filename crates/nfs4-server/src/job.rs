@@ -16,7 +16,8 @@ pub struct Job {
 pub enum JobProgress {
     /// There is more to do: call again, after other jobs had their turn.
     More,
-    /// All but its end is done, and that has been told to the observer: call again when nobody minds that others learn of it.
+    /// All but its end is done, and that has been told to the observer: call again when nobody
+    /// minds that others learn of it.
     Ended,
     /// Done.
     Done(Vec<Effect>),
@@ -41,9 +42,11 @@ impl Job {
         self.address
     }
 
-    /// Does a bounded part of the work, perhaps sleeping. Work that panics, which says so, goes on no further than to its end.
+    /// Does a bounded part of the work, perhaps sleeping. Work that panics, which says so, goes on
+    /// no further than to its end.
     pub fn step(&mut self, server: &Server, now: Now) -> JobProgress {
-        // What it leaves behind is what any thread that panics would: locks are released, and what was half done is what `failed` is for.
+        // What it leaves behind is what any thread that panics would: locks are released, and what was half
+        // done is what `failed` is for.
         let stepped = catch_unwind(AssertUnwindSafe(|| self.steps.step(server, now)));
         stepped.unwrap_or_else(|_| self.steps.failed(server, now))
     }

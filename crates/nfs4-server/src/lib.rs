@@ -1,11 +1,14 @@
-//! The NFSv4 server: minor versions 0, 1 and 2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276), without pNFS.
+//! The NFSv4 server: minor versions 0, 1 and 2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276), without
+//! pNFS.
 //!
-//! Owns what a COMPOUND means: its operations, the state behind them, filehandles, the pseudo file system, attributes and ACLs. Sans-IO: bytes of a call in, bytes
-//! of a reply out, and [`Effect`]s for what must happen outside. Has no sockets, no threads, no clock and no randomness of its own; files are reached through
-//! [`vouch_vfs`].
+//! Owns what a COMPOUND means: its operations, the state behind them, filehandles, the pseudo file
+//! system, attributes and ACLs. Sans-IO: bytes of a call in, bytes of a reply out, and [`Effect`]s
+//! for what must happen outside. Has no sockets, no threads, no clock and no randomness of its own;
+//! files are reached through [`vouch_vfs`].
 //!
-//! A driver makes a [`Server`], tells it of connections, hands each call to [`Server::begin`] and runs the [`Compound`] that it gets. One that would have to wait for
-//! a disk stops before the operation that would, and goes on where sleeping does no harm.
+//! A driver makes a [`Server`], tells it of connections, hands each call to [`Server::begin`] and
+//! runs the [`Compound`] that it gets. One that would have to wait for a disk stops before the
+//! operation that would, and goes on where sleeping does no harm.
 
 mod acl;
 mod admission;

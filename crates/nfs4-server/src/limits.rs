@@ -7,12 +7,14 @@ pub struct Limits {
     pub clients_max: usize,
     /// Sessions of a client. Linux uses one; a second one lives while a mount is renewed.
     pub sessions_per_client_max: usize,
-    /// Slots of a session's fore channel. Linux asks for 64 and grows to 1024; 256 keep one client's cached replies bounded.
+    /// Slots of a session's fore channel. Linux asks for 64 and grows to 1024; 256 keep one
+    /// client's cached replies bounded.
     pub slots_per_session_max: u32,
-    /// Cached reply of a slot, bytes: the largest reply to a state-changing compound that clients send.
+    /// Cached reply of a slot, bytes: the largest reply to a state-changing compound that clients
+    /// send.
     pub cached_reply_len_max: u32,
-    /// Slots and cached replies in all, bytes: never more. An origin that has its share gets no new sessions nor more slots, and its calls whose replies would have to be kept
-    /// wait.
+    /// Slots and cached replies in all, bytes: never more. An origin that has its share gets no new
+    /// sessions nor more slots, and its calls whose replies would have to be kept wait.
     pub reply_cache_len_max: usize,
     /// Request or reply, bytes: 1 MiB of data and 64 KiB around it.
     pub message_len_max: u32,
@@ -24,12 +26,15 @@ pub struct Limits {
     pub tag_len_max: usize,
     /// Opens of a client.
     pub opens_per_client_max: usize,
-    /// Opens in all: each costs the file system descriptors. One origin (an address, or a proven principal) gets at most four fifths of them, and fewer the more others have, so
+    /// Opens in all: each costs the file system descriptors. One origin (an address, or a proven
+    /// principal) gets at most four fifths of them, and fewer the more others have, so
     /// that there is always room for one that has few.
     pub opens_max: usize,
-    /// Open owners and lock owners in all, some hundred bytes each. One origin gets a share of what is left, as of opens.
+    /// Open owners and lock owners in all, some hundred bytes each. One origin gets a share of what
+    /// is left, as of opens.
     pub owners_max: usize,
-    /// Byte-range locks of a client; and files with lock owners, which stay known when nothing is locked any more.
+    /// Byte-range locks of a client; and files with lock owners, which stay known when nothing is
+    /// locked any more.
     pub locks_per_client_max: usize,
     /// Both in all, some hundred bytes each. One origin gets a share of what is left, as of opens.
     pub locks_max: usize,

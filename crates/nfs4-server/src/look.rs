@@ -1,4 +1,5 @@
-//! Gathers what attributes are made of: of files, of export roots and of the pseudo file system's directories.
+//! Gathers what attributes are made of: of files, of export roots and of the pseudo file system's
+//! directories.
 
 use vouch_nfs4::Bitmap;
 use vouch_nfs4::attr::Attr;

@@ -1,4 +1,5 @@
-//! The credential of a client's machine, in the client's own words of SP4_MACH_CRED (RFC 8881, section 2.10.8.3): what it may do for users whose tickets have run out.
+//! The credential of a client's machine, in the client's own words of SP4_MACH_CRED (RFC 8881,
+//! section 2.10.8.3): what it may do for users whose tickets have run out.
 
 use vouch_nfs4::op::{Args, Op};
 use vouch_nfs4::{Bitmap, Status};
@@ -22,7 +23,8 @@ impl Walk<'_> {
         self.state(|state| state.machine_operations(turn.client, Credential { principal: &principal, flavour, address }))
     }
 
-    /// Whether the caller is the client's machine, which may do the operation at hand in this export on what its users hold.
+    /// Whether the caller is the client's machine, which may do the operation at hand in this
+    /// export on what its users hold.
     pub(crate) fn is_machine_for(&mut self, grant: &Grant) -> bool {
         let op = self.op;
         self.machine_may(op, grant)
@@ -32,8 +34,10 @@ impl Walk<'_> {
         (grant.access.machine_writes(self.flavour) || !WRITES.has(op)) && self.machine_operations().has(op)
     }
 
-    /// A filehandle is put under a flavour that its export doesn't take. That is let through where one of the operations on it is the machine's to do on what a user of this
-    /// client holds of this file: what has no stateid to show it opens no export. WRONGSEC otherwise, and ACCESS if this server doesn't let the principal in at all.
+    /// A filehandle is put under a flavour that its export doesn't take. That is let through where
+    /// one of the operations on it is the machine's to do on what a user of this client holds
+    /// of this file: what has no stateid to show it opens no export. WRONGSEC otherwise, and ACCESS
+    /// if this server doesn't let the principal in at all.
     pub(crate) fn admit_machine(&mut self, file: &FileRef) -> Result<(), Stop> {
         let rest = self.rest;
         if !rest.of_this_filehandle().any(|args| self.machine_acts(file, &args)) {
@@ -44,7 +48,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether the operation may be done to the current filehandle, which was put as [`Walk::admit_machine`] allows. Linux asks for attributes along with what it gives back.
+    /// Whether the operation may be done to the current filehandle, which was put as
+    /// [`Walk::admit_machine`] allows. Linux asks for attributes along with what it gives back.
     pub(crate) fn is_admitted(&mut self, args: &Args<'_>) -> bool {
         match &self.current {
             Some(Object::File(file)) if !file.grant.flavour_fits => {
@@ -55,7 +60,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the operation is one that the machine may do in this export, on what this client holds of this file: shown by a stateid of it that is none of the special ones,
+    /// Whether the operation is one that the machine may do in this export, on what this client
+    /// holds of this file: shown by a stateid of it that is none of the special ones,
     /// whether it still serves or not; for COMMIT, which has none, by being open for writing.
     fn machine_acts(&mut self, file: &FileRef, args: &Args<'_>) -> bool {
         let Ok(turn) = self.turn() else { return false };

@@ -1,5 +1,7 @@
-//! Changes of names, told to the observer as soon as they are made and in the order in which they are, whenever their operations are told: who follows where files are must
-//! not take a file for being where it was a moment ago, or where an earlier change has put it. Costs a look at whether the observer wants that where it doesn't.
+//! Changes of names, told to the observer as soon as they are made and in the order in which they
+//! are, whenever their operations are told: who follows where files are must not take a file for
+//! being where it was a moment ago, or where an earlier change has put it. Costs a look at whether
+//! the observer wants that where it doesn't.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +12,8 @@ use crate::ExportId;
 use crate::observer::Naming;
 use crate::walk::{FileRef, Walk};
 
-/// The order of an export's changes of names: what moves them is done and told alone, what makes and removes them beside others of its kind.
+/// The order of an export's changes of names: what moves them is done and told alone, what makes
+/// and removes them beside others of its kind.
 #[derive(Debug, Default)]
 pub struct NameOrder {
     turn: RwLock<()>,
@@ -26,7 +29,8 @@ pub(crate) enum Turn {
 }
 
 impl NameOrder {
-    /// Takes a turn; without patience none if others are in the way. They may be long at it, as whoever frees a big file, or for ever on a file system that does not answer.
+    /// Takes a turn; without patience none if others are in the way. They may be long at it, as
+    /// whoever frees a big file, or for ever on a file system that does not answer.
     fn take(&self, turn: Turn, patience: Patience) -> Option<Taken<'_>> {
         Some(match (turn, patience) {
             (Turn::Alone, Patience::Any) => Taken::Alone(self.turn.write()),
@@ -49,7 +53,8 @@ impl Walk<'_> {
         self.server.observer().name_order(export).map(|order| order.changes.load(Ordering::SeqCst))
     }
 
-    /// Makes a change of names and tells it; [`Error::WouldBlock`] before anything is made where its turn has to be waited for and the walk has no patience. `naming`: what was
+    /// Makes a change of names and tells it; [`Error::WouldBlock`] before anything is made where
+    /// its turn has to be waited for and the walk has no patience. `naming`: what was
     /// changed, when so many changes had been made before.
     pub(crate) fn change_names<'n, T>(
         &mut self,

@@ -1,5 +1,7 @@
-//! When what was done is told to the observer: at once; but what changed names or attributes, and all that follows it in its call, once it is known whether that is on the
-//! disk, so that nothing is told as done which the reply says failed. What became of names is told before (`naming`), and so is whatever else depends on when an operation was done.
+//! When what was done is told to the observer: at once; but what changed names or attributes, and
+//! all that follows it in its call, once it is known whether that is on the disk, so that nothing
+//! is told as done which the reply says failed. What became of names is told before (`naming`), and
+//! so is whatever else depends on when an operation was done.
 
 use std::sync::Arc;
 
@@ -148,7 +150,8 @@ impl AskedOwned {
 }
 
 impl Seen<'_> {
-    /// Tells it now, or when the changes that the call waits for are on the disk. `changed`: the export that it changed what must become durable of.
+    /// Tells it now, or when the changes that the call waits for are on the disk. `changed`: the
+    /// export that it changed what must become durable of.
     pub(crate) fn tell_in_turn(
         self,
         server: &Server,

@@ -1,4 +1,5 @@
-//! The one point at which each operation's call, object and result are visible together. Metrics hang there, and records of what was done.
+//! The one point at which each operation's call, object and result are visible together. Metrics
+//! hang there, and records of what was done.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -54,14 +55,16 @@ pub struct Told<'a> {
     pub asked: Asked<'a>,
     /// How far it is.
     pub stage: Stage,
-    /// Access granted, of ACCESS and OPEN: the bits of [`Asked::access`]. Of OPEN also [`asked::CREATE`] where it has made the file, and [`asked::TRUNCATE`] where it has
+    /// Access granted, of ACCESS and OPEN: the bits of [`Asked::access`]. Of OPEN also
+    /// [`asked::CREATE`] where it has made the file, and [`asked::TRUNCATE`] where it has
     /// emptied one.
     pub granted: Option<u32>,
     /// Of CLOSE and DELEGRETURN: what was done since the open, or since the close before.
     pub totals: Option<Totals>,
     /// Of SETATTR: the user and the group that it sets, if they are known here.
     pub new_owner: (Option<u32>, Option<u32>),
-    /// What the observer made of it when it was done: [`Observer::named`], [`Observer::noted`]. None of what is told as soon as it is done.
+    /// What the observer made of it when it was done: [`Observer::named`], [`Observer::noted`].
+    /// None of what is told as soon as it is done.
     pub named: Option<&'a Named>,
 }
 
@@ -81,7 +84,8 @@ pub enum Naming<'a> {
 /// What an observer makes of an operation when it is done, kept until it is told.
 pub type Named = Box<dyn Any + Send>;
 
-/// What was read and written by one open of one owner, and by the delegation that came with it. Operations that aren't wanted are not in it.
+/// What was read and written by one open of one owner, and by the delegation that came with it.
+/// Operations that aren't wanted are not in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
     /// Bytes read.
@@ -92,7 +96,8 @@ pub struct Totals {
     pub open_ms: u64,
 }
 
-/// An open, or a delegation, that its client did not end. Told if [`Observer::wants`] OPEN, with what is known of who made it.
+/// An open, or a delegation, that its client did not end. Told if [`Observer::wants`] OPEN, with
+/// what is known of who made it.
 pub struct Lost<'a> {
     /// Over which connection it was made; that may be gone.
     pub connection: ConnectionId,
@@ -178,7 +183,8 @@ pub enum Stage {
     /// Done with, one way or the other.
     #[default]
     Whole,
-    /// It goes on in the background (COPY: RFC 7862, section 15.2.3), and is told once more at its end.
+    /// It goes on in the background (COPY: RFC 7862, section 15.2.3), and is told once more at its
+    /// end.
     Begun,
     /// What went on in the background has ended, with this status.
     Ended,
@@ -192,7 +198,8 @@ pub mod asked {
     pub const CREATE: u32 = 0x1000;
     /// The file gets another size; by OPEN: one that is there is emptied.
     pub const TRUNCATE: u32 = 0x2000;
-    /// Not by an open of the caller's: by a special stateid, by another's, or by a delegation that has not been used so since the open or the last close.
+    /// Not by an open of the caller's: by a special stateid, by another's, or by a delegation that
+    /// has not been used so since the open or the last close.
     pub const UNOPENED: u32 = 0x4000;
     /// The mode is set.
     pub const MODE: u32 = 0x01_0000;
@@ -204,7 +211,8 @@ pub mod asked {
     pub const TIMES: u32 = 0x08_0000;
     /// Other attributes are.
     pub const OTHER: u32 = 0x10_0000;
-    /// In the bits from here on: the type that CREATE makes, by its number (RFC 8881, section 5.8.1.2).
+    /// In the bits from here on: the type that CREATE makes, by its number (RFC 8881, section
+    /// 5.8.1.2).
     pub const TYPE_SHIFT: u32 = 28;
 }
 
@@ -215,32 +223,39 @@ pub trait Observer: Send + Sync {
         false
     }
 
-    /// Whether an operation on this export may be done now: asked before, and answered SERVERFAULT if not.
+    /// Whether an operation on this export may be done now: asked before, and answered SERVERFAULT
+    /// if not.
     fn admits(&self, _op: u32, _export: ExportId) -> bool {
         true
     }
 
-    /// Where the observer wants to know of changes of names in the order in which they are made: what keeps that of an export.
+    /// Where the observer wants to know of changes of names in the order in which they are made:
+    /// what keeps that of an export.
     fn name_order(&self, _export: ExportId) -> Option<&NameOrder> {
         None
     }
 
-    /// A name was changed. Changes of an export that has a [`NameOrder`] are told here as soon as they are made and in their order, also if the operation fails after all;
-    /// what it returns comes back with the operation, which is told when its change is on the disk.
+    /// A name was changed. Changes of an export that has a [`NameOrder`] are told here as soon as
+    /// they are made and in their order, also if the operation fails after all; what it returns
+    /// comes back with the operation, which is told when its change is on the disk.
     fn named(&self, _export: &Export, _op: u32, _naming: &Naming<'_>) -> Option<Named> {
         None
     }
 
-    /// An operation is done that is told later, with a change before it or of its own, and may fail until then. What depends on when it is done, as paths do, is to be found
-    /// out here: what it returns comes back with the operation. Not asked where [`Observer::named`] has returned something.
+    /// An operation is done that is told later, with a change before it or of its own, and may fail
+    /// until then. What depends on when it is done, as paths do, is to be found out here: what
+    /// it returns comes back with the operation. Not asked where [`Observer::named`] has returned
+    /// something.
     fn noted(&self, _observation: &Observation<'_>) -> Option<Named> {
         None
     }
 
-    /// An operation is done, its result encoded, the reply not yet sent; what it changed is on the disk, if its export wants that.
+    /// An operation is done, its result encoded, the reply not yet sent; what it changed is on the
+    /// disk, if its export wants that.
     fn operation(&self, observation: &Observation<'_>);
 
-    /// An export was asked for by somebody whom it is not for. Each time: who calls bounds what he makes of it.
+    /// An export was asked for by somebody whom it is not for. Each time: who calls bounds what he
+    /// makes of it.
     fn denied(&self, _denied: &Denied<'_>) {}
 
     /// An open or a delegation ended, and its client had no part in it.

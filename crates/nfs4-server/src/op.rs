@@ -1,4 +1,5 @@
-//! The operations, a file each, and what they share. Which one is meant is decided here and nowhere else.
+//! The operations, a file each, and what they share. Which one is meant is decided here and nowhere
+//! else.
 
 mod access;
 mod allocate;
@@ -43,7 +44,8 @@ use vouch_vfs::Patience;
 use crate::stop::{Outcome, Stop};
 use crate::walk::{FileRef, Object, Walk};
 
-/// Does one operation and writes its result; on failure, only where the result is more than a status.
+/// Does one operation and writes its result; on failure, only where the result is more than a
+/// status.
 pub(crate) fn dispatch(walk: &mut Walk<'_>, args: &Args<'_>) -> Outcome {
     crate::admission::check(walk, args.op())?;
     match args {
@@ -127,8 +129,10 @@ pub(crate) fn dispatch(walk: &mut Walk<'_>, args: &Args<'_>) -> Outcome {
     }
 }
 
-/// What answers arguments that can't be read. RFC 8881, section 15.1.1.1: BADXDR, also where an enumeration has a value that it lacks. But what is not supported at all is that
-/// whatever it was asked for; and RFC 7862, section 11.1, has UNION_NOTSUPP for an arm that an operation does not know.
+/// What answers arguments that can't be read. RFC 8881, section 15.1.1.1: BADXDR, also where an
+/// enumeration has a value that it lacks. But what is not supported at all is that whatever it was
+/// asked for; and RFC 7862, section 11.1, has UNION_NOTSUPP for an arm that an operation does not
+/// know.
 pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
     match (op, error) {
         (Op::SEEK, vouch_xdr::Error::Unknown { what: "data_content4", .. }) => Status::UNION_NOTSUPP,
@@ -138,7 +142,8 @@ pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
     }
 }
 
-/// No pNFS here (EXCHGID4_FLAG_USE_NON_PNFS), no copies between servers, no application data blocks, no delegation without an open: RFC 8881, section 15.1.1.5.
+/// No pNFS here (EXCHGID4_FLAG_USE_NON_PNFS), no copies between servers, no application data
+/// blocks, no delegation without an open: RFC 8881, section 15.1.1.5.
 const UNSUPPORTED: [Op; 10] = [
     Op::GETDEVICEINFO,
     Op::GETDEVICELIST,
@@ -152,7 +157,8 @@ const UNSUPPORTED: [Op; 10] = [
     Op::WANT_DELEGATION,
 ];
 
-/// Whether an operation changes anything, so that it must not be done twice, and not without room for its result.
+/// Whether an operation changes anything, so that it must not be done twice, and not without room
+/// for its result.
 pub(crate) fn changes(op: Op) -> bool {
     matches!(
         op,
@@ -204,7 +210,8 @@ fn require_directory(walk: &Walk<'_>, file: &FileRef) -> Result<(), Stop> {
     }
 }
 
-/// Bytes from which on it takes its time to give them back: blocks are freed one by one, and pages of memory before them, which is some milliseconds.
+/// Bytes from which on it takes its time to give them back: blocks are freed one by one, and pages
+/// of memory before them, which is some milliseconds.
 pub(crate) const FREED_LEN_LONG: u64 = 64 << 20;
 
 /// Whether a thread that must not wait may give so much of a file back.
@@ -212,8 +219,9 @@ fn may_free(walk: &Walk<'_>, len: u64) -> Result<(), Stop> {
     if walk.patience == Patience::None && len >= FREED_LEN_LONG { Err(Stop::Blocked) } else { Ok(()) }
 }
 
-/// What was just made lacks what was asked for with it, and so must not stay: a file that its maker takes for closed to others by its ACL would be open to them. Only that file is
-/// removed, whatever has its name by now. The failure is told, whatever comes of this.
+/// What was just made lacks what was asked for with it, and so must not stay: a file that its maker
+/// takes for closed to others by its ACL would be open to them. Only that file is removed, whatever
+/// has its name by now. The failure is told, whatever comes of this.
 fn unmade(walk: &Walk<'_>, directory: &FileRef, name: vouch_vfs::Name<'_>, made: &vouch_vfs::FileId, why: Stop) -> Stop {
     if let Err(error) = directory.files().unmake(&directory.grant.caller, &directory.id, name, made) {
         let (object, source) =

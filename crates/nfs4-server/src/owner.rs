@@ -1,4 +1,5 @@
-//! Owners as the protocol writes them (RFC 8881, section 5.9): `name@domain`, or plain numbers as Linux does under AUTH_SYS.
+//! Owners as the protocol writes them (RFC 8881, section 5.9): `name@domain`, or plain numbers as
+//! Linux does under AUTH_SYS.
 
 use std::io::Write as _;
 
@@ -25,7 +26,8 @@ pub(crate) struct Owners<'a> {
 }
 
 impl Owners<'_> {
-    /// Appends the owner string of a number. One without a name is sent as a number: RFC 8881 asks for that rather than for a lie.
+    /// Appends the owner string of a number. One without a name is sent as a number: RFC 8881 asks
+    /// for that rather than for a lie.
     pub(crate) fn write(&self, kind: Kind, id: u32, out: &mut Vec<u8>) -> Result<(), Stop> {
         let numeric = self.config.numeric_owners && matches!(self.flavour, Flavour::Sys | Flavour::None);
         let name = match (numeric, kind) {
@@ -41,7 +43,8 @@ impl Owners<'_> {
         Ok(())
     }
 
-    /// The number that an owner string means. RFC 8881, section 5.9: one that can't be translated is BADOWNER.
+    /// The number that an owner string means. RFC 8881, section 5.9: one that can't be translated
+    /// is BADOWNER.
     pub(crate) fn parse(&self, kind: Kind, owner: &[u8]) -> Result<u32, Stop> {
         // RFC 8881, section 5.9, leaves it open; an owner of no length is no name at all.
         if owner.is_empty() {

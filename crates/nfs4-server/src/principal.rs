@@ -1,13 +1,16 @@
-//! Who calls, as the security flavour proved it, and under which flavour. What local rights that gives is [`Identity`](crate::Identity)'s matter.
+//! Who calls, as the security flavour proved it, and under which flavour. What local rights that
+//! gives is [`Identity`](crate::Identity)'s matter.
 
 use std::sync::Arc;
 
-/// Who calls. Equal values are the same principal, which is what EXCHANGE_ID compares (RFC 8881, section 18.35.5).
+/// Who calls. Equal values are the same principal, which is what EXCHANGE_ID compares (RFC 8881,
+/// section 18.35.5).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
     /// AUTH_NONE: nobody in particular.
     None,
-    /// AUTH_SYS: what the client's machine claims. The machine's name is not part of it: clients change it between mounts.
+    /// AUTH_SYS: what the client's machine claims. The machine's name is not part of it: clients
+    /// change it between mounts.
     Sys {
         /// User.
         uid: u32,
@@ -24,7 +27,8 @@ pub enum Principal {
 }
 
 impl Principal {
-    /// Whether `other` may act on state that this principal made: the same user, whatever its groups are now.
+    /// Whether `other` may act on state that this principal made: the same user, whatever its
+    /// groups are now.
     pub fn same_user(&self, other: &Principal) -> bool {
         match (self, other) {
             (Principal::Sys { uid: a, .. }, Principal::Sys { uid: b, .. }) => a == b,
@@ -49,7 +53,8 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Whether calls can't be altered on their way, so that the machine's credential counts for state protection (RFC 8881, section 18.35.3).
+    /// Whether calls can't be altered on their way, so that the machine's credential counts for
+    /// state protection (RFC 8881, section 18.35.3).
     pub fn has_integrity(self) -> bool {
         matches!(self, Flavour::Krb5i | Flavour::Krb5p)
     }

@@ -1,5 +1,6 @@
-//! Replies to calls of 4.0 that changed something, for those that come again: 4.0 has no sessions, and a client repeats what was not answered over a new connection
-//! (RFC 7530, section 3.1.1; the duplicate request cache of practice). Bounded in entries, bytes and age.
+//! Replies to calls of 4.0 that changed something, for those that come again: 4.0 has no sessions,
+//! and a client repeats what was not answered over a new connection (RFC 7530, section 3.1.1; the
+//! duplicate request cache of practice). Bounded in entries, bytes and age.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -46,20 +47,24 @@ struct Call {
 }
 
 impl Call {
-    /// Whether a call that looks the same is this one again. A client calls again over the same connection, or when that is gone (RFC 7530, section 3.1.1); a Linux client
-    /// from the same port, and then we may not know yet that it is gone. As long as it is there, one from elsewhere is another client's that numbers its calls alike.
+    /// Whether a call that looks the same is this one again. A client calls again over the same
+    /// connection, or when that is gone (RFC 7530, section 3.1.1); a Linux client from the same
+    /// port, and then we may not know yet that it is gone. As long as it is there, one from
+    /// elsewhere is another client's that numbers its calls alike.
     fn is_of(&self, connection: &Arc<Connection>) -> bool {
         self.origin.upgrade().is_none_or(|origin| origin.peer() == connection.peer() || origin.is_closed())
     }
 }
 
-/// Calls that are remembered: at ten thousand changes a second, as long as a connection takes to come back.
+/// Calls that are remembered: at ten thousand changes a second, as long as a connection takes to
+/// come back.
 const CALLS_MAX: usize = 16 * 1024;
 /// Bytes of replies that are remembered.
 const LEN_MAX: usize = 16 << 20;
 /// Longest reply that is: one that changes something is short.
 const REPLY_LEN_MAX: usize = 4096;
-/// How long an answer is remembered, milliseconds: a client that is away for longer has lost its lease.
+/// How long an answer is remembered, milliseconds: a client that is away for longer has lost its
+/// lease.
 const AGE_MS_MAX: u64 = 120_000;
 
 impl Replies {
@@ -154,7 +159,8 @@ mod tests {
         assert_eq!(replies.look(&key(1), &two), Some(Known::Answered(b"done".to_vec())));
     }
 
-    // A retry that meets its original waits for nothing and leaves nothing behind: `compound` ends its connection.
+    // A retry that meets its original waits for nothing and leaves nothing behind: `compound` ends its
+    // connection.
     #[test]
     fn a_call_under_way_is_there_once_however_often_it_comes() {
         let (replies, one) = (Replies::default(), connection(1));

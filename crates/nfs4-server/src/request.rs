@@ -7,7 +7,8 @@ use vouch_vfs::FileSpan;
 
 use crate::{Connection, Flavour, Principal};
 
-/// One COMPOUND call after RPC and security are through. The NULL procedure is the driver's to answer.
+/// One COMPOUND call after RPC and security are through. The NULL procedure is the driver's to
+/// answer.
 pub struct Request {
     /// Over which connection it came.
     pub connection: Arc<Connection>,
@@ -23,7 +24,8 @@ pub struct Request {
     pub body: Bytes,
     /// Results are appended here: the driver has put its own headers there already.
     pub reply: Vec<u8>,
-    /// Bytes that will follow the results when they are wrapped: they count toward the limits that the client set.
+    /// Bytes that will follow the results when they are wrapped: they count toward the limits that
+    /// the client set.
     pub reply_tail_len: usize,
     /// Whether READ may answer with spans of files.
     pub spans_allowed: bool,
@@ -33,7 +35,8 @@ pub struct Request {
 pub struct Reply {
     /// What the request's `reply` held, then the COMPOUND results.
     pub bytes: Vec<u8>,
-    /// Data that belongs between the bytes: position in `bytes` before which the span comes, in ascending order. Padding after it is in `bytes` already. If the file has
+    /// Data that belongs between the bytes: position in `bytes` before which the span comes, in
+    /// ascending order. Padding after it is in `bytes` already. If the file has
     /// shrunk meanwhile, zeros make up the rest.
     pub spans: Vec<(usize, FileSpan)>,
 }

@@ -1,4 +1,5 @@
-//! What follows an operation in its COMPOUND: security negotiation depends on it (RFC 8881, section 2.6.3.1.1), and so does what a client's machine may do for its users.
+//! What follows an operation in its COMPOUND: security negotiation depends on it (RFC 8881, section
+//! 2.6.3.1.1), and so does what a client's machine may do for its users.
 
 use vouch_nfs4::op::{Args, Op, OpenClaim};
 use vouch_xdr::Reader;
@@ -17,7 +18,8 @@ impl<'a> Rest<'a> {
         if self.count == 0 { None } else { Reader::new(self.body).u32().ok() }
     }
 
-    /// Whether what follows decides about the flavour of a filehandle that is put, so that the operation that puts it must not answer WRONGSEC.
+    /// Whether what follows decides about the flavour of a filehandle that is put, so that the
+    /// operation that puts it must not answer WRONGSEC.
     pub(crate) fn judges_flavour(&self) -> bool {
         // Section 2.6.3.1.1.2: SAVEFH is looked through.
         match self.operations().find(|args| args.op() != Op::SAVEFH) {
@@ -36,7 +38,8 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// What follows and is done to the filehandle that is being put: up to the operation that goes on to another.
+    /// What follows and is done to the filehandle that is being put: up to the operation that goes
+    /// on to another.
     pub(crate) fn of_this_filehandle(&self) -> impl Iterator<Item = Args<'a>> + use<'a> {
         let moves = |op| {
             matches!(

@@ -62,8 +62,8 @@ pub struct Tick {
     pub next_due_ms: u64,
 }
 
-/// How long a GETATTR waits for the holder of a write delegation before it answers DELAY, milliseconds: a round trip to a client that is well. No call waits for a
-/// question that is older.
+/// How long a GETATTR waits for the holder of a write delegation before it answers DELAY,
+/// milliseconds: a round trip to a client that is well. No call waits for a question that is older.
 pub(crate) const HOLDER_WAIT_MS: u64 = 100;
 /// How many may wait so at once: a few of the threads that may sleep.
 const HOLDER_WAITERS_MAX: u32 = 4;
@@ -71,7 +71,8 @@ const HOLDER_WAITERS_MAX: u32 = 4;
 const ERRORS_MAX: usize = 64;
 
 impl Server {
-    /// A server that starts now. `recovered` is what the recovery store held, `seed` comes from the system's randomness.
+    /// A server that starts now. `recovered` is what the recovery store held, `seed` comes from the
+    /// system's randomness.
     pub fn new(
         config: Config,
         exports: Exports,
@@ -148,7 +149,8 @@ impl Server {
         Compound::new(self, request, now)
     }
 
-    /// Exports that lie below others in which no directory leads to them, and those others, by their sources: clients go through directories that are made up.
+    /// Exports that lie below others in which no directory leads to them, and those others, by
+    /// their sources: clients go through directories that are made up.
     pub fn detours(&self) -> Vec<(Arc<str>, Arc<str>)> {
         self.tree().detours().to_vec()
     }
@@ -181,8 +183,9 @@ impl Server {
         effects
     }
 
-    /// Waits until the holder of a write delegation that is being asked about `file` has answered, but not long, and not with many others: what waits here
-    /// has a thread. Whoever is not let wait must not ask again soon either, and answers DELAY.
+    /// Waits until the holder of a write delegation that is being asked about `file` has answered,
+    /// but not long, and not with many others: what waits here has a thread. Whoever is not let
+    /// wait must not ask again soon either, and answers DELAY.
     pub(crate) fn await_holder(&self, file: &FileKey, by: Option<ClientKey>) {
         if self.awaiting.fetch_add(1, Ordering::Relaxed) < HOLDER_WAITERS_MAX {
             let mut state = self.state.lock();
@@ -191,7 +194,8 @@ impl Server {
         self.awaiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What there is to tell. O(n) in all state, under its lock: for a person who asks now and then.
+    /// What there is to tell. O(n) in all state, under its lock: for a person who asks now and
+    /// then.
     pub fn status(&self, now: Now) -> StatusReport {
         let status = self.state.lock().status(now.mono_ms);
         let mut report = {
@@ -203,7 +207,8 @@ impl Server {
         report
     }
 
-    /// How much there is of each kind, and the milliseconds until the grace period ends. O(1), for those who ask often.
+    /// How much there is of each kind, and the milliseconds until the grace period ends. O(1), for
+    /// those who ask often.
     pub fn totals(&self, now: Now) -> (Totals, u64) {
         let state = self.state.lock();
         (state.totals(), state.grace_left_ms(now.mono_ms))
@@ -247,10 +252,12 @@ impl Server {
         self.config.delegations
     }
 
-    /// RFC 8881, section 18.32.3: differs at each start, and after each failure to make data durable. An answer to a WRITE has the one from before it, an answer to a
-    /// COMMIT the one from after it.
+    /// RFC 8881, section 18.32.3: differs at each start, and after each failure to make data
+    /// durable. An answer to a WRITE has the one from before it, an answer to a COMMIT the one
+    /// from after it.
     pub(crate) fn write_verifier(&self) -> Verifier {
-        // Odd, so that no two counts of one start come to the same; and large, so that the next starts' are far away.
+        // Odd, so that no two counts of one start come to the same; and large, so that the next starts' are
+        // far away.
         let losses = self.syncs.losses().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Verifier((self.config.boot ^ losses).to_be_bytes())
     }
@@ -260,7 +267,8 @@ impl Server {
         &self.syncs
     }
 
-    /// Does something to the state under its lock. What is to be done outside is encoded after the lock is released; files that are not needed any more are closed then.
+    /// Does something to the state under its lock. What is to be done outside is encoded after the
+    /// lock is released; files that are not needed any more are closed then.
     #[inline]
     pub(crate) fn with_state<R>(&self, effects: &mut Vec<Effect>, now_ms: u64, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
         let (result, taken, first) = {

@@ -1,4 +1,5 @@
-//! What makes a COMPOUND happen once: the slot of a session (RFC 8881, section 2.10.6), and for 4.0 the cache of replies to calls that change something.
+//! What makes a COMPOUND happen once: the slot of a session (RFC 8881, section 2.10.6), and for 4.0
+//! the cache of replies to calls that change something.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Results, SequenceArgs, SequenceOk};
@@ -33,7 +34,8 @@ pub(crate) enum Sequence {
     Uncached,
 }
 
-/// Replies up to this length are kept whether the client asks for it or not: it costs next to nothing.
+/// Replies up to this length are kept whether the client asks for it or not: it costs next to
+/// nothing.
 const KEPT_LEN_MAX: usize = 256;
 /// RPC header of a call as clients send it under AUTH_SYS, which is part of a request's length.
 const CALL_HEADER_LEN: usize = 40;

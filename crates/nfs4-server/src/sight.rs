@@ -1,4 +1,5 @@
-//! What a client sees of the pseudo file system: with n exports an answer takes up to n questions, so it is kept a while with the connection.
+//! What a client sees of the pseudo file system: with n exports an answer takes up to n questions,
+//! so it is kept a while with the connection.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,8 @@ use crate::walk::Walk;
 pub(crate) struct Sight {
     generation: u64,
     made_ms: u64,
-    /// Whether it can be told of each export whether it is for the client. As long as it can't, it is asked for again.
+    /// Whether it can be told of each export whether it is for the client. As long as it can't, it
+    /// is asked for again.
     decided: bool,
     /// Of directories: whether they lead to an export that is for the client.
     leads: HashMap<PseudoId, bool>,

@@ -1,8 +1,10 @@
 //! State: clients, sessions, stateids, opens, byte-range locks, delegations, copies, leases, grace.
 //!
-//! Pure machines: `now` (milliseconds of a monotonic clock) is a parameter, randomness is a seed, an open file is an opaque `F` that is kept for the operations
-//! and handed back. Nothing here does I/O, sleeps, encodes an XDR result or looks at a file system. All of it lives behind one lock, which the operations hold
-//! for one call at a time and never across `vfs`. What must happen outside (callbacks, records, files to close) is queued as [`StateEffect`]s, to be taken with
+//! Pure machines: `now` (milliseconds of a monotonic clock) is a parameter, randomness is a seed,
+//! an open file is an opaque `F` that is kept for the operations and handed back. Nothing here does
+//! I/O, sleeps, encodes an XDR result or looks at a file system. All of it lives behind one lock,
+//! which the operations hold for one call at a time and never across `vfs`. What must happen
+//! outside (callbacks, records, files to close) is queued as [`StateEffect`]s, to be taken with
 //! [`State::take_effects`] under the same lock and carried out after it is released.
 //!
 //! | operation | calls |
@@ -100,7 +102,8 @@ pub use stateids::{Io, IoGrant};
 
 use crate::{CallbackContexts, ConnectionId, Limits};
 
-/// When delegations are given that no client asked for. One that is asked for is given whenever nothing speaks against it.
+/// When delegations are given that no client asked for. One that is asked for is given whenever
+/// nothing speaks against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DelegationPolicy {
     /// None at all.
@@ -170,7 +173,8 @@ pub struct State<F> {
 }
 
 impl<F: Clone> State<F> {
-    /// State of a server that starts now. `recovered`: the records of the life before; those that can't be read have been reported and left out by the caller.
+    /// State of a server that starts now. `recovered`: the records of the life before; those that
+    /// can't be read have been reported and left out by the caller.
     pub fn new(config: StateConfig, recovered: &[RecoveryRecord], seed: [u8; 32], now: u64) -> Self {
         let mut random = id::Random::new(seed);
         let hasher = hash::Seed(random.number());

@@ -1,4 +1,5 @@
-//! What the server tells about itself: `vouch export status`. Plain values; how they are printed is the driver's.
+//! What the server tells about itself: `vouch export status`. Plain values; how they are printed is
+//! the driver's.
 
 use std::net::SocketAddr;
 

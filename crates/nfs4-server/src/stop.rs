@@ -31,7 +31,8 @@ impl From<Unanswered> for Stop {
     fn from(why: Unanswered) -> Self {
         match why {
             Unanswered::WouldWait => Stop::Blocked,
-            // ACCESS would be believed: a client drops what was written to an open file, and was to reach the disk under a right that nobody has taken away.
+            // ACCESS would be believed: a client drops what was written to an open file, and was to reach the disk under a right that
+            // nobody has taken away.
             Unanswered::Silent => Stop::Status(Status::DELAY),
         }
     }

@@ -1,7 +1,9 @@
-//! Making data durable, as clients are told of it: by the write verifier (RFC 8881, section 18.32.3).
+//! Making data durable, as clients are told of it: by the write verifier (RFC 8881, section
+//! 18.32.3).
 //!
-//! The system tells of lost data once for each descriptor. So who fails says so to all, by a new verifier; and who has not failed looks, before he answers, whether another is
-//! about to fail in his stead.
+//! The system tells of lost data once for each descriptor. So who fails says so to all, by a new
+//! verifier; and who has not failed looks, before he answers, whether another is about to fail in
+//! his stead.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +50,8 @@ impl Syncs {
         result
     }
 
-    /// Makes data of these files durable by `act`, which sleeps; a failure is noted before anybody who has begun before is answered.
+    /// Makes data of these files durable by `act`, which sleeps; a failure is noted before anybody
+    /// who has begun before is answered.
     pub(crate) fn during<T>(&self, files: &[FileKey], act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let mut under = self.begin(files);
         let result = act();
@@ -56,7 +59,8 @@ impl Syncs {
         result
     }
 
-    /// As [`Syncs::during`], of one file; and when it has succeeded, waits for all of this file that have begun meanwhile, one of whom may have been told what was this one's
+    /// As [`Syncs::during`], of one file; and when it has succeeded, waits for all of this file
+    /// that have begun meanwhile, one of whom may have been told what was this one's
     /// to hear. Waits no longer than those take.
     pub(crate) fn alone<T>(&self, file: FileKey, act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let result = self.during(&[file], act)?;

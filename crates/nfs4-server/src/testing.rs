@@ -1,4 +1,5 @@
-//! What tests and fuzzers put around a [`Server`]: callers who are who they say, an export that is everybody's, and time that is a number.
+//! What tests and fuzzers put around a [`Server`]: callers who are who they say, an export that is
+//! everybody's, and time that is a number.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

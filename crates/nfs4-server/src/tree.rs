@@ -1,7 +1,10 @@
-//! The pseudo file system (RFC 8881, section 7.3): one tree of names that joins all exports. Made anew whenever the exports change; never altered.
+//! The pseudo file system (RFC 8881, section 7.3): one tree of names that joins all exports. Made
+//! anew whenever the exports change; never altered.
 //!
-//! A node stands for a path that leads to exports. Those that lead into one stand beside it: for clients that may not see the upper export, and where the upper one has no directory to
-//! go through. Whoever may see an export goes through it; one below another hangs in a directory of the upper one: a junction.
+//! A node stands for a path that leads to exports. Those that lead into one stand beside it: for
+//! clients that may not see the upper export, and where the upper one has no directory to
+//! go through. Whoever may see an export goes through it; one below another hangs in a directory of
+//! the upper one: a junction.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -42,7 +45,8 @@ pub(crate) struct Tree {
     pub(crate) change: u64,
     /// When the tree was made, as the nodes' times.
     pub(crate) made: vouch_vfs::Time,
-    /// Tells trees apart, and times between which exports came to be for others: what was resolved with another one must be resolved again.
+    /// Tells trees apart, and times between which exports came to be for others: what was resolved
+    /// with another one must be resolved again.
     pub(crate) generation: u64,
 }
 
@@ -85,7 +89,8 @@ pub(crate) struct Site {
 }
 
 impl Tree {
-    /// The tree of these exports. Asks their file systems for roots and for directories that nested exports hang in, and waits for the answers.
+    /// The tree of these exports. Asks their file systems for roots and for directories that nested
+    /// exports hang in, and waits for the answers.
     pub(crate) fn new(exports: &Exports, generation: u64, change: u64, made: vouch_vfs::Time) -> Self {
         let mut tree = Tree {
             nodes: HashMap::from([(ROOT, Node::default())]),
@@ -133,7 +138,8 @@ impl Tree {
         }
     }
 
-    /// Hangs an export in the one that it lies below, if there is one: where its name is, or else where the way there ends, which goes on in the pseudo file system then. The file number
+    /// Hangs an export in the one that it lies below, if there is one: where its name is, or else
+    /// where the way there ends, which goes on in the pseudo file system then. The file number
     /// of the directory that it covers, if there is one.
     fn hang(&mut self, export: &Export, exports: &HashMap<ExportId, &Arc<Export>>) -> Option<u64> {
         let path = &export.pseudo_path;
@@ -167,7 +173,8 @@ impl Tree {
         None
     }
 
-    /// Exports below others that have no directory to go through, and those others, by their sources.
+    /// Exports below others that have no directory to go through, and those others, by their
+    /// sources.
     pub(crate) fn detours(&self) -> &[(Arc<str>, Arc<str>)] {
         &self.detours
     }
@@ -220,7 +227,8 @@ impl Tree {
         !self.junctions.is_empty() && self.junctions.contains_key(&(export, *directory))
     }
 
-    /// What a client finds at a place, where a directory leads to something that is for it (`leads`); none if neither it is, nor anything below.
+    /// What a client finds at a place, where a directory leads to something that is for it
+    /// (`leads`); none if neither it is, nor anything below.
     pub(crate) fn seen(&self, place: Place, peer: SocketAddr, leads: impl FnOnce(PseudoId) -> bool) -> Option<Child> {
         if let Some(export) = place.export.filter(|&export| self.sees(export, peer)) {
             return Some(Child::Export(export));
@@ -283,7 +291,8 @@ impl Site {
         key(self) == key(other)
     }
 
-    /// Whether a file of it was shown before and is not any more: it lies on a file system behind a mount point that is not crossed now.
+    /// Whether a file of it was shown before and is not any more: it lies on a file system behind a
+    /// mount point that is not crossed now.
     pub(crate) fn hides(&self, before: &Site, file: &FileId) -> bool {
         let system = |id: &FileId| self.export.file_system.home(id).system;
         self.is_opened_anew(before) && system(&self.root) != SystemId::UNKNOWN && system(file) == SystemId::UNKNOWN
@@ -294,7 +303,8 @@ impl Site {
         !Arc::ptr_eq(&self.export.file_system, &before.export.file_system)
     }
 
-    /// Whether the export is for one of these on such terms, or may be. Port 0 stands for none, where there is no connection: it comes again as it came.
+    /// Whether the export is for one of these on such terms, or may be. Port 0 stands for none,
+    /// where there is no connection: it comes again as it came.
     pub(crate) fn lets_in(&self, peers: &[SocketAddr], terms: Terms) -> bool {
         let clients = &self.export.clients;
         peers.iter().any(|&peer| {
@@ -314,7 +324,8 @@ impl Site {
         Named::File(self.export.id, self.root)
     }
 
-    /// The fsid of a file with these attributes: the export's, or one of its own where a mount point was crossed inside (RFC 8881, section 7.7).
+    /// The fsid of a file with these attributes: the export's, or one of its own where a mount
+    /// point was crossed inside (RFC 8881, section 7.7).
     pub(crate) fn fsid(&self, attributes: &Attributes) -> Fsid {
         let crossed = self.root_fsid.is_some_and(|root| root != attributes.fsid);
         match (self.export.fsid, crossed) {

@@ -1,4 +1,5 @@
-//! What an operation works with: the current and the saved file, who calls, and where the result goes.
+//! What an operation works with: the current and the saved file, who calls, and where the result
+//! goes.
 
 use std::sync::Arc;
 
@@ -45,7 +46,8 @@ pub(crate) enum Tells {
 pub(crate) struct Unsynced {
     pub(crate) files: Arc<Grant>,
     pub(crate) ids: Vec<FileId>,
-    /// Where the result of the first operation stands that depends on it, and how many stand before it.
+    /// Where the result of the first operation stands that depends on it, and how many stand before
+    /// it.
     pub(crate) result_at: usize,
     pub(crate) results_before: u32,
     pub(crate) op: u32,
@@ -95,7 +97,8 @@ pub(crate) struct Core {
     pub(crate) spans_len: usize,
     pub(crate) effects: Vec<Effect>,
     pub(crate) unsynced: Vec<Unsynced>,
-    /// The current filehandle was put under a flavour that its export doesn't take, for what the client's machine does for its users.
+    /// The current filehandle was put under a flavour that its export doesn't take, for what the
+    /// client's machine does for its users.
     pub(crate) machine_admitted: bool,
     /// The operation at hand is such.
     pub(crate) machine_does: bool,
@@ -115,8 +118,8 @@ pub(crate) struct Core {
     pub(crate) tells: Tells,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
-    /// Whether the observer wants to know more of the operation than is counted: then the open files that it reads and writes by, the access that it grants and what a
-    /// close sums up.
+    /// Whether the observer wants to know more of the operation than is counted: then the open
+    /// files that it reads and writes by, the access that it grants and what a close sums up.
     pub(crate) tracks: bool,
     pub(crate) used: [Option<(crate::OpenHandle, crate::io::UsedBy)>; 2],
     pub(crate) granted: Option<u32>,
@@ -138,7 +141,8 @@ impl Core {
         (self.named, self.stage, self.new_owner) = (None, Stage::Whole, (None, None));
     }
 
-    /// After it: what was read and written is counted where it was open. Whether any file was used otherwise than by the caller's own open.
+    /// After it: what was read and written is counted where it was open. Whether any file was used
+    /// otherwise than by the caller's own open.
     pub(crate) fn count(&mut self, (read, written): (u64, u64)) -> bool {
         let mut unopened = false;
         for (writes, used) in self.used.iter_mut().enumerate() {
@@ -203,12 +207,14 @@ impl Object {
 }
 
 impl<'s> Walk<'s> {
-    /// The current object, under whatever flavour. RFC 8881, section 15.1.2.5: NOFILEHANDLE if there is none.
+    /// The current object, under whatever flavour. RFC 8881, section 15.1.2.5: NOFILEHANDLE if
+    /// there is none.
     pub(crate) fn current_any(&self) -> Result<&Object, Stop> {
         self.current.as_ref().ok_or_else(|| Status::NOFILEHANDLE.into())
     }
 
-    /// The current object, for an operation to which the export's flavours apply (RFC 8881, section 2.6.3.1).
+    /// The current object, for an operation to which the export's flavours apply (RFC 8881, section
+    /// 2.6.3.1).
     pub(crate) fn current_object(&self) -> Result<Object, Stop> {
         self.checked(self.current_any()?)
     }
@@ -219,7 +225,8 @@ impl<'s> Walk<'s> {
         self.checked(self.saved.as_ref().ok_or(Status::NOFILEHANDLE)?)
     }
 
-    /// The object, if its export takes the call's flavour, or the client's machine does for a user what it may do under any.
+    /// The object, if its export takes the call's flavour, or the client's machine does for a user
+    /// what it may do under any.
     fn checked(&self, object: &Object) -> Result<Object, Stop> {
         match object {
             Object::File(file) if !file.grant.flavour_fits && !self.machine_does => Err(Status::WRONGSEC.into()),
@@ -227,7 +234,8 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// The current file of an export; `otherwise` is what a directory of the pseudo file system answers.
+    /// The current file of an export; `otherwise` is what a directory of the pseudo file system
+    /// answers.
     pub(crate) fn current_file(&self, otherwise: Status) -> Result<FileRef, Stop> {
         file_of(self.current_object()?, otherwise)
     }
@@ -237,7 +245,8 @@ impl<'s> Walk<'s> {
         file_of(self.saved_object()?, otherwise)
     }
 
-    /// Makes an object the current one. RFC 8881, section 16.2.3.1.2: the current stateid goes with a new filehandle.
+    /// Makes an object the current one. RFC 8881, section 16.2.3.1.2: the current stateid goes with
+    /// a new filehandle.
     pub(crate) fn set_current(&mut self, object: Object) {
         self.current = Some(object);
         self.current_stateid = None;
@@ -273,7 +282,8 @@ impl<'s> Walk<'s> {
         granted
     }
 
-    /// Tells the observer that an export is not for who asks for it. `known`: the client is one that it is for.
+    /// Tells the observer that an export is not for who asks for it. `known`: the client is one
+    /// that it is for.
     pub(crate) fn tell_denied(&self, export: crate::ExportId, known: bool) {
         let Some(site) = self.tree.site(export) else { return };
         let access = site.export.clients.access_for(self.connection.peer());
@@ -297,13 +307,15 @@ impl<'s> Walk<'s> {
         Owners { identity: self.server.identity(), config: self.server.config(), flavour: self.flavour, patience: self.names }
     }
 
-    /// Does something to the state of the server, under its lock, and notes what is to be done outside.
+    /// Does something to the state of the server, under its lock, and notes what is to be done
+    /// outside.
     #[inline]
     pub(crate) fn state<R>(&mut self, act: impl FnOnce(&mut State<crate::OpenHandle>) -> R) -> R {
         self.server.with_state(&mut self.core.effects, self.core.now.mono_ms, act)
     }
 
-    /// The same for what grants something of a file. A call goes on with the exports that there were when it began; what they have granted ends with them, under the lock of the state
+    /// The same for what grants something of a file. A call goes on with the exports that there
+    /// were when it began; what they have granted ends with them, under the lock of the state
     /// (`Server::replace_exports`), and under it they grant nothing any more.
     pub(crate) fn granting<R>(
         &mut self,
@@ -313,7 +325,8 @@ impl<'s> Walk<'s> {
         let (server, generation, peer, terms) = (self.server, self.tree.generation, self.connection.peer(), self.terms());
         let mut act = Some(act);
         loop {
-            // The exports are asked outside of the lock, as they may ask a disk, and those that there are then must be in force still.
+            // The exports are asked outside of the lock, as they may ask a disk, and those that there are then
+            // must be in force still.
             let (asked, verdict) = server.still_grants(generation, file, peer, terms);
             let done = self.state(|state| {
                 let act = (server.generation() == asked).then(|| act.take()).flatten()?;
@@ -330,8 +343,9 @@ impl<'s> Walk<'s> {
         Terms { flavour: self.flavour, reserved_port: self.connection.peer().port() < 1024 }
     }
 
-    /// The reply must not leave before all records are durable that were to be written until now: what others held and have lost was not in the way of this call,
-    /// and must not be reclaimed after it (RFC 8881, section 8.4.3).
+    /// The reply must not leave before all records are durable that were to be written until now:
+    /// what others held and have lost was not in the way of this call, and must not be
+    /// reclaimed after it (RFC 8881, section 8.4.3).
     pub(crate) fn tell(&mut self) {
         self.core.tells = Tells::Granted;
     }
@@ -349,7 +363,8 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// The stateid that is meant. RFC 8881, section 16.2.3.1.2: a special one stands for the current one.
+    /// The stateid that is meant. RFC 8881, section 16.2.3.1.2: a special one stands for the
+    /// current one.
     pub(crate) fn substituted(&self, stateid: &Stateid) -> Result<Stateid, Status> {
         if self.minor == 0 || *stateid != Stateid::CURRENT {
             return Ok(*stateid);

@@ -7,7 +7,8 @@ use vouch_xdr::{Error, Reader, Writer};
 use crate::macros::{wire_bits, wire_newtype, wire_struct};
 use crate::{Bytes, Wire};
 
-/// Most entries of a list. Linux takes about 170 in a page of its own; this leaves room for other clients.
+/// Most entries of a list. Linux takes about 170 in a page of its own; this leaves room for other
+/// clients.
 pub const ACES_MAX: usize = 4096;
 /// Longest name of whom an entry is about, or of an owner.
 pub const ACL_WHO_LEN_MAX: usize = 1024;

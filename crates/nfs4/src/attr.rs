@@ -1,4 +1,5 @@
-//! Attributes: their numbers, a structure of their values, and the packed form that carries those that a bitmap names.
+//! Attributes: their numbers, a structure of their values, and the packed form that carries those
+//! that a bitmap names.
 
 mod fattr;
 mod table;

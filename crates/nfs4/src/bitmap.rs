@@ -1,4 +1,5 @@
-//! Bitmaps: sets of small numbers, of attributes and of operations. Kept inline in three words, which hold all numbers that exist.
+//! Bitmaps: sets of small numbers, of attributes and of operations. Kept inline in three words,
+//! which hold all numbers that exist.
 
 use vouch_xdr::{Error, Reader, Writer};
 

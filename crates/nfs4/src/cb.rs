@@ -1,4 +1,5 @@
-//! Callbacks: the operations that a server asks of a client (RFC 8881, section 20; RFC 7530, section 15; RFC 7862, section 16).
+//! Callbacks: the operations that a server asks of a client (RFC 8881, section 20; RFC 7530,
+//! section 15; RFC 7862, section 16).
 
 mod layout;
 mod notify;

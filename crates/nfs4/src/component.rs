@@ -1,21 +1,25 @@
-//! Names of directory entries. What the wire carries is a [`Name`]; what a file system is asked for is a [`Component`], which has been
-//! judged once and for all. Names are bytes: clients send whatever their users type, so UTF-8 is not asked for.
+//! Names of directory entries. What the wire carries is a [`Name`]; what a file system is asked for
+//! is a [`Component`], which has been judged once and for all. Names are bytes: clients send
+//! whatever their users type, so UTF-8 is not asked for.
 
 use crate::macros::{wire_newtype, wire_struct};
 use crate::{Bytes, List, Status, Wire};
 
 /// Longest name of a directory entry.
 pub const NAME_LEN_MAX: usize = 255;
-/// Longest name that is read from the wire at all; between this and [`NAME_LEN_MAX`] the answer is NAMETOOLONG, beyond it BADXDR.
+/// Longest name that is read from the wire at all; between this and [`NAME_LEN_MAX`] the answer is
+/// NAMETOOLONG, beyond it BADXDR.
 pub const NAME_WIRE_LEN_MAX: usize = 8192;
-/// Most components of a path in `fs_locations`: more than any path of a Linux system can have in its 4,096 bytes.
+/// Most components of a path in `fs_locations`: more than any path of a Linux system can have in
+/// its 4,096 bytes.
 pub const PATH_COMPONENTS_MAX: usize = 2048;
 
 /// A name as it came (`component4`): any bytes, at most [`NAME_WIRE_LEN_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Name<'a>(pub &'a [u8]);
 
-/// A name that a directory entry can have: not empty, not `.` or `..`, no `/`, no NUL, at most [`NAME_LEN_MAX`] bytes.
+/// A name that a directory entry can have: not empty, not `.` or `..`, no `/`, no NUL, at most
+/// [`NAME_LEN_MAX`] bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Component<'a>(&'a [u8]);
 

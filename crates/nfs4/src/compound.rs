@@ -1,4 +1,5 @@
-//! What stands before the operations of a compound and of its reply. How many operations are allowed is the receiver's to say.
+//! What stands before the operations of a compound and of its reply. How many operations are
+//! allowed is the receiver's to say.
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -24,7 +25,8 @@ impl<'a> CompoundHead<'a> {
         Ok(Self { tag: r.opaque(TAG_LEN_MAX)?, minor: r.u32()?, count: r.u32()? })
     }
 
-    /// Appends it, and returns where the count stands, to be set by [`Writer::set_u32`] when it is known.
+    /// Appends it, and returns where the count stands, to be set by [`Writer::set_u32`] when it is
+    /// known.
     pub fn encode(&self, w: &mut Writer) -> usize {
         w.opaque(self.tag);
         w.u32(self.minor);
@@ -52,7 +54,8 @@ impl<'a> CallbackHead<'a> {
         Ok(Self { tag: r.opaque(TAG_LEN_MAX)?, minor: r.u32()?, ident: r.u32()?, count: r.u32()? })
     }
 
-    /// Appends it, and returns where the count stands, to be set by [`Writer::set_u32`] when it is known.
+    /// Appends it, and returns where the count stands, to be set by [`Writer::set_u32`] when it is
+    /// known.
     pub fn encode(&self, w: &mut Writer) -> usize {
         w.opaque(self.tag);
         [self.minor, self.ident, self.count].into_iter().for_each(|word| w.u32(word));

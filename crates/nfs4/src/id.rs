@@ -59,7 +59,8 @@ impl OwnerSeq {
 }
 
 impl StateSeq {
-    /// The number after this one; it wraps past zero, which means "the newest" in 4.1 (RFC 8881, section 8.2.2).
+    /// The number after this one; it wraps past zero, which means "the newest" in 4.1 (RFC 8881,
+    /// section 8.2.2).
     pub const fn next(self) -> Self {
         match self.0.wrapping_add(1) {
             0 => Self(1),

@@ -1,12 +1,15 @@
-//! NFSv4 on the wire: 4.0 (RFC 7530, 7531), 4.1 (RFC 8881, 5662), 4.2 (RFC 7862, 7863), extended attributes (RFC 8276) and the umask
-//! (RFC 8275). Types and their codec, both directions of all: arguments, results, callbacks. No behaviour, no state, no I/O, no clock.
+//! NFSv4 on the wire: 4.0 (RFC 7530, 7531), 4.1 (RFC 8881, 5662), 4.2 (RFC 7862, 7863), extended
+//! attributes (RFC 8276) and the umask (RFC 8275). Types and their codec, both directions of all:
+//! arguments, results, callbacks. No behaviour, no state, no I/O, no clock.
 //!
-//! A server reads [`CompoundHead`], then one [`op::Args`] after the other, and executes each before it looks at the next; it writes each
-//! [`op::Results`] as it arises, or the large ones in place ([`op::ReadWriter`], [`op::ReaddirWriter`], [`op::GetattrOk::write`]).
-//! A client does the reverse. Callbacks are the same under [`cb`].
+//! A server reads [`CompoundHead`], then one [`op::Args`] after the other, and executes each before
+//! it looks at the next; it writes each [`op::Results`] as it arises, or the large ones in place
+//! ([`op::ReadWriter`], [`op::ReaddirWriter`], [`op::GetattrOk::write`]). A client does the
+//! reverse. Callbacks are the same under [`cb`].
 //!
-//! Decoding refuses what is not XDR of the protocol, and nothing else: whether a name, an attribute or a combination is allowed is found
-//! by a second step that yields a [`Status`] ([`Name::component`], [`Fattr::settings`]), because the order of such answers matters, and an
+//! Decoding refuses what is not XDR of the protocol, and nothing else: whether a name, an attribute
+//! or a combination is allowed is found by a second step that yields a [`Status`]
+//! ([`Name::component`], [`Fattr::settings`]), because the order of such answers matters, and an
 //! owner's sequence number moves on with them while it doesn't with BADXDR.
 
 mod acl;

@@ -1,4 +1,5 @@
-//! Macros that turn a structure's definition into its two directions, so that the definition is the one place that has its fields' order.
+//! Macros that turn a structure's definition into its two directions, so that the definition is the
+//! one place that has its fields' order.
 
 /// A structure: its fields, one after another.
 macro_rules! wire_struct {

@@ -3,7 +3,8 @@
 use crate::Bytes;
 use crate::macros::{wire_struct, wire_union};
 
-/// Longest network identifier, address or server name. Names of hosts have at most 255 bytes, URLs of servers not much more.
+/// Longest network identifier, address or server name. Names of hosts have at most 255 bytes, URLs
+/// of servers not much more.
 pub const NET_NAME_LEN_MAX: usize = 1024;
 
 wire_struct! {

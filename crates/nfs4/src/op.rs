@@ -114,7 +114,8 @@ pub struct Op(pub u32);
 pub const ILLEGAL: u32 = 10044;
 
 impl Op {
-    /// Whether 4.1 has put something else in its place (RFC 8881, section 17: MUST NOT be implemented; it is answered with NOTSUPP).
+    /// Whether 4.1 has put something else in its place (RFC 8881, section 17: MUST NOT be
+    /// implemented; it is answered with NOTSUPP).
     pub const fn removed_in_4_1(self) -> bool {
         matches!(self, Self::OPEN_CONFIRM | Self::RENEW | Self::SETCLIENTID | Self::SETCLIENTID_CONFIRM | Self::RELEASE_LOCKOWNER)
     }

@@ -1,4 +1,5 @@
-//! Security as the operations carry it: flavours that SECINFO lists, credentials of callbacks, protection of state. Proves nothing.
+//! Security as the operations carry it: flavours that SECINFO lists, credentials of callbacks,
+//! protection of state. Proves nothing.
 
 use vouch_xdr::{Error, Reader, Writer};
 

@@ -1,5 +1,5 @@
-//! Statuses: `nfsstat4` of RFC 7530, RFC 8881 (section 15), RFC 7862 (section 11) and RFC 8276. A peer may send any number; those that
-//! the RFCs know have names.
+//! Statuses: `nfsstat4` of RFC 7530, RFC 8881 (section 15), RFC 7862 (section 11) and RFC 8276. A
+//! peer may send any number; those that the RFCs know have names.
 
 use crate::macros::wire_newtype;
 

@@ -110,7 +110,8 @@ fn compound_golden_bytes() {
 
 #[test]
 fn reply_golden_bytes() {
-    // RFC 8881, section 16.2.2: status, tag, resarray; here GETATTR with type, change and size, then a LOOKUP that fails.
+    // RFC 8881, section 16.2.2: status, tag, resarray; here GETATTR with type, change and size, then a
+    // LOOKUP that fails.
     let golden = [
         words(&[2, 0, 2]),                 // NFS4ERR_NOENT, no tag, two results
         words(&[9, 0, 1, 0x1a, 20]),       // GETATTR, OK, one word: bits 1, 3, 4; 20 bytes
@@ -275,7 +276,8 @@ fn lengths_over_the_limits_are_refused_before_anything_is_taken() {
 
 #[test]
 fn attributes_have_their_numbers() {
-    // RFC 8881, section 5.8 and RFC 7862, section 12.2: in ascending order, whatever the order of the request.
+    // RFC 8881, section 5.8 and RFC 7862, section 12.2: in ascending order, whatever the order of the
+    // request.
     let attributes = Attributes {
         mode: Some(0o755),
         fsid: Some(Fsid { major: 1, minor: 2 }),

@@ -1,5 +1,6 @@
-//! The trait of every value that goes over the wire, and the forms that all structures are made of. Decoding borrows: what it returns
-//! points into the message. Nothing is allocated by a count alone: lists grow as their elements are found.
+//! The trait of every value that goes over the wire, and the forms that all structures are made of.
+//! Decoding borrows: what it returns points into the message. Nothing is allocated by a count
+//! alone: lists grow as their elements are found.
 
 use std::ops::Deref;
 

@@ -1,4 +1,5 @@
-//! Credentials and verifiers (RFC 5531, section 8.2) and the flavours AUTH_NONE and AUTH_SYS (sections 10 and appendix A).
+//! Credentials and verifiers (RFC 5531, section 8.2) and the flavours AUTH_NONE and AUTH_SYS
+//! (sections 10 and appendix A).
 
 use vouch_xdr::{Error, Reader, Writer, Xdr};
 

@@ -1,10 +1,13 @@
-//! ONC RPC version 2 (RFC 5531): calls, replies, record marking, and the two flavours that need no cryptography.
+//! ONC RPC version 2 (RFC 5531): calls, replies, record marking, and the two flavours that need no
+//! cryptography.
 //!
-//! Owns what stands between a byte stream and a procedure's arguments. Sans-IO: bytes in, values out. Knows no program,
-//! reads no clock, and takes every flavour of authentication as opaque bytes, so that RPCSEC_GSS can live above it.
+//! Owns what stands between a byte stream and a procedure's arguments. Sans-IO: bytes in, values
+//! out. Knows no program, reads no clock, and takes every flavour of authentication as opaque
+//! bytes, so that RPCSEC_GSS can live above it.
 //!
-//! A server's way in: [`RecordReader::next`] cuts records, [`Call::decode`] reads one, [`CallError::reply`] says what
-//! to answer to one that can't be read. The way out: [`Reply::encode`] after [`begin_record`], closed by [`end_record`].
+//! A server's way in: [`RecordReader::next`] cuts records, [`Call::decode`] reads one,
+//! [`CallError::reply`] says what to answer to one that can't be read. The way out:
+//! [`Reply::encode`] after [`begin_record`], closed by [`end_record`].
 
 mod auth;
 mod call;

@@ -10,14 +10,16 @@ pub const RECORD_MARK_LEN: usize = 4;
 /// Longest fragment that a header can announce: 31 bits (RFC 5531, section 11).
 pub const FRAGMENT_LEN_MAX: u32 = (1 << 31) - 1;
 
-/// Most fragments of one record. Fragments may be empty (RFC 5531, section 11: "0 to (2**31) - 1 bytes"), so without a
-/// limit a peer could keep one record open for ever; 4,096 is a record of 16 MiB from a sender that cuts at 4 KiB.
+/// Most fragments of one record. Fragments may be empty (RFC 5531, section 11: "0 to (2**31) - 1
+/// bytes"), so without a limit a peer could keep one record open for ever; 4,096 is a record of 16
+/// MiB from a sender that cuts at 4 KiB.
 pub const FRAGMENT_COUNT_MAX: u32 = 4096;
 
 /// The last-fragment bit of the header.
 const LAST: u32 = 1 << 31;
 
-/// Why a byte stream can't be cut into records. Always the peer's fault, and the stream is lost: close it.
+/// Why a byte stream can't be cut into records. Always the peer's fault, and the stream is lost:
+/// close it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// A header announces more than the receiver takes.
@@ -33,8 +35,8 @@ pub enum RecordError {
     TooManyFragments,
 }
 
-/// Follows the marks of a byte stream: how many bytes of a record come next, and where it ends. Holds no bytes of records, so that
-/// whoever reads may put them where they are wanted.
+/// Follows the marks of a byte stream: how many bytes of a record come next, and where it ends.
+/// Holds no bytes of records, so that whoever reads may put them where they are wanted.
 #[derive(Debug)]
 pub struct RecordMarks {
     record_len_max: usize,
@@ -66,8 +68,8 @@ impl RecordMarks {
         Self { record_len_max, len: 0, mark: [0; RECORD_MARK_LEN], mark_len: 0, fragment_left: 0, last: false, fragments: 0 }
     }
 
-    /// What comes next; takes headers, and nothing else, from the front of `input`. After an error the stream has no known record
-    /// boundary any more.
+    /// What comes next; takes headers, and nothing else, from the front of `input`. After an error
+    /// the stream has no known record boundary any more.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Next, RecordError> {
         loop {
             if self.fragment_left > 0 {
@@ -132,8 +134,8 @@ impl RecordMarks {
 
 /// Cuts a byte stream into records.
 ///
-/// Holds memory only while a record is incomplete, and never more than twice what the peer has really sent of it (the
-/// growth of a vector): a length that is merely announced allocates nothing.
+/// Holds memory only while a record is incomplete, and never more than twice what the peer has
+/// really sent of it (the growth of a vector): a length that is merely announced allocates nothing.
 #[derive(Debug)]
 pub struct RecordReader {
     marks: RecordMarks,
@@ -149,9 +151,9 @@ impl RecordReader {
 
     /// Takes bytes from the front of `input` until a record is complete or `input` is empty.
     ///
-    /// A record that lies in `input` whole and in one fragment is lent from there; any other is copied once.
-    /// Call until it returns `None`; then everything in `input` has been taken. After an error the stream has no known
-    /// record boundary any more.
+    /// A record that lies in `input` whole and in one fragment is lent from there; any other is
+    /// copied once. Call until it returns `None`; then everything in `input` has been taken.
+    /// After an error the stream has no known record boundary any more.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Cow<'a, [u8]>>, RecordError> {
         loop {
             let n = match self.marks.next(input)? {
@@ -197,11 +199,13 @@ pub fn begin_record(w: &mut Writer) -> usize {
     start
 }
 
-/// Fills in the header that [`begin_record`] left room for, in the bytes that the writer gave up. `extra_len` bytes of
-/// the record follow that are not among them (they go to the socket from elsewhere).
+/// Fills in the header that [`begin_record`] left room for, in the bytes that the writer gave up.
+/// `extra_len` bytes of the record follow that are not among them (they go to the socket from
+/// elsewhere).
 ///
 /// # Panics
-/// If the record is over [`FRAGMENT_LEN_MAX`], or if `start` isn't from [`begin_record`] on the same bytes.
+/// If the record is over [`FRAGMENT_LEN_MAX`], or if `start` isn't from [`begin_record`] on the
+/// same bytes.
 pub fn end_record(bytes: &mut [u8], start: usize, extra_len: usize) {
     let len = bytes.len() - start - RECORD_MARK_LEN + extra_len;
     bytes[start..start + RECORD_MARK_LEN].copy_from_slice(&record_mark(len));
@@ -222,7 +226,8 @@ mod tests {
 
     #[test]
     fn whole_record_is_lent_from_the_input() {
-        // RFC 5531, section 11: the header is one bit "last" and 31 bits of length, most significant byte first.
+        // RFC 5531, section 11: the header is one bit "last" and 31 bits of length, most significant byte
+        // first.
         let bytes = [0x80, 0, 0, 4, 1, 2, 3, 4, 0x80];
         let mut input = &bytes[..];
         let mut reader = RecordReader::new(64);

@@ -84,7 +84,8 @@ impl AuthStat {
     pub const INVALID_RESP: Self = Self(6);
     /// Reason unknown.
     pub const FAILED: Self = Self(7);
-    /// RPCSEC_GSS: no credentials for the user, or the context isn't known (RFC 2203, section 5.3.3.3).
+    /// RPCSEC_GSS: no credentials for the user, or the context isn't known (RFC 2203, section
+    /// 5.3.3.3).
     pub const RPCSEC_GSS_CRED_PROBLEM: Self = Self(13);
     /// RPCSEC_GSS: the context must be set up anew (RFC 2203, section 5.3.3.3).
     pub const RPCSEC_GSS_CTX_PROBLEM: Self = Self(14);
@@ -101,8 +102,8 @@ impl<'a> Reply<'a> {
         Self { xid, body: ReplyBody::Denied(denied) }
     }
 
-    /// Appends the reply without a record mark. To write results in place, give [`Accepted::Success`] an empty slice
-    /// and append them after.
+    /// Appends the reply without a record mark. To write results in place, give
+    /// [`Accepted::Success`] an empty slice and append them after.
     pub fn encode(&self, w: &mut Writer) {
         w.u32(self.xid);
         w.u32(REPLY);
@@ -117,8 +118,8 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Reads a reply from a whole record. The results are what follows the status, unread; after any other outcome
-    /// nothing may follow.
+    /// Reads a reply from a whole record. The results are what follows the status, unread; after
+    /// any other outcome nothing may follow.
     pub fn decode(record: &'a [u8]) -> Result<Self, Error> {
         let mut r = Reader::new(record);
         let xid = r.u32()?;
@@ -202,7 +203,8 @@ mod tests {
 
     #[test]
     fn every_other_outcome_has_its_number() {
-        // RFC 5531, section 9: accept_stat 1 to 5, reject_stat 0 and 1, auth_stat; RFC 2203, section 5.3.3.3: 13 and 14.
+        // RFC 5531, section 9: accept_stat 1 to 5, reject_stat 0 and 1, auth_stat; RFC 2203, section
+        // 5.3.3.3: 13 and 14.
         let words = |reply: Reply<'static>| {
             let bytes = bytes(&reply);
             assert_eq!(Reply::decode(&bytes), Ok(reply));

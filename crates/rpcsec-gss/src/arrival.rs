@@ -57,7 +57,8 @@ impl GssCall {
     }
 }
 
-/// Reads the credential of a call whose flavour is RPCSEC_GSS; `record` is what `call` was read from. `find` looks a context up by its name.
+/// Reads the credential of a call whose flavour is RPCSEC_GSS; `record` is what `call` was read
+/// from. `find` looks a context up by its name.
 pub fn arrive(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Option<Arc<ServerContext>>) -> Arrival {
     let credential = match Credential::decode(call.cred.body) {
         Ok(credential) => credential,

@@ -1,4 +1,5 @@
-//! Bodies as they come, of calls and of replies alike: many at once, of any contexts, opened where they lie.
+//! Bodies as they come, of calls and of replies alike: many at once, of any contexts, opened where
+//! they lie.
 
 use std::ops::Range;
 
@@ -13,7 +14,8 @@ pub(crate) struct Body<'a> {
     service: Service,
     seq: GssSeq,
     bytes: &'a mut [u8],
-    /// Where its arguments or results lie in clear; none if it doesn't hold. Before [`look_into`] of no meaning.
+    /// Where its arguments or results lie in clear; none if it doesn't hold. Before [`look_into`]
+    /// of no meaning.
     pub(crate) clear: Option<Range<usize>>,
 }
 

@@ -1,6 +1,8 @@
-//! Whether calls are what their context's owner sent, and their arguments in clear (RFC 2203, section 5.3.3): many calls at once, of any contexts.
+//! Whether calls are what their context's owner sent, and their arguments in clear (RFC 2203,
+//! section 5.3.3): many calls at once, of any contexts.
 //!
-//! The order is the RFC's: the header's verifier first, then the number, which is taken in only now, then the body.
+//! The order is the RFC's: the header's verifier first, then the number, which is taken in only
+//! now, then the body.
 
 use std::ops::Range;
 
@@ -17,7 +19,8 @@ pub enum Verdict {
     Genuine(Range<usize>),
     /// It is denied.
     Refused(AuthStat),
-    /// It came before, or too late to tell: no answer, and its connection is closed so that a client that waits sends it again.
+    /// It came before, or too late to tell: no answer, and its connection is closed so that a
+    /// client that waits sends it again.
     Dropped,
     /// It is its owner's, but its body isn't: GARBAGE_ARGS.
     Garbage,
@@ -40,7 +43,8 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Checks calls, in their order, side by side. Two passes: headers, then the bodies of those whose headers held. Their contexts have been used at `now_ms`.
+/// Checks calls, in their order, side by side. Two passes: headers, then the bodies of those whose
+/// headers held. Their contexts have been used at `now_ms`.
 pub fn check_many(checks: &mut [Check<'_>], now_ms: u64) {
     checks.chunks_mut(CHUNK).for_each(|chunk| check_chunk(chunk, now_ms));
 }
@@ -67,7 +71,8 @@ fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
     for check in checks.iter_mut().filter(|check| matches!(check.verdict, Verdict::Genuine(_))) {
         let Check { record, call, verdict } = check;
         if call.destroy {
-            // Clients differ in whether they wrap the nothing that a DESTROY has for arguments; its header has proven it.
+            // Clients differ in whether they wrap the nothing that a DESTROY has for arguments; its header has
+            // proven it.
             *verdict = Verdict::Genuine(record.len()..record.len());
             continue;
         }
@@ -83,7 +88,8 @@ fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
     }
 }
 
-/// RFC 2203, section 5.3.3.3 and 5.3.3.1: a header that doesn't hold moves nothing; one that came before, which anybody may have read on the wire, proves no use.
+/// RFC 2203, section 5.3.3.3 and 5.3.3.1: a header that doesn't hold moves nothing; one that came
+/// before, which anybody may have read on the wire, proves no use.
 fn admit(call: &GssCall, holds: bool, now_ms: u64) -> Verdict {
     if !holds {
         return Verdict::Refused(AuthStat::RPCSEC_GSS_CRED_PROBLEM);

@@ -1,4 +1,5 @@
-//! A context as the server keeps it: shared by all threads and connections, gone when it is told so or its time is over.
+//! A context as the server keeps it: shared by all threads and connections, gone when it is told so
+//! or its time is over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -83,7 +84,8 @@ impl ServerContext {
         &self.established.keys
     }
 
-    /// Notes that its owner uses it. To be called where he has proven that, and nowhere else: names travel in clear.
+    /// Notes that its owner uses it. To be called where he has proven that, and nowhere else: names
+    /// travel in clear.
     pub fn touch(&self, now_ms: u64) {
         self.used_ms.fetch_max(now_ms, Ordering::Relaxed);
     }
@@ -98,8 +100,10 @@ impl ServerContext {
         if self.gone.load(Ordering::Acquire) { 0 } else { self.ends_ms.saturating_sub(now_ms) }
     }
 
-    /// For one call in the other direction, to the client that made the context (RFC 8881, section 2.10.8.3): by the same keys, which tell by whom a token was sent, under the
-    /// client's name of it. Its number is this context's next of that direction, whatever names are used.
+    /// For one call in the other direction, to the client that made the context (RFC 8881, section
+    /// 2.10.8.3): by the same keys, which tell by whom a token was sent, under the
+    /// client's name of it. Its number is this context's next of that direction, whatever names are
+    /// used.
     pub fn back_channel(&self, handle: &[u8], service: Service) -> ClientContext {
         // What was used up stays so: the context says that at its first call.
         let next = |seq: u32| Some(seq.saturating_add(1).min(GssSeq::MAX.0));

@@ -1,6 +1,8 @@
-//! All contexts of a server, and those that are being made: bounded in number, gone at the ticket's end. In a full table who has more than his share makes room, else what
-//! was used longest ago; only what a call has proven is use ([`check_many`](crate::check_many)). Belongs to no connection: a client that comes back over another one goes on
-//! with what it has. Time and randomness are handed in.
+//! All contexts of a server, and those that are being made: bounded in number, gone at the ticket's
+//! end. In a full table who has more than his share makes room, else what was used longest ago;
+//! only what a call has proven is use ([`check_many`](crate::check_many)). Belongs to no
+//! connection: a client that comes back over another one goes on with what it has. Time and
+//! randomness are handed in.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,9 +12,11 @@ use crate::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
 /// Bounds of [`Contexts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextLimits {
-    /// Contexts in all: each costs eight kilobytes. A cluster of ten thousand nodes has a few on each.
+    /// Contexts in all: each costs eight kilobytes. A cluster of ten thousand nodes has a few on
+    /// each.
     pub contexts_max: usize,
-    /// Contexts of one principal beyond which, in a full table, it makes room for its own and for those of others.
+    /// Contexts of one principal beyond which, in a full table, it makes room for its own and for
+    /// those of others.
     pub principal_share: usize,
     /// Contexts that are being made: each is held for nobody that has proven anything.
     pub partial_max: usize,
@@ -31,7 +35,8 @@ pub struct Contexts<P> {
     limits: ContextLimits,
     /// Each with the time of use that its place in `order` is for.
     whole: HashMap<ContextHandle, (Arc<ServerContext>, u64)>,
-    /// Each whole context once, by a time at or before its last use; one that has been used since gets a new place when it comes to the front.
+    /// Each whole context once, by a time at or before its last use; one that has been used since
+    /// gets a new place when it comes to the front.
     order: BTreeSet<(u64, ContextHandle)>,
     /// The same places, of each principal.
     of: HashMap<Arc<str>, BTreeSet<(u64, ContextHandle)>>,
@@ -40,12 +45,14 @@ pub struct Contexts<P> {
     /// Those that left and are not dropped yet.
     gone: Gone<P>,
     partial: HashMap<ContextHandle, P>,
-    /// Each context in the making, oldest first; those that were completed or given up are passed over.
+    /// Each context in the making, oldest first; those that were completed or given up are passed
+    /// over.
     partial_order: VecDeque<(ContextHandle, u64)>,
     evicted: u64,
 }
 
-/// What has left the table. Dropping it takes time: keys are wiped, and the mechanism frees what it kept.
+/// What has left the table. Dropping it takes time: keys are wiped, and the mechanism frees what it
+/// kept.
 #[must_use = "what is dropped here is wiped here"]
 pub struct Gone<P> {
     /// Whole contexts.
@@ -76,7 +83,8 @@ impl<P> Contexts<P> {
         }
     }
 
-    /// The context of this name, if calls may use it. Who asks has proven nothing: it is as old as before.
+    /// The context of this name, if calls may use it. Who asks has proven nothing: it is as old as
+    /// before.
     pub fn find(&mut self, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
         let handle = ContextHandle(<[u8; HANDLE_LEN]>::try_from(handle).ok()?);
         let (context, _) = self.whole.get(&handle)?;
@@ -87,9 +95,11 @@ impl<P> Contexts<P> {
         None
     }
 
-    /// Takes in a context that is complete, under a name that nobody has. In a full table another makes room: one of the same principal if it has its share, so that one who
-    /// makes context after context takes away his own; else one of the principal that has most, if that is more than its share; else any. Of these the one that was used
-    /// longest ago, or of the first 64 if all of them have been used since they got their places. O(log n).
+    /// Takes in a context that is complete, under a name that nobody has. In a full table another
+    /// makes room: one of the same principal if it has its share, so that one who makes context
+    /// after context takes away his own; else one of the principal that has most, if that is more
+    /// than its share; else any. Of these the one that was used longest ago, or of the first 64
+    /// if all of them have been used since they got their places. O(log n).
     pub fn insert(&mut self, handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Arc<ServerContext> {
         while self.whole.len() >= self.limits.contexts_max.max(1)
             && let Some(unused) = self.longest_unused(&established.principal, now_ms)
@@ -237,5 +247,6 @@ impl<P> Contexts<P> {
     }
 }
 
-/// Places that are looked at to find one that makes room: each that was used since costs a step where the table is locked.
+/// Places that are looked at to find one that makes room: each that was used since costs a step
+/// where the table is locked.
 const LOOKS_MAX: usize = 64;

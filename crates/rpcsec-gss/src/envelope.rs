@@ -1,4 +1,5 @@
-//! What is around the results of a reply (RFC 2203, section 5.3.3.2): room is left for it first, and filled in when the results are there, for many replies at once.
+//! What is around the results of a reply (RFC 2203, section 5.3.3.2): room is left for it first,
+//! and filled in when the results are there, for many replies at once.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Appends the header of a reply with `outcome`, whose results are to follow in `w` if it is a success: give an empty slice for them.
+    /// Appends the header of a reply with `outcome`, whose results are to follow in `w` if it is a
+    /// success: give an empty slice for them.
     pub fn begin(call: &GssCall, outcome: Accepted<'_>, w: &mut Writer) -> Self {
         let context = call.context().clone();
         let start = w.len();
@@ -86,7 +88,8 @@ pub fn long_wraps() -> usize {
     vouch_krb5_seal::Kernels::best().long_messages()
 }
 
-/// Protects replies of any contexts, side by side. `random` fills its argument with random bytes, or says that it can't.
+/// Protects replies of any contexts, side by side. `random` fills its argument with random bytes,
+/// or says that it can't.
 pub fn wrap_many(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) {
     wraps.chunks_mut(CHUNK).for_each(|chunk| wrap_chunk(chunk, random));
 }
@@ -174,7 +177,8 @@ fn set_len(bytes: &mut [u8], at: usize, len: usize) -> bool {
 
 /// The number before the data.
 const SEQ_LEN: usize = 4;
-/// Where a verifier's body begins in a reply: transaction, type, status, flavour, length (RFC 5531, section 9).
+/// Where a verifier's body begins in a reply: transaction, type, status, flavour, length (RFC 5531,
+/// section 9).
 const VERIFIER_AT: usize = 20;
 /// Stands where verifiers will be.
 static NO_VERIFIER: [u8; 64] = [0; 64];

@@ -1,4 +1,5 @@
-//! How a context comes to be, on the server's side (RFC 2203, section 5.2). The mechanism is behind [`Acceptor`].
+//! How a context comes to be, on the server's side (RFC 2203, section 5.2). The mechanism is behind
+//! [`Acceptor`].
 
 use std::sync::Arc;
 
@@ -44,7 +45,8 @@ pub enum Accept<P> {
         reason: String,
         /// Who, where the mechanism knows: what it could not read it can't believe.
         principal: String,
-        /// Encryption type of the service's key that the ticket is for, as the ticket says in clear.
+        /// Encryption type of the service's key that the ticket is for, as the ticket says in
+        /// clear.
         enctype: Option<u32>,
     },
 }
@@ -64,7 +66,8 @@ impl InitCall {
     /// What was kept of the exchanges before: nothing for a first call.
     ///
     /// # Errors
-    /// With what is answered if the context that it goes on with isn't known (RFC 2203, section 5.3.3.3).
+    /// With what is answered if the context that it goes on with isn't known (RFC 2203, section
+    /// 5.3.3.3).
     pub fn partial<P>(&self, contexts: &mut Contexts<P>, now_ms: u64) -> Result<Option<P>, AuthStat> {
         if self.handle.is_empty() {
             return Ok(None);

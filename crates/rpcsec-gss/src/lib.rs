@@ -1,11 +1,14 @@
 //! RPCSEC_GSS, version 1 (RFC 2203): server and client.
 //!
-//! Owns contexts, the window of numbers, and the protection of calls and replies around `vouch-krb5-seal`. Sans-IO: bytes, `now` and randomness in, values out. Knows no
-//! program, no socket and no Kerberos library: mechanisms are behind [`Acceptor`] and [`Initiator`].
+//! Owns contexts, the window of numbers, and the protection of calls and replies around
+//! `vouch-krb5-seal`. Sans-IO: bytes, `now` and randomness in, values out. Knows no program, no
+//! socket and no Kerberos library: mechanisms are behind [`Acceptor`] and [`Initiator`].
 //!
-//! A server's way: [`arrive`] says what a call is; [`check_many`] says of many calls at once whether they are genuine, and where their arguments lie;
-//! [`Envelope::begin`] leaves room in a reply for what will be around its results; [`wrap_many`] fills it in, for many at once. Contexts are in [`Contexts`], and come
-//! to be by [`InitCall`]. A client's way: [`Initiation`], then [`ClientContext`].
+//! A server's way: [`arrive`] says what a call is; [`check_many`] says of many calls at once
+//! whether they are genuine, and where their arguments lie; [`Envelope::begin`] leaves room in a
+//! reply for what will be around its results; [`wrap_many`] fills it in, for many at once. Contexts
+//! are in [`Contexts`], and come to be by [`InitCall`]. A client's way: [`Initiation`], then
+//! [`ClientContext`].
 
 mod arrival;
 mod bodies;

@@ -1,9 +1,11 @@
-//! Which numbers of a context have come (RFC 2203, section 5.3.3.1). Knows nothing of proofs: whoever marks a number has verified it.
+//! Which numbers of a context have come (RFC 2203, section 5.3.3.1). Knows nothing of proofs:
+//! whoever marks a number has verified it.
 
 use crate::GssSeq;
 
-/// How many numbers, from the newest backward, may come in any order. Clients of 64 slots on 16 connections of one context have 1,024 calls in flight, and a small window
-/// makes them lose calls: libraries with 32 or 128 drop some of every hundred under load.
+/// How many numbers, from the newest backward, may come in any order. Clients of 64 slots on 16
+/// connections of one context have 1,024 calls in flight, and a small window makes them lose calls:
+/// libraries with 32 or 128 drop some of every hundred under load.
 pub const WINDOW_LEN: u32 = 2048;
 
 const WORDS: usize = WINDOW_LEN as usize / 64;
@@ -23,7 +25,8 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Takes a number in whose call has been verified. False if it has come before, or is too old to tell: then the call must be dropped without an answer.
+    /// Takes a number in whose call has been verified. False if it has come before, or is too old
+    /// to tell: then the call must be dropped without an answer.
     #[must_use]
     pub fn take(&mut self, seq: GssSeq) -> bool {
         match self.newest {

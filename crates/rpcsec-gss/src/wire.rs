@@ -1,11 +1,13 @@
-//! What RPCSEC_GSS adds to the wire: the credential's body (RFC 2203, section 5), and arguments and results of context creation (section 5.2).
+//! What RPCSEC_GSS adds to the wire: the credential's body (RFC 2203, section 5), and arguments and
+//! results of context creation (section 5.2).
 
 use std::ops::Range;
 
 use vouch_oncrpc::{AUTH_BODY_LEN_MAX, AuthStat};
 use vouch_xdr::{Error, Reader, Writer, Xdr};
 
-/// Number of a call within its context (RFC 2203, section 5.3.1): it says which calls have come, and joins a reply to its call.
+/// Number of a call within its context (RFC 2203, section 5.3.1): it says which calls have come,
+/// and joins a reply to its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GssSeq(pub u32);
 
@@ -45,7 +47,8 @@ pub struct Credential<'a> {
     pub procedure: Procedure,
     /// Its number; of no meaning while a context is created.
     pub seq: GssSeq,
-    /// What is done to its body and to the reply's; of no meaning while a context is created, and None then.
+    /// What is done to its body and to the reply's; of no meaning while a context is created, and
+    /// None then.
     pub service: Service,
     /// The server's name of the context; empty in the first call.
     pub handle: &'a [u8],
@@ -63,7 +66,8 @@ pub enum CredentialError {
 }
 
 impl CredentialError {
-    /// What is answered to it (RFC 2203, section 5.1 for the version, section 5.3.3.3 for the rest).
+    /// What is answered to it (RFC 2203, section 5.1 for the version, section 5.3.3.3 for the
+    /// rest).
     pub const fn auth_stat(self) -> AuthStat {
         match self {
             Self::Version(_) => AuthStat::REJECTED_CRED,
@@ -137,7 +141,8 @@ impl<'a> Credential<'a> {
     }
 }
 
-/// Longest context token that is taken: an AP-REQ with the authorization data of a user of hundreds of groups.
+/// Longest context token that is taken: an AP-REQ with the authorization data of a user of hundreds
+/// of groups.
 pub const TOKEN_LEN_MAX: usize = 64 * 1024;
 
 /// Reads the arguments of context creation (RFC 2203, section 5.2.2, `rpc_gss_init_arg`).
@@ -192,7 +197,8 @@ impl Xdr for InitResult {
     }
 }
 
-/// Where in `body`, which holds nothing else, the data and its checksum are (RFC 2203, section 5.3.2.2, `rpc_gss_integ_data`).
+/// Where in `body`, which holds nothing else, the data and its checksum are (RFC 2203, section
+/// 5.3.2.2, `rpc_gss_integ_data`).
 pub(crate) fn integrity_body(body: &[u8]) -> Result<(Range<usize>, Range<usize>), Error> {
     let mut r = Reader::new(body);
     let data = LENGTH_LEN..LENGTH_LEN + r.opaque(usize::MAX)?.len();
@@ -202,7 +208,8 @@ pub(crate) fn integrity_body(body: &[u8]) -> Result<(Range<usize>, Range<usize>)
     Ok((data, checksum))
 }
 
-/// The sealed data in `body`, which holds nothing else (RFC 2203, section 5.3.2.3, `rpc_gss_priv_data`).
+/// The sealed data in `body`, which holds nothing else (RFC 2203, section 5.3.2.3,
+/// `rpc_gss_priv_data`).
 pub(crate) fn privacy_body(body: &[u8]) -> Result<Range<usize>, Error> {
     let mut r = Reader::new(body);
     let sealed = LENGTH_LEN..LENGTH_LEN + r.opaque(usize::MAX)?.len();

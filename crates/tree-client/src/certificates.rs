@@ -1,5 +1,6 @@
-//! Where key statements are met outside the replicas' answers: directories of this machine, and directories of
-//! published trees, with files named by HOSTID (and a few of other names in the former).
+//! Where key statements are met outside the replicas' answers: directories of this machine, and
+//! directories of published trees, with files named by HOSTID (and a few of other names in the
+//! former).
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -24,7 +25,8 @@ const DIRECTORY_ENTRIES_MAX: usize = 1_000_000;
 /// Reading the statements of one published tree may hold up another for so long.
 const TREE_READ_MAX: Duration = Duration::from_secs(5);
 
-/// Files of one HOSTID that are looked at: `HOSTID`, and any `HOSTID.*`. As many of other names are looked into as well.
+/// Files of one HOSTID that are looked at: `HOSTID`, and any `HOSTID.*`. As many of other names are
+/// looked into as well.
 const FILES_MAX: usize = 16;
 
 /// A directory within a published tree.
@@ -34,8 +36,9 @@ pub(crate) struct CertificateTree {
     pub(crate) path: Vec<u8>,
 }
 
-/// The verified statements about `hostid` in local directories, and the first file named for it that holds none: it may be
-/// a revocation. Blocks on files; anything else that can't be read is a warning, since it must not keep all trees from being read.
+/// The verified statements about `hostid` in local directories, and the first file named for it
+/// that holds none: it may be a revocation. Blocks on files; anything else that can't be read is a
+/// warning, since it must not keep all trees from being read.
 pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyStatement>, Option<Error>) {
     let name = hostid.to_string();
     let (mut found, mut fault) = (Vec::new(), None);
@@ -74,7 +77,8 @@ pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyState
     (found, fault)
 }
 
-/// The same in a published tree. Boxed: reading that tree may refresh it, which looks for certificates in turn.
+/// The same in a published tree. Boxed: reading that tree may refresh it, which looks for
+/// certificates in turn.
 pub(crate) fn in_tree<'a>(source: &'a CertificateTree, hostid: &'a HostId) -> BoxFuture<'a, Vec<KeyStatement>> {
     async move {
         let Some(tree) = source.tree.upgrade().filter(|tree| tree.hostid() != hostid) else { return Vec::new() };

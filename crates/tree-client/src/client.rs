@@ -1,4 +1,5 @@
-//! What all trees of a process share: the way to the network, the clock, caches, and the memory of what was seen.
+//! What all trees of a process share: the way to the network, the clock, caches, and the memory of
+//! what was seen.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,11 +42,13 @@ pub struct ClientOptions {
     pub disk_cache: Option<DiskCacheOptions>,
     /// Where the newest revision ever seen is remembered; `None`: in memory only.
     pub state_dir: Option<PathBuf>,
-    /// Whether to refuse to open a tree when `state_dir` can't be read and written; else that is a warning.
+    /// Whether to refuse to open a tree when `state_dir` can't be read and written; else that is a
+    /// warning.
     pub state_required: bool,
     /// Directories of key statements: files named `HOSTID` or `HOSTID.*`.
     pub certificate_dirs: Vec<PathBuf>,
-    /// How often replicas are asked for newer revisions; `None`: a quarter of the fsinfo's duration, 60 s to 1 h.
+    /// How often replicas are asked for newer revisions; `None`: a quarter of the fsinfo's
+    /// duration, 60 s to 1 h.
     pub refresh_interval: Option<Duration>,
     /// The longest window of sequential read-ahead.
     pub read_ahead_bytes_max: u64,
@@ -110,8 +113,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Must be called within a tokio runtime, on which all background work will run. A disk cache that can't be used
-    /// is a warning.
+    /// Must be called within a tokio runtime, on which all background work will run. A disk cache
+    /// that can't be used is a warning.
     pub fn new(options: ClientOptions) -> Result<Arc<Self>> {
         let runtime = Handle::try_current().map_err(|e| Error::Damaged { what: format!("a client needs a tokio runtime: {e}") })?;
         let disk = options.disk_cache.as_ref().and_then(|wanted| match DiskCache::open(wanted) {
@@ -134,8 +137,8 @@ impl Client {
         }))
     }
 
-    /// Opens the tree of this name: finds its replicas and a revision to believe. Follows forwarding pointers, so the
-    /// tree's own name may be another. Ends within the deadline.
+    /// Opens the tree of this name: finds its replicas and a revision to believe. Follows
+    /// forwarding pointers, so the tree's own name may be another. Ends within the deadline.
     pub async fn open(self: &Arc<Self>, name: &TreeName, options: &TreeOptions) -> Result<Arc<Tree>> {
         let mut name = name.clone();
         let mut options = options.clone();
@@ -159,14 +162,15 @@ impl Client {
         Err(Error::Forwarded { to: name })
     }
 
-    /// Heeds key statements in a directory of a published tree as well: files named `HOSTID` or `HOSTID.*` at `path`.
-    /// Does not keep the tree open.
+    /// Heeds key statements in a directory of a published tree as well: files named `HOSTID` or
+    /// `HOSTID.*` at `path`. Does not keep the tree open.
     pub fn add_certificate_tree(&self, tree: &Arc<Tree>, path: &[u8]) {
         let source = CertificateTree { tree: Arc::downgrade(tree), path: path.to_vec() };
         self.certificate_trees.write().push(source);
     }
 
-    /// How long a forwarding pointer may be believed before its key is asked again: the interval of refreshes, a minute by default.
+    /// How long a forwarding pointer may be believed before its key is asked again: the interval of
+    /// refreshes, a minute by default.
     pub fn pointer_ttl(&self) -> Duration {
         self.options.refresh_interval.unwrap_or(INTERVAL_MIN)
     }

@@ -113,8 +113,8 @@ fn join(mut pieces: Vec<Bytes>) -> Bytes {
 }
 
 impl Tree {
-    /// The bytes of `blob` from `offset`: `len` of them, fewer only at its end. Lends from the cache where one leaf
-    /// holds them all, copies else.
+    /// The bytes of `blob` from `offset`: `len` of them, fewer only at its end. Lends from the
+    /// cache where one leaf holds them all, copies else.
     pub async fn read(&self, blob: &Blob, offset: u64, len: usize) -> Result<Bytes> {
         self.read_pieces(blob, offset, len).await.map(join)
     }
@@ -239,8 +239,9 @@ impl Tree {
         }
     }
 
-    /// The offset of the next data or hole at or after `offset`, as lseek(2) tells it; `None`: ENXIO. Holes are told to
-    /// whole leaves. O(leaves in between), but a hole costs one step however long it is.
+    /// The offset of the next data or hole at or after `offset`, as lseek(2) tells it; `None`:
+    /// ENXIO. Holes are told to whole leaves. O(leaves in between), but a hole costs one step
+    /// however long it is.
     pub async fn seek(&self, blob: &Blob, offset: u64, whence: Seek) -> Result<Option<u64>> {
         let deadline = self.begin().await?;
         if offset >= blob.size {

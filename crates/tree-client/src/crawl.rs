@@ -1,6 +1,7 @@
 //! Visiting every frame below some inodes: many fetches in flight, memory bounded, depth first.
 //!
-//! Owns the order and the bounds. What is at hand already, what is kept and what may be skipped is the job's business.
+//! Owns the order and the bounds. What is at hand already, what is kept and what may be skipped is
+//! the job's business.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,8 +162,9 @@ fn open<J: Job>(job: &J, work: &Work<J::Context>, stored: &Bytes) -> Result<Vec<
     }
 }
 
-/// A frame from the replicas, past all caches. Outages of some seconds are sat out; longer ones than an operation may take only where
-/// that is wanted, and not where all replicas close each connection when they are asked.
+/// A frame from the replicas, past all caches. Outages of some seconds are sat out; longer ones
+/// than an operation may take only where that is wanted, and not where all replicas close each
+/// connection when they are asked.
 async fn fetch<C>(tree: &Tree, work: &Work<C>, sits_out: bool) -> Result<crate::replica::FetchedFrame> {
     let mut pauses = PAUSES.into_iter();
     let end = Instant::now() + tree.limit();

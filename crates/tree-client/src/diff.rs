@@ -1,4 +1,5 @@
-//! What differs between two revisions: both trees are walked together, and what has equal handles is skipped unread.
+//! What differs between two revisions: both trees are walked together, and what has equal handles
+//! is skipped unread.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -36,7 +37,8 @@ pub enum What {
 /// In what a file differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fields {
-    /// A file's bytes, a link's target, a device's number. Never a directory: its entries are reported.
+    /// A file's bytes, a link's target, a device's number. Never a directory: its entries are
+    /// reported.
     pub content: bool,
     /// The mode.
     pub mode: bool,
@@ -79,8 +81,8 @@ impl Fields {
 
 /// A comparison under way. Memory: two pages a level of the tree.
 ///
-/// Revisions of two trees can be compared as well, but equal content of two trees has different handles: all that does
-/// not lie inline is told as changed.
+/// Revisions of two trees can be compared as well, but equal content of two trees has different
+/// handles: all that does not lie inline is told as changed.
 pub struct Diff {
     levels: Vec<Level>,
     first: Option<Change>,
@@ -112,7 +114,8 @@ impl Diff {
         diff
     }
 
-    /// The next difference, in the order of paths; a directory comes before what is in it. After an error, `None`.
+    /// The next difference, in the order of paths; a directory comes before what is in it. After an
+    /// error, `None`.
     pub async fn next(&mut self) -> Option<Result<Change>> {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));

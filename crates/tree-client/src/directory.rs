@@ -75,7 +75,8 @@ impl Listing {
     }
 }
 
-/// A way down from a directory's top page to a leaf page. Pure: frames come in, the next page comes out.
+/// A way down from a directory's top page to a leaf page. Pure: frames come in, the next page comes
+/// out.
 struct Descent<'a> {
     target: Position<'a>,
     page: PageRef,
@@ -146,8 +147,8 @@ impl<'a> Descent<'a> {
         Ok(Step::Down)
     }
 
-    /// The listing from the target on, in the leaf page that was reached. `None`: the target is after its last entry, so
-    /// that the next page is the one.
+    /// The listing from the target on, in the leaf page that was reached. `None`: the target is
+    /// after its last entry, so that the next page is the one.
     fn listing(&self, page: Arc<LeafPage>) -> Option<Listing> {
         let len = page.entries().len();
         let first = match self.target {
@@ -212,7 +213,8 @@ impl Tree {
         }
     }
 
-    /// The entries from a position to the end of their page. The pages that follow are fetched ahead.
+    /// The entries from a position to the end of their page. The pages that follow are fetched
+    /// ahead.
     pub async fn list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Result<Listing> {
         let deadline = self.begin().await?;
         let Some(mut descent) = Descent::begin(dir, from)? else { return Ok(Listing::past_the_end(0)) };
@@ -285,7 +287,8 @@ impl Tree {
         Ok((number < span.number + entries).then_some(span))
     }
 
-    /// Fetches the pages that follow, if those halfway are not here: so it happens once in several pages.
+    /// Fetches the pages that follow, if those halfway are not here: so it happens once in several
+    /// pages.
     fn read_pages_ahead(self: &Arc<Self>, siblings: &[PageRef]) {
         let Some(halfway) = siblings.get((PAGES_AHEAD / 2).min(siblings.len().saturating_sub(1))) else { return };
         if self.is_in_memory(&halfway.handle) {

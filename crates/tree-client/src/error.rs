@@ -83,7 +83,8 @@ pub enum Error {
         /// The weightiest of the reasons.
         source: Refusal,
     },
-    /// A file that is named for the tree's key holds no statement of it that can be read: it may be a revocation.
+    /// A file that is named for the tree's key holds no statement of it that can be read: it may be
+    /// a revocation.
     #[error("{}: {what}; put a whole copy there or take the file away, for it may be a revocation", path.display())]
     Statement {
         /// The file.
@@ -111,7 +112,8 @@ pub enum Error {
         /// What was tried and how it failed.
         tried: String,
     },
-    /// A database can't take up the newest revision, which was made with another iv: its frames would fit nowhere.
+    /// A database can't take up the newest revision, which was made with another iv: its frames
+    /// would fit nowhere.
     #[error(
         "{}: the tree's newest revision was not made from the revisions that are in this database (another iv): either its publisher began a new database, or somebody has the signing key; ask the publisher, and pull a tree that was made anew into an empty directory",
         db.display()
@@ -135,7 +137,8 @@ pub enum Error {
         handle: BlockHandle,
         /// How many were asked.
         asked: usize,
-        /// Where every replica's offer was refused, as old, expired or forged: why, one reason for each.
+        /// Where every replica's offer was refused, as old, expired or forged: why, one reason for
+        /// each.
         refused: Option<String>,
     },
     /// No replica serves this tree.

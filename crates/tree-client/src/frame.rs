@@ -26,9 +26,11 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// Decodes a stored frame that has been verified to be what `handle` names. What fails here is the publisher's fault.
+    /// Decodes a stored frame that has been verified to be what `handle` names. What fails here is
+    /// the publisher's fault.
     ///
-    /// Raw leaves share `stored`, which must be an allocation of its own: a cached leaf keeps it from being freed.
+    /// Raw leaves share `stored`, which must be an allocation of its own: a cached leaf keeps it
+    /// from being freed.
     pub(crate) fn decode(kind: FrameKind, handle: &BlockHandle, stored: &Bytes) -> Result<Self> {
         let payload = frame::payload(kind, stored).map_err(|e| Error::frame(handle, e))?;
         let malformed = |e| Error::malformed(handle, e);

@@ -19,8 +19,8 @@ use crate::revision::Revision;
 use crate::seen::{Memory, SeenStore};
 use crate::{Error, Result};
 
-/// The time witnessed is written down again when so much has passed, or at once when something has expired: a write and its
-/// fsync are not worth a second.
+/// The time witnessed is written down again when so much has passed, or at once when something has
+/// expired: a write and its fsync are not worth a second.
 const WITNESS_STEP_S: u64 = 60;
 
 /// What became of an offer.
@@ -43,7 +43,8 @@ pub(crate) struct Freshness {
     hostid: HostId,
     clock: Arc<dyn Clock>,
     store: Arc<SeenStore>,
-    /// What is remembered; the lock is held while an offer is judged, so that two can't be adopted at once.
+    /// What is remembered; the lock is held while an offer is judged, so that two can't be adopted
+    /// at once.
     memory: Mutex<Memory>,
     current: RwLock<Option<Arc<Revision>>>,
     /// The end of the current revision, for the check on each read.
@@ -56,7 +57,8 @@ pub(crate) struct Freshness {
     last_word: Mutex<String>,
 }
 
-/// Time can't be earlier than this, whatever the clock says: something was signed then, and time has passed since.
+/// Time can't be earlier than this, whatever the clock says: something was signed then, and time
+/// has passed since.
 #[derive(Clone, Copy)]
 struct TimeFloor {
     start: u64,
@@ -83,7 +85,8 @@ impl Freshness {
         })
     }
 
-    /// Seconds since 1970, not earlier than what was signed by the newest fsinfo and has passed since.
+    /// Seconds since 1970, not earlier than what was signed by the newest fsinfo and has passed
+    /// since.
     pub(crate) fn now(&self) -> u64 {
         let clock = u64::try_from(self.clock.now()).unwrap_or(0);
         let floor = *self.floor.read();
@@ -142,7 +145,8 @@ impl Freshness {
         *self.last_word.lock() = word;
     }
 
-    /// Takes note of verified statements about the key, wherever they were met. Blocks on the remembered file.
+    /// Takes note of verified statements about the key, wherever they were met. Blocks on the
+    /// remembered file.
     pub(crate) fn heed(&self, statements: Vec<KeyStatement>) {
         let mut memory = self.memory.lock();
         let news = statements.into_iter().filter(|s| s.hostid() == self.hostid && s.verified().is_some());
@@ -162,8 +166,9 @@ impl Freshness {
         self.raise_floor(memory.time());
     }
 
-    /// Takes note that it was `time` while a revision was judged that ends at `end`. A clock that ran ahead goes no further than
-    /// that end, so that it costs no more than what is signed today. Blocks on the remembered file where it is worth a write.
+    /// Takes note that it was `time` while a revision was judged that ends at `end`. A clock that
+    /// ran ahead goes no further than that end, so that it costs no more than what is signed
+    /// today. Blocks on the remembered file where it is worth a write.
     fn witness(&self, memory: &mut Memory, time: u64, end: u64) {
         let time = time.min(end);
         let step = if time == end { 1 } else { WITNESS_STEP_S };
@@ -173,7 +178,8 @@ impl Freshness {
         }
     }
 
-    /// Takes note that what is in force has ended, where nobody offers anything to judge. Blocks on the remembered file.
+    /// Takes note that what is in force has ended, where nobody offers anything to judge. Blocks on
+    /// the remembered file.
     pub(crate) fn witness_end(&self) {
         let mut memory = self.memory.lock();
         if let Some(current) = self.newest() {
@@ -228,7 +234,8 @@ impl Freshness {
         (!memory.signed.is_empty()).then(|| memory.signed.clone())
     }
 
-    /// Judges a signed fsinfo, and puts it in force if it is newer. Blocks on the remembered file when it is.
+    /// Judges a signed fsinfo, and puts it in force if it is newer. Blocks on the remembered file
+    /// when it is.
     pub(crate) fn judge(&self, signed: &[u8]) -> Result<Judgement> {
         if signed.is_empty() {
             return Ok(Judgement::Nothing);
@@ -261,7 +268,8 @@ impl Freshness {
         }
         self.raise_floor(memory.time());
         if current.as_deref().is_some_and(|c| c.fsinfo.iv != verified.fsinfo.iv) {
-            // Remembered as seen, so that nothing older is believed again; what a later certificate signs with our iv is.
+            // Remembered as seen, so that nothing older is believed again; what a later certificate signs with
+            // our iv is.
             let what = "the tree was made anew, with another iv; open it again (a mount: unmount, and mount again)".to_owned();
             let error = Error::Damaged { what };
             if self.made_anew.write().replace(error.clone()).is_none() {
@@ -284,7 +292,8 @@ impl Freshness {
     }
 }
 
-/// The well-formed, verified statements about `hostid` in an offer, and whether there were forged ones among them.
+/// The well-formed, verified statements about `hostid` in an offer, and whether there were forged
+/// ones among them.
 pub(crate) fn statements_of(offer: &FsinfoOffer, hostid: &HostId) -> (Vec<KeyStatement>, bool) {
     let (mut good, mut forged) = (Vec::new(), false);
     for bytes in &offer.statements {

@@ -1,6 +1,8 @@
-//! Ways into private decoders, for fuzz targets alone: neither a replica nor the files of this machine are believed.
+//! Ways into private decoders, for fuzz targets alone: neither a replica nor the files of this
+//! machine are believed.
 //!
-//! No part of the interface; may change at any time. Each takes any content and panics where an invariant fails.
+//! No part of the interface; may change at any time. Each takes any content and panics where an
+//! invariant fails.
 
 use std::fs::File;
 use std::io;

@@ -63,8 +63,9 @@ impl Tree {
 }
 
 impl History {
-    /// The next older revision, its signature and place in the chain checked; its validity is not, for history is old.
-    /// After an error, or [`Error::Missing`] where replicas keep no more, there is nothing further.
+    /// The next older revision, its signature and place in the chain checked; its validity is not,
+    /// for history is old. After an error, or [`Error::Missing`] where replicas keep no more,
+    /// there is nothing further.
     pub async fn next(&mut self) -> Option<Result<Arc<Revision>>> {
         let found = match std::mem::replace(&mut self.next, Next::End) {
             Next::Newest => Ok(self.tree.newest()),

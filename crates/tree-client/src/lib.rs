@@ -1,10 +1,11 @@
 //! The client of published trees: from a self-certifying name to verified bytes.
 //!
-//! Owns the choice of replicas, the caches, the memory of the newest revision seen, and pull. Decides nothing about what
-//! is true: frames are checked by [`vouch_tree::frame`], fsinfos by [`vouch_tree::verify`]. Knows nothing of FUSE.
+//! Owns the choice of replicas, the caches, the memory of the newest revision seen, and pull.
+//! Decides nothing about what is true: frames are checked by [`vouch_tree::frame`], fsinfos by
+//! [`vouch_tree::verify`]. Knows nothing of FUSE.
 //!
-//! Every operation ends within [`ClientOptions::deadline`], with data or with an error that says why; every queue,
-//! cache and reply has a limit.
+//! Every operation ends within [`ClientOptions::deadline`], with data or with an error that says
+//! why; every queue, cache and reply has a limit.
 
 mod certificates;
 mod client;

@@ -1,4 +1,5 @@
-//! A database of this machine as a replica: the same protocol over a pipe in memory, so that what comes from the own disk is verified as what comes from anywhere.
+//! A database of this machine as a replica: the same protocol over a pipe in memory, so that what
+//! comes from the own disk is verified as what comes from anywhere.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,7 +20,8 @@ use vouch_xdr::{Writer, Xdr};
 use crate::connect::{Connector, Stream};
 use crate::{Error, Result};
 
-/// The way to one database directory. Every host name leads there; what is published into it later is found at the next refresh.
+/// The way to one database directory. Every host name leads there; what is published into it later
+/// is found at the next refresh.
 pub struct LocalConnector {
     database: Arc<Snapshot>,
 }

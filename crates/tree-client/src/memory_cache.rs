@@ -1,5 +1,5 @@
-//! Decoded frames in memory, bounded by weight, shared by all trees of a process; each frame is fetched once at a time
-//! however many readers want it.
+//! Decoded frames in memory, bounded by weight, shared by all trees of a process; each frame is
+//! fetched once at a time however many readers want it.
 
 use std::future::Future;
 
@@ -13,7 +13,8 @@ use crate::{Error, Result};
 /// The mean weight of a frame that is expected; sizes the cache's tables.
 const FRAME_WEIGHT_TYPICAL: u64 = 32 * 1024;
 
-/// Which tree of the process a frame belongs to: handles of two trees are by two ivs, and may not be mixed.
+/// Which tree of the process a frame belongs to: handles of two trees are by two ivs, and may not
+/// be mixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TreeNumber(pub(crate) u32);
 
@@ -56,8 +57,8 @@ impl MemoryCache {
         self.cache.insert(Key { tree, handle: *handle }, frame);
     }
 
-    /// The frame from here, or else from `fetch`, which runs once for all who wait for it. If it fails, or its caller
-    /// goes away, the next in line runs its own.
+    /// The frame from here, or else from `fetch`, which runs once for all who wait for it. If it
+    /// fails, or its caller goes away, the next in line runs its own.
     pub(crate) async fn get_or_fetch(
         &self,
         tree: TreeNumber,

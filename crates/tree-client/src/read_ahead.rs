@@ -5,7 +5,8 @@ use std::ops::Range;
 /// The first window after a read that continues another.
 const WINDOW_MIN: u64 = 256 * 1024;
 
-/// The kernel splits reads and sends the parts in any order: what begins this near to the expected place continues it.
+/// The kernel splits reads and sends the parts in any order: what begins this near to the expected
+/// place continues it.
 const SLACK: u64 = 1024 * 1024;
 
 /// The state of one open file.
@@ -20,8 +21,9 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Takes note of a read of `len` bytes at `offset` in a file of `size`; returns what to fetch now, beyond the read.
-    /// The window doubles with each run of it that is used up, to at most `window_max`.
+    /// Takes note of a read of `len` bytes at `offset` in a file of `size`; returns what to fetch
+    /// now, beyond the read. The window doubles with each run of it that is used up, to at most
+    /// `window_max`.
     pub(crate) fn on_read(&mut self, offset: u64, len: u64, size: u64, window_max: u64) -> Option<Range<u64>> {
         let end = offset.saturating_add(len).min(size);
         let near = offset.saturating_add(SLACK) >= self.expected && offset <= self.expected.saturating_add(SLACK);

@@ -1,4 +1,5 @@
-//! Asking the replicas for the newest revision: when the tree is opened, in the background, and on demand.
+//! Asking the replicas for the newest revision: when the tree is opened, in the background, and on
+//! demand.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -17,8 +18,8 @@ use crate::tree::Tree;
 use crate::witness::Doubt;
 use crate::{Error, Result};
 
-/// After the first good answer the others get as long again, within these bounds: one that answers in that time may know
-/// a newer revision.
+/// After the first good answer the others get as long again, within these bounds: one that answers
+/// in that time may know a newer revision.
 const GRACE_MIN: Duration = Duration::from_millis(20);
 const GRACE_MAX: Duration = Duration::from_secs(1);
 
@@ -32,8 +33,8 @@ pub(crate) const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) const INTERVAL_MIN: Duration = Duration::from_secs(60);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Where a pointer is remembered, the old name's replicas are asked once whether the key has said more since, for so long: many
-/// old hosts are switched off for good.
+/// Where a pointer is remembered, the old name's replicas are asked once whether the key has said
+/// more since, for so long: many old hosts are switched off for good.
 const STATEMENTS_ASK_MAX: Duration = Duration::from_secs(3);
 
 /// Rounds of asking when a tree is opened and nobody can be reached.
@@ -72,7 +73,8 @@ impl Tree {
         if let (Err(error), None) = (heeded, self.freshness().condemned()) {
             return Err(error);
         }
-        // Nothing outranks a revocation, but a pointer may be followed by a revocation or by another pointer.
+        // Nothing outranks a revocation, but a pointer may be followed by a revocation or by another
+        // pointer.
         if matches!(self.freshness().condemned(), Some(Error::Forwarded { .. })) {
             self.gather(deadline.min(Instant::now() + STATEMENTS_ASK_MAX), true).await;
         }
@@ -117,8 +119,8 @@ impl Tree {
         }
     }
 
-    /// Asks the replicas once, now. `true`: a newer revision is in force. One at a time: who comes while another is at it
-    /// waits for that one's outcome.
+    /// Asks the replicas once, now. `true`: a newer revision is in force. One at a time: who comes
+    /// while another is at it waits for that one's outcome.
     pub async fn refresh(&self) -> Result<bool> {
         let deadline = Instant::now() + self.client().options.deadline.min(REFRESH_MAX);
         let before = self.freshness().newest().map(|r| r.order());
@@ -144,7 +146,8 @@ impl Tree {
         Ok(self.freshness().newest().map(|r| r.order()) > before)
     }
 
-    /// Asks the keys of the names that led here whether they still say so; what they say against it ends belief in this tree too.
+    /// Asks the keys of the names that led here whether they still say so; what they say against it
+    /// ends belief in this tree too.
     async fn ask_origins(&self, deadline: Instant) {
         let deadline = deadline.min(Instant::now() + STATEMENTS_ASK_MAX);
         let asked = self.origins().iter().map(|origin| async move {
@@ -168,7 +171,8 @@ impl Tree {
         self.freshness().revision().map(drop)
     }
 
-    /// Asks all replicas. In a `hurry`, when the tree is opened: asks for companions, and stops once good answers are in.
+    /// Asks all replicas. In a `hurry`, when the tree is opened: asks for companions, and stops
+    /// once good answers are in.
     async fn gather(&self, deadline: Instant, hurry: bool) -> Tally {
         let begun = Instant::now();
         let deadline = deadline.min(begun + REFRESH_MAX);

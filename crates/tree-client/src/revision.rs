@@ -17,8 +17,9 @@ pub struct Revision {
     expires: u64,
 }
 
-/// Where a revision stands among all of its tree: what was signed under a later certificate comes after all that was signed under those
-/// before it, whatever its number, for a thief of a signing key may sign any number. Equal only for the same signed fsinfo.
+/// Where a revision stands among all of its tree: what was signed under a later certificate comes
+/// after all that was signed under those before it, whatever its number, for a thief of a signing
+/// key may sign any number. Equal only for the same signed fsinfo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order {
     cert_serial: u64,
@@ -62,7 +63,8 @@ impl Revision {
         &self.fsinfo.root
     }
 
-    /// The first second since 1970 at which it is no longer valid: the end of its duration or of its certificate.
+    /// The first second since 1970 at which it is no longer valid: the end of its duration or of
+    /// its certificate.
     pub fn expires(&self) -> i64 {
         i64::try_from(self.expires).unwrap_or(i64::MAX)
     }

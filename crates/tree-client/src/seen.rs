@@ -1,7 +1,8 @@
-//! What was seen of each tree, kept outside every cache: the newest revision, its signed fsinfo, the key's statements.
+//! What was seen of each tree, kept outside every cache: the newest revision, its signed fsinfo,
+//! the key's statements.
 //!
-//! One file a tree. Moves forward only, also when several processes share the directory: each change is made under a
-//! lock, onto what the file holds at that moment.
+//! One file a tree. Moves forward only, also when several processes share the directory: each
+//! change is made under a lock, onto what the file holds at that moment.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -44,7 +45,8 @@ const FILE_LEN_MAX: usize = 256 + SIGNED_LEN_MAX + STATEMENTS_MAX * (STATEMENT_L
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Memory {
     pub(crate) seen: Seen,
-    /// The latest time at which a revision was judged, in seconds since 1970, but never later than the end of that revision.
+    /// The latest time at which a revision was judged, in seconds since 1970, but never later than
+    /// the end of that revision.
     pub(crate) witnessed: u64,
     /// The signed fsinfo of the newest revision: lets a restart do without replicas. May be empty.
     pub(crate) signed: Vec<u8>,
@@ -72,7 +74,8 @@ impl Memory {
         self.seen.start.max(self.witnessed)
     }
 
-    /// Adds a verified statement; keeps a revocation, and of pointers the latest. `false` if it says nothing new.
+    /// Adds a verified statement; keeps a revocation, and of pointers the latest. `false` if it
+    /// says nothing new.
     pub(crate) fn add_statement(&mut self, statement: KeyStatement) -> bool {
         let is_revocation = |s: &KeyStatement| matches!(s.verified(), Some(Body::Revocation { .. }));
         let revokes = is_revocation(&statement);
@@ -129,8 +132,8 @@ pub(crate) struct SeenStore {
 }
 
 impl SeenStore {
-    /// In `dir`, or in memory only. With `required`, what can't be written, or has no place, is an error, not a warning. What is
-    /// there and can't be read is an error always.
+    /// In `dir`, or in memory only. With `required`, what can't be written, or has no place, is an
+    /// error, not a warning. What is there and can't be read is an error always.
     pub(crate) fn new(dir: Option<PathBuf>, required: bool) -> Self {
         Self { dir, required, memory: Mutex::default(), write: write_atomically }
     }
@@ -141,8 +144,8 @@ impl SeenStore {
         self
     }
 
-    /// What is remembered of `hostid`. Blocks on the file. Takes no lock: the file is replaced whole, and whoever holds the lock
-    /// must not be able to keep others from remembering.
+    /// What is remembered of `hostid`. Blocks on the file. Takes no lock: the file is replaced
+    /// whole, and whoever holds the lock must not be able to keep others from remembering.
     pub(crate) fn load(&self, hostid: &HostId) -> Result<Memory> {
         let stored = match (self.file(hostid), &self.dir) {
             (Some(path), Some(dir)) => {
@@ -227,7 +230,8 @@ fn unreadable(path: &Path, error: io::Error) -> Error {
     Error::StateUnreadable { path: path.to_owned(), source: Arc::new(error) }
 }
 
-/// Refuses a directory that others than its owner may write to: they could put an older memory there. Says so where they may do less.
+/// Refuses a directory that others than its owner may write to: they could put an older memory
+/// there. Says so where they may do less.
 fn check_directory(dir: &Path) -> Result<()> {
     // One that can't be looked at is told of by what is done next.
     let Ok(metadata) = fs::metadata(dir) else { return Ok(()) };
@@ -278,7 +282,8 @@ fn encode_file(memory: &Memory) -> Vec<u8> {
     bytes
 }
 
-/// For the fuzz target: what reads a file of this content reads it again when it has been written, and merges it.
+/// For the fuzz target: what reads a file of this content reads it again when it has been written,
+/// and merges it.
 pub(crate) fn exercise(file: &[u8]) {
     let Ok(memory) = decode_file(file) else { return };
     assert!(decode_file(&encode_file(&memory)).is_ok_and(|again| again == memory), "what was written is not read again");

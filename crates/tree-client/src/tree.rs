@@ -1,4 +1,5 @@
-//! One published tree: its replicas, the revision in force, and its frames from memory, disk or network.
+//! One published tree: its replicas, the revision in force, and its frames from memory, disk or
+//! network.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -24,7 +25,8 @@ use crate::{Error, Result};
 /// Expected length of a frame of metadata, to size batches.
 pub(crate) const PAGE_LEN_EXPECTED: usize = 16 * 1024;
 
-/// An open tree. What is read through it was verified, from the name's HOSTID down, before a byte of it is given out.
+/// An open tree. What is read through it was verified, from the name's HOSTID down, before a byte
+/// of it is given out.
 pub struct Tree {
     client: Arc<Client>,
     name: TreeName,
@@ -43,7 +45,8 @@ pub struct Tree {
     this: OnceLock<Weak<Tree>>,
 }
 
-/// A tree that has moved, and where to. Its key may still revoke itself or point elsewhere: whoever came by its name must learn that.
+/// A tree that has moved, and where to. Its key may still revoke itself or point elsewhere: whoever
+/// came by its name must learn that.
 pub(crate) struct Origin {
     pub(crate) tree: Tree,
     pub(crate) to: TreeName,
@@ -88,7 +91,8 @@ impl Tree {
         })
     }
 
-    /// Begins its life, once [`Tree::first_revision`] has found one. From now on the keys of `origins` are watched as its own is.
+    /// Begins its life, once [`Tree::first_revision`] has found one. From now on the keys of
+    /// `origins` are watched as its own is.
     pub(crate) fn live(mut self, origins: Vec<Origin>) -> Result<Arc<Self>> {
         let revision = self.freshness.revision()?;
         self.iv = revision.fsinfo.iv;
@@ -181,7 +185,8 @@ impl Tree {
         Ok(deadline)
     }
 
-    /// Begins an operation that may not wait: `None` if the replicas are to be asked for a newer revision first.
+    /// Begins an operation that may not wait: `None` if the replicas are to be asked for a newer
+    /// revision first.
     pub(crate) fn try_begin(&self) -> Option<bool> {
         if self.freshness.is_fresh() {
             return Some(true);
@@ -197,7 +202,8 @@ impl Tree {
         self.client.options.deadline
     }
 
-    /// A frame by `deadline`, from memory, disk cache or network. `len_expected` sizes batches, nothing else.
+    /// A frame by `deadline`, from memory, disk cache or network. `len_expected` sizes batches,
+    /// nothing else.
     pub(crate) async fn frame_by(
         &self,
         kind: FrameKind,
@@ -278,7 +284,8 @@ impl Tree {
         self.believe_from_disk(kind, handle, read.await.ok().flatten()?)
     }
 
-    /// The one place where what lay on the disk is verified again; what does not hash to `handle` is forgotten.
+    /// The one place where what lay on the disk is verified again; what does not hash to `handle`
+    /// is forgotten.
     fn believe_from_disk(&self, kind: FrameKind, handle: &BlockHandle, stored: Vec<u8>) -> Option<Frame> {
         let stored = Bytes::from(stored);
         if let Err(error) = frame::verify(&self.iv, handle, &stored) {

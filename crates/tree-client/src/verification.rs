@@ -1,4 +1,5 @@
-//! Fetching and checking every frame of a revision, past all caches: whether the replicas have it whole.
+//! Fetching and checking every frame of a revision, past all caches: whether the replicas have it
+//! whole.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -66,8 +67,8 @@ impl Drop for Verification {
 }
 
 impl Verification {
-    /// The next event; `None` after [`VerifyEvent::Done`] or an error that ends it: no replica can be reached, for as long as an operation
-    /// may take, or each closes when it is asked.
+    /// The next event; `None` after [`VerifyEvent::Done`] or an error that ends it: no replica can
+    /// be reached, for as long as an operation may take, or each closes when it is asked.
     pub async fn next(&mut self) -> Option<Result<VerifyEvent>> {
         self.events.recv().await
     }

@@ -9,7 +9,8 @@ use crate::{Error, Result, Tree};
 /// Symbolic links followed on one path, as on Linux.
 const SYMLINKS_MAX: usize = 40;
 
-/// Components of one path, links included: more than any path of PATH_MAX bytes with 40 links of that length.
+/// Components of one path, links included: more than any path of PATH_MAX bytes with 40 links of
+/// that length.
 const COMPONENTS_MAX: usize = 100_000;
 
 /// Where a path led.
@@ -50,8 +51,8 @@ fn missing(parts: &[&[u8]]) -> Error {
 }
 
 impl Tree {
-    /// The file at `path` below `from`. Components are separated by `/`; empty ones and `.` are skipped, `..` is refused.
-    /// Symbolic links are not followed.
+    /// The file at `path` below `from`. Components are separated by `/`; empty ones and `.` are
+    /// skipped, `..` is refused. Symbolic links are not followed.
     pub async fn walk(&self, from: &Inode, path: &[u8]) -> Result<Inode> {
         let deadline = self.begin().await?;
         let parts = components(path)?;
@@ -92,8 +93,9 @@ impl Tree {
         Ok(Some(inode))
     }
 
-    /// The file at `path` below `root`, the root of a revision, with symbolic links followed, the last too, and `..`
-    /// understood. A link that leads out of the tree is given back to the caller.
+    /// The file at `path` below `root`, the root of a revision, with symbolic links followed, the
+    /// last too, and `..` understood. A link that leads out of the tree is given back to the
+    /// caller.
     pub async fn walk_following(&self, root: &Inode, path: &[u8]) -> Result<Walked> {
         let deadline = self.begin().await?;
         let split =
@@ -146,7 +148,8 @@ impl Tree {
     }
 }
 
-/// Whether a link's target climbs above the root from `depth` directories below it, as far as its own text tells.
+/// Whether a link's target climbs above the root from `depth` directories below it, as far as its
+/// own text tells.
 fn climbs_above(parts: &[Vec<u8>], depth: usize) -> bool {
     let mut depth = depth as i64;
     parts.iter().any(|part| {

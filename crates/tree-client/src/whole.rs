@@ -1,8 +1,10 @@
-//! Whole copies of large files in the disk cache, for a kernel that reads them without asking (FUSE passthrough).
+//! Whole copies of large files in the disk cache, for a kernel that reads them without asking (FUSE
+//! passthrough).
 //!
-//! Every byte of a copy was verified by this process: when it was written, or, if an earlier process left it, when it was
-//! compared with its leaves' hashes. Copies are made of what is cached already, behind the reader's back; any failure
-//! costs the copy and nothing else. What protects a copy from then on is told in `docs/formats/cache.md`.
+//! Every byte of a copy was verified by this process: when it was written, or, if an earlier
+//! process left it, when it was compared with its leaves' hashes. Copies are made of what is cached
+//! already, behind the reader's back; any failure costs the copy and nothing else. What protects a
+//! copy from then on is told in `docs/formats/cache.md`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,10 +20,12 @@ use crate::frame::Frame;
 use crate::replica::Urgency;
 use crate::{Error, Result, Tree};
 
-/// Leaves written at once, 4 MiB: the folios of the page cache are the larger for it, and reading them the cheaper.
+/// Leaves written at once, 4 MiB: the folios of the page cache are the larger for it, and reading
+/// them the cheaper.
 const LEAVES_AT_ONCE: u64 = 32;
 
-/// Of so many leaves one must be here already for the rest to be fetched: a copy is made of what is cached.
+/// Of so many leaves one must be here already for the rest to be fetched: a copy is made of what is
+/// cached.
 const HERE_SHARE: u64 = 2;
 
 /// A verified whole copy of a file, in the hands of one user. Given back to the cache when dropped.
@@ -54,14 +58,16 @@ impl Tree {
         key_of(blob).is_some() && self.whole_shelf().is_some_and(|shelf| shelf.fits(blob.size))
     }
 
-    /// The whole copy of `blob`, if there is one that was verified, and nobody else has it. One fstat(2).
+    /// The whole copy of `blob`, if there is one that was verified, and nobody else has it. One
+    /// fstat(2).
     pub fn take_whole(self: &Arc<Self>, blob: &Blob) -> Option<WholeFile> {
         let body = self.whole_shelf()?.take(&key_of(blob)?)?;
         Some(WholeFile { tree: Arc::clone(self), body: Some(body), blob: blob.clone(), moved: false, is_mixed: false })
     }
 
-    /// Makes a whole copy of `blob` if most of it is cached, or verifies the one that an earlier process left. True if
-    /// [`Tree::take_whole`] has one now. Reads and writes the whole file, on a thread for that.
+    /// Makes a whole copy of `blob` if most of it is cached, or verifies the one that an earlier
+    /// process left. True if [`Tree::take_whole`] has one now. Reads and writes the whole file,
+    /// on a thread for that.
     pub async fn make_whole(self: &Arc<Self>, blob: &Blob) -> bool {
         let (tree, blob) = (Arc::clone(self), blob.clone());
         // Whoever ends the runtime waits for its threads, so the work ends when nobody waits for it.
@@ -136,8 +142,9 @@ impl Tree {
         self.is_in_memory(handle) || self.client().disk.as_ref().is_some_and(|disk| disk.contains(handle))
     }
 
-    /// Whether a file holds what its leaves' hashes say. Raw frames are hashed as they lie there; of compressed ones the
-    /// hash is over other bytes, so they are compared with the leaf itself.
+    /// Whether a file holds what its leaves' hashes say. Raw frames are hashed as they lie there;
+    /// of compressed ones the hash is over other bytes, so they are compared with the leaf
+    /// itself.
     fn compare(&self, body: &WholeBody, blob: &Blob, places: &[LeafPlace], still: &Weak<()>) -> Verdict {
         if !body.file().metadata().is_ok_and(|m| m.is_file() && m.len() == blob.size) {
             return Verdict::False;
@@ -219,8 +226,9 @@ impl WholeFile {
         &self.blob
     }
 
-    /// Makes it contain `blob` instead, in place, for those who have it open: each leaf that differs is fetched, verified
-    /// and written. Meanwhile a reader sees verified bytes of the one or the other. After an error it may be called again.
+    /// Makes it contain `blob` instead, in place, for those who have it open: each leaf that
+    /// differs is fetched, verified and written. Meanwhile a reader sees verified bytes of the
+    /// one or the other. After an error it may be called again.
     ///
     /// # Errors
     /// As [`Tree::read`]; and where the disk fails.

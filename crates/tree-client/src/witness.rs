@@ -1,4 +1,5 @@
-//! The one point at which it is told that a replica was not believed, also where another one has made up for it. Records of it hang there; nothing of them is known here.
+//! The one point at which it is told that a replica was not believed, also where another one has
+//! made up for it. Records of it hang there; nothing of them is known here.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,14 +25,17 @@ pub struct Disbelieved<'a> {
 /// Why something was not believed.
 #[derive(Clone, Copy, Debug)]
 pub enum Doubt<'a> {
-    /// It can't be true: what hashes to something else, a forged signature, bytes that are no answer.
+    /// It can't be true: what hashes to something else, a forged signature, bytes that are no
+    /// answer.
     Lie,
-    /// A revision that is older than what is in force: a replica that lags, or one that would roll readers back. Told once for each such offer in a row.
+    /// A revision that is older than what is in force: a replica that lags, or one that would roll
+    /// readers back. Told once for each such offer in a row.
     Stale {
         /// The revision that it offers.
         offered: u64,
     },
-    /// A revision that may not be used, which is not by itself a proof of a lie. Told once for each kind in a row.
+    /// A revision that may not be used, which is not by itself a proof of a lie. Told once for each
+    /// kind in a row.
     Refused(&'a Refusal),
 }
 

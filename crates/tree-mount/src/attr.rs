@@ -8,7 +8,8 @@ use vouch_tree::{Blob, BlobBody, Content, FileType, Inode, Timestamp};
 
 use crate::number::NodeId;
 
-/// The kernel's unit of bookkeeping within a page, and what stdio reads at a time. Read-ahead is what makes reads large.
+/// The kernel's unit of bookkeeping within a page, and what stdio reads at a time. Read-ahead is
+/// what makes reads large.
 const BLOCK_LEN: u32 = 4096;
 
 /// An entry with its attributes and a name of middling length, as the kernel is told of it.
@@ -49,8 +50,9 @@ pub(crate) fn attributes(id: NodeId, inode: &Inode) -> FileAttr {
     }
 }
 
-/// How much of a directory is best read at a time: all, within bounds. readdir(3) makes its buffer of this length where
-/// it is longer than its own 32 KiB, and the kernel asks for as much: 200,000 entries take 40 requests instead of 1,000.
+/// How much of a directory is best read at a time: all, within bounds. readdir(3) makes its buffer
+/// of this length where it is longer than its own 32 KiB, and the kernel asks for as much: 200,000
+/// entries take 40 requests instead of 1,000.
 fn listing_len(entries: u64) -> u32 {
     let len = entries.saturating_mul(LISTED_LEN).min(LISTING_LEN_MAX.into());
     (len as u32).next_power_of_two().max(BLOCK_LEN)
@@ -69,8 +71,8 @@ pub(crate) const fn kind(file_type: FileType) -> fuser::FileType {
     }
 }
 
-/// The inode without bytes that are better read again from the directory's page than held for each known file:
-/// inline content and inline attributes of what is not a directory. Their sizes stay.
+/// The inode without bytes that are better read again from the directory's page than held for each
+/// known file: inline content and inline attributes of what is not a directory. Their sizes stay.
 pub(crate) fn brief(inode: &Inode) -> Inode {
     let strip = |blob: &Blob| match &blob.body {
         BlobBody::Inline(_) => Blob { size: blob.size, body: BlobBody::Inline(Vec::new()) },

@@ -20,7 +20,8 @@ struct Recent {
 }
 
 impl Complaints {
-    /// Logs a failed request if it deserves a line and none like it was written in the last seconds; returns its errno.
+    /// Logs a failed request if it deserves a line and none like it was written in the last
+    /// seconds; returns its errno.
     pub(crate) fn note(&self, operation: &'static str, tree: &str, error: &OpError) -> Errno {
         if error.is_worth_a_line() {
             self.log(operation, tree, error);

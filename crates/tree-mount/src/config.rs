@@ -21,7 +21,8 @@ pub struct MountConfig {
 /// How to mount. The defaults are what most want.
 #[derive(Clone)]
 pub struct MountOptions {
-    /// Whether other users may look. `None`: yes for root, no for others, who need user_allow_other in /etc/fuse.conf.
+    /// Whether other users may look. `None`: yes for root, no for others, who need user_allow_other
+    /// in /etc/fuse.conf.
     pub allow_other: Option<bool>,
     /// Whether set-user-id bits count. A publisher is trusted for content, seldom for privilege.
     pub suid: bool,
@@ -35,9 +36,10 @@ pub struct MountOptions {
     pub read_ahead_bytes: u32,
     /// Extended attributes.
     pub xattrs: XattrMode,
-    /// Whether the kernel may read large files that are wholly cached by itself, from a verified copy in the disk cache.
-    /// Needs a disk cache, root, and a kernel that has it; else it is as if this were off. The kernel then asks for each
-    /// open of a file, which it does not otherwise.
+    /// Whether the kernel may read large files that are wholly cached by itself, from a verified
+    /// copy in the disk cache. Needs a disk cache, root, and a kernel that has it; else it is
+    /// as if this were off. The kernel then asks for each open of a file, which it does not
+    /// otherwise.
     pub passthrough: Passthrough,
     /// Files from this length on are passed through.
     pub passthrough_len_min: u64,
@@ -45,19 +47,20 @@ pub struct MountOptions {
     pub clock: Arc<dyn Clock>,
     /// The longest that one request of the kernel may take.
     pub deadline: Duration,
-    /// Who sees what is done. The kernel then asks at each open and each listing, and reads by itself only what nobody wants to know the reads of.
+    /// Who sees what is done. The kernel then asks at each open and each listing, and reads by
+    /// itself only what nobody wants to know the reads of.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-/// Whether the kernel may read large cached files by itself. It can be told never to ask at an open, for all files of a mount and for
-/// good, but not which files to ask for.
+/// Whether the kernel may read large cached files by itself. It can be told never to ask at an
+/// open, for all files of a mount and for good, but not which files to ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Passthrough {
     /// No.
     #[default]
     Never,
-    /// As long as it pays: once opens of small files have cost more than those of large ones may gain, the kernel is told not to ask
-    /// again.
+    /// As long as it pays: once opens of small files have cost more than those of large ones may
+    /// gain, the kernel is told not to ask again.
     WhereItPays,
     /// To the end of the mount.
     Always,
@@ -66,10 +69,11 @@ pub enum Passthrough {
 /// Whether extended attributes are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrMode {
-    /// As `On`, unless a single tree is mounted and its fsinfo says that no file has any: then the kernel is told so
-    /// once, never asks again, and `ls -l` is spared two requests a file. Attributes that a later revision brings
-    /// show after the next mount; the log says so when it happens. As an ACL may be among them, which the kernel would not
-    /// heed, a file that has any is shown without its group's and others' rights until then.
+    /// As `On`, unless a single tree is mounted and its fsinfo says that no file has any: then the
+    /// kernel is told so once, never asks again, and `ls -l` is spared two requests a file.
+    /// Attributes that a later revision brings show after the next mount; the log says so when
+    /// it happens. As an ACL may be among them, which the kernel would not heed, a file that
+    /// has any is shown without its group's and others' rights until then.
     #[default]
     Auto,
     /// Always.

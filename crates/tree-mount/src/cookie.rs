@@ -1,7 +1,9 @@
-//! Positions within a directory, as readdir(2) hands them out: an entry's number and the revision it counts in.
+//! Positions within a directory, as readdir(2) hands them out: an entry's number and the revision
+//! it counts in.
 //!
-//! The kernel never says when a listing begins or ends, because it never opens a directory (see [`crate::face`]); so a
-//! cookie carries all that is needed to go on, and stays good as long as somebody keeps it.
+//! The kernel never says when a listing begins or ends, because it never opens a directory (see
+//! [`crate::face`]); so a cookie carries all that is needed to go on, and stays good as long as
+//! somebody keeps it.
 
 /// Where to go on in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,9 @@
-//! What all requests share, and the requests about one file: lookup, attributes, content, links, extended attributes.
+//! What all requests share, and the requests about one file: lookup, attributes, content, links,
+//! extended attributes.
 //!
-//! Each is one async function that first tries what the client holds, so that its first poll, on the FUSE thread,
-//! answers if nothing must be fetched (see [`crate::face`]). Never blocks; each await ends in bounded time.
+//! Each is one async function that first tries what the client holds, so that its first poll, on
+//! the FUSE thread, answers if nothing must be fetched (see [`crate::face`]). Never blocks; each
+//! await ends in bounded time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -195,8 +197,9 @@ impl Core {
         })
     }
 
-    /// What the kernel is told of a file. Where it was told that there are no extended attributes and a later revision brings some, an ACL may be
-    /// among them that the kernel would not heed: until the next mount such a file is its owner's alone.
+    /// What the kernel is told of a file. Where it was told that there are no extended attributes
+    /// and a later revision brings some, an ACL may be among them that the kernel would not
+    /// heed: until the next mount such a file is its owner's alone.
     pub(crate) fn attributes_of(&self, id: NodeId, inode: &Inode) -> FileAttr {
         let mut told = attributes(id, inode);
         if self.without_xattrs && self.options.xattrs == XattrMode::Auto && inode.xattrs.size > 0 {
@@ -205,7 +208,8 @@ impl Core {
         told
     }
 
-    /// Does `work` on a node; where all replicas have dropped what it needs, once more in the revision that they have gone on to.
+    /// Does `work` on a node; where all replicas have dropped what it needs, once more in the
+    /// revision that they have gone on to.
     async fn following<T, W: Future<Output = Result<T, OpError>>>(&self, id: NodeId, work: impl Fn() -> W) -> Result<T, OpError> {
         let order = self.volume_of(id).map(|volume| volume.shown().order());
         match work().await {
@@ -217,7 +221,8 @@ impl Core {
         }
     }
 
-    /// Remembers a missing name, in step with the directory's version; returns one that the kernel must forget for it.
+    /// Remembers a missing name, in step with the directory's version; returns one that the kernel
+    /// must forget for it.
     fn note_missing(&self, directory: NodeId, seen: &Arc<Inode>, volume: &Volume, name: &[u8]) -> Result<Option<NameIn>, Moved> {
         let _entering = self.table.enter(directory, seen)?;
         Ok(volume.negatives.lock().insert(directory, name))
@@ -272,5 +277,6 @@ async fn read_blob(volume: &Volume, blob: &Blob, offset: u64, len: usize) -> Res
     })
 }
 
-/// A directory that moves on so often between reading and entering is being published faster than it is read.
+/// A directory that moves on so often between reading and entering is being published faster than
+/// it is read.
 const LOOKS_MAX: usize = 16;

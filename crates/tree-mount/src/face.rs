@@ -1,12 +1,14 @@
 //! The FUSE face: the kernel's requests, handed to [`Core`] and answered.
 //!
-//! A request's future is polled once where it arrived, on a FUSE thread. If the client holds all that is needed, that is
-//! the whole of it; if not, the future moves to the runtime with its reply, and the thread takes the next request. So a
-//! slow replica delays only who waits for it.
+//! A request's future is polled once where it arrived, on a FUSE thread. If the client holds all
+//! that is needed, that is the whole of it; if not, the future moves to the runtime with its reply,
+//! and the thread takes the next request. So a slow replica delays only who waits for it.
 //!
-//! Files and directories are never opened as far as this side is concerned (ENOSYS to the first open and opendir), but
-//! for files where passthrough is on (see [`crate::opens`]), and for all where somebody observes (see [`crate::observer`]): the kernel then opens without asking, keeps pages and listings until told otherwise, and addresses nodes, which are
-//! followed by path from revision to revision. Nothing here decides anything.
+//! Files and directories are never opened as far as this side is concerned (ENOSYS to the first
+//! open and opendir), but for files where passthrough is on (see [`crate::opens`]), and for all
+//! where somebody observes (see [`crate::observer`]): the kernel then opens without asking, keeps
+//! pages and listings until told otherwise, and addresses nodes, which are followed by path from
+//! revision to revision. Nothing here decides anything.
 
 use std::ffi::OsStr;
 use std::io;
@@ -39,8 +41,8 @@ impl Face {
         Self { core }
     }
 
-    /// Answers now if nothing must be fetched, else later. The future owns the reply; when it is dropped at the
-    /// deadline, the reply says EIO by itself.
+    /// Answers now if nothing must be fetched, else later. The future owns the reply; when it is
+    /// dropped at the deadline, the reply says EIO by itself.
     fn run(&self, asked: &Asked, request: impl Future<Output = ()> + Send + 'static) {
         let mut request: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(request);
         let _runtime = self.core.runtime.enter();
@@ -58,7 +60,8 @@ impl Face {
 }
 
 impl Core {
-    /// Tells of a failure, and logs it where that is due; its errno, to be answered when this is ready.
+    /// Tells of a failure, and logs it where that is due; its errno, to be answered when this is
+    /// ready.
     async fn complain(&self, asked: &Asked, error: &OpError) -> Errno {
         if let Some(kept) = self.note(asked, error) {
             kept.await;

@@ -1,7 +1,7 @@
 //! Word to the kernel that something it has cached is no longer so.
 //!
-//! A notice may wait in the kernel for a page or directory that a request holds, and that request for an answer from
-//! us; so notices are sent by a thread of their own, never by one that answers.
+//! A notice may wait in the kernel for a page or directory that a request holds, and that request
+//! for an answer from us; so notices are sent by a thread of their own, never by one that answers.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -34,7 +34,8 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// The two ends of the way to the kernel. The receiver is given to [`run`] once there is a session.
+    /// The two ends of the way to the kernel. The receiver is given to [`run`] once there is a
+    /// session.
     pub(crate) fn channel() -> (Self, mpsc::Receiver<Notice>) {
         let (notices, receiver) = mpsc::channel();
         (Self { notices }, receiver)
@@ -46,7 +47,8 @@ impl Kernel {
         let _ = self.notices.send(notice);
     }
 
-    /// Waits until the kernel has been told all so far, but not for ever: another file's notice may be waiting.
+    /// Waits until the kernel has been told all so far, but not for ever: another file's notice may
+    /// be waiting.
     pub(crate) async fn told(&self) {
         let (mark, reached) = oneshot::channel();
         self.tell(Notice::Mark(mark));
@@ -71,7 +73,8 @@ pub(crate) fn run(notifier: Notifier, notices: mpsc::Receiver<Notice>) -> std::i
                 Notice::Name(id, name) => notifier.inval_entry(INodeNo(id.0), OsStr::from_bytes(name)),
             };
             if let Err(error) = sent {
-                // The session has ended (ENODEV), or the name is busy as a mount point; lookups are right all the same.
+                // The session has ended (ENODEV), or the name is busy as a mount point; lookups are right all the
+                // same.
                 tracing::debug!(?notice, "notice to the kernel: {error}");
             }
         }

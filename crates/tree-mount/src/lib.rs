@@ -1,15 +1,18 @@
 //! Published trees as a FUSE file system: one tree, or the namespace of all trees.
 //!
-//! Owns the table of files that the kernel knows, their numbers, what the kernel may cache and for how long, and the way
-//! of open files from one revision to the next. What may be believed, where it comes from and what is cached on this
-//! side is [`vouch_tree_client`]'s; nothing is read here that was not verified there.
+//! Owns the table of files that the kernel knows, their numbers, what the kernel may cache and for
+//! how long, and the way of open files from one revision to the next. What may be believed, where
+//! it comes from and what is cached on this side is [`vouch_tree_client`]'s; nothing is read here
+//! that was not verified there.
 //!
 //! What is deliberately not done:
-//! - *Passthrough by default.* It needs an answer to each open, where else the kernel opens, reads and closes a cached
-//!   file without asking anybody (with the disk cache that it needs, 1,000 small
-//!   files, cold, took a third more time; the two are not told apart yet), and a whole copy in the disk cache. What
-//!   it brings is the larger folios of a local file system's page cache: see the warm rows in `benches/runs`.
-//! - *Extended attributes that come later.* A single tree without any is mounted without (see [`XattrMode::Auto`]).
+//! - *Passthrough by default.* It needs an answer to each open, where else the kernel opens, reads
+//!   and closes a cached file without asking anybody (with the disk cache that it needs, 1,000
+//!   small files, cold, took a third more time; the two are not told apart yet), and a whole copy
+//!   in the disk cache. What it brings is the larger folios of a local file system's page cache:
+//!   see the warm rows in `benches/runs`.
+//! - *Extended attributes that come later.* A single tree without any is mounted without (see
+//!   [`XattrMode::Auto`]).
 
 mod attr;
 mod complaint;

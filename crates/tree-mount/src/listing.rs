@@ -1,7 +1,7 @@
 //! Directory listings: readdir and readdirplus, over pages of the directory's B+-tree.
 //!
-//! A listing goes on in the version of the directory in which it began, as long as that is remembered; what it hands
-//! out as nodes is always of the revision in force.
+//! A listing goes on in the version of the directory in which it began, as long as that is
+//! remembered; what it hands out as nodes is always of the revision in force.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -57,7 +57,8 @@ impl Sink {
         full
     }
 
-    /// Adds "." and ".." as far as `at` is before them; true if there is no room. The kernel takes no lookups of them.
+    /// Adds "." and ".." as far as `at` is before them; true if there is no room. The kernel takes
+    /// no lookups of them.
     pub(crate) fn dots(&mut self, at: &mut Cookie, tag: u32, directory: &FileAttr, parent: NodeId) -> bool {
         if *at == Cookie::Start {
             if self.add(directory, Cookie::AfterSelf, b".", Duration::ZERO) {
@@ -198,7 +199,8 @@ impl Core {
         Ok(Ok(()))
     }
 
-    /// Adds entries of the directory's present version, the first of which has number `at.1` in version `at.0`.
+    /// Adds entries of the directory's present version, the first of which has number `at.1` in
+    /// version `at.0`.
     #[allow(clippy::too_many_arguments, reason = "one loop of one caller")]
     fn fill(
         &self,
@@ -232,5 +234,6 @@ impl Core {
     }
 }
 
-/// A directory that moves on so often between reading and entering is being published faster than it is read.
+/// A directory that moves on so often between reading and entering is being published faster than
+/// it is read.
 const LOOKS_MAX: usize = 16;

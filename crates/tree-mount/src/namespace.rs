@@ -1,10 +1,12 @@
-//! The namespace of all trees: a directory in which self-certifying names appear when they are referred to.
+//! The namespace of all trees: a directory in which self-certifying names appear when they are
+//! referred to.
 //!
-//! Looking `@HOST[:PORT],HOSTID` up contacts and verifies that tree; from then on it is listed. A key that forwards to
-//! another name appears as a symbolic link to it. A name in another spelling than its own, or with another host of a key
-//! whose tree is there and fresh, is a link to that as well, but is remembered nowhere: whoever may look names up could
-//! invent them without end. There is one volume a key, and the least recently used give way when there are too many.
-//! Who may be believed is the client's decision.
+//! Looking `@HOST[:PORT],HOSTID` up contacts and verifies that tree; from then on it is listed. A
+//! key that forwards to another name appears as a symbolic link to it. A name in another spelling
+//! than its own, or with another host of a key whose tree is there and fresh, is a link to that as
+//! well, but is remembered nowhere: whoever may look names up could invent them without end. There
+//! is one volume a key, and the least recently used give way when there are too many. Who may be
+//! believed is the client's decision.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -45,8 +47,8 @@ struct Entry {
 #[derive(Clone)]
 enum Reference {
     Tree(Arc<Volume>),
-    /// A symbolic link in the same directory. `until`: when its key is to be asked again whether it still forwards there; a link to
-    /// another spelling never changes.
+    /// A symbolic link in the same directory. `until`: when its key is to be asked again whether it
+    /// still forwards there; a link to another spelling never changes.
     Link {
         to: String,
         inode: Arc<Inode>,
@@ -122,7 +124,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// What is listed under a name; else a link to the name under which the same key's tree is, unless that can't be shown.
+    /// What is listed under a name; else a link to the name under which the same key's tree is,
+    /// unless that can't be shown.
     fn known(&self, text: &str, name: &TreeName) -> Option<Reference> {
         let mut entries = self.entries.lock();
         if let Some(entry) = entries.get_mut(text) {
@@ -200,8 +203,9 @@ impl Namespace {
         Err(OpError::Unfit("too many trees are in use at once"))
     }
 
-    /// Where there are too many references, lets go of the least recently used that the kernel does not hold, and asks it to forget the others
-    /// of them that nobody uses. True if there is room.
+    /// Where there are too many references, lets go of the least recently used that the kernel does
+    /// not hold, and asks it to forget the others of them that nobody uses. True if there is
+    /// room.
     fn evict(&self, core: &Core) -> bool {
         let mut entries = self.entries.lock();
         if entries.len() < ENTRIES_MAX {
@@ -224,7 +228,8 @@ impl Namespace {
         entries.len() < ENTRIES_MAX
     }
 
-    /// Lists a reference, and nothing else of its key: another host did not keep the key's tree fresh.
+    /// Lists a reference, and nothing else of its key: another host did not keep the key's tree
+    /// fresh.
     fn add(&self, text: &str, name: &TreeName, reference: &Reference) {
         let mut entries = self.entries.lock();
         entries.retain(|_, entry| entry.reference.volume().is_none_or(|volume| volume.tree().hostid() != name.hostid()));
@@ -293,7 +298,8 @@ impl Reference {
     }
 }
 
-/// Trees referred to through one mount. Each costs a connection or two and the bookkeeping of its caches.
+/// Trees referred to through one mount. Each costs a connection or two and the bookkeeping of its
+/// caches.
 const ENTRIES_MAX: usize = 4096;
 
 /// References that are let go of together, so that not each new one has to wait for the kernel.
@@ -305,5 +311,6 @@ const ROOM_ATTEMPTS_MAX: usize = 2 * ENTRIES_MAX / EVICTED_AT_ONCE;
 /// How long the kernel is given to say what it has forgotten.
 const FORGET_PAUSE: Duration = Duration::from_millis(20);
 
-/// A name that could not be opened is not tried again at once: shells ask several times for each word.
+/// A name that could not be opened is not tried again at once: shells ask several times for each
+/// word.
 const FAILURE_TTL: Duration = Duration::from_secs(2);

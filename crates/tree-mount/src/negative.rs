@@ -13,7 +13,8 @@ pub(crate) struct Negatives {
 }
 
 impl Negatives {
-    /// Remembers a missing name. Returns one that had to be let go: the kernel must forget it first.
+    /// Remembers a missing name. Returns one that had to be let go: the kernel must forget it
+    /// first.
     pub(crate) fn insert(&mut self, directory: NodeId, name: &[u8]) -> Option<(NodeId, Box<[u8]>)> {
         if !self.by_directory.entry(directory).or_default().insert(name.into()) {
             return None;
@@ -37,7 +38,8 @@ impl Negatives {
     }
 }
 
-/// Missing names remembered for a tree; a compiler's search through its include directories makes some thousands.
+/// Missing names remembered for a tree; a compiler's search through its include directories makes
+/// some thousands.
 const NAMES_MAX: usize = 65_536;
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! The one point at which who asks, what for and what comes of it are visible together. Records of what was done hang there; nothing of them is known here.
+//! The one point at which who asks, what for and what comes of it are visible together. Records of
+//! what was done hang there; nothing of them is known here.
 //!
-//! The kernel asks less than its users do: modes, owners and access lists it checks by itself, and names, attributes and pages that it has cached it doesn't ask for again.
-//! Where somebody observes, it asks at each open, each listing and each symbolic link: see `Face::init`.
+//! The kernel asks less than its users do: modes, owners and access lists it checks by itself, and
+//! names, attributes and pages that it has cached it doesn't ask for again. Where somebody
+//! observes, it asks at each open, each listing and each symbolic link: see `Face::init`.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -50,9 +52,11 @@ pub struct Asker {
     pub uid: u32,
     /// Group (fsgid).
     pub gid: u32,
-    /// Thread, as this process sees it; `None` of the kernel itself, and of who is in another PID name space.
+    /// Thread, as this process sees it; `None` of the kernel itself, and of who is in another PID
+    /// name space.
     pub pid: Option<u32>,
-    /// Whom it logged in as (loginuid), where the kernel keeps that and shows it to us; `u32::MAX` of who never did.
+    /// Whom it logged in as (loginuid), where the kernel keeps that and shows it to us; `u32::MAX`
+    /// of who never did.
     pub login: Option<u32>,
 }
 
@@ -65,7 +69,8 @@ pub struct Seen<'a> {
     pub operation: Operation,
     /// The tree, by its self-certifying name; empty above all trees.
     pub tree: &'a str,
-    /// The file, below the mount point: empty for that itself, else it begins with `/`. Where a file has several names, the first that was looked up.
+    /// The file, below the mount point: empty for that itself, else it begins with `/`. Where a
+    /// file has several names, the first that was looked up.
     pub path: &'a [u8],
     /// The other names by which the kernel knows it.
     pub other_paths: &'a [Vec<u8>],
@@ -75,7 +80,8 @@ pub struct Seen<'a> {
     pub executes: bool,
     /// Of a read and a listing: from where on.
     pub offset: Option<u64>,
-    /// Of a read and a close: bytes that the kernel was given. What it reads again from its own cache is nobody's.
+    /// Of a read and a close: bytes that the kernel was given. What it reads again from its own
+    /// cache is nobody's.
     pub read: Option<u64>,
     /// Of a close: how long it was open.
     pub open: Option<Duration>,
@@ -141,8 +147,9 @@ pub trait Observer: Send + Sync {
     /// Whether it is told of such operations. Asked first, before anything is found out.
     fn wants(&self, operation: Operation) -> bool;
 
-    /// An operation was done, or not. Its answer leaves when what is returned is ready, if anything is, or is EIO if that takes longer than an operation may. Of a close
-    /// nobody waits. Must not wait itself.
+    /// An operation was done, or not. Its answer leaves when what is returned is ready, if anything
+    /// is, or is EIO if that takes longer than an operation may. Of a close nobody waits. Must
+    /// not wait itself.
     fn seen(&self, seen: &Seen<'_>) -> Option<Kept>;
 
     /// Something has happened to a tree. Must not wait.
@@ -379,7 +386,8 @@ struct What<'a> {
     remark: &'a str,
 }
 
-/// Whom a thread logged in as. It waits for our answer, so that it is still the one that asked, unless it was killed meanwhile.
+/// Whom a thread logged in as. It waits for our answer, so that it is still the one that asked,
+/// unless it was killed meanwhile.
 fn login(pid: u32) -> Option<u32> {
     std::fs::read_to_string(format!("/proc/{pid}/loginuid")).ok()?.trim().parse().ok()
 }

@@ -1,11 +1,13 @@
 //! Open files, and which of them the kernel reads by itself (FUSE passthrough).
 //!
-//! Only where passthrough is on, or somebody observes, are opens heard of at all. The kernel demands that all opens of a file at one time are
-//! of one kind, and those that pass through have one backing file; this is where that is kept. What a backing file
-//! contains is verified by [`vouch_tree_client`] before it is given to the kernel, here or anywhere.
+//! Only where passthrough is on, or somebody observes, are opens heard of at all. The kernel
+//! demands that all opens of a file at one time are of one kind, and those that pass through have
+//! one backing file; this is where that is kept. What a backing file contains is verified by
+//! [`vouch_tree_client`] before it is given to the kernel, here or anywhere.
 //!
-//! Each open that is heard of costs its caller a round trip, and the kernel can only be told to ask at all opens or at none, for good. So where passthrough
-//! is to pay, what it costs is weighed against what it may gain, and given up once it has cost more ([`Balance`]).
+//! Each open that is heard of costs its caller a round trip, and the kernel can only be told to ask
+//! at all opens or at none, for good. So where passthrough is to pay, what it costs is weighed
+//! against what it may gain, and given up once it has cost more ([`Balance`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,7 +46,8 @@ impl Default for Balance {
 }
 
 impl Balance {
-    /// Books an open of a file, of `len` bytes that could pass through; false once the opens have cost more than they gain.
+    /// Books an open of a file, of `len` bytes that could pass through; false once the opens have
+    /// cost more than they gain.
     fn book(&self, len: u64) -> bool {
         let gain = i64::try_from(len.min(GAIN_BYTES_MAX)).unwrap_or(i64::MAX);
         let change = |balance: i64| Some((balance + gain - OPEN_COST_BYTES).min(BALANCE_MAX));
@@ -78,7 +81,8 @@ impl Opens {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// Lets the kernel not ask any more, unless it reads a file by itself just now: it refuses every open of that one that was not asked for.
+    /// Lets the kernel not ask any more, unless it reads a file by itself just now: it refuses
+    /// every open of that one that was not asked for.
     fn stop_asking(&self) {
         let files = self.files.lock();
         if self.is_on() && !files.values().any(|mode| matches!(mode, Mode::Through(..))) {
@@ -187,7 +191,8 @@ impl Core {
         Ok(())
     }
 
-    /// An open file was closed. Where it was the last, what is cached of it may become a backing file for the next open.
+    /// An open file was closed. Where it was the last, what is cached of it may become a backing
+    /// file for the next open.
     pub(crate) fn release(self: &Arc<Self>, id: NodeId) {
         if !self.opens.close(id) {
             return;
@@ -200,8 +205,9 @@ impl Core {
         }
     }
 
-    /// Brings what is open and passes through to the revision that its nodes are of, before that is shown. What can't be
-    /// fetched in time goes on behind; who opens the file meanwhile waits for it.
+    /// Brings what is open and passes through to the revision that its nodes are of, before that is
+    /// shown. What can't be fetched in time goes on behind; who opens the file meanwhile waits
+    /// for it.
     pub(crate) async fn follow_opens(self: &Arc<Self>, volume: &Arc<Volume>) {
         for id in self.opens.all_through() {
             let is_ours = self.volume_of(id).is_some_and(|v| Arc::ptr_eq(&v, volume));
@@ -268,8 +274,9 @@ impl Drop for Counted<'_> {
 /// What an open is answered where opens are not heard of: the kernel never asks again.
 pub(crate) const NO_OPEN: Errno = Errno::ENOSYS;
 
-/// What one open costs, in bytes: as many as passthrough must read to gain the time. An open of a file takes 25 to 30 µs more when it is
-/// heard of, with its close; a MiB from the page cache takes 130 µs less when it is passed through (benches/runs).
+/// What one open costs, in bytes: as many as passthrough must read to gain the time. An open of a
+/// file takes 25 to 30 µs more when it is heard of, with its close; a MiB from the page cache takes
+/// 130 µs less when it is passed through (benches/runs).
 const OPEN_COST_BYTES: i64 = 256 << 10;
 
 /// Opens before anything is judged: 30 ms.

@@ -1,6 +1,8 @@
-//! Mount points: what is mounted there, clearing what a killed client left, unmounting, the device's read-ahead.
+//! Mount points: what is mounted there, clearing what a killed client left, unmounting, the
+//! device's read-ahead.
 //!
-//! Looks at mount points through /proc/self/mountinfo, since a stat(2) of a mount whose server hangs would hang too.
+//! Looks at mount points through /proc/self/mountinfo, since a stat(2) of a mount whose server
+//! hangs would hang too.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -16,10 +18,12 @@ use rustix::mount::{UnmountFlags, unmount};
 use crate::config::SOURCE_PREFIX;
 use crate::error::MountError;
 
-/// Clears a mount of ours whose process is no more ("Transport endpoint is not connected"). `Ok(true)`: there was one.
+/// Clears a mount of ours whose process is no more ("Transport endpoint is not connected").
+/// `Ok(true)`: there was one.
 ///
 /// # Errors
-/// [`MountError::Busy`] where the mount is alive; [`MountError::Point`] where something else is broken there.
+/// [`MountError::Busy`] where the mount is alive; [`MountError::Point`] where something else is
+/// broken there.
 pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
     let path = absolute(point)?;
     let Some(mount) = mount_at(&path)? else { return Ok(false) };
@@ -43,7 +47,8 @@ pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
     }
 }
 
-/// Unmounts a vouch mount; one that is in use disappears from the tree now and ends when its last file is closed.
+/// Unmounts a vouch mount; one that is in use disappears from the tree now and ends when its last
+/// file is closed.
 ///
 /// # Errors
 /// [`MountError::Point`] where no vouch mount is.
@@ -79,7 +84,8 @@ pub(crate) fn set_read_ahead(path: &Path, bytes: u32) -> io::Result<()> {
     fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), (bytes / 1024).to_string())
 }
 
-/// Takes a mount away even if it is in use. An ordinary user's is taken by fusermount3, which checks whose it is.
+/// Takes a mount away even if it is in use. An ordinary user's is taken by fusermount3, which
+/// checks whose it is.
 pub(crate) fn detach(path: &Path) -> Result<(), MountError> {
     let failed = |source| MountError::Io { doing: "unmounting", path: path.to_owned(), source };
     match unmount(path, UnmountFlags::DETACH) {

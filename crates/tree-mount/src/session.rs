@@ -60,7 +60,8 @@ pub struct TreeStatus {
     pub served: bool,
 }
 
-/// Mounts one tree. Serves on threads of its own and on the runtime that it is called on, which must be multi-threaded.
+/// Mounts one tree. Serves on threads of its own and on the runtime that it is called on, which
+/// must be multi-threaded.
 ///
 /// # Errors
 /// Where the mount point is none, is taken, or this user may not mount.
@@ -136,7 +137,8 @@ async fn mount(config: MountConfig, place: Place, without_xattrs: bool, source: 
         let failed = |doing| move |source| MountError::Io { doing, path: PathBuf::from("/dev/fuse"), source };
         kernel::run(session.notifier(), notices).map_err(failed("starting a thread for"))?;
         let (end, ended) = oneshot::channel();
-        // The session unmounts when it is dropped, which is when it has ended or its thread could not be started.
+        // The session unmounts when it is dropped, which is when it has ended or its thread could not be
+        // started.
         let serve = move || {
             let _ = end.send(session.run());
         };
@@ -207,7 +209,8 @@ impl Mounted {
     /// Where the system refuses.
     pub async fn unmount(mut self) -> Result<(), MountError> {
         self.take_away()?;
-        // With files still open the session goes on until they are closed; whoever unmounts does not wait for that.
+        // With files still open the session goes on until they are closed; whoever unmounts does not wait
+        // for that.
         let _ = tokio::time::timeout(GRACE, &mut self.ended).await;
         Ok(())
     }

@@ -1,9 +1,11 @@
-//! A new revision under known files (section 7 of the paper: open files are followed by path, without fhdb).
+//! A new revision under known files (section 7 of the paper: open files are followed by path,
+//! without fhdb).
 //!
-//! From the root downward, each directory that the kernel knows and that has changed is taken over in one step: first
-//! all its known names are looked up in the new version, then table and directory change together, then the kernel is
-//! told what of it to forget. What has an equal inode is skipped with all below it. A name is given up only when the
-//! new signed root proves it missing; while that can't be told, the old revision stays as it is, until it expires.
+//! From the root downward, each directory that the kernel knows and that has changed is taken over
+//! in one step: first all its known names are looked up in the new version, then table and
+//! directory change together, then the kernel is told what of it to forget. What has an equal inode
+//! is skipped with all below it. A name is given up only when the new signed root proves it
+//! missing; while that can't be told, the old revision stays as it is, until it expires.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -69,7 +71,8 @@ fn withdraw(core: &Core, volume: &Arc<Volume>) {
     }
 }
 
-/// Takes all known files to `revision`, then shows it. Gives up when a still newer one appears, which finishes the work.
+/// Takes all known files to `revision`, then shows it. Gives up when a still newer one appears,
+/// which finishes the work.
 async fn take_over(core: &Arc<Core>, volume: &Arc<Volume>, revision: Arc<Revision>) {
     let sweep = Sweep { core, volume, number: revision.number(), order: revision.order() };
     let root = Arc::new(attr::brief(revision.root()));
@@ -222,7 +225,8 @@ impl Sweep<'_> {
         }
     }
 
-    /// What a directory's path leads to in the new root; `None` where that is proven to be no directory any more.
+    /// What a directory's path leads to in the new root; `None` where that is proven to be no
+    /// directory any more.
     async fn resolve(&self, id: NodeId, root: &Inode) -> Result<Option<Inode>, Superseded> {
         let (mut names, mut at) = (Vec::new(), id);
         while at != self.volume.root() {
@@ -248,7 +252,8 @@ fn top(directory: &Inode) -> Option<vouch_tree::PageRef> {
     }
 }
 
-/// Whether the kernel's pages of a file stay right. Inline content is not held in the table, so it counts as changed.
+/// Whether the kernel's pages of a file stay right. Inline content is not held in the table, so it
+/// counts as changed.
 fn same_content(old: &Inode, new: &Inode) -> bool {
     match (&old.content, &new.content) {
         (Content::Regular { blob: a, .. }, Content::Regular { blob: b, .. }) => a == b && !attr::is_brief(a),

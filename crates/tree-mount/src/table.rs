@@ -1,7 +1,8 @@
 //! The node table: which files the kernel knows, by which paths, as of which revision.
 //!
-//! A node lives as long as the kernel holds it or a known file lies below it, because open files are followed by path.
-//! All changes are single steps under one short lock; nothing here waits, fetches or talks to the kernel.
+//! A node lives as long as the kernel holds it or a known file lies below it, because open files
+//! are followed by path. All changes are single steps under one short lock; nothing here waits,
+//! fetches or talks to the kernel.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -67,7 +68,8 @@ type Map<V> = HashMap<NodeId, V, BuildHasherDefault<NumberHasher>>;
 struct Inner<V> {
     /// Boxed: a map doubles its places when it grows, and moves what is in them.
     nodes: Map<Box<Node<V>>>,
-    /// By directory, the nodes with a path in it. Sets of hashes: a sorted map of 200,000 cost a fifth of listing them.
+    /// By directory, the nodes with a path in it. Sets of hashes: a sorted map of 200,000 cost a
+    /// fifth of listing them.
     children: Map<HashSet<NodeId, BuildHasherDefault<NumberHasher>>>,
 }
 
@@ -105,7 +107,8 @@ impl<V: Owner> Table<V> {
         self.inner.lock().nodes.insert(NodeId::ROOT, Box::new(node));
     }
 
-    /// Adds or finds what the namespace's root holds under `name` (a tree's root, a link), and counts a lookup.
+    /// Adds or finds what the namespace's root holds under `name` (a tree's root, a link), and
+    /// counts a lookup.
     pub(crate) fn insert_reference(&self, id: NodeId, volume: Option<Arc<V>>, name: &[u8], inode: Arc<Inode>) -> Arc<Inode> {
         let mut inner = self.inner.lock();
         let view = NodeView { volume, inode, parent: NodeId::ROOT, gone: false };
@@ -127,7 +130,8 @@ impl<V: Owner> Table<V> {
         self.inner.lock().nodes.get(&id).map(|node| (node.view.parent, node.name.clone()))
     }
 
-    /// All paths by which a node is known, below the root: the first one first, each beginning with `/`, or empty for the root itself.
+    /// All paths by which a node is known, below the root: the first one first, each beginning with
+    /// `/`, or empty for the root itself.
     pub(crate) fn paths(&self, id: NodeId) -> Vec<Vec<u8>> {
         let inner = self.inner.lock();
         let Some(node) = inner.nodes.get(&id).filter(|_| id != NodeId::ROOT) else { return vec![Vec::new()] };
@@ -179,8 +183,8 @@ impl<V: Owner> Table<V> {
         inner.nodes.iter().filter(|(_, node)| ours(node)).map(|(id, node)| (*id, node.view.inode.file_type())).collect()
     }
 
-    /// Takes a directory to `inode`, if still `known` are all its known names; else returns those that came since.
-    /// From here on lookups in it are answered from the new revision.
+    /// Takes a directory to `inode`, if still `known` are all its known names; else returns those
+    /// that came since. From here on lookups in it are answered from the new revision.
     pub(crate) fn move_directory(&self, directory: NodeId, inode: &Arc<Inode>, known: &[KnownChild]) -> Result<(), Vec<KnownChild>> {
         let index: HashSet<(NodeId, &[u8])> = known.iter().map(|k| (k.id, &*k.name)).collect();
         let mut inner = self.inner.lock();
@@ -196,8 +200,9 @@ impl<V: Owner> Table<V> {
         Ok(())
     }
 
-    /// Takes the node that `name` in `directory` led to over to what the name leads to now. A directory's own pages
-    /// are left as they are: [`Table::move_directory`] takes them over when its children have been looked at.
+    /// Takes the node that `name` in `directory` led to over to what the name leads to now. A
+    /// directory's own pages are left as they are: [`Table::move_directory`] takes them over
+    /// when its children have been looked at.
     pub(crate) fn update(&self, volume: &V, directory: NodeId, child: &KnownChild, entry: Option<&Inode>) -> Updated {
         let mut inner = self.inner.lock();
         let Some(node) = inner.nodes.get_mut(&child.id) else { return Updated::Unknown };
@@ -331,7 +336,8 @@ impl<V> Inner<V> {
         }
     }
 
-    /// Drops a node that nobody holds, and then its directories, as far as they were only held by it.
+    /// Drops a node that nobody holds, and then its directories, as far as they were only held by
+    /// it.
     fn drop_unused(&mut self, id: NodeId) {
         let mut queue = vec![id];
         while let Some(id) = queue.pop() {
@@ -357,7 +363,8 @@ impl<V> Inner<V> {
         }
     }
 
-    /// A file has lost its names in `directory`. True if they were its last: it is gone, and was not before.
+    /// A file has lost its names in `directory`. True if they were its last: it is gone, and was
+    /// not before.
     fn bury_path(&mut self, id: NodeId, directory: NodeId) -> bool {
         while let Some(node) = self.nodes.get_mut(&id).filter(|node| node.has_path_in(directory)) {
             if node.more.is_empty() {
@@ -403,13 +410,15 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// Directories above a file that its path is put together of; of a deeper one the first are left out.
+/// Directories above a file that its path is put together of; of a deeper one the first are left
+/// out.
 const DEPTH_MAX: usize = 2048;
 
 /// Two files of a million collide with a chance of 1 in 37 million; eight do not.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// Paths that are followed for one file. Each further link is found by lookup as ever; it only is not followed.
+/// Paths that are followed for one file. Each further link is found by lookup as ever; it only is
+/// not followed.
 const PATHS_MAX: usize = 64;
 
 #[cfg(test)]

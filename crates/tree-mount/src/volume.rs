@@ -1,7 +1,7 @@
 //! One mounted tree: its client, the revision that the kernel is shown, and until when.
 //!
-//! The client may have a newer revision than is shown: the sweep (see [`crate::sweep`]) takes the known files over
-//! first. What is shown is never past its end.
+//! The client may have a newer revision than is shown: the sweep (see [`crate::sweep`]) takes the
+//! known files over first. What is shown is never past its end.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub(crate) struct Volume {
     shown_signal: watch::Sender<Order>,
     /// Not before then are the replicas asked again for a fresh revision on a reader's behalf.
     ask_again: Mutex<Option<Instant>>,
-    /// Not before then are they asked because a frame is missing: the last time they had nothing newer.
+    /// Not before then are they asked because a frame is missing: the last time they had nothing
+    /// newer.
     missed_again: Mutex<Option<Instant>>,
     /// Readers of large files, for their read-ahead.
     readers: Cache<NodeId, Arc<FileReader>>,
@@ -110,8 +111,8 @@ impl Volume {
         matches!(self.freshness(), Freshness::Fresh(_))
     }
 
-    /// How long the kernel may believe what it is told now. Where the revision has ended, asks the replicas for a newer
-    /// one first and waits until it is shown, at most `patience`.
+    /// How long the kernel may believe what it is told now. Where the revision has ended, asks the
+    /// replicas for a newer one first and waits until it is shown, at most `patience`.
     pub(crate) async fn fresh(&self, patience: Duration) -> Result<Duration, Error> {
         let refused = match self.freshness() {
             Freshness::Fresh(left) => return Ok(left),
@@ -156,7 +157,8 @@ impl Volume {
         }
     }
 
-    /// Where all replicas lack a frame of the revision `of`, they may have gone on. True once a newer one is shown, within `patience`.
+    /// Where all replicas lack a frame of the revision `of`, they may have gone on. True once a
+    /// newer one is shown, within `patience`.
     pub(crate) async fn moves_on(&self, of: Order, patience: Duration) -> bool {
         let moved = async {
             if self.shown().order() == of && self.tree.newest().order() <= of {
@@ -244,7 +246,8 @@ const READERS_MAX: usize = 512;
 /// Directories kept as they were.
 const OLDER_MAX: usize = 256;
 
-/// Names remembered of one opaque directory; one that is referred to later is found, but not listed.
+/// Names remembered of one opaque directory; one that is referred to later is found, but not
+/// listed.
 const REFERENCED_MAX: usize = 65_536;
 
 /// Readers of an expired tree get an answer at once, and replicas are not asked by each of them.

@@ -6,7 +6,8 @@ use vouch_tree::{Iv, Timestamp};
 
 use crate::error::Trouble;
 
-/// A file's attributes. Equal before and after reading: it did not change meanwhile, as far as timestamps can tell.
+/// A file's attributes. Equal before and after reading: it did not change meanwhile, as far as
+/// timestamps can tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) dev: u64,
@@ -73,8 +74,9 @@ impl Attributes {
         (self.dev, self.ino)
     }
 
-    /// Whether a change after this look, made at `now`, could leave the timestamps as they are: then the next
-    /// publication must not trust them. (As git's index has it: "racily clean" entries.)
+    /// Whether a change after this look, made at `now`, could leave the timestamps as they are:
+    /// then the next publication must not trust them. (As git's index has it: "racily clean"
+    /// entries.)
     pub(crate) fn is_racy(&self, now: Timestamp) -> bool {
         self.ctime.s > now.s.saturating_sub(RACY_S)
     }
@@ -91,7 +93,8 @@ impl Attributes {
         for n in [self.dev, self.ino, self.size, self.mtime.s as u64, self.ctime.s as u64] {
             put(&n.to_le_bytes());
         }
-        // What follows is within the ctime, for file systems that keep one; it costs nothing more than a copy.
+        // What follows is within the ctime, for file systems that keep one; it costs nothing more than a
+        // copy.
         for n in [self.mode, self.uid, self.gid, self.nlink, self.rdev.0, self.rdev.1, self.mtime.ns, self.ctime.ns] {
             put(&n.to_le_bytes());
         }

@@ -1,9 +1,11 @@
-//! The stat cache: what the newest revision's directories were like, so that the next publication reads only what has
-//! changed. Private to the publisher, and never needed: without it every file is read again, and nothing else happens.
+//! The stat cache: what the newest revision's directories were like, so that the next publication
+//! reads only what has changed. Private to the publisher, and never needed: without it every file
+//! is read again, and nothing else happens.
 //!
-//! One record a directory, keyed by device and inode number. The cache names the revision that it describes, by the
-//! handle of its fsinfo; held against another revision it is void. It is written after the revision has been committed,
-//! so that a crash in between makes the next publication slower and never wrong.
+//! One record a directory, keyed by device and inode number. The cache names the revision that it
+//! describes, by the handle of its fsinfo; held against another revision it is void. It is written
+//! after the revision has been committed, so that a crash in between makes the next publication
+//! slower and never wrong.
 
 use std::path::Path;
 
@@ -39,7 +41,8 @@ struct Work {
 }
 
 impl Cache {
-    /// Opens the cache in `dir`, held against the revision whose fsinfo is `head`. With `fresh` it is begun anew.
+    /// Opens the cache in `dir`, held against the revision whose fsinfo is `head`. With `fresh` it
+    /// is begun anew.
     pub(crate) fn open(dir: &Path, head: Option<&BlockHandle>, fresh: bool) -> Self {
         let path = dir.join(FILE_NAME);
         let opened = Self::try_open(&path, head, fresh).or_else(|error| {
@@ -78,7 +81,8 @@ impl Cache {
         Record::from_xdr(value.value()).ok()
     }
 
-    /// The record of a directory as this publication itself has read it, else as the newest revision has it.
+    /// The record of a directory as this publication itself has read it, else as the newest
+    /// revision has it.
     pub(crate) fn get_fresh(&self, key: Key) -> Option<Record> {
         let own = || {
             let mut guard = self.work.lock();

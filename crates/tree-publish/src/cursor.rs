@@ -1,4 +1,5 @@
-//! Walks over the pages of a directory as an earlier publication stored them, in the order of the names.
+//! Walks over the pages of a directory as an earlier publication stored them, in the order of the
+//! names.
 
 use vouch_tree::directory::{InteriorPage, LeafPage};
 use vouch_tree::{DirEntry, Inode, PageRef};
@@ -20,7 +21,8 @@ impl Cursor {
         Self { ahead: top.into_iter().collect(), entries: Vec::new().into_iter() }
     }
 
-    /// The inode of `name`, which comes after all names asked for before. `None`: it is not there, or a page is missing.
+    /// The inode of `name`, which comes after all names asked for before. `None`: it is not there,
+    /// or a page is missing.
     pub(crate) fn find(&mut self, frames: &Frames<'_>, name: &[u8]) -> Result<Option<Inode>, Error> {
         loop {
             for entry in self.entries.by_ref() {

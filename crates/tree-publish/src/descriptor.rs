@@ -15,7 +15,8 @@ use crate::error::Trouble;
 pub(crate) struct Descriptors {
     open: Arc<AtomicUsize>,
     open_count_max: usize,
-    /// Cleared by the first file that belongs to somebody else, whose access time only its owner may leave alone.
+    /// Cleared by the first file that belongs to somebody else, whose access time only its owner
+    /// may leave alone.
     no_atime: AtomicBool,
 }
 
@@ -33,7 +34,8 @@ impl Descriptors {
         Self { open: Arc::default(), open_count_max, no_atime: AtomicBool::new(true) }
     }
 
-    /// Opens a directory below an open one, or the one at a path where `dir` is the current directory.
+    /// Opens a directory below an open one, or the one at a path where `dir` is the current
+    /// directory.
     pub(crate) fn directory(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<OpenDirectory, Errno> {
         let fd = self.open(dir, name, OFlags::DIRECTORY)?;
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -84,5 +86,6 @@ impl Drop for OpenDirectory {
 /// The limit that is asked for.
 const WANTED_COUNT: u64 = 16 * 1024;
 
-/// Directories that stay open while their entries are worked on; more are opened again when they are needed.
+/// Directories that stay open while their entries are worked on; more are opened again when they
+/// are needed.
 const OPEN_COUNT_MAX: usize = 4 * 1024;

@@ -214,7 +214,8 @@ impl Walk<'_> {
         }
     }
 
-    /// All but large files. What was read is of one state if the attributes are the same afterwards.
+    /// All but large files. What was read is of one state if the attributes are the same
+    /// afterwards.
     fn read_at_once(&self, dir: BorrowedFd<'_>, name: &[u8], before: &Attributes) -> Result<(vouch_tree::Blob, Content), Trouble> {
         let number = DeviceNumber { major: before.rdev.0, minor: before.rdev.1 };
         let content = match before.file_type() {
@@ -416,7 +417,8 @@ impl Walk<'_> {
     }
 }
 
-/// How long to wait so that a change during reading can't hide in the tick of the clock that stamped the last change.
+/// How long to wait so that a change during reading can't hide in the tick of the clock that
+/// stamped the last change.
 fn until_next_tick(attributes: &Attributes, now: Timestamp) -> Option<Duration> {
     let since_ns =
         (i128::from(now.s) - i128::from(attributes.ctime.s)) * 1_000_000_000 + i128::from(now.ns) - i128::from(attributes.ctime.ns);

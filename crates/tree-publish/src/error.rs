@@ -142,7 +142,8 @@ impl Error {
     }
 }
 
-/// What went wrong with one file, before its path is known: paths are built only when they are printed.
+/// What went wrong with one file, before its path is known: paths are built only when they are
+/// printed.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// It is gone, or no longer what its directory said: the directory has changed.

@@ -1,4 +1,5 @@
-//! Where a file has data: holes are found by asking the file system, and cost nothing however long they are.
+//! Where a file has data: holes are found by asking the file system, and cost nothing however long
+//! they are.
 
 use std::os::fd::BorrowedFd;
 
@@ -60,7 +61,8 @@ impl Extents {
     }
 }
 
-/// The first range with data at or after `at`. A file system that knows no holes says that all is data.
+/// The first range with data at or after `at`. A file system that knows no holes says that all is
+/// data.
 fn data_after(file: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<(u64, u64)>, Trouble> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(start) => start,

@@ -1,4 +1,5 @@
-//! Reading regular files into leaves: small ones at a stroke, large ones in batches of leaves that all cores share.
+//! Reading regular files into leaves: small ones at a stroke, large ones in batches of leaves that
+//! all cores share.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -132,7 +133,8 @@ impl LargeContent {
         Ok((!spans.is_empty()).then(|| Batch::new(spans)))
     }
 
-    /// Appends what was read. `leaves` are the handles of the batch's data, `None` where it was all zeros.
+    /// Appends what was read. `leaves` are the handles of the batch's data, `None` where it was all
+    /// zeros.
     pub(crate) fn absorb(&mut self, frames: &Frames<'_>, batch: &Batch, leaves: &[Option<BlockHandle>]) -> Result<(), Error> {
         let mut put = |kind, payload: &[u8]| frames.put(kind, payload);
         let mut leaves = leaves.iter();
@@ -203,7 +205,8 @@ fn leaf_len(leaf: u64, size: u64) -> u64 {
     (size - leaf * LEAF_LEN_MAX as u64).min(LEAF_LEN_MAX as u64)
 }
 
-/// Each byte equals the one before it, and the first is zero: a comparison that runs at the speed of memory.
+/// Each byte equals the one before it, and the first is zero: a comparison that runs at the speed
+/// of memory.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|&b| b == 0) && (bytes.len() < 2 || bytes[1..] == bytes[..bytes.len() - 1])
 }

@@ -1,8 +1,8 @@
 //! Hard links: a file is read once in a publication, and all its names carry the same inode.
 //!
-//! Names that the stat cache knows to be unchanged never come here. So if a linked file changes between the looks at two
-//! of its names, one may be published as it was before and the other as it is: each whole, and alike again in the next
-//! revision.
+//! Names that the stat cache knows to be unchanged never come here. So if a linked file changes
+//! between the looks at two of its names, one may be published as it was before and the other as it
+//! is: each whole, and alike again in the next revision.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -59,7 +59,8 @@ pub(crate) enum Claim {
 }
 
 impl Links {
-    /// Asks for the file of a name. `wait` is called under the lock, before the name goes on the list.
+    /// Asks for the file of a name. `wait` is called under the lock, before the name goes on the
+    /// list.
     pub(crate) fn claim(&self, attributes: &Attributes, wait: impl FnOnce() -> Name) -> Claim {
         let mut table = self.0.lock();
         let full = table.held_len >= HELD_LEN_MAX;
@@ -89,7 +90,8 @@ impl Links {
         }
     }
 
-    /// Ends a claim: with the file as it was read, or `None` if it could not be. Returns the names that waited.
+    /// Ends a claim: with the file as it was read, or `None` if it could not be. Returns the names
+    /// that waited.
     pub(crate) fn settle(&self, identity: (u64, u64), file: Option<&Arc<Read>>) -> Vec<Name> {
         let mut table = self.0.lock();
         let Some(Link::Reading(names)) = table.files.remove(&identity) else { return Vec::new() };
@@ -105,7 +107,8 @@ impl Links {
     }
 }
 
-/// The number that names of one file share: 64 bits of a hash keyed with the iv; 0 where there is one name.
+/// The number that names of one file share: 64 bits of a hash keyed with the iv; 0 where there is
+/// one name.
 pub(crate) fn link_group(iv: &Iv, attributes: &Attributes) -> u64 {
     if !attributes.is_linked() {
         return 0;

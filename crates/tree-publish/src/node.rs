@@ -1,6 +1,8 @@
-//! One directory on its way into the tree: its listing, the window of entries that are worked on, its pages so far.
+//! One directory on its way into the tree: its listing, the window of entries that are worked on,
+//! its pages so far.
 //!
-//! Nobody waits for a node. Jobs deliver what became of entries; whoever delivers the last one of a window drives the node on.
+//! Nobody waits for a node. Jobs deliver what became of entries; whoever delivers the last one of a
+//! window drives the node on.
 
 use std::ops::Range;
 use std::os::fd::AsFd as _;
@@ -20,7 +22,8 @@ use crate::record::{Earlier, Record};
 /// A directory. The chain of parents is its path.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// The directory above, and this one's number there; `None` for the root and for what is being dropped.
+    /// The directory above, and this one's number there; `None` for the root and for what is being
+    /// dropped.
     parent: Option<(Arc<Node>, usize)>,
     /// The root's is the path of the source.
     name: Box<[u8]>,
@@ -168,7 +171,8 @@ impl Node {
 
     /// The open directory; opened (again) where it is not.
     pub(crate) fn directory(&self, descriptors: &Descriptors) -> Result<Arc<OpenDirectory>, Trouble> {
-        // From the nearest open directory above, down again. Each step is checked: it must still be the same directory.
+        // From the nearest open directory above, down again. Each step is checked: it must still be the
+        // same directory.
         let mut closed = Vec::new();
         let mut node = self;
         let mut open = loop {
@@ -211,7 +215,8 @@ impl Node {
         self.state.lock().look.clone()
     }
 
-    /// Takes in the window that is done; says what is next. Called by one thread, when nothing is pending.
+    /// Takes in the window that is done; says what is next. Called by one thread, when nothing is
+    /// pending.
     pub(crate) fn advance(&self, frames: &Frames<'_>) -> Result<Next, PagesError> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -232,7 +237,8 @@ impl Node {
         Ok(Next::Finish(Box::new(Finished { look, record, same, vanished, repeats })))
     }
 
-    /// The directory changed: it will be listed again, and held against what was read of it just now.
+    /// The directory changed: it will be listed again, and held against what was read of it just
+    /// now.
     pub(crate) fn repeat(&self, record: Record) {
         self.repeated.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();
@@ -240,7 +246,8 @@ impl Node {
         state.memory = Memory::Own(Arc::new(Earlier::new(record)));
     }
 
-    /// The record that it was held against does not fit the database: it will be listed again, without one.
+    /// The record that it was held against does not fit the database: it will be listed again,
+    /// without one.
     pub(crate) fn forget(&self) {
         self.state.lock().memory = Memory::Nothing;
     }
@@ -282,8 +289,8 @@ impl Drop for Node {
     }
 }
 
-/// Entries that are worked on at a time. Directories on the way down hold a window each, so that deep ones get short ones:
-/// over all depths some 100,000 entries.
+/// Entries that are worked on at a time. Directories on the way down hold a window each, so that
+/// deep ones get short ones: over all depths some 100,000 entries.
 fn window_len(depth: usize) -> usize {
     (8192 / (depth + 1)).clamp(16, 4096)
 }

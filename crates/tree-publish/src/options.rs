@@ -33,7 +33,8 @@ pub struct Options {
     pub name: TreeName,
     /// When the revision starts, in seconds since 1970.
     pub start: u64,
-    /// Go on although the newest revision starts later than this one: the clock was ahead when it was made.
+    /// Go on although the newest revision starts later than this one: the clock was ahead when it
+    /// was made.
     pub clock_was_ahead: bool,
     /// How long it is valid from then.
     pub duration_s: u32,
@@ -49,7 +50,8 @@ pub struct Options {
     pub one_file_system: bool,
     /// Directories that list only what has been referenced, relative to the source.
     pub opaque: Vec<PathBuf>,
-    /// Devices and inodes of what must never be published: the keys, and the directory that holds them. Meeting one ends the publication.
+    /// Devices and inodes of what must never be published: the keys, and the directory that holds
+    /// them. Meeting one ends the publication.
     pub private: Vec<(u64, u64)>,
     /// Compression of zstd; 0 stores frames raw.
     pub level: i32,

@@ -1,5 +1,5 @@
-//! The pages of a directory in the making: left as they are while every entry is as before, built anew from the first
-//! that is not.
+//! The pages of a directory in the making: left as they are while every entry is as before, built
+//! anew from the first that is not.
 
 use std::sync::Arc;
 

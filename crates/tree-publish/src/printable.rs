@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-/// `path` for a message: UTF-8 as far as it is, control and direction characters and stray bytes escaped.
+/// `path` for a message: UTF-8 as far as it is, control and direction characters and stray bytes
+/// escaped.
 pub(crate) fn printable(path: &[u8]) -> String {
     let mut out = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {

@@ -1,4 +1,5 @@
-//! What the stat cache remembers of a directory: its content, and a fingerprint for each of its entries in their order.
+//! What the stat cache remembers of a directory: its content, and a fingerprint for each of its
+//! entries in their order.
 
 use std::sync::OnceLock;
 

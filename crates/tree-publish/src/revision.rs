@@ -14,10 +14,11 @@ use crate::frames::Frames;
 use crate::options::{Options, Progress, Signer, Summary};
 use crate::walk::{Found, Walk, opaque_components};
 
-/// Builds the next revision of `options.source` in the database of `writer`, signs it and commits it.
+/// Builds the next revision of `options.source` in the database of `writer`, signs it and commits
+/// it.
 ///
-/// Blocks, and works on threads of its own. On any error nothing is committed: the revision before stays in force, and
-/// what was stored serves the next run.
+/// Blocks, and works on threads of its own. On any error nothing is committed: the revision before
+/// stays in force, and what was stored serves the next run.
 pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress: &Progress) -> Result<Summary, Error> {
     let began = Instant::now();
     let before = Head::read(writer)?;
@@ -65,7 +66,8 @@ impl Head {
     }
 }
 
-/// Refuses options that no publication could be made with. [`publish`] does so too; this needs no database.
+/// Refuses options that no publication could be made with. [`publish`] does so too; this needs no
+/// database.
 pub fn check_options(options: &Options) -> Result<(), Error> {
     opaque_components(options)?;
     if options.tag.as_ref().is_some_and(|tag| tag.is_empty() || tag.len() > TAG_LEN_MAX || tag.chars().any(char::is_control)) {

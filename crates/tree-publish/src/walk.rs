@@ -1,9 +1,9 @@
 //! The walk: small jobs on a pool of threads, none of which waits for another.
 //!
-//! A directory is listed; its entries are worked on in windows, by chunks that run side by side; a subdirectory is a job
-//! of its own, whose end is delivered to the window of the directory above. Jobs are taken last in, first out, so that
-//! the walk goes depth first and frames lie in the packs in the order in which a reader wants them, as far as threads
-//! that run side by side allow.
+//! A directory is listed; its entries are worked on in windows, by chunks that run side by side; a
+//! subdirectory is a job of its own, whose end is delivered to the window of the directory above.
+//! Jobs are taken last in, first out, so that the walk goes depth first and frames lie in the packs
+//! in the order in which a reader wants them, as far as threads that run side by side allow.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -129,7 +129,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes a directory onwards, and those above when it is their last: the one who delivers last drives.
+    /// Takes a directory onwards, and those above when it is their last: the one who delivers last
+    /// drives.
     pub(crate) fn drive<'s>(&'s self, scope: &Scope<'s>, mut node: Arc<Node>) {
         while !self.is_stopped() {
             let above = match node.advance(&self.frames) {
@@ -215,7 +216,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// What the directory above gets of a directory; `None` if it changed meanwhile and is to be read again.
+    /// What the directory above gets of a directory; `None` if it changed meanwhile and is to be
+    /// read again.
     fn finish(&self, node: &Node, finished: Finished) -> Result<Option<Outcome>, Trouble> {
         let Finished { look, record, same, vanished, repeats } = finished;
         let open = node.directory(&self.descriptors)?;

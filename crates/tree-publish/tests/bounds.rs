@@ -1,4 +1,5 @@
-//! Memory stays within 256 MiB whatever the tree. With optimization at full size, without at a twentieth.
+//! Memory stays within 256 MiB whatever the tree. With optimization at full size, without at a
+//! twentieth.
 
 mod reference;
 

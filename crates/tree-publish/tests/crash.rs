@@ -1,4 +1,5 @@
-//! `kill -9` at any instant: the revision before stays whole, and the next run uses what was stored.
+//! `kill -9` at any instant: the revision before stays whole, and the next run uses what was
+//! stored.
 
 mod reference;
 

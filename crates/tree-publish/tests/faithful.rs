@@ -135,7 +135,8 @@ fn extended_attributes_of_every_namespace_return() {
     set("file", "user.bytes", b"\0\xff\n").unwrap();
     set("dir", "user.dir", &[b'd'; 3000]).unwrap();
     set(".", "user.root", b"r").unwrap();
-    // An ACL as the kernel has it: version 2; user::rw-, user:1000:r--, group::r--, mask::rw-, other::r--.
+    // An ACL as the kernel has it: version 2; user::rw-, user:1000:r--, group::r--, mask::rw-,
+    // other::r--.
     let acl: Vec<u8> = [2u32.to_le_bytes().to_vec()]
         .into_iter()
         .chain(

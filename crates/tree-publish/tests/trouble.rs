@@ -1,4 +1,5 @@
-//! What can't be read, what changes, what must not be: one line that names the path, and the revision before in force.
+//! What can't be read, what changes, what must not be: one line that names the path, and the
+//! revision before in force.
 
 mod reference;
 

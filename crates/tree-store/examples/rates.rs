@@ -1,7 +1,9 @@
-//! Measures the store on this machine: `cargo run --release -p vouch-tree-store --example rates -- DIR [MiB]`.
+//! Measures the store on this machine: `cargo run --release -p vouch-tree-store --example rates --
+//! DIR [MiB]`.
 //!
-//! Prints what a put of 128 KiB and of 1 KiB frames reaches from two threads (handles are made beforehand), what the
-//! commit adds, and how many lookups a second a reader does. It leaves DIR/rates.db removed.
+//! Prints what a put of 128 KiB and of 1 KiB frames reaches from two threads (handles are made
+//! beforehand), what the commit adds, and how many lookups a second a reader does. It leaves
+//! DIR/rates.db removed.
 
 use std::path::Path;
 use std::time::Instant;

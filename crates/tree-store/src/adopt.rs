@@ -1,6 +1,8 @@
-//! What a writer finds that a killed one left: packs that no manifest names are taken over, everything else is removed.
+//! What a writer finds that a killed one left: packs that no manifest names are taken over,
+//! everything else is removed.
 //!
-//! Nothing of it was promised to anybody, so nothing is believed: each frame is hashed again, and the hash is its handle.
+//! Nothing of it was promised to anybody, so nothing is believed: each frame is hashed again, and
+//! the hash is its handle.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -72,7 +74,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Packs that the manifest does not name, by their numbers; those that it names are all there and have their length.
+    /// Packs that the manifest does not name, by their numbers; those that it names are all there
+    /// and have their length.
     fn unnamed_packs(&self) -> Result<Vec<(u32, PackClass)>> {
         let layout = &self.shop.layout;
         let mut named: HashMap<u32, PackMeta> = self.committed.lock().packs.iter().map(|pack| (pack.id, *pack)).collect();
@@ -116,7 +119,8 @@ impl Writer {
     }
 }
 
-/// Whether a file was last written to before so long. One whose time can't be told, or is in the future, counts as new.
+/// Whether a file was last written to before so long. One whose time can't be told, or is in the
+/// future, counts as new.
 fn is_older(path: &Path, age: Duration) -> bool {
     let written = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     age.is_zero() || written.and_then(|at| at.elapsed().ok()).is_some_and(|since| since >= age)

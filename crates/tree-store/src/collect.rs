@@ -1,7 +1,8 @@
 //! Collection: gives back the space of what no kept revision reaches.
 //!
-//! Marks without the lock, then with it what is newer; so a writer waits only for the sweep, and the sweep for a writer: what a
-//! publication has put while it holds the lock can't be lost. Signed fsinfos are kept for ever: they are the history.
+//! Marks without the lock, then with it what is newer; so a writer waits only for the sweep, and
+//! the sweep for a writer: what a publication has put while it holds the lock can't be lost. Signed
+//! fsinfos are kept for ever: they are the history.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -26,7 +27,8 @@ use crate::{Database, Error, FrameSource, Result, Snapshot};
 pub struct CollectOptions<'a> {
     /// How long to wait for a writer to end; zero for [`Error::Busy`] at once.
     pub lock_wait: Duration,
-    /// What an interrupted writer has stored stays for its next run, unless it was last written to before so long.
+    /// What an interrupted writer has stored stays for its next run, unless it was last written to
+    /// before so long.
     pub unfinished_age_max: Duration,
     /// A pack with more garbage than this is written again without it.
     pub garbage_percent_max: u64,
@@ -66,10 +68,11 @@ pub struct Collected {
 }
 
 impl Database {
-    /// Drops what no kept revision reaches, and what an unfinished writer left unless it is young, and gathers small packs.
+    /// Drops what no kept revision reaches, and what an unfinished writer left unless it is young,
+    /// and gathers small packs.
     ///
-    /// Needs free space for a new index (44 bytes a frame), and up to 1 GiB and a pack for packs that are written again.
-    /// Memory: one bit a frame while marking, and a writer's own.
+    /// Needs free space for a new index (44 bytes a frame), and up to 1 GiB and a pack for packs
+    /// that are written again. Memory: one bit a frame while marking, and a writer's own.
     pub fn collect(path: &Path, options: CollectOptions<'_>) -> Result<Collected> {
         let snapshot = Snapshot::open(path)?;
         let view = snapshot.view();
@@ -172,8 +175,8 @@ impl<'a> Collection<'a> {
         Ok(self.done)
     }
 
-    /// Takes dead records out of the index, and packs without live records out of the database. Afterwards the index has
-    /// nothing but what stays.
+    /// Takes dead records out of the index, and packs without live records out of the database.
+    /// Afterwards the index has nothing but what stays.
     fn drop_dead(&self) -> Result<()> {
         let dead: HashSet<u32> = self.packs.iter().filter(|pack| self.live_len(pack) == 0).map(|pack| pack.id).collect();
         if dead.is_empty() && self.done.dropped_frames == 0 {
@@ -244,7 +247,8 @@ impl<'a> Collection<'a> {
     }
 }
 
-/// Bytes that are moved before the old packs are given back: bounds the space that a collection needs.
+/// Bytes that are moved before the old packs are given back: bounds the space that a collection
+/// needs.
 const MOVED_LEN_MAX: u64 = 1 << 30;
 /// A pack under this part of a full one is small.
 const SMALL_PART: u64 = 8;

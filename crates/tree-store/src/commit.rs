@@ -1,6 +1,8 @@
-//! How a writer's frames become part of the database: segments, generations of the manifest, and the order of syncs.
+//! How a writer's frames become part of the database: segments, generations of the manifest, and
+//! the order of syncs.
 //!
-//! Packs first, then segments, then the names of both, then the manifest: whatever a manifest names is durable before it.
+//! Packs first, then segments, then the names of both, then the manifest: whatever a manifest names
+//! is durable before it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,13 +29,15 @@ pub(crate) struct Sweep<'a> {
 }
 
 impl Writer {
-    /// Commits a revision: durable, whole, and seen by every reader's next refresh when this returns.
+    /// Commits a revision: durable, whole, and seen by every reader's next refresh when this
+    /// returns.
     ///
     /// Returns what was put for it.
     ///
     /// # Errors
-    /// [`Error::RevisionOrder`], [`Error::Incomplete`] and [`Error::Limit`] leave everything as it was. After any other the
-    /// old revision is in force, unless the last sync alone failed, and the writer is broken.
+    /// [`Error::RevisionOrder`], [`Error::Incomplete`] and [`Error::Limit`] leave everything as it
+    /// was. After any other the old revision is in force, unless the last sync alone failed,
+    /// and the writer is broken.
     pub fn commit(&self, revision: NewRevision) -> Result<PutCounts> {
         self.check_unbroken()?;
         check_limits(&revision)?;
@@ -66,7 +70,8 @@ impl Writer {
         Ok(self.counts.take())
     }
 
-    /// Makes what was put so far durable and indexed, without a new revision: so much a killed run need not repeat.
+    /// Makes what was put so far durable and indexed, without a new revision: so much a killed run
+    /// need not repeat.
     pub fn checkpoint(&self) -> Result<()> {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
@@ -86,7 +91,8 @@ impl Writer {
         self.write_generation(&mut committed, next, None)
     }
 
-    /// Takes a tag away; false when no revision has it. The revision is dropped by the next `keep` that reaches it.
+    /// Takes a tag away; false when no revision has it. The revision is dropped by the next `keep`
+    /// that reaches it.
     pub fn drop_tag(&self, tag: &str) -> Result<bool> {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
@@ -97,8 +103,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Drops all but the newest `keep` revisions and the tagged ones; returns how many. Their space comes back with a
-    /// collection.
+    /// Drops all but the newest `keep` revisions and the tagged ones; returns how many. Their space
+    /// comes back with a collection.
     pub fn retain(&self, keep: usize) -> Result<usize> {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
@@ -111,7 +117,8 @@ impl Writer {
         Ok(dropped)
     }
 
-    /// Writes the next manifest, which names all that was put so far, and takes out what `sweep` says.
+    /// Writes the next manifest, which names all that was put so far, and takes out what `sweep`
+    /// says.
     pub(crate) fn write_generation(&self, committed: &mut Manifest, mut next: Manifest, sweep: Option<&Sweep<'_>>) -> Result<()> {
         let mut lanes = self.lanes.each_ref().map(|lane| lane.lock());
         let obsolete = self.or_break(self.make_durable(&mut lanes, &mut next, sweep))?;
@@ -124,7 +131,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Syncs packs and segments, and enters them into `next`. Returns the segments that `next` no longer names.
+    /// Syncs packs and segments, and enters them into `next`. Returns the segments that `next` no
+    /// longer names.
     fn make_durable(
         &self,
         lanes: &mut [MutexGuard<'_, Lane>; 2],
@@ -180,7 +188,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Unlinks what no manifest names any more. A failure leaves litter that the next writer clears away.
+    /// Unlinks what no manifest names any more. A failure leaves litter that the next writer clears
+    /// away.
     fn remove_obsolete(&self, committed: &Manifest, sweep: Option<&Sweep<'_>>, obsolete: &[Arc<Segment>]) {
         let shop = &self.shop;
         let segments = obsolete.iter().map(|segment| shop.layout.segment(segment.id()));
@@ -196,7 +205,8 @@ impl Writer {
         }
     }
 
-    /// Moves a lane's fresh records to a segment of this run, to bound memory. The caller holds the lane's lock.
+    /// Moves a lane's fresh records to a segment of this run, to bound memory. The caller holds the
+    /// lane's lock.
     pub(crate) fn spill(&self, lane: &mut Lane) -> Result<()> {
         let mut fresh = lane.fresh_entries();
         fresh.sort_unstable_by_key(|entry| entry.handle);
@@ -212,7 +222,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes `fresh`, merged with all segments from `keep` on, as one segment in their place. Returns those it replaced.
+    /// Writes `fresh`, merged with all segments from `keep` on, as one segment in their place.
+    /// Returns those it replaced.
     fn replace_segments(&self, fresh: &[Entry], keep: usize, durable: bool, stays: &Stays<'_>) -> Result<Vec<Arc<Segment>>> {
         let shop = &self.shop;
         let old = self.index.read().clone();

@@ -1,4 +1,5 @@
-//! Which frames go along with a revision's fsinfo: what a client that comes for the first time asks for next.
+//! Which frames go along with a revision's fsinfo: what a client that comes for the first time asks
+//! for next.
 
 use std::collections::VecDeque;
 
@@ -7,9 +8,10 @@ use vouch_tree::{BlockHandle, Inode, frame, refs};
 
 use crate::{FrameSource, Result};
 
-/// The frames to send along, the first to be needed first: the top page of the root directory unless it is long, and breadth first what
-/// is below as far as all of it arrives in one burst. So a tree of some kilobytes comes whole in one round trip, and of a large one what
-/// each first look-up needs. Understands frames, but verifies none: whoever gets them does.
+/// The frames to send along, the first to be needed first: the top page of the root directory
+/// unless it is long, and breadth first what is below as far as all of it arrives in one burst. So
+/// a tree of some kilobytes comes whole in one round trip, and of a large one what each first
+/// look-up needs. Understands frames, but verifies none: whoever gets them does.
 ///
 /// # Errors
 /// Where a frame can't be read.
@@ -40,7 +42,8 @@ pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHan
 /// A first page may be longer than a burst: it is needed whatever comes after.
 const FIRST_LEN_MAX: usize = 16 * 1024;
 
-/// All together: with the fsinfo and headers within the ten segments that TCP sends before it hears of the peer (RFC 6928).
+/// All together: with the fsinfo and headers within the ten segments that TCP sends before it hears
+/// of the peer (RFC 6928).
 const BURST_LEN_MAX: usize = 12 * 1024;
 
 /// Frames looked at: bounds the time, and the memory.

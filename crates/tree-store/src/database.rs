@@ -23,15 +23,18 @@ impl Database {
         Layout::new(path).manifest().exists()
     }
 
-    /// Makes an empty database; the directory may exist, if nothing is in it. Killed in between it can be made again.
+    /// Makes an empty database; the directory may exist, if nothing is in it. Killed in between it
+    /// can be made again.
     ///
     /// # Errors
-    /// [`Error::Exists`] when there is one; [`Error::NotEmpty`], with nothing touched, where there is something else.
+    /// [`Error::Exists`] when there is one; [`Error::NotEmpty`], with nothing touched, where there
+    /// is something else.
     pub fn create(path: &Path, hostid: HostId, iv: Iv) -> Result<()> {
         Self::create_on(&SystemDisk, path, hostid, iv)
     }
 
-    /// [`Database::create`] unless there is one, and waits for another process that is just making it.
+    /// [`Database::create`] unless there is one, and waits for another process that is just making
+    /// it.
     pub fn ensure(path: &Path, hostid: HostId, iv: Iv, lock_wait: Duration) -> Result<()> {
         if Self::exists(path) {
             return Ok(());
@@ -78,8 +81,9 @@ impl Database {
     }
 }
 
-/// Refuses a directory that is neither a database nor what a killed [`Database::create`] leaves: a lock of a writer's, empty directories, half
-/// a manifest. Packs without a manifest may be all that is left of a database, so they are kept for whoever can tell.
+/// Refuses a directory that is neither a database nor what a killed [`Database::create`] leaves: a
+/// lock of a writer's, empty directories, half a manifest. Packs without a manifest may be all that
+/// is left of a database, so they are kept for whoever can tell.
 fn check_empty(layout: &Layout) -> Result<()> {
     let root = layout.root();
     let list = |dir: &Path| std::fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(Error::io("list", dir));

@@ -1,7 +1,9 @@
-//! Every operation that changes a database's files, behind a trait, so that tests can cut the power between any two.
+//! Every operation that changes a database's files, behind a trait, so that tests can cut the power
+//! between any two.
 //!
-//! Reading goes to the file system directly. What the store needs of a disk: after [`DiskFile::sync`] the file's bytes
-//! survive a power cut, after [`Disk::sync_dir`] the names in a directory do, and a rename is atomic.
+//! Reading goes to the file system directly. What the store needs of a disk: after
+//! [`DiskFile::sync`] the file's bytes survive a power cut, after [`Disk::sync_dir`] the names in a
+//! directory do, and a rename is atomic.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};

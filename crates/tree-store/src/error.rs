@@ -23,7 +23,8 @@ pub enum Error {
         /// Where one was to be made.
         path: PathBuf,
     },
-    /// The caller's: something else is in the directory, and would be mixed up with a database's files.
+    /// The caller's: something else is in the directory, and would be mixed up with a database's
+    /// files.
     #[error("{}: not empty ({} is in it), and no database; nothing was changed: name an empty or a new directory", path.display(), found.display())]
     NotEmpty {
         /// Where a database was to be made.
@@ -66,7 +67,8 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The environment's: the disk or the quota is full. The last committed revision stays in force.
+    /// The environment's: the disk or the quota is full. The last committed revision stays in
+    /// force.
     #[error(
         "{}: no space to {doing}: {source}; the last committed revision stays in force: make room in the file system of {}, or let `vouch gc` drop what no kept revision needs, and run it again",
         path.display(),
@@ -81,7 +83,8 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// An earlier write of this writer failed, so it writes no more; a new writer goes on from what is whole.
+    /// An earlier write of this writer failed, so it writes no more; a new writer goes on from what
+    /// is whole.
     #[error("{first}")]
     Broken {
         /// The earlier error.

@@ -1,4 +1,5 @@
-//! The two interfaces of every store, a source and a sink of frames, and what is counted at the sink.
+//! The two interfaces of every store, a source and a sink of frames, and what is counted at the
+//! sink.
 
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX, FrameKind};
 
@@ -6,7 +7,8 @@ use crate::{Error, Result};
 
 /// Where frames come from.
 pub trait FrameSource: Send + Sync {
-    /// The stored frame, or `None` when this store lacks it. Not verified: [`vouch_tree::frame::open`] does that.
+    /// The stored frame, or `None` when this store lacks it. Not verified:
+    /// [`vouch_tree::frame::open`] does that.
     fn get(&self, handle: &BlockHandle) -> Result<Option<Vec<u8>>>;
 }
 
@@ -15,7 +17,8 @@ pub trait FrameSink: Send + Sync {
     /// Whether the frame is there.
     fn contains(&self, handle: &BlockHandle) -> Result<bool>;
 
-    /// Stores a frame unless it is there; true when it is new. The caller vouches for `handle == iv.handle_of(frame)`.
+    /// Stores a frame unless it is there; true when it is new. The caller vouches for `handle ==
+    /// iv.handle_of(frame)`.
     ///
     /// # Errors
     /// [`Error::Frame`] for bytes that no frame can be.

@@ -1,6 +1,7 @@
 //! The index as a whole: some segments, the newest last, and the rule by which they are merged.
 //!
-//! Owns lookups over all segments and streaming merges. Lacks files' names and life: [`crate::commit`] has them.
+//! Owns lookups over all segments and streaming merges. Lacks files' names and life:
+//! [`crate::commit`] has them.
 
 use std::sync::Arc;
 
@@ -66,9 +67,9 @@ impl Index {
         self.segments.iter().map(|s| s.len() as u64).sum()
     }
 
-    /// How many of the oldest segments stay as they are when `fresh` records are added and those from `from` on may be
-    /// merged: each segment that stays is [`TIER_RATIO`] times what comes after it, so there are few, and a record is
-    /// written again O(log n) times in all.
+    /// How many of the oldest segments stay as they are when `fresh` records are added and those
+    /// from `from` on may be merged: each segment that stays is [`TIER_RATIO`] times what comes
+    /// after it, so there are few, and a record is written again O(log n) times in all.
     pub(crate) fn merge_from(&self, from: usize, fresh: usize) -> usize {
         let mut keep = self.segments.len();
         let mut sum = fresh;
@@ -113,8 +114,9 @@ impl<'a> RunReader<'a> {
     }
 }
 
-/// Merges sorted runs, the oldest first, into `out`. `keep` sees the number of the run, the position in it and the record;
-/// of equal handles that are kept the newest run's is written. Memory: O(runs).
+/// Merges sorted runs, the oldest first, into `out`. `keep` sees the number of the run, the
+/// position in it and the record; of equal handles that are kept the newest run's is written.
+/// Memory: O(runs).
 pub(crate) fn merge(runs: &[Run<'_>], out: &mut SegmentWriter, mut keep: impl FnMut(usize, usize, &Entry) -> Result<bool>) -> Result<()> {
     let mut readers: Vec<_> = runs.iter().map(RunReader::new).collect();
     let mut next = |run: usize, at: &mut usize| -> Result<Option<Entry>> {

@@ -1,6 +1,8 @@
-//! One writer's stream of new frames of one class: the pack being filled, and the records that no segment has yet.
+//! One writer's stream of new frames of one class: the pack being filled, and the records that no
+//! segment has yet.
 //!
-//! Used under a lock. Knows nothing of what other writers stored: dedup against the index is its caller's.
+//! Used under a lock. Knows nothing of what other writers stored: dedup against the index is its
+//! caller's.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -107,8 +109,8 @@ impl Lane {
         self.open.as_mut().map_or(Ok(()), OpenPack::flush)
     }
 
-    /// The pack that should be synced now, because too many wait for the commit. It stays in the list until
-    /// [`Lane::synced`], lest a commit in between takes it for durable.
+    /// The pack that should be synced now, because too many wait for the commit. It stays in the
+    /// list until [`Lane::synced`], lest a commit in between takes it for durable.
     pub(crate) fn overdue(&self) -> Option<Unsynced> {
         (self.unsynced.len() > UNSYNCED_COUNT_MAX).then(|| self.unsynced.front().cloned()).flatten()
     }
@@ -203,8 +205,9 @@ impl Hasher for HandleHasher {
 
 /// Small frames are gathered to writes of about this length.
 const BUFFER_LEN: usize = 256 << 10;
-/// Frames from this length on are written from where they are: a copy costs more than the system call saved.
+/// Frames from this length on are written from where they are: a copy costs more than the system
+/// call saved.
 const DIRECT_LEN_MIN: usize = 32 << 10;
-/// Full packs that wait for their sync: 512 MiB a class. More would only make the commit's own syncs longer, and cost a
-/// file descriptor each.
+/// Full packs that wait for their sync: 512 MiB a class. More would only make the commit's own
+/// syncs longer, and cost a file descriptor each.
 const UNSYNCED_COUNT_MAX: usize = 16;

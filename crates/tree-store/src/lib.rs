@@ -1,9 +1,10 @@
 //! Where the frames of a published tree are kept: packs and an index on disk, or memory.
 //!
-//! Owns the database directory: its files, its one writer's lock, what survives a crash, and what is thrown away. Of a frame
-//! it understands the first byte, which tells data from metadata; only marking ([`Database::collect`],
-//! [`Database::verify`]) looks inside. It never decides what is true: what [`FrameSource::get`] returns is
-//! verified by [`vouch_tree::frame::open`], and which revision to believe is the business of `vouch_tree::verify`.
+//! Owns the database directory: its files, its one writer's lock, what survives a crash, and what
+//! is thrown away. Of a frame it understands the first byte, which tells data from metadata; only
+//! marking ([`Database::collect`], [`Database::verify`]) looks inside. It never decides what is
+//! true: what [`FrameSource::get`] returns is verified by [`vouch_tree::frame::open`], and which
+//! revision to believe is the business of `vouch_tree::verify`.
 //!
 //! The files are drawn byte by byte in `docs/formats/store.md`.
 

@@ -1,4 +1,5 @@
-//! The lock of a database's one writer. The system lets go of it when the process ends, however it ends.
+//! The lock of a database's one writer. The system lets go of it when the process ends, however it
+//! ends.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
@@ -51,7 +52,8 @@ impl WriterLock {
                 Err(errno) => return Err(Error::io("lock", &path)(errno.into())),
             }
         }
-        // Only a courtesy to whoever meets the lock: a full disk must not keep a collection from making room.
+        // Only a courtesy to whoever meets the lock: a full disk must not keep a collection from making
+        // room.
         let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Self { _file: file })
     }

@@ -1,4 +1,5 @@
-//! The manifest: the one file that says what the database is. Whoever replaces it, by a rename, commits.
+//! The manifest: the one file that says what the database is. Whoever replaces it, by a rename,
+//! commits.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -108,7 +109,8 @@ impl Manifest {
         Self::from_xdr(body).map_err(|error| Error::damaged(path, error.to_string()))
     }
 
-    /// Replaces the manifest, durably. Until the rename the old one is in force, from then on this one.
+    /// Replaces the manifest, durably. Until the rename the old one is in force, from then on this
+    /// one.
     pub(crate) fn write(&self, layout: &Layout, disk: &dyn Disk) -> Result<()> {
         let (next, path) = (layout.manifest_next(), layout.manifest());
         let file = disk.create(&next).map_err(Error::io("create", &next))?;
@@ -200,7 +202,8 @@ const HEADER_LEN: usize = 8 + 4 + 32;
 /// 128 TiB of full packs.
 pub(crate) const PACK_COUNT_MAX: usize = 4 << 20;
 pub(crate) const SEGMENT_COUNT_MAX: usize = 4096;
-/// A signed fsinfo is some hundred bytes, and a few KiB with a root directory full of inline xattrs.
+/// A signed fsinfo is some hundred bytes, and a few KiB with a root directory full of inline
+/// xattrs.
 pub(crate) const HEAD_LEN_MAX: usize = 1 << 20;
 /// One a minute for two years; each is under 100 bytes here.
 pub(crate) const REVISION_COUNT_MAX: usize = 1 << 20;

@@ -1,7 +1,8 @@
-//! Which records of the index the kept revisions reach: one bit a record, and the walk that sets them.
+//! Which records of the index the kept revisions reach: one bit a record, and the walk that sets
+//! them.
 //!
-//! Memory: one bit for each record of the index (2 MiB for 16 million frames, two terabytes of data), and the walk's stack,
-//! which holds the children of one page a level.
+//! Memory: one bit for each record of the index (2 MiB for 16 million frames, two terabytes of
+//! data), and the walk's stack, which holds the children of one page a level.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -78,8 +79,8 @@ pub(crate) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Marks all that `fsinfo` reaches; what is marked already is taken to be walked already. `lack` decides whether the
-    /// walk goes on without a frame.
+    /// Marks all that `fsinfo` reaches; what is marked already is taken to be walked already.
+    /// `lack` decides whether the walk goes on without a frame.
     pub(crate) fn mark(&mut self, fsinfo: &BlockHandle, mut lack: impl FnMut(Lack) -> Result<()>) -> Result<()> {
         let mut stack = vec![(FrameKind::Fsinfo, *fsinfo)];
         while let Some((kind, handle)) = stack.pop() {

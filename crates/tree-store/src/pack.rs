@@ -1,4 +1,5 @@
-//! The pack file's bytes: a header, then records that are exactly what GETDATA sends for a found frame.
+//! The pack file's bytes: a header, then records that are exactly what GETDATA sends for a found
+//! frame.
 //!
 //! Knows how to build, read and scan them; lacks all knowledge of which packs are live.
 
@@ -19,8 +20,8 @@ pub(crate) const HEADER_LEN: usize = 32;
 /// No pack is longer, whatever it is rolled at: offsets have 32 bits.
 pub(crate) const PACK_LEN_LIMIT: u64 = 1 << 31;
 
-/// A new pack is begun when the next record would pass this length: large enough that a terabyte is 32 Ki files, small
-/// enough to be moved whole, to other storage or by a collection.
+/// A new pack is begun when the next record would pass this length: large enough that a terabyte is
+/// 32 Ki files, small enough to be moved whole, to other storage or by a collection.
 pub(crate) const PACK_LEN_MAX: u32 = 32 << 20;
 
 /// `u32 1` (found) and `u32 len`.
@@ -83,7 +84,8 @@ pub(crate) enum Scanned<'a> {
 }
 
 impl PackScan {
-    /// Opens a pack to read its first `len` bytes. `None` when it does not begin with the right header.
+    /// Opens a pack to read its first `len` bytes. `None` when it does not begin with the right
+    /// header.
     pub(crate) fn open(path: &Path, class: PackClass, iv: &Iv, len: u64) -> Result<Option<Self>> {
         let file = File::open(path).map_err(Error::io("open", path))?;
         let mut reader = BufReader::with_capacity(READ_BUFFER_LEN, file);

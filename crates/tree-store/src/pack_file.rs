@@ -149,7 +149,8 @@ impl PackFiles {
         self.open.write().retain(|id, _| keep(*id));
     }
 
-    /// Closes what was not used since the last time, or anything when all was. O(n), once in n/2 openings or so.
+    /// Closes what was not used since the last time, or anything when all was. O(n), once in n/2
+    /// openings or so.
     fn make_room(open: &mut HashMap<u32, Kept>) {
         let before = open.len();
         open.retain(|_, kept| kept.used.swap(false, Ordering::Relaxed));

@@ -1,6 +1,8 @@
-//! Builds a damaged index anew. Packs describe themselves: each frame is hashed again, and the hash is its handle.
+//! Builds a damaged index anew. Packs describe themselves: each frame is hashed again, and the hash
+//! is its handle.
 //!
-//! Lacks any cure for the packs and the manifest: what is damaged there is somewhere else whole, and `vouch pull` fetches it.
+//! Lacks any cure for the packs and the manifest: what is damaged there is somewhere else whole,
+//! and `vouch pull` fetches it.
 
 use std::path::Path;
 
@@ -23,8 +25,9 @@ pub struct Repaired {
 }
 
 impl Database {
-    /// Builds the index anew from the packs, whatever is left of the old one. Of the options the lock's wait, the progress and the
-    /// disk count. Collect afterwards: frames that were dropped, and whose packs are still there, are in the index again.
+    /// Builds the index anew from the packs, whatever is left of the old one. Of the options the
+    /// lock's wait, the progress and the disk count. Collect afterwards: frames that were
+    /// dropped, and whose packs are still there, are in the index again.
     ///
     /// O(bytes of all packs), hashed by one core; memory: some 100 MB.
     ///

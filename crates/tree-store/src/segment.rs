@@ -1,7 +1,8 @@
 //! One index segment: an immutable file of sorted records, searched by interpolation.
 //!
-//! Owns the file's bytes; lacks all knowledge of which segments are live ([`crate::index`]). Nothing is mapped: whoever can write to the
-//! file can cut it short at any moment, and that has to be an error of this one segment, not the end of the process.
+//! Owns the file's bytes; lacks all knowledge of which segments are live ([`crate::index`]).
+//! Nothing is mapped: whoever can write to the file can cut it short at any moment, and that has to
+//! be an error of this one segment, not the end of the process.
 
 use std::fs::File;
 use std::io;
@@ -39,7 +40,8 @@ pub(crate) struct Segment {
 enum Source {
     /// A copy of the whole file: a search makes no system call.
     Memory(Box<[u8]>),
-    /// The file, of this length: a search reads some hundred records around where it expects one, two or three times.
+    /// The file, of this length: a search reads some hundred records around where it expects one,
+    /// two or three times.
     File(File, u64),
 }
 
@@ -53,7 +55,8 @@ impl std::fmt::Debug for Source {
 }
 
 impl Segment {
-    /// Opens a segment. Checks its form; [`Segment::verify`] checks every byte. Reads up to [`IN_MEMORY_LEN_MAX`] bytes.
+    /// Opens a segment. Checks its form; [`Segment::verify`] checks every byte. Reads up to
+    /// [`IN_MEMORY_LEN_MAX`] bytes.
     pub(crate) fn open(path: &Path, id: u32) -> Result<Self> {
         Self::open_within(path, id, IN_MEMORY_LEN_MAX)
     }
@@ -156,7 +159,8 @@ impl Segment {
         Ok(Entry { handle: BlockHandle::from_bytes(handle), place })
     }
 
-    /// The position of a handle. About log log n probes, since handles are uniform; never more than some and log n.
+    /// The position of a handle. About log log n probes, since handles are uniform; never more than
+    /// some and log n.
     pub(crate) fn find(&self, handle: &BlockHandle) -> Result<Option<usize>> {
         let wanted = &handle.as_bytes()[..];
         let key = handle.prefix();
@@ -195,7 +199,8 @@ impl Segment {
         Ok(None)
     }
 
-    /// Records around position `at`, none outside `low..high`, and the position of the first: one from memory, a window from a file.
+    /// Records around position `at`, none outside `low..high`, and the position of the first: one
+    /// from memory, a window from a file.
     fn around<'a>(&'a self, at: usize, low: usize, high: usize, buffer: &'a mut [u8]) -> Result<(usize, &'a [u8])> {
         match &self.source {
             Source::Memory(bytes) => Ok((at, &bytes[HEADER_LEN + at * RECORD_LEN..][..RECORD_LEN])),
@@ -348,9 +353,11 @@ const LEN_MASK: u32 = 0x00ff_ffff;
 /// Uniform handles need about 4; who could choose handles at will would still meet a binary search.
 const INTERPOLATED_PROBES_MAX: usize = 12;
 const BUFFER_LEN: usize = 256 << 10;
-/// What a segment may hold of memory: 380,000 records, some 50 GB of large files. Larger ones are read where they lie.
+/// What a segment may hold of memory: 380,000 records, some 50 GB of large files. Larger ones are
+/// read where they lie.
 const IN_MEMORY_LEN_MAX: u64 = 16 << 20;
-/// Records that one read of a search takes, 4 KiB: after the first, the wanted one is nearly always among them.
+/// Records that one read of a search takes, 4 KiB: after the first, the wanted one is nearly always
+/// among them.
 const WINDOW_COUNT: usize = 93;
 /// Records that a scan reads at once.
 const SCAN_COUNT: usize = 4096;

@@ -1,4 +1,5 @@
-//! The reader of a database: needs no lock, and goes on while a writer commits or a collection sweeps.
+//! The reader of a database: needs no lock, and goes on while a writer commits or a collection
+//! sweeps.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use crate::pack_file::{Location, PackFile, PackFiles};
 use crate::view::View;
 use crate::{Error, FrameSource, Result};
 
-/// A reader. Any number of threads may use one; each answer comes from the generation of the last [`Snapshot::refresh`].
+/// A reader. Any number of threads may use one; each answer comes from the generation of the last
+/// [`Snapshot::refresh`].
 #[derive(Debug)]
 pub struct Snapshot {
     layout: Layout,
@@ -28,8 +30,8 @@ impl Snapshot {
         Ok(Self { layout, view: RwLock::new(view), refreshing: Mutex::default(), files: PackFiles::new() })
     }
 
-    /// Goes on to the newest generation; true when there is a new one. One system call when there is none. When it fails,
-    /// the old view stays.
+    /// Goes on to the newest generation; true when there is a new one. One system call when there
+    /// is none. When it fails, the old view stays.
     pub fn refresh(&self) -> Result<bool> {
         let _one_at_a_time = self.refreshing.lock();
         let old = self.view();
@@ -106,8 +108,9 @@ impl Snapshot {
         }
     }
 
-    /// Looks whether every pack that the manifest names is there and has its length; the first that is not is the error. One
-    /// system call a pack; what is in them is [`crate::Database::verify`]'s matter.
+    /// Looks whether every pack that the manifest names is there and has its length; the first that
+    /// is not is the error. One system call a pack; what is in them is
+    /// [`crate::Database::verify`]'s matter.
     pub fn check_packs(&self) -> Result<()> {
         let view = self.view();
         for pack in &view.manifest().packs {
@@ -125,7 +128,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Closes a pack, so that it is opened anew, by its name, where it is needed next: what lies there may have been mended.
+    /// Closes a pack, so that it is opened anew, by its name, where it is needed next: what lies
+    /// there may have been mended.
     pub fn reopen(&self, pack: &PackFile) {
         self.files.retain(|id| id != pack.id());
     }

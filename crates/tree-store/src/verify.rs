@@ -1,6 +1,8 @@
-//! Checks a database from end to end: every stored frame against its handle, every kept revision for completeness.
+//! Checks a database from end to end: every stored frame against its handle, every kept revision
+//! for completeness.
 //!
-//! Reports; repairs nothing. A damaged index is built anew by [`Database::repair`]; a replica whose packs fail is made again by `vouch pull`.
+//! Reports; repairs nothing. A damaged index is built anew by [`Database::repair`]; a replica whose
+//! packs fail is made again by `vouch pull`.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -44,7 +46,8 @@ impl Verified {
 }
 
 impl Database {
-    /// Hashes every frame of every live pack, on all cores, and walks every kept revision. Needs no lock.
+    /// Hashes every frame of every live pack, on all cores, and walks every kept revision. Needs no
+    /// lock.
     ///
     /// # Errors
     /// What keeps it from checking at all; damage is in what it returns.

@@ -1,4 +1,5 @@
-//! One generation of a database as a reader sees it: a manifest and its segments, all of one moment.
+//! One generation of a database as a reader sees it: a manifest and its segments, all of one
+//! moment.
 
 use std::collections::HashMap;
 use std::fs::Metadata;

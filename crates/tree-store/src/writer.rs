@@ -1,5 +1,5 @@
-//! The one writer of a database: looks up, appends, and answers for what it appended. Commits are in [`crate::commit`],
-//! what a killed writer left in [`crate::adopt`].
+//! The one writer of a database: looks up, appends, and answers for what it appended. Commits are
+//! in [`crate::commit`], what a killed writer left in [`crate::adopt`].
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,11 +26,13 @@ use crate::{Error, FrameSink, FrameSource, PutCounts, Result};
 pub struct WriteOptions {
     /// How long to wait for another writer to end; zero for [`Error::Busy`] at once.
     pub lock_wait: Duration,
-    /// New records of each class that are held in memory (some 60 bytes each) before they go to a segment.
+    /// New records of each class that are held in memory (some 60 bytes each) before they go to a
+    /// segment.
     pub fresh_count_max: usize,
     /// When a new pack is begun.
     pub pack_len_max: u32,
-    /// Whether to take over what an interrupted writer has stored; if not, it is left for the next one.
+    /// Whether to take over what an interrupted writer has stored; if not, it is left for the next
+    /// one.
     pub adopt: bool,
     /// What changes the files.
     pub disk: Arc<dyn Disk>,
@@ -60,14 +62,16 @@ pub struct NewRevision {
     pub companions: Vec<BlockHandle>,
     /// Keep only so many revisions, this one among them, and the tagged ones; `None` keeps all.
     pub keep: Option<usize>,
-    /// Signed under a later certificate than the head: revisions of this number and higher are void, and dropped whatever their tags.
+    /// Signed under a later certificate than the head: revisions of this number and higher are
+    /// void, and dropped whatever their tags.
     pub supersedes: bool,
 }
 
-/// The writer. Share it among threads by reference or `Arc`; it holds the database's lock until it is dropped.
+/// The writer. Share it among threads by reference or `Arc`; it holds the database's lock until it
+/// is dropped.
 ///
-/// Frames are durable after the next commit or checkpoint. After a write has failed, everything but reading is
-/// [`Error::Broken`]: what was committed stays in force, and the next writer takes over what is whole of the rest.
+/// Frames are durable after the next commit or checkpoint. After a write has failed, everything but
+/// reading is [`Error::Broken`]: what was committed stays in force, and the next writer takes over what is whole of the rest.
 #[derive(Debug)]
 pub struct Writer {
     pub(crate) shop: Workshop,
@@ -266,7 +270,8 @@ impl Writer {
         }
     }
 
-    /// After a failed write nobody knows what the file holds, so this writer adds nothing more to any.
+    /// After a failed write nobody knows what the file holds, so this writer adds nothing more to
+    /// any.
     pub(crate) fn or_break<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             let _ = self.broken.set(error.to_string());

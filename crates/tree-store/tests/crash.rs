@@ -1,5 +1,5 @@
-//! The power is cut after every step of a long life: the old or the new revision is there whole, nothing acknowledged is lost,
-//! and the next writer goes on.
+//! The power is cut after every step of a long life: the old or the new revision is there whole,
+//! nothing acknowledged is lost, and the next writer goes on.
 
 mod cut;
 mod made;

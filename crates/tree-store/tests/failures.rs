@@ -1,4 +1,5 @@
-//! A disk that is full or broken from any step on: the committed revision stays, the error says so, the next writer goes on.
+//! A disk that is full or broken from any step on: the committed revision stays, the error says so,
+//! the next writer goes on.
 
 mod cut;
 mod made;
@@ -13,7 +14,8 @@ use made::{leaf, revision, try_revision};
 use vouch_tree_store::disk::{Disk, DiskFile};
 use vouch_tree_store::{CollectOptions, Database, Error, FrameSink, FrameSource, Result, WriteOptions};
 
-/// Fails every operation from a certain one on, as a full disk does; writes half of what it can't write whole.
+/// Fails every operation from a certain one on, as a full disk does; writes half of what it can't
+/// write whole.
 #[derive(Debug, Clone)]
 struct FullDisk {
     left: Arc<AtomicU64>,

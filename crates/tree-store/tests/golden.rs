@@ -1,5 +1,5 @@
-//! The files of a small database, byte by byte: a change here is a change of the format (`docs/formats/store.md`). Run with
-//! `VOUCH_WRITE_GOLDEN=1` it writes them, to be reviewed.
+//! The files of a small database, byte by byte: a change here is a change of the format
+//! (`docs/formats/store.md`). Run with `VOUCH_WRITE_GOLDEN=1` it writes them, to be reviewed.
 
 mod made;
 
@@ -9,7 +9,8 @@ use made::{HOSTID, database, writer};
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::{Database, FrameSink, FrameSource, NewRevision};
 
-/// A leaf with the payload `abc`, an indirect frame with no sense in it, a frame of kind Fsinfo likewise.
+/// A leaf with the payload `abc`, an indirect frame with no sense in it, a frame of kind Fsinfo
+/// likewise.
 const FRAMES: [&[u8]; 3] = [b"\x01\x00abc", b"\x02\x00indirect", b"\x05\x00head"];
 
 const FILES: [(&str, &str); 4] = [

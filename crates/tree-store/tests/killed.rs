@@ -1,6 +1,8 @@
-//! Writers that are killed at random instants: nothing acknowledged is lost, and the next one goes on.
+//! Writers that are killed at random instants: nothing acknowledged is lost, and the next one goes
+//! on.
 //!
-//! In a program of its own: a child that is being forked holds copies of all locks of its parent for an instant.
+//! In a program of its own: a child that is being forked holds copies of all locks of its parent
+//! for an instant.
 
 mod cut;
 mod made;
@@ -16,7 +18,8 @@ use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 
 const CHILD: &str = "VOUCH_STORE_TEST_CHILD";
 
-/// The child of the test below: commits and collects until it is killed. Does nothing when run as a test.
+/// The child of the test below: commits and collects until it is killed. Does nothing when run as a
+/// test.
 #[test]
 fn child_that_writes_until_it_is_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };

@@ -1,4 +1,5 @@
-//! Any sequence of operations against a model that is a set: what was put, what is committed, what a collection leaves.
+//! Any sequence of operations against a model that is a set: what was put, what is committed, what
+//! a collection leaves.
 
 mod cut;
 mod made;

@@ -1,7 +1,9 @@
-//! Blobs: the content of files (and of large xattr sets), as leaves of 128 KiB below indirect frames.
+//! Blobs: the content of files (and of large xattr sets), as leaves of 128 KiB below indirect
+//! frames.
 //!
-//! Leaves are spans of fixed length, so byte N lies in leaf N / 128 KiB and an indirect frame of depth D covers
-//! 128 KiB × 1024^D. What holds only zeros is a hole at every level, and is not stored.
+//! Leaves are spans of fixed length, so byte N lies in leaf N / 128 KiB and an indirect frame of
+//! depth D covers 128 KiB × 1024^D. What holds only zeros is a hole at every level, and is not
+//! stored.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -179,7 +181,8 @@ impl BlobBuilder {
         Self::default()
     }
 
-    /// Appends a leaf. Indirect frames that it fills go to `put`, which stores a payload and returns its handle.
+    /// Appends a leaf. Indirect frames that it fills go to `put`, which stores a payload and
+    /// returns its handle.
     pub fn leaf<E>(&mut self, handle: BlockHandle, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
         self.leaves += 1;
         self.push(0, Some(handle), put)

@@ -1,5 +1,5 @@
-//! Stored frames: a kind byte, a codec byte, a payload. The hash covers all three, so a client verifies before it
-//! decompresses.
+//! Stored frames: a kind byte, a codec byte, a payload. The hash covers all three, so a client
+//! verifies before it decompresses.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -54,7 +54,8 @@ impl FrameKind {
     }
 }
 
-/// Why a frame is not what its handle names. The fault is the replica's for [`Error::WrongHash`], the publisher's else.
+/// Why a frame is not what its handle names. The fault is the replica's for [`Error::WrongHash`],
+/// the publisher's else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The bytes do not hash to the handle.
@@ -84,8 +85,8 @@ pub enum Error {
     Corrupt,
 }
 
-/// Builds the stored form of a payload: compressed by zstd at `level` where that saves at least a sixteenth, raw
-/// where not or where `level` is 0.
+/// Builds the stored form of a payload: compressed by zstd at `level` where that saves at least a
+/// sixteenth, raw where not or where `level` is 0.
 ///
 /// # Panics
 /// If `payload` is longer than [`LEAF_LEN_MAX`], which every builder of payloads prevents.
@@ -229,7 +230,8 @@ mod tests {
 
     #[test]
     fn handle_is_the_published_keyed_blake3() {
-        // The BLAKE3 team's test vectors: key "whats the Elvish word for friend", input of 0, 1, 2 … (length 1, byte 0).
+        // The BLAKE3 team's test vectors: key "whats the Elvish word for friend", input of 0, 1, 2 …
+        // (length 1, byte 0).
         let iv = Iv::from_bytes(*b"whats the Elvish word for friend");
         assert_eq!(iv.handle_of(&[0]).to_string(), "6d7878dfff2f485635d39013278ae14f1454b8c0a3a2d34bc1ab38228a80c95b");
     }

@@ -11,7 +11,8 @@ pub const FORMAT_VERSION: u32 = 1;
 /// Longest tag of a revision.
 pub const TAG_LEN_MAX: usize = 255;
 
-/// Longest encoded fsinfo. Its only long parts are the root inode's inline xattrs (1 KiB) and the tag.
+/// Longest encoded fsinfo. Its only long parts are the root inode's inline xattrs (1 KiB) and the
+/// tag.
 pub const FSINFO_LEN_MAX: usize = 8 * 1024;
 
 /// Longest encoded signed fsinfo.
@@ -20,7 +21,8 @@ pub const SIGNED_LEN_MAX: usize = FSINFO_LEN_MAX + 512;
 /// What one revision of a tree is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fsinfo {
-    /// The tree's own HOSTID, so that an fsinfo can't be shown for another tree of the same signing key.
+    /// The tree's own HOSTID, so that an fsinfo can't be shown for another tree of the same signing
+    /// key.
     pub hostid: HostId,
     /// Counts up by one with each publication, from 1.
     pub revision: u64,
@@ -147,8 +149,8 @@ impl SignedFsinfo {
         Fsinfo::from_xdr(&self.fsinfo)
     }
 
-    /// The fsinfo, if the signatures hold from the root key of `hostid` down. Says nothing about time or revocation:
-    /// for that see [`crate::verify`].
+    /// The fsinfo, if the signatures hold from the root key of `hostid` down. Says nothing about
+    /// time or revocation: for that see [`crate::verify`].
     pub fn open(&self, hostid: &HostId) -> Result<Fsinfo, OpenError> {
         if !self.cert.is_signed_by(hostid) {
             return Err(OpenError::Certificate);

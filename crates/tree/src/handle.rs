@@ -2,9 +2,11 @@
 
 use core::fmt;
 
-/// The name of a stored frame: BLAKE3 in keyed mode over its bytes, with the file system's [`Iv`] as the key.
+/// The name of a stored frame: BLAKE3 in keyed mode over its bytes, with the file system's [`Iv`]
+/// as the key.
 ///
-/// The paper's H(x) = SHA-1(iv, x) (section 3.2): the iv keeps a collision found once from being a collision everywhere.
+/// The paper's H(x) = SHA-1(iv, x) (section 3.2): the iv keeps a collision found once from being a
+/// collision everywhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockHandle([u8; 32]);
 
@@ -22,7 +24,8 @@ impl BlockHandle {
         &self.0
     }
 
-    /// The first eight bytes as a big-endian number, uniform over its range: for sorted search and sharding.
+    /// The first eight bytes as a big-endian number, uniform over its range: for sorted search and
+    /// sharding.
     pub const fn prefix(&self) -> u64 {
         let b = &self.0;
         u64::from_be_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])
@@ -41,7 +44,8 @@ impl fmt::Debug for BlockHandle {
     }
 }
 
-/// A file system's initialization vector: 32 random bytes, drawn once when its database is made; not a secret.
+/// A file system's initialization vector: 32 random bytes, drawn once when its database is made;
+/// not a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Iv([u8; 32]);
 

@@ -1,7 +1,7 @@
 //! Inodes: what stat(2) tells of a file, and where its content is.
 //!
-//! The change time is left out: it says when a copy was made, not what it holds, and would keep equal trees from
-//! having equal handles.
+//! The change time is left out: it says when a copy was made, not what it holds, and would keep
+//! equal trees from having equal handles.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 

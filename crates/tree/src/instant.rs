@@ -4,7 +4,8 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-/// Seconds since 1970, shown in UTC: `2027-11-21T10:00:00Z`; from the last day of the year 9999 on as their number.
+/// Seconds since 1970, shown in UTC: `2027-11-21T10:00:00Z`; from the last day of the year 9999 on
+/// as their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Utc(pub u64);
 

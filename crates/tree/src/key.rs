@@ -1,14 +1,16 @@
 //! Keys and the certificate that ties a signing key to its root.
 //!
-//! The root key names the tree and stays off-line; it certifies signing keys until a date. Of two signing keys the one
-//! with the higher serial is in force: once a client has seen it, the lower one's later signatures are void.
+//! The root key names the tree and stays off-line; it certifies signing keys until a date. Of two
+//! signing keys the one with the higher serial is in force: once a client has seen it, the lower
+//! one's later signatures are void.
 
 use ed25519_dalek::{Signer, SigningKey as Ed25519, VerifyingKey};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::HostId;
 
-/// What a signature is over: each use has its own prefix, so that none can be passed off as another.
+/// What a signature is over: each use has its own prefix, so that none can be passed off as
+/// another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// An fsinfo, by a signing key.
@@ -38,7 +40,8 @@ impl Purpose {
 pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
-    /// Whether `signature` over `body` is this key's. Strict: rejects what RFC 8032 lets implementations differ on.
+    /// Whether `signature` over `body` is this key's. Strict: rejects what RFC 8032 lets
+    /// implementations differ on.
     pub fn verify(&self, purpose: Purpose, body: &[u8], signature: &[u8; 64]) -> bool {
         VerifyingKey::from_bytes(&self.0)
             .is_ok_and(|key| key.verify_strict(&purpose.message(body), &ed25519_dalek::Signature::from_bytes(signature)).is_ok())

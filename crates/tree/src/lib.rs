@@ -1,11 +1,12 @@
 //! The format of published trees, version 1: what a publisher writes and a client believes.
 //!
-//! Owns handles, frames, inodes, directory pages, file blobs, the signed fsinfo, keys, names, key statements,
-//! the messages of the replica protocol, and the decision whether a signed fsinfo is to be believed.
-//! Does no I/O, reads no clock and draws no randomness: bytes, `now` and seeds come in as parameters.
+//! Owns handles, frames, inodes, directory pages, file blobs, the signed fsinfo, keys, names, key
+//! statements, the messages of the replica protocol, and the decision whether a signed fsinfo is to
+//! be believed. Does no I/O, reads no clock and draws no randomness: bytes, `now` and seeds come in
+//! as parameters.
 //!
-//! The format descends from the self-certifying read-only file system (Fu, Kaashoek, Mazières, OSDI 2000), and
-//! is drawn byte by byte in `docs/formats/tree.md`.
+//! The format descends from the self-certifying read-only file system (Fu, Kaashoek, Mazières, OSDI
+//! 2000), and is drawn byte by byte in `docs/formats/tree.md`.
 
 pub mod blob;
 pub mod directory;

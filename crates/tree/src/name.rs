@@ -89,7 +89,8 @@ pub struct TreeName {
 }
 
 impl TreeName {
-    /// The name of the tree whose root key has `hostid`, at `location`: `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`.
+    /// The name of the tree whose root key has `hostid`, at `location`: `HOST`, `HOST:PORT`,
+    /// `[IPV6]` or `[IPV6]:PORT`.
     pub fn new(location: &str, hostid: HostId) -> Result<Self, NameError> {
         let (host, port) = parse_location(location)?;
         Ok(Self { host, port, hostid })
@@ -189,7 +190,8 @@ pub enum NameError {
     FileName,
 }
 
-/// One component of a path: 1 to 255 bytes, neither `.` nor `..`, without `/` and NUL. Need not be UTF-8.
+/// One component of a path: 1 to 255 bytes, neither `.` nor `..`, without `/` and NUL. Need not be
+/// UTF-8.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName(Box<[u8]>);
 

@@ -1,6 +1,8 @@
-//! Inode numbers: from a tree's key and a file's path, so that they outlive remounts and revisions, and are the same wherever the tree is shown.
+//! Inode numbers: from a tree's key and a file's path, so that they outlive remounts and revisions,
+//! and are the same wherever the tree is shown.
 //!
-//! Does not know which numbers are in use: who keeps a table of them asks again with the next `attempt` where two files collide.
+//! Does not know which numbers are in use: who keeps a table of them asks again with the next
+//! `attempt` where two files collide.
 
 use crate::{FileType, HostId, Inode};
 
@@ -28,7 +30,8 @@ impl Numbering {
         Self { key: blake3::derive_key(CONTEXT, hostid.to_string().as_bytes()) }
     }
 
-    /// The numbering of a tree within a namespace, where one key may be referred to at several locations.
+    /// The numbering of a tree within a namespace, where one key may be referred to at several
+    /// locations.
     pub fn of_reference(name: &str) -> Self {
         Self { key: blake3::derive_key(CONTEXT, name.as_bytes()) }
     }
@@ -38,8 +41,8 @@ impl Numbering {
         self.number(ROOT_TAG, FileType::Directory, 0, 0, b"")
     }
 
-    /// The number of `name` in `parent`, or of the file that all names of a link group share. A file of another type
-    /// at the same path is another file.
+    /// The number of `name` in `parent`, or of the file that all names of a link group share. A
+    /// file of another type at the same path is another file.
     pub fn of_file(&self, parent: FileNumber, name: &[u8], inode: &Inode, attempt: u32) -> FileNumber {
         match inode.link_group {
             0 => self.number(PATH_TAG, inode.file_type(), attempt, parent.0, name),

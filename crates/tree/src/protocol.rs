@@ -1,6 +1,7 @@
 //! The replica protocol: two procedures, as in the paper (section 3.1), over ONC RPC.
 //!
-//! Owns the messages' XDR and their limits. Knows nothing of sockets, record marking or RPC headers.
+//! Owns the messages' XDR and their limits. Knows nothing of sockets, record marking or RPC
+//! headers.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -20,7 +21,8 @@ pub const HANDLES_MAX: usize = 64;
 /// Companion frames in one GETFSINFO answer.
 pub const COMPANIONS_MAX: usize = 8;
 
-/// Bytes of companion frames in one GETFSINFO answer: what a link takes in one burst without being asked.
+/// Bytes of companion frames in one GETFSINFO answer: what a link takes in one burst without being
+/// asked.
 pub const COMPANIONS_LEN_MAX: usize = 64 * 1024;
 
 /// Longest arguments of a call.
@@ -148,15 +150,15 @@ impl Xdr for GetDataArgs {
     }
 }
 
-/// The status word before a frame that the replica has: with the frame as opaque data it makes a record, on the wire
-/// as in a pack.
+/// The status word before a frame that the replica has: with the frame as opaque data it makes a
+/// record, on the wire as in a pack.
 pub const FOUND: u32 = 1;
 
 /// The status word in the place of a frame that the replica lacks.
 pub const NOT_FOUND: u32 = 0;
 
-/// Results of GETDATA: the count of handles asked for, then for each, in their order, [`FOUND`] and the frame, or
-/// [`NOT_FOUND`]. Borrows the frames from the reply.
+/// Results of GETDATA: the count of handles asked for, then for each, in their order, [`FOUND`] and
+/// the frame, or [`NOT_FOUND`]. Borrows the frames from the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GetDataResult<'a> {
     /// One for each handle asked for.

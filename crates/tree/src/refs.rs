@@ -6,7 +6,8 @@ use crate::blob::Indirect;
 use crate::directory::{InteriorPage, LeafPage};
 use crate::{BlockHandle, Content, FrameKind, Inode, SignedFsinfo};
 
-/// The frames that the payload of a frame of `kind` names, in the order of their use; some may repeat.
+/// The frames that the payload of a frame of `kind` names, in the order of their use; some may
+/// repeat.
 ///
 /// An fsinfo's predecessor is not among them: history is kept or dropped apart from content.
 pub fn children(kind: FrameKind, payload: &[u8]) -> Result<Vec<(FrameKind, BlockHandle)>, XdrError> {

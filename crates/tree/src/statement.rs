@@ -1,5 +1,6 @@
-//! Key statements: what a root key says of itself. A revocation answers a compromise, a forwarding pointer a planned
-//! move. Both are self-authenticating: signed by the key that they are about, they are believed wherever they are met.
+//! Key statements: what a root key says of itself. A revocation answers a compromise, a forwarding
+//! pointer a planned move. Both are self-authenticating: signed by the key that they are about,
+//! they are believed wherever they are met.
 
 use data_encoding::BASE64;
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
@@ -13,7 +14,8 @@ pub const REASON_LEN_MAX: usize = 1024;
 /// Longest encoded statement.
 pub const STATEMENT_LEN_MAX: usize = 2048;
 
-/// Statements that a replica may offer for one tree: one revocation, and forwarding pointers of a few moves.
+/// Statements that a replica may offer for one tree: one revocation, and forwarding pointers of a
+/// few moves.
 pub const STATEMENTS_MAX: usize = 16;
 
 const HEADER: &str = "vouch key statement v1";
@@ -31,7 +33,8 @@ pub struct KeyStatement {
 /// What is stated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// The key is compromised: believe nothing that it signs, whenever. Overrides every forwarding pointer.
+    /// The key is compromised: believe nothing that it signs, whenever. Overrides every forwarding
+    /// pointer.
     Revocation {
         /// For those who read the log.
         reason: String,
@@ -121,7 +124,8 @@ impl Xdr for KeyStatement {
     }
 }
 
-/// The statement about `hostid` that is in force among those met: a revocation before all, else the latest pointer.
+/// The statement about `hostid` that is in force among those met: a revocation before all, else the
+/// latest pointer.
 pub fn in_force<'a>(hostid: &HostId, met: impl IntoIterator<Item = &'a KeyStatement>) -> Option<&'a KeyStatement> {
     met.into_iter()
         .filter(|s| s.hostid() == *hostid && s.verified().is_some())

@@ -1,7 +1,7 @@
 //! The decision whether a signed fsinfo is to be believed, now, by this client.
 //!
-//! Pure: the time, what the client has seen before and the statements it has met come in; a verdict comes out. What
-//! was seen must be kept outside every cache, for it is what makes a rollback show.
+//! Pure: the time, what the client has seen before and the statements it has met come in; a verdict
+//! comes out. What was seen must be kept outside every cache, for it is what makes a rollback show.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -34,8 +34,8 @@ impl Seen {
         Self { start: self.start.max(other.start), ..newer }
     }
 
-    /// Revisions are ordered below their certificates: whoever stole a signing key may have signed any revision number, and
-    /// the next certificate must get past it.
+    /// Revisions are ordered below their certificates: whoever stole a signing key may have signed
+    /// any revision number, and the next certificate must get past it.
     pub const fn order(&self) -> (u64, u64) {
         (self.cert_serial, self.revision)
     }
@@ -59,7 +59,8 @@ impl Xdr for Seen {
 pub struct Verified {
     /// The fsinfo.
     pub fsinfo: Fsinfo,
-    /// The first second at which it is no longer valid: the end of its duration or of its certificate.
+    /// The first second at which it is no longer valid: the end of its duration or of its
+    /// certificate.
     pub expires: u64,
     /// What to remember from now on.
     pub seen: Seen,
@@ -136,16 +137,18 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether only a forger, or somebody who alters bytes, can have made this: an honest replica that lags behind
-    /// offers what is expired or older, never this.
+    /// Whether only a forger, or somebody who alters bytes, can have made this: an honest replica
+    /// that lags behind offers what is expired or older, never this.
     pub const fn proves_a_lie(&self) -> bool {
         matches!(self, Self::Malformed(_) | Self::Forged(_))
     }
 }
 
-/// Judges the bytes that a replica offered as the signed fsinfo of `hostid`, at `now` (seconds since 1970).
+/// Judges the bytes that a replica offered as the signed fsinfo of `hostid`, at `now` (seconds
+/// since 1970).
 ///
-/// The order is that of certainty: statements of the key about itself, signatures, what was seen, time.
+/// The order is that of certainty: statements of the key about itself, signatures, what was seen,
+/// time.
 pub fn judge<'a>(
     hostid: &HostId,
     offered: &[u8],
@@ -183,7 +186,8 @@ pub fn judge<'a>(
     if fsinfo.start > now.saturating_add(CLOCK_SKEW_S_MAX) {
         return Err(Refusal::NotYetValid { start: fsinfo.start, now });
     }
-    // A clock set back does not bring an expired fsinfo to life: time has been at least what was signed and seen.
+    // A clock set back does not bring an expired fsinfo to life: time has been at least what was signed
+    // and seen.
     let now = now.max(seen.start);
     let expires = fsinfo.end().min(cert.not_after);
     if now >= expires {

@@ -1,7 +1,8 @@
-//! Golden vectors: the bytes that `docs/formats/tree.md` draws. Another implementation must make and read these.
+//! Golden vectors: the bytes that `docs/formats/tree.md` draws. Another implementation must make
+//! and read these.
 //!
-//! A change that alters one of these files alters the format, and so needs a new format version. To add a vector, run
-//! the test with `VOUCH_WRITE_GOLDEN=1` and review what it wrote.
+//! A change that alters one of these files alters the format, and so needs a new format version. To
+//! add a vector, run the test with `VOUCH_WRITE_GOLDEN=1` and review what it wrote.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! What the usual calls cost: `costs DIRECTORY [CALL]` prints nanoseconds a call. With one call named, `strace -c -f` beside it tells the system calls.
+//! What the usual calls cost: `costs DIRECTORY [CALL]` prints nanoseconds a call. With one call
+//! named, `strace -c -f` beside it tells the system calls.
 
 use std::hint::black_box;
 use std::ops::ControlFlow;

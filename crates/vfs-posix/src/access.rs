@@ -1,4 +1,5 @@
-//! ACCESS: the kernel is asked, as the caller. Nothing is remembered: an answer costs one call where all is granted.
+//! ACCESS: the kernel is asked, as the caller. Nothing is remembered: an answer costs one call
+//! where all is granted.
 
 use std::os::fd::AsFd;
 

@@ -1,4 +1,5 @@
-//! POSIX ACLs as Linux keeps them: the xattrs `system.posix_acl_access` and `system.posix_acl_default`. A 32-bit version, then 8 bytes an entry (tag, permissions,
+//! POSIX ACLs as Linux keeps them: the xattrs `system.posix_acl_access` and
+//! `system.posix_acl_default`. A 32-bit version, then 8 bytes an entry (tag, permissions,
 //! user or group), little-endian.
 
 use rustix::fs::XattrFlags;

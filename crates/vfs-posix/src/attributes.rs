@@ -1,9 +1,13 @@
 //! From `statx` to [`Attributes`], and the change attribute.
 //!
-//! Where the file system stamps changes finely (multigrain times: Linux 6.13 and later on the usual file systems; tried out when the export begins) the change attribute is
-//! the time of the last change in nanoseconds. Elsewhere the number of the last change that we made is added (`changes.rs`): it moves with every change of ours even within a
-//! tick, and a change made behind our back shows with the next tick. That number goes with the descriptor or the process; a file that is met again within a tick of its last
-//! change gets a new one. Either way a system clock that is set back makes it go down, so it is not told to be one that only grows; it moves all the same.
+//! Where the file system stamps changes finely (multigrain times: Linux 6.13 and later on the usual
+//! file systems; tried out when the export begins) the change attribute is the time of the last
+//! change in nanoseconds. Elsewhere the number of the last change that we made is added
+//! (`changes.rs`): it moves with every change of ours even within a tick, and a change made behind
+//! our back shows with the next tick. That number goes with the descriptor or the process; a file
+//! that is met again within a tick of its last change gets a new one. Either way a system clock
+//! that is set back makes it go down, so it is not told to be one that only grows; it moves all the
+//! same.
 
 use rustix::fs::{self, AtFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;

@@ -1,6 +1,8 @@
-//! How often a file was changed by us, for file systems whose clock is too coarse to show it: a number that is added to the time of change.
+//! How often a file was changed by us, for file systems whose clock is too coarse to show it: a
+//! number that is added to the time of change.
 //!
-//! One a file, by however many exports it is reached: who watches it by one of them must see what is changed by another.
+//! One a file, by however many exports it is reached: who watches it by one of them must see what
+//! is changed by another.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +29,8 @@ type Key = (SystemId, FileId);
 
 type Known = HashMap<Key, Weak<Changes>>;
 
-/// Those of all files that anybody has a descriptor of. A lock for a short look, at descriptors that come and go.
+/// Those of all files that anybody has a descriptor of. A lock for a short look, at descriptors
+/// that come and go.
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 impl Changes {
@@ -52,7 +55,8 @@ impl Changes {
     pub(crate) fn number(&self, changed_ns: u64) -> u64 {
         match self.last.load(Ordering::Relaxed) {
             UNDECIDED => {
-                // Descriptors come and go. Within a tick of the clock nobody knows what was there before, or what was told of it.
+                // Descriptors come and go. Within a tick of the clock nobody knows what was there before, or what
+                // was told of it.
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
                 let recent = changed_ns.saturating_add(TICK_MAX.as_nanos() as u64) > now;
                 let changes = if recent { next_change() } else { 0 };
@@ -76,8 +80,9 @@ impl Drop for Changes {
     }
 }
 
-/// Numbers of changes, for all files of the process; they grow. The first is the part of the second in which the process began to count, in nanoseconds, so that one
-/// that is started again within a tick of the clock goes on above: changes take longer than a nanosecond each.
+/// Numbers of changes, for all files of the process; they grow. The first is the part of the second
+/// in which the process began to count, in nanoseconds, so that one that is started again within a
+/// tick of the clock goes on above: changes take longer than a nanosecond each.
 fn next_change() -> u64 {
     static COUNT: OnceLock<AtomicU64> = OnceLock::new();
     let count = COUNT.get_or_init(|| {

@@ -1,6 +1,8 @@
-//! What shows where another file system is mounted that is not of the export: the directory below it, empty and not to be changed, as the kernel's NFS server shows what is there.
+//! What shows where another file system is mounted that is not of the export: the directory below
+//! it, empty and not to be changed, as the kernel's NFS server shows what is there.
 //!
-//! Without the right to take mounts apart nothing leads to what is covered but its inode number, which the directory above lists. So the rest is made up.
+//! Without the right to take mounts apart nothing leads to what is covered but its inode number,
+//! which the directory above lists. So the rest is made up.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -16,7 +18,8 @@ use crate::export::Inner;
 use crate::node::Node;
 use crate::{attributes, crossing, handle, identity};
 
-/// Where the names are in directories that others are mounted on: a listing tells the inode numbers of what they cover, and it is the only one that does. So that not each of many mount
+/// Where the names are in directories that others are mounted on: a listing tells the inode numbers
+/// of what they cover, and it is the only one that does. So that not each of many mount
 /// points in one directory has it listed.
 #[derive(Default)]
 pub(crate) struct CoveredIndex {
@@ -26,7 +29,8 @@ pub(crate) struct CoveredIndex {
 /// By name: inode number, and type.
 type Names = HashMap<CString, (u64, fs::FileType)>;
 
-/// The times of a directory, which change with its entries. What is mounted on can't be renamed or removed as long as it is.
+/// The times of a directory, which change with its entries. What is mounted on can't be renamed or
+/// removed as long as it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     changed: (i64, u32),
@@ -82,7 +86,8 @@ pub(crate) struct Covered {
 }
 
 impl Inner {
-    /// What is covered at a name of a directory; `Access` if nothing is mounted there. O(1) where the directory is as it was when it was last looked through for it, else O(n) in the
+    /// What is covered at a name of a directory; `Access` if nothing is mounted there. O(1) where
+    /// the directory is as it was when it was last looked through for it, else O(n) in the
     /// directory and in the mounts of this machine.
     pub(crate) fn covered_at(&self, directory: &Node, name: &CStr, patience: Patience) -> Result<Covered> {
         if !is_mount_point(directory, name) {

@@ -39,7 +39,8 @@ impl Inner {
         handle::home_of(id, |fsid| self.mount(fsid).map_or(SystemId::UNKNOWN, |mount| mount.system))
     }
 
-    /// The file system of a name in `directory`, of which the kernel says that it lies on the mount `id`.
+    /// The file system of a name in `directory`, of which the kernel says that it lies on the mount
+    /// `id`.
     pub(crate) fn mount_entered(&self, directory: &Node, name: &CStr, id: i32) -> Result<Arc<Mount>> {
         if id == directory.mount.id {
             return Ok(Arc::clone(&directory.mount));
@@ -80,7 +81,8 @@ impl Inner {
         Ok(mount)
     }
 
-    /// Looks for all file systems mounted below the root: after a restart an identity may name one that nobody has entered yet.
+    /// Looks for all file systems mounted below the root: after a restart an identity may name one
+    /// that nobody has entered yet.
     fn find_mounts(&self) -> Result<()> {
         identity::assume_root()?;
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
@@ -93,7 +95,8 @@ impl Inner {
     }
 }
 
-/// The paths below a directory at which something is mounted, as far as this process sees them. O(n) in all mounts.
+/// The paths below a directory at which something is mounted, as far as this process sees them.
+/// O(n) in all mounts.
 pub(crate) fn mount_points(directory: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
     let above = std::fs::read_link(Inner::descriptor_path(directory)).map_err(Error::Io)?;
     let table = std::fs::read("/proc/self/mountinfo").map_err(Error::Io)?;
@@ -105,7 +108,8 @@ pub(crate) fn mount_points(directory: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
     Ok(points.collect())
 }
 
-/// File systems that were entered: by the kernel's number of the mount, and by the number that identities carry.
+/// File systems that were entered: by the kernel's number of the mount, and by the number that
+/// identities carry.
 #[derive(Default)]
 pub(crate) struct Mounts {
     by_id: HashMap<i32, Arc<Mount>>,

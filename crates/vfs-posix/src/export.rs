@@ -25,8 +25,9 @@ pub struct Options {
     pub read_only: bool,
     /// File systems mounted below are part of it; else their mount points can't be entered.
     pub cross_mounts: bool,
-    /// Every file is found by names from the root down, so that nothing outside is reached even with an identity that was given out before it was moved there. Needs `ids`.
-    /// Without it, as NFS servers do, an identity stays good wherever its file goes on the same file system.
+    /// Every file is found by names from the root down, so that nothing outside is reached even
+    /// with an identity that was given out before it was moved there. Needs `ids`. Without it,
+    /// as NFS servers do, an identity stays good wherever its file goes on the same file system.
     pub subtree_check: bool,
     /// Where the names of files are kept: needed where files can't be opened by handle.
     pub ids: Option<Arc<IdStore>>,
@@ -78,7 +79,8 @@ pub(crate) struct Inner {
     pub(crate) covered: Mutex<CoveredIndex>,
     pub(crate) nodes: Nodes,
     pub(crate) streams: Mutex<Streams>,
-    /// `/proc/self/fd`, through which a descriptor that only names a file becomes one that opens it, with the rights that the thread has then.
+    /// `/proc/self/fd`, through which a descriptor that only names a file becomes one that opens
+    /// it, with the rights that the thread has then.
     descriptors: OwnedFd,
     /// Where housekeeping stopped.
     pub(crate) swept: AtomicUsize,
@@ -120,8 +122,8 @@ impl PosixFs {
             acls: probe::knows_xattr(&mount.fd, "system.posix_acl_access"),
             clone_block_len: probe::clone_block_len(&mount.fd),
             sparse: true,
-            // By handle a file is found whatever became of its name, for as long as it exists. By names it is not once it was moved behind our back, or the store lost its
-            // last second.
+            // By handle a file is found whatever became of its name, for as long as it exists. By names it is not once it was moved behind
+            // our back, or the store lost its last second.
             persistent_ids: by_handle,
             change_grows: false,
         };
@@ -162,8 +164,9 @@ impl Inner {
         identity::can_serve_others() && mount.handles && !self.options.subtree_check
     }
 
-    /// Opens the file that the descriptor names, with the rights of the thread. Never by name, so nothing can come between. A file that is not regular must not be opened
-    /// so: it could wait, or do something.
+    /// Opens the file that the descriptor names, with the rights of the thread. Never by name, so
+    /// nothing can come between. A file that is not regular must not be opened so: it could
+    /// wait, or do something.
     pub(crate) fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
         let name = rustix::path::DecInt::from_fd(fd);
         fs::openat(&self.descriptors, name.as_c_str(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
@@ -174,7 +177,8 @@ impl Inner {
         (self.descriptors.as_fd(), rustix::path::DecInt::from_fd(fd))
     }
 
-    /// The path by which calls without a directory descriptor reach the file that the descriptor names.
+    /// The path by which calls without a directory descriptor reach the file that the descriptor
+    /// names.
     pub(crate) fn descriptor_path(fd: BorrowedFd<'_>) -> String {
         format!("/proc/self/fd/{}", fd.as_raw_fd())
     }

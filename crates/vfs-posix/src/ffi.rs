@@ -47,12 +47,14 @@ fn check(result: libc::c_long) -> Result<usize> {
     usize::try_from(result).map_err(|_| last())
 }
 
-/// Handle and mount of the file `name` in `directory` (not followed if a symbolic link), or of `directory` itself if `name` is empty.
+/// Handle and mount of the file `name` in `directory` (not followed if a symbolic link), or of
+/// `directory` itself if `name` is empty.
 pub(crate) fn name_to_handle(directory: BorrowedFd<'_>, name: &CStr) -> Result<(KernelHandle, i32)> {
     let mut raw = RawHandle { handle_bytes: HANDLE_LEN_MAX as libc::c_uint, handle_type: 0, f_handle: [0; HANDLE_LEN_MAX] };
     let mut mount = 0;
     let flags = if name.is_empty() { libc::AT_EMPTY_PATH } else { 0 };
-    // SAFETY: `raw` begins as `struct file_handle` does, and `handle_bytes` tells the kernel how many bytes follow; `name` ends in NUL.
+    // SAFETY: `raw` begins as `struct file_handle` does, and `handle_bytes` tells the kernel how many
+    // bytes follow; `name` ends in NUL.
     let result = unsafe {
         libc::name_to_handle_at(directory.as_raw_fd(), name.as_ptr(), (&raw mut raw).cast::<libc::file_handle>(), &raw mut mount, flags)
     };
@@ -61,7 +63,8 @@ pub(crate) fn name_to_handle(directory: BorrowedFd<'_>, name: &CStr) -> Result<(
     Ok((KernelHandle::new(raw.handle_type, bytes).ok_or(Errno::OVERFLOW)?, mount))
 }
 
-/// Opens (O_PATH) the file with this handle on the file system of `mount`. Needs CAP_DAC_READ_SEARCH.
+/// Opens (O_PATH) the file with this handle on the file system of `mount`. Needs
+/// CAP_DAC_READ_SEARCH.
 pub(crate) fn open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle) -> Result<OwnedFd> {
     let mut raw = RawHandle { handle_bytes: handle.len as libc::c_uint, handle_type: handle.kind, f_handle: handle.bytes };
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
@@ -72,13 +75,15 @@ pub(crate) fn open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle) -> Re
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets the user that the calling thread uses files as. Returns the one before; `u32::MAX` changes nothing.
+/// Sets the user that the calling thread uses files as. Returns the one before; `u32::MAX` changes
+/// nothing.
 pub(crate) fn set_fs_uid(uid: u32) -> u32 {
     // SAFETY: takes and returns numbers; changes this thread alone.
     unsafe { libc::syscall(libc::SYS_setfsuid, libc::c_ulong::from(uid)) as u32 }
 }
 
-/// Sets the group that the calling thread uses files as. Returns the one before; `u32::MAX` changes nothing.
+/// Sets the group that the calling thread uses files as. Returns the one before; `u32::MAX` changes
+/// nothing.
 pub(crate) fn set_fs_gid(gid: u32) -> u32 {
     // SAFETY: takes and returns numbers; changes this thread alone.
     unsafe { libc::syscall(libc::SYS_setfsgid, libc::c_ulong::from(gid)) as u32 }
@@ -98,8 +103,9 @@ pub(crate) fn may(fd: BorrowedFd<'_>, mode: u8) -> Result<()> {
     check(result).map(drop)
 }
 
-/// Appends up to `len` bytes at `offset` to `into`, and tells how many, and, if `probe`, whether there is at least one more after `len`. `now`:
-/// fails with EAGAIN, or stops early, where a disk would have to be waited for.
+/// Appends up to `len` bytes at `offset` to `into`, and tells how many, and, if `probe`, whether
+/// there is at least one more after `len`. `now`: fails with EAGAIN, or stops early, where a disk
+/// would have to be waited for.
 pub(crate) fn read_at(fd: BorrowedFd<'_>, offset: u64, len: usize, probe: bool, now: bool, into: &mut Vec<u8>) -> Result<(usize, bool)> {
     into.try_reserve(len).map_err(|_| Errno::NOMEM)?;
     let mut one = 0u8;
@@ -110,7 +116,8 @@ pub(crate) fn read_at(fd: BorrowedFd<'_>, offset: u64, len: usize, probe: bool, 
     let count = if probe { 2 } else { 1 };
     let flags = if now { libc::RWF_NOWAIT } else { 0 };
     let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the first part is spare capacity of at least `len` bytes, reserved above; the second is one byte on the stack.
+    // SAFETY: the first part is spare capacity of at least `len` bytes, reserved above; the second is
+    // one byte on the stack.
     let result = unsafe { libc::preadv2(fd.as_raw_fd(), parts.as_ptr(), count, offset, flags) };
     let read = check(result as libc::c_long)?;
     let kept = read.min(len);
@@ -136,7 +143,8 @@ pub(crate) fn clone_range(from: BorrowedFd<'_>, from_offset: u64, len: u64, to: 
     const FICLONERANGE: libc::Ioctl = 0x4020_940d;
     let descriptor = u64::try_from(from.as_raw_fd()).map_err(|_| Errno::BADF)?;
     let range = [descriptor, from_offset, len, offset];
-    // SAFETY: the request takes a pointer to a `struct file_clone_range`, four 64-bit numbers, which it only reads.
+    // SAFETY: the request takes a pointer to a `struct file_clone_range`, four 64-bit numbers, which it
+    // only reads.
     check(unsafe { libc::ioctl(to.as_raw_fd(), FICLONERANGE, range.as_ptr()) }.into()).map(drop)
 }
 

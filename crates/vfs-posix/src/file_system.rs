@@ -311,7 +311,8 @@ impl FileSystem for PosixFs {
 }
 
 impl Inner {
-    /// Makes one file's attributes, or names, durable. `alone`: its directory is not made durable with it.
+    /// Makes one file's attributes, or names, durable. `alone`: its directory is not made durable
+    /// with it.
     fn sync(&self, node: &Node, alone: bool) -> Result<()> {
         identity::assume_root()?;
         match node.file_type {

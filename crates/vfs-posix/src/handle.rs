@@ -7,7 +7,8 @@
 //! | 4 | type of the handle, not in 3 |
 //! | … | the handle; 8 to 20 bytes on the usual file systems |
 //!
-//! What is covered by a mount: 4, its type (1 directory, 2 any other), its inode number (8 bytes), the identity of the directory that it is in.
+//! What is covered by a mount: 4, its type (1 directory, 2 any other), its inode number (8 bytes),
+//! the identity of the directory that it is in.
 //!
 //! Big-endian. A handle names inode and generation, so a number used again is another file.
 
@@ -25,13 +26,15 @@ const COVERED: u8 = 4;
 pub(crate) enum Identity {
     /// A handle of the kernel, on the file system of this number, or the root's.
     Handle(Option<u64>, KernelHandle),
-    /// Inode number and birth, on a file system without handles: to be compared, not to be opened by.
+    /// Inode number and birth, on a file system without handles: to be compared, not to be opened
+    /// by.
     Number,
     /// What is covered by a mount: nothing of it can be had but what `covered.rs` makes up.
     Covered,
 }
 
-/// The identity for a handle; none if it is too long. `fsid`: of the file system, unless it is the root's.
+/// The identity for a handle; none if it is too long. `fsid`: of the file system, unless it is the
+/// root's.
 pub(crate) fn id_of_handle(fsid: Option<u64>, handle: &KernelHandle) -> Option<FileId> {
     let mut bytes = [0; FILE_ID_LEN_MAX];
     let mut len = 0;
@@ -107,7 +110,8 @@ pub(crate) fn parse(id: &FileId) -> Option<Identity> {
     }
 }
 
-/// Where a file lies. A handle alone tells it from all others of its file system; before it stands which one that is. `system`: of the file system of this number, or the root's.
+/// Where a file lies. A handle alone tells it from all others of its file system; before it stands
+/// which one that is. `system`: of the file system of this number, or the root's.
 pub(crate) fn home_of(id: &FileId, system: impl FnOnce(Option<u64>) -> SystemId) -> Home {
     match id.as_bytes().split_first() {
         Some((&ON_OTHER, rest)) => Home { system: system(rest.first_chunk().map(|fsid| u64::from_be_bytes(*fsid))), own_from: 9 },

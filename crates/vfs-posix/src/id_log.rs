@@ -1,4 +1,5 @@
-//! The log of a store of names: records that its database does not have yet, in the order in which they came. Survives the end of the process, not that of the machine.
+//! The log of a store of names: records that its database does not have yet, in the order in which
+//! they came. Survives the end of the process, not that of the machine.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -18,7 +19,8 @@ use vouch_vfs::FileId;
 
 use crate::id_store::Record;
 
-/// Longest log that is read: one that grew further has lost its database, which takes records as they come.
+/// Longest log that is read: one that grew further has lost its database, which takes records as
+/// they come.
 const LEN_MAX: u64 = 64 << 20;
 
 /// An open log.
@@ -42,7 +44,8 @@ impl IdLog {
         Ok((IdLog { file, empty: bytes.is_empty() }, records))
     }
 
-    /// Adds a record by one write. One that fails costs what a lost record costs: a stale file after a restart.
+    /// Adds a record by one write. One that fails costs what a lost record costs: a stale file
+    /// after a restart.
     pub(crate) fn append(&mut self, id: &FileId, record: Option<&(FileId, Vec<u8>)>) {
         self.empty = false;
         let _ = self.file.write_all(&bytes(id, record));

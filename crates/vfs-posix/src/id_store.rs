@@ -1,11 +1,17 @@
-//! Names by which files were given out, kept on disk: for a server that can't open files by handle, and for exports that are checked name by name.
+//! Names by which files were given out, kept on disk: for a server that can't open files by handle,
+//! and for exports that are checked name by name.
 //!
-//! A record is a file's identity, the identity of its directory, and its name there. Finding a file walks such records up to the root or to a directory that is known, and
-//! then opens downward, comparing identities at each step; so a record that is wrong costs a search of one directory and never leads to another file.
+//! A record is a file's identity, the identity of its directory, and its name there. Finding a file
+//! walks such records up to the root or to a directory that is known, and then opens downward,
+//! comparing identities at each step; so a record that is wrong costs a search of one directory and
+//! never leads to another file.
 //!
-//! In memory are the records not yet written (up to [`PENDING_MAX`]) and a bounded set of those known to be written; all else is asked of the database. Records are
-//! written together: when enough have come, by [`IdStore::flush`] (which housekeeping calls about once a second) and on drop. Until then they are in a log beside the
-//! database, so that a process that is killed loses none; a machine that loses its power loses those of the last second, and clients that hold such a file see it as stale.
+//! In memory are the records not yet written (up to [`PENDING_MAX`]) and a bounded set of those
+//! known to be written; all else is asked of the database. Records are written together: when
+//! enough have come, by [`IdStore::flush`] (which housekeeping calls about once a second) and on
+//! drop. Until then they are in a log beside the database, so that a process that is killed loses
+//! none; a machine that loses its power loses those of the last second, and clients that hold such
+//! a file see it as stale.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -100,7 +106,8 @@ impl IdStore {
         pending.put(*id, Some((*directory, name.to_vec())));
         self.written.insert(*id, sum);
         if pending.records.len() >= PENDING_MAX {
-            // A store that can't be written to keeps working from memory; what it loses shows as stale files after a restart.
+            // A store that can't be written to keeps working from memory; what it loses shows as stale files
+            // after a restart.
             let _ = self.write(&mut pending);
             pending.records.clear();
         }

@@ -1,10 +1,14 @@
-//! As whom the calling thread uses files. Switched a thread at a time by system calls that change no other, remembered so that the same caller costs none.
+//! As whom the calling thread uses files. Switched a thread at a time by system calls that change
+//! no other, remembered so that the same caller costs none.
 //!
-//! A server that may (it runs as root, with CAP_SETUID and CAP_SETGID) takes on user, group and supplementary groups of the caller. The capabilities that stand
-//! above file permissions go and come by themselves when the file system user leaves and becomes 0 (capabilities(7)); CAP_SYS_RESOURCE, which would let callers
-//! write beyond their quota, is put down once a thread. A server that may not acts as itself, and for nobody else.
+//! A server that may (it runs as root, with CAP_SETUID and CAP_SETGID) takes on user, group and
+//! supplementary groups of the caller. The capabilities that stand above file permissions go and
+//! come by themselves when the file system user leaves and becomes 0 (capabilities(7));
+//! CAP_SYS_RESOURCE, which would let callers write beyond their quota, is put down once a thread. A
+//! server that may not acts as itself, and for nobody else.
 //!
-//! A thread keeps the identity of its last caller. One that has files of its own to open calls [`leave_callers`] first.
+//! A thread keeps the identity of its last caller. One that has files of its own to open calls
+//! [`leave_callers`] first.
 
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
@@ -36,7 +40,8 @@ fn own() -> &'static Own {
     })
 }
 
-/// Whether this process can act for callers other than itself, and open files by handle: it is root and has kept the capabilities for it.
+/// Whether this process can act for callers other than itself, and open files by handle: it is root
+/// and has kept the capabilities for it.
 pub fn can_serve_others() -> bool {
     own().switches
 }
@@ -65,14 +70,16 @@ pub(crate) fn assume(caller: &Caller) -> Result<()> {
     })
 }
 
-/// Makes the calling thread no more and no less privileged than `caller`, for what goes by privileges alone: data of a file that is open. One user without privileges is as
+/// Makes the calling thread no more and no less privileged than `caller`, for what goes by
+/// privileges alone: data of a file that is open. One user without privileges is as
 /// good as another, so threads that serve many callers don't switch for it.
 pub(crate) fn assume_privileges(caller: &Caller) -> Result<()> {
     let enough = THREAD.with_borrow(|thread| thread.prepared && caller.uid != 0 && thread.uid.is_some_and(|uid| uid != 0));
     if enough { Ok(()) } else { assume(caller) }
 }
 
-/// Makes the calling thread act as the superuser towards files, where the process is one. The groups stay.
+/// Makes the calling thread act as the superuser towards files, where the process is one. The
+/// groups stay.
 pub(crate) fn assume_root() -> Result<()> {
     THREAD.with_borrow_mut(|thread| {
         thread.prepare()?;
@@ -80,8 +87,8 @@ pub(crate) fn assume_root() -> Result<()> {
     })
 }
 
-/// Gives the calling thread back the identity of the process, as before it served callers; also one that has served none, for a thread begins as what
-/// its maker was at the time.
+/// Gives the calling thread back the identity of the process, as before it served callers; also one
+/// that has served none, for a thread begins as what its maker was at the time.
 ///
 /// # Errors
 /// Where the kernel refuses, which it does for want of memory only.
@@ -158,7 +165,8 @@ impl Thread {
     }
 }
 
-/// Whether taking on another identity does take the superuser's powers away; what keeps them (securebits(7)) would make every caller root.
+/// Whether taking on another identity does take the superuser's powers away; what keeps them
+/// (securebits(7)) would make every caller root.
 pub(crate) fn check_switching() -> Result<bool> {
     if !own().switches {
         return Ok(true);

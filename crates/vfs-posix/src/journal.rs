@@ -1,9 +1,11 @@
-//! One commit for everything: where a file system's journal commits changes in the order in which they were made, whatever was changed before is on the disk once a
-//! later change is. So a file without a name is changed and synced in place of all files that somebody waits for.
+//! One commit for everything: where a file system's journal commits changes in the order in which
+//! they were made, whatever was changed before is on the disk once a later change is. So a file
+//! without a name is changed and synced in place of all files that somebody waits for.
 //!
-//! That order holds for ext4 with a journal (jbd2 commits one transaction after another, and a change joins the running one or a later one) and for XFS (checkpoints of
-//! its log are written in order, and forcing one forces those before). Btrfs logs single files, ext4 without a journal writes single blocks: there each file is synced
-//! by itself.
+//! That order holds for ext4 with a journal (jbd2 commits one transaction after another, and a
+//! change joins the running one or a later one) and for XFS (checkpoints of its log are written in
+//! order, and forcing one forces those before). Btrfs logs single files, ext4 without a journal
+//! writes single blocks: there each file is synced by itself.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -24,7 +26,8 @@ const EXT4_MAGIC: i64 = 0xef53;
 const XFS_MAGIC: i64 = 0x5846_5342;
 
 impl Journal {
-    /// The journal of the file system of this kind on this device, if it has one that commits in order.
+    /// The journal of the file system of this kind on this device, if it has one that commits in
+    /// order.
     pub(crate) fn of(kind: i64, device: (u32, u32)) -> Option<Self> {
         let ordered = match kind {
             XFS_MAGIC => true,
@@ -34,7 +37,8 @@ impl Journal {
         ordered.then(|| Journal { marker: RwLock::default(), used: AtomicBool::new(false) })
     }
 
-    /// Makes durable all changes of names and attributes that were made before. `directory`: any of the file system. As the superuser, or who runs the process.
+    /// Makes durable all changes of names and attributes that were made before. `directory`: any of
+    /// the file system. As the superuser, or who runs the process.
     pub(crate) fn commit(&self, directory: BorrowedFd<'_>) -> Result<(), Errno> {
         self.used.store(true, Ordering::Relaxed);
         let marker = self.marker.read();
@@ -51,7 +55,8 @@ impl Journal {
         }
     }
 
-    /// Housekeeping: lets go of a marker that was not used since the last time. As long as there is one the file system can't be mounted read-only.
+    /// Housekeeping: lets go of a marker that was not used since the last time. As long as there is
+    /// one the file system can't be mounted read-only.
     pub(crate) fn rest(&self) {
         if !self.used.swap(false, Ordering::Relaxed) {
             *self.marker.write() = None;
@@ -59,7 +64,8 @@ impl Journal {
     }
 }
 
-/// A change of mode is a change of the inode also where the mode stays, and so is part of a transaction that is not older than any change made so far.
+/// A change of mode is a change of the inode also where the mode stays, and so is part of a
+/// transaction that is not older than any change made so far.
 fn commit_with(marker: &OwnedFd) -> Result<(), Errno> {
     fs::fchmod(marker.as_fd(), Mode::RUSR | Mode::WUSR)?;
     fs::fsync(marker)

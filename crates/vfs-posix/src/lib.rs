@@ -1,10 +1,13 @@
-//! A local directory of Linux as a file system that can be exported, used with each caller's own rights.
+//! A local directory of Linux as a file system that can be exported, used with each caller's own
+//! rights.
 //!
-//! Owns everything that turns [`vouch_vfs::FileSystem`] into system calls, and the few that need `unsafe` (`ffi.rs`). Decides nothing about rights: the
-//! kernel does, for a thread that has taken on the caller's identity (`identity.rs`). Knows nothing of NFS.
+//! Owns everything that turns [`vouch_vfs::FileSystem`] into system calls, and the few that need
+//! `unsafe` (`ffi.rs`). Decides nothing about rights: the kernel does, for a thread that has taken
+//! on the caller's identity (`identity.rs`). Knows nothing of NFS.
 //!
-//! What is kept in memory: descriptors of files lately used (`node.rs`), streams of directories that are being listed (`listing.rs`). What is kept on disk:
-//! nothing where the kernel opens files by handle; else the names of files that were given out ([`IdStore`]).
+//! What is kept in memory: descriptors of files lately used (`node.rs`), streams of directories
+//! that are being listed (`listing.rs`). What is kept on disk: nothing where the kernel opens files
+//! by handle; else the names of files that were given out ([`IdStore`]).
 
 mod access;
 mod acl;

@@ -1,7 +1,9 @@
 //! READDIR: `getdents64`, gone on with where it stopped.
 //!
-//! Cookies are the kernel's own positions, 3 added (NFS reserves 0 to 2). File systems keep them good for entries that stay, so that a stream can be opened anew at
-//! any of them. Streams of listings that are under way are kept with what was read ahead, which is used only if the directory has not changed meanwhile.
+//! Cookies are the kernel's own positions, 3 added (NFS reserves 0 to 2). File systems keep them
+//! good for entries that stay, so that a stream can be opened anew at any of them. Streams of
+//! listings that are under way are kept with what was read ahead, which is used only if the
+//! directory has not changed meanwhile.
 
 use std::ffi::CString;
 use std::ops::ControlFlow;
@@ -21,7 +23,8 @@ use crate::{access, ffi, handle, identity};
 /// Added to the kernel's positions.
 const COOKIE_OFFSET: u64 = 3;
 
-/// Bytes asked from the kernel at a time: some hundred entries, about as many as an answer of 64 KiB holds.
+/// Bytes asked from the kernel at a time: some hundred entries, about as many as an answer of 64
+/// KiB holds.
 const BUFFER_LEN: usize = 16 << 10;
 
 /// Streams kept: one a listing under way, each a descriptor and its buffer.
@@ -139,7 +142,8 @@ impl Inner {
                 let file = files.next();
                 // Gone since it was read from the directory.
                 if !matches!(file, Some(Err(Error::NotFound | Error::Stale))) {
-                    // Stacked file systems list other numbers than files show. A mount point's is that of the directory below.
+                    // Stacked file systems list other numbers than files show. A mount point's is that of the directory
+                    // below.
                     let file_number = match &file {
                         Some(Ok((_, attributes))) if attributes.fsid == stream.fsid => attributes.file_number,
                         _ => entry.inode,
@@ -157,11 +161,13 @@ impl Inner {
         }
     }
 
-    /// Identity and attributes of each entry. They are got by two calls, between which the name can become another file's; so if the directory has changed meanwhile, each
-    /// file is opened and looked at by its descriptor.
+    /// Identity and attributes of each entry. They are got by two calls, between which the name can
+    /// become another file's; so if the directory has changed meanwhile, each file is opened
+    /// and looked at by its descriptor.
     fn files(&self, directory: &Arc<Node>, group: &[Entry]) -> Vec<Found> {
         let found = self.files_themselves(directory, group);
-        // Where another file system is mounted that can't be entered, what lies below it shows: the rest of a listing is not to fail for it.
+        // Where another file system is mounted that can't be entered, what lies below it shows: the rest of
+        // a listing is not to fail for it.
         let or_covered = |(found, entry): (Found, &Entry)| match found {
             Err(Error::Access) => match self.covered_entry(directory, &entry.name, entry.inode, entry.kind) {
                 Some(covered) => Ok((self.covered_id(&covered)?, self.covered_attributes(&covered, Patience::Any)?)),

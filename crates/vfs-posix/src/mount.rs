@@ -1,4 +1,5 @@
-//! The file systems below an exported directory: the one that it lies on, and those mounted further down where crossing is part of the export.
+//! The file systems below an exported directory: the one that it lies on, and those mounted further
+//! down where crossing is part of the export.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,9 +28,11 @@ pub(crate) struct Mount {
     pub(crate) is_root: bool,
     /// Whether it gives out handles.
     pub(crate) handles: bool,
-    /// Whether it is stacked on others, by whose device numbers its files are told apart. There a file is born again when it is first written to: its copy takes its place.
+    /// Whether it is stacked on others, by whose device numbers its files are told apart. There a
+    /// file is born again when it is first written to: its copy takes its place.
     pub(crate) stacked: bool,
-    /// Whether it lives in memory: nothing is to be waited for, and nothing survives a loss of power.
+    /// Whether it lives in memory: nothing is to be waited for, and nothing survives a loss of
+    /// power.
     pub(crate) in_memory: bool,
     /// Its journal, if one commit makes durable all changes before it.
     pub(crate) journal: Option<Journal>,
@@ -41,7 +44,8 @@ pub(crate) struct Mount {
     pub(crate) pressure: Pressure,
 }
 
-/// The file system behind a mount, by the device number that it has as a whole: subvolumes show their files under others. None where the mount isn't listed for this process.
+/// The file system behind a mount, by the device number that it has as a whole: subvolumes show
+/// their files under others. None where the mount isn't listed for this process.
 fn system_of(mount: i32) -> Option<SystemId> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
     let mount = mount.to_string();

@@ -1,4 +1,5 @@
-//! Changes of names: create, make, link, remove, rename. Each is one system call of the caller; what comes before and after it only looks.
+//! Changes of names: create, make, link, remove, rename. Each is one system call of the caller;
+//! what comes before and after it only looks.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -25,15 +26,17 @@ impl Inner {
         if self.options.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Runs a change of a directory's names and tells the directory's change attribute before and after. Other processes may change it in between: never atomic.
+    /// Runs a change of a directory's names and tells the directory's change attribute before and
+    /// after. Other processes may change it in between: never atomic.
     fn changing<T>(&self, directory: &Node, change: impl FnOnce() -> Result<T>) -> Result<(T, DirectoryChange)> {
         let before = directory.change();
         let made = change()?;
         directory.note_change();
         let mut after = directory.change();
         if after == before && directory.mount.fine_times {
-            // tmpfs stamps a directory with the time that it gave the file that was linked or unlinked, which can be the one that the directory has. A change of owner to
-            // nobody else moves the time of change, and nothing besides.
+            // tmpfs stamps a directory with the time that it gave the file that was linked or unlinked, which
+            // can be the one that the directory has. A change of owner to nobody else moves the
+            // time of change, and nothing besides.
             fs::chownat(directory, c"", None, None, AtFlags::EMPTY_PATH).or_error()?;
             after = directory.change();
         }
@@ -74,13 +77,15 @@ impl Inner {
     }
 
     fn create_file(&self, directory: &Node, name: &CName, set: &SetAttributes, access: OpenAccess) -> std::result::Result<OwnedFd, Errno> {
-        // A file that was just made grants what is asked; without an access it is opened for reading only, whatever its mode.
+        // A file that was just made grants what is asked; without an access it is opened for reading only,
+        // whatever its mode.
         let flags = access_flags(access) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
         let mode = Mode::from_raw_mode(u32::from(set.mode.unwrap_or(0)) & 0o7777);
         identity::with_umask(set.umask, || fs::openat(directory, &**name, flags, mode))
     }
 
-    /// What a new file needs beyond its making: the verifier, the rest of its attributes, a node. Undone where it fails.
+    /// What a new file needs beyond its making: the verifier, the rest of its attributes, a node.
+    /// Undone where it fails.
     fn set_up(
         &self,
         caller: &Caller,
@@ -291,7 +296,8 @@ struct Victim {
     last: bool,
 }
 
-/// How a file is opened for an access; one without any is opened for reading, which its methods then refuse.
+/// How a file is opened for an access; one without any is opened for reading, which its methods
+/// then refuse.
 pub(crate) fn access_flags(access: OpenAccess) -> OFlags {
     match (access.read, access.write) {
         (true, true) => OFlags::RDWR,
@@ -300,7 +306,8 @@ pub(crate) fn access_flags(access: OpenAccess) -> OFlags {
     }
 }
 
-/// An exclusive creation's verifier, as times that survive a restart and that no clock shows: each half as seconds, 31 bits, as Linux's own server does.
+/// An exclusive creation's verifier, as times that survive a restart and that no clock shows: each
+/// half as seconds, 31 bits, as Linux's own server does.
 fn times_of(verifier: [u8; 8]) -> (Time, Time) {
     let (first, second) = verifier.split_at(4);
     let time = |half: &[u8]| {

@@ -1,7 +1,9 @@
-//! Files that were lately used: a descriptor each (O_PATH: it names the file and opens nothing), found by identity.
+//! Files that were lately used: a descriptor each (O_PATH: it names the file and opens nothing),
+//! found by identity.
 //!
-//! Bounded: a [`FileCache`] keeps at most as many as it was made for, of all file systems that share it, and drops those used least. Those of open files are found
-//! besides, so that a file that lost its last name can be asked about for as long as it is open.
+//! Bounded: a [`FileCache`] keeps at most as many as it was made for, of all file systems that
+//! share it, and drops those used least. Those of open files are found besides, so that a file that
+//! lost its last name can be asked about for as long as it is open.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,7 +32,8 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// For calls that may read a disk, and can't tell in advance whether they will: `WouldBlock` without patience, unless there is no disk.
+    /// For calls that may read a disk, and can't tell in advance whether they will: `WouldBlock`
+    /// without patience, unless there is no disk.
     pub(crate) fn at_hand(&self, patience: Patience) -> Result<()> {
         if patience == Patience::None && !self.mount.in_memory { Err(Error::WouldBlock) } else { Ok(()) }
     }
@@ -58,7 +61,8 @@ impl Node {
         self.changes.iter().for_each(|changes| changes.note());
     }
 
-    /// For the time of a change: notes it at the end, whatever comes of it. Before it would not do: who looks in between would take the old bytes for the new ones.
+    /// For the time of a change: notes it at the end, whatever comes of it. Before it would not do:
+    /// who looks in between would take the old bytes for the new ones.
     pub(crate) fn changing(&self) -> Changing<'_> {
         Changing(self)
     }
@@ -90,7 +94,8 @@ type OpenNodes = HashMap<FileId, (usize, Weak<Node>)>;
 /// How many locks the open files are spread over.
 const SHARD_COUNT: usize = 16;
 
-/// Descriptors of files lately used, of any number of file systems: what bounds them is the process's limit, which they share.
+/// Descriptors of files lately used, of any number of file systems: what bounds them is the
+/// process's limit, which they share.
 #[derive(Clone)]
 pub struct FileCache(Arc<Cache<Key, Arc<Node>>>);
 
@@ -103,8 +108,8 @@ impl FileCache {
         FileCache(Arc::new(Cache::new(count_max.max(1))))
     }
 
-    /// The one of this process: a quarter of the descriptors that it may have (the rest is for open files and connections), at most 65,536, since as many inodes are pinned in
-    /// the kernel.
+    /// The one of this process: a quarter of the descriptors that it may have (the rest is for open
+    /// files and connections), at most 65,536, since as many inodes are pinned in the kernel.
     pub fn of_process() -> Self {
         static OF_PROCESS: OnceLock<FileCache> = OnceLock::new();
         OF_PROCESS.get_or_init(|| FileCache::new(count_default())).clone()

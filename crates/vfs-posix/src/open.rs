@@ -1,4 +1,5 @@
-//! An open file: reads that don't wait, spans for sendfile, writes with the rights of the one who opened it.
+//! An open file: reads that don't wait, spans for sendfile, writes with the rights of the one who
+//! opened it.
 
 use std::any::Any;
 use std::fs::File;
@@ -24,7 +25,8 @@ use crate::names::access_flags;
 use crate::node::{Changing, Node};
 use crate::{access, ffi, identity};
 
-/// Shortest read that is answered by a span, bytes: below, a copy costs less than finding out whether the range is in memory, and a sendfile.
+/// Shortest read that is answered by a span, bytes: below, a copy costs less than finding out
+/// whether the range is in memory, and a sendfile.
 const SPAN_LEN_MIN: usize = 16 << 10;
 
 /// Most bytes copied by one call, so that the caller can look round.
@@ -39,7 +41,8 @@ pub(crate) struct PosixOpen {
     pub(crate) file: Arc<File>,
     access: OpenAccess,
     caller: Caller,
-    /// Held by who makes data durable by this descriptor: the system tells of lost data once for each, so each who asks must have one for himself meanwhile.
+    /// Held by who makes data durable by this descriptor: the system tells of lost data once for
+    /// each, so each who asks must have one for himself meanwhile.
     syncing: Mutex<()>,
 }
 
@@ -104,7 +107,8 @@ impl PosixOpen {
         })
     }
 
-    /// Takes on the privileges of the one who opened the file: quotas, reserved blocks and set-id bits go by them.
+    /// Takes on the privileges of the one who opened the file: quotas, reserved blocks and set-id
+    /// bits go by them.
     fn writing(&self) -> Result<Changing<'_>> {
         if !self.access.write {
             return Err(Error::Access);
@@ -114,7 +118,8 @@ impl PosixOpen {
         Ok(self.node.changing())
     }
 
-    /// A descriptor that nobody else makes data durable by at the same time. One of its own knows what is lost from now on; what was lost before is told to who has the other.
+    /// A descriptor that nobody else makes data durable by at the same time. One of its own knows
+    /// what is lost from now on; what was lost before is told to who has the other.
     fn cursor(&self) -> Result<Cursor<'_>> {
         if let Some(turn) = self.syncing.try_lock() {
             return Ok(Cursor::Shared(turn));
@@ -134,7 +139,8 @@ impl PosixOpen {
         }
     }
 
-    /// A range that can be sent from the page cache as it is; none if it is short, empty, or has to be read first.
+    /// A range that can be sent from the page cache as it is; none if it is short, empty, or has to
+    /// be read first.
     fn span(&self, offset: u64, len: usize, patience: Patience) -> Result<Option<Content>> {
         let size = stat(self.file.as_fd()).or_error()?.stx_size;
         let len = size.saturating_sub(offset).min(len as u64);

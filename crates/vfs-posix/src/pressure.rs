@@ -1,5 +1,7 @@
-//! Whether the system holds writers up: with too many dirty pages in memory, write(2) sleeps in the kernel until some are on the disk (balance_dirty_pages), and nothing tells
-//! beforehand. So the time that writes take is watched, and once one took long, those that must not sleep are not tried for a while.
+//! Whether the system holds writers up: with too many dirty pages in memory, write(2) sleeps in the
+//! kernel until some are on the disk (balance_dirty_pages), and nothing tells beforehand. So the
+//! time that writes take is watched, and once one took long, those that must not sleep are not
+//! tried for a while.
 //!
 //! Never reads the clock.
 
@@ -35,10 +37,12 @@ impl Pressure {
     }
 }
 
-/// The kernel's pauses are ten milliseconds and more, up to two hundred; a write of a megabyte into memory takes below one, and waiting for a processor seldom ten.
+/// The kernel's pauses are ten milliseconds and more, up to two hundred; a write of a megabyte into
+/// memory takes below one, and waiting for a processor seldom ten.
 const LONG: Duration = Duration::from_millis(10);
 
-/// For how long one that took long is believed to be followed by others. As long as others do, in threads that may sleep, this goes on.
+/// For how long one that took long is believed to be followed by others. As long as others do, in
+/// threads that may sleep, this goes on.
 const BELIEVED_MS: u64 = 1000;
 
 #[cfg(test)]

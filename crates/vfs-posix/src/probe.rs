@@ -1,4 +1,5 @@
-//! What a file system can do that it doesn't say: tried out on files without a name when it is exported.
+//! What a file system can do that it doesn't say: tried out on files without a name when it is
+//! exported.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -14,8 +15,9 @@ fn nameless(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
     fs::openat(directory, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)
 }
 
-/// Whether changes in quick succession, each looked at, have different times. A file system that can't be written to, or where no file without a name can be made,
-/// counts as one where they haven't.
+/// Whether changes in quick succession, each looked at, have different times. A file system that
+/// can't be written to, or where no file without a name can be made, counts as one where they
+/// haven't.
 pub(crate) fn fine_times(directory: &OwnedFd) -> bool {
     const TRIES: u32 = 16;
     let Ok(file) = nameless(directory) else { return false };
@@ -46,7 +48,8 @@ pub(crate) fn clone_block_len(directory: &OwnedFd) -> u32 {
 /// Largest offset that there is.
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// Longest file, bytes: beyond it the kernel lets nobody seek. A client that is not told writes into its cache what then can't be kept.
+/// Longest file, bytes: beyond it the kernel lets nobody seek. A client that is not told writes
+/// into its cache what then can't be kept.
 pub(crate) fn file_size_max(directory: &OwnedFd) -> u64 {
     /// Every file system has files of that length; one that seems not to is not understood.
     const LEAST: u64 = i32::MAX as u64;

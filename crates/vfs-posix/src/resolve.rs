@@ -1,7 +1,8 @@
 //! From an identity, or a name in a directory, to the file.
 //!
-//! Nothing here follows a symbolic link or takes more than one component: names are resolved by `openat2` with RESOLVE_BENEATH, NO_SYMLINKS and NO_MAGICLINKS, so no
-//! race with a rename leads out of the directory that a name is looked up in.
+//! Nothing here follows a symbolic link or takes more than one component: names are resolved by
+//! `openat2` with RESOLVE_BENEATH, NO_SYMLINKS and NO_MAGICLINKS, so no race with a rename leads
+//! out of the directory that a name is looked up in.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,7 +33,8 @@ impl Inner {
         self.node_by(id, Patience::Any)
     }
 
-    /// The same, for who may not wait: the inode of a file that was not used lately may have to be read from a disk.
+    /// The same, for who may not wait: the inode of a file that was not used lately may have to be
+    /// read from a disk.
     pub(crate) fn node_by(&self, id: &FileId, patience: Patience) -> Result<Arc<Node>> {
         if *id == self.root.id {
             return Ok(Arc::clone(&self.root));
@@ -44,7 +46,8 @@ impl Inner {
         }
     }
 
-    /// Whether a file lies in a file system without a disk, by its identity alone. What goes by names does not: their store has one.
+    /// Whether a file lies in a file system without a disk, by its identity alone. What goes by
+    /// names does not: their store has one.
     #[cold]
     fn is_in_memory(&self, id: &FileId) -> Result<bool> {
         match handle::parse(id).ok_or(Error::BadId)? {
@@ -89,7 +92,8 @@ impl Inner {
         Ok((self.nodes.keep(Node::new(id, kind, mount, fd)), stat))
     }
 
-    /// Finds a file by the names that the store has for it and the directories above, from the nearest one known downward.
+    /// Finds a file by the names that the store has for it and the directories above, from the
+    /// nearest one known downward.
     fn resolve_by_names(&self, id: &FileId) -> Result<Arc<Node>> {
         let ids = self.options.ids.as_ref().ok_or(Error::Stale)?;
         let mut wanted = vec![*id];
@@ -125,7 +129,8 @@ impl Inner {
         Ok(node)
     }
 
-    /// The file of this identity that was last seen in `directory` as `name`; if it has another name there now, by that.
+    /// The file of this identity that was last seen in `directory` as `name`; if it has another
+    /// name there now, by that.
     fn child_with_id(&self, directory: &Arc<Node>, name: &[u8], id: &FileId) -> Result<Option<Arc<Node>>> {
         let name = Name::new(name).map(CName::new);
         if let Some(name) = name
@@ -169,7 +174,8 @@ impl Inner {
         identify(fd.as_fd(), &mount).or_error()
     }
 
-    /// The file of this name in a directory, with the rights of the thread. `keep`: it will soon be asked for again.
+    /// The file of this name in a directory, with the rights of the thread. `keep`: it will soon be
+    /// asked for again.
     pub(crate) fn child(&self, directory: &Arc<Node>, name: &CStr, keep: bool) -> Result<(Arc<Node>, Statx)> {
         if directory.mount.handles
             && let Some(node) = self.child_known(directory, name)?
@@ -204,7 +210,8 @@ impl Inner {
         }
     }
 
-    /// Whether a name is in the kernel's cache, so that to look it up reads no disk: `WouldBlock` if not. On kernels that can't tell (before Linux 5.12) it is taken to be.
+    /// Whether a name is in the kernel's cache, so that to look it up reads no disk: `WouldBlock`
+    /// if not. On kernels that can't tell (before Linux 5.12) it is taken to be.
     pub(crate) fn known_to_kernel(&self, directory: &Node, name: &CStr) -> Result<()> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match fs::openat2(directory, name, flags, Mode::empty(), WITHIN | ResolveFlags::CACHED) {
@@ -233,8 +240,9 @@ impl Inner {
         Ok((fd, mount))
     }
 
-    /// The directory above. Found by going down from the root to it by the path that the kernel tells, so that neither a race nor a directory that was moved out of
-    /// the export leads anywhere else.
+    /// The directory above. Found by going down from the root to it by the path that the kernel
+    /// tells, so that neither a race nor a directory that was moved out of the export leads
+    /// anywhere else.
     pub(crate) fn parent(&self, directory: &Arc<Node>) -> Result<FileId> {
         const TRIES: usize = 4;
         if directory.id == self.root.id {

@@ -1,7 +1,9 @@
-//! Taking back what was made and could not be finished: the name, if it is still that file's, and no other.
+//! Taking back what was made and could not be finished: the name, if it is still that file's, and
+//! no other.
 //!
-//! The system removes whatever has a name at that moment. So the name is first moved aside, where nobody looks for it; what has come along is looked at there, and put back if
-//! it is something else.
+//! The system removes whatever has a name at that moment. So the name is first moved aside, where
+//! nobody looks for it; what has come along is looked at there, and put back if it is something
+//! else.
 
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -41,8 +43,8 @@ impl Inner {
     }
 }
 
-/// Removes the name of the file that looked so when it was made, as the caller of the moment. Does nothing where that file hasn't the name any more, or is a directory with
-/// something in it.
+/// Removes the name of the file that looked so when it was made, as the caller of the moment. Does
+/// nothing where that file hasn't the name any more, or is a directory with something in it.
 pub(crate) fn take_back(directory: &Node, name: &CName, made: &Statx) -> Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     if !is_named(directory, name, made)? {

@@ -1,5 +1,6 @@
-//! The rules for all file systems, on local directories: as the superuser, for callers of several users; as an ordinary user; and by names where handles can't be opened.
-//! And that nothing leads out of an export, whatever is moved behind the server's back.
+//! The rules for all file systems, on local directories: as the superuser, for callers of several
+//! users; as an ordinary user; and by names where handles can't be opened. And that nothing leads
+//! out of an export, whatever is moved behind the server's back.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -168,7 +169,8 @@ fn exports_share_the_bound_of_descriptors_and_leave_none_behind() {
             assert!(files.count() <= BOUND, "{} are kept", files.count());
         }
     };
-    // The same names and, on file systems that count from one, the same numbers: none is taken for another's.
+    // The same names and, on file systems that count from one, the same numbers: none is taken for
+    // another's.
     for _ in 0..3 {
         exports.iter().for_each(look);
     }

@@ -1,4 +1,5 @@
-//! POSIX ACLs as the tree carries them: Linux's own xattrs (version 2, little-endian), which the publisher copied.
+//! POSIX ACLs as the tree carries them: Linux's own xattrs (version 2, little-endian), which the
+//! publisher copied.
 
 use std::io;
 

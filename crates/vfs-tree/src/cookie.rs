@@ -1,7 +1,8 @@
 //! Positions within a directory: an entry's number and 31 bits of its name's hash.
 //!
-//! By the number the entry is found at once while the directory is as it was; by the hash it is known again where it has moved, and known to be another where it has
-//! not. So a cookie stays right in later revisions and after a restart, without anything remembered.
+//! By the number the entry is found at once while the directory is as it was; by the hash it is
+//! known again where it has moved, and known to be another where it has not. So a cookie stays
+//! right in later revisions and after a restart, without anything remembered.
 
 /// A position after an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +14,8 @@ pub(crate) struct Cookie {
 }
 
 impl Cookie {
-    /// The cookie after entry `number`, whose name is `name`; none where a directory has more entries than can be told.
+    /// The cookie after entry `number`, whose name is `name`; none where a directory has more
+    /// entries than can be told.
     pub(crate) fn after(number: u64, name: &[u8]) -> Option<Self> {
         (number < NUMBER_MAX).then(|| Cookie { number, hash: hash(name) })
     }

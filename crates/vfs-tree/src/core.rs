@@ -1,4 +1,5 @@
-//! What all calls share, and what each call begins with: the revision that it answers from, and whether it may wait.
+//! What all calls share, and what each call begins with: the revision that it answers from, and
+//! whether it may wait.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -32,12 +33,14 @@ pub(crate) struct Core {
     pub(crate) numbering: Numbering,
     pub(crate) root: FileId,
     pub(crate) nodes: Nodes,
-    /// Identities that were proven gone, and the newest generation in which they were. Spares searching for them again.
+    /// Identities that were proven gone, and the newest generation in which they were. Spares
+    /// searching for them again.
     pub(crate) gone: Cache<FileId, u64>,
     /// The newest revision and some before it, for listings under way.
     shown: RwLock<VecDeque<Shown>>,
     referred: Mutex<HashMap<FileId, Referred>>,
-    /// Not before then are the replicas asked because a frame is missing: the last time they had nothing newer.
+    /// Not before then are the replicas asked because a frame is missing: the last time they had
+    /// nothing newer.
     missed_again: Mutex<Option<Instant>>,
     began_s: u64,
 }
@@ -75,7 +78,8 @@ impl Core {
         }
     }
 
-    /// Begins a call: the newest revision, if it may be shown. Where it has ended the replicas are asked for a newer one first, by whoever may wait.
+    /// Begins a call: the newest revision, if it may be shown. Where it has ended the replicas are
+    /// asked for a newer one first, by whoever may wait.
     pub(crate) fn ask(&self, patience: Patience) -> Result<Asking<'_>> {
         let revision = match self.tree.revision() {
             Ok(revision) => revision,
@@ -99,8 +103,9 @@ impl Core {
         Ok(Asking { core: self, revision, generation, patience, missed: Cell::new(false) })
     }
 
-    /// The revision to answer from, which is the newest that was shown, and its generation. That is the revision's number, but grows also where the
-    /// number does not: a later certificate may begin below what a thief of the key before it has signed.
+    /// The revision to answer from, which is the newest that was shown, and its generation. That is
+    /// the revision's number, but grows also where the number does not: a later certificate may
+    /// begin below what a thief of the key before it has signed.
     fn enter(&self, revision: Arc<Revision>) -> (Arc<Revision>, u64) {
         let order = revision.order();
         let at_hand = |shown: &VecDeque<Shown>| {
@@ -121,7 +126,8 @@ impl Core {
         (revision, generation)
     }
 
-    /// Does `work` in the newest revision; where all replicas have dropped what it needs, once more in the one that they have gone on to.
+    /// Does `work` in the newest revision; where all replicas have dropped what it needs, once more
+    /// in the one that they have gone on to.
     pub(crate) fn with<T>(&self, patience: Patience, mut work: impl FnMut(&Asking<'_>) -> Result<T>) -> Result<T> {
         let asking = self.ask(patience)?;
         match work(&asking) {
@@ -130,7 +136,8 @@ impl Core {
         }
     }
 
-    /// Whether there is a newer revision than `than`. Waits, as whoever has learnt that a frame is missing may.
+    /// Whether there is a newer revision than `than`. Waits, as whoever has learnt that a frame is
+    /// missing may.
     fn moves_on(&self, than: Order) -> bool {
         if self.tree.newest().order() <= than {
             if self.missed_again.lock().is_some_and(|at| Instant::now() < at) {
@@ -176,8 +183,10 @@ impl Core {
         attributes(node, self.identities.fsid(), self.change(node))
     }
 
-    /// The change attribute: the first generation in which the file is known to be as it is. It moves with every change, and back never; after a restart, or when the
-    /// file has been forgotten meanwhile, it may move without one. An opaque directory's moves as well with what it lists.
+    /// The change attribute: the first generation in which the file is known to be as it is. It
+    /// moves with every change, and back never; after a restart, or when the file has been
+    /// forgotten meanwhile, it may move without one. An opaque directory's moves as well with what
+    /// it lists.
     pub(crate) fn change(&self, node: &Node) -> u64 {
         let moved = match node.is_opaque() {
             true => self.referred.lock().get(&node.id).map_or(self.began_s, |of| of.moved),
@@ -279,7 +288,8 @@ const GONE_MAX: usize = 4096;
 /// Revisions in which a listing under way can go on from an entry that is no more.
 const SHOWN_MAX: usize = 8;
 
-/// No honest publisher counts so far; a thief may, and the generations after his must still fit into a change attribute.
+/// No honest publisher counts so far; a thief may, and the generations after his must still fit
+/// into a change attribute.
 const GENERATION_NUMBER_MAX: u64 = 1 << 30;
 
 /// The replicas are not asked for a newer revision by each who needs a frame that they lack.
@@ -288,8 +298,10 @@ const MISSED_INTERVAL: Duration = Duration::from_secs(1);
 /// Opaque directories of which something is remembered.
 const OPAQUE_MAX: usize = 4096;
 
-/// Names remembered of one opaque directory; one that is referred to later is found, but not listed.
+/// Names remembered of one opaque directory; one that is referred to later is found, but not
+/// listed.
 const REFERRED_MAX: usize = 65_536;
 
-/// Of a change attribute, what an opaque directory moves by itself: seconds since 1970, beyond the year 2200.
+/// Of a change attribute, what an opaque directory moves by itself: seconds since 1970, beyond the
+/// year 2200.
 const MOVED_BITS: u32 = 33;

@@ -16,13 +16,15 @@ use crate::node::Node;
 use crate::open::TreeOpen;
 use crate::rights::{self, EXECUTE, READ};
 
-/// A published tree as a read-only file system. Shows the newest revision that the client believes, from the moment at which it does.
+/// A published tree as a read-only file system. Shows the newest revision that the client believes,
+/// from the moment at which it does.
 pub struct TreeFs {
     core: Arc<Core>,
 }
 
 impl TreeFs {
-    /// Exports an open tree. `runtime`: the client's, of more than one thread; calls that wait do so on it.
+    /// Exports an open tree. `runtime`: the client's, of more than one thread; calls that wait do
+    /// so on it.
     pub fn new(tree: Arc<Tree>, runtime: Handle) -> Self {
         TreeFs { core: Arc::new(Core::new(tree, runtime)) }
     }
@@ -41,7 +43,8 @@ impl TreeFs {
         self.with_node(id, Patience::Any, |_, _| Ok(()))
     }
 
-    /// Refuses a change in a directory, as POSIX puts it: what is wrong with the request goes before the file system's being read-only.
+    /// Refuses a change in a directory, as POSIX puts it: what is wrong with the request goes
+    /// before the file system's being read-only.
     fn refuse(&self, caller: &Caller, directory: &FileId) -> Error {
         let looked = self.with_node(directory, Patience::Any, |asking, directory| match directory.inode.is_directory() {
             true => asking.may(caller, directory, EXECUTE),

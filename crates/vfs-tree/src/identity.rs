@@ -1,14 +1,17 @@
-//! Identities that can be resolved without a table: a file's path and type, or as much of them as fits.
+//! Identities that can be resolved without a table: a file's path and type, or as much of them as
+//! fits.
 //!
-//! A file is known by its path, as the mount knows it: the same path and type are the same file in every revision, on every server that exports the tree, before
-//! and after a restart. Two names of one file have two identities (and one inode number). Bytes of a [`FileId`]:
+//! A file is known by its path, as the mount knows it: the same path and type are the same file in
+//! every revision, on every server that exports the tree, before and after a restart. Two names of
+//! one file have two identities (and one inode number). Bytes of a [`FileId`]:
 //!
 //! | form | bytes |
 //! |---|---|
 //! | whole | `1t`, then the path: up to 63 bytes, components separated by `/`, none for the root |
 //! | trail | `2t`, 16 bytes of the path's hash, 2 bytes of the hash of each directory's name from the root downward (of the first 23), then as many of the last name's leading bytes as there is room for |
 //!
-//! `t` is the file's type as the format numbers it. Hashes are BLAKE3 under the tree's HOSTID. What the trail leads to is believed only if its path's hash fits.
+//! `t` is the file's type as the format numbers it. Hashes are BLAKE3 under the tree's HOSTID. What
+//! the trail leads to is believed only if its path's hash fits.
 
 use vouch_tree::{FileName, FileType, HostId};
 use vouch_vfs::{Error, FILE_ID_LEN_MAX, FileId, Result, SystemId};
@@ -35,8 +38,9 @@ pub(crate) enum Place {
 pub(crate) struct Trail {
     /// Hash of the path.
     pub(crate) hash: [u8; HASH_LEN],
-    /// Marks of the directories on the way, the first [`MARKS_MAX`] of them, then the last name's leading bytes: where one ends and the other begins is not told, so
-    /// that it is up to the search to try.
+    /// Marks of the directories on the way, the first [`MARKS_MAX`] of them, then the last name's
+    /// leading bytes: where one ends and the other begins is not told, so that it is up to the
+    /// search to try.
     pub(crate) rest: Box<[u8]>,
 }
 

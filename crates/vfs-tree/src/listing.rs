@@ -52,7 +52,8 @@ impl Asking<'_> {
         if self.name_at(&directory.inode, cookie)?.is_some() {
             return Ok(Found::Number(cookie.number + 1));
         }
-        // Where it stood when the cookie was given out, if that was a short while ago. That revision may not be had any more.
+        // Where it stood when the cookie was given out, if that was a short while ago. That revision may
+        // not be had any more.
         for revision in self.core.shown_before(self.generation) {
             let tree = &self.core.tree;
             let then = match self.answer(tree.try_walk(revision.root(), &directory.path), || tree.walk(revision.root(), &directory.path)) {

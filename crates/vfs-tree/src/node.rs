@@ -19,7 +19,8 @@ pub(crate) struct Node {
     pub(crate) inode: Arc<Inode>,
     /// The newest generation (see `Core::enter`) in which it is known to be so.
     pub(crate) generation: u64,
-    /// The first one in which it is known to be so: no older one has been compared that had the same.
+    /// The first one in which it is known to be so: no older one has been compared that had the
+    /// same.
     pub(crate) since: u64,
 }
 
@@ -60,7 +61,8 @@ impl Weighter<FileId, Arc<Node>> for NodeWeight {
     }
 }
 
-/// The inode with the hash of inline content in its place: still another for other content, and short.
+/// The inode with the hash of inline content in its place: still another for other content, and
+/// short.
 pub(crate) fn brief(inode: &Inode) -> Inode {
     match &inode.content {
         Content::Regular { blob: Blob { size, body: BlobBody::Inline(bytes) }, space } if bytes.len() > BRIEF_LEN => {

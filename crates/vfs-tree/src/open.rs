@@ -1,4 +1,5 @@
-//! An open file: follows the file's path through revisions, as the mount does; reads ahead while reads are sequential.
+//! An open file: follows the file's path through revisions, as the mount does; reads ahead while
+//! reads are sequential.
 
 use std::any::Any;
 use std::sync::Arc;

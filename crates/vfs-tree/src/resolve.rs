@@ -1,7 +1,8 @@
 //! From an identity to the file that it names in the revision in force.
 //!
-//! A file that was looked at in this revision is in memory. Any other is looked up by its path, from the nearest directory above it that is; only what the signed pages
-//! prove missing, or another type of file, is stale.
+//! A file that was looked at in this revision is in memory. Any other is looked up by its path,
+//! from the nearest directory above it that is; only what the signed pages prove missing, or
+//! another type of file, is stale.
 
 use std::sync::Arc;
 
@@ -112,5 +113,6 @@ impl Asking<'_> {
     }
 }
 
-/// Longest path that is followed, bytes: four times what Linux takes in one system call. Each file that is known keeps its own.
+/// Longest path that is followed, bytes: four times what Linux takes in one system call. Each file
+/// that is known keeps its own.
 const PATH_LEN_MAX: usize = 16 << 10;

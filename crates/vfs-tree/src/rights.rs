@@ -1,4 +1,5 @@
-//! Who may read, list, enter and execute: mode bits and access ACLs of the tree, for any caller. Pure. Nobody may write.
+//! Who may read, list, enter and execute: mode bits and access ACLs of the tree, for any caller.
+//! Pure. Nobody may write.
 
 use vouch_tree::Inode;
 use vouch_vfs::{Access, Caller, Error, PosixAcl, PosixAclTag, Result};

@@ -1,7 +1,10 @@
-//! From a trail to a file: what a long path costs once after a restart, or when it has been forgotten.
+//! From a trail to a file: what a long path costs once after a restart, or when it has been
+//! forgotten.
 //!
-//! Of each directory on the way the trail tells two bytes of its name's hash, and of the file its name's leading bytes; so each directory on the way is listed, and
-//! what fits is gone into. Costs O(entries of these directories); for the part of a path below 23 directories, O(all that is there).
+//! Of each directory on the way the trail tells two bytes of its name's hash, and of the file its
+//! name's leading bytes; so each directory on the way is listed, and what fits is gone into. Costs
+//! O(entries of these directories); for the part of a path below 23 directories, O(all that is
+//! there).
 
 use std::io;
 use std::sync::Arc;

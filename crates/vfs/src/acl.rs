@@ -1,4 +1,5 @@
-//! POSIX ACLs (withdrawn 1003.1e draft 17, as Linux has them), in values; how NFSv4 ACLs map to them is the server's matter.
+//! POSIX ACLs (withdrawn 1003.1e draft 17, as Linux has them), in values; how NFSv4 ACLs map to
+//! them is the server's matter.
 
 /// Which of a file's two ACLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -59,7 +59,8 @@ pub struct Attributes {
     pub changed: Time,
     /// Creation, where the file system knows it.
     pub created: Option<Time>,
-    /// Moves with every change of data or attributes, even within a tick of the clock; never comes back to an earlier value.
+    /// Moves with every change of data or attributes, even within a tick of the clock; never comes
+    /// back to an earlier value.
     pub change: u64,
 }
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-/// The identity with whose rights an operation is done. Made once a request context by whoever maps principals, and then only compared and used.
+/// The identity with whose rights an operation is done. Made once a request context by whoever maps
+/// principals, and then only compared and used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// User.

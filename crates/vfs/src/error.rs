@@ -1,11 +1,13 @@
-//! Why a file system refused, in the words of POSIX; the server alone maps them to a protocol's status.
+//! Why a file system refused, in the words of POSIX; the server alone maps them to a protocol's
+//! status.
 
 use std::io;
 
 /// Result of an operation of a file system.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation failed. Each variant is one status of NFSv4 at the other end; `Io` keeps its source for the log.
+/// Why an operation failed. Each variant is one status of NFSv4 at the other end; `Io` keeps its
+/// source for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// ENOENT.

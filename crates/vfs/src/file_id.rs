@@ -1,10 +1,12 @@
-//! Identity of a file within its file system: opaque bytes that outlive restart, rename and eviction from every cache.
+//! Identity of a file within its file system: opaque bytes that outlive restart, rename and
+//! eviction from every cache.
 
-/// Longest [`FileId`], bytes: what an NFSv4 filehandle (128) leaves once the export's number and the authenticator are in it, with room to spare.
+/// Longest [`FileId`], bytes: what an NFSv4 filehandle (128) leaves once the export's number and
+/// the authenticator are in it, with room to spare.
 pub const FILE_ID_LEN_MAX: usize = 64;
 
-/// A file's identity within one file system. Equal bytes are the same file for as long as it exists; no file ever gets the bytes of one that was
-/// removed.
+/// A file's identity within one file system. Equal bytes are the same file for as long as it
+/// exists; no file ever gets the bytes of one that was removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     len: u8,
@@ -25,7 +27,8 @@ impl FileId {
     }
 }
 
-/// A file system of this machine, as long as anything of it is open: two that are exported apart and are one have one number, and no others have it.
+/// A file system of this machine, as long as anything of it is open: two that are exported apart
+/// and are one have one number, and no others have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SystemId(u64);
 
@@ -58,8 +61,9 @@ impl SystemId {
 /// The second highest bit; the highest is above it.
 const KIND: u64 = 1 << 62;
 
-/// Where a file lies, by whatever export it is reached: two identities, of the same [`FileSystem`](crate::FileSystem) or of different ones, are of one file if the systems are equal and
-/// so are the bytes from `own_from` on.
+/// Where a file lies, by whatever export it is reached: two identities, of the same
+/// [`FileSystem`](crate::FileSystem) or of different ones, are of one file if the systems are equal
+/// and so are the bytes from `own_from` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     /// The file system.

@@ -26,10 +26,12 @@ pub struct Traits {
     pub clone_block_len: u32,
     /// Records holes.
     pub sparse: bool,
-    /// The change attribute only grows, also where the clock is set back; if not, it is made of times.
+    /// The change attribute only grows, also where the clock is set back; if not, it is made of
+    /// times.
     pub change_grows: bool,
-    /// Files keep their identity for as long as they exist, across rename and restart. Else it may become stale: when the file is renamed behind the file system's
-    /// back, or soon before a crash.
+    /// Files keep their identity for as long as they exist, across rename and restart. Else it may
+    /// become stale: when the file is renamed behind the file system's back, or soon before a
+    /// crash.
     pub persistent_ids: bool,
 }
 
@@ -48,7 +50,8 @@ pub struct Space {
     pub files_free: u64,
     /// Free for the caller.
     pub files_available: u64,
-    /// Quota of the caller: used, soft limit and hard limit, bytes, where the file system has quotas.
+    /// Quota of the caller: used, soft limit and hard limit, bytes, where the file system has
+    /// quotas.
     pub quota: Option<(u64, u64, u64)>,
 }
 
@@ -70,8 +73,9 @@ pub enum CreateHow {
     Unchecked,
     /// If there is one, it fails with [`Error::Exists`](crate::Error::Exists).
     Guarded,
-    /// As `Guarded`, but a file that was made with the same verifier is this one, made before: a retry. Where the verifier is kept (in times or in an xattr) is the
-    /// file system's matter; it survives a restart, and goes with the first change of the times.
+    /// As `Guarded`, but a file that was made with the same verifier is this one, made before: a
+    /// retry. Where the verifier is kept (in times or in an xattr) is the file system's matter;
+    /// it survives a restart, and goes with the first change of the times.
     Exclusive([u8; 8]),
 }
 
@@ -80,11 +84,14 @@ pub enum CreateHow {
 pub enum Leniency {
     /// Nothing.
     None,
-    /// Who may execute a file may read it, as a program is run by the caller's machine; not where it is opened for writing too.
+    /// Who may execute a file may read it, as a program is run by the caller's machine; not where
+    /// it is opened for writing too.
     Execute,
-    /// As `Execute`; and an owner, who was let in once, may go on reading and writing whatever the mode says now.
+    /// As `Execute`; and an owner, who was let in once, may go on reading and writing whatever the
+    /// mode says now.
     Owner,
-    /// Everything: the caller has proven all that is asked for, each part when it was first asked for.
+    /// Everything: the caller has proven all that is asked for, each part when it was first asked
+    /// for.
     Proven,
 }
 
@@ -134,7 +141,8 @@ pub struct Renamed {
 pub struct DirectoryEntry<'a> {
     /// Name.
     pub name: &'a [u8],
-    /// What a listing goes on after this entry with. Stays right for entries that stay, whatever else changes. At least 3.
+    /// What a listing goes on after this entry with. Stays right for entries that stay, whatever
+    /// else changes. At least 3.
     pub cookie: u64,
     /// Inode number.
     pub file_number: u64,
@@ -153,8 +161,9 @@ pub enum XattrHow {
     Replace,
 }
 
-/// A file system. Every method acts with the rights of `caller` and no others, on `id`s that it gave out (others: `Stale` or `BadId`), and never leaves its root:
-/// neither by `..`, nor through a symbolic link, nor by a race with a rename.
+/// A file system. Every method acts with the rights of `caller` and no others, on `id`s that it
+/// gave out (others: `Stale` or `BadId`), and never leaves its root: neither by `..`, nor through a
+/// symbolic link, nor by a race with a rename.
 pub trait FileSystem: Send + Sync {
     /// What it can do.
     fn traits(&self) -> Traits;
@@ -162,7 +171,8 @@ pub trait FileSystem: Send + Sync {
     /// The root directory.
     fn root(&self) -> FileId;
 
-    /// Where a file lies, so that it is known for the same one by whatever export it is reached. Reads no disk for files that were met before; asked for each call.
+    /// Where a file lies, so that it is known for the same one by whatever export it is reached.
+    /// Reads no disk for files that were met before; asked for each call.
     fn home(&self, id: &FileId) -> Home;
 
     /// Attributes of a file. Needs no rights on the file itself.
@@ -171,7 +181,8 @@ pub trait FileSystem: Send + Sync {
     /// Which of `wanted` the caller has.
     fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access>;
 
-    /// The file of this name, and its attributes. Does not follow symbolic links; crosses mount points below the root only where they are part of the export.
+    /// The file of this name, and its attributes. Does not follow symbolic links; crosses mount
+    /// points below the root only where they are part of the export.
     fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)>;
 
     /// The directory above; `NotFound` at the root.
@@ -180,8 +191,9 @@ pub trait FileSystem: Send + Sync {
     /// Target of a symbolic link.
     fn read_link(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<u8>>;
 
-    /// Lists entries after `cookie` (0: from the start; `.` and `..` never) until `each` breaks. The one at which it breaks counts as not listed. Returns whether the end
-    /// was reached. `with_files` asks for [`DirectoryEntry::file`].
+    /// Lists entries after `cookie` (0: from the start; `.` and `..` never) until `each` breaks.
+    /// The one at which it breaks counts as not listed. Returns whether the end was reached.
+    /// `with_files` asks for [`DirectoryEntry::file`].
     fn read_directory(
         &self,
         caller: &Caller,
@@ -195,7 +207,8 @@ pub trait FileSystem: Send + Sync {
     /// Opens a regular file. `IsDirectory`, `IsSymlink` or `WrongType` for others.
     fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, patience: Patience) -> Result<Arc<dyn OpenFile>>;
 
-    /// Creates a regular file and opens it. The access asked for is granted for a new file whatever its mode.
+    /// Creates a regular file and opens it. The access asked for is granted for a new file whatever
+    /// its mode.
     fn create(
         &self,
         caller: &Caller,
@@ -219,18 +232,21 @@ pub trait FileSystem: Send + Sync {
     /// Gives a file another name.
     fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, name: Name<'_>) -> Result<DirectoryChange>;
 
-    /// Removes a name: of a file, or of an empty directory. With the change, the file if that was its last name.
+    /// Removes a name: of a file, or of an empty directory. With the change, the file if that was
+    /// its last name.
     fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)>;
 
-    /// Takes back what the caller has just made and could not finish: removes the name if it is still this file's. What has come in its place stays, and so does a directory that
+    /// Takes back what the caller has just made and could not finish: removes the name if it is
+    /// still this file's. What has come in its place stays, and so does a directory that
     /// something was put into; neither is an error.
     fn unmake(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()>;
 
     /// Renames, replacing what has the new name if that is of the same kind.
     fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed>;
 
-    /// Sets attributes; `open`, if given, is this file open for writing, and suffices for a new size. All or nothing where the system can; else in the order size, owner,
-    /// mode, times, stopping at the first failure.
+    /// Sets attributes; `open`, if given, is this file open for writing, and suffices for a new
+    /// size. All or nothing where the system can; else in the order size, owner, mode, times,
+    /// stopping at the first failure.
     fn set_attributes(&self, caller: &Caller, id: &FileId, open: Option<&dyn OpenFile>, set: &SetAttributes) -> Result<()>;
 
     /// Room left.
@@ -254,17 +270,22 @@ pub trait FileSystem: Send + Sync {
     /// Names of the extended attributes of the `user.` space, without the prefix, sorted.
     fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>>;
 
-    /// Makes durable what was changed of these files: the names in a directory, the attributes, ACLs and xattrs of any file, a new file's existence (name it and its
-    /// directory). Not data: that is [`OpenFile::commit`]'s. One call for several files costs little more than for one, so call it once, after the last change.
-    /// [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Patience::None`] unless nothing has to be waited for. Files that are gone are left out.
+    /// Makes durable what was changed of these files: the names in a directory, the attributes,
+    /// ACLs and xattrs of any file, a new file's existence (name it and its directory). Not
+    /// data: that is [`OpenFile::commit`]'s. One call for several files costs little more than for
+    /// one, so call it once, after the last change.
+    /// [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Patience::None`] unless nothing has to
+    /// be waited for. Files that are gone are left out.
     fn sync_metadata(&self, ids: &[FileId], patience: Patience) -> Result<()>;
 
-    /// Whether [`sync_metadata`](Self::sync_metadata) of these files and of many such waits no longer than of one, so that callers that wait had better be gathered.
+    /// Whether [`sync_metadata`](Self::sync_metadata) of these files and of many such waits no
+    /// longer than of one, so that callers that wait had better be gathered.
     fn syncs_together(&self, _ids: &[FileId]) -> bool {
         false
     }
 
-    /// Path of the file below the root, for messages and records, where it can be told cheaply; never for decisions.
+    /// Path of the file below the root, for messages and records, where it can be told cheaply;
+    /// never for decisions.
     fn path(&self, id: &FileId) -> Option<Vec<u8>>;
 
     /// A bounded piece of housekeeping; the driver calls it about once a second.

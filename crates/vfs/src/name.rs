@@ -5,7 +5,8 @@ use std::fmt;
 /// Longest name, bytes.
 pub const NAME_LEN_MAX: usize = 255;
 
-/// One component of a path: 1 to [`NAME_LEN_MAX`] bytes, neither `.` nor `..`, with neither `/` nor NUL. UTF-8 is not asked for.
+/// One component of a path: 1 to [`NAME_LEN_MAX`] bytes, neither `.` nor `..`, with neither `/` nor
+/// NUL. UTF-8 is not asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name<'a>(&'a [u8]);
 

@@ -35,7 +35,8 @@ pub struct Written {
     pub stability: Stability,
 }
 
-/// A range of a local file that can be sent from the kernel's page cache without a copy. The file stays open as long as the span lives.
+/// A range of a local file that can be sent from the kernel's page cache without a copy. The file
+/// stays open as long as the span lives.
 #[derive(Clone, Debug)]
 pub struct FileSpan {
     /// The file.
@@ -48,7 +49,8 @@ pub struct FileSpan {
 
 /// Where a read may put its data.
 pub struct ReadInto<'a> {
-    /// The data is appended here, unless a span is returned. Capacity that is there is used; more is reserved as needed.
+    /// The data is appended here, unless a span is returned. Capacity that is there is used; more
+    /// is reserved as needed.
     pub bytes: &'a mut Vec<u8>,
     /// Whether a [`FileSpan`] may be returned instead: the data goes to the network as it is.
     pub span_allowed: bool,
@@ -97,7 +99,8 @@ pub enum Advice {
     DontNeed,
 }
 
-/// An open regular file. Rights were checked when it was opened; its methods act with those of the opening, whoever calls. Closed on drop.
+/// An open regular file. Rights were checked when it was opened; its methods act with those of the
+/// opening, whoever calls. Closed on drop.
 pub trait OpenFile: Send + Sync + Any {
     /// For what it is open.
     fn access(&self) -> OpenAccess;
@@ -105,20 +108,24 @@ pub trait OpenFile: Send + Sync + Any {
     /// Attributes now. As `fstat`: costs no walk and no rights.
     fn attributes(&self) -> Result<Attributes>;
 
-    /// Reads up to `len` bytes from `offset`; fewer only at the end of the file. At or past the end: no bytes, `eof`.
+    /// Reads up to `len` bytes from `offset`; fewer only at the end of the file. At or past the
+    /// end: no bytes, `eof`.
     fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content>;
 
     /// Writes `data` at `offset`, durable as `stability` asks before it returns.
     fn write(&self, offset: u64, data: &[u8], stability: Stability, patience: Patience) -> Result<Written>;
 
-    /// Makes what was written to the range durable; `len` 0 means to the end. A failure of the disk since the last call is returned once to each open file.
-    /// [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Patience::None`] unless nothing has to be waited for.
+    /// Makes what was written to the range durable; `len` 0 means to the end. A failure of the disk
+    /// since the last call is returned once to each open file.
+    /// [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Patience::None`] unless nothing has to
+    /// be waited for.
     fn commit(&self, offset: u64, len: u64, patience: Patience) -> Result<()>;
 
     /// Sets the size.
     fn truncate(&self, size: u64) -> Result<()>;
 
-    /// Where the next data or hole at or after `offset` starts. [`Error::NoSuchRegion`](crate::Error::NoSuchRegion) past the end.
+    /// Where the next data or hole at or after `offset` starts.
+    /// [`Error::NoSuchRegion`](crate::Error::NoSuchRegion) past the end.
     fn seek(&self, offset: u64, target: SeekTarget) -> Result<u64>;
 
     /// Reserves space for the range, and extends the file to hold it.
@@ -130,14 +137,17 @@ pub trait OpenFile: Send + Sync + Any {
     /// Takes a hint. Never fails.
     fn advise(&self, offset: u64, len: u64, advice: Advice);
 
-    /// Copies up to `len` bytes of `from` (an open file of the same file system) here, and returns how many; 0 only at the end of `from`. May stop early, to let the
-    /// caller look round: it is called again.
+    /// Copies up to `len` bytes of `from` (an open file of the same file system) here, and returns
+    /// how many; 0 only at the end of `from`. May stop early, to let the caller look round: it
+    /// is called again.
     fn copy_from(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<u64>;
 
-    /// Shares the blocks of `from` (of the same file system) with this file; `len` 0 means to its end. Atomic.
+    /// Shares the blocks of `from` (of the same file system) with this file; `len` 0 means to its
+    /// end. Atomic.
     fn clone_range(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<()>;
 
-    /// Bytes that go with the file when this is closed, if it has no name any more. Costs next to nothing for one that has; a name that others took away may be noticed late.
+    /// Bytes that go with the file when this is closed, if it has no name any more. Costs next to
+    /// nothing for one that has; a name that others took away may be noticed late.
     fn frees_when_closed(&self) -> u64 {
         0
     }

@@ -1,4 +1,5 @@
-//! The options that every subcommand shares, and the list of subcommands. What belongs to one subcommand is in its own file.
+//! The options that every subcommand shares, and the list of subcommands. What belongs to one
+//! subcommand is in its own file.
 
 use std::path::PathBuf;
 
@@ -62,7 +63,8 @@ pub fn command() -> clap::Command {
 /// Options of every subcommand.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// What to log to standard error: off, error, warn, info, debug, trace, or a filter such as vouch_tree_client=debug.
+    /// What to log to standard error: off, error, warn, info, debug, trace, or a filter such as
+    /// vouch_tree_client=debug.
     #[arg(long, global = true, value_name = "LEVEL", env = "VOUCH_LOG", help_heading = "Common options")]
     pub(crate) log_level: Option<String>,
     /// How to write the log.

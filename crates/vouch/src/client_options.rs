@@ -1,4 +1,5 @@
-//! The options of every command that reads published trees, and the client and runtime that they make.
+//! The options of every command that reads published trees, and the client and runtime that they
+//! make.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -26,26 +27,28 @@ pub(crate) struct ClientArgs {
     /// Each operation ends within this, with data or with an error.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = when::parse_duration)]
     timeout: Duration,
-    /// Where the newest revision seen of each tree is remembered, so that no older one is believed. The default is
-    /// /var/lib/vouch for root, else $XDG_STATE_HOME/vouch.
+    /// Where the newest revision seen of each tree is remembered, so that no older one is believed.
+    /// The default is /var/lib/vouch for root, else $XDG_STATE_HOME/vouch.
     #[arg(long, value_name = "DIR", env = "VOUCH_STATE")]
     state: Option<PathBuf>,
     /// Refuse to read when the newest revision seen can't be remembered, instead of warning.
     #[arg(long)]
     state_required: bool,
-    /// Directory of key statements (revocations, forwarding pointers); may be repeated. /etc/vouch/statements is always
-    /// read where it exists.
+    /// Directory of key statements (revocations, forwarding pointers); may be repeated.
+    /// /etc/vouch/statements is always read where it exists.
     #[arg(long, value_name = "DIR")]
     statements: Vec<PathBuf>,
-    /// Directory of a published tree that lists key statements in files named HOSTID, as @HOST[:PORT],HOSTID/PATH; may be
-    /// repeated. A tree that can't be opened, or has no such directory, is an error: what it would say may matter.
+    /// Directory of a published tree that lists key statements in files named HOSTID, as
+    /// @HOST[:PORT],HOSTID/PATH; may be repeated. A tree that can't be opened, or has no such
+    /// directory, is an error: what it would say may matter.
     #[arg(long, value_name = "NAME/PATH")]
     statement_tree: Vec<OsString>,
-    /// How often replicas are asked for a newer revision. The default is a quarter of the tree's validity, 1 minute to 1 hour.
+    /// How often replicas are asked for a newer revision. The default is a quarter of the tree's
+    /// validity, 1 minute to 1 hour.
     #[arg(long, value_name = "DURATION", value_parser = when::parse_duration)]
     refresh: Option<Duration>,
-    /// Where verified blocks are kept on disk; several processes may share it. The default is /var/cache/vouch for root,
-    /// else $XDG_CACHE_HOME/vouch.
+    /// Where verified blocks are kept on disk; several processes may share it. The default is
+    /// /var/cache/vouch for root, else $XDG_CACHE_HOME/vouch.
     #[arg(long, value_name = "DIR", env = "VOUCH_CACHE")]
     cache: Option<PathBuf>,
     /// The most that the cache on disk may take.
@@ -128,7 +131,8 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> 
     tokio::runtime::Builder::new_multi_thread().enable_all().build().at("runtime")?.block_on(work)
 }
 
-/// Root's place, or this user's by the XDG base directory specification; `None` for a user without a home.
+/// Root's place, or this user's by the XDG base directory specification; `None` for a user without
+/// a home.
 fn place(of_root: &str, variable: &str, below_home: &str) -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(of_root.into());

@@ -1,4 +1,5 @@
-//! The subcommands: in each file the definition of its options, its help, and the code that runs it.
+//! The subcommands: in each file the definition of its options, its help, and the code that runs
+//! it.
 
 pub(crate) mod audit;
 pub(crate) mod bench;

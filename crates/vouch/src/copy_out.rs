@@ -1,5 +1,6 @@
-//! Files of a published tree written to a local directory, with all of their metadata that this user may set.
-//! Works relative to open directories, so that no path is too long and no link on the way is followed.
+//! Files of a published tree written to a local directory, with all of their metadata that this
+//! user may set. Works relative to open directories, so that no path is too long and no link on the
+//! way is followed.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -138,7 +139,8 @@ impl Place {
         if keep.xattrs && inode.xattrs.size > 0 {
             let path = self.by_descriptor();
             for (name, value) in tree.xattrs(inode).await?.pairs() {
-                // Under another owner a capability, a label or another such grant would mean something else, as a set-id bit would.
+                // Under another owner a capability, a label or another such grant would mean something else, as a
+                // set-id bit would.
                 if !keep.owner && (name.starts_with(b"security.") || name.starts_with(b"trusted.")) {
                     lost(&format!("attribute {}", crate::output::printable(name)), rustix::io::Errno::PERM);
                     continue;
@@ -159,7 +161,8 @@ impl Place {
         Ok(not_kept)
     }
 
-    /// The system has no calls for attributes relative to a directory; its own view of our descriptors stands in.
+    /// The system has no calls for attributes relative to a directory; its own view of our
+    /// descriptors stands in.
     fn by_descriptor(&self) -> Vec<u8> {
         [format!("/proc/self/fd/{}/", self.dir.as_fd().as_raw_fd()).as_bytes(), &self.name].concat()
     }
@@ -183,7 +186,8 @@ pub(crate) fn remove(path: &PathBuf) {
     }
 }
 
-/// A descriptor a level is open on the way down; takes as many as the system lets this process have, up to a bound.
+/// A descriptor a level is open on the way down; takes as many as the system lets this process
+/// have, up to a bound.
 pub(crate) fn allow_deep_trees() {
     let now = rustix::process::getrlimit(Resource::Nofile);
     let want = DESCRIPTORS_MAX.min(now.maximum.unwrap_or(DESCRIPTORS_MAX));

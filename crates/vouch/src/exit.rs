@@ -1,5 +1,6 @@
-//! How a run ends: failures with their place and cure, the one function that maps a cause to an exit code, and the one line on
-//! standard error. Deliberately lacks any text of its own about what to do: whoever raises a failure knows the cure.
+//! How a run ends: failures with their place and cure, the one function that maps a cause to an
+//! exit code, and the one line on standard error. Deliberately lacks any text of its own about what
+//! to do: whoever raises a failure knows the cure.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -18,7 +19,8 @@ use crate::{interrupt, logging};
 
 /// Runs the command line of this process.
 ///
-/// Prints at most one line `vouch: <what>: <why>; <cure>` to standard error, and returns the documented exit code.
+/// Prints at most one line `vouch: <what>: <why>; <cure>` to standard error, and returns the
+/// documented exit code.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -30,8 +32,8 @@ pub fn main() -> ExitCode {
     };
     let name = cli.command.name();
     let outcome = logging::start(&cli.global).and_then(|()| {
-        // A replica starts this thread itself, from inside its sandbox: one that runs already would stay outside.
-        // What SIGHUP means to a mount or an export, they say themselves.
+        // A replica starts this thread itself, from inside its sandbox: one that runs already would stay
+        // outside. What SIGHUP means to a mount or an export, they say themselves.
         if !matches!(cli.command, Command::Serve(_) | Command::Export(_) | Command::Mount(_)) {
             interrupt::watch().at("signals")?;
         }
@@ -344,7 +346,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// An error and its sources in one line, each said once, without the numbers that the standard library puts behind the system's words.
+/// An error and its sources in one line, each said once, without the numbers that the standard
+/// library puts behind the system's words.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -424,7 +427,8 @@ impl<T, E: Into<Cause>> At<T> for Result<T, E> {
     }
 }
 
-/// A closed standard output ends the command quietly and successfully, as with other tools in a pipe.
+/// A closed standard output ends the command quietly and successfully, as with other tools in a
+/// pipe.
 pub(crate) fn forgive_closed_pipe(outcome: Outcome) -> Outcome {
     match outcome {
         Err(failure) if failure.is_closed_pipe() => Ok(()),

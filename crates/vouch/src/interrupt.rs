@@ -1,5 +1,6 @@
-//! Ctrl-C and its kin: the first signal runs what was registered to clean up and ends the process with code 130;
-//! commands that end by themselves (a replica, a mount, a publication) take the signal over. Owns no state but the list of duties.
+//! Ctrl-C and its kin: the first signal runs what was registered to clean up and ends the process
+//! with code 130; commands that end by themselves (a replica, a mount, a publication) take the
+//! signal over. Owns no state but the list of duties.
 
 use std::io;
 use std::sync::Mutex;
@@ -37,7 +38,8 @@ fn watch_with(reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
                 continue;
             }
             let again = REQUESTED.swap(true, Ordering::SeqCst);
-            // Before the duties: who hears of it may be done, and have given it back, sooner than this thread goes on.
+            // Before the duties: who hears of it may be done, and have given it back, sooner than this thread
+            // goes on.
             let is_taken = TAKEN.load(Ordering::SeqCst) > 0;
             run_duties();
             if again || !is_taken {
@@ -48,14 +50,16 @@ fn watch_with(reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
     Ok(())
 }
 
-/// Something to undo if the process is interrupted before the guard is dropped. The guard's own drop does not run it.
+/// Something to undo if the process is interrupted before the guard is dropped. The guard's own
+/// drop does not run it.
 pub(crate) fn on_interrupt(duty: impl FnOnce() + Send + 'static) -> Duty {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     duties().push((number, Box::new(duty)));
     Duty(number)
 }
 
-/// Takes the first signal over: it runs `notify`, `requested` turns true, and the process goes on. A second signal ends it.
+/// Takes the first signal over: it runs `notify`, `requested` turns true, and the process goes on.
+/// A second signal ends it.
 pub(crate) fn take(notify: impl FnOnce() + Send + 'static) -> Taken {
     // The duty first: a signal in between would else count as taken, and nobody would hear of it.
     let duty = on_interrupt(notify);

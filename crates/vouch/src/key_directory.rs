@@ -1,5 +1,5 @@
-//! A directory of keys on disk: which file is called what, who may read it, and that none is ever overwritten.
-//! Deliberately lacks the files' formats, which are in `vouch_tree::keyfile`.
+//! A directory of keys on disk: which file is called what, who may read it, and that none is ever
+//! overwritten. Deliberately lacks the files' formats, which are in `vouch_tree::keyfile`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -17,7 +17,8 @@ use crate::passphrase::PassphraseArgs;
 pub(crate) const ROOT_KEY: &str = "root.key";
 /// The public root key.
 pub(crate) const ROOT_PUBLIC: &str = "root.pub";
-/// The serial of the newest certificate that the root key has signed, in decimal; beside the root key.
+/// The serial of the newest certificate that the root key has signed, in decimal; beside the root
+/// key.
 pub(crate) const ROOT_SERIAL: &str = "root.serial";
 /// The private signing key, 0600.
 pub(crate) const SIGNING_KEY: &str = "signing.key";
@@ -133,8 +134,9 @@ pub(crate) fn random<const N: usize>() -> Outcome<Zeroizing<[u8; N]>> {
     Ok(bytes)
 }
 
-/// Refuses a private key of this user's that others may read or change, as ssh(1) does: it may be anybody's by now. Another owner's, such as a secret that
-/// a service manager lends by an ACL, is its owner's business, and worth a warning.
+/// Refuses a private key of this user's that others may read or change, as ssh(1) does: it may be
+/// anybody's by now. Another owner's, such as a secret that a service manager lends by an ACL, is
+/// its owner's business, and worth a warning.
 fn refuse_exposed(path: &Path) -> Outcome {
     use std::os::unix::fs::MetadataExt as _;
     let meta = std::fs::metadata(path).at(path.display())?;

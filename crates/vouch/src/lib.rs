@@ -1,5 +1,6 @@
-//! The `vouch` command: parses its arguments, joins sockets, files and terminals to the engines below, and reports.
-//! Deliberately lacks any decision about trust or format: those are in the crates `vouch-tree*`.
+//! The `vouch` command: parses its arguments, joins sockets, files and terminals to the engines
+//! below, and reports. Deliberately lacks any decision about trust or format: those are in the
+//! crates `vouch-tree*`.
 
 mod cli;
 mod client_options;

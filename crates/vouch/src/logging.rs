@@ -1,5 +1,5 @@
-//! Sets up the log: to standard error, a file, or the system's log for a process without a terminal; as text or as JSON.
-//! A log that can't be written is lost, and nothing else is.
+//! Sets up the log: to standard error, a file, or the system's log for a process without a
+//! terminal; as text or as JSON. A log that can't be written is lost, and nothing else is.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
@@ -34,7 +34,8 @@ pub(crate) fn start(global: &Global) -> Outcome {
     started.map_err(|error| Failure::usage("log", error))
 }
 
-/// From now on what would go to standard error goes to the system's log: whoever read standard error is about to leave.
+/// From now on what would go to standard error goes to the system's log: whoever read standard
+/// error is about to leave.
 pub(crate) fn leave_standard_error() {
     let connect = || {
         let socket = UnixDatagram::unbound()?;
@@ -53,7 +54,8 @@ impl io::Write for Fallback {
         match SYSTEM.get() {
             None => io::stderr().write_all(record)?,
             Some(Some(socket)) => {
-                // RFC 3164, sections 4.1.1 and 4.1.3: facility daemon, severity warning; the receiver adds time and host.
+                // RFC 3164, sections 4.1.1 and 4.1.3: facility daemon, severity warning; the receiver adds time and
+                // host.
                 let mut message = format!("<28>vouch[{}]: ", std::process::id()).into_bytes();
                 message.extend_from_slice(record.trim_ascii_end());
                 let _ = socket.send(&message);
@@ -77,5 +79,6 @@ const SYSTEM_LOG: &str = "/dev/log";
 /// The FUSE library warns that it can't unmount what we have unmounted ourselves.
 const QUIET: &str = "fuser::session=error";
 
-/// Warnings only: what a command does is its output, not its log. Long-running commands raise it in their own help.
+/// Warnings only: what a command does is its output, not its log. Long-running commands raise it in
+/// their own help.
 const DEFAULT_LEVEL: &str = "warn";

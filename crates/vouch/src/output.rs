@@ -1,4 +1,5 @@
-//! What goes to standard output: aligned tables for people, JSON for programs, and names of any bytes in both.
+//! What goes to standard output: aligned tables for people, JSON for programs, and names of any
+//! bytes in both.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 
@@ -33,7 +34,8 @@ pub(crate) fn json_line(value: &impl Serialize) -> Outcome {
     })
 }
 
-/// Lines of cells, padded to columns; the last cell of a line is never padded. `right` lists the columns aligned to the right.
+/// Lines of cells, padded to columns; the last cell of a line is never padded. `right` lists the
+/// columns aligned to the right.
 pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> =
@@ -60,7 +62,8 @@ pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     text
 }
 
-/// A name of any bytes for JSON: text where it is text; otherwise the exact bytes beside a readable form.
+/// A name of any bytes for JSON: text where it is text; otherwise the exact bytes beside a readable
+/// form.
 #[derive(Debug, Serialize)]
 pub(crate) struct JsonName {
     name: String,
@@ -77,13 +80,15 @@ impl JsonName {
     }
 }
 
-/// A name of any bytes for a person: control characters, those that turn the direction of writing, and what is not UTF-8 as `\xNN`, so that no name can move a cursor or stand elsewhere than
+/// A name of any bytes for a person: control characters, those that turn the direction of writing,
+/// and what is not UTF-8 as `\xNN`, so that no name can move a cursor or stand elsewhere than
 /// it does.
 pub(crate) fn printable(name: &[u8]) -> String {
     escaped(name, "")
 }
 
-/// A name within quotes: those in it, and backslashes, stand behind a backslash, so that what is shown is of one name only.
+/// A name within quotes: those in it, and backslashes, stand behind a backslash, so that what is
+/// shown is of one name only.
 pub(crate) fn quoted(name: &[u8]) -> String {
     format!("\"{}\"", escaped(name, "\"\\"))
 }
@@ -107,7 +112,8 @@ fn escaped(name: &[u8], marked: &str) -> String {
     text
 }
 
-/// The format characters of Unicode's bidirectional algorithm (UAX #9, section 2), and the separators of lines and paragraphs.
+/// The format characters of Unicode's bidirectional algorithm (UAX #9, section 2), and the
+/// separators of lines and paragraphs.
 fn turns_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

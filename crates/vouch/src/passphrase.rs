@@ -1,4 +1,5 @@
-//! Where a passphrase comes from: a file, or a prompt on a terminal; never an argument, which every user of the machine could read.
+//! Where a passphrase comes from: a file, or a prompt on a terminal; never an argument, which every
+//! user of the machine could read.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};

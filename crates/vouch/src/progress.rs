@@ -20,7 +20,8 @@ pub(crate) fn spinner(global: &Global, title: &'static str) -> ProgressBar {
     bar
 }
 
-/// A bar of work whose end is known, with the time that is left, shown only where standard error is a terminal.
+/// A bar of work whose end is known, with the time that is left, shown only where standard error is
+/// a terminal.
 pub(crate) fn fraction(global: &Global, title: &'static str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(1), target(global));
     bar.set_style(style("{prefix} [{bar:24}] {elapsed}, {eta} left  {msg}"));
@@ -47,7 +48,8 @@ pub(crate) struct Drawer {
 }
 
 impl Drawer {
-    /// Calls `draw` a few times a second. Without a thread to spare there is no progress to see, and the work goes on.
+    /// Calls `draw` a few times a second. Without a thread to spare there is no progress to see,
+    /// and the work goes on.
     pub(crate) fn start(draw: impl Fn() + Send + 'static) -> Drawer {
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::Builder::new()

@@ -1,4 +1,5 @@
-//! The service manager: it is told how far we are (sd_notify(3)), and may have opened our sockets (sd_listen_fds(3)). Where there is none, nothing happens.
+//! The service manager: it is told how far we are (sd_notify(3)), and may have opened our sockets
+//! (sd_listen_fds(3)). Where there is none, nothing happens.
 //!
 //! Knows nothing of what is served.
 
@@ -9,7 +10,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
 
-/// Connects to the manager, if there is one: before a sandbox could forbid it. Later calls change nothing.
+/// Connects to the manager, if there is one: before a sandbox could forbid it. Later calls change
+/// nothing.
 pub(crate) fn meet() {
     MANAGER.get_or_init(|| {
         let name = std::env::var_os("NOTIFY_SOCKET")?;
@@ -55,7 +57,8 @@ pub(crate) fn listeners() -> io::Result<Vec<TcpListener>> {
     for number in 0..passed.len() {
         if let Some(listener) = passed.take_tcp_listener(number)? {
             listener.set_nonblocking(true)?;
-            // Inherited by accepted sockets: replies are sent whole, so waiting for more to send only delays them.
+            // Inherited by accepted sockets: replies are sent whole, so waiting for more to send only delays
+            // them.
             socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
             listeners.push(listener);
         }

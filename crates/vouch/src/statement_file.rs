@@ -1,4 +1,5 @@
-//! Key statements on their way out: made by the root key or taken from a file, then printed, written, and put into databases.
+//! Key statements on their way out: made by the root key or taken from a file, then printed,
+//! written, and put into databases.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,8 @@ pub(crate) struct StatementArgs {
     /// Write the statement to this new file instead of standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Put the statement into this database of the tree, so that its replica hands it to every client; may be repeated.
+    /// Put the statement into this database of the tree, so that its replica hands it to every
+    /// client; may be repeated.
     #[arg(long, value_name = "DB")]
     db: Vec<PathBuf>,
     #[command(flatten)]
@@ -40,7 +42,8 @@ impl StatementArgs {
         self.statement.is_some()
     }
 
-    /// Makes the statement, or reads and verifies it; then puts it where it was asked to go. `body` is `None` for one made before.
+    /// Makes the statement, or reads and verifies it; then puts it where it was asked to go. `body`
+    /// is `None` for one made before.
     pub(crate) fn carry_out(&self, body: Option<Body>, fits: impl FnOnce(&Body) -> bool) -> Outcome {
         let statement = match (&self.keys, &self.statement, body) {
             (_, Some(path), _) => KeyStatement::parse(&keys::read_small(path)?).at(path.display())?,

@@ -1,5 +1,5 @@
-//! How much of what anybody on the network can cause, as fast as he likes, is told: so much of each client and so much in all. What is left out is counted. Never reads
-//! the clock.
+//! How much of what anybody on the network can cause, as fast as he likes, is told: so much of each
+//! client and so much in all. What is left out is counted. Never reads the clock.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -69,7 +69,8 @@ impl Throttle {
         Throttle::new(LINES_CLIENT, LINES_ALL)
     }
 
-    /// Whether to tell of something that this client did; if so, how much of it was left out since the last.
+    /// Whether to tell of something that this client did; if so, how much of it was left out since
+    /// the last.
     pub(crate) fn admit(&mut self, client: IpAddr, now_ms: u64) -> Option<u64> {
         let client = network(client);
         if self.clients.len() >= CLIENTS_MAX && !self.clients.contains_key(&client) {
@@ -104,7 +105,8 @@ impl Throttle {
         LeftOut { count, clients }
     }
 
-    /// Forgets clients that have been quiet for long: what of theirs was left out is in the counts. O(n).
+    /// Forgets clients that have been quiet for long: what of theirs was left out is in the counts.
+    /// O(n).
     pub(crate) fn expire(&mut self, now_ms: u64) {
         self.clients.retain(|_, client| now_ms.saturating_sub(client.bucket.at_ms) < FORGET_MS);
     }

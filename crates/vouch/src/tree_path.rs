@@ -64,8 +64,8 @@ impl OpenTree {
         Ok(OpenTree { tree: self.tree.clone(), revision: at(&self.tree, number).await?, is_chosen: true })
     }
 
-    /// Whether `error` means that the replicas have dropped what this revision needs and have gone on to a newer one, which is open from
-    /// now on.
+    /// Whether `error` means that the replicas have dropped what this revision needs and have gone
+    /// on to a newer one, which is open from now on.
     pub(crate) async fn moves_on(&mut self, error: &vouch_tree_client::Error) -> bool {
         if self.is_chosen || !matches!(error, vouch_tree_client::Error::Missing { .. }) {
             return false;

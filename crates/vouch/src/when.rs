@@ -1,10 +1,12 @@
-//! Dates and durations that people type and read. The only place of the command line that reads the wall clock.
+//! Dates and durations that people type and read. The only place of the command line that reads the
+//! wall clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::{Timestamp, civil, tz::TimeZone};
 
-/// Seconds since 1970 now; a clock before that counts as 1970, which every check of freshness then refuses.
+/// Seconds since 1970 now; a clock before that counts as 1970, which every check of freshness then
+/// refuses.
 pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -26,7 +28,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "write a number and a unit: 30s, 90m, 24h, 7d, 2w or 1y (at most 100y)".into())
 }
 
-/// Parses a date (`2027-11-21`, midnight UTC) or an instant (`2027-11-21T10:00:00Z`) into seconds since 1970, for clap.
+/// Parses a date (`2027-11-21`, midnight UTC) or an instant (`2027-11-21T10:00:00Z`) into seconds
+/// since 1970, for clap.
 pub(crate) fn parse_date(text: &str) -> Result<u64, String> {
     u64::try_from(parse_instant(text)?.as_second()).map_err(|_| "lies before 1970".to_owned())
 }

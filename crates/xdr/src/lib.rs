@@ -1,7 +1,7 @@
 //! XDR, the External Data Representation (RFC 4506): a bounded [`Reader`] and a [`Writer`].
 //!
-//! Owns the encoding of integers, opaques and counts. Knows nothing of any protocol, does no I/O, and never
-//! allocates by a length that the input names: what it returns borrows from the input.
+//! Owns the encoding of integers, opaques and counts. Knows nothing of any protocol, does no I/O,
+//! and never allocates by a length that the input names: what it returns borrows from the input.
 
 mod reader;
 mod writer;

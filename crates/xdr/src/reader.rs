@@ -111,7 +111,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Fixed-length opaque data (section 4.9) whose length is a multiple of 4 or whose padding is checked.
+    /// Fixed-length opaque data (section 4.9) whose length is a multiple of 4 or whose padding is
+    /// checked.
     pub fn opaque_fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         let bytes = self.fixed::<N>()?;
         self.padding(N)?;

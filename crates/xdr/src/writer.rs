@@ -101,8 +101,8 @@ impl Writer {
         self.bytes.extend_from_slice(xdr);
     }
 
-    /// Starts variable-length opaque data whose bytes the caller appends to [`Self::bytes_mut`]; [`Self::end_opaque`] takes what this
-    /// returns, and fills in length and padding.
+    /// Starts variable-length opaque data whose bytes the caller appends to [`Self::bytes_mut`];
+    /// [`Self::end_opaque`] takes what this returns, and fills in length and padding.
     pub fn begin_opaque(&mut self) -> usize {
         self.u32(0);
         self.bytes.len()
@@ -119,7 +119,8 @@ impl Writer {
         len
     }
 
-    /// Writes over the four bytes at `at`, which were written before: a count or status that is known only now.
+    /// Writes over the four bytes at `at`, which were written before: a count or status that is
+    /// known only now.
     pub fn set_u32(&mut self, at: usize, value: u32) {
         self.bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
     }
@@ -129,7 +130,8 @@ impl Writer {
         self.bytes.truncate(len);
     }
 
-    /// The buffer itself, to append opaque data in place; whoever does keeps to units of four bytes in the end.
+    /// The buffer itself, to append opaque data in place; whoever does keeps to units of four bytes
+    /// in the end.
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }

@@ -1,4 +1,5 @@
-//! Names and numbers of the kernel's record types (linux/audit.h, libaudit.h), as auditd writes them. Not all: a type that is missing here is kept by its name alone.
+//! Names and numbers of the kernel's record types (linux/audit.h, libaudit.h), as auditd writes
+//! them. Not all: a type that is missing here is kept by its name alone.
 
 const NAMES: [(&str, u16); 105] = [
     ("LOGIN", 1006),
@@ -113,7 +114,8 @@ pub fn name(kind: u16) -> Option<&'static str> {
     NAMES.iter().find(|(_, number)| *number == kind).map(|(name, _)| *name)
 }
 
-/// Number of a type; 0 where it is not known here. auditd writes `UNKNOWN[NUMBER]` of what it does not know itself.
+/// Number of a type; 0 where it is not known here. auditd writes `UNKNOWN[NUMBER]` of what it does
+/// not know itself.
 pub(super) fn number_of(name: &[u8]) -> u16 {
     let Ok(name) = std::str::from_utf8(name) else { return 0 };
     let unknown = name.strip_prefix("UNKNOWN[").and_then(|rest| rest.strip_suffix(']'));

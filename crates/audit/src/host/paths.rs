@@ -1,8 +1,10 @@
-//! What the names in an event mean: relative ones belong to the working directory, or to one that the call has open and that no line names. Follows no links: `..` is taken by the text.
+//! What the names in an event mean: relative ones belong to the working directory, or to one that
+//! the call has open and that no line names. Follows no links: `..` is taken by the text.
 
 use super::Line;
 
-/// Which names of a call belong to a directory that it has open: the first, and the new one of a rename or link.
+/// Which names of a call belong to a directory that it has open: the first, and the new one of a
+/// rename or link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Opened(pub(super) [bool; 2]);
 
@@ -41,7 +43,8 @@ fn arguments(line: &Line<'_>) -> Arguments {
     let Ok(call) = std::str::from_utf8(call) else { return Arguments::Unknown };
     let row = match call.parse::<u16>() {
         Err(_) => CALLS.iter().find(|(name, ..)| *name == call),
-        // Numbers of calls are an architecture's own (linux/audit.h): x86-64, and those that share the generic table: aarch64, riscv64, loongarch64.
+        // Numbers of calls are an architecture's own (linux/audit.h): x86-64, and those that share the generic table: aarch64, riscv64,
+        // loongarch64.
         Ok(number) => match line.field("arch") {
             Some(b"c000003e") => CALLS.iter().find(|(_, x86_64, ..)| *x86_64 == number),
             Some(b"c00000b7" | b"c00000f3" | b"c0000102") => CALLS.iter().find(|(_, _, generic, _)| *generic == number),
@@ -88,7 +91,8 @@ const CALLS: [(&str, u16, u16, [&str; 2]); 26] = [
     ("removexattrat", 466, 466, ONE),
 ];
 
-/// The path that a name means; empty where nothing of it is known. `cwd` is empty where it is not known or not meant: then names that aren't known stand as `/...` before it.
+/// The path that a name means; empty where nothing of it is known. `cwd` is empty where it is not
+/// known or not meant: then names that aren't known stand as `/...` before it.
 pub(super) fn resolve(cwd: &[u8], name: &[u8]) -> Vec<u8> {
     let is_known = name.starts_with(b"/") || !cwd.is_empty();
     let from: &[u8] = if name.starts_with(b"/") { b"" } else { cwd };

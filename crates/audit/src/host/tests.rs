@@ -1,4 +1,5 @@
-//! A log that auditd wrote while files were made, read, renamed, linked and refused, of which only the directory's name was changed; and lines that nobody wrote.
+//! A log that auditd wrote while files were made, read, renamed, linked and refused, of which only
+//! the directory's name was changed; and lines that nobody wrote.
 
 use proptest::prelude::*;
 

@@ -18,7 +18,8 @@ pub const USE: u32 = READ | LOOKUP | EXECUTE;
 pub const CREATE: u32 = 0x1000;
 /// An open that empties the file.
 pub const TRUNCATE: u32 = 0x2000;
-/// A use of a file by no open of the caller's own that was told: by a special stateid, by another's, or by a delegation that has not been used so since.
+/// A use of a file by no open of the caller's own that was told: by a special stateid, by
+/// another's, or by a delegation that has not been used so since.
 pub const UNOPENED: u32 = 0x4000;
 /// Attributes that are set: the mode.
 pub const MODE: u32 = 0x01_0000;
@@ -30,7 +31,8 @@ pub const ACL: u32 = 0x04_0000;
 pub const TIMES: u32 = 0x08_0000;
 /// Other attributes.
 pub const OTHER: u32 = 0x10_0000;
-/// What CREATE makes, by NFSv4's number of its type (RFC 8881, section 5.8.1.2), in the highest four bits.
+/// What CREATE makes, by NFSv4's number of its type (RFC 8881, section 5.8.1.2), in the highest
+/// four bits.
 pub const TYPE_SHIFT: u32 = 28;
 
 /// Whether nothing is set or made.
@@ -38,7 +40,8 @@ pub fn sets_nothing(asked: u32) -> bool {
     asked & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0
 }
 
-/// What is set or made, in words; empty if nothing is. The mode, and user and group, that are set, where they are known.
+/// What is set or made, in words; empty if nothing is. The mode, and user and group, that are set,
+/// where they are known.
 pub fn sets(asked: u32, new_mode: Option<u32>, (uid, gid): (Option<u32>, Option<u32>)) -> String {
     if sets_nothing(asked) {
         return String::new();

@@ -1,5 +1,5 @@
-//! How a record whose texts are too long is made to fit: a path keeps its beginning and its end, so that it names no other file, and other texts their beginning; the detail
-//! says which were cut.
+//! How a record whose texts are too long is made to fit: a path keeps its beginning and its end, so
+//! that it names no other file, and other texts their beginning; the detail says which were cut.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,8 @@ use memchr::memmem;
 
 use super::{PATH_LEN_MAX, Record, TEXT_LEN_MAX};
 
-/// What of a path is kept: of one that is too long whole names from its beginning and its end, and `/.../` between them, as it stands for names that are not known.
+/// What of a path is kept: of one that is too long whole names from its beginning and its end, and
+/// `/.../` between them, as it stands for names that are not known.
 pub fn kept_path(path: &[u8]) -> Cow<'_, [u8]> {
     shorter_path(path, PATH_LEN_MAX)
 }

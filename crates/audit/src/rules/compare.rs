@@ -1,5 +1,7 @@
-//! Whether one set of rules records less than another: decided by examples. From each rule that recorded, operations are made that it would record, plain ones and such as
-//! the other set's exceptions are about; one that is recorded no more is the proof. What no example shows is not claimed.
+//! Whether one set of rules records less than another: decided by examples. From each rule that
+//! recorded, operations are made that it would record, plain ones and such as the other set's
+//! exceptions are about; one that is recorded no more is the proof. What no example shows is not
+//! claimed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,7 +21,8 @@ impl Rules {
             let is_lost = |record: &Record<'_>| before.select(record).is_some() && self.select(record).is_none();
             Example::of(rules, hint).is_some_and(|example| example.any_operation(operations, &results, is_lost))
         };
-        // Values at the edges of what rules name: the rule's own, and those of the rules that are there now.
+        // Values at the edges of what rules name: the rule's own, and those of the rules that are there
+        // now.
         let is_lost_at_edges = |rule: &Rule| {
             let hints = std::iter::once(rule).chain(self.rules.iter().filter(|hint| hint.conditions.iter().any(has_edge)));
             hints.flat_map(|hint| (0..EDGES).map(move |edge| Some((hint, edge)))).any(|hint| is_lost(&[rule], hint))
@@ -147,7 +150,8 @@ impl Example {
         }
     }
 
-    /// Whether something is so of one of these operations, with a result and an access that the rules allow.
+    /// Whether something is so of one of these operations, with a result and an access that the
+    /// rules allow.
     fn any_operation(&self, operations: u128, results: &[u32], is_so: impl Fn(&Record<'_>) -> bool) -> bool {
         let mut numbers = (0..128).filter(|operation| operations & one(*operation) != 0);
         numbers.any(|operation| {
@@ -172,7 +176,8 @@ fn fit<T: Clone>(all: &[&Condition], on: Subject, values: &[T], set: impl for<'a
 
 /// A user and a group that hardly any rule names.
 const UNUSUAL: u32 = 3_999_999_979;
-/// Success, a failure, and of what rules say of results that, the next and the one before, as far as a status answers to them (RFC 8881, section 15.1).
+/// Success, a failure, and of what rules say of results that, the next and the one before, as far
+/// as a status answers to them (RFC 8881, section 15.1).
 fn results<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<u32> {
     let mut exits: Vec<i64> = vec![0, -1, -13, -122];
     for condition in rules.flat_map(|rule| &rule.conditions) {

@@ -96,7 +96,8 @@ impl<'r> Name<'r> {
         }
     }
 
-    /// Whether it is this path. One that isn't known may be: then it is for `always`, and is not for `never`.
+    /// Whether it is this path. One that isn't known may be: then it is for `always`, and is not
+    /// for `never`.
     fn is(self, path: &[u8], always: bool) -> bool {
         match self {
             Name::None => false,
@@ -147,7 +148,8 @@ pub(super) struct Side<'r> {
     pub(super) permissions: u8,
 }
 
-/// All that an operation does. A copy reads one file and writes another, and who watches one of them means what is done to that.
+/// All that an operation does. A copy reads one file and writes another, and who watches one of
+/// them means what is done to that.
 pub(super) fn sides<'r>(record: &Record<'r>) -> (Side<'r>, Option<Side<'r>>) {
     let has_two = matches!(record.operation, RENAME | LINK | COPY | CLONE);
     let (one, two) = (Name::of(record, record.path, true), Name::of(record, record.path2, has_two));
@@ -188,7 +190,8 @@ impl Condition {
     }
 }
 
-/// Whether a name that leads to this path goes away, or becomes another's: with it goes what has the path.
+/// Whether a name that leads to this path goes away, or becomes another's: with it goes what has
+/// the path.
 fn takes_along(record: &Record<'_>, side: &Side<'_>, path: &[u8]) -> bool {
     moves_names(record) && side.names.iter().any(|name| name.is_above(path))
 }
@@ -198,7 +201,8 @@ pub(super) fn moves_names(record: &Record<'_>) -> bool {
     record.class == Class::Operation && matches!(record.operation, RENAME | REMOVE | LINK)
 }
 
-/// What an operation does in the words of `-p`, as the kernel has them: opens count, and the reads and writes of what was opened don't.
+/// What an operation does in the words of `-p`, as the kernel has them: opens count, and the reads
+/// and writes of what was opened don't.
 fn permissions(record: &Record<'_>) -> u8 {
     if record.class == Class::Refusal {
         return 0;

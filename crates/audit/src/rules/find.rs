@@ -1,4 +1,5 @@
-//! By what rules are found: each by the one thing it names that fewest others name, so that a record is looked up by what it is, and only rules that may hold of it are looked at.
+//! By what rules are found: each by the one thing it names that fewest others name, so that a
+//! record is looked up by what it is, and only rules that may hold of it are looked at.
 //! Never decides: who asks sees whether they hold.
 
 mod names;
@@ -41,7 +42,8 @@ pub(super) struct Index {
     flavours: [Vec<u32>; Flavour::ALL.len()],
     /// By a set of permissions.
     permissions: [Vec<u32>; 16],
-    /// What is found by nothing else: of each operation, and of refusals, for what was done and for what was not.
+    /// What is found by nothing else: of each operation, and of refusals, for what was done and for
+    /// what was not.
     rest: Vec<Vec<u32>>,
 }
 
@@ -104,7 +106,8 @@ impl Key {
         keys
     }
 
-    /// What is counted together to know how many rules one look-up may find: ranges may all hold the same number.
+    /// What is counted together to know how many rules one look-up may find: ranges may all hold
+    /// the same number.
     fn crowd(&self) -> Key {
         match self {
             Key::Number(field, ..) if self.is_range() => Key::Number(*field, i64::MIN, None),
@@ -180,8 +183,10 @@ impl Index {
         }
     }
 
-    /// Calls `consider` with lists of rules, each ascending, in which all are that may hold of a record. A look-up by each thing that rules are found by: for each directory above
-    /// the path, for each length of a pattern's beginning or end, O(log n) for numbers and networks. O(rules by path) where the path is not known.
+    /// Calls `consider` with lists of rules, each ascending, in which all are that may hold of a
+    /// record. A look-up by each thing that rules are found by: for each directory above
+    /// the path, for each length of a pattern's beginning or end, O(log n) for numbers and
+    /// networks. O(rules by path) where the path is not known.
     pub(super) fn each<'s, 'r: 's>(
         &self,
         record: &Record<'r>,

@@ -1,4 +1,5 @@
-//! auditctl's syntax. What can't be meant here is refused with its line; what means something else there than here is not taken for it.
+//! auditctl's syntax. What can't be meant here is refused with its line; what means something else
+//! there than here is not taken for it.
 
 use std::net::IpAddr;
 

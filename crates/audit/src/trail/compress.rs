@@ -1,5 +1,6 @@
-//! Compression of closed segments: independent zstd frames of whole audit frames, and a table of them at the end in zstd's seekable format, so that one record can be
-//! read without the rest, and `zstd -d` reads the whole.
+//! Compression of closed segments: independent zstd frames of whole audit frames, and a table of
+//! them at the end in zstd's seekable format, so that one record can be read without the rest, and
+//! `zstd -d` reads the whole.
 
 use std::fs;
 use std::io;
@@ -25,7 +26,8 @@ pub(super) struct Block {
     pub(super) plain_len: usize,
 }
 
-/// Compresses a closed segment and removes what it was. Whatever happens between, one of both is there, whole.
+/// Compresses a closed segment and removes what it was. Whatever happens between, one of both is
+/// there, whole.
 pub fn compress(disk: &dyn Disk, segment: &SegmentFile) -> io::Result<SegmentFile> {
     compress_while(disk, segment, &|| true)
 }

@@ -1,4 +1,5 @@
-//! Every operation that changes a trail's files, behind a trait, so that tests can cut the power between any two.
+//! Every operation that changes a trail's files, behind a trait, so that tests can cut the power
+//! between any two.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,7 +18,8 @@ pub trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// Keeps others who ask for it from a directory, until the value is dropped or the process ends. `WouldBlock` where somebody has it.
+    /// Keeps others who ask for it from a directory, until the value is dropped or the process
+    /// ends. `WouldBlock` where somebody has it.
     fn lock(&self, path: &Path) -> io::Result<Lock>;
 }
 

@@ -54,7 +54,8 @@ impl SegmentFile {
     }
 }
 
-/// The segments in a directory, in order. Where one is there as it was written and compressed, a compression did not end: the former counts.
+/// The segments in a directory, in order. Where one is there as it was written and compressed, a
+/// compression did not end: the former counts.
 pub fn segments(directory: &Path) -> io::Result<Vec<SegmentFile>> {
     let mut found: Vec<SegmentFile> = fs::read_dir(directory)?
         .filter_map(|entry| entry.map(|entry| SegmentFile::of(entry.path())).transpose())
@@ -93,9 +94,10 @@ pub fn create(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     disk.sync_dir(parent(path))
 }
 
-/// Puts the next key in place of one, whose bytes are written over first: file systems that write in place keep none of them. After an
-/// error it can be tried again: from before the one is written over until it has its name, the next key lies beside. One there that
-/// can't be read may be that one, and is left alone.
+/// Puts the next key in place of one, whose bytes are written over first: file systems that write
+/// in place keep none of them. After an error it can be tried again: from before the one is written
+/// over until it has its name, the next key lies beside. One there that can't be read may be that
+/// one, and is left alone.
 pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     let (bytes, new) = (key.encode(), &beside(path));
     let is_made = match fs::read(new).map(Zeroizing::new) {
@@ -104,7 +106,8 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
         Err(error) => return Err(error),
     };
     if is_made {
-        // It may be all that there is. Its bytes once more: a system that failed to sync them may have forgotten to write them.
+        // It may be all that there is. Its bytes once more: a system that failed to sync them may have
+        // forgotten to write them.
         let file = disk.open(new)?;
         file.write_at(&bytes, 0)?;
         file.sync()?;
@@ -123,8 +126,9 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
     put_in_place(disk, path)
 }
 
-/// The key after a crash: the next one may lie beside, or be all that there is. Then it is returned a second time, for [`replace_key`],
-/// which puts it in its place; otherwise it goes, unless the disk has no room even for that: [`replace_key`] takes it, or makes it anew.
+/// The key after a crash: the next one may lie beside, or be all that there is. Then it is returned
+/// a second time, for [`replace_key`], which puts it in its place; otherwise it goes, unless the
+/// disk has no room even for that: [`replace_key`] takes it, or makes it anew.
 pub(super) fn settle_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, Option<Ratchet>)> {
     let new = beside(path);
     match (read_key(path), read_key(&new)) {
@@ -144,7 +148,8 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Puts a small file in place of one, durably: a crash leaves the one before or this one. For nobody but its owner.
+/// Puts a small file in place of one, durably: a crash leaves the one before or this one. For
+/// nobody but its owner.
 pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(disk, path, bytes, true)
 }

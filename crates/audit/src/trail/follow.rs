@@ -1,4 +1,5 @@
-//! Reading a trail as it grows, over the ends of segments, from a place that can be kept. At least once: where a crash has cut what was read, the segment is read again.
+//! Reading a trail as it grows, over the ends of segments, from a place that can be kept. At least
+//! once: where a crash has cut what was read, the segment is read again.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,8 @@ impl Follower {
         Ok(Follower::at(directory, place))
     }
 
-    /// From now on, nothing is handed out from this record on, by its sequence number: what isn't durable may be another one after a crash.
+    /// From now on, nothing is handed out from this record on, by its sequence number: what isn't
+    /// durable may be another one after a crash.
     pub fn set_until(&mut self, until: u64) {
         self.until = until;
     }
@@ -70,8 +72,9 @@ impl Follower {
         self.lost
     }
 
-    /// Calls `each` with the records that are there and weren't handed out, the place after each, and the boot that it was written in, where that can be read, until it says no; what it said no to counts as handed out. Returns
-    /// whether there was any. Doesn't wait.
+    /// Calls `each` with the records that are there and weren't handed out, the place after each,
+    /// and the boot that it was written in, where that can be read, until it says no; what it said
+    /// no to counts as handed out. Returns whether there was any. Doesn't wait.
     pub fn read(&mut self, mut each: impl FnMut(&[u8], Place, Option<[u8; 16]>) -> bool) -> io::Result<bool> {
         let mut any = false;
         self.is_unsure = self.place.next_seq != 0;

@@ -1,5 +1,7 @@
-//! The index of a closed segment: where the records of one user, path, file and so on begin. Derived and never trusted: it is built anew where it is missing or of another
-//! segment, and whoever uses it decodes each record from the trail itself and looks whether it is what was asked for. Drawn in docs/formats/audit.md.
+//! The index of a closed segment: where the records of one user, path, file and so on begin.
+//! Derived and never trusted: it is built anew where it is missing or of another segment, and
+//! whoever uses it decodes each record from the trail itself and looks whether it is what was asked
+//! for. Drawn in docs/formats/audit.md.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -173,7 +175,8 @@ fn pack(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Removes the index of a segment that is gone. It says nothing by itself: one that stays is in nobody's way.
+/// Removes the index of a segment that is gone. It says nothing by itself: one that stays is in
+/// nobody's way.
 pub(super) fn remove_index(file: &SegmentFile) {
     if let Err(error) = fs::remove_file(path_of(file))
         && error.kind() != io::ErrorKind::NotFound
@@ -199,7 +202,8 @@ pub(super) fn is_indexed(file: &SegmentFile) -> io::Result<bool> {
     Ok(Index::open(file, &Segment::open(file)?).is_some())
 }
 
-/// Builds the index of a closed segment beside it, over one that is there. Memory: the segment, and about as much again. What can't be decoded isn't in it.
+/// Builds the index of a closed segment beside it, over one that is there. Memory: the segment, and
+/// about as much again. What can't be decoded isn't in it.
 pub fn build_index(file: &SegmentFile) -> io::Result<()> {
     build_index_while(file, &|| true)
 }
@@ -308,7 +312,8 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Calls `each` with the records of a segment's bytes that can be decoded, until it says no, and where they begin. Stops at what is no frame.
+/// Calls `each` with the records of a segment's bytes that can be decoded, until it says no, and
+/// where they begin. Stops at what is no frame.
 pub(super) fn each_record(plain: &[u8], scratch: &mut Vec<u8>, mut each: impl FnMut(u64, &Record<'_>) -> bool) -> Option<FrameError> {
     each_frame(plain, |at, frame| {
         let record = if frame.kind == Kind::Record { Record::decode(frame.body, scratch).ok() } else { None };
@@ -316,7 +321,8 @@ pub(super) fn each_record(plain: &[u8], scratch: &mut Vec<u8>, mut each: impl Fn
     })
 }
 
-/// Calls `each` with the frames of a segment's bytes and where they begin, until it says no. Stops at what is no frame.
+/// Calls `each` with the frames of a segment's bytes and where they begin, until it says no. Stops
+/// at what is no frame.
 fn each_frame(plain: &[u8], mut each: impl FnMut(u64, &Frame<'_>) -> bool) -> Option<FrameError> {
     let mut at = MAGIC.len();
     while at < plain.len() {

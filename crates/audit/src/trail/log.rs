@@ -1,5 +1,7 @@
-//! The writing end of a trail: records become frames, frames become segments, segments are sealed. One thread's; never reads the clock, starts no thread, and decides
-//! nothing about what to do when the disk refuses: what was appended stays here and is written at the next try, at the same place.
+//! The writing end of a trail: records become frames, frames become segments, segments are sealed.
+//! One thread's; never reads the clock, starts no thread, and decides nothing about what to do when
+//! the disk refuses: what was appended stays here and is written at the next try, at the same
+//! place.
 
 mod appending;
 mod aside;
@@ -69,7 +71,8 @@ pub enum LogError {
         /// Why.
         source: io::Error,
     },
-    /// The key isn't the one that the trail's last seal names: the trail was cut, or the key changed.
+    /// The key isn't the one that the trail's last seal names: the trail was cut, or the key
+    /// changed.
     #[error(
         "the key is number {key}, and the trail's end wants number {wanted}: the trail was cut, or this is not its key; ask `vouch audit verify`, then begin another trail"
     )]
@@ -112,9 +115,11 @@ pub struct Log {
     /// What the start has left undone, and why: the disk had no room.
     due: VecDeque<Step>,
     refused: Option<LogError>,
-    /// What the start has told as lost before: the number of the record, how many it stands for, and since when they are.
+    /// What the start has told as lost before: the number of the record, how many it stands for,
+    /// and since when they are.
     told: Option<(u64, u64, u64)>,
-    /// Others are kept from the directory, and from the key where it lies elsewhere, as long as this lives.
+    /// Others are kept from the directory, and from the key where it lies elsewhere, as long as
+    /// this lives.
     _locks: Vec<Lock>,
 }
 
@@ -152,7 +157,8 @@ impl Log {
         self.parts.push_back(part);
     }
 
-    /// Appends an encoded record, in memory, and gives it its sequence number. One that is too long for a frame can't be made by [`Record::encode`].
+    /// Appends an encoded record, in memory, and gives it its sequence number. One that is too long
+    /// for a frame can't be made by [`Record::encode`].
     pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
         self.appending().append(body, now_ns)
     }
@@ -194,10 +200,12 @@ impl Log {
         std::mem::take(&mut self.closed)
     }
 
-    /// Hands all that was appended to the system: it outlives this process, not a power cut. It stays in memory until a sync, which each
-    /// seal is, since a system that fails to sync may have forgotten it. After an error it can be tried again.
+    /// Hands all that was appended to the system: it outlives this process, not a power cut. It
+    /// stays in memory until a sync, which each seal is, since a system that fails to sync may
+    /// have forgotten it. After an error it can be tried again.
     pub fn write(&mut self) -> Result<(), LogError> {
-        // Nothing of a segment may be on the disk before the end of the one before is durable: its header tells that the key may go on.
+        // Nothing of a segment may be on the disk before the end of the one before is durable: its header
+        // tells that the key may go on.
         if self.parts.len() > 1 {
             return self.sync();
         }
@@ -208,7 +216,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes durable all that was appended. After an error it can be tried again: everything not known to be durable is written anew, since a system that failed to sync may
+    /// Makes durable all that was appended. After an error it can be tried again: everything not
+    /// known to be durable is written anew, since a system that failed to sync may
     /// have forgotten it.
     pub fn sync(&mut self) -> Result<(), LogError> {
         self.catch_up()?;
@@ -285,7 +294,8 @@ impl Log {
         self.sync()
     }
 
-    /// Once a seal is durable, its key is destroyed; then the segments that are closed and durable are done with.
+    /// Once a seal is durable, its key is destroyed; then the segments that are closed and durable
+    /// are done with.
     fn settle_synced(&mut self) -> Result<(), LogError> {
         if let Some(seal) = &self.unsettled {
             let next = self.key.next();

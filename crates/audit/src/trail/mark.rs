@@ -1,4 +1,5 @@
-//! Whether a trail still is the one that was read: the chain's tag at a place stands for all that came before it.
+//! Whether a trail still is the one that was read: the chain's tag at a place stands for all that
+//! came before it.
 
 use std::io;
 use std::path::Path;
@@ -47,7 +48,8 @@ fn look(directory: &Path, place: Place) -> io::Result<Mark> {
             return Ok(of(Segment::open(file)?.tag_before(place.offset)?));
         }
     } else {
-        // Where a segment begins, the chain is what the header says; before there is one, what the segment before ended with.
+        // Where a segment begins, the chain is what the header says; before there is one, what the segment
+        // before ended with.
         if let Some(previous) = here.map(previous).transpose()?.flatten() {
             return Ok(of(previous.first_chunk().copied()));
         }

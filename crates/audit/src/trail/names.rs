@@ -1,6 +1,8 @@
-//! What happened to a file under all its names: from a path or a file's identity, through the records of renames, links and removals, of the file and of the directories
-//! above it. Names have spans of time, since a name that is free is given to other files. A change is recorded when it is on the disk, with the time when it was made: so
-//! what was changed first may have the later number.
+//! What happened to a file under all its names: from a path or a file's identity, through the
+//! records of renames, links and removals, of the file and of the directories above it. Names have
+//! spans of time, since a name that is free is given to other files. A change is recorded when it
+//! is on the disk, with the time when it was made: so what was changed first may have the later
+//! number.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -82,7 +84,8 @@ impl Names {
     }
 }
 
-/// Whether a record's identity is that of the file it names. What failed to find or make a file has none; trails of earlier versions have the directory's there.
+/// Whether a record's identity is that of the file it names. What failed to find or make a file has
+/// none; trails of earlier versions have the directory's there.
 fn has_own_file(record: &Record<'_>) -> bool {
     !record.file.is_empty() && (record.result == 0 || ![LOOKUP, OPEN, CREATE].contains(&record.operation))
 }
@@ -282,7 +285,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// All changes of what a name means, in order: of itself, and of the directories that it is made of.
+    /// All changes of what a name means, in order: of itself, and of the directories that it is
+    /// made of.
     fn steps(&mut self, name: &[u8]) -> io::Result<Vec<Step>> {
         let mut steps = Vec::new();
         let ends = (1..name.len()).filter(|at| name[*at] == b'/').chain([name.len()]);

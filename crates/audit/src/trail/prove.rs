@@ -1,5 +1,5 @@
-//! Making of proofs: the seals of a trail up to the one over a record, and the record's path in its segment's tree. Of segments before the record's that have an index,
-//! the seals alone are read.
+//! Making of proofs: the seals of a trail up to the one over a record, and the record's path in its
+//! segment's tree. Of segments before the record's that have an index, the seals alone are read.
 
 use std::io;
 use std::path::Path;
@@ -12,8 +12,10 @@ use crate::proof::{Proof, SEALS_MAX};
 use crate::record::seq_and_time;
 use crate::seal::Seal;
 
-/// The proof of the record with this sequence number, by seals from the first one or, where a kept checkpoint is given, from that one. None if there is no such
-/// record, no seal over it yet, or only one from before the checkpoint. `InvalidInput` if it would be longer than what is taken for a proof: a younger checkpoint makes it shorter.
+/// The proof of the record with this sequence number, by seals from the first one or, where a kept
+/// checkpoint is given, from that one. None if there is no such record, no seal over it yet, or
+/// only one from before the checkpoint. `InvalidInput` if it would be longer than what is taken for
+/// a proof: a younger checkpoint makes it shorter.
 pub fn prove(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
     let proof = prove_at_any_length(directory, seq, since)?;
     within(proof, SEALS_MAX)
@@ -81,7 +83,8 @@ fn prove_at_any_length(directory: &Path, seq: u64, since: Option<&Seal>) -> io::
     Ok(None)
 }
 
-/// The seals of a segment that ends before the record, by its index. None if there is none, it says nothing, or it is damaged.
+/// The seals of a segment that ends before the record, by its index. None if there is none, it says
+/// nothing, or it is damaged.
 fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<Seal>> {
     let index = Index::open(file, segment)?;
     let (first, count) = index.span;
@@ -94,7 +97,8 @@ fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<S
         Seal::decode(&body).filter(|_| matches!(kind, Kind::Checkpoint | Kind::Close))
     };
     let seals: Vec<Seal> = places.into_iter().map(seal).collect::<Option<_>>()?;
-    // An index may leave something out: seals follow each other without a gap, and the last one closes the segment.
+    // An index may leave something out: seals follow each other without a gap, and the last one closes
+    // the segment.
     let is_whole = seals.windows(2).all(|pair| pair[1].epoch == pair[0].epoch + 1) && seals.last()?.next_seq == first + count;
     is_whole.then_some(seals)
 }

@@ -1,4 +1,5 @@
-//! Retention: old segments go, their seals stay, so that what is left can still be verified from the first key on.
+//! Retention: old segments go, their seals stay, so that what is left can still be verified from
+//! the first key on.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,12 +22,13 @@ pub struct Retention {
     pub age_ns_min: u64,
 }
 
-/// How the detail of the record begins that is made before segments are removed; the number of the last of them follows. Without that record in the trail, segments that
-/// are missing are a fault.
+/// How the detail of the record begins that is made before segments are removed; the number of the
+/// last of them follows. Without that record in the trail, segments that are missing are a fault.
 pub const PRUNED: &str = "segments are removed up to ";
 
-/// Removes what may be, oldest first, up to the first that `may_go` is false of; returns how many segments. The last two are always left. `tell` is given the number of the last that will go, before any does: whether
-/// that is on record now, for if it isn't, none goes.
+/// Removes what may be, oldest first, up to the first that `may_go` is false of; returns how many
+/// segments. The last two are always left. `tell` is given the number of the last that will go,
+/// before any does: whether that is on record now, for if it isn't, none goes.
 pub fn prune(
     disk: &dyn Disk,
     directory: &Path,
@@ -93,7 +95,8 @@ fn due(directory: &Path, retention: &Retention, now_ns: u64, may_go: impl Fn(u64
     Ok(due)
 }
 
-/// Appends the seals of segments that are to go, all at once. Reads no more than the end of what is there.
+/// Appends the seals of segments that are to go, all at once. Reads no more than the end of what is
+/// there.
 fn keep_seals(disk: &dyn Disk, directory: &Path, due: &[(SegmentFile, Vec<u8>)]) -> io::Result<()> {
     let path = directory.join(REMOVED);
     let known = match File::open(&path) {
@@ -102,7 +105,8 @@ fn keep_seals(disk: &dyn Disk, directory: &Path, due: &[(SegmentFile, Vec<u8>)])
     };
     let len = known.as_ref().map_or(Ok(0), |file| file.metadata().map(|metadata| metadata.len()))?;
     let first = due.first().map_or(u64::MAX, |(file, _)| file.number);
-    // Those of segments that were to be removed when the program died are there, whole or not; the segments are as well.
+    // Those of segments that were to be removed when the program died are there, whole or not; the
+    // segments are as well.
     let mut at = len - len % FRAME_LEN;
     while let Some(known) = known.as_ref().filter(|_| at > 0) {
         let mut frame = [0; FRAME_LEN as usize];

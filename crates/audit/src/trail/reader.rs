@@ -81,7 +81,8 @@ impl Segment {
         read(&self.file, at, len)
     }
 
-    /// The tag of the frame that ends at `offset` of the uncompressed segment; none if that has no so many bytes.
+    /// The tag of the frame that ends at `offset` of the uncompressed segment; none if that has no
+    /// so many bytes.
     pub(super) fn tag_before(&self, offset: u64) -> io::Result<Option<[u8; TAG_LEN]>> {
         let Some(at) = offset.checked_sub(TAG_LEN as u64).filter(|_| offset <= self.plain_len()) else { return Ok(None) };
         let bytes = match &self.blocks {
@@ -98,7 +99,8 @@ impl Segment {
         Ok(bytes.first_chunk().copied())
     }
 
-    /// Kind and body of the frame that begins at `offset` of the uncompressed segment. Reads that frame, or its block of about 128 KiB.
+    /// Kind and body of the frame that begins at `offset` of the uncompressed segment. Reads that
+    /// frame, or its block of about 128 KiB.
     pub fn frame_at(&self, offset: u64) -> io::Result<(Kind, Vec<u8>)> {
         let invalid = |error: FrameError| io::Error::new(io::ErrorKind::InvalidData, error);
         match &self.blocks {
@@ -126,8 +128,8 @@ impl Segment {
     }
 }
 
-/// Calls `each` with all frames of a trail in order, those of segments from `first` on, until it says no. The last segment may be being written: it ends before the frame
-/// that isn't whole.
+/// Calls `each` with all frames of a trail in order, those of segments from `first` on, until it
+/// says no. The last segment may be being written: it ends before the frame that isn't whole.
 pub fn entries(directory: &Path, first: u64, mut each: impl FnMut(Entry) -> bool) -> io::Result<()> {
     for file in segments(directory)?.into_iter().filter(|file| file.number >= first) {
         let bytes = Segment::open(&file)?.load()?;

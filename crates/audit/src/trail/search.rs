@@ -1,5 +1,6 @@
-//! Search: the records of a trail that fit a question. Closed segments are asked by their index, the open one is read through. Each record that is answered with was
-//! decoded from the trail and fits: an index can leave out, never add. `Reading::Scan` believes no index.
+//! Search: the records of a trail that fit a question. Closed segments are asked by their index,
+//! the open one is read through. Each record that is answered with was decoded from the trail and
+//! fits: an index can leave out, never add. `Reading::Scan` believes no index.
 
 use std::collections::HashSet;
 use std::io;
@@ -38,7 +39,8 @@ pub struct Query {
     pub principal: Forms,
     /// With whose rights.
     pub uid: Option<u32>,
-    /// The user that rules mean by auid: whom the caller logged in as, or else whose rights were used. No index helps where somebody acted as another.
+    /// The user that rules mean by auid: whom the caller logged in as, or else whose rights were
+    /// used. No index helps where somebody acted as another.
     pub auid: Option<u32>,
     /// This path, on either side of a rename or link.
     pub path: Forms,
@@ -147,7 +149,8 @@ pub(super) fn is_below(directory: &[u8], path: &[u8]) -> bool {
 /// How segments are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// By their index, which the writer has built when they were closed, and which is built where it is missing; where that can't be, from end to end.
+    /// By their index, which the writer has built when they were closed, and which is built where
+    /// it is missing; where that can't be, from end to end.
     Index,
     /// From end to end.
     Scan,
@@ -186,8 +189,9 @@ pub struct Searched {
     pub decoded: u64,
 }
 
-/// Calls `each` with the records that fit, in the trail's order or the newest first, until it says no. Memory: one segment where one is read from end to end, and where what
-/// fits lies in one segment.
+/// Calls `each` with the records that fit, in the trail's order or the newest first, until it says
+/// no. Memory: one segment where one is read from end to end, and where what fits lies in one
+/// segment.
 pub fn search(
     directory: &Path,
     query: &Query,
@@ -294,7 +298,8 @@ fn places(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
     Ok(Some(places.unwrap_or_default()))
 }
 
-/// Calls `each` with those of these records that fit, until it says no: whether it did not. What nobody wants any more is not decoded.
+/// Calls `each` with those of these records that fit, until it says no: whether it did not. What
+/// nobody wants any more is not decoded.
 fn by_places(
     places: Vec<u64>,
     number: u64,

@@ -1,7 +1,8 @@
-//! Verification of a trail: that nothing in it was altered, removed, inserted, put in another order or cut off since it was sealed, and where if it was.
+//! Verification of a trail: that nothing in it was altered, removed, inserted, put in another order
+//! or cut off since it was sealed, and where if it was.
 //!
-//! Trusts one thing: a public key, the first one of the trail, which the auditor has kept elsewhere. Each seal then vouches for all before it and for the next key.
-//! Memory: one segment.
+//! Trusts one thing: a public key, the first one of the trail, which the auditor has kept
+//! elsewhere. Each seal then vouches for all before it and for the next key. Memory: one segment.
 
 mod find;
 mod report;
@@ -25,7 +26,8 @@ use told::{Ends, administrative, told_removed};
 
 /// Verifies the trail in a directory. An error only where the directory can't be read at all.
 pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64, u64)) -> io::Result<Report> {
-    // Before the segments: a writer that goes on meanwhile may seal beyond what is seen of them, and that is no fault.
+    // Before the segments: a writer that goes on meanwhile may seal beyond what is seen of them, and
+    // that is no fault.
     let ends = Ends::of(directory, trust);
     let mut at = Verifier {
         trust,
@@ -47,7 +49,8 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
         each_segment(done, done + 1 + files.len() as u64);
         done += 1;
         if at.file(directory, &file, files.is_empty(), gone == Some(file.number)) == Met::Gone {
-            // Retention has removed it since, and others perhaps: it goes on by their seals, and to where that is on record.
+            // Retention has removed it since, and others perhaps: it goes on by their seals, and to where that
+            // is on record.
             gone = Some(file.number);
             let seen = at.segment;
             files = segments(directory)?.into_iter().filter(|file| file.number > seen).collect();
@@ -70,7 +73,8 @@ struct Verifier<'t> {
     met: Vec<bool>,
     unsealed: u64,
     segment: u64,
-    /// The last segment that only its seals are left of, and the last that a record says was removed.
+    /// The last segment that only its seals are left of, and the last that a record says was
+    /// removed.
     removed: u64,
     told_removed: u64,
 }
@@ -96,8 +100,9 @@ impl Verifier<'_> {
         self.report.faults.push(Fault { kind, segment: self.segment, offset: offset as u64, seq, what: what.into() });
     }
 
-    /// The seals of segments that retention has removed: those before `first`, and beyond what was seen of the trail. What is there still, because the program died in between,
-    /// is verified as all others are.
+    /// The seals of segments that retention has removed: those before `first`, and beyond what was
+    /// seen of the trail. What is there still, because the program died in between, is verified
+    /// as all others are.
     fn removed(&mut self, bytes: &[u8], first: Option<u64>) {
         let seen = self.segment;
         let mut at = 0;

@@ -1,7 +1,10 @@
-//! From the threads that do operations to the disk: a bounded ring for each, one thread that writes, and what is done when the disk is slow, full or broken.
+//! From the threads that do operations to the disk: a bounded ring for each, one thread that
+//! writes, and what is done when the disk is slow, full or broken.
 //!
-//! A thread that records takes its own ring's lock for as long as it takes to copy a record; the disk is never waited for, unless the ring is full and the policy is to
-//! block. What must not be acknowledged before its record is kept is handed in with [`Trail::after`], and done when all that was recorded before is.
+//! A thread that records takes its own ring's lock for as long as it takes to copy a record; the
+//! disk is never waited for, unless the ring is full and the policy is to block. What must not be
+//! acknowledged before its record is kept is handed in with [`Trail::after`], and done when all
+//! that was recorded before is.
 
 mod courtesy;
 mod house;
@@ -78,7 +81,9 @@ struct Queue {
 }
 
 impl Trail {
-    /// Starts the threads: one that writes, one that compresses and prunes, one that helps it. A log that the disk has refused is tried again, and counts as refused until then. `halt` is called at most once, under [`Policy::Halt`].
+    /// Starts the threads: one that writes, one that compresses and prunes, one that helps it. A
+    /// log that the disk has refused is tried again, and counts as refused until then. `halt` is
+    /// called at most once, under [`Policy::Halt`].
     pub fn start(log: Log, disk: Arc<dyn Disk>, keeping: Keeping, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
         let refuses = log.refused().is_some();
         let told = log.told_unwritten();
@@ -128,17 +133,20 @@ impl Trail {
         Ok(Trail { shared, threads: Mutex::new(threads) })
     }
 
-    /// Takes a record, whose sequence number is the writer's to give. False if it is lost, which the trail will tell.
+    /// Takes a record, whose sequence number is the writer's to give. False if it is lost, which
+    /// the trail will tell.
     pub fn record(&self, record: &Record<'_>) -> bool {
         self.shared.record(record, self.shared.keeping.policy == Policy::Block)
     }
 
-    /// Likewise; waits for room, whatever the policy. False only once the trail has been stopped. For [`Keeping::waits`].
+    /// Likewise; waits for room, whatever the policy. False only once the trail has been stopped.
+    /// For [`Keeping::waits`].
     pub fn record_and_wait(&self, record: &Record<'_>) -> bool {
         self.shared.record(record, true)
     }
 
-    /// Does something when all that was recorded before, by any thread, is kept as the policy has it.
+    /// Does something when all that was recorded before, by any thread, is kept as the policy has
+    /// it.
     pub fn after(&self, after: After) {
         self.shared.queue.lock().after.push(after);
         self.shared.wake();
@@ -154,7 +162,8 @@ impl Trail {
         self.shared.behind.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether the disk took the last group, and there is room: what is recorded now will most likely be kept.
+    /// Whether the disk took the last group, and there is room: what is recorded now will most
+    /// likely be kept.
     pub fn is_healthy(&self) -> bool {
         self.shared.healthy.load(Ordering::Acquire)
     }
@@ -171,12 +180,14 @@ impl Trail {
         }
     }
 
-    /// Writes what is left, seals the end and ends the threads. What the disk refuses now is lost, and said in the log.
+    /// Writes what is left, seals the end and ends the threads. What the disk refuses now is lost,
+    /// and said in the log.
     pub fn stop(&self) {
         self.shared.end_tidying();
         self.shared.stopped.store(true, Ordering::SeqCst);
         self.shared.wake();
-        // Also where it waits for a disk that refuses; with the lock held, so that it is not between its last look and its sleep.
+        // Also where it waits for a disk that refuses; with the lock held, so that it is not between its
+        // last look and its sleep.
         drop(self.shared.queue.lock());
         self.shared.news.notify_one();
         self.shared.room.notify_all();
@@ -197,7 +208,8 @@ impl Drop for Trail {
 impl Shared {
     fn record(&self, record: &Record<'_>, waits: bool) -> bool {
         let ring = &self.rings[ring::mine() % RING_COUNT];
-        // Before it can be taken, so that it never counts as kept too early. Only where replies wait for it: all threads share it.
+        // Before it can be taken, so that it never counts as kept too early. Only where replies wait for
+        // it: all threads share it.
         let counts = self.keeping.holds();
         if counts {
             self.behind.fetch_add(1, Ordering::SeqCst);
@@ -242,7 +254,8 @@ struct Writer {
     unkept: u64,
     /// When the disk took the last group.
     written_ns: u64,
-    /// Gaps that are not known to be on the disk: their numbers, and how many records each stands for.
+    /// Gaps that are not known to be on the disk: their numbers, and how many records each stands
+    /// for.
     gaps: Vec<(u64, u64)>,
     /// Records that are lost and have no gap yet, since the disk refuses.
     held: Gap,
@@ -315,7 +328,8 @@ impl Writer {
         }
     }
 
-    /// Moves what is in the rings into the log; how many records. While the disk refuses, no more than there is room for: none if nothing was taken.
+    /// Moves what is in the rings into the log; how many records. While the disk refuses, no more
+    /// than there is room for: none if nothing was taken.
     fn take(&mut self, batch: &mut ring::Batch) -> Option<u64> {
         let is_full = self.log.pending_len() > PENDING_LEN_MAX;
         if is_full && self.shared.keeping.holds() {
@@ -327,7 +341,8 @@ impl Writer {
         self.shared.room.notify_all();
         let mut gap = batch.take_lost();
         let mut taken = 0;
-        // A seal is due so long after a record came, not after what it tells of: some wait long for their change to be durable.
+        // A seal is due so long after a record came, not after what it tells of: some wait long for their
+        // change to be durable.
         let now = now_ns();
         let mut courtesy = Courtesy::new(self.shared.keeping.holds(), Instant::now());
         let mut appending = self.log.appending();
@@ -366,7 +381,8 @@ impl Writer {
             self.gaps.push((seq, gap.count));
             self.unsynced += 1;
         }
-        // Before the gap can be on the disk: what was kept counts by itself what the gap stands for now. Where it can't be kept, it is tried again.
+        // Before the gap can be on the disk: what was kept counts by itself what the gap stands for now.
+        // Where it can't be kept, it is tried again.
         if self.is_counted && self.held.count == 0 {
             self.is_counted = !self.keep_lost(0, false);
         }
@@ -406,7 +422,8 @@ impl Writer {
         left
     }
 
-    /// Keeps for the next start what the disk has not taken, and so many more; whether it could. Where it can't, that is said only if the rest is.
+    /// Keeps for the next start what the disk has not taken, and so many more; whether it could.
+    /// Where it can't, that is said only if the rest is.
     fn keep_lost(&mut self, more: u64, is_said: bool) -> bool {
         let more = more + self.held.count;
         let lost = Lost { next_seq: self.log.next_seq(), more, since_ns: self.written_ns, gaps: self.gaps.clone(), told: 0 };
@@ -471,7 +488,8 @@ fn now_ns() -> u64 {
 
 /// More threads than this share rings.
 const RING_COUNT: usize = 64;
-/// Records that were taken from the rings and could not be written yet, bytes: beyond, they are lost, or nothing more is taken.
+/// Records that were taken from the rings and could not be written yet, bytes: beyond, they are
+/// lost, or nothing more is taken.
 const PENDING_LEN_MAX: usize = 64 << 20;
 /// Records that are written and not durable, bytes: beyond, they are made so before they are due.
 const UNSYNCED_LEN_MAX: usize = 32 << 20;

@@ -1,4 +1,5 @@
-//! One server, measured by all agents at once: they start together, their histograms are merged, and what each gave is kept.
+//! One server, measured by all agents at once: they start together, their histograms are merged,
+//! and what each gave is kept.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -17,7 +18,8 @@ pub struct Fleet(Arc<Mutex<Vec<Member>>>);
 
 struct Member {
     name: String,
-    /// None when it has left a question unanswered: it ends what it does when it is hung up on, and removes what it made.
+    /// None when it has left a question unanswered: it ends what it does when it is hung up on, and
+    /// removes what it made.
     line: Option<Line>,
 }
 
@@ -126,8 +128,9 @@ impl FleetSubject {
     }
 }
 
-/// What the node at this place of so many does of a case; nothing if there is none left for it. The work is for all of them together, but for a single
-/// file, which can't be shared: there each has one.
+/// What the node at this place of so many does of a case; nothing if there is none left for it. The
+/// work is for all of them together, but for a single file, which can't be shared: there each has
+/// one.
 fn share(case: &Case, at: usize, nodes: usize) -> Option<Case> {
     let mut case = *case;
     match &mut case {

@@ -1,5 +1,6 @@
-//! Load from many nodes: an agent on each ([`serve`]), which does benchmark work and nothing else for who proves to be allowed, and a
-//! subject that lets all of them measure at once ([`FleetSubject`]).
+//! Load from many nodes: an agent on each ([`serve`]), which does benchmark work and nothing else
+//! for who proves to be allowed, and a subject that lets all of them measure at once
+//! ([`FleetSubject`]).
 
 mod fleet;
 mod node;

@@ -1,4 +1,5 @@
-//! An agent: hears who proves that he may be a coordinator, and measures for one at a time within its limits. Touches no file of its node.
+//! An agent: hears who proves that he may be a coordinator, and measures for one at a time within
+//! its limits. Touches no file of its node.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -32,8 +33,10 @@ impl Default for Limits {
     }
 }
 
-/// Serves coordinators until somebody asks to stop; tells `log` what happens. One at a time: two would spoil each other's figures, and the second is told so. Whoever
-/// connects may prove that he may be one while others do; it is his turn when he has, so that nobody is kept waiting by who proves nothing.
+/// Serves coordinators until somebody asks to stop; tells `log` what happens. One at a time: two
+/// would spoil each other's figures, and the second is told so. Whoever connects may prove that he
+/// may be one while others do; it is his turn when he has, so that nobody is kept waiting by who
+/// proves nothing.
 ///
 /// # Errors
 /// Those of the listener.
@@ -118,7 +121,8 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Who has connected and not proven who he is, by address; of IPv6 a /64, of which a host picks the rest as it likes.
+/// Who has connected and not proven who he is, by address; of IPv6 a /64, of which a host picks the
+/// rest as it likes.
 #[derive(Default)]
 struct Unproven(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
@@ -334,7 +338,8 @@ mod tests {
     #[test]
     fn who_proves_nothing_keeps_nobody_from_an_agent() {
         with_an_agent(Duration::from_secs(3600), |at| {
-            // One after the other they would be heard for a minute and more, which is longer than a coordinator waits.
+            // One after the other they would be heard for a minute and more, which is longer than a coordinator
+            // waits.
             let _silent: Vec<TcpStream> = (0..UNPROVEN_OF_ADDRESS_MAX - 1).map(|_| TcpStream::connect(at).expect("it listens")).collect();
             coordinate(at).expect("it knows the token");
         });

@@ -1,7 +1,9 @@
-//! The line between coordinator and agent: who proves what, and messages that nobody in between can change, repeat or make up.
+//! The line between coordinator and agent: who proves what, and messages that nobody in between can
+//! change, repeat or make up.
 //!
-//! Both sides send a nonce; the session's key comes of the shared token and both nonces, or is sent by Kerberos, sealed. Each message is a
-//! line of JSON with its keyed BLAKE3 before it, over direction, number and bytes. Nothing of it is secret but the key.
+//! Both sides send a nonce; the session's key comes of the shared token and both nonces, or is sent
+//! by Kerberos, sealed. Each message is a line of JSON with its keyed BLAKE3 before it, over
+//! direction, number and bytes. Nothing of it is secret but the key.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -54,7 +56,8 @@ pub(super) struct Line {
     stop: Option<Stop>,
 }
 
-/// What a peer is held to that nobody knows yet: all of the proof together by then, in lines of that length.
+/// What a peer is held to that nobody knows yet: all of the proof together by then, in lines of
+/// that length.
 #[derive(Debug, Clone)]
 struct Hurry {
     until: Instant,
@@ -147,8 +150,8 @@ impl Line {
         }
     }
 
-    /// The agent's side. Whoever is not known by then is hung up on, in whatever pieces the proof comes. Who is known is asked for, by `turn`, whether it can
-    /// be worked for him.
+    /// The agent's side. Whoever is not known by then is hung up on, in whatever pieces the proof
+    /// comes. Who is known is asked for, by `turn`, whether it can be worked for him.
     pub(super) fn accept(
         stream: TcpStream,
         acceptor: &Acceptor,
@@ -221,7 +224,8 @@ impl Line {
         Ok(Self { input, output: stream, key: [0; 32], ours, theirs, sent: 0, received: 0, hurry: Some(hurry), stop: None })
     }
 
-    /// Lets the other side take its time from now on; until somebody asks to stop, where there is somebody.
+    /// Lets the other side take its time from now on; until somebody asks to stop, where there is
+    /// somebody.
     pub(super) fn without_hurry(&mut self, stop: Option<&Stop>) {
         self.hurry = None;
         self.stop = stop.cloned();
@@ -422,7 +426,8 @@ mod tests {
         assert!(coordinator.is_err());
     }
 
-    /// What comes of a peer that sends this over and over, a byte at a time, until it is hung up on.
+    /// What comes of a peer that sends this over and over, a byte at a time, until it is hung up
+    /// on.
     fn held_by(text: &[u8], every: Duration, within: Duration, stop: &Stop) -> Result<Line, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");

@@ -13,7 +13,8 @@ use crate::case::{Content, Load, Order};
 use crate::content::{Pages, mix};
 use crate::written::{self, Block, Written};
 
-/// A mix of reads and writes, for as long as it is wanted. Each write is another, so that a read tells whether it is there.
+/// A mix of reads and writes, for as long as it is wanted. Each write is another, so that a read
+/// tells whether it is there.
 #[derive(Debug)]
 pub(super) struct Mixed<'a> {
     pages: Pages,

@@ -1,4 +1,5 @@
-//! Many small files: each made, written and closed, or opened, appended to or read, and closed; some at a time.
+//! Many small files: each made, written and closed, or opened, appended to or read, and closed;
+//! some at a time.
 
 use std::ops::Range;
 

@@ -34,7 +34,8 @@ struct World {
     refuse: VecDeque<Status>,
     /// Whether writes are acknowledged and forgotten.
     forgets: bool,
-    /// Whether writes are done in halves, with others in between, as file systems may; and second halves: path, offset, data.
+    /// Whether writes are done in halves, with others in between, as file systems may; and second
+    /// halves: path, offset, data.
     tears: bool,
     halves: Vec<(Vec<u8>, usize, Vec<u8>)>,
     /// GETATTRs that are answered before it falls silent.

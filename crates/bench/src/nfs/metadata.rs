@@ -1,5 +1,5 @@
-//! Metadata as git makes it: it looks at the files that it knows (`lstat` of the index), writes an object under a passing name and
-//! renames it, takes and gives back its lock. And attributes alone.
+//! Metadata as git makes it: it looks at the files that it knows (`lstat` of the index), writes an
+//! object under a passing name and renames it, takes and gives back its lock. And attributes alone.
 
 use vouch_nfs4::op::{
     Args, CloseArgs, CreateHow, GetattrArgs, LookupArgs, OpenClaim, OpenHow, RemoveArgs, RenameArgs, Results, ShareAccess, StableHow,
@@ -20,7 +20,8 @@ const WANTED: Bitmap = Bitmap::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 
 pub(super) struct Git {
     directory: Filehandle,
     files: u64,
-    /// Tells the names of this session's objects in this round from those of others: a round may end between an object's making and its removal.
+    /// Tells the names of this session's objects in this round from those of others: a round may
+    /// end between an object's making and its removal.
     names: String,
     lanes: Vec<Lane>,
     seed: u64,

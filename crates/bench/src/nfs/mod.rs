@@ -1,5 +1,5 @@
-//! Load on an NFSv4.1 server from user space: sessions ([`Session`]), what they ask ([`Work`]), and the server under one flavour as a
-//! subject ([`NfsSubject`]).
+//! Load on an NFSv4.1 server from user space: sessions ([`Session`]), what they ask ([`Work`]), and
+//! the server under one flavour as a subject ([`NfsSubject`]).
 
 mod blocks;
 mod copy;

@@ -1,5 +1,5 @@
-//! One session, driven by one thread: calls in flight on its connections, closed or open loop. A server that leaves calls without an
-//! answer costs errors, not the run.
+//! One session, driven by one thread: calls in flight on its connections, closed or open loop. A
+//! server that leaves calls without an answer costs errors, not the run.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -65,7 +65,8 @@ impl Session {
         self.options.target.to_string()
     }
 
-    /// One call and its reply. A server in its grace period, or that asks for patience, is waited for.
+    /// One call and its reply. A server in its grace period, or that asks for patience, is waited
+    /// for.
     pub fn one<T>(
         &mut self,
         what: &str,
@@ -167,13 +168,15 @@ impl Session {
                 }
             }
             asking &= !over;
-            // A server that has answered all before the next call is due is waited with, not done: only a work without more to ask has no lane.
+            // A server that has answered all before the next call is due is waited with, not done: only a work
+            // without more to ask has no lane.
             if self.pipeline.submitter().in_flight() == 0 && (!asking || closed || idle.is_empty()) {
                 break;
             }
             let mut wait = TICK;
             if asking && !closed && !idle.is_empty() {
-                // What is due soon after this leaves with it, or each call would cost as much as the server has for one.
+                // What is due soon after this leaves with it, or each call would cost as much as the server has for
+                // one.
                 let next = clock.next().max(left + TOGETHER);
                 let next = end.map_or(next, |end| end.min(next));
                 wait = wait.min(next.saturating_duration_since(Instant::now()));
@@ -209,13 +212,14 @@ impl Session {
                     idle.push_back(lane);
                 }
             });
-            // Calls that many later ones have overtaken are lost: their answers are not worth the wait that a slow server is.
+            // Calls that many later ones have overtaken are lost: their answers are not worth the wait that a
+            // slow server is.
             let lost = || (0..depth).filter(|lane| !idle.contains(lane)).all(|lane| last - sent[lane] > OVERTAKEN.max(3 * longest));
             let patience = if stop.hurries() || !asking && lost() { SILENCE } else { self.patience };
             match turn {
                 Ok(0) if waited.elapsed() > patience && self.pipeline.submitter().in_flight() > 0 => {
-                    // A server that drops requests (RFC 2203 allows it outside its window) must not end the run. Nor is it fast by that: those
-                    // calls have waited until now at least.
+                    // A server that drops requests (RFC 2203 allows it outside its window) must not end the run. Nor is
+                    // it fast by that: those calls have waited until now at least.
                     let now = Instant::now();
                     (0..depth).filter(|lane| flying[*lane]).for_each(|lane| tally.latency.record((now - due[lane]).as_nanos() as u64));
                     tally.unanswered += self.pipeline.submitter().in_flight() as u64;
@@ -252,7 +256,8 @@ impl Session {
         }
     }
 
-    /// Runs a load to its end, which has one. What the server puts off is asked again after a pause, which counts.
+    /// Runs a load to its end, which has one. What the server puts off is asked again after a
+    /// pause, which counts.
     pub fn complete(&mut self, work: &mut dyn Work, depth: usize, stop: &Stop) -> Result<Tally, Error> {
         let (start, mut sum) = (Instant::now(), Tally::default());
         loop {
@@ -265,8 +270,8 @@ impl Session {
         }
     }
 
-    /// How often it has connected anew, after doing so if the last load ended with calls that nobody answered. What was open before that has
-    /// to be opened again.
+    /// How often it has connected anew, after doing so if the last load ended with calls that
+    /// nobody answered. What was open before that has to be opened again.
     pub(super) fn renewals(&mut self, stop: &Stop) -> Result<u64, Error> {
         self.renew(stop)?;
         Ok(self.renewals)
@@ -278,7 +283,8 @@ impl Session {
     }
 
     fn renew(&mut self, stop: &Stop) -> Result<(), Error> {
-        // While others were measured a lease may have run out; a server need not keep who holds nothing (RFC 8881, section 8.4.2.3).
+        // While others were measured a lease may have run out; a server need not keep who holds nothing
+        // (RFC 8881, section 8.4.2.3).
         if !self.stalled && self.used.elapsed() > self.idle {
             self.stalled = self.ask("an idle session", stop, |_, _| {}, |_| Ok(())).is_err();
         }
@@ -294,8 +300,8 @@ impl Session {
 /// What a work says of data that is not the file's.
 pub(super) const OTHER_DATA: &str = "other data than the file's";
 
-/// The end of the time that the clock counts: a load that is to last so long has lasted so long, also if the last reply came early because no
-/// other was given.
+/// The end of the time that the clock counts: a load that is to last so long has lasted so long,
+/// also if the last reply came early because no other was given.
 fn counted_until(last: Instant, end: Option<Instant>) -> Instant {
     end.map_or(last, |end| end.max(last))
 }
@@ -320,7 +326,8 @@ fn submit(pipeline: &mut Pipeline, work: &mut dyn Work, lane: usize) -> Result<S
     }
 }
 
-/// A server that is silent is waited for by another thread, so that who wants to stop does not wait for it too.
+/// A server that is silent is waited for by another thread, so that who wants to stop does not wait
+/// for it too.
 fn pipeline_unless(options: &SessionOptions, stop: &Stop) -> Result<Pipeline, Error> {
     let ((sender, made), theirs) = (mpsc::channel(), options.clone());
     std::thread::spawn(move || {
@@ -374,7 +381,8 @@ fn caller() -> AuthSys {
     AuthSys { stamp: 0, machine_name: b"vouch-bench".to_vec(), uid, gid, gids }
 }
 
-/// While it lives this thread is woken as soon as it is to be; programs that it starts later are woken as others are.
+/// While it lives this thread is woken as soon as it is to be; programs that it starts later are
+/// woken as others are.
 struct Woken;
 
 impl Woken {
@@ -391,7 +399,8 @@ impl Drop for Woken {
     }
 }
 
-/// Calls that are due within this of one another are sent together: they wait for it, and that is in their latency.
+/// Calls that are due within this of one another are sent together: they wait for it, and that is
+/// in their latency.
 const TOGETHER: Duration = Duration::from_micros(20);
 /// How often somebody is looked for who wants to stop.
 const TICK: Duration = Duration::from_millis(100);

@@ -1,4 +1,5 @@
-//! An NFS server under one flavour, as a subject: its own directory there, its sessions, and each case as a load.
+//! An NFS server under one flavour, as a subject: its own directory there, its sessions, and each
+//! case as a load.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -58,7 +59,8 @@ pub struct NfsSubject {
     name: String,
     directory: Option<Filehandle>,
     local: bool,
-    /// The large file, its length and each session's open of it, with the session's renewals at that time.
+    /// The large file, its length and each session's open of it, with the session's renewals at
+    /// that time.
     large: Option<(u64, Vec<(Opened, u64)>)>,
     /// What was written to it.
     written: Arc<Written>,
@@ -92,7 +94,8 @@ impl NfsSubject {
         getrandom::fill(&mut random).map_err(|error| Error::Input(format!("randomness: {error}")))?;
         let name = format!("{PREFIX}{}", data_encoding::HEXLOWER.encode(&random));
         let directory = sessions[0].mkdir(&root, &name, stop)?;
-        // A server in its grace period opens nothing yet; that is waited for here, and is no error of a measurement.
+        // A server in its grace period opens nothing yet; that is waited for here, and is no error of a
+        // measurement.
         let probe = sessions[0].open(&directory, b"probe", true, stop).and_then(|probe| sessions[0].close(probe, stop));
         if let Err(error) = probe {
             sessions[0].remove_all(&root, name.as_bytes(), stop)?;
@@ -250,7 +253,8 @@ impl NfsSubject {
         Ok(sample)
     }
 
-    /// Reads some of what a load has written that reads nothing, after it: else a server that loses all would be the fastest.
+    /// Reads some of what a load has written that reads nothing, after it: else a server that loses
+    /// all would be the fastest.
     fn read_back(&mut self, load: &Load, blocks: Vec<u64>) -> Result<(), Error> {
         let (open, written, stop) = (self.opens()?[0], self.written.clone(), self.stop.clone());
         let (load, count) = (Load { depth: load.depth.min(MAKE_DEPTH as u32), ..*load }, blocks.len() as u64);
@@ -444,7 +448,8 @@ impl Subject for NfsSubject {
     }
 }
 
-/// What the one at this place of so many has of the calls in flight; nothing if there are fewer calls than of them.
+/// What the one at this place of so many has of the calls in flight; nothing if there are fewer
+/// calls than of them.
 pub(crate) const fn part_of(depth: u32, at: usize, of: usize) -> u32 {
     depth / of as u32 + (at < depth as usize % of) as u32
 }
@@ -454,8 +459,9 @@ pub(crate) fn stored(case: &Case) -> Option<&'static str> {
     matches!(case, Case::Load(load) if load.read_percent < 100).then_some("UNSTABLE, no COMMIT")
 }
 
-/// What is to be done to its end is done to its end, or it is an error that says why not: a file with a hole would be told as corrupt by who reads
-/// it, or, of zeros, as whole; and what was left out made the rest look fast.
+/// What is to be done to its end is done to its end, or it is an error that says why not: a file
+/// with a hole would be told as corrupt by who reads it, or, of zeros, as whole; and what was left
+/// out made the rest look fast.
 fn all_of(tally: Tally, done: u64, of: u64, what: &str, session: &Session, stop: &Stop) -> Result<Tally, Error> {
     if stop.asked() {
         return Err(Error::Interrupted);

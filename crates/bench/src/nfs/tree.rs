@@ -104,7 +104,8 @@ impl Session {
         self.one("CLOSE", stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
     }
 
-    /// Removes a directory with all that is in it. Works also when somebody has asked to stop: that is when it is needed.
+    /// Removes a directory with all that is in it. Works also when somebody has asked to stop: that
+    /// is when it is needed.
     pub(super) fn remove_all(&mut self, parent: &Filehandle, name: &[u8], stop: &Stop) -> Result<(), Error> {
         let stop = &stop.of_cleaning();
         let look = |call: &mut OpenCall, w: &mut Writer| {

@@ -43,8 +43,9 @@ pub struct Gain {
 pub enum Pace {
     /// When a lane is free: the server sets the pace.
     Closed,
-    /// So many a second are due, whether or not the server keeps up. A call that finds no lane waits, and its latency counts
-    /// from when it was due: a server that stalls can't hide what it made others wait.
+    /// So many a second are due, whether or not the server keeps up. A call that finds no lane
+    /// waits, and its latency counts from when it was due: a server that stalls can't hide what
+    /// it made others wait.
     Open(f64),
 }
 

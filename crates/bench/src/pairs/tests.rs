@@ -1,4 +1,5 @@
-//! How subjects take turns, when it is enough, and what becomes of a run that is stopped, by subjects that do as they are told.
+//! How subjects take turns, when it is enough, and what becomes of a run that is stopped, by
+//! subjects that do as they are told.
 
 use std::sync::{Arc, Mutex};
 

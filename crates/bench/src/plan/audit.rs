@@ -1,5 +1,6 @@
-//! LANL's auditd: the same work with the kernel's audit off, with watches, with rules on system calls, with those of CAPP. Each
-//! piece of work runs in a process of its own, for the kernel audits processes that began after it was told to.
+//! LANL's auditd: the same work with the kernel's audit off, with watches, with rules on system
+//! calls, with those of CAPP. Each piece of work runs in a process of its own, for the kernel
+//! audits processes that began after it was told to.
 
 use std::fs;
 use std::io;
@@ -18,7 +19,8 @@ pub fn audit(files: u64, mpi: bool) -> Vec<Planned> {
     all.into_iter().chain(mpi.then(|| case("MPI", AuditWork::Mpi))).collect()
 }
 
-/// The first of them by NFS, on an export: without a record, with our own trail, and with the kernel's audit of its directory.
+/// The first of them by NFS, on an export: without a record, with our own trail, and with the
+/// kernel's audit of its directory.
 pub fn exported(files: u64) -> Vec<Planned> {
     vec![Planned::new("audit", "Time, by NFS", "create, append, remove", Case::Changes { files, depth: DEPTH })]
 }

@@ -1,4 +1,5 @@
-//! Azure NetApp Files: what a flavour adds to latency at low concurrency, and takes from the maximum at high.
+//! Azure NetApp Files: what a flavour adds to latency at low concurrency, and takes from the
+//! maximum at high.
 
 use crate::Case;
 use crate::case::{Load, Metric, Order};
@@ -63,8 +64,9 @@ pub fn concurrency(how: &Concurrency) -> Vec<Planned> {
     plan
 }
 
-/// The document's table: what each subject adds to the baseline's mean latency (milliseconds, low concurrency) and takes from its
-/// maximum (percent, high concurrency), case by case, of pairs of the same round. None of the baseline itself, nor where there is no ratio.
+/// The document's table: what each subject adds to the baseline's mean latency (milliseconds, low
+/// concurrency) and takes from its maximum (percent, high concurrency), case by case, of pairs of
+/// the same round. None of the baseline itself, nor where there is no ratio.
 pub fn deltas(run: &Run, label: &str) -> Vec<(Level, String, Interval)> {
     let mut rows = Vec::new();
     for result in run.results.iter().filter(|result| result.workload == "concurrency" && result.baseline(run) != label) {

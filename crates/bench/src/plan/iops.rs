@@ -1,5 +1,5 @@
-//! ONTAP's curves: latency against operations a second, by flavour. Load is stepped, open loop, until the knee: the step after which a
-//! subject no longer does what is asked of it.
+//! ONTAP's curves: latency against operations a second, by flavour. Load is stepped, open loop,
+//! until the knee: the step after which a subject no longer does what is asked of it.
 
 use crate::case::{Load, Metric, Order};
 use crate::pairs::{Bench, Planned};
@@ -96,7 +96,8 @@ fn title((reads, len, order): (u8, u32, Order)) -> String {
     format!("{} {order} {what}", block(len))
 }
 
-/// Calls a second of the steps, rising: parts of what the fastest does, and of those much slower some of what each of them does, lest its whole curve lie within one step.
+/// Calls a second of the steps, rising: parts of what the fastest does, and of those much slower
+/// some of what each of them does, lest its whole curve lie within one step.
 fn rates(peaks: &[f64], steps: u32) -> Vec<f64> {
     let fastest = peaks.iter().copied().fold(0.0, f64::max);
     let slow = peaks.iter().copied().filter(|&peak| peak > 0.0 && peak < SLOW * fastest);

@@ -1,4 +1,5 @@
-//! An MPI program whose ranks make, look at and remove files of one directory in step: built for the run, where MPI is installed.
+//! An MPI program whose ranks make, look at and remove files of one directory in step: built for
+//! the run, where MPI is installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! Kerberos message protection on one core: each enctype, each set of kernels that this processor has, one to many messages together, by
-//! size; beside OpenSSL's cipher and hash, one pass after the other, measured in the same round: two seconds for each kind and length.
+//! Kerberos message protection on one core: each enctype, each set of kernels that this processor
+//! has, one to many messages together, by size; beside OpenSSL's cipher and hash, one pass after
+//! the other, measured in the same round: two seconds for each kind and length.
 
 use std::hint::black_box;
 use std::process::{Command, Stdio};
@@ -70,7 +71,8 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
     }
     subjects.extend(Kernels::available().iter().map(|kernels| about(kernels.name(), kernels.describe().to_string())));
     bench.run.subjects.extend(subjects.iter().cloned());
-    // OpenSSL's figure is of a length, whatever is together: it is measured beside all counts of that length, and of no other.
+    // OpenSSL's figure is of a length, whatever is together: it is measured beside all counts of that
+    // length, and of no other.
     let mut plan = Vec::new();
     for enctype in Enctype::ALL.into_iter().filter(|enctype| how.enctypes.iter().any(|name| name == enctype.name())) {
         for (work, verb) in [(Work::Seal, "seal"), (Work::Open, "open"), (Work::Mic, "MIC")] {
@@ -137,8 +139,9 @@ impl Group {
         Self { counts: counts.iter().map(|count| (*count, empty())).collect() }
     }
 
-    /// In each round OpenSSL, and at once each count on all kernels: a pair is of the same seconds. After a pass of ours that does not count;
-    /// OpenSSL works for a second each time, which leaves what it begins with without weight.
+    /// In each round OpenSSL, and at once each count on all kernels: a pair is of the same seconds.
+    /// After a pass of ours that does not count; OpenSSL works for a second each time, which
+    /// leaves what it begins with without weight.
     fn measure(&mut self, bench: &mut Bench, ask: &mut dyn FnMut(&mut Bench, Asked<'_>) -> Option<Sample>) -> Result<(), Error> {
         let passes = bench.rounds.most + usize::from(bench.rounds.warm_up);
         for pass in 0..passes {
@@ -168,7 +171,8 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
     let keys = |role| ContextKeys::new(enctype, &vec![7; enctype.key_len()], role, true).expect("a key of the enctype's own length");
     let (initiator, acceptor) = (keys(Role::Initiator), keys(Role::Acceptor));
     let whole = 32 + len + initiator.trailer_len();
-    // Bodies apart by a page and some: neighbours of one length would fall on the same sets of the cache.
+    // Bodies apart by a page and some: neighbours of one length would fall on the same sets of the
+    // cache.
     let mut buffers: Vec<Vec<u8>> = (0..count).map(|at| vec![at as u8; whole + 4160]).collect();
     let seal_all = |buffers: &mut Vec<Vec<u8>>, passes: u64| {
         let mut jobs: Vec<SealJob<'_>> =
@@ -202,8 +206,8 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
     Sample { seconds: spent.max(1e-9), bytes, operations, client_cpu_s: Some(spent), ..Sample::default() }
 }
 
-/// Passes for some time, so many between two looks at the clock that they take much longer than a look, which takes as long as a short message; how many,
-/// and CPU seconds of them.
+/// Passes for some time, so many between two looks at the clock that they take much longer than a
+/// look, which takes as long as a short message; how many, and CPU seconds of them.
 fn batches(time: Duration, together_max: u64, pass: &mut dyn FnMut(u64) -> f64) -> (u64, f64) {
     let (mut together, mut passes, mut spent) = (1, 0, 0.0);
     let started = Instant::now();

@@ -1,4 +1,5 @@
-//! LANL's kerberized NFS: rate by file size, time for many small files and for some large ones, CPU by protocol.
+//! LANL's kerberized NFS: rate by file size, time for many small files and for some large ones, CPU
+//! by protocol.
 
 use crate::Case;
 use crate::case::{Content, Copy};

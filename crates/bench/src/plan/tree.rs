@@ -28,7 +28,8 @@ pub fn tree(quick: bool) -> Vec<Planned> {
     tree_reads(quick).into_iter().map(planned).chain([compile]).collect()
 }
 
-/// What verification costs a client, by the small files and the large one of noise: what is read to record the calls, and the case.
+/// What verification costs a client, by the small files and the large one of noise: what is read to
+/// record the calls, and the case.
 pub fn verification(quick: bool) -> Vec<(Read, Planned)> {
     let seconds = if quick { 0.3 } else { 1.0 };
     let planned = |(_, name, read): (&str, &str, Read)| {

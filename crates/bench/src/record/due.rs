@@ -1,5 +1,6 @@
-//! What a step of a curve is about: calls are due at a rate, so that the rate is what was asked for and the latency is what came of it. How certain that is,
-//! and how it compares, of pairs of the same round.
+//! What a step of a curve is about: calls are due at a rate, so that the rate is what was asked for
+//! and the latency is what came of it. How certain that is, and how it compares, of pairs of the
+//! same round.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +57,8 @@ impl CaseResult {
         }
     }
 
-    /// Whether it is a step, and a subject has done what was due: then how much it did tells nothing of it.
+    /// Whether it is a step, and a subject has done what was due: then how much it did tells
+    /// nothing of it.
     pub fn is_held(&self, subject: &SubjectResult) -> bool {
         self.rate().is_some_and(|rate| subject.figure.is_some_and(|figure| figure.median >= KNEE * rate))
     }

@@ -31,7 +31,8 @@ fn ratios_are_of_pairs_and_above_one_is_faster() {
 #[test]
 fn without_the_baseline_there_is_no_ratio_whoever_is_first() {
     let rounds = || vec![sample(1.0, 1000), sample(1.0, 1000)];
-    // It lacks the case or is past its knee; it failed in the second round; it is not the first that is told.
+    // It lacks the case or is past its knee; it failed in the second round; it is not the first that is
+    // told.
     for (of_a, pairs) in [(Vec::new(), None), (vec![sample(1.0, 500)], Some(2.0)), (rounds(), Some(1.0))] {
         let mut result = case(Metric::OperationsPerSecond);
         result.sum_up("a", vec![("b".into(), rounds()), ("a".into(), of_a), ("c".into(), rounds())]);

@@ -1,5 +1,5 @@
-//! Plots as inline SVG: lines over a number, bars by a name. Colours come from the page by class, so that one drawing serves light and
-//! dark; shapes and dashes tell series apart without them.
+//! Plots as inline SVG: lines over a number, bars by a name. Colours come from the page by class,
+//! so that one drawing serves light and dark; shapes and dashes tell series apart without them.
 
 use std::fmt::Write as _;
 

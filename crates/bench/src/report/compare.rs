@@ -8,8 +8,9 @@ use crate::record::{CaseResult, Run, SubjectResult};
 use crate::statistics::SURE;
 use crate::{Case, printable};
 
-/// What both have measured, and how much faster the second is. The runs are not pairs: intervals that overlap mean no difference is
-/// shown, and ranges of a few rounds never do. What was measured in another way is told and not compared.
+/// What both have measured, and how much faster the second is. The runs are not pairs: intervals
+/// that overlap mean no difference is shown, and ranges of a few rounds never do. What was measured
+/// in another way is told and not compared.
 pub fn compare(a: &Run, b: &Run) -> String {
     let mut text =
         format!("A: {} {}\n   {}\nB: {} {}\n   {}\n", a.began, a.command, a.machine.brief(), b.began, b.command, b.machine.brief());

@@ -3,7 +3,8 @@
 use crate::record::{CaseResult, Run};
 use crate::sample::Quantiles;
 
-/// Every sample of a run (RFC 4180). The last columns are other figures, each by its name, where any case has some.
+/// Every sample of a run (RFC 4180). The last columns are other figures, each by its name, where
+/// any case has some.
 pub fn csv(run: &Run) -> String {
     let others = super::table::other_names(&run.results.iter().collect::<Vec<&CaseResult>>());
     let mut text = String::from(

@@ -1,4 +1,5 @@
-//! The page: one file that needs nothing else. What it costs first, then each document's plots, then what was measured and how.
+//! The page: one file that needs nothing else. What it costs first, then each document's plots,
+//! then what was measured and how.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! A run for readers: a table on the terminal, CSV for spreadsheets, a page with plots. From the record alone.
+//! A run for readers: a table on the terminal, CSV for spreadsheets, a page with plots. From the
+//! record alone.
 
 mod chart;
 mod compare;
@@ -19,7 +20,8 @@ mod tests {
     use crate::subject::About;
     use crate::{Case, Run, Sample};
 
-    /// A run of one step: all that was due was done, by `b` with twice the latency of `a`, each within a tenth.
+    /// A run of one step: all that was due was done, by `b` with twice the latency of `a`, each
+    /// within a tenth.
     pub(super) fn steps() -> Run {
         let mut run = Run::begin("test".into(), false);
         run.subjects = ["a", "b"].map(|label| About { label: label.into(), target: "x".into(), sec: None, details: Vec::new() }).into();

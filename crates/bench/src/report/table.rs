@@ -53,7 +53,8 @@ pub fn table(run: &Run) -> String {
             }
         }
         if results.iter().all(|result| matches!(result.case, Some(Case::Connect { .. }))) {
-            // What a client can ask for is seldom what a server can do: what an answer costs the server is told first.
+            // What a client can ask for is seldom what a server can do: what an answer costs the server is told
+            // first.
             rows.iter_mut().for_each(|row| {
                 let server = row.remove(SERVER_CPU);
                 row.insert(2, server);
@@ -93,7 +94,8 @@ pub(super) fn faults(subject: &SubjectResult) -> String {
     let unanswered = subject.unanswered();
     let told = [(subject.errors.saturating_sub(unanswered), "refused"), (unanswered, "unanswered"), (subject.unsent(), "unsent")];
     let told = told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
-    // Another load than the panel says: a server that takes fewer calls at a time has shorter latencies for that alone.
+    // Another load than the panel says: a server that takes fewer calls at a time has shorter latencies
+    // for that alone.
     told.chain(subject.in_flight().map(|depth| format!("{depth} in flight"))).collect::<Vec<_>>().join(", ")
 }
 

@@ -5,7 +5,8 @@ use crate::case::Metric;
 use crate::record::{CaseResult, SubjectResult};
 use crate::statistics::{Interval, SURE};
 
-/// What the cases of a panel have been measured with, beyond what their names say: calls in flight, lengths, times.
+/// What the cases of a panel have been measured with, beyond what their names say: calls in flight,
+/// lengths, times.
 pub(super) fn parameters(results: &[&CaseResult]) -> String {
     let all = results.iter().filter_map(|result| result.case.as_ref()).map(Case::parameters).filter(|words| !words.is_empty());
     let each = all.fold(Vec::new(), |mut seen: Vec<String>, words| {
@@ -89,7 +90,8 @@ pub(super) fn doubt(interval: Option<Interval>) -> String {
     interval.filter(|interval| interval.values > 1).map_or("–".into(), |interval| format!("±{:.0}%", interval.spread() * 100.0))
 }
 
-/// What a case's figure says for itself: not where all was done that was due, for that is what was asked for.
+/// What a case's figure says for itself: not where all was done that was due, for that is what was
+/// asked for.
 pub(super) fn telling<'a>(result: &CaseResult, subject: &'a SubjectResult) -> Option<&'a SubjectResult> {
     Some(subject).filter(|subject| subject.latency.is_none() || !result.is_held(subject))
 }

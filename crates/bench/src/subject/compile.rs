@@ -1,5 +1,5 @@
-//! A small C project that is compiled: made so that each source reads many headers, and the program that comes of it tells whether every
-//! one of them was read as it was written.
+//! A small C project that is compiled: made so that each source reads many headers, and the program
+//! that comes of it tells whether every one of them was read as it was written.
 
 use std::fs;
 use std::path::Path;
@@ -57,7 +57,8 @@ pub fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
     write("src/main.c".into(), main)
 }
 
-/// Compiles it, objects in a directory of this machine, and runs what came of it. False if that gives another result than the source has.
+/// Compiles it, objects in a directory of this machine, and runs what came of it. False if that
+/// gives another result than the source has.
 pub fn run(directory: &Path, parts: u32, jobs: u32, stop: &Stop, sample: &mut Sample) -> Result<bool, Error> {
     let own = directory.join(name(parts));
     let objects = tempfile::tempdir().map_err(Error::io("a directory for objects"))?;

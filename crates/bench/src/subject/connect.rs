@@ -1,5 +1,6 @@
-//! Connections a second: connect, ask for one small thing, take the whole answer, close. The answer must be the first one's, byte by
-//! byte. TLS by OpenSSL's own load generator, which counts answers and keeps none: those are not compared.
+//! Connections a second: connect, ask for one small thing, take the whole answer, close. The answer
+//! must be the first one's, byte by byte. TLS by OpenSSL's own load generator, which counts answers
+//! and keeps none: those are not compared.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -14,9 +15,11 @@ use crate::{Case, Error, Latency, Sample, Stop, Subject};
 /// What is asked on each connection.
 #[derive(Debug, Clone)]
 pub enum Asked {
-    /// These RPC records one after the other, each when the one before is answered: of the name with one component, and with three.
+    /// These RPC records one after the other, each when the one before is answered: of the name
+    /// with one component, and with three.
     Records([Vec<Vec<u8>>; 2]),
-    /// A page by HTTP, of the name with one component and of the name with three; the answer ends with the connection.
+    /// A page by HTTP, of the name with one component and of the name with three; the answer ends
+    /// with the connection.
     Http([String; 2]),
     /// Likewise by TLS 1.3, with a full handshake each time.
     Https([String; 2]),
@@ -125,8 +128,8 @@ impl ConnectSubject {
         Ok(())
     }
 
-    /// Whether a page is there, asked for by the server's name, and as openssl s_time does, which tells none: else it would count answers that are other
-    /// pages.
+    /// Whether a page is there, asked for by the server's name, and as openssl s_time does, which
+    /// tells none: else it would count answers that are other pages.
     fn is_served(&self, path: &str) -> Result<(), Error> {
         let nameless = || self.is_answered(path, &format!("GET {path} HTTP/1.0\r\n\r\n"), &["-noservername"]);
         let Some(name) = &self.name else { return nameless() };
@@ -174,7 +177,8 @@ impl ConnectSubject {
         }
     }
 
-    /// Full handshakes and one GET each, clients that failed, and seconds; OpenSSL counts whole ones.
+    /// Full handshakes and one GET each, clients that failed, and seconds; OpenSSL counts whole
+    /// ones.
     fn handshakes(&self, path: &str, time: Duration) -> Result<(u64, u64, f64), Error> {
         let seconds = time.as_secs().max(1);
         let started: Vec<_> = (0..CLIENTS)
@@ -263,8 +267,8 @@ impl Subject for ConnectSubject {
     }
 }
 
-/// What a client has counted: `123 connections in 0.12s; …` of user time, then `123 connections in 2 real seconds, …`. One that a connection failed ends at
-/// once, and tells none of those before.
+/// What a client has counted: `123 connections in 0.12s; …` of user time, then `123 connections in
+/// 2 real seconds, …`. One that a connection failed ends at once, and tells none of those before.
 fn counted(succeeded: bool, said: &str) -> Option<u64> {
     let line = said.lines().find(|line| line.contains("real seconds")).filter(|_| succeeded)?;
     line.split(' ').next()?.parse().ok()

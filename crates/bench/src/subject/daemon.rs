@@ -101,7 +101,8 @@ fn holder(pid: u32) -> Option<Holder> {
     Some(Holder { pid, connections: infos.iter().filter_map(number).collect(), words })
 }
 
-/// Who of them shows this mount: by the connection's number; by its words; or because there is one holder and one mount.
+/// Who of them shows this mount: by the connection's number; by its words; or because there is one
+/// holder and one mount.
 fn choose(holders: &[Holder], at: &Path, connection: Option<u32>, alone: bool) -> Option<u32> {
     let least = |found: &mut dyn Iterator<Item = &Holder>| found.map(|holder| holder.pid).min();
     let numbered = least(&mut holders.iter().filter(|holder| connection.is_some_and(|number| holder.connections.contains(&number))));

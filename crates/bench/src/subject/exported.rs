@@ -1,4 +1,5 @@
-//! A private export of this program's own, started anew for each round: with a trail or without, and with the kernel auditing its directory.
+//! A private export of this program's own, started anew for each round: with a trail or without,
+//! and with the kernel auditing its directory.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -47,7 +48,8 @@ impl ExportSubject {
         }
     }
 
-    /// What the trail tells: its records, and how many it says are lost. One that does not verify is an error.
+    /// What the trail tells: its records, and how many it says are lost. One that does not verify
+    /// is an error.
     fn told(&self, public: &str, trail: &Path) -> Result<[(String, f64); 2], Error> {
         self.run(&["audit", "verify", "--public", public], trail)?;
         let report = self.run(&["audit", "report", "--json"], trail)?;

@@ -1,5 +1,6 @@
-//! fio, which people trust: its job from a case, its JSON as a sample. It compares what it reads by the sums in each page:
-//! what was there before is whole, too, so that a write that was lost is not found out.
+//! fio, which people trust: its job from a case, its JSON as a sample. It compares what it reads by
+//! the sums in each page: what was there before is whole, too, so that a write that was lost is not
+//! found out.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,8 +39,9 @@ pub(super) struct How {
     pub seed: u64,
 }
 
-/// A load, and the CPU seconds that its threads took for it: fio also starts, lays out its verification and reports, which is no part of it. Each call
-/// in flight is a thread that waits for it.
+/// A load, and the CPU seconds that its threads took for it: fio also starts, lays out its
+/// verification and reports, which is no part of it. Each call in flight is a thread that waits for
+/// it.
 pub(super) fn load(file: &Path, load: &Load, how: How, stop: &Stop) -> Result<(Sample, Option<f64>), Error> {
     let args = args(load, how);
     let report = run(file, &args, stop)?;
@@ -57,7 +59,8 @@ fn args(load: &Load, how: How) -> Vec<String> {
         0 => "write",
         _ => "rw",
     };
-    // Threads that go in sequence have a part of the file each, of whole blocks: fio would make a file longer that they reach beyond.
+    // Threads that go in sequence have a part of the file each, of whole blocks: fio would make a file
+    // longer that they reach beyond.
     let part = load.file_len / u64::from(load.depth) / u64::from(load.block) * u64::from(load.block);
     let part = (load.order == Order::Sequential && load.depth > 1 && part > 0).then_some(part);
     let args = [
@@ -141,7 +144,8 @@ fn sample(report: &Value) -> Result<Sample, Error> {
     Ok(sample)
 }
 
-/// CPU seconds of all threads of a load: they are told as percentages of the time that all of them ran together.
+/// CPU seconds of all threads of a load: they are told as percentages of the time that all of them
+/// ran together.
 fn cpu_s(report: &Value) -> Option<f64> {
     let job = report["jobs"].get(0)?;
     let percent = job["usr_cpu"].as_f64()? + job["sys_cpu"].as_f64()?;
@@ -172,7 +176,8 @@ mod tests {
         let (sample, cpu) =
             load(&file, &load_of, How { direct: false, durable: false, warm: false, seed: 1 }, &stop).expect("fio takes it");
         let cpu = cpu.expect("it is told");
-        // Of two threads as long as they worked, whatever fio does before and after; it counts in milliseconds.
+        // Of two threads as long as they worked, whatever fio does before and after; it counts in
+        // milliseconds.
         assert!(cpu <= 2.0 * sample.seconds + 0.05, "{cpu} in {}", sample.seconds);
     }
 

@@ -1,5 +1,6 @@
-//! Programs that work for a run: servers, copies, daemons of mounts. What was made is removed with their help, so that Ctrl-C of a terminal is not for them: each
-//! is in a process group of its own. Whoever ends at once ends them all.
+//! Programs that work for a run: servers, copies, daemons of mounts. What was made is removed with
+//! their help, so that Ctrl-C of a terminal is not for them: each is in a process group of its own.
+//! Whoever ends at once ends them all.
 
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
@@ -26,8 +27,8 @@ impl Helper {
         Ok(Self(child))
     }
 
-    /// Runs it to its end, and gives what it printed where that was piped; none when somebody asked to stop, and it went on for longer than this
-    /// all the same.
+    /// Runs it to its end, and gives what it printed where that was piped; none when somebody asked
+    /// to stop, and it went on for longer than this all the same.
     pub(crate) fn output(command: &mut Command, stop: &Stop, last: Duration) -> io::Result<Option<Output>> {
         let mut helper = Self::start(command)?;
         let (out, err) = (gather(helper.stdout.take()), gather(helper.stderr.take()));
@@ -79,7 +80,8 @@ impl Drop for Helper {
     }
 }
 
-/// What is changed of the machine itself for a run, and changed back where it ends without waiting for anything. Whoever changed it changes it back else.
+/// What is changed of the machine itself for a run, and changed back where it ends without waiting
+/// for anything. Whoever changed it changes it back else.
 pub(super) struct Undo(fn());
 
 impl Undo {
@@ -98,7 +100,8 @@ impl Drop for Undo {
     }
 }
 
-/// Changes back what was changed of the machine, and asks all that run to end, for who ends without waiting for anything.
+/// Changes back what was changed of the machine, and asks all that run to end, for who ends without
+/// waiting for anything.
 pub fn end_all() {
     undo_all(&UNDOING);
     for pid in running().drain(..).filter_map(|id| Pid::from_raw(id.cast_signed())) {
@@ -106,7 +109,8 @@ pub fn end_all() {
     }
 }
 
-/// Each of them once, the last change first, as it may rest on those before. The list is free meanwhile.
+/// Each of them once, the last change first, as it may rest on those before. The list is free
+/// meanwhile.
 fn undo_all(list: &Mutex<Vec<fn()>>) {
     let all = std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
     all.into_iter().rev().for_each(|undo| undo());

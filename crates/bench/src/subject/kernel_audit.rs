@@ -1,5 +1,6 @@
-//! The kernel's audit, taken for a run; and work on files under it, with some rules or none. Each piece of work runs in a process of its
-//! own, for the kernel audits processes that began after it was told to.
+//! The kernel's audit, taken for a run; and work on files under it, with some rules or none. Each
+//! piece of work runs in a process of its own, for the kernel audits processes that began after it
+//! was told to.
 
 use std::ffi::OsString;
 use std::fs;
@@ -273,7 +274,8 @@ fn tell(rules: Rules, directory: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the kernel's audit costs beside the work: CPU of its thread, kauditd, and of the daemon that writes what that hands on.
+/// What the kernel's audit costs beside the work: CPU of its thread, kauditd, and of the daemon
+/// that writes what that hands on.
 pub(super) struct Cost {
     who: Vec<ServerCpu>,
     before: Option<f64>,

@@ -1,4 +1,5 @@
-//! CPU around one measurement: the client's, the server's, and what others used of the machine meanwhile.
+//! CPU around one measurement: the client's, the server's, and what others used of the machine
+//! meanwhile.
 
 use crate::cpu::{self, ServerCpu};
 use crate::{Error, Sample};
@@ -49,8 +50,9 @@ impl<'a> Meter<'a> {
         self.end_of(sample, None)
     }
 
-    /// Reads them again, into a sample. The load itself took so much CPU, where that is known better than by what this program and those that it has
-    /// started took, which is more: they start, wait, and report.
+    /// Reads them again, into a sample. The load itself took so much CPU, where that is known
+    /// better than by what this program and those that it has started took, which is more: they
+    /// start, wait, and report.
     pub fn end_of(self, sample: &mut Sample, load_s: Option<f64>) -> Result<(), Error> {
         let own = cpu::own_s() + cpu::children_s() - self.client_s;
         let helper = match &self.helper {
@@ -78,8 +80,8 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Whether the client is what keeps the server from more: they share a machine that has no CPU left, of which it has the larger part and others next
-/// to none.
+/// Whether the client is what keeps the server from more: they share a machine that has no CPU
+/// left, of which it has the larger part and others next to none.
 fn crowds(client_s: f64, server_s: Option<f64>, busy: f64, elsewhere: Option<f64>) -> bool {
     busy >= SATURATED && server_s.is_some_and(|server_s| client_s > server_s) && elsewhere.is_some_and(|others| others <= NEXT_TO_NONE)
 }

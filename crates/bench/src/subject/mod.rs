@@ -33,7 +33,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Case, Error, Sample};
 
-/// Something that cases are measured on: a server under one flavour, a mounted directory, a program that copies.
+/// Something that cases are measured on: a server under one flavour, a mounted directory, a program
+/// that copies.
 pub trait Subject: Send {
     /// What the report says of it.
     fn about(&self) -> About;
@@ -41,8 +42,9 @@ pub trait Subject: Send {
     /// Why it can't do a case; nothing if it can.
     fn lacks(&self, case: &Case) -> Option<String>;
 
-    /// How far what the case writes has come when a write counts as done, where that is not "stored for good": subjects that differ in it do
-    /// not do the same work, and have no ratio to each other.
+    /// How far what the case writes has come when a write counts as done, where that is not "stored
+    /// for good": subjects that differ in it do not do the same work, and have no ratio to each
+    /// other.
     fn stored(&self, _case: &Case) -> Option<&'static str> {
         None
     }
@@ -50,7 +52,8 @@ pub trait Subject: Send {
     /// Makes ready what the case needs and is not part of it.
     fn prepare(&mut self, case: &Case) -> Result<(), Error>;
 
-    /// Measures it once. What is read is compared with what was written, by fio by sums alone; answers by TLS are counted only.
+    /// Measures it once. What is read is compared with what was written, by fio by sums alone;
+    /// answers by TLS are counted only.
     fn measure(&mut self, case: &Case) -> Result<Sample, Error>;
 
     /// Removes what was made for cases so far that later ones don't need.
@@ -82,7 +85,8 @@ pub struct About {
 
 /// Waits for a program's end; ends it when somebody asks to stop.
 pub(crate) fn wait(child: &mut std::process::Child, stop: &crate::Stop) -> std::io::Result<std::process::ExitStatus> {
-    // So long is a program let alone that ends by itself soon: a sleep would be part of what is measured.
+    // So long is a program let alone that ends by itself soon: a sleep would be part of what is
+    // measured.
     for pause_us in (0u64..).map(|turn| (50 << turn.min(5)).min(1000)) {
         if let Some(status) = child.try_wait()? {
             return Ok(status);

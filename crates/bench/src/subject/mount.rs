@@ -1,5 +1,5 @@
-//! A mounted directory, whatever is mounted there. Plain reads and writes are fio's; files that are copied, metadata, and load that is
-//! due at a time are threads of our own.
+//! A mounted directory, whatever is mounted there. Plain reads and writes are fio's; files that are
+//! copied, metadata, and load that is due at a time are threads of our own.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -30,11 +30,13 @@ pub struct MountOptions {
     pub directory: PathBuf,
     /// Whether what was read before may be kept by the system.
     pub warm: bool,
-    /// Whether nothing else of the run is mounted or served on this machine: then all that it remembers may be dropped for a cold measurement.
+    /// Whether nothing else of the run is mounted or served on this machine: then all that it
+    /// remembers may be dropped for a cold measurement.
     pub alone: bool,
     /// Where the CPU time of what serves it can be read.
     pub server_cpu: Option<ServerCpu>,
-    /// Where the CPU time of who shows the directory can be read, a daemon of FUSE; else it is looked for.
+    /// Where the CPU time of who shows the directory can be read, a daemon of FUSE; else it is
+    /// looked for.
     pub client_cpu: Option<ServerCpu>,
     /// Whether a directory that holds something is worked in all the same.
     pub not_empty: bool,
@@ -96,7 +98,8 @@ impl MountSubject {
         self.own.clone().ok_or_else(|| Error::NotFound("the run's directory was removed".into()))
     }
 
-    /// How a file is opened whose loads are not to be the cache's: past it, or else so that a write waits until it is stored.
+    /// How a file is opened whose loads are not to be the cache's: past it, or else so that a write
+    /// waits until it is stored.
     const fn flags(&self) -> i32 {
         match (self.direct, self.options.warm) {
             (true, _) => DIRECT,
@@ -150,7 +153,8 @@ impl MountSubject {
         })
     }
 
-    /// Does something with each file of a copy, some at a time; false is data that is not the file's.
+    /// Does something with each file of a copy, some at a time; false is data that is not the
+    /// file's.
     fn files(&self, copy: &Copy, each: impl Fn(u64) -> io::Result<bool> + Sync) -> Result<Sample, Error> {
         let next = AtomicU64::new(0);
         let sample = self.threads(copy.streams, |latency, _| {
@@ -289,7 +293,8 @@ impl MountSubject {
             fs::write(&path, [b'f'; 100]).map_err(Error::file(&path))
         });
         if made.is_err() {
-            // A part of it would be taken for all by who comes next; what can't be removed either is removed at the end.
+            // A part of it would be taken for all by who comes next; what can't be removed either is removed at
+            // the end.
             let aside = self.own()?.join(format!("repository-{}", self.rounds));
             let _ = fs::remove_dir_all(&directory).or_else(|_| fs::rename(&directory, &aside));
         }
@@ -297,7 +302,8 @@ impl MountSubject {
     }
 }
 
-/// A directory of our own, which stays only if it can be worked in: what a full disk leaves behind nobody would remove.
+/// A directory of our own, which stays only if it can be worked in: what a full disk leaves behind
+/// nobody would remove.
 fn directory_in<T>(at: &Path, try_it: impl FnOnce(&Path) -> Result<T, Error>) -> Result<(PathBuf, T), Error> {
     let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(at).map_err(Error::file(at))?;
     let told = try_it(own.path())?;

@@ -1,4 +1,5 @@
-//! A directory with prepared files that is only read: a published tree where it is mounted, or what it was made from.
+//! A directory with prepared files that is only read: a published tree where it is mounted, or what
+//! it was made from.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};

@@ -1,4 +1,5 @@
-//! What a client asks of a server, recorded: a relay on loopback that keeps the calls, in the order in which they came.
+//! What a client asks of a server, recorded: a relay on loopback that keeps the calls, in the order
+//! in which they came.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,6 @@
-//! Many clients at once that each make the calls of a recorded one, one after the other, on a connection of their own. Every answer must
-//! be the first one's, byte by byte, unless the clients are to believe more, or less.
+//! Many clients at once that each make the calls of a recorded one, one after the other, on a
+//! connection of their own. Every answer must be the first one's, byte by byte, unless the clients
+//! are to believe more, or less.
 
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +17,8 @@ pub enum Belief {
     Same,
     /// Whether it is as long as the first one: for what a client costs that checks nothing.
     Length,
-    /// Whether this says so of a call and its answer, both records with their marks: for what a client costs that checks as the real ones do.
+    /// Whether this says so of a call and its answer, both records with their marks: for what a
+    /// client costs that checks as the real ones do.
     Checked(AnswerCheck),
 }
 

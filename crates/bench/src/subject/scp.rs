@@ -1,4 +1,5 @@
-//! scp, for the comparison that documents make: to a host, or to a private sshd of this machine with keys of its own.
+//! scp, for the comparison that documents make: to a host, or to a private sshd of this machine
+//! with keys of its own.
 
 use std::collections::HashMap;
 use std::fs;
@@ -66,7 +67,8 @@ impl ScpSubject {
         }
     }
 
-    /// Copies with the clock running. What came to this machine is stored for good before it is stopped, file by file, as the other subjects do it.
+    /// Copies with the clock running. What came to this machine is stored for good before it is
+    /// stopped, file by file, as the other subjects do it.
     fn scp(&self, from: &str, to: &str, copy: &Copy, stores: Option<&Path>) -> Result<Sample, Error> {
         let server = self.server.as_ref().map(Sshd::cpu);
         let meter = Meter::begin(server.as_ref(), server.is_some())?;

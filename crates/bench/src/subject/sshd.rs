@@ -94,8 +94,10 @@ impl Sshd {
     }
 }
 
-/// Makes the empty directory that sshd of the superuser wants, which a service makes elsewhere. It stays, empty and in memory until the next start of the
-/// machine: whoever else starts an sshd meanwhile, the system itself or another run, finds it there, and nothing tells when the last of them needs it no more.
+/// Makes the empty directory that sshd of the superuser wants, which a service makes elsewhere. It
+/// stays, empty and in memory until the next start of the machine: whoever else starts an sshd
+/// meanwhile, the system itself or another run, finds it there, and nothing tells when the last of
+/// them needs it no more.
 fn make_empty() {
     // It refuses one that others may write to. Without any it says what it lacks.
     let _ = fs::DirBuilder::new().mode(0o755).create(EMPTY);

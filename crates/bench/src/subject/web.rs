@@ -1,4 +1,5 @@
-//! A private web server on loopback, for comparisons: nginx, by HTTP and by HTTPS with a certificate made for it.
+//! A private web server on loopback, for comparisons: nginx, by HTTP and by HTTPS with a
+//! certificate made for it.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! What is asked of libkrb5 itself: a credential cache that ends when it should, whose keys a keytab holds, and what a ticket that was refused does.
+//! What is asked of libkrb5 itself: a credential cache that ends when it should, whose keys a
+//! keytab holds, and what a ticket that was refused does.
 
 use std::ffi::{CStr, CString, c_int};
 use std::mem::MaybeUninit;
@@ -18,7 +19,8 @@ struct Krb5 {
     gss: &'static Gss,
 }
 
-// SAFETY: a context may be used by any thread, one at a time (MIT's documentation, "Thread safety").
+// SAFETY: a context may be used by any thread, one at a time (MIT's documentation, "Thread
+// safety").
 unsafe impl Send for Krb5 {}
 
 impl Krb5 {
@@ -46,7 +48,8 @@ pub(crate) fn default_keytab(gss: &'static Gss) -> Option<Vec<u8>> {
     let krb5 = Krb5::new(gss).ok()?;
     let mut name = [0u8; KEYTAB_NAME_LEN_MAX];
     let len = c_int::try_from(name.len()).ok()?;
-    // SAFETY: the library writes at most so many bytes, with a zero at the end, and fails where that is too few.
+    // SAFETY: the library writes at most so many bytes, with a zero at the end, and fails where that is
+    // too few.
     check(unsafe { (gss.functions.kt_default_name)(krb5.handle, name.as_mut_ptr().cast(), len) }).ok()?;
     CStr::from_bytes_until_nul(&name).ok().map(|name| name.to_bytes().to_vec())
 }
@@ -80,7 +83,8 @@ impl Drop for Keytab<'_> {
     }
 }
 
-/// Whether a keytab, the system's if none, holds a key of such a principal. Reads it; the library wipes what it has read of keys, but for what is left on the stack.
+/// Whether a keytab, the system's if none, holds a key of such a principal. Reads it; the library
+/// wipes what it has read of keys, but for what is left on the stack.
 pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&[u8]) -> bool) -> Result<bool, Status> {
     /// `KRB5_KT_END`.
     const END: i32 = -1_765_328_202;
@@ -92,7 +96,8 @@ pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl 
     check(unsafe { (functions.kt_start_seq_get)(krb5.handle, keytab.handle, &mut cursor) })?;
     let found = loop {
         let mut entry = MaybeUninit::<KeytabEntry>::zeroed();
-        // SAFETY: the cursor is of this keytab, and has not been ended; the pointers are to values that outlive the call.
+        // SAFETY: the cursor is of this keytab, and has not been ended; the pointers are to values that
+        // outlive the call.
         match unsafe { (functions.kt_next_entry)(krb5.handle, keytab.handle, entry.as_mut_ptr(), &mut cursor) } {
             0 => {}
             END => break Ok(false),
@@ -121,8 +126,9 @@ impl Drop for Krb5 {
     }
 }
 
-/// A credential cache in memory, of a name that no other has. Its tickets and their keys are wiped when it is dropped: the library would keep them for the life of the process,
-/// whatever became of those who used them.
+/// A credential cache in memory, of a name that no other has. Its tickets and their keys are wiped
+/// when it is dropped: the library would keep them for the life of the process, whatever became of
+/// those who used them.
 pub(crate) struct MemoryCache {
     name: CString,
     handle: Handle,
@@ -139,7 +145,8 @@ impl MemoryCache {
         let krb5 = Krb5::new(gss)?;
         let name = CString::new(format!("MEMORY:vouch-{}", NEXT.fetch_add(1, Ordering::Relaxed))).expect("our own words hold no zero byte");
         let mut handle = null_mut();
-        // SAFETY: the name outlives the call, which copies it; the pointer is to a value that outlives it too.
+        // SAFETY: the name outlives the call, which copies it; the pointer is to a value that outlives it
+        // too.
         check(unsafe { (gss.functions.cc_resolve)(krb5.handle, name.as_ptr(), &mut handle) })?;
         Ok(Self { name, handle, krb5 })
     }
@@ -152,12 +159,14 @@ impl MemoryCache {
 
 impl Drop for MemoryCache {
     fn drop(&mut self) {
-        // SAFETY: the cache is the library's and is not used again through this handle. Who still has another finds it empty.
+        // SAFETY: the cache is the library's and is not used again through this handle. Who still has
+        // another finds it empty.
         unsafe { (self.krb5.gss.functions.cc_destroy)(self.krb5.handle, self.handle) };
     }
 }
 
-/// What a ticket and the authenticator beside it hold (RFC 4120, sections 5.3 and 5.5.1). Who sent them has, or had, the ticket's session key.
+/// What a ticket and the authenticator beside it hold (RFC 4120, sections 5.3 and 5.5.1). Who sent
+/// them has, or had, the ticket's session key.
 pub(crate) struct OpenedTicket {
     /// Who was given the ticket.
     pub(crate) client: Vec<u8>,
@@ -196,7 +205,8 @@ impl Opened {
         let opened = Keytab::new(&krb5, keytab).ok().and_then(|keys| {
             // SAFETY: ticket and keytab are the library's, and live.
             let decrypted = check(unsafe { (functions.decrypt_ticket)(krb5.handle, keys.handle, ticket) });
-            // SAFETY: the library fills this in with a structure of its own when it succeeds, which lives as long as the ticket.
+            // SAFETY: the library fills this in with a structure of its own when it succeeds, which lives as
+            // long as the ticket.
             let part = decrypted.ok().and_then(|()| unsafe { (*ticket).enc_part2.as_ref() })?;
             Some(krb5.read(part, request).map_or(Self::TicketAlone, Self::All))
         });
@@ -218,7 +228,8 @@ impl Krb5 {
         // No plain text is longer than what it was sealed to.
         let mut authenticator = Zeroizing::new(vec![0; cipher.len()]);
         let mut plain = Data { magic: 0, length: authenticator.len() as u32, data: authenticator.as_mut_ptr().cast() };
-        // SAFETY: the key is the ticket's; all pointers are to values that outlive the call, and the output has the length that it says.
+        // SAFETY: the key is the ticket's; all pointers are to values that outlive the call, and the output
+        // has the length that it says.
         check(unsafe { (self.gss.functions.decrypt)(self.handle, part.session, AUTHENTICATOR, null(), &sealed, &mut plain) }).ok()?;
         authenticator.truncate(plain.length as usize);
         Some(OpenedTicket {

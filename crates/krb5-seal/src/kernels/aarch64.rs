@@ -1,5 +1,6 @@
-//! AES with the cryptographic extension of ARMv8: CBC encryption of 4 or 8 messages interleaved, decryption 8 blocks at a time. The hashes are the
-//! plain ones, which use the extension themselves where the CPU has it.
+//! AES with the cryptographic extension of ARMv8: CBC encryption of 4 or 8 messages interleaved,
+//! decryption 8 blocks at a time. The hashes are the plain ones, which use the extension themselves
+//! where the CPU has it.
 
 use std::arch::aarch64::*;
 

@@ -1,5 +1,6 @@
-//! Gives items to lanes: every lane works on an item of its own, all take as many blocks at once as the shortest has left, and a lane
-//! whose item ends takes the next one. Lanes without work repeat a busy lane's, which costs nothing in lockstep and changes nothing.
+//! Gives items to lanes: every lane works on an item of its own, all take as many blocks at once as
+//! the shortest has left, and a lane whose item ends takes the next one. Lanes without work repeat
+//! a busy lane's, which costs nothing in lockstep and changes nothing.
 
 use std::mem::MaybeUninit;
 
@@ -35,7 +36,8 @@ impl Turn {
     }
 }
 
-/// Runs hash items over `N` lanes while there are at least `least` of them, and what is left with `few`.
+/// Runs hash items over `N` lanes while there are at least `least` of them, and what is left with
+/// `few`.
 ///
 /// # Safety
 /// As [`HashItem`] says; the CPU has what `wide` and `few` need. `block_len` is the hash's.
@@ -88,7 +90,8 @@ pub(super) unsafe fn hash<T, const WORDS: usize, const N: usize>(
                 lanes.data[lane] = lanes.data[any];
             }
         }
-        // SAFETY: every busy lane has at least `blocks` blocks left, valid for reads; the others read what a busy one reads.
+        // SAFETY: every busy lane has at least `blocks` blocks left, valid for reads; the others read what
+        // a busy one reads.
         unsafe { wide(&mut lanes, blocks) };
         for lane in 0..N {
             let Some(turn) = &mut turns[lane] else { continue };
@@ -171,8 +174,9 @@ impl<const N: usize> CbcLanes<N> {
     }
 }
 
-/// Encrypts this many blocks of every lane in place; pointers and chains are moved on. Lanes may be the same message's: those compute and
-/// write the same, so all lanes' blocks are read before one is written.
+/// Encrypts this many blocks of every lane in place; pointers and chains are moved on. Lanes may be
+/// the same message's: those compute and write the same, so all lanes' blocks are read before one
+/// is written.
 pub(super) type CbcWide<const N: usize> = unsafe fn(&mut CbcLanes<N>, usize);
 
 /// The forms of one kernel: `[rounds: 10 or 14][every lane has the same key]`.
@@ -232,7 +236,8 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
                 holds[lane] = key;
             }
         }
-        // SAFETY: every busy lane has at least `blocks` blocks left, ours alone; the others do as a busy one does.
+        // SAFETY: every busy lane has at least `blocks` blocks left, ours alone; the others do as a busy
+        // one does.
         unsafe { forms[usize::from(same)](&mut lanes, blocks) };
         for lane in 0..N {
             let Some(turn) = &mut turns[lane] else { continue };

@@ -1,7 +1,9 @@
-//! Kernels: the block functions for each kind of CPU, behind one table that is chosen once, at run time.
+//! Kernels: the block functions for each kind of CPU, behind one table that is chosen once, at run
+//! time.
 //!
-//! A kernel takes a list of items, each with its own key or state, its own place and its own length, and works on as many side by side as
-//! it has lanes, giving a lane the next item when one ends. All kernels compute the same; they are tested against the plain one.
+//! A kernel takes a list of items, each with its own key or state, its own place and its own
+//! length, and works on as many side by side as it has lanes, giving a lane the next item when one
+//! ends. All kernels compute the same; they are tested against the plain one.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -38,18 +40,21 @@ impl Segment {
 /// Blocks for a hash to compress: `segments` one after the other into `state`.
 ///
 /// # Safety
-/// Whoever runs an item promises that each segment that has blocks is valid for reads of all of them for the length of the call.
+/// Whoever runs an item promises that each segment that has blocks is valid for reads of all of
+/// them for the length of the call.
 #[derive(Clone, Copy)]
 pub(crate) struct HashItem<S> {
     pub(crate) state: S,
     pub(crate) segments: [Segment; 2],
 }
 
-/// Blocks to encrypt in place in CBC mode: `segments` one after the other, chained by `chain`, which is the last ciphertext block afterwards.
+/// Blocks to encrypt in place in CBC mode: `segments` one after the other, chained by `chain`,
+/// which is the last ciphertext block afterwards.
 ///
 /// # Safety
-/// Whoever runs an item promises that `key` is valid for reads, that each segment that has blocks is valid for reads and writes of all of
-/// them and overlaps nothing else of the call, and that all items of one call have keys of one length.
+/// Whoever runs an item promises that `key` is valid for reads, that each segment that has blocks
+/// is valid for reads and writes of all of them and overlaps nothing else of the call, and that all
+/// items of one call have keys of one length.
 #[derive(Clone, Copy)]
 pub(crate) struct CbcItem {
     pub(crate) key: *const AesKey,
@@ -66,7 +71,8 @@ pub(crate) struct HashKernel<S> {
     pub(crate) few: Option<HashFew<S>>,
 }
 
-/// Compresses so many blocks of each of two messages from where they lie, which are valid for reads of them: side by side as far as both go.
+/// Compresses so many blocks of each of two messages from where they lie, which are valid for reads
+/// of them: side by side as far as both go.
 pub(crate) type HashFew<S> = unsafe fn(&mut [S; 2], [*const u8; 2], [usize; 2]);
 
 /// CBC encryption over a list of items.
@@ -79,7 +85,8 @@ pub(crate) struct EncryptKernel {
 /// CBC decryption within one message.
 pub(crate) struct DecryptKernel {
     pub(crate) name: &'static str,
-    /// Decrypts blocks in place; `chain` is the ciphertext block before them, and the last of theirs afterwards.
+    /// Decrypts blocks in place; `chain` is the ciphertext block before them, and the last of
+    /// theirs afterwards.
     pub(crate) one: fn(&AesKey, &mut [u8; 16], &mut [[u8; 16]]),
 }
 
@@ -101,8 +108,9 @@ pub(crate) const STITCHED_MAX: usize = 16;
 pub(crate) struct StitchedKernel {
     /// Messages that are taken together at most.
     pub(crate) messages_max: usize,
-    /// Hashes and then encrypts so many blocks of 64 bytes of each message in place; the data is valid for reads and writes of them and used by nothing else. Chains and states
-    /// are moved on.
+    /// Hashes and then encrypts so many blocks of 64 bytes of each message in place; the data is
+    /// valid for reads and writes of them and used by nothing else. Chains and states are moved
+    /// on.
     pub(crate) seal: unsafe fn(&mut [Stitched], usize),
 }
 
@@ -115,12 +123,14 @@ pub(crate) struct StitchedOne<S> {
     pub(crate) state: S,
     /// What is to be encrypted, in place.
     pub(crate) cipher: *mut u8,
-    /// What is to be hashed: a block further on than what is encrypted it holds nothing that is not.
+    /// What is to be hashed: a block further on than what is encrypted it holds nothing that is
+    /// not.
     pub(crate) hash: *const u8,
 }
 
-/// Encrypts so many times a block of the hash in place, and hashes one block less, each after what it holds has been encrypted. What is encrypted is valid for reads and
-/// writes, what is hashed for reads, and neither is used by anything else. Chain and state are moved on.
+/// Encrypts so many times a block of the hash in place, and hashes one block less, each after what
+/// it holds has been encrypted. What is encrypted is valid for reads and writes, what is hashed for
+/// reads, and neither is used by anything else. Chain and state are moved on.
 pub(crate) type StitchOne<S> = unsafe fn(&mut StitchedOne<S>, usize);
 
 /// A set of kernels that this CPU can run.
@@ -152,12 +162,14 @@ impl Kernels {
         AVAILABLE.get_or_init(detect)
     }
 
-    /// Messages of RFC 3962 that are sealed fastest in lockstep: hash and cipher in one pass beat either over more lanes.
+    /// Messages of RFC 3962 that are sealed fastest in lockstep: hash and cipher in one pass beat
+    /// either over more lanes.
     pub(crate) fn stitched_lanes(&self) -> usize {
         self.stitched.map_or(self.lanes, |stitched| stitched.messages_max)
     }
 
-    /// Long messages that are sealed fastest side by side: more gain nothing, and are worth no waiting.
+    /// Long messages that are sealed fastest side by side: more gain nothing, and are worth no
+    /// waiting.
     pub fn long_messages(&self) -> usize {
         self.stitched_lanes().min(16)
     }
@@ -174,7 +186,8 @@ impl Kernels {
     }
 }
 
-/// How the set calls itself that is none of ours: on a CPU with instructions for AES it is no measure of what goes without them.
+/// How the set calls itself that is none of ours: on a CPU with instructions for AES it is no
+/// measure of what goes without them.
 const PLAIN: &str = "RustCrypto (detects the CPU)";
 
 /// All sets of all CPUs.

@@ -1,5 +1,6 @@
-//! Kernels without instructions of our choosing: RustCrypto's, which use what they find the CPU to have (AES-NI and SHA-NI among it) or else are bit-sliced, one message
-//! after another. The measure of correctness for all others.
+//! Kernels without instructions of our choosing: RustCrypto's, which use what they find the CPU to
+//! have (AES-NI and SHA-NI among it) or else are bit-sliced, one message after another. The measure
+//! of correctness for all others.
 
 use super::{CbcItem, DecryptKernel, EncryptKernel, HashItem, HashKernel};
 use crate::digest::{Digest, Sha1, Sha256, Sha384};

@@ -1,5 +1,6 @@
-//! Every kernel that this CPU can run against the plain one: random keys, lengths of every class, any number of messages at once.
-//! A kernel that the CPU lacks is not in the list, and so not tested there.
+//! Every kernel that this CPU can run against the plain one: random keys, lengths of every class,
+//! any number of messages at once. A kernel that the CPU lacks is not in the list, and so not
+//! tested there.
 
 use proptest::prelude::*;
 
@@ -291,7 +292,8 @@ fn the_last_set_is_the_best_one() {
     assert!(best.describe().contains(best.encrypt.name));
 }
 
-/// Tells which sets this CPU lacks, and so no test has run; docs/performance.md says how to run them.
+/// Tells which sets this CPU lacks, and so no test has run; docs/performance.md says how to run
+/// them.
 #[test]
 fn what_this_cpu_lacks_is_told() {
     let here: Vec<&str> = Kernels::available().iter().map(Kernels::name).collect();

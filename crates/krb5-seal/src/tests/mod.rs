@@ -1,4 +1,5 @@
-//! Tests that look inside: published vectors, tokens, kernels against the plain one, what is left in memory.
+//! Tests that look inside: published vectors, tokens, kernels against the plain one, what is left
+//! in memory.
 
 mod kernels;
 mod tokens;

@@ -1,4 +1,5 @@
-//! Tokens: between the two sides of a context, with every flag, rotation and filler, and against a plain reading of RFC 4121.
+//! Tokens: between the two sides of a context, with every flag, rotation and filler, and against a
+//! plain reading of RFC 4121.
 
 use super::{bytes, hex};
 use crate::digest::{HmacPads, Sha1, Sha256, Sha384};
@@ -272,7 +273,8 @@ fn mic_does_not_depend_on_how_the_body_is_cut() {
 
 #[test]
 fn mic_is_what_the_rfc_writes() {
-    // RFC 4121 section 4.2.4: HMAC(Kc, body | header); the key's usage is 25 for the initiator, 23 for the acceptor.
+    // RFC 4121 section 4.2.4: HMAC(Kc, body | header); the key's usage is 25 for the initiator, 23 for
+    // the acceptor.
     use crate::derive::{Purpose, derive};
     for (role, flags, usage) in [(Role::Initiator, 4, 25), (Role::Acceptor, 5, 23)] {
         let enctype = Enctype::Aes256CtsHmacSha1_96;

@@ -1,4 +1,5 @@
-//! What is left of a context's keys in memory when it is dropped: nothing. A child has the context; this process reads its memory, so that what we know of the keys does not count.
+//! What is left of a context's keys in memory when it is dropped: nothing. A child has the context;
+//! this process reads its memory, so that what we know of the keys does not count.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,7 +18,8 @@ use crate::*;
 /// Set for the child, which holds contexts: the kernels to work with.
 const CHILD: &str = "VOUCH_TEST_HOLDS_KEYS";
 
-/// For each set of kernels and each enctype, a child derives keys of both sides and works with them, on a thread that stays.
+/// For each set of kernels and each enctype, a child derives keys of both sides and works with
+/// them, on a thread that stays.
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "reads /proc")]
 fn no_copy_of_a_key_outlives_its_context() {
@@ -82,7 +84,8 @@ fn hold_keys(kernels: &Kernels) {
     }
 }
 
-/// Messages of some lengths, one and many together, sealed, opened, signed and verified, by these kernels.
+/// Messages of some lengths, one and many together, sealed, opened, signed and verified, by these
+/// kernels.
 fn work(kernels: &Kernels, [initiator, acceptor]: &[ContextKeys; 2]) {
     // Long ones first: whoever works on them wipes more of the stack.
     for (count, len) in [(1, 70_000), (3, 5000), (7, 5000), (16, 5000), (40, 5000), (40, 300), (12, 200), (3, 200), (1, 100)] {
@@ -147,8 +150,9 @@ where
     [pads.inner, pads.outer].map(|state| state.into_iter().map(|word| bytes(word).to_vec()).collect())
 }
 
-/// What a kernel has of a state in a register, and leaves where it spills that: a word of each lane, whose keys are all one here; or words in the order of the CPU's instructions
-/// for SHA-1 and SHA-256.
+/// What a kernel has of a state in a register, and leaves where it spills that: a word of each
+/// lane, whose keys are all one here; or words in the order of the CPU's instructions for SHA-1 and
+/// SHA-256.
 fn as_in_registers(words: &[Vec<u8>]) -> impl Iterator<Item = Pattern> {
     let lanes = words.iter().enumerate().map(|(at, word)| (format!("word {at} of all lanes"), word.repeat(16 / word.len())));
     let of = |order: [usize; 4]| (format!("words {order:?}"), order.map(|at| words[at].as_slice()).concat());

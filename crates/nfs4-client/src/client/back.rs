@@ -1,4 +1,5 @@
-//! What callbacks are to be proven by: a context that was named, or that of the calls, whichever that is just then.
+//! What callbacks are to be proven by: a context that was named, or that of the calls, whichever
+//! that is just then.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ use crate::{BackSecurity, Error, Handshake};
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Has callbacks come under another context from now on, as after the one before has ended (BACKCHANNEL_CTL). From then on it is for the caller to name the next.
+    /// Has callbacks come under another context from now on, as after the one before has ended
+    /// (BACKCHANNEL_CTL). From then on it is for the caller to name the next.
     pub async fn set_back_security(&self, security: BackSecurity) -> Result<(), Error> {
         self.offer_back_security(&security).await?;
         let mut state = self.shared.state.lock();
@@ -23,13 +25,16 @@ impl Client {
         Ok(())
     }
 
-    /// Whether only callbacks are believed that a context proves: the one that was named, or that of the calls where the server has agreed to call by it.
+    /// Whether only callbacks are believed that a context proves: the one that was named, or that
+    /// of the calls where the server has agreed to call by it.
     pub fn are_callbacks_proven(&self) -> bool {
         self.shared.state.lock().identity.back_security.is_some()
     }
 
-    /// Has callbacks come under the context that calls have now, if it is another one than the server knows of. Where that fails the server goes without, and is told again when
-    /// a connection is made anew, or with the first reply after a while; not if it knows no such callbacks.
+    /// Has callbacks come under the context that calls have now, if it is another one than the
+    /// server knows of. Where that fails the server goes without, and is told again when
+    /// a connection is made anew, or with the first reply after a while; not if it knows no such
+    /// callbacks.
     pub(super) async fn tell_back_security(&self) {
         let security = {
             let mut state = self.shared.state.lock();
@@ -60,7 +65,8 @@ impl Client {
 }
 
 impl State {
-    /// The context of the calls, under the name that it was offered by before: which offer the server took in last is nobody's guess then.
+    /// The context of the calls, under the name that it was offered by before: which offer the
+    /// server took in last is nobody's guess then.
     fn back_of_calls(&self) -> Option<BackSecurity> {
         let own = self.core.back_security()?;
         Some(self.identity.back_security.clone().filter(|known| known.from_server == own.from_server).unwrap_or(own))

@@ -8,7 +8,8 @@ use vouch_nfs4::op::{Args, DestroyClientidArgs, DestroySessionArgs};
 use super::{Client, Line, Shared, State};
 use crate::Error;
 
-/// How long the end of the last context is waited for: a server that does not say it keeps the context to its ticket's end, and nobody needs that.
+/// How long the end of the last context is waited for: a server that does not say it keeps the
+/// context to its ticket's end, and nobody needs that.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Client {

@@ -1,4 +1,5 @@
-//! What comes on a connection. Replies that are sealed are opened while other tasks and connections go on, those that came together side by side.
+//! What comes on a connection. Replies that are sealed are opened while other tasks and connections
+//! go on, those that came together side by side.
 
 use vouch_nfs4::{SlotId, cb};
 use vouch_oncrpc::RecordReader;
@@ -34,7 +35,8 @@ impl Shared {
             records.push(record.into_owned());
         }
         let mut replies = Vec::with_capacity(records.len());
-        // With the number of replies that came before: what one of those gives (OPEN's delegation) a call may take back.
+        // With the number of replies that came before: what one of those gives (OPEN's delegation) a call
+        // may take back.
         let mut calls = Vec::new();
         let mut state = self.state.lock();
         for record in &mut records {
@@ -70,7 +72,8 @@ impl Shared {
         refused.map_or_else(|| Ok(state.after_replies(at)), Err)
     }
 
-    /// Hands a reply to who waits for it; a call that was denied for want of a context waits for another.
+    /// Hands a reply to who waits for it; a call that was denied for want of a context waits for
+    /// another.
     fn complete(&self, state: &mut State, token: u64, outcome: Result<Reply, Error>) {
         match (&outcome, state.pending.get_mut(&token)) {
             (Err(Error::Denied(stat)), Some(pending))

@@ -1,4 +1,5 @@
-//! What is sent again: after a lost connection over another one, and after a lost security context under a new one.
+//! What is sent again: after a lost connection over another one, and after a lost security context
+//! under a new one.
 
 use vouch_oncrpc::AuthStat;
 

@@ -40,7 +40,8 @@ impl<'a> Sorted<'a> {
 }
 
 impl Core {
-    /// Looks at replies, which are opened where they lie. Says of each what it is, in their order; nothing is completed by that.
+    /// Looks at replies, which are opened where they lie. Says of each what it is, in their order;
+    /// nothing is completed by that.
     pub(crate) fn look<'a>(&mut self, records: Vec<&'a mut [u8]>) -> Vec<Arrived<'a>> {
         let mut sorted = self.sort(records);
         self.protection.open_many(&mut sorted.received);
@@ -87,7 +88,8 @@ impl Core {
         Sorted { arrived, received, places }
     }
 
-    /// Takes a reply that was looked at. None if no call awaits it any more. An error if it is none, or not believed: then the call goes on waiting.
+    /// Takes a reply that was looked at. None if no call awaits it any more. An error if it is
+    /// none, or not believed: then the call goes on waiting.
     pub(crate) fn take<'a>(&mut self, arrived: Arrived<'a>) -> Result<Option<Completion<'a>>, Error> {
         match arrived {
             Arrived::Broken(error) => Err(error),
@@ -100,5 +102,6 @@ impl Core {
     }
 }
 
-/// Where a verifier's body begins in a reply that is accepted: transaction, type, status, flavour, length (RFC 5531, section 9).
+/// Where a verifier's body begins in a reply that is accepted: transaction, type, status, flavour,
+/// length (RFC 5531, section 9).
 const VERIFIER_AT: usize = 20;

@@ -1,4 +1,5 @@
-//! The end of contexts: that of the calls, and that of those before it. A server would keep the keys of one that nobody ends until its ticket ends.
+//! The end of contexts: that of the calls, and that of those before it. A server would keep the
+//! keys of one that nobody ends until its ticket ends.
 
 use super::{Core, Flight, PLACE_BITS, PLACES};
 use crate::Protection;
@@ -6,12 +7,14 @@ use crate::Protection;
 /// What secured calls before.
 pub(super) struct Former {
     protection: Box<dyn Protection>,
-    /// Calls that it secured and that have no answer: one that is denied because their context was ended would be taken for one that the server has lost.
+    /// Calls that it secured and that have no answer: one that is denied because their context was
+    /// ended would be taken for one that the server has lost.
     in_flight: usize,
 }
 
 impl Core {
-    /// Secures calls by another context from now on. Replies to calls that went before can't be opened any more: hand it in when they have come, or are lost.
+    /// Secures calls by another context from now on. Replies to calls that went before can't be
+    /// opened any more: hand it in when they have come, or are lost.
     pub fn set_protection(&mut self, protection: Box<dyn Protection>) {
         let protection = std::mem::replace(&mut self.protection, protection);
         self.life = self.life.wrapping_add(1);
@@ -27,7 +30,8 @@ impl Core {
         }
     }
 
-    /// The call that ends the context before this one, once when nothing waits for an answer under it. Its own answer is to no call that is waited for.
+    /// The call that ends the context before this one, once when nothing waits for an answer under
+    /// it. Its own answer is to no call that is waited for.
     pub(crate) fn end_former(&mut self) -> Option<Vec<u8>> {
         let mut former = self.former.take_if(|former| former.in_flight == 0)?;
         let xid = self.xid_of_farewell();

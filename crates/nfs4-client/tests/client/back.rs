@@ -94,7 +94,8 @@ fn context(name: u8) -> GssProtection {
     GssProtection::new(context)
 }
 
-/// A client under the context 1, whose next is 2, and its server, which denies the next call and answers contexts for callbacks so.
+/// A client under the context 1, whose next is 2, and its server, which denies the next call and
+/// answers contexts for callbacks so.
 pub(crate) async fn renewing(offer_statuses: Vec<Status>) -> (Client, Shared) {
     let (address, world) = server::start().await;
     let mut config = Config::new(address, 1, identity(), Proving::new(1));

@@ -45,7 +45,8 @@ pub(crate) struct World {
     pub protection: Protects,
     /// Denies so many calls for want of a context.
     pub denials: u32,
-    /// What contexts for callbacks are answered with that come by BACKCHANNEL_CTL, the last first; OK at the end.
+    /// What contexts for callbacks are answered with that come by BACKCHANNEL_CTL, the last first;
+    /// OK at the end.
     pub offer_statuses: Vec<Status>,
     /// Our names of those contexts.
     pub offers: Vec<Vec<u8>>,

@@ -1,4 +1,5 @@
-//! From NFSv4 to POSIX: entries are taken in order, and what each class is allowed and denied is gathered.
+//! From NFSv4 to POSIX: entries are taken in order, and what each class is allowed and denied is
+//! gathered.
 
 use vouch_nfs4::{AceFlags, AceType, Status};
 use vouch_vfs::{PosixAcl, PosixAclEntry, PosixAclTag};

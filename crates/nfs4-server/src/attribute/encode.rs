@@ -1,4 +1,5 @@
-//! Values of attributes on the wire, written straight into the reply: no structure of all of them is made on the way.
+//! Values of attributes on the wire, written straight into the reply: no structure of all of them
+//! is made on the way.
 
 use vouch_nfs4::attr::{Attr, ChangeAttrType, FileType as Type, SpecData};
 use vouch_nfs4::{Ace, AclSupport, Bitmap, Bytes, Status, Time, Wire as _};
@@ -10,7 +11,8 @@ use crate::acl::{Entry, Who};
 use crate::owner::{Kind, Owners};
 use crate::stop::Stop;
 
-/// Appends as a `fattr4` those of `wanted` that the file has. `error` is what `rdattr_error` says (RFC 8881, section 5.8.1.12).
+/// Appends as a `fattr4` those of `wanted` that the file has. `error` is what `rdattr_error` says
+/// (RFC 8881, section 5.8.1.12).
 pub(crate) fn encode(view: &View, wanted: Bitmap, error: Status, owners: &Owners<'_>, out: &mut Writer) -> Result<(), Stop> {
     let mut mask = wanted.and(view.supported());
     let absent = [
@@ -90,7 +92,8 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         Attr::FS_CHARSET_CAP => out.u32(1),
         Attr::CLONE_BLKSIZE => out.u32(view.traits.clone_block_len),
         Attr::OPEN_ARGUMENTS => super::OPEN_ARGUMENTS.encode(out),
-        // RFC 7862, section 12.2.3. A client that is told that it only grows takes a smaller one for an old reply, and keeps what it has cached.
+        // RFC 7862, section 12.2.3. A client that is told that it only grows takes a smaller one for an old reply, and keeps what it has
+        // cached.
         Attr::CHANGE_ATTR_TYPE if view.traits.change_grows => ChangeAttrType::MONOTONIC_INCR.encode(out),
         Attr::CHANGE_ATTR_TYPE => ChangeAttrType::TIME_METADATA.encode(out),
         Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
@@ -154,7 +157,8 @@ fn wire_type(kind: FileType) -> Type {
     }
 }
 
-/// RFC 8881, section 4.2.3: handles that stay good, and such that may become stale before their file is gone.
+/// RFC 8881, section 4.2.3: handles that stay good, and such that may become stale before their
+/// file is gone.
 const FH4_PERSISTENT: u32 = 0;
 const FH4_VOLATILE_ANY: u32 = 2;
 

@@ -1,4 +1,5 @@
-//! Whether an operation of a COMPOUND is done at all, before it is: by its place, by its number, by what can be told of it.
+//! Whether an operation of a COMPOUND is done at all, before it is: by its place, by its number, by
+//! what can be told of it.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Args, Op};

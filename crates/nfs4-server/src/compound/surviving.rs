@@ -1,5 +1,6 @@
-//! What becomes of a call that panics on its way: it is answered, as a fault of the server's, and whatever waits for its end hears of it. Who panics is in error, and says so;
-//! but a slot, an owner or a retry that waits for the call would wait for ever.
+//! What becomes of a call that panics on its way: it is answered, as a fault of the server's, and
+//! whatever waits for its end hears of it. Who panics is in error, and says so; but a slot, an
+//! owner or a retry that waits for the call would wait for ever.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +15,12 @@ use crate::state::OwnerReply;
 use crate::{Effect, Server, session};
 
 impl Compound {
-    /// As [`Compound::run_apart`], for threads that outlive a panic: the call then ends with SERVERFAULT.
+    /// As [`Compound::run_apart`], for threads that outlive a panic: the call then ends with
+    /// SERVERFAULT.
     pub fn run_surviving(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
         self.run_by(names, |compound, body, out| {
-            // What it leaves behind is what any thread that panics would: locks are released, and what was half done is what `faulted` is for.
+            // What it leaves behind is what any thread that panics would: locks are released, and what was half
+            // done is what `faulted` is for.
             let walked = catch_unwind(AssertUnwindSafe(|| compound.walk(server, patience, body, out)));
             walked.unwrap_or_else(|_| compound.faulted(server, out))
         })
@@ -33,7 +36,8 @@ impl Compound {
             core.effects.push(Effect::Disconnect(core.connection.id()));
             return Ended::Unanswered;
         };
-        // Of what was changed before, nobody knows whether it is on the disk: the first such result does not stand.
+        // Of what was changed before, nobody knows whether it is on the disk: the first such result does
+        // not stand.
         let (result_at, op, before) = match core.unsynced.first() {
             Some(one) => (one.result_at, one.op, one.results_before),
             None => (core.result_at, core.op, core.index),

@@ -11,7 +11,8 @@ use crate::walk::Walk;
 pub(crate) fn clone(walk: &mut Walk<'_>, args: &CloneArgs) -> Outcome {
     let pair = Pair::open(walk, &args.source, &args.destination)?;
     let block = u64::from(pair.to.grant.site.traits.clone_block_len);
-    // RFC 7862, section 15.13.3: a file system that can't is NOTSUPP; offsets that don't fit its blocks are INVAL.
+    // RFC 7862, section 15.13.3: a file system that can't is NOTSUPP; offsets that don't fit its blocks
+    // are INVAL.
     if block == 0 {
         return Err(Status::NOTSUPP.into());
     }

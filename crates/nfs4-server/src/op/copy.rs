@@ -1,4 +1,5 @@
-//! COPY (RFC 7862, section 15.2) within the server: at once, or in the background when the client lets it and it is long.
+//! COPY (RFC 7862, section 15.2) within the server: at once, or in the background when the client
+//! lets it and it is long.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -21,7 +22,8 @@ const LONG_LEN: u64 = 1 << 20;
 /// From this length on a copy goes on in the background, if the client lets it.
 const BACKGROUND_LEN: u64 = 64 << 20;
 
-/// The two files of a copy or a clone: the saved one is the source, the current one the destination.
+/// The two files of a copy or a clone: the saved one is the source, the current one the
+/// destination.
 pub(crate) struct Pair {
     from: FileRef,
     pub(crate) to: FileRef,
@@ -48,7 +50,8 @@ impl Pair {
         Ok(Pair { from, to, source: source?, destination, same })
     }
 
-    /// RFC 7862, sections 15.2.3 and 15.13.3: ranges of one file must not overlap, and must be ranges. `size`: the source's; a count of zero means to the end of it.
+    /// RFC 7862, sections 15.2.3 and 15.13.3: ranges of one file must not overlap, and must be
+    /// ranges. `size`: the source's; a count of zero means to the end of it.
     pub(crate) fn check_range(&self, size: u64, from: u64, to: u64, count: u64) -> Result<(), Status> {
         let count = if count == 0 { size.saturating_sub(from) } else { count };
         let ends = (from.checked_add(count), to.checked_add(count));
@@ -69,7 +72,8 @@ pub(crate) fn copy(walk: &mut Walk<'_>, args: &CopyArgs<'_>) -> Outcome {
     let pair = Pair::open(walk, &args.source, &args.destination)?;
     let size = pair.source.file().attributes()?.size;
     pair.check_range(size, args.source_offset, args.destination_offset, args.count)?;
-    // RFC 7862, section 15.2.3: a source offset beyond the end, and a range that goes beyond it, are INVAL.
+    // RFC 7862, section 15.2.3: a source offset beyond the end, and a range that goes beyond it, are
+    // INVAL.
     if args.source_offset > size || args.source_offset.saturating_add(args.count) > size {
         return Err(Status::INVAL.into());
     }
@@ -129,7 +133,8 @@ struct Copying {
     done: u64,
 }
 
-/// Most bytes of one call of the file system: others want their turn, and a cancellation wants to be seen.
+/// Most bytes of one call of the file system: others want their turn, and a cancellation wants to
+/// be seen.
 const STEP_LEN: u64 = 8 << 20;
 
 impl Copying {
@@ -205,7 +210,8 @@ impl Steps for Background {
         JobProgress::Ended
     }
 
-    /// A copy that nobody goes on with would be listed for ever, and count among those that its client may have.
+    /// A copy that nobody goes on with would be listed for ever, and count among those that its
+    /// client may have.
     fn failed(&mut self, server: &Server, now: Now) -> JobProgress {
         let (status, done) = (Status::SERVERFAULT, self.copying.done);
         server.keep_error(self.told.fault(now, status, "the copy ended in a panic; this is an error in this program"));

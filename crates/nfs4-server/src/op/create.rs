@@ -34,7 +34,8 @@ pub(crate) fn create(walk: &mut Walk<'_>, args: &CreateArgs<'_>) -> Outcome {
     }
     directory.writable()?;
     super::not_a_junction(walk, &directory, name).map_err(|_| Stop::Status(Status::EXIST))?;
-    // Making a name reads its directory, and there is no asking for it only where that is in memory. A look-up tells.
+    // Making a name reads its directory, and there is no asking for it only where that is in memory. A
+    // look-up tells.
     if walk.patience == Patience::None
         && let Err(Error::WouldBlock) = directory.files().lookup(&directory.grant.caller, &directory.id, name, walk.patience)
     {

@@ -1,6 +1,8 @@
-//! What delegations of others mean for an operation: they are recalled, or their holder is asked (RFC 8881, sections 10.4.2 to 10.4.4).
+//! What delegations of others mean for an operation: they are recalled, or their holder is asked
+//! (RFC 8881, sections 10.4.2 to 10.4.4).
 //!
-//! READDIR of 4.0 asks nobody: that version does not tell who calls, and a holder that lists its own directory would be asked for each of its files.
+//! READDIR of 4.0 asks nobody: that version does not tell who calls, and a holder that lists its
+//! own directory would be asked for each of its files.
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::{Bitmap, Status};
@@ -41,7 +43,8 @@ pub(crate) fn asks_for_entries(walk: &mut Walk<'_>, wanted: Bitmap) -> bool {
     held && walk.minor > 0 && walk.server.delegates() && walk.state(|state| state.totals().delegations > 0)
 }
 
-/// Asks the holders of all these files at once; each answer is then waited for by [`ask_holder`]. Whether there are new questions, which must leave before that.
+/// Asks the holders of all these files at once; each answer is then waited for by [`ask_holder`].
+/// Whether there are new questions, which must leave before that.
 pub(crate) fn ask_holders(walk: &mut Walk<'_>, files: impl Iterator<Item = FileRef>, wanted: Bitmap) -> bool {
     let (client, now, times) = (walk.client_of_session(), walk.now.mono_ms, wanted.and(HELD).is_empty());
     let before = walk.effects.len();
@@ -55,8 +58,8 @@ pub(crate) fn ask_holders(walk: &mut Walk<'_>, files: impl Iterator<Item = FileR
     walk.effects.len() > before
 }
 
-/// Section 10.4.3: size and change of a file under a write delegation are asked of its holder, and times where it keeps them. The answer is waited for a little:
-/// DELAY costs the client more.
+/// Section 10.4.3: size and change of a file under a write delegation are asked of its holder, and
+/// times where it keeps them. The answer is waited for a little: DELAY costs the client more.
 pub(crate) fn ask_holder(walk: &mut Walk<'_>, file: &FileRef, wanted: Bitmap, attributes: &mut Attributes) -> Result<(), Stop> {
     if wanted.and(HELD.or(HELD_TIMES)).is_empty() || attributes.file_type != vouch_vfs::FileType::Regular || !walk.server.delegates() {
         return Ok(());
@@ -84,7 +87,8 @@ pub(crate) fn ask_holder(walk: &mut Walk<'_>, file: &FileRef, wanted: Bitmap, at
 
 fn overlay(attributes: &mut Attributes, told: &HolderAttributes, wall: Time) {
     attributes.size = told.size;
-    // The holder counts its own changes from what it was given: a value that differs from ours says that there were some.
+    // The holder counts its own changes from what it was given: a value that differs from ours says
+    // that there were some.
     attributes.change = attributes.change.max(told.change);
     if let Some(accessed) = told.accessed {
         attributes.accessed = newest(attributes.accessed, accessed, wall);
@@ -95,7 +99,8 @@ fn overlay(attributes: &mut Attributes, told: &HolderAttributes, wall: Time) {
     }
 }
 
-/// RFC 9754, section 5: a holder's time counts if it is later than what the server knows, and never as later than now.
+/// RFC 9754, section 5: a holder's time counts if it is later than what the server knows, and never
+/// as later than now.
 pub(crate) fn newest(known: Time, told: vouch_nfs4::Time, wall: Time) -> Time {
     known.max(Time { seconds: told.seconds, nanos: told.nanoseconds }.min(wall))
 }

@@ -21,12 +21,14 @@ pub(crate) fn delegreturn(walk: &mut Walk<'_>, args: &DelegreturnArgs) -> Outcom
     Ok(())
 }
 
-/// Delegations end with their client's life here, so there is nothing to purge (RFC 8881, section 18.5.3: NOTSUPP where CLAIM_DELEGATE_PREV is not supported).
+/// Delegations end with their client's life here, so there is nothing to purge (RFC 8881, section
+/// 18.5.3: NOTSUPP where CLAIM_DELEGATE_PREV is not supported).
 pub(crate) fn delegpurge(walk: &mut Walk<'_>, _: &DelegpurgeArgs) -> Outcome {
     Err(walk.state(|state| state.purge_delegations()).into())
 }
 
-/// RFC 8881, section 18.39.3: a server that has no delegations of directories says that there is none now and that it won't tell.
+/// RFC 8881, section 18.39.3: a server that has no delegations of directories says that there is
+/// none now and that it won't tell.
 pub(crate) fn get_dir_delegation(walk: &mut Walk<'_>) -> Outcome {
     walk.current_object()?;
     Results::GetDirDelegation(Ok(GetDirDelegationReply::Unavailable(false))).encode(walk.out);

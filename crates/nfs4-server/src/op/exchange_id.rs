@@ -8,7 +8,8 @@ use crate::stop::Outcome;
 use crate::walk::Walk;
 
 pub(crate) fn exchange_id(walk: &mut Walk<'_>, args: &ExchangeIdArgs<'_>) -> Outcome {
-    // RFC 7862, section 14.1: the flag came with 4.2; before, a bit that is not defined is INVAL (RFC 8881, section 18.35.3).
+    // RFC 7862, section 14.1: the flag came with 4.2; before, a bit that is not defined is INVAL (RFC
+    // 8881, section 18.35.3).
     if walk.minor < 2 && args.flags.contains(ExchangeIdFlags::SUPP_FENCE_OPS) {
         return Err(Status::INVAL.into());
     }
@@ -47,7 +48,8 @@ pub(crate) fn exchange_id(walk: &mut Walk<'_>, args: &ExchangeIdArgs<'_>) -> Out
     Ok(())
 }
 
-/// Whether the machine may write for its users in any export that this client sees; each export is asked again when it does (`Walk::is_machine_for`).
+/// Whether the machine may write for its users in any export that this client sees; each export is
+/// asked again when it does (`Walk::is_machine_for`).
 fn machine_writes(walk: &Walk<'_>) -> bool {
     let peer = walk.connection.peer();
     walk.tree

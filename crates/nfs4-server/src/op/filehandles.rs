@@ -1,4 +1,5 @@
-//! PUTFH, PUTROOTFH, PUTPUBFH, GETFH, SAVEFH and RESTOREFH (RFC 8881, sections 18.19 to 18.21, 18.8, 18.27, 18.28).
+//! PUTFH, PUTROOTFH, PUTPUBFH, GETFH, SAVEFH and RESTOREFH (RFC 8881, sections 18.19 to 18.21,
+//! 18.8, 18.27, 18.28).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{GetfhOk, PutfhArgs, Results};
@@ -57,15 +58,17 @@ pub(crate) fn restorefh(walk: &mut Walk<'_>) -> Outcome {
     Ok(())
 }
 
-/// RFC 8881, section 2.6.3.1.1: whether a filehandle may be put under a flavour that its export does not take depends on what follows. Where that decides, it is left to it;
-/// otherwise it is refused here, so that the client knows which one to ask about.
+/// RFC 8881, section 2.6.3.1.1: whether a filehandle may be put under a flavour that its export
+/// does not take depends on what follows. Where that decides, it is left to it; otherwise it is
+/// refused here, so that the client knows which one to ask about.
 fn put(walk: &mut Walk<'_>, object: Object) -> Result<(), Stop> {
     walk.core.machine_admitted = false;
     if let Object::File(file) = &object
         && !file.grant.flavour_fits
         && !walk.rest.judges_flavour()
     {
-        // Section 2.10.8.3: what the machine gives back for its users goes under the machine's own flavour, whatever the export takes.
+        // Section 2.10.8.3: what the machine gives back for its users goes under the machine's own flavour,
+        // whatever the export takes.
         walk.admit_machine(file)?;
         walk.core.machine_admitted = true;
     }

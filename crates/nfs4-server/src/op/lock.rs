@@ -1,4 +1,5 @@
-//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881, sections 18.10 to 18.12; RFC 7530, section 16.37).
+//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881, sections 18.10 to 18.12; RFC 7530, section
+//! 16.37).
 
 use std::borrow::Cow;
 

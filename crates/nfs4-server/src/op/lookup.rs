@@ -58,7 +58,8 @@ pub(crate) fn find(walk: &Walk<'_>, name: Name<'_>) -> Result<Object, Stop> {
                     None => {}
                 }
             }
-            // The flavour is judged by what is found, which is of the directory's export: no name is looked up for who may not be told of it.
+            // The flavour is judged by what is found, which is of the directory's export: no name is looked up
+            // for who may not be told of it.
             if !directory.grant.flavour_fits {
                 return Ok(Object::File(directory.clone()));
             }

@@ -1,4 +1,5 @@
-//! OPEN (RFC 8881, section 18.16; RFC 7530, section 16.16): with all claims, of a file that is there or is made.
+//! OPEN (RFC 8881, section 18.16; RFC 7530, section 16.16): with all claims, of a file that is
+//! there or is made.
 
 mod create;
 
@@ -117,15 +118,16 @@ fn by_name(walk: &Walk<'_>, name: Name<'_>) -> Result<FileRef, Stop> {
     }
 }
 
-/// Opens a file that is there. `truncate`: it is cut to nothing, as UNCHECKED4 asks. `made`: an earlier call of the same exclusive create has made it, and this is it,
-/// open.
+/// Opens a file that is there. `truncate`: it is cut to nothing, as UNCHECKED4 asks. `made`: an
+/// earlier call of the same exclusive create has made it, and this is it, open.
 fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool, made: Option<Arc<dyn OpenFile>>) -> Result<Opened, Stop> {
     let attributes = file.files().attributes(&file.id, walk.patience)?;
     match attributes.file_type {
         FileType::Regular => {}
         FileType::Directory => return Err(Status::ISDIR.into()),
         FileType::Symlink => return Err(Status::SYMLINK.into()),
-        // RFC 7530, section 16.16.5: 4.0 has SYMLINK for all that is no regular file and no directory; RFC 8881, section 18.16.3: WRONG_TYPE.
+        // RFC 7530, section 16.16.5: 4.0 has SYMLINK for all that is no regular file and no directory; RFC 8881, section 18.16.3:
+        // WRONG_TYPE.
         _ if walk.minor == 0 => return Err(Status::SYMLINK.into()),
         _ => return Err(Status::WRONG_TYPE.into()),
     }
@@ -144,7 +146,8 @@ fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool
         rights.err().unwrap_or(status.into())
     })?;
     let wanted = OpenAccess { read: plan.union.reads(), write: plan.union.writes() };
-    // RFC 8881, section 8.4.2.1: what was open before the restart was let in then. So was who has made the file: its mode is for those who come after.
+    // RFC 8881, section 8.4.2.1: what was open before the restart was let in then. So was who has made
+    // the file: its mode is for those who come after.
     let owner = attributes.uid == file.grant.caller.uid;
     let made = made.filter(|_| owner);
     let let_in = made.is_some() || owner && matches!(wish.claim, Claim::Previous(_));
@@ -164,14 +167,16 @@ fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool
     Ok(walk.granting(file, |state| state.open(&call, open, plan.union, now))?)
 }
 
-/// What the file has to be open for, that a delegation which is reclaimed with the open can be used.
+/// What the file has to be open for, that a delegation which is reclaimed with the open can be
+/// used.
 fn used_by_delegation(claim: Claim) -> OpenAccess {
     let writes = matches!(claim, Claim::Previous(DelegationType::Write | DelegationType::WriteAttrs));
     let reads = matches!(claim, Claim::Previous(DelegationType::Read | DelegationType::ReadAttrs));
     OpenAccess { read: reads || writes, write: writes }
 }
 
-/// The owner's open file, if it serves, or one that does. `let_in`: the caller need not prove that he may have what is his own.
+/// The owner's open file, if it serves, or one that does. `let_in`: the caller need not prove that
+/// he may have what is his own.
 fn open_file(
     walk: &Walk<'_>,
     wish: &Wish<'_>,
@@ -196,7 +201,8 @@ fn open_file(
         Some(made) => Ok(made),
         None if let_in => open(Leniency::Owner),
         None => match open(Leniency::Execute) {
-            // What it has open was let in then, as when the file was made with a mode that would not; only what is asked for now has to be proven.
+            // What it has open was let in then, as when the file was made with a mode that would not; only what is asked for now has to be
+            // proven.
             Err(Error::Access) if before.is_some() => {
                 check_rights(file, wish.share, walk.patience)?;
                 let same = before.as_ref().is_some_and(|before| before.is_by(&file.grant.caller));
@@ -238,14 +244,16 @@ fn check_rights(file: &FileRef, share: Share, patience: Patience) -> Result<(), 
         wanted = wanted | Access::MODIFY;
     }
     let has = file.files().access(&file.grant.caller, &file.id, wanted | Access::EXECUTE, patience)?;
-    // As Linux does: what may be executed may be read for it. The client asks by ACCESS what its user may do.
+    // As Linux does: what may be executed may be read for it. The client asks by ACCESS what its user
+    // may do.
     let readable = !share.reads() || has.has(Access::READ) || (has.has(Access::EXECUTE) && !share.writes());
     let writable = !share.writes() || has.has(Access::MODIFY);
     if readable && writable { Ok(()) } else { Err(Status::ACCESS.into()) }
 }
 
 impl<'a> Wish<'a> {
-    /// The call for a file of this owner. Times are left to whoever may set them: who holds them sets them in the end.
+    /// The call for a file of this owner. Times are left to whoever may set them: who holds them
+    /// sets them in the end.
     fn call(&self, file: &FileRef, owner: u32) -> OpenCall<'a> {
         let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
         let extra = Extra { times: self.extra.times && may_set, ..self.extra };
@@ -278,7 +286,8 @@ fn finish(walk: &mut Walk<'_>, file: FileRef, found: &Found, opened: &Opened) {
     walk.result_stateid(opened.stateid);
 }
 
-/// RFC 8881, section 10.4.1: the ACE says who may open without asking. Nobody: the client asks for each user's rights by ACCESS.
+/// RFC 8881, section 10.4.1: the ACE says who may open without asking. Nobody: the client asks for
+/// each user's rights by ACCESS.
 fn delegation(granted: Granted, times: bool) -> Delegation<'static> {
     let permissions = Ace { kind: AceType::ALLOW, flags: AceFlags(0), mask: AceMask(0), who: Bytes(b"") };
     match granted {

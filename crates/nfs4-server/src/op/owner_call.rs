@@ -1,4 +1,5 @@
-//! Calls of open owners and lock owners of 4.0, which have numbers (RFC 7530, section 9.1.7): each is done once, and the last can be answered again.
+//! Calls of open owners and lock owners of 4.0, which have numbers (RFC 7530, section 9.1.7): each
+//! is done once, and the last can be answered again.
 
 use std::borrow::Cow;
 
@@ -51,12 +52,14 @@ pub(crate) fn in_turn(
     if status.is_ok() { Ok(()) } else { Err(Stop::Written(status)) }
 }
 
-/// Under which name an owner that a call names is known: in 4.0 it is its principal's, so that nobody else uses up its numbers or is told its last result.
+/// Under which name an owner that a call names is known: in 4.0 it is its principal's, so that
+/// nobody else uses up its numbers or is told its last result.
 pub(crate) fn known_owner<'a>(walk: &Walk<'_>, name: &'a [u8]) -> Cow<'a, [u8]> {
     if walk.minor > 0 { name.into() } else { known_as(name, walk.proven().as_ref()).into() }
 }
 
-/// The turn of the owner of what a stateid names, for those who may act on that: nobody else uses up its numbers or is told its last result.
+/// The turn of the owner of what a stateid names, for those who may act on that: nobody else uses
+/// up its numbers or is told its last result.
 pub(crate) fn by_state(
     walk: &Walk<'_>,
     stateid: Stateid,
@@ -64,7 +67,8 @@ pub(crate) fn by_state(
 ) -> impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status> + use<> {
     let (caller, now, op) = (walk.proven(), walk.now.mono_ms, Op(walk.op));
     move |state| {
-        // After ACCESS clients move their number on (section 9.1.7), after BAD_STATEID not: who closes under another principal of his own stays in step with what he opened before. Where
+        // After ACCESS clients move their number on (section 9.1.7), after BAD_STATEID not: who closes
+        // under another principal of his own stays in step with what he opened before. Where
         // more is asked than to give something back, BAD_STATEID would set off recovery.
         let gives_back = op == Op::CLOSE || op == Op::LOCKU;
         state.heard_by(&stateid, caller.as_ref(), now).map_err(|status| if gives_back { Status::BAD_STATEID } else { status })?;
@@ -72,7 +76,8 @@ pub(crate) fn by_state(
     }
 }
 
-/// Section 9.1.8: the last call again is answered as it was; one that is another operation is none of it.
+/// Section 9.1.8: the last call again is answered as it was; one that is another operation is none
+/// of it.
 fn replay(walk: &mut Walk<'_>, reply: &OwnerReply) -> Outcome {
     if reply.op != walk.op || reply.bytes.len() < 8 {
         return Err(Status::BAD_SEQID.into());

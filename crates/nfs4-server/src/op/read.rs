@@ -8,7 +8,8 @@ use crate::io::{self, Use};
 use crate::stop::Outcome;
 use crate::walk::Walk;
 
-/// From this length on data is sent as a span of the file: below, a copy costs less than the extra system call.
+/// From this length on data is sent as a span of the file: below, a copy costs less than the extra
+/// system call.
 const SPAN_LEN_MIN: usize = 16 * 1024;
 
 pub(crate) fn read(walk: &mut Walk<'_>, args: &ReadArgs) -> Outcome {
@@ -18,7 +19,8 @@ pub(crate) fn read(walk: &mut Walk<'_>, args: &ReadArgs) -> Outcome {
     let span_allowed = walk.spans_allowed && len >= SPAN_LEN_MIN;
     let writer = ReadWriter::begin(walk.out);
     if !span_allowed {
-        // With what protects the reply behind it: to grow once more for that would copy the data, and let the buffer get too long to be used again.
+        // With what protects the reply behind it: to grow once more for that would copy the data, and let
+        // the buffer get too long to be used again.
         let behind = vouch_xdr::pad_len(len) + walk.tail_len;
         walk.out.bytes_mut().reserve(len + behind);
     }

@@ -1,4 +1,5 @@
-//! READ_PLUS (RFC 7862, section 15.10): data as it is, holes as such where the file system records them.
+//! READ_PLUS (RFC 7862, section 15.10): data as it is, holes as such where the file system records
+//! them.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{ReadPlusArgs, ReadPlusWriter};

@@ -1,4 +1,5 @@
-//! READDIR (RFC 8881, section 18.23): of directories, with the roots of exports that hang in them, and of the pseudo file system.
+//! READDIR (RFC 8881, section 18.23): of directories, with the roots of exports that hang in them,
+//! and of the pseudo file system.
 
 use std::ops::ControlFlow;
 
@@ -22,9 +23,11 @@ const HEAD_LEN: usize = 16;
 const TAIL_LEN: usize = 8;
 /// Attributes that need no look at the file itself.
 const WITHOUT_FILE: Bitmap = Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
-/// Attributes of the place where an export hangs, which belong to the directory above: they are told whoever may not look into the export.
+/// Attributes of the place where an export hangs, which belong to the directory above: they are
+/// told whoever may not look into the export.
 const OF_PLACE: Bitmap = Bitmap::of(&[Attr::RDATTR_ERROR.0, Attr::MOUNTED_ON_FILEID.0]);
-/// Attributes that are asked of the file system while a listing is not under way: it may hold a lock for it.
+/// Attributes that are asked of the file system while a listing is not under way: it may hold a
+/// lock for it.
 const ASKED_LATER: Bitmap = attribute::ACL.or(attribute::SPACE);
 
 pub(crate) fn readdir(walk: &mut Walk<'_>, args: &ReaddirArgs) -> Outcome {
@@ -74,7 +77,8 @@ struct Listing {
     wanted: Bitmap,
     end_max: usize,
     entries: usize,
-    /// Why it ended before the room did. What is there already is a good answer; the client asks for the rest.
+    /// Why it ended before the room did. What is there already is a good answer; the client asks
+    /// for the rest.
     stopped: Option<Stop>,
     /// Whether files may be held by others who know more of them.
     asks: bool,
@@ -113,7 +117,8 @@ impl Listing {
         let patience = walk.patience;
         let export = directory.grant.site.export.id;
         let junctions = walk.tree.has_junctions(export, &directory.id);
-        // Entries that lead to other exports, too, are looked at when the listing is over; and those whose holder may have to be asked.
+        // Entries that lead to other exports, too, are looked at when the listing is over; and those whose
+        // holder may have to be asked.
         let later = junctions || self.asks || !self.wanted.and(ASKED_LATER).is_empty();
         let (mut waiting, mut room) = (Vec::new(), self.end_max.saturating_sub(walk.out.len()));
         let listed = directory.files().read_directory(
@@ -188,8 +193,9 @@ impl Listing {
         walk.file_view(file, attributes, self.wanted)
     }
 
-    /// The root of an export stands where the name does (RFC 8881, section 7.7). Section 18.23.3: one that does not take the flavour is no failure of READDIR; its place is
-    /// told, and the failure where more was asked.
+    /// The root of an export stands where the name does (RFC 8881, section 7.7). Section 18.23.3:
+    /// one that does not take the flavour is no failure of READDIR; its place is told, and the
+    /// failure where more was asked.
     fn child(&mut self, walk: &mut Walk<'_>, cookie: u64, name: &[u8], child: Child) -> ControlFlow<()> {
         let id = match child {
             Child::Node(id) => {
@@ -223,7 +229,8 @@ impl Listing {
         self.put(walk, cookie, name, view.as_ref().map(|view| (view, wanted, Status::OK)))
     }
 
-    /// Appends an entry with these attributes and this rdattr_error, if it fits. RFC 8881, section 5.8.1.12: a failure ends the operation unless rdattr_error was asked for.
+    /// Appends an entry with these attributes and this rdattr_error, if it fits. RFC 8881, section
+    /// 5.8.1.12: a failure ends the operation unless rdattr_error was asked for.
     fn put(&mut self, walk: &mut Walk<'_>, cookie: u64, name: &[u8], told: Result<(&View, Bitmap, Status), &Stop>) -> ControlFlow<()> {
         let start = walk.out.len();
         walk.out.bool(true);

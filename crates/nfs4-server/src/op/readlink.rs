@@ -8,7 +8,8 @@ use crate::stop::Outcome;
 use crate::walk::Walk;
 
 pub(crate) fn readlink(walk: &mut Walk<'_>) -> Outcome {
-    // RFC 8881, section 18.24.3: what is no symbolic link is WRONG_TYPE; RFC 7530, section 16.24.4: INVAL.
+    // RFC 8881, section 18.24.3: what is no symbolic link is WRONG_TYPE; RFC 7530, section 16.24.4:
+    // INVAL.
     let wrong = if walk.minor == 0 { Status::INVAL } else { Status::WRONG_TYPE };
     let file = walk.current_file(wrong)?;
     if file.files().attributes(&file.id, walk.patience)?.file_type != FileType::Symlink {

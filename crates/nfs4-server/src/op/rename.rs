@@ -30,7 +30,8 @@ pub(crate) fn rename(walk: &mut Walk<'_>, args: &RenameArgs<'_>) -> Outcome {
         Err(Error::NotFound) => None,
         Err(error) => return Err(error.into()),
     };
-    // RFC 8881, section 18.26.3: two names of one file, and so a name and itself: nothing is done, and nothing changes.
+    // RFC 8881, section 18.26.3: two names of one file, and so a name and itself: nothing is done, and
+    // nothing changes.
     if replaced.as_ref().is_some_and(|(id, _)| *id == moved) {
         let (source, target) = (unchanged(walk, &from)?, unchanged(walk, &to)?);
         Results::Rename(Ok(RenameOk { source, target })).encode(walk.out);

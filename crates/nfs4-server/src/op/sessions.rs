@@ -1,5 +1,6 @@
-//! CREATE_SESSION, DESTROY_SESSION, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, DESTROY_CLIENTID and RECLAIM_COMPLETE (RFC 8881, sections 18.33, 18.34, 18.36, 18.37,
-//! 18.50 and 18.51): all of it is state.
+//! CREATE_SESSION, DESTROY_SESSION, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, DESTROY_CLIENTID and
+//! RECLAIM_COMPLETE (RFC 8881, sections 18.33, 18.34, 18.36, 18.37, 18.50 and 18.51): all of it is
+//! state.
 
 use vouch_nfs4::op::{
     BackchannelCtlArgs, BindConnArgs, CreateSessionArgs, DestroyClientidArgs, DestroySessionArgs, ReclaimCompleteArgs, Results,
@@ -32,7 +33,8 @@ pub(crate) fn create_session(walk: &mut Walk<'_>, args: &CreateSessionArgs<'_>) 
     Ok(())
 }
 
-/// The client's offers, where a context that it may not use has lost our name of it, without which it can't be met.
+/// The client's offers, where a context that it may not use has lost our name of it, without which
+/// it can't be met.
 fn struck_out<'a>(walk: &Walk<'_>, offers: &List<CallbackSec<'a>, SEC_PARMS_MAX>) -> List<CallbackSec<'a>, SEC_PARMS_MAX> {
     let mut offers = offers.clone();
     for offer in &mut offers.0 {

@@ -19,7 +19,8 @@ pub(crate) fn setattr(walk: &mut Walk<'_>, args: &SetattrArgs<'_>) -> Outcome {
     let mut settings = settings(&args.attrs, supported, attributes.file_type == FileType::Directory, false, &walk.owners())?;
     walk.new_owner = (settings.set.uid, settings.set.gid);
     if attributes.file_type == FileType::Symlink && settings.set.mode.is_some() {
-        // The mode of a symbolic link means nothing to POSIX, and can't be set on Linux: it is left, and not told as set.
+        // The mode of a symbolic link means nothing to POSIX, and can't be set on Linux: it is left, and
+        // not told as set.
         (settings.set.mode, settings.set.mode_mask) = (None, None);
         settings.mask = settings.mask.without(Attr::MODE.0).without(Attr::MODE_SET_MASKED.0);
     }
@@ -38,7 +39,8 @@ pub(crate) fn setattr(walk: &mut Walk<'_>, args: &SetattrArgs<'_>) -> Outcome {
         file.files().set_attributes(&file.grant.caller, &file.id, open.as_deref().map(Held::file), &settings.set)?;
     }
     if let Err(stop) = set_acls(&file, &settings) {
-        // RFC 8881, section 18.30.3: what was set is told when the rest fails. Everything but the ACL was set.
+        // RFC 8881, section 18.30.3: what was set is told when the rest fails. Everything but the ACL was
+        // set.
         let Stop::Status(status) = stop else { return Err(stop) };
         let attrs_set = settings.mask.minus(crate::attribute::ACL);
         Results::Setattr(Err(SetattrFailure { status, attrs_set })).encode(walk.out);
@@ -49,7 +51,8 @@ pub(crate) fn setattr(walk: &mut Walk<'_>, args: &SetattrArgs<'_>) -> Outcome {
     Ok(())
 }
 
-/// RFC 9754, section 5: the holder of a delegation tells the times that it kept, by its stateid. Those that are no later than what the file has are passed over.
+/// RFC 9754, section 5: the holder of a delegation tells the times that it kept, by its stateid.
+/// Those that are no later than what the file has are passed over.
 fn take_times(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, now: &Attributes, settings: &mut Settings) -> Result<(), Stop> {
     let (accessed, modified) = settings.kept;
     if accessed.is_none() && modified.is_none() {

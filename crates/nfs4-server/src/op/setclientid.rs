@@ -1,4 +1,5 @@
-//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW, of 4.0 alone (RFC 7530, sections 16.33, 16.34 and 16.29).
+//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW, of 4.0 alone (RFC 7530, sections 16.33, 16.34 and
+//! 16.29).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +13,8 @@ use crate::walk::Walk;
 pub(crate) fn setclientid(walk: &mut Walk<'_>, args: &SetclientidArgs<'_>) -> Outcome {
     let location = &args.callback.location;
     let callback = Callback40 {
-        // RFC 7530, section 3.3.3: callbacks would have to prove this server to the client's own service, which is not done: such a client gets no delegations.
+        // RFC 7530, section 3.3.3: callbacks would have to prove this server to the client's own service, which is not done: such a client
+        // gets no delegations.
         address: if walk.flavour.is_proven() { None } else { address(location, walk.connection.peer().ip()) },
         netid: location.netid.0.into(),
         universal_address: location.address.0.into(),
@@ -63,8 +65,9 @@ pub(crate) fn renew(walk: &mut Walk<'_>, args: &RenewArgs) -> Outcome {
     Ok(())
 }
 
-/// A universal address (RFC 5665, sections 5.2.3.3 and 5.2.3.4): an address, then the two bytes of the port. Only the address that the client calls from is believed:
-/// nobody shall make this server connect to third parties.
+/// A universal address (RFC 5665, sections 5.2.3.3 and 5.2.3.4): an address, then the two bytes of
+/// the port. Only the address that the client calls from is believed: nobody shall make this server
+/// connect to third parties.
 fn address(location: &NetAddr<'_>, peer: IpAddr) -> Option<SocketAddr> {
     let (netid, text) = (std::str::from_utf8(&location.netid).ok()?, std::str::from_utf8(&location.address).ok()?);
     if !matches!(netid, "tcp" | "tcp6") {

@@ -34,7 +34,8 @@ fn same(walk: &mut Walk<'_>, theirs: &Fattr<'_>) -> Result<bool, Stop> {
     }
     let mut ours = Writer::new();
     attribute::encode(&view, theirs.mask, Status::OK, &walk.owners(), &mut ours)?;
-    // Ours may be longer than what a client can send, and are not the same then: an ACL with thousands of entries.
+    // Ours may be longer than what a client can send, and are not the same then: an ACL with thousands
+    // of entries.
     let Ok(ours) = Fattr::decode(&mut Reader::new(ours.as_bytes())) else { return Ok(false) };
     if ours.values == theirs.values && ours.mask == theirs.mask {
         return Ok(true);

@@ -57,7 +57,8 @@ pub(crate) fn removexattr(walk: &mut Walk<'_>, args: &RemovexattrArgs<'_>) -> Ou
 pub(crate) fn listxattrs(walk: &mut Walk<'_>, args: &ListxattrsArgs) -> Outcome {
     let file = supporting(walk)?;
     let names = file.files().xattrs(&file.grant.caller, &file.id, walk.patience)?;
-    // RFC 8276, section 8.4.3.3: the cookie is where to go on. Attributes that come and go between two calls leave those of the others as they are.
+    // RFC 8276, section 8.4.3.3: the cookie is where to go on. Attributes that come and go between two
+    // calls leave those of the others as they are.
     let with_cookie = |name: &Vec<u8>| (cookie::of_name(name), name.clone());
     let mut rest: Vec<(u64, Vec<u8>)> = names.iter().map(with_cookie).filter(|(cookie, _)| *cookie > args.cookie.0).collect();
     rest.sort_unstable();
@@ -106,7 +107,8 @@ fn change(walk: &Walk<'_>, file: &FileRef) -> Result<u64, Stop> {
     Ok(file.files().attributes(&file.id, walk.patience)?.change)
 }
 
-/// What the change did to the file. It was made, so that the attribute can't be read any more is no failure.
+/// What the change did to the file. It was made, so that the attribute can't be read any more is no
+/// failure.
 fn changed(walk: &mut Walk<'_>, file: &FileRef, before: u64) -> ChangeInfo {
     walk.must_sync(&file.grant, &[file.id]);
     let after = file.files().attributes(&file.id, vouch_vfs::Patience::Any).map_or(before, |attributes| attributes.change);

@@ -1,4 +1,5 @@
-//! Another list of exports, and other answers to the question for whom they are: what clients hold that is not theirs by it any more ends.
+//! Another list of exports, and other answers to the question for whom they are: what clients hold
+//! that is not theirs by it any more ends.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,9 +24,12 @@ pub struct Replaced {
 }
 
 impl Server {
-    /// From now on these are exported. What was open, locked or delegated by exports that are gone, or that show another directory now, ends; filehandles of theirs are stale, or of
-    /// files that the new directory has too. So does what a client holds of an export that is not for it any more, or not under the flavour or from the ports that it was granted by, or of
-    /// a file that its export does not show any more. Waits for the file systems of the exports, while calls go on. O(n) in all state.
+    /// From now on these are exported. What was open, locked or delegated by exports that are gone,
+    /// or that show another directory now, ends; filehandles of theirs are stale, or of
+    /// files that the new directory has too. So does what a client holds of an export that is not
+    /// for it any more, or not under the flavour or from the ports that it was granted by, or of
+    /// a file that its export does not show any more. Waits for the file systems of the exports,
+    /// while calls go on. O(n) in all state.
     pub fn replace_exports(&self, exports: Exports) -> Replaced {
         let now = *self.now.lock();
         let change = self.tree.read().change.wrapping_add(1);
@@ -56,7 +60,8 @@ impl Server {
         replaced
     }
 
-    /// It is known by now, or has changed, for whom the exports are: what clients hold that they are not for ends, as by [`Server::replace_exports`]. O(n) in all state.
+    /// It is known by now, or has changed, for whom the exports are: what clients hold that they
+    /// are not for ends, as by [`Server::replace_exports`]. O(n) in all state.
     pub fn clients_changed(&self) -> Replaced {
         let mut replaced = Replaced { effects: Vec::new(), ended: 0 };
         let _turn = self.ending.lock();
@@ -79,7 +84,8 @@ impl Server {
         });
     }
 
-    /// Ends what is said to be lost. That is asked outside of the state's lock, which is held for a part of all state at a time: calls that have begun with the exports that are in force
+    /// Ends what is said to be lost. That is asked outside of the state's lock, which is held for a
+    /// part of all state at a time: calls that have begun with the exports that are in force
     /// now are granted nothing that would have to be asked for here.
     fn end_where(&self, replaced: &mut Replaced, mut is_lost: impl FnMut(&Holding, &[SocketAddr]) -> bool) {
         let now_ms = self.now.lock().mono_ms;
@@ -112,8 +118,10 @@ impl Server {
         self.tree.read().generation
     }
 
-    /// Whether a call that began with the exports of a generation may still be granted something of a file that it has found in one of them; and by which generation that is said. As where
-    /// the export is asked for anew: STALE if it is gone, shows another directory or not this file, or is not for the client any more; DELAY if that can't be told yet; ACCESS or WRONGSEC
+    /// Whether a call that began with the exports of a generation may still be granted something of
+    /// a file that it has found in one of them; and by which generation that is said. As where
+    /// the export is asked for anew: STALE if it is gone, shows another directory or not this file,
+    /// or is not for the client any more; DELAY if that can't be told yet; ACCESS or WRONGSEC
     /// if it is not on such terms. May ask a disk, so not under a lock.
     pub(crate) fn still_grants(&self, generation: u64, file: &FileRef, peer: SocketAddr, terms: Terms) -> (u64, Result<(), Status>) {
         if self.generation() == generation {

@@ -1,4 +1,5 @@
-//! Callbacks: which wait, which are under way on which slot of which session, what their answers mean (RFC 8881, sections 2.10.6 and 20; RFC 7530, section 16.33).
+//! Callbacks: which wait, which are under way on which slot of which session, what their answers
+//! mean (RFC 8881, sections 2.10.6 and 20; RFC 7530, section 16.33).
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ pub(super) struct BackSlot {
     in_doubt: bool,
 }
 
-/// What a callback is for, so that its answer finds its place and one that is of no use any more is not sent.
+/// What a callback is for, so that its answer finds its place and one that is of no use any more is
+/// not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Recall(StateKey),
@@ -72,7 +74,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Queues a callback and sends what can be sent. With too many, it is left out: a recall ends by its time, a waiter asks again.
+    /// Queues a callback and sends what can be sent. With too many, it is left out: a recall ends
+    /// by its time, a waiter asks again.
     pub(super) fn queue_callback(&mut self, client: ClientKey, op: CallbackOp, subject: Subject) {
         if self.clients[client].callbacks >= CALLBACKS_PER_CLIENT_MAX {
             return;
@@ -131,7 +134,8 @@ impl<F: Clone> State<F> {
         match &self.clients[client].dialect {
             Dialect::V40(v40) => {
                 let to = CallbackTo::Address(v40.callback.address.filter(|_| probe || v40.path != Path40::Down)?);
-                // RFC 7530, section 3.3.3: the flavour of SETCLIENTID. Linux denies all but CB_NULL under AUTH_NONE.
+                // RFC 7530, section 3.3.3: the flavour of SETCLIENTID. Linux denies all but CB_NULL under
+                // AUTH_NONE.
                 let credential = match self.clients[client].principal {
                     Principal::Sys { .. } => CallbackCredential::Sys { uid: 0, gid: 0, machine: Default::default() },
                     Principal::None | Principal::Gss { .. } => CallbackCredential::None,
@@ -180,7 +184,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// A callback was answered, or can't be. To be called exactly once for each [`StateEffect::Callback`].
+    /// A callback was answered, or can't be. To be called exactly once for each
+    /// [`StateEffect::Callback`].
     pub fn callback_done(&mut self, id: CallbackId, answer: CallbackAnswer, now: u64) {
         self.latest_ms = now;
         let key = key_of(id);
@@ -239,7 +244,8 @@ impl<F: Clone> State<F> {
                 true
             }
             CallbackAnswer::NoContext => {
-                // The client can't have seen it: its number is still to be used. The connection is as good as it was, and waits for another context (BACKCHANNEL_CTL).
+                // The client can't have seen it: its number is still to be used. The connection is as good as it
+                // was, and waits for another context (BACKCHANNEL_CTL).
                 place.seq = SlotSeq(place.seq.0.wrapping_sub(1));
                 true
             }
@@ -349,7 +355,8 @@ impl super::session::Session {
     /// Takes the lowest free slot for a new callback: slot, number, highest slot in use.
     fn take_back_slot(&mut self) -> Option<(SlotId, SlotSeq, SlotId)> {
         let at = self.back_slots.iter().position(|slot| !slot.busy).unwrap_or(self.back_slots.len());
-        // Slots beyond what the client takes now stay: callbacks may be under way on them, and their numbers go on when it takes more again.
+        // Slots beyond what the client takes now stay: callbacks may be under way on them, and their
+        // numbers go on when it takes more again.
         if at >= self.back_slots_max as usize {
             return None;
         }

@@ -1,5 +1,5 @@
-//! Records of clients: who they are, and what hangs on them. How records come and change is in `exchange_id`, `create_session` and `setclientid`, how they go in
-//! `expiry`.
+//! Records of clients: who they are, and what hangs on them. How records come and change is in
+//! `exchange_id`, `create_session` and `setclientid`, how they go in `expiry`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -97,7 +97,8 @@ pub(super) struct Client {
     pub(super) callback_queue: VecDeque<CallbackKey>,
     /// Whether the recovery records let it reclaim.
     pub(super) may_reclaim: bool,
-    /// Whether it came from elsewhere than the one for whom what was held under its name waited: until grace is over it can have no state, and no record.
+    /// Whether it came from elsewhere than the one for whom what was held under its name waited:
+    /// until grace is over it can have no state, and no record.
     pub(super) elsewhere: bool,
     /// Whether it has a recovery record of this life.
     pub(super) recorded: bool,
@@ -388,14 +389,16 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// CLID_INUSE where a client that has restarted, as it says, comes from elsewhere than the one of its name that would lose by it: under AUTH_SYS anybody says that he is
-    /// anybody. A client whose address has changed waits for a lease.
+    /// CLID_INUSE where a client that has restarted, as it says, comes from elsewhere than the one
+    /// of its name that would lose by it: under AUTH_SYS anybody says that he is anybody. A
+    /// client whose address has changed waits for a lease.
     pub(super) fn check_restart(&self, before: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[before];
         if client.would_lose() && client.origin != Origin::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }
     }
 
-    /// The same when the record of one that has restarted is about to be confirmed: the one before may have been idle when it came.
+    /// The same when the record of one that has restarted is about to be confirmed: the one before
+    /// may have been idle when it came.
     pub(super) fn check_confirmation(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[key];
         if client.confirmed {
@@ -427,7 +430,8 @@ impl<F: Clone> State<F> {
         self.clients.get_mut(key).ok_or(Status::DEADSESSION)
     }
 
-    /// Writes the recovery record of a client that has acquired or may acquire state (RFC 8881, section 8.4.2.1).
+    /// Writes the recovery record of a client that has acquired or may acquire state (RFC 8881,
+    /// section 8.4.2.1).
     pub(super) fn record(&mut self, key: ClientKey, revoked: bool) {
         let client = &mut self.clients[key];
         if client.elsewhere && self.grace.is_active() {

@@ -21,8 +21,9 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// RECLAIM_COMPLETE. `one_fs`: only for the current file system, of which none migrates here, so nothing is to be done. Makes the client's recovery record: from
-    /// here on it may hold what it would have to reclaim.
+    /// RECLAIM_COMPLETE. `one_fs`: only for the current file system, of which none migrates here,
+    /// so nothing is to be done. Makes the client's recovery record: from here on it may hold
+    /// what it would have to reclaim.
     pub fn reclaim_complete(&mut self, key: ClientKey, one_fs: bool) -> Result<(), Status> {
         if one_fs {
             return Ok(());

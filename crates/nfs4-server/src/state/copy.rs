@@ -1,4 +1,5 @@
-//! Asynchronous copies: how far they are, who may ask and stop them, who is told of their end (RFC 7862, sections 4.8, 15.2, 15.8, 15.9 and 16.1).
+//! Asynchronous copies: how far they are, who may ask and stop them, who is told of their end (RFC
+//! 7862, sections 4.8, 15.2, 15.8, 15.9 and 16.1).
 
 use vouch_nfs4::cb::OffloadInfo;
 use vouch_nfs4::{StateSeq, Stateid, Status};
@@ -65,7 +66,8 @@ impl<F: Clone> State<F> {
         Ok((key, self.states[key].stateid(self.boot, key)))
     }
 
-    /// So many bytes are copied now. False if it is to stop: it was cancelled, or its client is gone.
+    /// So many bytes are copied now. False if it is to stop: it was cancelled, or its client is
+    /// gone.
     pub fn copy_goes_on(&mut self, key: StateKey, copied: u64) -> bool {
         match self.states.get_mut(key).map(|entry| &mut entry.kind) {
             Some(Kind::Copy(copy)) => {
@@ -76,7 +78,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// It has ended: the client is told by CB_OFFLOAD. The end is remembered until the client has heard it, has asked and freed it, or some time has passed.
+    /// It has ended: the client is told by CB_OFFLOAD. The end is remembered until the client has
+    /// heard it, has asked and freed it, or some time has passed.
     pub fn copy_done(&mut self, key: StateKey, info: OffloadInfo, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Copy(copy) = &mut entry.kind else { return };

@@ -1,4 +1,5 @@
-//! CREATE_SESSION (RFC 8881, section 18.36): a client is confirmed by its first session, and channels are negotiated.
+//! CREATE_SESSION (RFC 8881, section 18.36): a client is confirmed by its first session, and
+//! channels are negotiated.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -34,8 +35,9 @@ impl<F: Clone> State<F> {
         let key = self.client_by_id(args.client).ok_or(Status::STALE_CLIENTID)?;
         let client = &self.clients[key];
         let v41 = client.v41().ok_or(Status::STALE_CLIENTID)?;
-        // Who asks comes before the number: an answer that is told again names a session, and who knows that can use it. Phase 3: an unconfirmed client is confirmed by
-        // the principal that introduced it. A confirmed one is its maker's.
+        // Who asks comes before the number: an answer that is told again names a session, and who knows
+        // that can use it. Phase 3: an unconfirmed client is confirmed by the principal that
+        // introduced it. A confirmed one is its maker's.
         if !client.confirmed && !client.principal.same_user(credential.principal) {
             return Err(Status::CLID_INUSE);
         }
@@ -53,7 +55,8 @@ impl<F: Clone> State<F> {
             return Err(Status::SEQ_MISORDERED);
         }
         self.latest_ms = self.latest_ms.max(now);
-        // What fails makes nothing, so it takes no number: the client may correct itself and send the same one again.
+        // What fails makes nothing, so it takes no number: the client may correct itself and send the same
+        // one again.
         let made = self.make_session(key, args, connection, credential.address)?;
         self.follow(key);
         let client = &mut self.clients[key];
@@ -66,7 +69,8 @@ impl<F: Clone> State<F> {
         Ok(made)
     }
 
-    /// The session was made by a compound of this minor version: its callbacks are of the same (RFC 8881, section 2.10.2; Linux finds the session by it).
+    /// The session was made by a compound of this minor version: its callbacks are of the same (RFC
+    /// 8881, section 2.10.2; Linux finds the session by it).
     pub fn session_speaks(&mut self, id: &SessionId, minor: u32) {
         if let Some(key) = self.session_by_id(id) {
             self.sessions[key].back.minor = minor;
@@ -134,7 +138,8 @@ impl<F: Clone> State<F> {
         Ok(CreateSessionOk { session: self.sessions[session].id, seq: args.seq, flags, fore, back })
     }
 
-    /// Section 18.36.3: the server may lower each value; what is too small to work with is TOOSMALL.
+    /// Section 18.36.3: the server may lower each value; what is too small to work with is
+    /// TOOSMALL.
     fn negotiate_fore(&self, wanted: &ChannelAttrs, place: Place) -> Result<ChannelAttrs, Status> {
         if wanted.request_len_max < MESSAGE_LEN_MIN || wanted.response_len_max < MESSAGE_LEN_MIN {
             return Err(Status::TOOSMALL);
@@ -171,7 +176,8 @@ const NO_CHANNEL: ChannelAttrs = ChannelAttrs {
     rdma_ird: None,
 };
 
-/// The server is the one that calls here: it keeps within what the client offers, if that is enough for a recall. A session without callbacks may offer nothing.
+/// The server is the one that calls here: it keeps within what the client offers, if that is enough
+/// for a recall. A session without callbacks may offer nothing.
 fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttrs, Status> {
     let small = wanted.request_len_max < CALLBACK_LEN_MIN || wanted.response_len_max < CALLBACK_LEN_MIN || wanted.operations_max < 2;
     let offered = wants_back || *wanted != NO_CHANNEL;
@@ -181,8 +187,9 @@ fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttr
     Ok(ChannelAttrs { header_pad_size: 0, requests_max: wanted.requests_max.min(BACK_SLOTS_MAX), rdma_ird: None, ..*wanted })
 }
 
-/// Which of the client's offers is taken; none if none can be met. Section 18.36.3 lets the server choose: a context of RPCSEC_GSS, whose name is left out where it can't be
-/// used, before what proves nothing.
+/// Which of the client's offers is taken; none if none can be met. Section 18.36.3 lets the server
+/// choose: a context of RPCSEC_GSS, whose name is left out where it can't be used, before what
+/// proves nothing.
 pub(super) fn callback_credential(offers: &[CallbackSec<'_>]) -> Option<CallbackCredential> {
     if offers.is_empty() {
         return Some(CallbackCredential::None);

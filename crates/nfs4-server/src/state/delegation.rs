@@ -1,4 +1,5 @@
-//! Delegations of files: when they are given, what recalls them, how they end (RFC 8881, section 10.4).
+//! Delegations of files: when they are given, what recalls them, how they end (RFC 8881, section
+//! 10.4).
 
 use vouch_nfs4::op::{DelegationType, NoDelegation, SequenceFlags, ShareAccess};
 use vouch_nfs4::{StateSeq, Stateid, Status};
@@ -68,7 +69,8 @@ pub enum Want {
 }
 
 impl Want {
-    /// From the arguments of OPEN in 4.1. INVAL for a wish that doesn't exist (RFC 8881, section 18.16.3).
+    /// From the arguments of OPEN in 4.1. INVAL for a wish that doesn't exist (RFC 8881, section
+    /// 18.16.3).
     pub fn new(access: ShareAccess) -> Result<Self, Status> {
         Ok(match access.0 & ShareAccess::WANT_MASK.0 {
             0 => Want::Unstated,
@@ -109,11 +111,13 @@ pub enum Touch {
 }
 
 impl<F: Clone> State<F> {
-    /// Something is done to a file without an open of its own. Delegations of others that it conflicts with are recalled: DELAY until they are back. `by`: the client,
-    /// which is known in 4.1 (RFC 8881, sections 10.4.2 and 10.4.4).
+    /// Something is done to a file without an open of its own. Delegations of others that it
+    /// conflicts with are recalled: DELAY until they are back. `by`: the client, which is known
+    /// in 4.1 (RFC 8881, sections 10.4.2 and 10.4.4).
     #[inline]
     pub fn touch(&mut self, file: &FileKey, by: Option<ClientKey>, touch: Touch, now: u64) -> Result<(), Status> {
-        // What is done is done after this: until then nobody may get a delegation who would not be asked for it.
+        // What is done is done after this: until then nobody may get a delegation who would not be asked
+        // for it.
         if touch != Touch::Read && self.config.delegations != DelegationPolicy::Never {
             self.files.note_change(file, by, now);
         }
@@ -164,7 +168,8 @@ impl<F: Clone> State<F> {
         matches!(self.states.get(key).map(|entry| &entry.kind), Some(Kind::Delegation(delegation)) if delegation.recalled_ms.is_some())
     }
 
-    /// Asks for a delegation back. Section 10.4.6: its holder has a lease's time, then it is revoked.
+    /// Asks for a delegation back. Section 10.4.6: its holder has a lease's time, then it is
+    /// revoked.
     pub(super) fn recall(&mut self, key: StateKey, truncate: bool, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };
@@ -190,7 +195,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Takes a delegation away. Section 10.4.6: in 4.1 its stateid says so until it is freed, and SEQUENCE tells that there is such a one.
+    /// Takes a delegation away. Section 10.4.6: in 4.1 its stateid says so until it is freed, and
+    /// SEQUENCE tells that there is such a one.
     pub(super) fn revoke(&mut self, key: StateKey) {
         self.revoke_for(key, Loss::NotReturned);
     }
@@ -218,7 +224,8 @@ impl<F: Clone> State<F> {
         self.settle(file);
     }
 
-    /// Takes a delegation out, or what is left of one that was revoked. `loss`: why, if the client did not ask for it.
+    /// Takes a delegation out, or what is left of one that was revoked. `loss`: why, if the client
+    /// did not ask for it.
     pub(super) fn drop_delegation(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
         let Some(entry) = self.states.remove(key, ended) else { return };
         if let Kind::Delegation(delegation) = entry.kind {
@@ -247,17 +254,20 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// DELEGPURGE (RFC 8881, section 18.5): delegations don't outlive their client's life here, so there is nothing that could be purged.
+    /// DELEGPURGE (RFC 8881, section 18.5): delegations don't outlive their client's life here, so
+    /// there is nothing that could be purged.
     pub fn purge_delegations(&self) -> Status {
         Status::NOTSUPP
     }
 
-    /// WANT_DELEGATION (RFC 8881, section 18.49): delegations come with opens only, because with them comes the open file that they are used with.
+    /// WANT_DELEGATION (RFC 8881, section 18.49): delegations come with opens only, because with
+    /// them comes the open file that they are used with.
     pub fn want_delegation(&self) -> Status {
         Status::NOTSUPP
     }
 
-    /// RFC 8881, section 10.2.1: CLAIM_DELEGATE_CUR needs a delegation of the client and the file that allows what is opened; also one that is recalled.
+    /// RFC 8881, section 10.2.1: CLAIM_DELEGATE_CUR needs a delegation of the client and the file
+    /// that allows what is opened; also one that is recalled.
     pub(super) fn delegation_allows(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey, share: Share) -> Result<(), Status> {
         let now = self.latest_ms;
         let by = (self.clients[client].family() == Family::V41).then_some(client);
@@ -299,7 +309,8 @@ impl<F: Clone> State<F> {
         if self.has_delegation(call.client, file) {
             return refused(NoDelegation::NOT_SUPP_UPGRADE);
         }
-        // Section 10.4: a delegation to read while nobody writes; one to write for the only client that has the file open.
+        // Section 10.4: a delegation to read while nobody writes; one to write for the only client that has
+        // the file open.
         let free = match write {
             false => state.opens.shares().writers() == 0 && self.write_delegation(file).is_none(),
             true => state.delegations.is_empty() && state.opens.are_all_of(call.client, call.file.export, |_| true),
@@ -312,8 +323,9 @@ impl<F: Clone> State<F> {
         granted
     }
 
-    /// A delegation is reclaimed with an open (section 10.2.1). One a client and file, and none that conflicts with what others have reclaimed: the client's word is all
-    /// that there is for it.
+    /// A delegation is reclaimed with an open (section 10.2.1). One a client and file, and none
+    /// that conflicts with what others have reclaimed: the client's word is all that there is
+    /// for it.
     fn grant_again(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
         let client = call.client;
         let state = &self.files[file];
@@ -361,8 +373,10 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// What another that holds a write delegation says about size, change and times of the file, for GETATTR (RFC 8881, section 10.4.3; RFC 9754, section 5).
-    /// `times`: only times are asked for, which many a holder does not keep. DELAY while the delegation is recalled because its holder doesn't answer.
+    /// What another that holds a write delegation says about size, change and times of the file,
+    /// for GETATTR (RFC 8881, section 10.4.3; RFC 9754, section 5). `times`: only times are
+    /// asked for, which many a holder does not keep. DELAY while the delegation is recalled because
+    /// its holder doesn't answer.
     pub fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, times: bool, now: u64) -> Result<Holder, Status> {
         let Some(key) = self.other_holder(file, by) else { return Ok(Holder::None) };
         let client = self.states[key].client;
@@ -379,7 +393,8 @@ impl<F: Clone> State<F> {
             _ => {}
         }
         if delegation.recalled_ms.is_some() {
-            // 4.0 doesn't tell who asks. It may be the holder, which asks in the compound that returns the delegation: DELAY would keep it from that.
+            // 4.0 doesn't tell who asks. It may be the holder, which asks in the compound that returns the
+            // delegation: DELAY would keep it from that.
             return if by.is_none() { Ok(Holder::None) } else { Err(Status::DELAY) };
         }
         match delegation.asked_ms {
@@ -413,7 +428,8 @@ impl<F: Clone> State<F> {
         self.files[file].delegations.first().copied().filter(|&key| self.delegation_of(key).write)
     }
 
-    /// Whether the client has a delegation of the file. O(n) in its own or the file's, whichever are fewer.
+    /// Whether the client has a delegation of the file. O(n) in its own or the file's, whichever
+    /// are fewer.
     fn has_delegation(&self, client: ClientKey, file: FileRef) -> bool {
         let (own, of_file) = (&self.clients[client].delegations, &self.files[file].delegations);
         match own.len() < of_file.len() {
@@ -422,15 +438,16 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether a state of the file is the client's, and by the path that it goes now. By two paths a client knows two files, each with a cache of its own, and what it
-    /// holds of one it doesn't heed at the other.
+    /// Whether a state of the file is the client's, and by the path that it goes now. By two paths
+    /// a client knows two files, each with a cache of its own, and what it holds of one it
+    /// doesn't heed at the other.
     pub(super) fn is_of(&self, key: StateKey, client: Option<ClientKey>, file: &FileKey) -> bool {
         let entry = &self.states[key];
         Some(entry.client) == client && entry.export == file.export
     }
 
-    /// Whether a stateid is a delegation whose holder keeps the file's times: the time of access, and with `modify` that of change too. BAD_STATEID if not (RFC 9754,
-    /// section 5).
+    /// Whether a stateid is a delegation whose holder keeps the file's times: the time of access,
+    /// and with `modify` that of change too. BAD_STATEID if not (RFC 9754, section 5).
     pub fn keeps_times(
         &mut self,
         client: Option<ClientKey>,

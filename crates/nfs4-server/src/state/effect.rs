@@ -12,9 +12,11 @@ use crate::{CallbackContext, CallbackId, CallbackTo};
 /// Something to be done after the lock is released, in order.
 #[derive(Debug)]
 pub enum StateEffect<F> {
-    /// Encode and send this callback, then call [`State::callback_done`](super::State::callback_done) exactly once.
+    /// Encode and send this callback, then call
+    /// [`State::callback_done`](super::State::callback_done) exactly once.
     Callback(Box<OutgoingCallback>),
-    /// Make this record durable before any reply is sent whose call came at or after the one that made this effect. Replaces one with the same key.
+    /// Make this record durable before any reply is sent whose call came at or after the one that
+    /// made this effect. Replaces one with the same key.
     Persist {
         /// Key.
         key: Vec<u8>,
@@ -26,10 +28,12 @@ pub enum StateEffect<F> {
         /// Key.
         key: Vec<u8>,
     },
-    /// Forget all records from the start that have not been persisted again: the grace period is over. Must be durable before a reply is sent that lets in what
-    /// grace kept out (RFC 8881, section 8.4.3).
+    /// Forget all records from the start that have not been persisted again: the grace period is
+    /// over. Must be durable before a reply is sent that lets in what grace kept out (RFC 8881,
+    /// section 8.4.3).
     GraceEnded,
-    /// A client came by this name from elsewhere than the one for whom what was held under it waits to be reclaimed: it gets none of that. To be told to the administrator.
+    /// A client came by this name from elsewhere than the one for whom what was held under it waits
+    /// to be reclaimed: it gets none of that. To be told to the administrator.
     Elsewhere {
         /// The client's name.
         owner: Arc<[u8]>,

@@ -1,7 +1,9 @@
-//! Time: leases, courtesy to silent clients, and the end of clients with all that they hold (RFC 8881, sections 8.3 and 8.4).
+//! Time: leases, courtesy to silent clients, and the end of clients with all that they hold (RFC
+//! 8881, sections 8.3 and 8.4).
 //!
-//! Each timer is one entry of a heap and looked at when it is due: a tick costs O(log n) for each that is. A renewal touches no timer: a lease's timer that finds
-//! the lease renewed sets itself anew, so each client is looked at once a lease.
+//! Each timer is one entry of a heap and looked at when it is due: a tick costs O(log n) for each
+//! that is. A renewal touches no timer: a lease's timer that finds the lease renewed sets itself
+//! anew, so each client is looked at once a lease.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -53,7 +55,8 @@ impl Timers {
 }
 
 impl<F: Clone> State<F> {
-    /// Time has passed. Returns when to call again at the latest; if that is not later than now, there is more to do, after others had their turn. O(log n) for each timer that is due.
+    /// Time has passed. Returns when to call again at the latest; if that is not later than now,
+    /// there is more to do, after others had their turn. O(log n) for each timer that is due.
     pub fn tick(&mut self, now: u64) -> u64 {
         self.latest_ms = self.latest_ms.max(now);
         for _ in 0..TIMERS_AT_ONCE {
@@ -106,8 +109,9 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// A client of 4.0 never says that it has nothing to reclaim, so that grace would wait for it until its time is over (RFC 7530, section 9.6.2). One that holds
-    /// nothing has no record: its next open writes one. Clients of 4.1 say it, and keep theirs.
+    /// A client of 4.0 never says that it has nothing to reclaim, so that grace would wait for it
+    /// until its time is over (RFC 7530, section 9.6.2). One that holds nothing has no record:
+    /// its next open writes one. Clients of 4.1 say it, and keep theirs.
     fn forget_idle(&mut self, key: ClientKey) {
         let client = &mut self.clients[key];
         if client.family() == Family::V40 && client.recorded && !client.has_state() {
@@ -117,9 +121,11 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// A client whose lease runs out while a delegation of its is recalled, or a lock of its is waited for, is in somebody's way already.
+    /// A client whose lease runs out while a delegation of its is recalled, or a lock of its is
+    /// waited for, is in somebody's way already.
     fn end_courtesy_in_the_way(&mut self, key: ClientKey) {
-        // Of delegations only those that are recalled: the rest is in nobody's way, and the client may come back.
+        // Of delegations only those that are recalled: the rest is in nobody's way, and the client may come
+        // back.
         let recalled: Vec<StateKey> = self.clients[key].delegations.iter().copied().filter(|&state| self.is_recalled(state)).collect();
         recalled.into_iter().for_each(|state| self.revoke(state));
         let client = &self.clients[key];
@@ -139,13 +145,15 @@ impl<F: Clone> State<F> {
 
     /// A client has restarted: all that it held in its life before goes.
     pub(super) fn replace(&mut self, key: ClientKey) {
-        // RFC 7530, section 16.34.5: a stateid of the life before is told as expired; in 4.1 it is none of the new client's.
+        // RFC 7530, section 16.34.5: a stateid of the life before is told as expired; in 4.1 it is none of
+        // the new client's.
         let ended = if self.clients.get(key).is_some_and(|client| client.family() == Family::V40) { Ended::Expired } else { Ended::Freed };
         self.end(key, ended, false, Loss::Restarted);
     }
 
-    /// The client ends, with all that it holds, and may not reclaim it. RFC 8881, section 8.4.3: the record that says so is durable before anybody is answered
-    /// whom this client's state would have kept out, or after a restart both would have it.
+    /// The client ends, with all that it holds, and may not reclaim it. RFC 8881, section 8.4.3:
+    /// the record that says so is durable before anybody is answered whom this client's state
+    /// would have kept out, or after a restart both would have it.
     pub(super) fn expire(&mut self, key: ClientKey) {
         self.expire_for(key, Loss::Expired);
     }

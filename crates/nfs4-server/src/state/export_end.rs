@@ -1,5 +1,7 @@
-//! The end of exports: what was granted by one that is gone, that shows other files now or is not for the client any more, can't be used or given back, and would be in the way of others
-//! for good. Who decides what that is may have to ask a disk, so it is done outside of the state's lock, on a list; and in parts, so that calls get through.
+//! The end of exports: what was granted by one that is gone, that shows other files now or is not
+//! for the client any more, can't be used or given back, and would be in the way of others
+//! for good. Who decides what that is may have to ask a disk, so it is done outside of the state's
+//! lock, on a list; and in parts, so that calls get through.
 
 use std::net::SocketAddr;
 
@@ -33,7 +35,8 @@ impl Holding {
 pub const HOLDINGS_AT_ONCE: usize = 1024;
 
 impl<F: Clone> State<F> {
-    /// What is held in [`HOLDINGS_AT_ONCE`] places from this one on; none where there are no places any more. What comes into a place later is not told.
+    /// What is held in [`HOLDINGS_AT_ONCE`] places from this one on; none where there are no places
+    /// any more. What comes into a place later is not told.
     pub fn holdings(&self, from: usize) -> Option<Vec<Holding>> {
         let part = self.states.part(from, HOLDINGS_AT_ONCE)?;
         Some(
@@ -41,7 +44,8 @@ impl<F: Clone> State<F> {
         )
     }
 
-    /// Where a client calls from; where it was last known to be, with port 0, if it has no connection. O(n) in its connections.
+    /// Where a client calls from; where it was last known to be, with port 0, if it has no
+    /// connection. O(n) in its connections.
     pub fn peers_of(&self, key: ClientKey, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> Vec<SocketAddr> {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
@@ -50,7 +54,8 @@ impl<F: Clone> State<F> {
         if peers.is_empty() { vec![SocketAddr::new(client.address, 0)] } else { peers }
     }
 
-    /// The clients that hold these wait no more for locks of the same files by the same exports. To be done for all before any of them ends, so that what comes free goes to others.
+    /// The clients that hold these wait no more for locks of the same files by the same exports. To
+    /// be done for all before any of them ends, so that what comes free goes to others.
     pub fn end_waits(&mut self, lost: &[Holding], now: u64) {
         self.latest_ms = now;
         for held in lost {
@@ -66,7 +71,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ends these, unless they have gone or were granted anew on other terms since; how many. The clients stay.
+    /// Ends these, unless they have gone or were granted anew on other terms since; how many. The
+    /// clients stay.
     pub fn end_holdings(&mut self, lost: &[Holding], now: u64) -> usize {
         self.latest_ms = now;
         let mut ended = 0;

@@ -97,7 +97,8 @@ impl Files {
         self.recent.files.get(key).and_then(|recent| recent.conflict_ms).is_some_and(|at| now < at + CONFLICT_MEMORY_MS)
     }
 
-    /// The file is about to be changed by other means than an open: by this client, or in 4.0 by one that isn't known.
+    /// The file is about to be changed by other means than an open: by this client, or in 4.0 by
+    /// one that isn't known.
     pub(super) fn note_change(&mut self, key: &FileKey, by: Option<ClientKey>, now: u64) {
         self.changes.note(key, |recent| {
             let others = recent.changed.is_some_and(|(other, at)| other != by && now < at + CHANGE_MEMORY_MS);

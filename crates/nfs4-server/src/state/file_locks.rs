@@ -1,5 +1,5 @@
-//! The byte ranges that are locked in one file, by all owners: who is in whose way, and who has how many owners there. What each owner has is its own (`range`); this is told of each
-//! change.
+//! The byte ranges that are locked in one file, by all owners: who is in whose way, and who has how
+//! many owners there. What each owner has is its own (`range`); this is told of each change.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,8 @@ impl FileLocks {
         self.owners == 0
     }
 
-    /// The first lock of another than `owner` that keeps it from locking `range` in `mode`, behind a position if one is given. O(log n) in ranges locked.
+    /// The first lock of another than `owner` that keeps it from locking `range` in `mode`, behind
+    /// a position if one is given. O(log n) in ranges locked.
     pub(super) fn conflict(&self, range: Range, mode: Mode, owner: Option<OwnerKey>, after: Option<Position>) -> Option<(Locked, Mode)> {
         let search = Search { range, except: owner, after };
         let exclusive = self.exclusive.find(&search).map(|held| (held, Mode::Exclusive));
@@ -38,7 +39,8 @@ impl FileLocks {
         exclusive.into_iter().chain(shared).min_by_key(|(held, _)| held.position())
     }
 
-    /// Whether this client may have one more lock owner here. One host, and one client of a host, gets its share.
+    /// Whether this client may have one more lock owner here. One host, and one client of a host,
+    /// gets its share.
     pub(super) fn has_room(&self, place: Place, client: ClientKey) -> bool {
         let of_origin = self.of_origin.get(&place).copied().unwrap_or(0);
         let of_client = self.of_client.get(&client).copied().unwrap_or(0);

@@ -1,5 +1,6 @@
-//! The opens of one file, by what they allow and deny, and by client: who is in somebody's way, and what one client has, is found without a look at the others' opens. Once there are many,
-//! how many are whose: one origin gets its share of those that one file may have, and one client of that.
+//! The opens of one file, by what they allow and deny, and by client: who is in somebody's way, and
+//! what one client has, is found without a look at the others' opens. Once there are many, how many
+//! are whose: one origin gets its share of those that one file may have, and one client of that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeInclusive};
@@ -34,7 +35,8 @@ pub(super) struct Opener {
     pub(super) export: ExportId,
 }
 
-/// From so many opens on it is counted whose they are; with fewer, anybody's share is larger than all of them.
+/// From so many opens on it is counted whose they are; with fewer, anybody's share is larger than
+/// all of them.
 const CROWD_LEN: usize = OPENS_PER_FILE_MAX / 2;
 
 impl FileOpens {
@@ -62,7 +64,8 @@ impl FileOpens {
             count_down(&mut crowd.of_origin, &by.place);
             count_down(&mut crowd.of_client, &by.client);
         }
-        // Not at the number at which it is made, or one that comes and goes would have them counted each time.
+        // Not at the number at which it is made, or one that comes and goes would have them counted each
+        // time.
         if self.all.len() < CROWD_LEN / 2 {
             self.crowd = None;
         }

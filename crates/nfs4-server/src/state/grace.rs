@@ -1,4 +1,5 @@
-//! Grace: after a start, what clients held before is theirs to reclaim, and nobody gets anything new (RFC 8881, section 8.4.2; RFC 7530, section 9.6.2).
+//! Grace: after a start, what clients held before is theirs to reclaim, and nobody gets anything
+//! new (RFC 8881, section 8.4.2; RFC 7530, section 9.6.2).
 
 use vouch_nfs4::{Status, Verifier};
 
@@ -50,13 +51,15 @@ impl Grace {
         self.until_ms.is_some_and(|until| until <= now)
     }
 
-    /// Whether this caller may introduce himself by this name: while what was held under it waits to be reclaimed, only who held it. RFC 8881, section 2.4.3: the name
-    /// is in use, and the lease counts as begun anew.
+    /// Whether this caller may introduce himself by this name: while what was held under it waits
+    /// to be reclaimed, only who held it. RFC 8881, section 2.4.3: the name is in use, and the
+    /// lease counts as begun anew.
     pub(super) fn admits(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> bool {
         !self.is_active() || self.waiting.get(&RecoveryRecord::key(family, owner)).is_none_or(|awaited| awaited.maker.admits(credential))
     }
 
-    /// Where the one comes from for whom what was held under this name waits, if that is known and was not proven otherwise.
+    /// Where the one comes from for whom what was held under this name waits, if that is known and
+    /// was not proven otherwise.
     pub(super) fn awaits_from(&self, family: Family, owner: &[u8]) -> Option<Network> {
         if !self.is_active() {
             return None;
@@ -69,8 +72,9 @@ impl Grace {
         self.is_active() && self.waiting.get(&RecoveryRecord::key(family, owner)).is_some_and(|awaited| awaited.verifier == verifier)
     }
 
-    /// A client has nothing more to reclaim: it says so, or has begun another life. As only the maker of a record is admitted by its name, nobody says it for him.
-    /// Whether grace can end, since nobody has. Clients of 4.0 never say so.
+    /// A client has nothing more to reclaim: it says so, or has begun another life. As only the
+    /// maker of a record is admitted by its name, nobody says it for him. Whether grace can
+    /// end, since nobody has. Clients of 4.0 never say so.
     pub(super) fn completed(&mut self, family: Family, owner: &[u8]) -> bool {
         self.waiting.remove(&RecoveryRecord::key(family, owner));
         self.is_active() && self.waiting.is_empty()
@@ -93,9 +97,12 @@ impl<F: Clone> State<F> {
         if self.grace.admits(family, owner, credential) { Ok(()) } else { Err(Status::CLID_INUSE) }
     }
 
-    /// A client introduces itself, or goes on to, by a name under which an unproven one may still reclaim. Under AUTH_SYS anybody says that he is anybody, so that only where he
-    /// calls from tells him from others. Who calls from there has the name, whoever had it meanwhile: he could get nothing by it that would be lost. From elsewhere a client
-    /// is let in, with nothing to reclaim (section 8.4.2.1 leaves it to the server whom it believes), since it may be the same one whose address has changed: it shall go on as soon as
+    /// A client introduces itself, or goes on to, by a name under which an unproven one may still
+    /// reclaim. Under AUTH_SYS anybody says that he is anybody, so that only where he
+    /// calls from tells him from others. Who calls from there has the name, whoever had it
+    /// meanwhile: he could get nothing by it that would be lost. From elsewhere a client is let
+    /// in, with nothing to reclaim (section 8.4.2.1 leaves it to the server whom it believes),
+    /// since it may be the same one whose address has changed: it shall go on as soon as
     /// grace is over. DELAY where the other has come back.
     pub(super) fn give_name(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         let Some(from) = self.grace.awaits_from(family, owner) else { return Ok(()) };
@@ -121,8 +128,9 @@ impl<F: Clone> State<F> {
         if from.is_none_or(|from| from == Network::of(credential.address)) { Ok(()) } else { Err(Status::DELAY) }
     }
 
-    /// Something new is asked for. Section 8.4.2.1: GRACE while others may still reclaim what it conflicts with; section 18.51.3: also for a client of 4.1 that has
-    /// not said that it has nothing to reclaim.
+    /// Something new is asked for. Section 8.4.2.1: GRACE while others may still reclaim what it
+    /// conflicts with; section 18.51.3: also for a client of 4.1 that has not said that it has
+    /// nothing to reclaim.
     pub(super) fn admit_new(&mut self, key: ClientKey) -> Result<(), Status> {
         if self.grace.is_active() {
             return Err(Status::GRACE);
@@ -133,7 +141,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Something is reclaimed. NO_GRACE when grace is over, or the client has said that it is done; RECLAIM_BAD if it had nothing.
+    /// Something is reclaimed. NO_GRACE when grace is over, or the client has said that it is done;
+    /// RECLAIM_BAD if it had nothing.
     pub(super) fn admit_reclaim(&mut self, key: ClientKey) -> Result<(), Status> {
         let active = self.grace.is_active();
         let client = self.client(key)?;
@@ -146,7 +155,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Grace ends. Section 8.4.3: from here on, who has not reclaimed has lost what it held, also if the server restarts again.
+    /// Grace ends. Section 8.4.3: from here on, who has not reclaimed has lost what it held, also
+    /// if the server restarts again.
     pub(super) fn end_grace(&mut self) {
         if self.grace.until_ms.take().is_some() {
             self.grace.waiting = Map::with_hasher(self.hasher);
@@ -155,7 +165,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Who came by another's name, from elsewhere, has it for his own: until now the other's record was kept. O(n) in clients, once.
+    /// Who came by another's name, from elsewhere, has it for his own: until now the other's record
+    /// was kept. O(n) in clients, once.
     fn record_those_from_elsewhere(&mut self) {
         let done = |client: &Client| client.elsewhere && client.v41().is_some_and(|v41| v41.reclaim_complete);
         let keys: Vec<ClientKey> = self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();

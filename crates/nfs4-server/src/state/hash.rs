@@ -1,4 +1,5 @@
-//! How tables are hashed: fast, and by a seed that no client knows, so that none can choose names that collide.
+//! How tables are hashed: fast, and by a seed that no client knows, so that none can choose names
+//! that collide.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;

@@ -1,4 +1,5 @@
-//! Names that clients see: client ids, session ids, the `other` of stateids. Of each it can be told whether it was given in this life of the server.
+//! Names that clients see: client ids, session ids, the `other` of stateids. Of each it can be told
+//! whether it was given in this life of the server.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -23,7 +24,8 @@ slab_key! {
     pub(super) struct CallbackKey;
 }
 
-/// A file as it was reached. Two are equal if they are of one file, whatever exports it was reached by: who opens or locks it by one of them meets those who do by another.
+/// A file as it was reached. Two are equal if they are of one file, whatever exports it was reached
+/// by: who opens or locks it by one of them meets those who do by another.
 #[derive(Clone, Copy, Debug)]
 pub struct FileKey {
     /// The export that it was reached by: what a filehandle names, and what rights are of.
@@ -63,8 +65,10 @@ impl Hash for FileKey {
     }
 }
 
-/// One life of the server, in which stateids are given. Their `other` is a word of this life, and place and generation sent through a permutation of the 64-bit numbers under a
-/// key of this life: in 4.0, without sessions, who can name what another holds can end it, so nobody can guess it. Tens of nanoseconds a call.
+/// One life of the server, in which stateids are given. Their `other` is a word of this life, and
+/// place and generation sent through a permutation of the 64-bit numbers under a key of this life:
+/// in 4.0, without sessions, who can name what another holds can end it, so nobody can guess it.
+/// Tens of nanoseconds a call.
 #[derive(Clone, Copy)]
 pub(super) struct Boot {
     life: u32,
@@ -72,7 +76,8 @@ pub(super) struct Boot {
 }
 
 impl Boot {
-    /// From a number that differs at each start, and a seed of nobody's knowledge. The word is neither all zeros nor all ones, so that no stateid of ours is a special one.
+    /// From a number that differs at each start, and a seed of nobody's knowledge. The word is
+    /// neither all zeros nor all ones, so that no stateid of ours is a special one.
     pub(super) fn new(number: u64, seed: &[u8; 32]) -> Self {
         let mut what = *b"stateids\0\0\0\0\0\0\0\0";
         what[8..].copy_from_slice(&number.to_be_bytes());
@@ -112,15 +117,17 @@ impl Boot {
     }
 }
 
-/// Client ids: the numbers from 1 on, each sent through a permutation of the 64-bit numbers under a key of this life. So none comes twice in a life; one of an earlier life is
-/// told, but for a chance of as many in 2^64 as were given; and nobody can guess another's.
+/// Client ids: the numbers from 1 on, each sent through a permutation of the 64-bit numbers under a
+/// key of this life. So none comes twice in a life; one of an earlier life is told, but for a
+/// chance of as many in 2^64 as were given; and nobody can guess another's.
 pub(super) struct ClientNumbers {
     key: [u8; 32],
     count: u64,
 }
 
 impl ClientNumbers {
-    /// Of one life. `seed`: of nobody's knowledge; `boot`: another in each life, so that a seed that came twice would do no harm.
+    /// Of one life. `seed`: of nobody's knowledge; `boot`: another in each life, so that a seed
+    /// that came twice would do no harm.
     pub(super) fn new(seed: &[u8; 32], boot: u64) -> Self {
         let mut what = *b"client ids\0\0\0\0\0\0\0\0";
         what[10..].copy_from_slice(&boot.to_be_bytes());
@@ -133,7 +140,8 @@ impl ClientNumbers {
         ClientId(permuted(self.count, |round, half| self.mix(round, half)))
     }
 
-    /// Whether a client id was given in this life. O(1), and not for every call: it costs some hashes.
+    /// Whether a client id was given in this life. O(1), and not for every call: it costs some
+    /// hashes.
     pub(super) fn gave(&self, id: ClientId) -> bool {
         (1..=self.count).contains(&restored(id.0, |round, half| self.mix(round, half)))
     }
@@ -145,7 +153,8 @@ impl ClientNumbers {
     }
 }
 
-/// Of the Feistel network: four make it look random also to one who sees both ways (Luby and Rackoff, 1988).
+/// Of the Feistel network: four make it look random also to one who sees both ways (Luby and
+/// Rackoff, 1988).
 const ROUNDS: u8 = 4;
 
 /// Another number for each.
@@ -192,7 +201,8 @@ impl Random {
         *blake3::keyed_hash(&self.seed, &self.count.to_be_bytes()).as_bytes()
     }
 
-    /// An id for the session at this place. The place is no secret, the rest can't be guessed by another client.
+    /// An id for the session at this place. The place is no secret, the rest can't be guessed by
+    /// another client.
     pub(super) fn session_id(&mut self, key: SessionKey) -> SessionId {
         let mut id = [0; 16];
         id[..4].copy_from_slice(&key.index().to_be_bytes());

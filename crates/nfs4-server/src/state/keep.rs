@@ -1,4 +1,5 @@
-//! Room for sessions and for the replies that they keep: one origin gets its share, and where it is short, sessions of whoever keeps the most make way.
+//! Room for sessions and for the replies that they keep: one origin gets its share, and where it is
+//! short, sessions of whoever keeps the most make way.
 
 use super::State;
 use super::id::SessionKey;
@@ -36,8 +37,10 @@ impl<F: Clone> State<F> {
         self.may_keep(place, REPLY_CACHE_SESSION_LEN) || self.make_room_for_replies(place, None, REPLY_CACHE_SESSION_LEN)
     }
 
-    /// Sessions go that are of the origin that has the most of it, nothing under way, those of clients first that were not heard of for longest; their clients make new ones
-    /// (RFC 8881, section 2.10.13.2: the loss of a session). A quarter of what that origin has. Whether any did. O(n log n) in sessions, and so not more than once in a while.
+    /// Sessions go that are of the origin that has the most of it, nothing under way, those of
+    /// clients first that were not heard of for longest; their clients make new ones (RFC 8881,
+    /// section 2.10.13.2: the loss of a session). A quarter of what that origin has. Whether any
+    /// did. O(n log n) in sessions, and so not more than once in a while.
     fn shed(&mut self, place: Place, spared: Option<SessionKey>, scarce: Scarce) -> bool {
         if !self.places.may_look(place, scarce, self.latest_ms) {
             return false;

@@ -1,5 +1,5 @@
-//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER, as far as they are state (RFC 8881, sections 9 and 18.10 to 18.12; RFC 7530, section 16.37).
-//! Deadlocks between owners are not looked for.
+//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER, as far as they are state (RFC 8881, sections 9 and
+//! 18.10 to 18.12; RFC 7530, section 16.37). Deadlocks between owners are not looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -142,8 +142,10 @@ impl<F: Clone> State<F> {
         Ok(self.states[lock].stateid(self.boot, lock))
     }
 
-    /// RFC 7530, section 16.10.5: a lock owner's numbers begin with the call that says it is new, which is answered under the open owner's. Also where it is known: a client that has
-    /// forgotten it and whose RELEASE_LOCKOWNER was lost would else be told what was done under these numbers before.
+    /// RFC 7530, section 16.10.5: a lock owner's numbers begin with the call that says it is new,
+    /// which is answered under the open owner's. Also where it is known: a client that has
+    /// forgotten it and whose RELEASE_LOCKOWNER was lost would else be told what was done under
+    /// these numbers before.
     fn begin_lock_owner(&mut self, owner: OwnerKey, by: LockBy<'_>) {
         if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), by) {
             (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
@@ -151,7 +153,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether there may be one more range of this client, which is of `opener`. Nobody's locks go for it.
+    /// Whether there may be one more range of this client, which is of `opener`. Nobody's locks go
+    /// for it.
     fn room_for_lock(&self, client: ClientKey, opener: Option<&Arc<str>>) -> bool {
         let (record, max) = (&self.clients[client], self.config.limits.locks_max);
         let of_origin = self.places.holds(record.place).locks;
@@ -175,7 +178,8 @@ impl<F: Clone> State<F> {
                 if sequencer.busy {
                     return Err(Status::DELAY);
                 }
-                // One of 4.0 that its client has forgotten holds nothing, and belongs with the open that it is new to.
+                // One of 4.0 that its client has forgotten holds nothing, and belongs with the open that it is new
+                // to.
                 let lock = self.lock_of(existing);
                 if lock.open != open && lock.ranges.is_empty() {
                     self.drop_lock(existing, Ended::Freed);
@@ -205,7 +209,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether nobody but `owner` holds what conflicts; silent clients that do are ended. O(log n) in ranges of the file, but for those whose clients are ended.
+    /// Whether nobody but `owner` holds what conflicts; silent clients that do are ended. O(log n)
+    /// in ranges of the file, but for those whose clients are ended.
     fn clear_way(&mut self, key: &FileKey, owner: Option<OwnerKey>, range: Range, mode: Mode) -> Result<(), Denied> {
         loop {
             // The end of a client may be the end of the file's state.
@@ -283,7 +288,8 @@ impl<F: Clone> State<F> {
         counts.into_iter().chain(open).for_each(|count| *count = *count - gone + come);
     }
 
-    /// So many files with lock owners are gone, and so many have come. They stay when nothing is locked any more, and so count where room is looked for.
+    /// So many files with lock owners are gone, and so many have come. They stay when nothing is
+    /// locked any more, and so count where room is looked for.
     fn count_locked(&mut self, client: ClientKey, opener: Option<&Arc<str>>, gone: usize, come: usize) {
         let client = &mut self.clients[client];
         client.holds(opener, |of| of.locked = of.locked - gone + come);
@@ -336,8 +342,10 @@ impl<F: Clone> State<F> {
         self.clear_way(file, owner, range, mode).map_err(LockError::Denied)
     }
 
-    /// RELEASE_LOCKOWNER (4.0), of all owners of this name that are the caller's to give back. RFC 7530, section 16.37.3: LOCKS_HELD while one holds any. `caller`: who calls, where
-    /// that is proven. O(n) in principals that have files open, and only for who introduced the client.
+    /// RELEASE_LOCKOWNER (4.0), of all owners of this name that are the caller's to give back. RFC
+    /// 7530, section 16.37.3: LOCKS_HELD while one holds any. `caller`: who calls, where
+    /// that is proven. O(n) in principals that have files open, and only for who introduced the
+    /// client.
     pub fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
         let mut held = false;
         for known in self.clients[client].names_given_back(name, caller) {
@@ -358,7 +366,8 @@ impl<F: Clone> State<F> {
         self.drop_locks([key], ended);
     }
 
-    /// Takes owners' locks of files out. Of each file those that wait are looked at once, and not for each lock.
+    /// Takes owners' locks of files out. Of each file those that wait are looked at once, and not
+    /// for each lock.
     pub(super) fn drop_locks(&mut self, keys: impl IntoIterator<Item = StateKey>, ended: Ended) {
         let mut freed: BTreeMap<FileRef, Range> = BTreeMap::new();
         for key in keys {
@@ -369,7 +378,8 @@ impl<F: Clone> State<F> {
         freed.into_iter().for_each(|(file, range)| self.wake(file, range));
     }
 
-    /// Takes an owner's locks of a file out. Of which file, and which bytes are free then, if somebody waits there.
+    /// Takes an owner's locks of a file out. Of which file, and which bytes are free then, if
+    /// somebody waits there.
     fn take_lock(&mut self, key: StateKey, ended: Ended) -> Option<(FileRef, Range)> {
         let entry = self.states.remove(key, ended)?;
         let Kind::Lock(lock) = entry.kind else { unreachable!("what is dropped as a lock is one") };

@@ -1,5 +1,7 @@
-//! How often it is looked for who could make room. A look takes some time where there is much, and nobody else is served meanwhile; so one origin has few, fewer while they are in vain, and all together
-//! have a bound. What may be short is looked for each apart: whoever looks for one thing in vain keeps neither others from theirs nor himself from another.
+//! How often it is looked for who could make room. A look takes some time where there is much, and
+//! nobody else is served meanwhile; so one origin has few, fewer while they are in vain, and all
+//! together have a bound. What may be short is looked for each apart: whoever looks for one thing
+//! in vain keeps neither others from theirs nor himself from another.
 
 use super::limits::{LOOKS_MAX, LOOKS_PER_ORIGIN_MAX, ROOM_LOOK_DOUBLINGS_MAX, ROOM_LOOK_INTERVAL_MS};
 use super::places::Held;

@@ -1,4 +1,5 @@
-//! Who made a client's record, and who else may speak for it: what a recovery record keeps over a restart, and what manages a client that did not ask for state protection.
+//! Who made a client's record, and who else may speak for it: what a recovery record keeps over a
+//! restart, and what manages a client that did not ask for state protection.
 
 use super::client::Credential;
 use crate::Principal;
@@ -16,7 +17,8 @@ pub enum Maker {
     Proven {
         /// BLAKE3 of the principal's name with its realm.
         name: [u8; 32],
-        /// Under SP4_MACH_CRED, so that only calls that can't be altered on their way count (RFC 8881, section 2.10.8.3).
+        /// Under SP4_MACH_CRED, so that only calls that can't be altered on their way count (RFC
+        /// 8881, section 2.10.8.3).
         protected: bool,
     },
 }
@@ -31,8 +33,9 @@ impl Maker {
         }
     }
 
-    /// Whether a call is the maker's, as far as it can be told. What is proven is claimed by the same name alone; what the network believed is claimed by who
-    /// claims to be somebody, since to compare what anybody can write would keep nobody out.
+    /// Whether a call is the maker's, as far as it can be told. What is proven is claimed by the
+    /// same name alone; what the network believed is claimed by who claims to be somebody,
+    /// since to compare what anybody can write would keep nobody out.
     pub(super) fn admits(&self, credential: Credential<'_>) -> bool {
         match (self, credential.principal) {
             (Maker::Unknown | Maker::Nobody, _) => true,

@@ -1,4 +1,5 @@
-//! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE and CLOSE, as far as they are state (RFC 8881, sections 18.16, 18.18, 18.2; RFC 7530, section 16.18).
+//! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE and CLOSE, as far as they are state (RFC 8881, sections
+//! 18.16, 18.18, 18.2; RFC 7530, section 16.18).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ pub enum Claim {
     Previous(DelegationType),
     /// The client holds this delegation of it: CLAIM_DELEGATE_CUR, CLAIM_DELEG_CUR_FH.
     Delegated(Stateid),
-    /// It held one before it restarted: CLAIM_DELEGATE_PREV, CLAIM_DELEG_PREV_FH. Delegations don't outlive their client here: NOTSUPP.
+    /// It held one before it restarted: CLAIM_DELEGATE_PREV, CLAIM_DELEG_PREV_FH. Delegations don't
+    /// outlive their client here: NOTSUPP.
     DelegatedPrevious,
 }
 
@@ -84,13 +86,15 @@ pub struct Opened {
     pub confirm: bool,
     /// The delegation that comes with it.
     pub delegation: Granted,
-    /// What the delegation is beyond RFC 8881. With `for_open` there is no open, and `stateid` is the anonymous one.
+    /// What the delegation is beyond RFC 8881. With `for_open` there is no open, and `stateid` is
+    /// the anonymous one.
     pub extra: Extra,
 }
 
 impl<F: Clone> State<F> {
-    /// Whether this OPEN of a file that exists may go on, before it is opened, created or truncated. Recalls delegations that are in the way (DELAY), ends silent
-    /// clients that are. To be asked again by [`State::open`], because the lock is released between.
+    /// Whether this OPEN of a file that exists may go on, before it is opened, created or
+    /// truncated. Recalls delegations that are in the way (DELAY), ends silent clients that
+    /// are. To be asked again by [`State::open`], because the lock is released between.
     pub fn check_open(&mut self, call: &OpenCall<'_>, now: u64) -> Result<OpenPlan<F>, Status> {
         self.client(call.client)?;
         match call.claim {
@@ -126,9 +130,11 @@ impl<F: Clone> State<F> {
         self.owners[owner].states.get(&(file, call.file.export)).copied()
     }
 
-    /// RFC 8881, section 9.7: SHARE_DENIED if the open wants what another denies, or denies what another has.
+    /// RFC 8881, section 9.7: SHARE_DENIED if the open wants what another denies, or denies what
+    /// another has.
     fn check_shares(&mut self, call: &OpenCall<'_>) -> Result<(), Status> {
-        // The owner's own opens count as well: section 9.7 compares with the state of the file, whoever made it (RFC 7530, section 9.9).
+        // The owner's own opens count as well: section 9.7 compares with the state of the file, whoever
+        // made it (RFC 7530, section 9.9).
         let cuts = if call.truncate { WRITE } else { 0 };
         let wanted = Share { access: call.share.access | cuts, deny: call.share.deny };
         match self.clear_way_of_opens(&call.file, Some(call.client), |shares| shares.conflicts(wanted), |other| wanted.conflicts(other)) {
@@ -137,7 +143,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether nobody has an open with such a share of the file, now that silent clients that do are ended; `by`: but the client itself. O(log n) for each client.
+    /// Whether nobody has an open with such a share of the file, now that silent clients that do
+    /// are ended; `by`: but the client itself. O(log n) for each client.
     pub(super) fn clear_way_of_opens(
         &mut self,
         key: &FileKey,
@@ -169,8 +176,9 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Makes or widens an open. `opened` is an open file that serves all that `covers` allows; it is dropped by the caller if this fails. DELAY if the owner's open was
-    /// widened meanwhile beyond `covers`.
+    /// Makes or widens an open. `opened` is an open file that serves all that `covers` allows; it
+    /// is dropped by the caller if this fails. DELAY if the owner's open was widened meanwhile
+    /// beyond `covers`.
     pub fn open(&mut self, call: &OpenCall<'_>, opened: F, covers: Share, now: u64) -> Result<Opened, Status> {
         // The file's disk may have taken longer than a lease: who is served is not silent.
         self.client(call.client)?.renew(now);
@@ -215,7 +223,8 @@ impl<F: Clone> State<F> {
                 key
             }
         };
-        // One of 4.1 has its record from RECLAIM_COMPLETE; what it reclaims before must outlive the end of grace as well.
+        // One of 4.1 has its record from RECLAIM_COMPLETE; what it reclaims before must outlive the end of
+        // grace as well.
         let reclaimed = matches!(call.claim, Claim::Previous(_));
         if (family == Family::V40 || reclaimed) && !self.clients[call.client].recorded {
             self.record(call.client, false);
@@ -255,14 +264,16 @@ impl<F: Clone> State<F> {
         few && self.make_room_for_state(client, Scarce::Opens, opens_max, |state| state.open_count, of_client)
     }
 
-    /// RFC 7530, section 16.18.5: an owner that is new must confirm; not if it reclaims or holds a delegation.
+    /// RFC 7530, section 16.18.5: an owner that is new must confirm; not if it reclaims or holds a
+    /// delegation.
     fn needs_confirmation(&mut self, owner: super::OwnerKey, claim: Claim) -> bool {
         let Some(sequencer) = self.owners[owner].sequencer.as_deref_mut() else { return false };
         sequencer.confirmed |= claim != Claim::New;
         !sequencer.confirmed
     }
 
-    /// RFC 8881, section 9.9: an open of what the owner has open already widens it, under the same stateid with the next number.
+    /// RFC 8881, section 9.9: an open of what the owner has open already widens it, under the same
+    /// stateid with the next number.
     fn widen(&mut self, key: StateKey, file: FileRef, call: &OpenCall<'_>, opened: F) {
         let share = call.share;
         let entry = &mut self.states[key];
@@ -294,7 +305,8 @@ impl<F: Clone> State<F> {
         Ok(entry.stateid(self.boot, key))
     }
 
-    /// OPEN_DOWNGRADE. RFC 8881, section 18.18.3: INVAL for a combination that no set of the owner's opens comes to.
+    /// OPEN_DOWNGRADE. RFC 8881, section 18.18.3: INVAL for a combination that no set of the
+    /// owner's opens comes to.
     pub fn downgrade(
         &mut self,
         client: Option<ClientKey>,
@@ -328,7 +340,8 @@ impl<F: Clone> State<F> {
         opens.insert(key, by, after);
     }
 
-    /// CLOSE. RFC 8881, section 18.2.3: LOCKS_HELD while lock owners that began with this open hold locks. What is returned is of no use to the client.
+    /// CLOSE. RFC 8881, section 18.2.3: LOCKS_HELD while lock owners that began with this open hold
+    /// locks. What is returned is of no use to the client.
     pub fn close(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
         let key = self.resolve_open(client, stateid, file, now)?;
         let entry = &self.states[key];
@@ -354,7 +367,8 @@ impl<F: Clone> State<F> {
         Ok(Stateid { seq: seq.next(), other })
     }
 
-    /// Takes an open out, with its lock owners' locks. `loss`: why, if the client did not ask for it.
+    /// Takes an open out, with its lock owners' locks. `loss`: why, if the client did not ask for
+    /// it.
     pub(super) fn drop_open(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
         let Some(Kind::Open(open)) = self.states.get_mut(key).map(|entry| &mut entry.kind) else { return };
         let locks = std::mem::take(&mut open.locks);

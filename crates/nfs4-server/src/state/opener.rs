@@ -1,4 +1,5 @@
-//! Who acts for a client of 4.0, which has no sessions: where it was proven who introduced it or who opened what it holds, a name alone serves nobody else.
+//! Who acts for a client of 4.0, which has no sessions: where it was proven who introduced it or
+//! who opened what it holds, a name alone serves nobody else.
 
 use std::sync::Arc;
 
@@ -11,8 +12,10 @@ use super::{ClientKey, State};
 use crate::Principal;
 
 impl<F: Clone> State<F> {
-    /// A stateid of 4.0 is shown. ACCESS where it was proven who opened what it names, and neither he nor who introduced his client calls; else the client's lease is renewed.
-    /// What a stateid comes to that names nothing is told elsewhere. `caller`: who calls, where that is proven.
+    /// A stateid of 4.0 is shown. ACCESS where it was proven who opened what it names, and neither
+    /// he nor who introduced his client calls; else the client's lease is renewed.
+    /// What a stateid comes to that names nothing is told elsewhere. `caller`: who calls, where
+    /// that is proven.
     pub fn heard_by(&mut self, stateid: &Stateid, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let named = self.boot.key(stateid).filter(|_| !stateid.is_special());
         let Some(entry) = named.and_then(|key| self.states.get(key)) else { return Ok(()) };
@@ -63,7 +66,8 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// What a client has of something of which a principal wants one more, and what of that is the principal's if he has to leave something to others: no more than so many times what the
+/// What a client has of something of which a principal wants one more, and what of that is the
+/// principal's if he has to leave something to others: no more than so many times what the
 /// client can still have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Own {
@@ -82,7 +86,8 @@ impl Own {
         self.of_client < max && self.leaves(max - self.of_client)
     }
 
-    /// What is to be asked for where all together may have `max` ([`super::places::fits_client`]): more than anybody may have where the principal has his share.
+    /// What is to be asked for where all together may have `max` ([`super::places::fits_client`]):
+    /// more than anybody may have where the principal has his share.
     pub(super) fn among(self, of_origin: usize, all: usize, max: usize) -> usize {
         match self.leaves(left_to_client(self.of_client, of_origin, all, max)) {
             true => self.of_client,
@@ -95,7 +100,8 @@ impl Own {
     }
 }
 
-/// Under which name an owner of 4.0 is known here: that of its client, and who calls where that is proven. Whoever else names it names another, with numbers of its own.
+/// Under which name an owner of 4.0 is known here: that of its client, and who calls where that is
+/// proven. Whoever else names it names another, with numbers of its own.
 pub fn known_as(name: &[u8], caller: Option<&Arc<str>>) -> Vec<u8> {
     known(name, &who(caller))
 }
@@ -132,7 +138,8 @@ impl Client {
         }
     }
 
-    /// What a principal has who did not introduce it, and so has to leave something to others: whoever knows the client's id opens files under it.
+    /// What a principal has who did not introduce it, and so has to leave something to others:
+    /// whoever knows the client's id opens files under it.
     fn share(&self, who: Who) -> Option<Holding> {
         match &self.dialect {
             Dialect::V40(v40) if who != self.introducer() => Some(v40.holders.get(&who).copied().unwrap_or_default()),
@@ -148,7 +155,8 @@ impl Client {
         }
     }
 
-    /// Whether a caller may act on what `opener` has opened: who introduced the client may too, as clients give back and recover by their machine's credential. Where nobody has proven to
+    /// Whether a caller may act on what `opener` has opened: who introduced the client may too, as
+    /// clients give back and recover by their machine's credential. Where nobody has proven to
     /// have introduced it, the machine's credential is none.
     fn lets(&self, caller: Option<&Arc<str>>, opener: &Arc<str>) -> bool {
         match (&self.principal, caller) {
@@ -158,7 +166,8 @@ impl Client {
         }
     }
 
-    /// Under which names owners are known here that a caller calls so and may give back: his own; and where he is who introduced the client, those of all who have files open, as
+    /// Under which names owners are known here that a caller calls so and may give back: his own;
+    /// and where he is who introduced the client, those of all who have files open, as
     /// clients release owners by their machine's credential.
     pub(super) fn names_given_back(&self, name: &[u8], caller: Option<&Arc<str>>) -> Vec<Vec<u8>> {
         let caller = who(caller);
@@ -171,7 +180,8 @@ impl Client {
         names
     }
 
-    /// Whether a RENEW is of who introduced the client or of one who has a file open (RFC 7530, section 16.27.4). What nobody has proven, nobody can be held to.
+    /// Whether a RENEW is of who introduced the client or of one who has a file open (RFC 7530,
+    /// section 16.27.4). What nobody has proven, nobody can be held to.
     pub(super) fn is_renewed_by(&self, caller: Option<&Arc<str>>) -> bool {
         let (Principal::Gss { name }, Dialect::V40(v40)) = (&self.principal, &self.dialect) else { return true };
         caller == Some(name) || v40.holders.get(&who(caller)).is_some_and(|of| of.opens > 0)

@@ -1,8 +1,11 @@
-//! Ranges that many owners have locked in one file, in one mode, in a tree that finds what is in somebody's way. Knows owners and ranges; what becomes of them is decided in `lock`.
+//! Ranges that many owners have locked in one file, in one mode, in a tree that finds what is in
+//! somebody's way. Knows owners and ranges; what becomes of them is decided in `lock`.
 //!
-//! A treap by first byte: what is nearer to the root has the higher priority, which is a hash of its key by a seed that no client knows, so that none can choose keys that make it
-//! deep. Each node tells how far the ranges below it reach, and how far those of other owners than the farthest one's do. So a search leaves out what does not reach the bytes
-//! that are asked for, and what is the asking owner's own, a subtree at a time.
+//! A treap by first byte: what is nearer to the root has the higher priority, which is a hash of
+//! its key by a seed that no client knows, so that none can choose keys that make it deep. Each
+//! node tells how far the ranges below it reach, and how far those of other owners than the
+//! farthest one's do. So a search leaves out what does not reach the bytes that are asked for, and
+//! what is the asking owner's own, a subtree at a time.
 
 use std::hash::BuildHasher;
 
@@ -10,7 +13,8 @@ use super::hash::Seed;
 use super::id::{OwnerKey, StateKey};
 use super::range::Range;
 
-/// Where a range is in the order: by first byte, then by whose it is. One owner's locks of a file by one export are disjoint.
+/// Where a range is in the order: by first byte, then by whose it is. One owner's locks of a file
+/// by one export are disjoint.
 pub(super) type Position = (u64, StateKey);
 
 /// A range and whose it is.
@@ -126,7 +130,8 @@ impl Overlaps {
         self.len += 1;
     }
 
-    /// Takes ranges out that are all there, of one owner's locks and in order. O(k log n) for k of n, or O(n) where that is less.
+    /// Takes ranges out that are all there, of one owner's locks and in order. O(k log n) for k of
+    /// n, or O(n) where that is less.
     pub(super) fn remove(&mut self, lock: StateKey, ranges: &[Range]) {
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return };
         if ranges.len().saturating_mul(self.len.ilog2() as usize) < self.len {
@@ -146,8 +151,9 @@ impl Overlaps {
     }
 }
 
-/// If a subtree on the left that reaches far enough has nothing, it has something that begins behind the range, and so does all that comes after it: no more than one such descent is
-/// in vain, and one along the position after which is searched.
+/// If a subtree on the left that reaches far enough has nothing, it has something that begins
+/// behind the range, and so does all that comes after it: no more than one such descent is in vain,
+/// and one along the position after which is searched.
 fn find(node: Option<&Node>, search: &Search) -> Option<Locked> {
     let node = node?;
     step();

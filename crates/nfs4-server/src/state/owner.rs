@@ -82,7 +82,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Forgets an owner of 4.1 as soon as it has no states: its next call makes it anew. One of 4.0 stays for its numbers.
+    /// Forgets an owner of 4.1 as soon as it has no states: its next call makes it anew. One of 4.0
+    /// stays for its numbers.
     pub(super) fn settle_owner(&mut self, key: OwnerKey) {
         let owner = &self.owners[key];
         if owner.states.is_empty() && owner.sequencer.is_none() {
@@ -90,8 +91,9 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// RFC 7530, section 9.1.10: owners of 4.0 that hold nothing may be forgotten. Whether there is room then. O(n) in owners of the client, but not for each call that is refused:
-    /// a client whose owners all hold something must not have the others wait for looks that are in vain.
+    /// RFC 7530, section 9.1.10: owners of 4.0 that hold nothing may be forgotten. Whether there is
+    /// room then. O(n) in owners of the client, but not for each call that is refused: a client
+    /// whose owners all hold something must not have the others wait for looks that are in vain.
     fn make_room_for_owner(&mut self, client: ClientKey) -> bool {
         let record = &mut self.clients[client];
         // Owners of 4.1 are gone as soon as they hold nothing.
@@ -116,14 +118,17 @@ impl<F: Clone> State<F> {
         any
     }
 
-    /// A call of an owner of 4.0 that is named: OPEN. Section 9.1.7: one more than the last is new, the same is a retry, anything else is BAD_SEQID; what a new owner
-    /// sends is its beginning. One that is still under way is told by DELAY.
+    /// A call of an owner of 4.0 that is named: OPEN. Section 9.1.7: one more than the last is new,
+    /// the same is a retry, anything else is BAD_SEQID; what a new owner sends is its
+    /// beginning. One that is still under way is told by DELAY.
     pub fn owner_turn(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8], seq: OwnerSeq) -> Result<OwnerTurn, Status> {
         let key = self.owner(client, kind, name)?;
         let owner = &self.owners[key];
         let sequencer = owner.sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
-        // RFC 7530, section 16.18.5: an owner that was never confirmed may begin again with any number; what it had opened goes. With the same number too where it has
-        // opened nothing: clients that were refused (SYMLINK) try elsewhere with the number that they began with, and to refuse a true retry anew does no harm.
+        // RFC 7530, section 16.18.5: an owner that was never confirmed may begin again with any number;
+        // what it had opened goes. With the same number too where it has opened nothing: clients
+        // that were refused (SYMLINK) try elsewhere with the number that they began with, and to refuse a
+        // true retry anew does no harm.
         let follows = seq == sequencer.last && !owner.states.is_empty() || seq == sequencer.last.next();
         if sequencer.begun && !sequencer.confirmed && !sequencer.busy && !follows {
             self.restart_owner(key);
@@ -131,7 +136,8 @@ impl<F: Clone> State<F> {
         self.turn(key, seq)
     }
 
-    /// A call of an owner of 4.0 by a stateid of its: OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE, LOCK, LOCKU.
+    /// A call of an owner of 4.0 by a stateid of its: OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE, LOCK,
+    /// LOCKU.
     pub fn owner_turn_by_state(&mut self, stateid: &Stateid, seq: OwnerSeq, now: u64) -> Result<OwnerTurn, Status> {
         let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
             return Err(if stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
@@ -181,14 +187,16 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The call of this owner is done, with this status and encoded result. Section 9.1.7: the number moves on unless the status is one of those that say that the
-    /// call was not understood as the owner's.
+    /// The call of this owner is done, with this status and encoded result. Section 9.1.7: the
+    /// number moves on unless the status is one of those that say that the call was not
+    /// understood as the owner's.
     pub fn owner_done(&mut self, token: &OwnerToken, status: Status, reply: OwnerReply) {
         let Some(owner) = self.owners.get_mut(token.owner) else { return };
         let Some(sequencer) = owner.sequencer.as_deref_mut() else { return };
         sequencer.busy = false;
-        // RFC 7530, section 16.18.5: one that was never confirmed may begin again with any number, so nothing is lost with one that has opened nothing; else anybody could
-        // have owners made by calls that fail.
+        // RFC 7530, section 16.18.5: one that was never confirmed may begin again with any number, so
+        // nothing is lost with one that has opened nothing; else anybody could have owners made by
+        // calls that fail.
         if !status.is_ok() && !sequencer.confirmed && owner.states.is_empty() {
             return self.drop_owner(token.owner);
         }
@@ -219,7 +227,8 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// What one is told for whom there is no room. 4.1 has no RESOURCE, and LOCK no NOSPC: who finds no room for a lock comes again.
+/// What one is told for whom there is no room. 4.1 has no RESOURCE, and LOCK no NOSPC: who finds no
+/// room for a lock comes again.
 pub(super) fn no_more(family: Family, kind: OwnerKind) -> Status {
     match (family, kind) {
         (Family::V40, _) => Status::RESOURCE,

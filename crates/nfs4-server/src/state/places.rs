@@ -1,5 +1,6 @@
-//! Who takes the places for clients, so that whoever fills the table costs himself only: records by where they come from, and by what would be lost with them. Counts and
-//! orders; what becomes of a record is decided in `room`.
+//! Who takes the places for clients, so that whoever fills the table costs himself only: records by
+//! where they come from, and by what would be lost with them. Counts and orders; what becomes of a
+//! record is decided in `room`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -44,7 +45,8 @@ impl std::fmt::Display for Network {
     }
 }
 
-/// Where a record comes from, as far as that can't be chosen at will: the principal where it is proven, else the network that one host may have for itself.
+/// Where a record comes from, as far as that can't be chosen at will: the principal where it is
+/// proven, else the network that one host may have for itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Origin {
     Network(Network),
@@ -60,7 +62,8 @@ impl Origin {
     }
 }
 
-/// Of which worth a record is that may go to make room; those that hold something and were heard of within the lease may not.
+/// Of which worth a record is that may go to make room; those that hold something and were heard of
+/// within the lease may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Worth {
     /// It has only introduced itself.
@@ -97,7 +100,8 @@ pub(super) struct Held {
     pub(super) locks: usize,
     /// Bytes of slots and of kept replies.
     pub(super) kept_len: usize,
-    /// Bytes promised to compounds under way, whose replies are to be kept: the last client may go before them.
+    /// Bytes promised to compounds under way, whose replies are to be kept: the last client may go
+    /// before them.
     promised_len: usize,
     /// How often it has looked for room.
     gates: Gates,
@@ -110,20 +114,23 @@ impl Held {
     }
 }
 
-/// Whether one who has `own` may have `more` of something of which `max` may be had and all have `all`: no more than so many times what is left.
+/// Whether one who has `own` may have `more` of something of which `max` may be had and all have
+/// `all`: no more than so many times what is left.
 pub(super) fn fits(own: usize, more: usize, all: usize, max: usize) -> bool {
     let left = max.saturating_sub(all);
     more <= left && own.saturating_add(more) <= left.saturating_mul(ORIGIN_SHARE)
 }
 
-/// Whether one client that has `own` may have one more, of what is left to its origin, which has `of_origin`: clients behind one address are others to each other as well.
+/// Whether one client that has `own` may have one more, of what is left to its origin, which has
+/// `of_origin`: clients behind one address are others to each other as well.
 pub(super) fn fits_client(own: usize, of_origin: usize, all: usize, max: usize) -> bool {
     let left = max.saturating_sub(all);
     let left = left.min(left.saturating_mul(ORIGIN_SHARE).saturating_sub(of_origin));
     own < left.saturating_mul(ORIGIN_SHARE)
 }
 
-/// How many more [`fits_client`] lets one client have, if nobody else takes any: with each of them there is one less left for all, and for its origin.
+/// How many more [`fits_client`] lets one client have, if nobody else takes any: with each of them
+/// there is one less left for all, and for its origin.
 pub(super) fn left_to_client(own: usize, of_origin: usize, all: usize, max: usize) -> usize {
     const SHARE: usize = ORIGIN_SHARE;
     let left = max.saturating_sub(all);
@@ -132,7 +139,8 @@ pub(super) fn left_to_client(own: usize, of_origin: usize, all: usize, max: usiz
     of_all.min(of_origins.div_ceil(SHARE * SHARE + SHARE + 1))
 }
 
-/// The records that may go, by worth and origin, in the order in which they were listed; and what each origin holds.
+/// The records that may go, by worth and origin, in the order in which they were listed; and what
+/// each origin holds.
 pub(super) struct Places {
     origins: Map<Origin, Place>,
     held: Vec<Held>,
@@ -225,7 +233,8 @@ impl Places {
         &self.held[place.0 as usize]
     }
 
-    /// Whether this origin may have room looked for now. If so, [`Places::looked`] is to be told how it went.
+    /// Whether this origin may have room looked for now. If so, [`Places::looked`] is to be told
+    /// how it went.
     pub(super) fn may_look(&mut self, place: Place, scarce: Scarce, now: u64) -> bool {
         self.looks.may(&mut self.held[place.0 as usize].gates, scarce, now)
     }
@@ -245,7 +254,8 @@ impl Places {
         self.origins.values().copied().max_by_key(|&place| what(self.holds(place)))
     }
 
-    /// Of the origins that have records of this worth, the one that holds the most by this measure. O(n) in those.
+    /// Of the origins that have records of this worth, the one that holds the most by this measure.
+    /// O(n) in those.
     pub(super) fn richest_of(&self, worth: Worth, what: impl Fn(&Held) -> usize) -> Option<(Origin, usize)> {
         let amount = |origin: &Origin| self.origins.get(origin).map_or(0, |&place| what(self.holds(place)));
         self.lists[worth as usize].of.keys().map(|origin| (amount(origin), origin)).max().map(|(most, origin)| (origin.clone(), most))

@@ -1,4 +1,5 @@
-//! State protection: which operations only a client's machine may do, and which it may do for others (RFC 8881, sections 2.10.8.3 and 18.35.3).
+//! State protection: which operations only a client's machine may do, and which it may do for
+//! others (RFC 8881, sections 2.10.8.3 and 18.35.3).
 
 use vouch_nfs4::{Bitmap, StateProtectOps, Status};
 
@@ -9,14 +10,16 @@ use vouch_nfs4::op::Op;
 
 use super::State;
 
-/// What only the machine may do from then on, whether the client asks for it or not. Linux takes no operation beyond these: it gives state protection up where one is named.
+/// What only the machine may do from then on, whether the client asks for it or not. Linux takes no
+/// operation beyond these: it gives state protection up where one is named.
 const ENFORCED: Bitmap =
     Bitmap::of(&[Op::BIND_CONN_TO_SESSION.0, Op::EXCHANGE_ID.0, Op::CREATE_SESSION.0, Op::DESTROY_SESSION.0, Op::DESTROY_CLIENTID.0]);
 
 /// What else only the machine may do if the client asks for it.
 const ENFORCEABLE: Bitmap = ENFORCED.with(Op::BACKCHANNEL_CTL.0);
 
-/// What it may do for its users, whose tickets may have run out: give back what they hold, and write what they have written.
+/// What it may do for its users, whose tickets may have run out: give back what they hold, and
+/// write what they have written.
 const ALLOWED: Bitmap = Bitmap::of(&[
     Op::CLOSE.0,
     Op::COMMIT.0,
@@ -30,7 +33,8 @@ const ALLOWED: Bitmap = Bitmap::of(&[
     Op::FREE_STATEID.0,
 ]);
 
-/// Which part of the wish is granted. Section 18.35.3: SP4_MACH_CRED needs a call with integrity or privacy, otherwise INVAL.
+/// Which part of the wish is granted. Section 18.35.3: SP4_MACH_CRED needs a call with integrity or
+/// privacy, otherwise INVAL.
 pub(super) fn negotiate(wanted: &StateProtectOps, credential: Credential<'_>) -> Result<Protection, Status> {
     if !credential.flavour.has_integrity() {
         return Err(Status::INVAL);
@@ -40,7 +44,8 @@ pub(super) fn negotiate(wanted: &StateProtectOps, credential: Credential<'_>) ->
 }
 
 impl<F: Clone> State<F> {
-    /// Whether a client's state protection lets this credential do operation `op`; WRONG_CRED if not (RFC 8881, section 2.10.8.3).
+    /// Whether a client's state protection lets this credential do operation `op`; WRONG_CRED if
+    /// not (RFC 8881, section 2.10.8.3).
     pub fn enforce(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
         let enforced = client.v41().is_some_and(|v41| v41.protection.enforces(op.0));
@@ -50,9 +55,11 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// Whether this credential may manage a client's record, its sessions and their connections by operation `op`; WRONG_CRED if not. Under state protection as that says.
-    /// Without it RFC 8881 leaves to the server whom it believes (section 2.10.8): where a client was introduced by a proven principal, that one, so that a session's id that
-    /// was read on the wire ends nothing; else whoever knows the names.
+    /// Whether this credential may manage a client's record, its sessions and their connections by
+    /// operation `op`; WRONG_CRED if not. Under state protection as that says. Without it RFC
+    /// 8881 leaves to the server whom it believes (section 2.10.8): where a client was introduced
+    /// by a proven principal, that one, so that a session's id that was read on the wire ends
+    /// nothing; else whoever knows the names.
     pub(super) fn manage(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         self.enforce(client, op, credential)?;
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
@@ -63,7 +70,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Operations that this credential may do on state that others made, being the machine's; empty for everybody else.
+    /// Operations that this credential may do on state that others made, being the machine's; empty
+    /// for everybody else.
     pub fn machine_operations(&self, client: ClientKey, credential: Credential<'_>) -> Bitmap {
         match self.clients.get(client) {
             Some(client) if is_machine(client, credential) => client.v41().map_or(Bitmap::EMPTY, |v41| v41.protection.allowed()),

@@ -1,10 +1,12 @@
-//! Byte ranges and the ranges that one owner has locked in one file. Pure; the ends of 64 bits included.
+//! Byte ranges and the ranges that one owner has locked in one file. Pure; the ends of 64 bits
+//! included.
 
 use std::collections::BTreeMap;
 
 use vouch_nfs4::Status;
 
-/// Bytes from `first` to `last`, both included; `u64::MAX` as last is the end of the file wherever that is.
+/// Bytes from `first` to `last`, both included; `u64::MAX` as last is the end of the file wherever
+/// that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Range {
     /// First byte.
@@ -17,7 +19,8 @@ impl Range {
     /// All bytes.
     pub(super) const ALL: Range = Range { first: 0, last: u64::MAX };
 
-    /// From the arguments of LOCK. RFC 8881, section 18.10.3: a length of zero is INVAL; all ones is up to the end; a sum beyond 2^64 - 1 is INVAL.
+    /// From the arguments of LOCK. RFC 8881, section 18.10.3: a length of zero is INVAL; all ones
+    /// is up to the end; a sum beyond 2^64 - 1 is INVAL.
     pub fn new(offset: u64, length: u64) -> Result<Self, Status> {
         let last = match length {
             0 => return Err(Status::INVAL),
@@ -111,8 +114,9 @@ impl Ranges {
         self.overlapping(range).next().is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
     }
 
-    /// Sets the mode of all bytes of `range`; none unlocks them. What was there in part stays for the rest (RFC 8881, section 18.12: a lock may be unlocked in
-    /// part; section 9.5: up- and downgraded in part). O(k log n) for k that are touched.
+    /// Sets the mode of all bytes of `range`; none unlocks them. What was there in part stays for
+    /// the rest (RFC 8881, section 18.12: a lock may be unlocked in part; section 9.5: up- and
+    /// downgraded in part). O(k log n) for k that are touched.
     pub(super) fn set(&mut self, range: Range, mode: Option<Mode>) -> Change {
         let mut change = Change::default();
         let mut new = range;

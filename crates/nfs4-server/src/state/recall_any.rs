@@ -1,5 +1,6 @@
-//! CB_RECALL_ANY (RFC 8881, section 20.6): while there is still room for a few delegations, those who hold many give some back, the ones that they
-//! use least. So that whoever comes later gets some too, without anybody losing one that is in use.
+//! CB_RECALL_ANY (RFC 8881, section 20.6): while there is still room for a few delegations, those
+//! who hold many give some back, the ones that they use least. So that whoever comes later gets
+//! some too, without anybody losing one that is in use.
 
 use super::State;
 use super::backchannel::Subject;
@@ -9,8 +10,9 @@ use super::id::ClientKey;
 use super::limits::{RECALL_ANY_INTERVAL_MS, RECALL_ANY_ROOM, RECALL_ANY_SHARE};
 
 impl<F: Clone> State<F> {
-    /// A delegation was given. Where only few more can be, silent clients lose theirs, and those who hold at least as many as others on the average are asked
-    /// for a part. O(clients), but only once in a while.
+    /// A delegation was given. Where only few more can be, silent clients lose theirs, and those
+    /// who hold at least as many as others on the average are asked for a part. O(clients), but
+    /// only once in a while.
     pub(super) fn keep_room_for_delegations(&mut self, now: u64) {
         let max = self.config.limits.delegations_max;
         if self.delegation_count < max - max / RECALL_ANY_ROOM || now < self.recall_any_after_ms {

@@ -1,5 +1,6 @@
-//! What must be known of a client after a restart: whether it held state, and may reclaim it (RFC 8881, section 8.4.2.1), and who it was, so that nobody else does. Keeping it
-//! durable is the driver's. The bytes are drawn in docs/formats/recovery.md.
+//! What must be known of a client after a restart: whether it held state, and may reclaim it (RFC
+//! 8881, section 8.4.2.1), and who it was, so that nobody else does. Keeping it durable is the
+//! driver's. The bytes are drawn in docs/formats/recovery.md.
 
 use vouch_nfs4::{OPAQUE_LIMIT, Verifier};
 use vouch_xdr::{Error, Reader, Writer};

@@ -22,7 +22,8 @@ impl Client {
 }
 
 impl<F: Clone> State<F> {
-    /// Lists a client by what it is worth now. What a client holds changes with every other call, so this is asked when its lease is looked at, and once more before it goes.
+    /// Lists a client by what it is worth now. What a client holds changes with every other call,
+    /// so this is asked when its lease is looked at, and once more before it goes.
     pub(super) fn list_client(&mut self, key: ClientKey) {
         let Some(client) = self.clients.get_mut(key) else { return };
         if let Some(listed) = client.listed.take() {
@@ -31,7 +32,8 @@ impl<F: Clone> State<F> {
         client.listed = client.worth().map(|worth| self.places.list(worth, &client.origin, key));
     }
 
-    /// Makes room for one more. DELAY if there are as many as may be and none can go, or if the origin has more than its share and none of its own can.
+    /// Makes room for one more. DELAY if there are as many as may be and none can go, or if the
+    /// origin has more than its share and none of its own can.
     pub(super) fn make_room_for_client(&mut self, origin: &Origin) -> Result<(), Status> {
         let clients_max = self.config.limits.clients_max;
         // Anybody can introduce himself under any number of names: such records get a share of the places.
@@ -57,7 +59,8 @@ impl<F: Clone> State<F> {
         Err(Status::DELAY)
     }
 
-    /// Which origin's introductions should make way for one more by this one: its own, or one that has more. None if each has one at most.
+    /// Which origin's introductions should make way for one more by this one: its own, or one that
+    /// has more. None if each has one at most.
     fn crowding(&self, origin: &Origin) -> Option<Origin> {
         let own = self.places.listed(Worth::Unconfirmed, origin);
         match self.places.most(Worth::Unconfirmed) {
@@ -66,7 +69,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The table is full. Nobody's state goes as long as there are clients without; of those, whoever has most loses one.
+    /// The table is full. Nobody's state goes as long as there are clients without; of those,
+    /// whoever has most loses one.
     fn displace_any(&mut self, origin: &Origin) -> bool {
         self.crowding(origin).is_some_and(|whose| self.displace(Worth::Unconfirmed, &whose, None))
             || self.displace_of_most(Worth::Idle)
@@ -79,7 +83,8 @@ impl<F: Clone> State<F> {
         (0..ROOM_ROUNDS_MAX).any(|_| self.places.most(worth).is_some_and(|(whose, _)| self.displace(worth, &whose, None)))
     }
 
-    /// One of this worth and origin goes: of those that hold nothing the one that was heard of least recently, of others the one that was listed first. Not `spared`. O(log n).
+    /// One of this worth and origin goes: of those that hold nothing the one that was heard of
+    /// least recently, of others the one that was listed first. Not `spared`. O(log n).
     fn displace(&mut self, worth: Worth, origin: &Origin, spared: Option<ClientKey>) -> bool {
         let keys: Vec<ClientKey> = self.places.first(worth, origin).take(IDLE_LOOKS_MAX).collect();
         let mut found: Option<(u64, ClientKey)> = None;
@@ -100,8 +105,11 @@ impl<F: Clone> State<F> {
         true
     }
 
-    /// Whether the client's origin may have one more of this, of which all have `all` and may have `max`, and the client, which has `of_client`, within that. Silent clients are ended for it, where a
-    /// lease has run out: its own, or those of the origin that holds the most and more than itself; never the client that asks. O(n) in origins, but not for each call that is refused.
+    /// Whether the client's origin may have one more of this, of which all have `all` and may have
+    /// `max`, and the client, which has `of_client`, within that. Silent clients are ended for it,
+    /// where a lease has run out: its own, or those of the origin that holds the most and more
+    /// than itself; never the client that asks. O(n) in origins, but not for each call that is
+    /// refused.
     pub(super) fn make_room_for_state(
         &mut self,
         key: ClientKey,
@@ -137,7 +145,8 @@ impl<F: Clone> State<F> {
         room(self)
     }
 
-    /// A silent client goes that is of the origin that holds the most of this, if that is more than what this place holds.
+    /// A silent client goes that is of the origin that holds the most of this, if that is more than
+    /// what this place holds.
     fn displace_of_richer(&mut self, place: Place, scarce: Scarce) -> bool {
         let own = scarce.of(self.places.holds(place));
         let richest = self.places.richest_of(Worth::Courtesy, |held| scarce.of(held)).filter(|(_, most)| *most > own);

@@ -1,4 +1,5 @@
-//! Sessions: the connections that are bound to them, SEQUENCE and the end of its compound (RFC 8881, sections 2.10.3 and 18.46).
+//! Sessions: the connections that are bound to them, SEQUENCE and the end of its compound (RFC
+//! 8881, sections 2.10.3 and 18.46).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -64,19 +65,22 @@ pub struct SequenceCall<'a> {
     pub request_len: usize,
     /// Operations in the COMPOUND, SEQUENCE included.
     pub operations: u32,
-    /// A digest of what makes it this request and no other: principal, number of operations, and as much of the body as is worth the while. A retry with another
-    /// fingerprint is refused (RFC 8881, section 2.10.6.1.3.1).
+    /// A digest of what makes it this request and no other: principal, number of operations, and as
+    /// much of the body as is worth the while. A retry with another fingerprint is refused (RFC
+    /// 8881, section 2.10.6.1.3.1).
     pub fingerprint: u64,
 }
 
 /// What SEQUENCE came to.
 #[derive(Debug)]
 pub enum Sequenced {
-    /// A new request: execute the compound, then call [`State::finish`] with the turn, whatever happens.
+    /// A new request: execute the compound, then call [`State::finish`] with the turn, whatever
+    /// happens.
     New(Turn),
     /// A retry: send these results of the COMPOUND again.
     Replay(Vec<u8>),
-    /// A retry of a request whose reply was not kept: SEQUENCE answers this, the operation after it RETRY_UNCACHED_REP; nothing is executed.
+    /// A retry of a request whose reply was not kept: SEQUENCE answers this, the operation after it
+    /// RETRY_UNCACHED_REP; nothing is executed.
     Uncached(SequenceOk),
 }
 
@@ -104,7 +108,8 @@ impl<F: Clone> State<F> {
         self.sessions.at_mut(session_index(id)).filter(|(_, session)| session.id == *id).map(|(key, _)| key)
     }
 
-    /// SEQUENCE, first of a compound (RFC 8881, section 18.46). Renews the lease. O(1), without allocation once a slot has been used.
+    /// SEQUENCE, first of a compound (RFC 8881, section 18.46). Renews the lease. O(1), without
+    /// allocation once a slot has been used.
     pub fn sequence(&mut self, call: &SequenceCall<'_>, now: u64) -> Result<Sequenced, Status> {
         let args = call.args;
         let lease_ms = self.config.lease_ms;
@@ -114,14 +119,16 @@ impl<F: Clone> State<F> {
             .filter(|(_, session)| session.id == args.session)
             .ok_or(Status::BADSESSION)?;
         let client_key = session.client;
-        // A context ends without anybody's telling us, and the next SEQUENCE has to say so (section 18.46.3).
+        // A context ends without anybody's telling us, and the next SEQUENCE has to say so (section
+        // 18.46.3).
         if session.back.life.is_some() && session.back.context(lease_ms) != session.context {
             self.refresh_paths(client_key);
         }
         let mut session = &mut self.sessions[key];
         let client = self.clients.get_mut(client_key).expect("sessions go before their client");
         if session.last != call.connection {
-            // Section 2.10.3.1: without state protection, the first SEQUENCE over a connection binds it to the fore channel.
+            // Section 2.10.3.1: without state protection, the first SEQUENCE over a connection binds it to the
+            // fore channel.
             match session.connections.iter_mut().find(|bound| bound.connection == call.connection) {
                 Some(bound) => {
                     let protected = client.v41().is_some_and(|v41| v41.protection != Protection::None);
@@ -160,7 +167,8 @@ impl<F: Clone> State<F> {
         if call.request_len > session.fore.request_len_max as usize {
             return Err(Status::REQ_TOO_BIG);
         }
-        // Which request it is comes first: for one that is none, nobody makes room, and its client is told what is wrong with it.
+        // Which request it is comes first: for one that is none, nobody makes room, and its client is told
+        // what is wrong with it.
         let turn = session.slots.judge(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
         // What is promised now can be kept later, whatever else comes: more than the bound is never held.
         let place = session.place;
@@ -221,8 +229,9 @@ impl<F: Clone> State<F> {
         })
     }
 
-    /// The compound of this turn is done. `reply`: its results, if they are to be kept for a retry (`cache_this`, and whenever the reply is short: the caller
-    /// chooses, up to `response_cached_len_max`). A session that has gone meanwhile is no matter.
+    /// The compound of this turn is done. `reply`: its results, if they are to be kept for a retry
+    /// (`cache_this`, and whenever the reply is short: the caller chooses, up to
+    /// `response_cached_len_max`). A session that has gone meanwhile is no matter.
     pub fn finish(&mut self, turn: &Turn, reply: Option<&[u8]>, now: u64) {
         if let Some(client) = self.clients.get_mut(turn.client) {
             client.running = client.running.saturating_sub(1);
@@ -273,7 +282,8 @@ impl<F: Clone> State<F> {
         Ok(BindConnOk { session: args.session, dir, rdma: false })
     }
 
-    /// Adds a connection to a session, or changes what it carries. The oldest goes if there are too many.
+    /// Adds a connection to a session, or changes what it carries. The oldest goes if there are too
+    /// many.
     pub(super) fn bind(&mut self, key: SessionKey, bound: Bound) {
         let session = &mut self.sessions[key];
         session.fault &= !bound.back;
@@ -304,7 +314,8 @@ impl<F: Clone> State<F> {
     pub fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
         self.manage(turn.client, Op::BACKCHANNEL_CTL, credential)?;
         self.sessions.get(turn.session).ok_or(Status::DEADSESSION)?;
-        // Section 18.33.3: NOENT for a context of RPCSEC_GSS that can't be used. What was agreed before stays.
+        // Section 18.33.3: NOENT for a context of RPCSEC_GSS that can't be used. What was agreed before
+        // stays.
         let credential = super::create_session::callback_credential(&args.sec_parms).ok_or(Status::NOENT)?;
         let life = self.life_of(Some(&credential));
         let back = &mut self.sessions[turn.session].back;
@@ -334,9 +345,11 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Where a client is from now on, and comes from after a restart, by the connections of its sessions: whoever knows a session's id is the client. That is where it introduced
-    /// itself as long as it has a connection from there, since it would do so again: one that has several addresses has not moved. Else it stays where it is known to be, if
-    /// it can. O(n) in its connections.
+    /// Where a client is from now on, and comes from after a restart, by the connections of its
+    /// sessions: whoever knows a session's id is the client. That is where it introduced itself
+    /// as long as it has a connection from there, since it would do so again: one that has several
+    /// addresses has not moved. Else it stays where it is known to be, if it can. O(n) in its
+    /// connections.
     pub(super) fn follow(&mut self, key: ClientKey) {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
@@ -349,7 +362,8 @@ impl<F: Clone> State<F> {
         self.move_to(key, address);
     }
 
-    /// A client is here, and its recovery record tells so. Its share of the places stays that of where it introduced itself.
+    /// A client is here, and its recovery record tells so. Its share of the places stays that of
+    /// where it introduced itself.
     pub(super) fn move_to(&mut self, key: ClientKey, address: IpAddr) {
         let client = &mut self.clients[key];
         if Network::of(address) != Network::of(client.address) {
@@ -360,12 +374,14 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// DESTROY_SESSION (RFC 8881, section 18.37). Requests that are under way go on and are not answered from the cache any more.
+    /// DESTROY_SESSION (RFC 8881, section 18.37). Requests that are under way go on and are not
+    /// answered from the cache any more.
     pub fn destroy_session(&mut self, id: &SessionId, connection: ConnectionId, credential: Credential<'_>) -> Result<(), Status> {
         let key = self.session_by_id(id).ok_or(Status::BADSESSION)?;
         let session = &self.sessions[key];
         let client = session.client;
-        // Section 18.37.3: the connection must be one of the session's; and who manages the client must ask.
+        // Section 18.37.3: the connection must be one of the session's; and who manages the client must
+        // ask.
         if !session.connections.iter().any(|bound| bound.connection == connection) {
             return Err(Status::CONN_NOT_BOUND_TO_SESSION);
         }
@@ -376,7 +392,8 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// Takes a session out; its callbacks under way go back into their client's queue when they are answered.
+    /// Takes a session out; its callbacks under way go back into their client's queue when they are
+    /// answered.
     pub(super) fn remove_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key, super::slab::Ended::Freed) else { return };
         self.reply_cache_len -= session.slots.held_len();

@@ -19,7 +19,8 @@ pub enum SetClientError {
 }
 
 impl<F: Clone> State<F> {
-    /// SETCLIENTID. The cases are those of RFC 7530, section 16.33.5; letters as there: v, x, c are verifier, name and callback of the call.
+    /// SETCLIENTID. The cases are those of RFC 7530, section 16.33.5; letters as there: v, x, c are
+    /// verifier, name and callback of the call.
     pub fn set_client(
         &mut self,
         owner: &ClientOwner<'_>,
@@ -59,7 +60,8 @@ impl<F: Clone> State<F> {
         if !admitted {
             return Err(SetClientError::InUse(Callback40::unknown()));
         }
-        // {u, x, c, l, s} confirmed with another verifier: a restart, to be confirmed. Or nothing confirmed. An unconfirmed record is replaced in both cases.
+        // {u, x, c, l, s} confirmed with another verifier: a restart, to be confirmed. Or nothing
+        // confirmed. An unconfirmed record is replaced in both cases.
         if let Named { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
             self.expire(old);
         }
@@ -109,8 +111,9 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// RENEW. Section 16.29.4: the lease is renewed even where CB_PATH_DOWN is answered, which is when delegations can't be recalled; and not where ACCESS is. `caller`: who
-    /// calls, where that is proven.
+    /// RENEW. Section 16.29.4: the lease is renewed even where CB_PATH_DOWN is answered, which is
+    /// when delegations can't be recalled; and not where ACCESS is. `caller`: who calls, where
+    /// that is proven.
     pub fn renew(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let key = self.confirmed_of_40(id)?;
         if !self.clients[key].is_renewed_by(caller) {
@@ -125,8 +128,10 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The client of 4.0 that an operation names, whose lease is renewed by it (RFC 7530, section 9.5) where it would be by a RENEW. STALE_CLIENTID for one of another life of the
-    /// server and for one that is not confirmed, EXPIRED for one whose lease has ended. `caller`: who calls, where that is proven.
+    /// The client of 4.0 that an operation names, whose lease is renewed by it (RFC 7530, section
+    /// 9.5) where it would be by a RENEW. STALE_CLIENTID for one of another life of the
+    /// server and for one that is not confirmed, EXPIRED for one whose lease has ended. `caller`:
+    /// who calls, where that is proven.
     pub fn client_of_40(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {
         let key = self.confirmed_of_40(id)?;
         let client = &mut self.clients[key];

@@ -1,4 +1,5 @@
-//! Share reservations (RFC 8881, section 9.7): what opens allow themselves and deny others. Pure arithmetic.
+//! Share reservations (RFC 8881, section 9.7): what opens allow themselves and deny others. Pure
+//! arithmetic.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{ShareAccess, ShareDeny};
@@ -18,7 +19,8 @@ pub struct Share {
 }
 
 impl Share {
-    /// From the arguments of OPEN or OPEN_DOWNGRADE, wishes left aside. RFC 8881, section 18.16.3: an access of neither, and bits that don't exist, are INVAL.
+    /// From the arguments of OPEN or OPEN_DOWNGRADE, wishes left aside. RFC 8881, section 18.16.3:
+    /// an access of neither, and bits that don't exist, are INVAL.
     pub fn new(access: ShareAccess, deny: ShareDeny) -> Result<Self, Status> {
         let bits = access.0 & ShareAccess::MASK.0;
         if !(1..=3).contains(&bits) || deny.0 > 3 {
@@ -63,8 +65,9 @@ impl Share {
     }
 }
 
-/// The union of all combinations in `history` that lie within `share`. RFC 8881, section 18.18.3: OPEN_DOWNGRADE must name what earlier opens, less those given up,
-/// would come to; so the share must be the union of a subset of the opens.
+/// The union of all combinations in `history` that lie within `share`. RFC 8881, section 18.18.3:
+/// OPEN_DOWNGRADE must name what earlier opens, less those given up, would come to; so the share
+/// must be the union of a subset of the opens.
 pub(super) fn reachable(history: u16, share: Share) -> Option<u16> {
     let mut union = Share { access: 0, deny: 0 };
     let mut kept = 0;
@@ -112,7 +115,8 @@ impl ShareCounts {
         self.access[1] > 0
     }
 
-    /// Whether `wanted` meets an open. RFC 8881, section 9.7: conflict if one wants what another denies.
+    /// Whether `wanted` meets an open. RFC 8881, section 9.7: conflict if one wants what another
+    /// denies.
     pub(super) fn conflicts(&self, wanted: Share) -> bool {
         let bits = |counts: [u32; 2]| u8::from(counts[0] > 0) | u8::from(counts[1] > 0) << 1;
         wanted.access & bits(self.deny) != 0 || wanted.deny & bits(self.access) != 0

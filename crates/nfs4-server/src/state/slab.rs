@@ -1,9 +1,11 @@
-//! Tables whose entries are named by place and generation: a lookup is an index and a comparison, and a name is never valid twice.
+//! Tables whose entries are named by place and generation: a lookup is an index and a comparison,
+//! and a name is never valid twice.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 
-/// Places that stay empty before one is used again, so that the fate of what was there last can still be told.
+/// Places that stay empty before one is used again, so that the fate of what was there last can
+/// still be told.
 const VACANT_COUNT_MIN: usize = 256;
 
 /// A name in a table.

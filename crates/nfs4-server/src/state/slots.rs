@@ -1,4 +1,5 @@
-//! The slot table of a session's fore channel: each request is executed once, and a retry gets the reply of the first (RFC 8881, section 2.10.6).
+//! The slot table of a session's fore channel: each request is executed once, and a retry gets the
+//! reply of the first (RFC 8881, section 2.10.6).
 
 use vouch_nfs4::{SlotId, SlotSeq, Status};
 
@@ -88,7 +89,8 @@ impl SlotTable {
         }
         // One that was never used is made by the first request.
         let place = self.slots.get(slot.0 as usize).unwrap_or(const { &Slot::new() });
-        // Section 2.10.6.1: one more than the last, modulo 2^32, is new; the same is a retry; anything else is misordered.
+        // Section 2.10.6.1: one more than the last, modulo 2^32, is new; the same is a retry; anything else
+        // is misordered.
         if seq == place.seq.next() {
             return if place.phase == Phase::Busy { Err(Status::SEQ_MISORDERED) } else { Ok(Turn::New) };
         }
@@ -157,12 +159,14 @@ impl SlotTable {
         self.target = self.granted;
     }
 
-    /// Fewer slots should be used. Section 2.10.6.1: they go when the client shows that it has understood.
+    /// Fewer slots should be used. Section 2.10.6.1: they go when the client shows that it has
+    /// understood.
     pub(super) fn shrink(&mut self, target: u32) {
         self.target = target.clamp(1, self.granted);
     }
 
-    /// The client uses no slot above `highest`: slots beyond the target go, if nothing is under way there.
+    /// The client uses no slot above `highest`: slots beyond the target go, if nothing is under way
+    /// there.
     fn retire(&mut self, highest: SlotId) {
         let target = self.target as usize;
         if highest.0 < self.target && !self.slots.iter().skip(target).any(|slot| slot.phase == Phase::Busy) {

@@ -1,4 +1,5 @@
-//! What a stateid names, and whether it serves (RFC 8881, sections 8.2 and 9.1; RFC 7530, section 9.1.4): for I/O, TEST_STATEID and FREE_STATEID.
+//! What a stateid names, and whether it serves (RFC 8881, sections 8.2 and 9.1; RFC 7530, section
+//! 9.1.4): for I/O, TEST_STATEID and FREE_STATEID.
 
 use vouch_nfs4::{StateSeq, Stateid, Status};
 
@@ -25,12 +26,14 @@ pub enum IoGrant<F> {
     Open(F),
     /// The one that came with a delegation.
     Delegated(F),
-    /// No open: the anonymous stateid, or the one that bypasses locks. Rights are for the caller to check.
+    /// No open: the anonymous stateid, or the one that bypasses locks. Rights are for the caller to
+    /// check.
     Anonymous,
 }
 
 impl<F: Clone> State<F> {
-    /// Checks a stateid for I/O on a file. `client`: the session's in 4.1, none in 4.0, where the stateid renews the lease (or [`State::heard_by`]). O(1), without allocation.
+    /// Checks a stateid for I/O on a file. `client`: the session's in 4.1, none in 4.0, where the
+    /// stateid renews the lease (or [`State::heard_by`]). O(1), without allocation.
     #[inline]
     pub fn io(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, io: Io, now: u64) -> Result<IoGrant<F>, Status> {
         if stateid.is_special() {
@@ -64,7 +67,8 @@ impl<F: Clone> State<F> {
             return Err(Status::OPENMODE);
         }
         let grant = open.file.clone();
-        // A writer's data makes what others may have cached under a delegation old; its own open has recalled those already.
+        // A writer's data makes what others may have cached under a delegation old; its own open has
+        // recalled those already.
         Ok(IoGrant::Open(grant))
     }
 
@@ -78,7 +82,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Section 8.2.3: special stateids. Section 9.1.2: they are kept out by others' denials (LOCKED) and, as they could break what is still to be reclaimed, by grace.
+    /// Section 8.2.3: special stateids. Section 9.1.2: they are kept out by others' denials
+    /// (LOCKED) and, as they could break what is still to be reclaimed, by grace.
     fn anonymous_io(
         &mut self,
         client: Option<ClientKey>,
@@ -117,7 +122,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// What a stateid of the file names, if it is valid and the client's. In 4.0 its client's lease is renewed, but for what somebody proven has opened: [`State::heard_by`] does
+    /// What a stateid of the file names, if it is valid and the client's. In 4.0 its client's lease
+    /// is renewed, but for what somebody proven has opened: [`State::heard_by`] does
     /// that, where it is he who calls.
     #[inline]
     pub(super) fn resolve(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<StateKey, Status> {
@@ -203,7 +209,8 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// Section 8.2.2: zero is the newest in 4.1; a lower number than the newest is OLD_STATEID, a higher one BAD_STATEID. Numbers wrap: the nearer way round counts.
+/// Section 8.2.2: zero is the newest in 4.1; a lower number than the newest is OLD_STATEID, a
+/// higher one BAD_STATEID. Numbers wrap: the nearer way round counts.
 #[inline]
 fn check_seq(given: StateSeq, newest: StateSeq, v41: bool) -> Result<(), Status> {
     if given == newest || v41 && given.0 == 0 {

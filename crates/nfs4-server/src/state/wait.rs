@@ -1,7 +1,8 @@
-//! Blocking locks: who waits for which bytes of a file, in which order, and who is told when they are free (RFC 8881, sections 9.6 and 20.11).
+//! Blocking locks: who waits for which bytes of a file, in which order, and who is told when they
+//! are free (RFC 8881, sections 9.6 and 20.11).
 //!
-//! Nobody waits on the server: a client asks again. The order is kept by holding what was freed for the first that waits, for a short time, against others that
-//! are ready to wait.
+//! Nobody waits on the server: a client asks again. The order is kept by holding what was freed for
+//! the first that waits, for a short time, against others that are ready to wait.
 
 use std::sync::Arc;
 
@@ -47,7 +48,8 @@ impl Waiter {
 }
 
 impl<F: Clone> State<F> {
-    /// Puts a lock owner in the queue, unless it is there for these bytes already. If the queue is full, or its host or client has its share of it, it is left out: it will ask again
+    /// Puts a lock owner in the queue, unless it is there for these bytes already. If the queue is
+    /// full, or its host or client has its share of it, it is left out: it will ask again
     /// anyway.
     pub(super) fn enqueue(&mut self, file: FileRef, key: &FileKey, client: ClientKey, owner: &Arc<[u8]>, range: Range, mode: Mode) {
         let waiters = &mut self.files[file].waiters;
@@ -71,7 +73,8 @@ impl<F: Clone> State<F> {
         self.forget_files_of_waits(client);
     }
 
-    /// Forgets files where the client waits no more, if those may be more than where it does: O(1) for each wait in the long run.
+    /// Forgets files where the client waits no more, if those may be more than where it does: O(1)
+    /// for each wait in the long run.
     fn forget_files_of_waits(&mut self, client: ClientKey) {
         let record = &mut self.clients[client];
         if record.waits_at.len() > 2 * record.waiters + WAITS_FORGOTTEN_MIN {
@@ -109,7 +112,8 @@ impl<F: Clone> State<F> {
         Some(Denied { range: first.range, mode: first.mode, client, owner })
     }
 
-    /// Locks of the file were freed within `freed`: those that wait for any of it and can have theirs now are told, in order. O(w + log n) for each of them, w that wait for the
+    /// Locks of the file were freed within `freed`: those that wait for any of it and can have
+    /// theirs now are told, in order. O(w + log n) for each of them, w that wait for the
     /// file, n ranges locked in it.
     pub(super) fn wake(&mut self, file: FileRef, freed: Range) {
         if self.files.table.get(file).is_none_or(|state| state.waiters.is_empty()) {
@@ -155,7 +159,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// RFC 7530, section 9.4: a client of 4.0 asks again for the lock that it waits for; one that hasn't for a lease's time waits no more.
+    /// RFC 7530, section 9.4: a client of 4.0 asks again for the lock that it waits for; one that
+    /// hasn't for a lease's time waits no more.
     fn forget_lost_interest(&mut self, file: FileRef, now: u64) {
         let (clients, lease_ms) = (&mut self.clients, self.config.lease_ms);
         self.files[file].waiters.retain(|waiter| {
@@ -167,8 +172,10 @@ impl<F: Clone> State<F> {
         });
     }
 
-    /// Those that were told and did not come go to the end of the queue, and the next are told; who has not asked for long waits no more. One that is told
-    /// again had its first callback lost, or is slow: by itself it would ask only after its own time-out, which is half a minute with Linux.
+    /// Those that were told and did not come go to the end of the queue, and the next are told; who
+    /// has not asked for long waits no more. One that is told again had its first callback
+    /// lost, or is slow: by itself it would ask only after its own time-out, which is half a minute
+    /// with Linux.
     pub(super) fn reservation_due(&mut self, file: FileRef, now: u64) {
         self.latest_ms = now;
         let Some(state) = self.files.table.get_mut(file) else { return };

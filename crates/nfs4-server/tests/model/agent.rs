@@ -237,7 +237,8 @@ impl Agent {
         true
     }
 
-    /// Sends the last call of a slot again. The first reply and the second, if the second must be the first.
+    /// Sends the last call of a slot again. The first reply and the second, if the second must be
+    /// the first.
     pub(crate) fn replay(&mut self, net: &mut Net, slot: usize, fresh_xid: bool) -> Option<(Vec<u8>, Vec<u8>)> {
         let sent = self.last[if self.minor > 0 { slot } else { 0 }].clone()?;
         let v40 = self.minor == 0;
@@ -245,7 +246,8 @@ impl Agent {
             return None;
         }
         let (first, list) = wire::results(&sent.reply);
-        // Another call with the same number of an owner is a retry as well; but only what the owner was counted for.
+        // Another call with the same number of an owner is a retry as well; but only what the owner was
+        // counted for.
         let owners = matches!(list.last(), Some(Results::Open(_) | Results::Close(_) | Results::Lock(_) | Results::Locku(_)));
         let xid = match v40 && fresh_xid {
             true if !first.is_ok() || !owners || net.now_ms >= self.heard_ms + LEASE_MS => return None,

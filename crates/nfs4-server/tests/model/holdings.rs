@@ -1,4 +1,5 @@
-//! The model: who holds which open, lock and delegation of which file, and what that forbids to others.
+//! The model: who holds which open, lock and delegation of which file, and what that forbids to
+//! others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! What a driver does around the server: connections, time, effects, and a recovery store that survives the server.
+//! What a driver does around the server: connections, time, effects, and a recovery store that
+//! survives the server.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -131,7 +132,8 @@ impl Net {
         }
     }
 
-    /// The server is killed and starts again: what it had in memory is gone, connections and callbacks with it.
+    /// The server is killed and starts again: what it had in memory is gone, connections and
+    /// callbacks with it.
     pub(crate) fn restart(&mut self) {
         self.boot += 1;
         self.called.clear();

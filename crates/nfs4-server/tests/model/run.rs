@@ -216,7 +216,8 @@ impl World {
         (self.steps % SLOTS, !self.steps.is_multiple_of(3))
     }
 
-    /// The agent calls, so that it knows where it stands. False if it can't go on because it has more to reclaim or to say.
+    /// The agent calls, so that it knows where it stands. False if it can't go on because it has
+    /// more to reclaim or to say.
     fn contact(&mut self, agent: usize, complete: bool) -> bool {
         let was_silent = self.is_silent(agent);
         let boot = self.net.boot;
@@ -288,7 +289,8 @@ impl World {
         }
     }
 
-    /// RFC 8881, section 10.2.1: SEQUENCE tells as long as there are revoked delegations; they are freed then.
+    /// RFC 8881, section 10.2.1: SEQUENCE tells as long as there are revoked delegations; they are
+    /// freed then.
     fn check_flags(&mut self, agent: usize) {
         if self.agents[agent].minor == 0 {
             return;

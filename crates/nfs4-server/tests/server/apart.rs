@@ -111,7 +111,8 @@ fn an_async_export_waits_for_no_names() {
     assert_eq!(status(&world, &mut call, Patience::None), Status::OK);
 }
 
-// RFC 7530, section 3.1.1: a client that calls again has no other connection, and waits for the answer or for the connection's end.
+// RFC 7530, section 3.1.1: a client that calls again has no other connection, and waits for the
+// answer or for the connection's end.
 #[test]
 fn a_call_that_comes_again_while_it_is_done_ends_its_connection() {
     let world = World::new();

@@ -80,7 +80,8 @@ fn a_copy_is_the_same_data() {
     assert_eq!(client.run(&across(copy(0, 1, destination, source))).0, Status::BAD_STATEID);
 }
 
-// RFC 7862, sections 15.2.3 and 15.13.3: ranges of one file that overlap; a count of zero is to its end.
+// RFC 7862, sections 15.2.3 and 15.13.3: ranges of one file that overlap; a count of zero is to its
+// end.
 #[test]
 fn within_a_file_only_what_overlaps_is_refused() {
     let world = World::new();
@@ -205,7 +206,8 @@ fn what_an_export_does_not_allow_is_refused() {
     let (_, list) = client.at(&["ro"], &[Args::Access(op::AccessArgs { access: asked })]);
     assert!(matches!(&list[0], Results::Access(Ok(ok)) if ok.access.0 & 0x1c == 0), "{list:?}");
     assert_eq!(client.status(&["squashed"], &[open_args("g", Some(&attrs))]), Status::ACCESS);
-    // RFC 8881, section 2.6.3.1: the lookup says that the flavour is wrong, and SECINFO which one is right.
+    // RFC 8881, section 2.6.3.1: the lookup says that the flavour is wrong, and SECINFO which one is
+    // right.
     assert_eq!(client.status(&[], &[lookup("secure")]), Status::WRONGSEC);
     let (status, list) = client.at(&[], &[Args::Secinfo(op::SecinfoArgs { name: Name(b"secure") }), Args::Getfh]);
     assert!(matches!(&list[0], Results::Secinfo(Ok(ok)) if ok.flavors.len() == 1) && status == Status::NOFILEHANDLE, "{list:?}");
@@ -225,7 +227,8 @@ fn another_users_open_does_not_let_write() {
     assert_eq!(attributes(&list[1]).size, Some(4));
 }
 
-// RFC 8881, section 8.4.3: a client whose state gave way to this call must not be able to reclaim it once the call is answered.
+// RFC 8881, section 8.4.3: a client whose state gave way to this call must not be able to reclaim
+// it once the call is answered.
 #[test]
 fn what_others_state_could_have_kept_out_waits_for_records() {
     let world = World::new();
@@ -242,7 +245,8 @@ fn what_others_state_could_have_kept_out_waits_for_records() {
     assert!(waits(&["export"], Args::Remove(op::RemoveArgs { name: Name(b"f") })));
 }
 
-// What Linux' server does: a client's kernel must read a program that its user may only execute; ACCESS says what the user may.
+// What Linux' server does: a client's kernel must read a program that its user may only execute;
+// ACCESS says what the user may.
 #[test]
 fn a_program_that_may_only_be_executed_is_opened_to_read_it() {
     let world = World::new();
@@ -284,7 +288,8 @@ fn chmod(bits: u32) -> Args<'static> {
     Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() })
 }
 
-// RFC 8881, sections 18.3.3 and 18.32.3: the system tells of lost data once, and not each client that has some of it hears it.
+// RFC 8881, sections 18.3.3 and 18.32.3: the system tells of lost data once, and not each client
+// that has some of it hears it.
 #[test]
 fn whoever_wrote_before_data_was_lost_learns_it_by_the_verifier() {
     let world = World::new();

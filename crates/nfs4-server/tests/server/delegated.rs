@@ -1,4 +1,5 @@
-//! What the holder of a write delegation says about a file, to others and when it gives it back (RFC 8881, section 10.4.3; RFC 9754).
+//! What the holder of a write delegation says about a file, to others and when it gives it back
+//! (RFC 8881, section 10.4.3; RFC 9754).
 
 use vouch_nfs4::op::{self, Args, Delegation, OpenResultFlags, Results, ShareAccess};
 use vouch_nfs4::{
@@ -56,7 +57,8 @@ fn told(record: &[u8], attrs: Fattr<'_>) -> Vec<u8> {
 const TIMES: [u32; 2] = [84, 85];
 const LATER: Time = Time { seconds: 1_700_000_000, nanoseconds: 5 };
 
-// RFC 8881, section 10.4.3: what the holder says is what others see; RFC 9754, section 5: times with it.
+// RFC 8881, section 10.4.3: what the holder says is what others see; RFC 9754, section 5: times
+// with it.
 #[test]
 fn the_holder_is_asked_and_its_answer_is_the_reply() {
     let world = World::new();
@@ -125,7 +127,8 @@ fn answering<'a>(world: &'a World, says: &'a Packed) -> impl Fn(&[Effect]) + use
     }
 }
 
-// RFC 8881, section 10.4.3: whatever tells size or change of a file under a write delegation asks the holder.
+// RFC 8881, section 10.4.3: whatever tells size or change of a file under a write delegation asks
+// the holder.
 #[test]
 fn the_holder_is_asked_for_listings_and_comparisons_too() {
     let world = World::new();
@@ -210,7 +213,8 @@ fn times_that_were_kept_only_move_forward_and_not_beyond_now() {
     }
 }
 
-// RFC 9754, section 5: not to one who could not set them in the end; section 3: older versions know nothing of it.
+// RFC 9754, section 5: not to one who could not set them in the end; section 3: older versions know
+// nothing of it.
 #[test]
 fn times_are_given_to_the_owner_only_and_in_4_2_only() {
     let world = World::new();
@@ -252,7 +256,8 @@ fn recalls(effects: &[Effect]) -> usize {
     effects.iter().filter(|effect| matches!(effect, Effect::Callback { record, .. } if is_recall(record))).count()
 }
 
-// RFC 8881, sections 10.4.4 and 18.16.3: an OPEN that cuts the file changes it, whatever it asks to be open for.
+// RFC 8881, sections 10.4.4 and 18.16.3: an OPEN that cuts the file changes it, whatever it asks to
+// be open for.
 #[test]
 fn an_open_that_cuts_the_file_recalls_what_others_hold() {
     let write = |stateid| Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"data") });

@@ -29,7 +29,8 @@ fn commit(client: &mut Client<'_>) -> Result<Verifier, Status> {
     }
 }
 
-/// The system tells one of two that data is lost; the other has nothing to complain of and comes to its end first.
+/// The system tells one of two that data is lost; the other has nothing to complain of and comes to
+/// its end first.
 fn one_fails_while_another_commits(fails: Call, fail: impl FnOnce(&mut Client<'_>, Stateid) -> Status + Send) {
     let world = World::new();
     let (mut writer, mut failing, mut committing) =
@@ -125,7 +126,8 @@ fn answer(world: &World, call: &mut Compound) -> Status {
     }
 }
 
-// RFC 8881, section 18.32.3 and others: what was changed is on the disk before anybody is told of it. One call of the file system serves many; its failure is everybody's.
+// RFC 8881, section 18.32.3 and others: what was changed is on the disk before anybody is told of
+// it. One call of the file system serves many; its failure is everybody's.
 #[test]
 fn where_what_was_gathered_can_not_be_made_durable_every_member_is_told() {
     let world = World::new();
@@ -151,7 +153,8 @@ fn where_what_was_gathered_can_not_be_made_durable_every_member_is_told() {
     assert_ne!(commit_of_new(&world, "after"), before, "who wrote before sends again what he wrote");
 }
 
-// Where only the call for all fails (the journal is full), each does it by itself before it is answered.
+// Where only the call for all fails (the journal is full), each does it by itself before it is
+// answered.
 #[test]
 fn where_the_call_for_all_fails_each_makes_its_own_durable() {
     let world = World::new();

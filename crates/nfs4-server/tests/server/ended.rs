@@ -1,4 +1,5 @@
-//! What clients hold ends when they can't give it back any more: under their flavour, from their ports, by who they are; and nobody waits for the file systems that are asked about it.
+//! What clients hold ends when they can't give it back any more: under their flavour, from their
+//! ports, by who they are; and nobody waits for the file systems that are asked about it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

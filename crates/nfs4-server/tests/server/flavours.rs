@@ -1,4 +1,5 @@
-//! Security flavours: what SECINFO offers, which rights each has, and where a wrong one is told (RFC 8881, section 2.6.3.1).
+//! Security flavours: what SECINFO offers, which rights each has, and where a wrong one is told
+//! (RFC 8881, section 2.6.3.1).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,7 +60,8 @@ fn secinfo_offers_what_the_export_takes_in_its_order() {
     let all = [&privacy_first[..], &[kerberos(GssService::None)]].concat();
     let (_, list) = client.at(&["first"], &[this(op::SecinfoStyle::Parent)]);
     assert_eq!(offered(&list[0]), all);
-    // Section 18.29.3: asked under a flavour that the export does not take; what is in it has its flavours, there or not.
+    // Section 18.29.3: asked under a flavour that the export does not take; what is in it has its
+    // flavours, there or not.
     let handle = handle_of(&mut client, &["first"]);
     client.flavour = Flavour::Krb5;
     let put = Args::Putfh(op::PutfhArgs { handle });
@@ -171,7 +173,8 @@ fn a_wrong_flavour_is_told_before_a_missing_account() {
     assert_eq!(client.status(&[], &[lookup("e")]), Status::ACCESS);
 }
 
-// RFC 8881, section 15.1.1.3: what may succeed later is DELAY. ACCESS would have a client drop what it has to write.
+// RFC 8881, section 15.1.1.3: what may succeed later is DELAY. ACCESS would have a client drop what
+// it has to write.
 #[test]
 fn who_can_not_be_told_now_is_to_ask_again() {
     let files = Arc::new(MemoryFs::new());
@@ -204,7 +207,8 @@ fn proven_callers_may_call_from_any_port() {
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);
 }
 
-// RFC 8881, section 18.35.4: a client that comes back under another context, flavour and connection is who its principal says.
+// RFC 8881, section 18.35.4: a client that comes back under another context, flavour and connection
+// is who its principal says.
 #[test]
 fn clients_are_told_apart_by_principals_and_not_by_contexts() {
     let files = Arc::new(MemoryFs::new());
@@ -232,7 +236,8 @@ fn clients_are_told_apart_by_principals_and_not_by_contexts() {
     assert!(attributes(&list[0]).file_type.is_some());
 }
 
-// RFC 8881, section 2.10.6.1.3.1: a retry under another flavour is another call. What an export of krb5p alone has answered is told under nothing weaker.
+// RFC 8881, section 2.10.6.1.3.1: a retry under another flavour is another call. What an export of
+// krb5p alone has answered is told under nothing weaker.
 #[test]
 fn a_reply_is_not_told_again_under_another_flavour() {
     let files = Arc::new(MemoryFs::new());
@@ -268,7 +273,8 @@ fn a_reply_of_4_0_is_not_told_again_under_another_flavour() {
     assert_eq!(client.bare(&make), once);
 }
 
-// RFC 8881, section 18.23.3: READDIR does not say WRONGSEC of an entry but by rdattr_error, and a listing is to come to its end.
+// RFC 8881, section 18.23.3: READDIR does not say WRONGSEC of an entry but by rdattr_error, and a
+// listing is to come to its end.
 #[test]
 fn a_listing_goes_over_exports_of_another_flavour_and_tells_their_places() {
     let [error_of, fileid_of, place_of] = [11, 20, 55];

@@ -1,4 +1,5 @@
-//! Clients that mean harm: each gets an answer that costs no more than its call, and no way out of what is exported.
+//! Clients that mean harm: each gets an answer that costs no more than its call, and no way out of
+//! what is exported.
 
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{Bitmap, Cookie, Filehandle, Name, Status, Verifier};

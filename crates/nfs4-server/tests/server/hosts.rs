@@ -1,4 +1,5 @@
-//! Which hosts may be clients, whose names they may use, and what they keep when the list of exports changes.
+//! Which hosts may be clients, whose names they may use, and what they keep when the list of
+//! exports changes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -192,7 +193,8 @@ fn what_is_held_of_a_file_ends_when_its_export_does_not_show_it_any_more() {
     assert_eq!(client.status(&["export", "inside"], &[read]), Status::OK);
 }
 
-/// A file that is long enough for a copy in the background, and for a thread that must not wait to leave it to another.
+/// A file that is long enough for a copy in the background, and for a thread that must not wait to
+/// leave it to another.
 const LONG: u64 = 1 << 30;
 
 #[test]

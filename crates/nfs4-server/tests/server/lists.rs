@@ -1,4 +1,5 @@
-//! Lists that go on while what they list comes and goes (RFC 8881, section 18.23; RFC 8276, section 8.4.3).
+//! Lists that go on while what they list comes and goes (RFC 8881, section 18.23; RFC 8276, section
+//! 8.4.3).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,7 +53,8 @@ fn name(number: u32) -> String {
     format!("name{number:03}")
 }
 
-/// What is listed after a page, of names of which some are gone since and others have come: each that stayed once, none of the page again.
+/// What is listed after a page, of names of which some are gone since and others have come: each
+/// that stayed once, none of the page again.
 fn check(page: &[String], rest: &[String], before: std::ops::Range<u32>, after: std::ops::Range<u32>) {
     let all: Vec<&String> = page.iter().chain(rest).collect();
     let set: BTreeSet<&String> = all.iter().copied().collect();

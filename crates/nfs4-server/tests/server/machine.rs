@@ -1,4 +1,5 @@
-//! State protection SP4_MACH_CRED as the Linux client uses it (RFC 8881, sections 2.10.8.3 and 18.35.3).
+//! State protection SP4_MACH_CRED as the Linux client uses it (RFC 8881, sections 2.10.8.3 and
+//! 18.35.3).
 
 use std::sync::Arc;
 
@@ -120,7 +121,8 @@ fn what_linux_asks_for_is_granted_but_for_writing() {
     assert_eq!(protected(&world).1.must_allow, set(&WANTED).minus(set(&[Op::LAYOUTRETURN])));
 }
 
-// What a user whose ticket has run out holds can be given back, under the machine's flavour, which the export does not take.
+// What a user whose ticket has run out holds can be given back, under the machine's flavour, which
+// the export does not take.
 #[test]
 fn the_machine_gives_back_what_its_users_hold() {
     let world = world(false);
@@ -161,7 +163,8 @@ fn the_machine_writes_for_its_users_where_the_export_says_so() {
     }
 }
 
-// Section 2.10.8.3: the machine writes what a user has open, and nothing else, whatever the file's mode: in the exports that say so, and in no other.
+// Section 2.10.8.3: the machine writes what a user has open, and nothing else, whatever the file's
+// mode: in the exports that say so, and in no other.
 #[test]
 fn under_another_flavour_the_machine_writes_by_a_users_stateid_alone() {
     let world = world(true);
@@ -198,7 +201,8 @@ fn under_another_flavour_the_machine_writes_by_a_users_stateid_alone() {
     refused(&mut client, strict, &[commit(), close(strictly)], 2);
     let (status, list) = client.run(&[put(strict), getattr(&[4]), close(strictly)]);
     assert_eq!(status, Status::OK, "{list:?}");
-    // Under the flavour that the export takes the machine is a caller like others, whose stateid is not his.
+    // Under the flavour that the export takes the machine is a caller like others, whose stateid is not
+    // his.
     act(&mut client, MACHINE, Flavour::Krb5p);
     let (strictly, _) = open_in(&mut client, "strict", "w");
     make(&world, "p", 0o600);

@@ -1,4 +1,5 @@
-//! When an observer is told what becomes of names: as it is done and in that order, whatever becomes of the operation.
+//! When an observer is told what becomes of names: as it is done and in that order, whatever
+//! becomes of the operation.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -142,7 +143,8 @@ fn while_frozen(world: &World, client: &mut Client<'_>, call: Call, ops: &[Args<
     })
 }
 
-/// What changes names: OPEN, CREATE, REMOVE, RENAME and LINK, each in a call of its own client that has not been run.
+/// What changes names: OPEN, CREATE, REMOVE, RENAME and LINK, each in a call of its own client that
+/// has not been run.
 fn changes(world: &World) -> Vec<Compound> {
     let mode = mode(0o755);
     let directory = op::CreateArgs { kind: op::CreateType::Plain(FileType::Directory), name: Name(b"directory"), attrs: mode.fattr() };

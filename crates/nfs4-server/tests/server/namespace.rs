@@ -174,7 +174,8 @@ fn operations_on_a_file_need_a_filehandle() {
     }
 }
 
-// A cold file and a slow disk stop a compound before the operation that waits; it goes on, and nothing is done twice.
+// A cold file and a slow disk stop a compound before the operation that waits; it goes on, and
+// nothing is done twice.
 #[test]
 fn what_would_wait_is_gone_on_with_and_done_once() {
     let world = World::new();

@@ -1,4 +1,5 @@
-//! What an observer is told: of each operation once, what came of it in the end, and of closes what was done since the open.
+//! What an observer is told: of each operation once, what came of it in the end, and of closes what
+//! was done since the open.
 
 use std::sync::Arc;
 
@@ -274,7 +275,8 @@ fn copy(source: Stateid, destination: Stateid) -> Args<'static> {
     })
 }
 
-/// Begins a copy of a long file in the background, by the anonymous stateid of its source: the job, and the stateids of the destination's open and of the copy.
+/// Begins a copy of a long file in the background, by the anonymous stateid of its source: the job,
+/// and the stateids of the destination's open and of the copy.
 fn begin_copy(world: &World, client: &mut Client<'_>) -> (vouch_nfs4_server::Job, Stateid, Stateid) {
     let (from, to) = (client.create("from"), client.create("to"));
     let last = Args::Write(op::WriteArgs { stateid: from, offset: LONG - 1, stable: op::StableHow::Unstable, data: Bytes(b"x") });

@@ -104,7 +104,8 @@ fn a_lock_owner_that_says_it_is_new_begins_anew_and_its_machine_releases_it() {
         on_file(MALLORY, Args::Lockt(all)).0 == Status::DENIED
     };
     let release = || introduced.call(MACHINE, &[Args::ReleaseLockowner(op::ReleaseLockownerArgs { owner: owner(id) })]).0;
-    // The name and its first number come again, as Linux takes them: the last time around without a release in between.
+    // The name and its first number come again, as Linux takes them: the last time around without a
+    // release in between.
     for (turn, is_released) in [(0, true), (1, false), (2, true)] {
         let (_, Results::Lock(Ok(ok))) = on_file(ALICE, lock(id, opened, 3 + turn)) else { panic!("it is locked") };
         assert!(is_locked());
@@ -149,7 +150,8 @@ fn what_a_user_holds_is_given_back_by_him_and_by_his_machine_and_by_nobody_else(
     for attempt in [unlock(locked, 51), unlock(locked, 7), close(opened, 4), close(opened, 3)] {
         assert_eq!(on_file(MALLORY, attempt.clone()).0, Status::BAD_STATEID, "{attempt:?}");
     }
-    // Nor by names: an owner of the same name is another's, with numbers and locks of its own, also in whoever's client.
+    // Nor by names: an owner of the same name is another's, with numbers and locks of its own, also in
+    // whoever's client.
     let (_, list) = call(MALLORY, &[Args::Putrootfh, lookup("e"), open(id, 2)]);
     let [.., Results::Open(Ok(theirs))] = &list[..] else { panic!("{list:?}") };
     assert!(theirs.stateid.other != opened.other && theirs.flags.0 & CONFIRM != 0);

@@ -1,4 +1,5 @@
-//! Opens: whose rights count, of what is there already (RFC 8881, sections 8.4.2.1, 9.9, 10.2.1 and 18.16).
+//! Opens: whose rights count, of what is there already (RFC 8881, sections 8.4.2.1, 9.9, 10.2.1 and
+//! 18.16).
 
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args, CreateHow, Delegation, DelegationType, OpenClaim, OpenHow, Results, ShareAccess, ShareDeny};
@@ -56,7 +57,8 @@ fn an_open_is_widened_by_what_is_asked_for_now() {
     assert_eq!(opened(&mut other, COMMON, open(WRITE, OpenHow::NoCreate, NAMED)).unwrap_err(), Status::ACCESS);
 }
 
-// As the kernel's server does, which opens for each kind of access apart: who goes on with what he has proven need not prove it again.
+// As the kernel's server does, which opens for each kind of access apart: who goes on with what he
+// has proven need not prove it again.
 #[test]
 fn an_open_is_widened_for_one_who_has_lost_the_right_to_what_he_has_open() {
     let world = World::new();
@@ -74,7 +76,8 @@ fn an_open_is_widened_for_one_who_has_lost_the_right_to_what_he_has_open() {
     assert_eq!(reading.other, both.other);
     let read = Args::Read(op::ReadArgs { stateid: both, offset: 0, count: 9 });
     assert_eq!(user.status(FILE, &[write(both), read.clone()]), Status::OK);
-    // Another of the same client who says to be the same owner has proven nothing, and gets no more than is his.
+    // Another of the same client who says to be the same owner has proven nothing, and gets no more
+    // than is his.
     user.principal = crate::world::user(3000);
     assert_eq!(user.status(FILE, std::slice::from_ref(&read)), Status::ACCESS);
     assert_eq!(set(&mut owner, 0o604), Status::OK);
@@ -116,7 +119,8 @@ fn an_open_that_cuts_is_a_change_whatever_it_is_for() {
     assert_eq!(crate::world::attributes(&list[0]).size, Some(0));
 }
 
-// RFC 8881, section 18.16.3: a retry of an exclusive create is answered as the first call was, whatever mode the file has.
+// RFC 8881, section 18.16.3: a retry of an exclusive create is answered as the first call was,
+// whatever mode the file has.
 #[test]
 fn an_exclusive_create_that_comes_again_is_the_same() {
     let world = World::new();

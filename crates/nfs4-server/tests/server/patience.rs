@@ -1,4 +1,5 @@
-//! A file system that says at random that it would have to wait, wherever it may: calls stop before what would wait, go on later, and come to what they would have come to.
+//! A file system that says at random that it would have to wait, wherever it may: calls stop before
+//! what would wait, go on later, and come to what they would have come to.
 
 use proptest::prelude::*;
 use vouch_nfs4::op::{self, Args, CreateHow, OpenClaim, OpenHow, ShareAccess, ShareDeny, StableHow};

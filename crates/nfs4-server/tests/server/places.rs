@@ -1,4 +1,5 @@
-//! Exports in their places: one below another, for clients that may see one of them alone, where there is no directory to go through, two of one directory, and those that are replaced.
+//! Exports in their places: one below another, for clients that may see one of them alone, where
+//! there is no directory to go through, two of one directory, and those that are replaced.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -160,7 +161,8 @@ fn two_exports_of_one_directory_meet_in_its_files() {
     let by_b = opened(&mut two, &["b"], false);
     assert_eq!(one.status(&["a", "f"], &[lock(by_a)]), Status::OK);
     assert_eq!(two.status(&["b", "f"], &[lock(by_b)]), Status::DENIED);
-    // The handles are two, for each names the export that rights are of; and a stateid serves by its own.
+    // The handles are two, for each names the export that rights are of; and a stateid serves by its
+    // own.
     assert_ne!(handle(&mut one, &["a", "f"], &[]), handle(&mut one, &["b", "f"], &[]));
     let write = |stateid| Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: vouch_nfs4::Bytes(b"x") });
     assert_eq!(one.status(&["b", "f"], &[write(by_a)]), Status::BAD_STATEID);

@@ -1,4 +1,5 @@
-//! What is refused, and by which status: operations that are not supported, values that are not known, files that can't be made as they should be, data that is not the caller's to
+//! What is refused, and by which status: operations that are not supported, values that are not
+//! known, files that can't be made as they should be, data that is not the caller's to
 //! make durable.
 
 use vouch_nfs4::op::{self, Args, CreateHow, OpenHow, Results};
@@ -113,8 +114,8 @@ fn what_is_not_supported_says_so() {
     }
 }
 
-// RFC 7862, sections 11.1 and 15.11.3: an arm that is not known. RFC 8881, section 15.1.1.1: a value that an enumeration lacks. What is not supported is that whatever it is
-// asked for.
+// RFC 7862, sections 11.1 and 15.11.3: an arm that is not known. RFC 8881, section 15.1.1.1: a
+// value that an enumeration lacks. What is not supported is that whatever it is asked for.
 #[test]
 fn values_that_are_not_known_have_their_status() {
     let world = World::new();
@@ -281,7 +282,8 @@ fn where_there_is_no_room_for_an_open_nothing_is_made() {
     }
 }
 
-// RFC 8881, section 18.16.3: what is made is open. Where there is no room for an open, nothing is made that would be in the way of the next attempt.
+// RFC 8881, section 18.16.3: what is made is open. Where there is no room for an open, nothing is
+// made that would be in the way of the next attempt.
 #[test]
 fn what_can_not_be_open_is_not_made() {
     let world = World::limited(vouch_nfs4_server::Limits { opens_per_client_max: 1, ..Default::default() });
@@ -298,7 +300,8 @@ fn what_can_not_be_open_is_not_made() {
     assert_eq!(client.status(&["export"], &[make(1, &attrs)]), Status::OK, "it is nowhere, so that it can be made");
 }
 
-// RFC 8881, section 18.16.3: the server may have gone down between the file and its ACL; the call that comes again gets what it asked for.
+// RFC 8881, section 18.16.3: the server may have gone down between the file and its ACL; the call
+// that comes again gets what it asked for.
 #[test]
 fn an_exclusive_create_that_comes_again_sets_what_the_first_has_not() {
     let world = World::new();
@@ -315,7 +318,8 @@ fn an_exclusive_create_that_comes_again_sets_what_the_first_has_not() {
     assert!(!acl.entries.is_empty());
 }
 
-// RFC 8881, section 18.3.4 (ACCESS); as Linux's server has it: who may write to the file, who owns it, and who has it open for writing.
+// RFC 8881, section 18.3.4 (ACCESS); as Linux's server has it: who may write to the file, who owns
+// it, and who has it open for writing.
 #[test]
 fn who_may_not_write_may_not_commit() {
     let world = World::new();

@@ -9,7 +9,8 @@ use crate::world::{Client, Packed, World, compound, lookup, results};
 
 const BIG: u64 = 1 << 30;
 
-/// The operations in /export, as a thread that must not wait has them; whether it stopped. Then they are done to the end, which must be a good one.
+/// The operations in /export, as a thread that must not wait has them; whether it stopped. Then
+/// they are done to the end, which must be a good one.
 fn stops(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>) {
     let mut all = vec![client.sequence(false), Args::Putrootfh, lookup("export")];
     all.extend_from_slice(ops);

@@ -1,4 +1,5 @@
-//! The packed form of attributes (`fattr4`): a bitmap, and the values of its attributes one after another in ascending order.
+//! The packed form of attributes (`fattr4`): a bitmap, and the values of its attributes one after
+//! another in ascending order.
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -17,7 +18,8 @@ pub struct Fattr<'a> {
 }
 
 impl<'a> Fattr<'a> {
-    /// The values. An error if one is of an attribute that isn't known, since nobody can tell how long it is.
+    /// The values. An error if one is of an attribute that isn't known, since nobody can tell how
+    /// long it is.
     pub fn attributes(&self) -> Result<Attributes<'a>, Error> {
         if self.mask.has_beyond() {
             return Err(Error::Invalid("attribute number"));
@@ -28,8 +30,9 @@ impl<'a> Fattr<'a> {
         Ok(attributes)
     }
 
-    /// What a client asks to be set, by a server that supports `supported`. RFC 8881, section 5.5: an attribute that isn't supported is
-    /// ATTRNOTSUPP; one that can't be set is INVAL; values that can't be read are BADXDR.
+    /// What a client asks to be set, by a server that supports `supported`. RFC 8881, section 5.5:
+    /// an attribute that isn't supported is ATTRNOTSUPP; one that can't be set is INVAL; values
+    /// that can't be read are BADXDR.
     pub fn settings(&self, supported: Bitmap) -> Result<Attributes<'a>, Status> {
         if !self.mask.minus(supported).is_empty() {
             return Err(Status::ATTRNOTSUPP);
@@ -40,8 +43,8 @@ impl<'a> Fattr<'a> {
         self.attributes().map_err(|_| Status::BADXDR)
     }
 
-    /// The values that VERIFY and NVERIFY compare, by a server that supports `supported`. RFC 8881, section 18.30.3: those that can only be
-    /// set, and rdattr_error, are INVAL.
+    /// The values that VERIFY and NVERIFY compare, by a server that supports `supported`. RFC 8881,
+    /// section 18.30.3: those that can only be set, and rdattr_error, are INVAL.
     pub fn comparison(&self, supported: Bitmap) -> Result<Attributes<'a>, Status> {
         if !self.mask.minus(supported).is_empty() {
             return Err(Status::ATTRNOTSUPP);

@@ -1,5 +1,6 @@
-//! The table of attributes: number, name and type of each, which makes the structure of their values and both directions.
-//! Not in it: fs_locations_info and mdsthreshold, which no server here has.
+//! The table of attributes: number, name and type of each, which makes the structure of their
+//! values and both directions. Not in it: fs_locations_info and mdsthreshold, which no server here
+//! has.
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -254,7 +255,8 @@ attributes! { 'a;
 }
 
 impl Attributes<'_> {
-    /// What a client may ask to be set (RFC 8881, sections 5.8 and 5.12; RFC 7862, section 12.2; RFC 8275; RFC 9754).
+    /// What a client may ask to be set (RFC 8881, sections 5.8 and 5.12; RFC 7862, section 12.2;
+    /// RFC 8275; RFC 9754).
     pub const SETTABLE: Bitmap =
         Bitmap::of(&[4, 12, 14, 25, 32, 33, 36, 37, 46, 48, 49, 50, 54, 58, 59, 63, 70, 72, 73, 74, 80, 81, 84, 85]);
 

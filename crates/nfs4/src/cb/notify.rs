@@ -1,5 +1,6 @@
-//! CB_NOTIFY, CB_PUSH_DELEG, CB_WANTS_CANCELLED, CB_NOTIFY_LOCK and CB_NOTIFY_DEVICEID (RFC 8881, sections 20.4, 20.5, 20.10 to 20.12).
-//! What notifications say stays packed: no client here asks for any.
+//! CB_NOTIFY, CB_PUSH_DELEG, CB_WANTS_CANCELLED, CB_NOTIFY_LOCK and CB_NOTIFY_DEVICEID (RFC 8881,
+//! sections 20.4, 20.5, 20.10 to 20.12). What notifications say stays packed: no client here asks
+//! for any.
 
 use crate::macros::wire_struct;
 use crate::op::Delegation;

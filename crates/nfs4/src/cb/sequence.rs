@@ -3,7 +3,8 @@
 use crate::macros::wire_struct;
 use crate::{List, SessionId, SlotId, SlotSeq};
 
-/// Most sessions, and most calls of each, that a callback refers to: a session has no more slots in use.
+/// Most sessions, and most calls of each, that a callback refers to: a session has no more slots in
+/// use.
 pub const REFERRING_CALLS_MAX: usize = 1024;
 
 wire_struct! {

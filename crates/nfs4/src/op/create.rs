@@ -18,7 +18,8 @@ pub enum CreateType<'a> {
     Block(SpecData),
     /// A character device.
     Character(SpecData),
-    /// A type that needs no more; those that CREATE can't make are among them, and answered with BADTYPE.
+    /// A type that needs no more; those that CREATE can't make are among them, and answered with
+    /// BADTYPE.
     Plain(FileType),
     /// A number that is no type: BADTYPE.
     Unknown(u32),

@@ -1,5 +1,6 @@
-//! Parallel NFS, as far as it must be read to be refused: GETDEVICEINFO, GETDEVICELIST and LAYOUT* (RFC 8881, sections 18.40 to 18.44;
-//! RFC 7862, sections 15.6 and 15.7). Bodies of layout types stay opaque.
+//! Parallel NFS, as far as it must be read to be refused: GETDEVICEINFO, GETDEVICELIST and LAYOUT*
+//! (RFC 8881, sections 18.40 to 18.44; RFC 7862, sections 15.6 and 15.7). Bodies of layout types
+//! stay opaque.
 
 use vouch_xdr::{Error, Reader, Writer};
 

@@ -1,4 +1,5 @@
-//! What follows an OPEN: OPEN_CONFIRM (RFC 7530, section 16.18), OPEN_DOWNGRADE and OPENATTR (RFC 8881, sections 18.18 and 18.17).
+//! What follows an OPEN: OPEN_CONFIRM (RFC 7530, section 16.18), OPEN_DOWNGRADE and OPENATTR (RFC
+//! 8881, sections 18.18 and 18.17).
 
 use super::{ShareAccess, ShareDeny};
 use crate::macros::wire_struct;

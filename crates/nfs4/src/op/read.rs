@@ -1,4 +1,5 @@
-//! READ (RFC 8881, section 18.22). The data of a reply is written in place, or spliced in by the caller.
+//! READ (RFC 8881, section 18.22). The data of a reply is written in place, or spliced in by the
+//! caller.
 
 use vouch_xdr::Writer;
 
@@ -33,7 +34,8 @@ wire_struct! {
     }
 }
 
-/// Writes a successful result in place: [`Self::begin`], the data appended to [`Writer::bytes_mut`], [`Self::finish`].
+/// Writes a successful result in place: [`Self::begin`], the data appended to
+/// [`Writer::bytes_mut`], [`Self::finish`].
 #[derive(Debug)]
 #[must_use = "the result is whole only after `finish`"]
 pub struct ReadWriter {
@@ -61,7 +63,8 @@ impl ReadWriter {
         w.end_opaque(self.start);
     }
 
-    /// Appends what stands before `len` bytes of data that the caller sends by other means, with padding after them.
+    /// Appends what stands before `len` bytes of data that the caller sends by other means, with
+    /// padding after them.
     pub fn head(w: &mut Writer, eof: bool, len: u32) {
         w.u32(Op::READ.0);
         w.u32(Status::OK.0);

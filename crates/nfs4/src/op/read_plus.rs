@@ -106,7 +106,8 @@ impl ReadPlusWriter {
         self.segments += 1;
     }
 
-    /// Appends what stands before data, which the caller appends to [`Writer::bytes_mut`]; then [`Self::end_data`] with what this returns.
+    /// Appends what stands before data, which the caller appends to [`Writer::bytes_mut`]; then
+    /// [`Self::end_data`] with what this returns.
     pub fn begin_data(&mut self, w: &mut Writer, offset: u64) -> usize {
         w.u32(DataContent::Data as u32);
         w.u64(offset);

@@ -1,4 +1,5 @@
-//! READDIR (RFC 8881, section 18.23). The entries of a reply are written in place up to a limit, and read one by one.
+//! READDIR (RFC 8881, section 18.23). The entries of a reply are written in place up to a limit,
+//! and read one by one.
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -108,8 +109,8 @@ pub struct ReaddirWriter {
 const TAIL_LEN: usize = 8;
 
 impl ReaddirWriter {
-    /// Appends what stands before the entries. The result's body (`READDIR4resok`) will have at most `body_len_max` bytes; none if that is
-    /// too little for a body without entries.
+    /// Appends what stands before the entries. The result's body (`READDIR4resok`) will have at
+    /// most `body_len_max` bytes; none if that is too little for a body without entries.
     pub fn begin(w: &mut Writer, verifier: Verifier, body_len_max: usize) -> Option<Self> {
         let result_start = w.len();
         let end_max = (result_start + 8).saturating_add(body_len_max);
@@ -121,7 +122,8 @@ impl ReaddirWriter {
         })
     }
 
-    /// Where the result begins: truncate to this if it fails after all, as with TOOSMALL when not even one entry fits.
+    /// Where the result begins: truncate to this if it fails after all, as with TOOSMALL when not
+    /// even one entry fits.
     pub const fn result_start(&self) -> usize {
         self.result_start
     }
@@ -136,7 +138,8 @@ impl ReaddirWriter {
         self.names_len
     }
 
-    /// Appends an entry with those of `wanted` that have a value. False if it doesn't fit; then nothing was appended.
+    /// Appends an entry with those of `wanted` that have a value. False if it doesn't fit; then
+    /// nothing was appended.
     pub fn push(&mut self, w: &mut Writer, cookie: Cookie, name: Name<'_>, wanted: Bitmap, attributes: &Attributes<'_>) -> bool {
         let start = w.len();
         w.bool(true);

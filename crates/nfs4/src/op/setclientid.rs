@@ -1,4 +1,5 @@
-//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW, of 4.0 alone (RFC 7530, sections 16.33, 16.34 and 16.29).
+//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW, of 4.0 alone (RFC 7530, sections 16.33, 16.34 and
+//! 16.29).
 
 use crate::macros::{wire_failure, wire_struct};
 use crate::{ClientId, ClientOwner, NetAddr, Verifier};

@@ -1,9 +1,11 @@
-//! GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276, section 8.4). Names are without the `user.` of Linux.
+//! GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276, section 8.4). Names are without the
+//! `user.` of Linux.
 
 use crate::macros::{wire_enum, wire_struct};
 use crate::{Bytes, ChangeInfo, Cookie, List, Name};
 
-/// Longest value of an extended attribute that is read; beyond what Linux keeps (64 KiB) the answer is XATTR2BIG.
+/// Longest value of an extended attribute that is read; beyond what Linux keeps (64 KiB) the answer
+/// is XATTR2BIG.
 pub const XATTR_VALUE_LEN_MAX: usize = 1024 * 1024;
 /// Most names of one reply: what Linux lists in 64 KiB.
 pub const XATTR_NAMES_MAX: usize = 32 * 1024;

@@ -30,7 +30,8 @@ pub enum OpenError {
     /// The reply's body was changed, or is of another call.
     #[error("the reply's body does not hold")]
     Body,
-    /// All numbers of the context are used up, or the body can't be wrapped: a new context is needed.
+    /// All numbers of the context are used up, or the body can't be wrapped: a new context is
+    /// needed.
     #[error("the security context is used up")]
     UsedUp,
 }
@@ -55,12 +56,14 @@ impl ClientContext {
 
     /// For a call of a server to its client.
     pub(crate) fn of_server(keys: Arc<ContextKeys>, token: u64, handle: Vec<u8>, service: Service, seq: GssSeq) -> Self {
-        // Tokens of one call: verifier and body. Their numbers only tell them apart, and those of replies go on elsewhere.
+        // Tokens of one call: verifier and body. Their numbers only tell them apart, and those of replies
+        // go on elsewhere.
         let next_token = token.wrapping_shl(1).wrapping_add(BACK_TOKENS);
         Self { keys, handle, service, window: WINDOW_LEN, lifetime_s: 0, next_seq: seq.0, next_token }
     }
 
-    /// The client's end of calls that the server makes under this context (RFC 8881, section 2.10.8.3), under a name that the server is told.
+    /// The client's end of calls that the server makes under this context (RFC 8881, section
+    /// 2.10.8.3), under a name that the server is told.
     pub fn back_channel(&self, handle: ContextHandle) -> Arc<ServerContext> {
         let established = EstablishedContext {
             keys: self.keys.clone(),
@@ -97,8 +100,10 @@ impl ClientContext {
         &self.handle
     }
 
-    /// Appends credential and room for the verifier to a call whose header begins at `header_start` of `w`, and what room its arguments need before them. The number is the
-    /// call's: its reply is opened by it. The call is protected later, alone by [`Self::end`] or with others by [`Self::wrap_many`].
+    /// Appends credential and room for the verifier to a call whose header begins at `header_start`
+    /// of `w`, and what room its arguments need before them. The number is the call's: its
+    /// reply is opened by it. The call is protected later, alone by [`Self::end`] or with others by
+    /// [`Self::wrap_many`].
     ///
     /// # Errors
     /// [`OpenError::UsedUp`] after the last number.
@@ -110,7 +115,8 @@ impl ClientContext {
         Ok(seq)
     }
 
-    /// Appends credential and verifier of the call that ends the context: it goes to procedure 0 and has no arguments (RFC 2203, section 5.4).
+    /// Appends credential and verifier of the call that ends the context: it goes to procedure 0
+    /// and has no arguments (RFC 2203, section 5.4).
     ///
     /// # Errors
     /// [`OpenError::UsedUp`] after the last number.
@@ -166,7 +172,8 @@ impl ClientContext {
         }
     }
 
-    /// Ends the arguments, which are all that `w` holds from `body_start` on: gives them the number that goes with them and the room that they need behind them.
+    /// Ends the arguments, which are all that `w` holds from `body_start` on: gives them the number
+    /// that goes with them and the room that they need behind them.
     pub fn lay_out(&self, seq: GssSeq, w: &mut Writer, body_start: usize) {
         let body_at = body_start - self.head_len();
         match self.service {
@@ -185,7 +192,8 @@ impl ClientContext {
         }
     }
 
-    /// Protects a call by itself: its header began at `header_start` of `w`, and its arguments are all from `body_start` on. `confounder` is random.
+    /// Protects a call by itself: its header began at `header_start` of `w`, and its arguments are
+    /// all from `body_start` on. `confounder` is random.
     ///
     /// # Errors
     /// [`OpenError::UsedUp`]: then `w` is not to be sent.
@@ -219,7 +227,8 @@ impl ClientContext {
         self.keys.verify_mic(&[&seq.0.to_be_bytes()], verifier.body).map(drop).map_err(|_| OpenError::Verifier)
     }
 
-    /// Opens the results of the call of this number; `scratch` is for those that can't be opened where they are.
+    /// Opens the results of the call of this number; `scratch` is for those that can't be opened
+    /// where they are.
     ///
     /// # Errors
     /// [`OpenError::Body`].

@@ -1,4 +1,5 @@
-//! How a client makes a context (RFC 2203, section 5.2): calls of the procedure that does nothing, until mechanism and server are content.
+//! How a client makes a context (RFC 2203, section 5.2): calls of the procedure that does nothing,
+//! until mechanism and server are content.
 
 use vouch_oncrpc::{Accepted, AuthStat, Call, Denied, Flavor, OpaqueAuth, Reply, ReplyBody};
 use vouch_xdr::{Reader, Writer, Xdr as _};

@@ -1,4 +1,5 @@
-//! Calls that leave together are protected side by side, and replies that came together are opened side by side, where they lie.
+//! Calls that leave together are protected side by side, and replies that came together are opened
+//! side by side, where they lie.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,8 +42,8 @@ impl<'a> ReplyOpen<'a> {
 const CHUNK: usize = 64;
 
 impl ClientContext {
-    /// Protects calls side by side. `random` fills its argument with random bytes, or says that it can't. False if a call could not be protected: then none of them is to be
-    /// sent.
+    /// Protects calls side by side. `random` fills its argument with random bytes, or says that it
+    /// can't. False if a call could not be protected: then none of them is to be sent.
     #[must_use = "a call that could not be protected must not be sent"]
     pub fn wrap_many(&mut self, calls: &mut [CallWrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) -> bool {
         calls.chunks_mut(CHUNK).all(|calls| {
@@ -115,7 +116,8 @@ pub struct ReplyOpener {
 }
 
 impl ReplyOpener {
-    /// Verifies replies and opens their results, side by side. One that does not hold says so and changes nothing for the others.
+    /// Verifies replies and opens their results, side by side. One that does not hold says so and
+    /// changes nothing for the others.
     pub fn open_many(&self, replies: &mut [ReplyOpen<'_>]) {
         replies.chunks_mut(CHUNK).for_each(|replies| self.open_chunk(replies));
     }

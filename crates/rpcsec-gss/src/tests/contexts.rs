@@ -93,7 +93,8 @@ fn who_has_more_than_his_share_makes_room_for_others() {
         let mut held = |range: std::ops::Range<u32>| range.filter(|&number| contexts.find(&handle(number).0, now_ms).is_some()).count();
         (held(0..30), held(1000..1030), held(2000..2040))
     };
-    // First who has most, until all of them have their shares; then what was used longest ago, whose ever it is.
+    // First who has most, until all of them have their shares; then what was used longest ago, whose
+    // ever it is.
     for (number, expected) in [(10, (30, 30, 30)), (20, (30, 20, 20)), (15, (15, 20, 20))] {
         for _ in 0..number {
             let others = contexts.len() as u32 + contexts.evicted() as u32;
@@ -171,7 +172,8 @@ fn what_was_kept_of_contexts_in_the_making_is_dropped_by_whoever_took_it() {
     let mut contexts: Contexts<Arc<()>> = Contexts::new(limits);
     let kept: Vec<_> = (0..5).map(|_| Arc::new(())).collect();
     let held = |kept: &[Arc<()>]| kept.iter().map(|one| Arc::strong_count(one) - 1).collect::<Vec<_>>();
-    // One too many; one under a name that is taken; two whose time is over, by an exchange and by itself.
+    // One too many; one under a name that is taken; two whose time is over, by an exchange and by
+    // itself.
     (0..3).for_each(|at| contexts.keep_partial(handle(at), kept[at as usize].clone(), 0));
     contexts.keep_partial(handle(2), kept[3].clone(), 0);
     assert_eq!(held(&kept), [1, 1, 1, 1, 0]);

@@ -19,7 +19,8 @@ fn a_flipped_bit_anywhere_in_a_call_is_refused_as_the_rfc_names_it() {
             let said = refusal(&answer);
             let at = bit / 8;
             let allowed: &[&str] = if at < 12 {
-                // Transaction, type and version of RPC: another transaction's call fails by the verifier, the rest is no call.
+                // Transaction, type and version of RPC: another transaction's call fails by the verifier, the rest
+                // is no call.
                 &["denied 13", "closed", "RpcMismatch { low: 2, high: 2 }"]
             } else if at < header.end {
                 // Program, procedure and credential: by the verifier, unless they can't even be read.

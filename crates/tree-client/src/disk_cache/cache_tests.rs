@@ -129,7 +129,8 @@ async fn a_full_disk_keeps_nothing_and_fails_nothing() {
 async fn a_turn_that_another_keeps_costs_what_was_to_be_kept_and_nothing_waits_for_it() {
     let dir = tempfile::tempdir().unwrap();
     let cache = open(dir.path(), 64 << 20);
-    // As a process does that was stopped at the wrong instant; flock(2) is by open file, not by process.
+    // As a process does that was stopped at the wrong instant; flock(2) is by open file, not by
+    // process.
     let held = File::open(dir.path().join("cache")).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
     put(&cache, 0..20, 9000).await;

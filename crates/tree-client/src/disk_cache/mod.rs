@@ -1,7 +1,8 @@
 //! Frames on disk, within a quota: what was fetched once survives a restart.
 //!
-//! Nothing here is believed: who reads a frame checks its hash. So every failure of the disk (full, corrupt, gone) costs a
-//! fetch and nothing else. Written behind the reader's back; read by whoever asks. Drawn in `docs/formats/cache.md`.
+//! Nothing here is believed: who reads a frame checks its hash. So every failure of the disk (full,
+//! corrupt, gone) costs a fetch and nothing else. Written behind the reader's back; read by whoever
+//! asks. Drawn in `docs/formats/cache.md`.
 
 pub(crate) mod segment;
 mod shelf;

@@ -1,8 +1,9 @@
-//! A segment: an append-only file of records, and the list of its records that is written when it is full.
+//! A segment: an append-only file of records, and the list of its records that is written when it
+//! is full.
 //!
-//! Record: "VCR1", length of the frame (u32), its handle (32 bytes), the frame. All numbers big-endian.
-//! List: "VCI1", count (u32), for each record its handle and the frame's offset and length (u32 each), then a BLAKE3
-//! hash of all that, 32 bytes.
+//! Record: "VCR1", length of the frame (u32), its handle (32 bytes), the frame. All numbers
+//! big-endian. List: "VCI1", count (u32), for each record its handle and the frame's offset and
+//! length (u32 each), then a BLAKE3 hash of all that, 32 bytes.
 
 use std::fs::File;
 use std::io;
@@ -51,7 +52,8 @@ pub(crate) fn encode_record(handle: &BlockHandle, frame: &[u8], out: &mut Vec<u8
     out.extend_from_slice(frame);
 }
 
-/// The records of a segment up to the first that is torn, and where that one begins. Reads heads only.
+/// The records of a segment up to the first that is torn, and where that one begins. Reads heads
+/// only.
 pub(crate) fn scan(file: &File, file_len: u64) -> io::Result<(Vec<(BlockHandle, Span)>, u64)> {
     let (mut found, mut at) = (Vec::new(), 0u64);
     let mut buffer = vec![0; SCAN_LEN];
@@ -99,7 +101,8 @@ fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     Ok(len)
 }
 
-/// The frame at `span`. Into fresh memory: zeroing it first costs as much again as the copy from the page cache.
+/// The frame at `span`. Into fresh memory: zeroing it first costs as much again as the copy from
+/// the page cache.
 pub(crate) fn read_frame(file: &File, span: Span) -> io::Result<Vec<u8>> {
     let len = span.len as usize;
     let mut frame = Vec::with_capacity(len);

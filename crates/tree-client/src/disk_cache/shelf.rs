@@ -16,7 +16,8 @@ use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 
 use super::segment::{LIST_ENTRY_LEN, RECORD_HEAD_LEN, Span, decode_list, encode_list, read_frame, scan};
 
-/// Segments are a 64th of the quota, within these bounds: throwing one away loses little, and few files are open.
+/// Segments are a 64th of the quota, within these bounds: throwing one away loses little, and few
+/// files are open.
 const SEGMENT_SHARE: u64 = 64;
 const SEGMENT_LEN_MIN: u64 = 512 * 1024;
 const SEGMENT_LEN_MAX: u64 = 256 << 20;
@@ -26,10 +27,12 @@ const QUOTA_MIN: u64 = 4 << 20;
 /// Bytes gathered into one write.
 const BATCH_LEN_MAX: u64 = 1 << 20;
 
-/// A segment's list takes up to this part of the segment: it ends early where its frames are of a few hundred bytes each.
+/// A segment's list takes up to this part of the segment: it ends early where its frames are of a
+/// few hundred bytes each.
 const LIST_SHARE: u64 = 16;
 
-/// Frames that get a second chance when their segment is thrown away take up to this part of the next one.
+/// Frames that get a second chance when their segment is thrown away take up to this part of the
+/// next one.
 const SPARE_SHARE: u64 = 4;
 
 /// The longest record.
@@ -172,10 +175,12 @@ impl Shelf {
         self.index.write().remove(handle);
     }
 
-    /// The turn to make room and take it, as long as the file is open: one at a time, of all threads and processes that share the directory.
+    /// The turn to make room and take it, as long as the file is open: one at a time, of all
+    /// threads and processes that share the directory.
     ///
     /// # Errors
-    /// `TimedOut` where somebody keeps it, as a stopped process does: a cache may always lose, and never wait for long.
+    /// `TimedOut` where somebody keeps it, as a stopped process does: a cache may always lose, and
+    /// never wait for long.
     pub(crate) fn turn(&self) -> io::Result<File> {
         let directory = File::open(&self.dir)?;
         let until = Instant::now() + TURN_WAIT_MAX;
@@ -208,14 +213,15 @@ impl Shelf {
         Ok(Open { id, file, len: 0, records: Vec::new() })
     }
 
-    /// Whether `more` bytes in `count` records still belong in the open segment, or in the next one.
+    /// Whether `more` bytes in `count` records still belong in the open segment, or in the next
+    /// one.
     pub(crate) const fn has_room(&self, open: &Open, more: u64, count: usize) -> bool {
         let list = ((open.records.len() + count) * LIST_ENTRY_LEN) as u64;
         open.len + more <= self.segment_len && list <= self.segment_len / LIST_SHARE
     }
 
-    /// How much is gathered into one write before its last record: with that record and what an eviction spares it
-    /// fits into an empty segment.
+    /// How much is gathered into one write before its last record: with that record and what an
+    /// eviction spares it fits into an empty segment.
     pub(crate) fn batch_len_max(&self) -> u64 {
         (self.segment_len - self.segment_len / SPARE_SHARE).saturating_sub(RECORD_LEN_MAX).min(BATCH_LEN_MAX)
     }
@@ -248,7 +254,8 @@ impl Shelf {
         written
     }
 
-    /// Throws away the oldest segments until `wanted` more bytes fit. Frames of theirs that were read since go to `spare`.
+    /// Throws away the oldest segments until `wanted` more bytes fit. Frames of theirs that were
+    /// read since go to `spare`.
     pub(crate) fn make_room(&self, wanted: u64, spare: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
         let _one_at_a_time = self.edit.lock();
         let mut budget = self.segment_len / SPARE_SHARE;
@@ -299,7 +306,8 @@ impl Shelf {
         Ok(())
     }
 
-    /// What the directory's files occupy, blocks counted whole; segments that still grow count as full.
+    /// What the directory's files occupy, blocks counted whole; segments that still grow count as
+    /// full.
     fn measure(&self) -> u64 {
         let mut total = 0;
         for entry in fs::read_dir(&self.dir).into_iter().flatten().filter_map(Result::ok) {

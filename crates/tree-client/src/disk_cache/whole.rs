@@ -1,7 +1,9 @@
-//! Whole files in the cache's directory: plain copies of large files, for whoever wants a file and not frames.
+//! Whole files in the cache's directory: plain copies of large files, for whoever wants a file and
+//! not frames.
 //!
-//! Owns their names, their room within the quota, and who uses which. Does not know what they should contain: a file is
-//! put here as true by [`crate::whole`], which has verified it, and is given out only as long as nothing has touched it.
+//! Owns their names, their room within the quota, and who uses which. Does not know what they
+//! should contain: a file is put here as true by [`crate::whole`], which has verified it, and is
+//! given out only as long as nothing has touched it.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -100,7 +102,8 @@ impl WholeShelf {
         None
     }
 
-    /// Gives back what was taken, or puts in what was verified now. A file that has no seal yet gets it.
+    /// Gives back what was taken, or puts in what was verified now. A file that has no seal yet
+    /// gets it.
     pub(crate) fn put(&self, key: WholeKey, mut body: WholeBody) {
         match body.seal.map_or_else(|| Seal::of(&body.file), Ok) {
             Ok(seal) => body.seal = Some(seal),
@@ -129,7 +132,8 @@ impl WholeShelf {
         }
     }
 
-    /// An empty file of the key's length, with its room taken on the disk; `None` where the quota has none.
+    /// An empty file of the key's length, with its room taken on the disk; `None` where the quota
+    /// has none.
     pub(crate) fn begin(&self, key: &WholeKey) -> io::Result<Option<WholeBody>> {
         let _turn = self.shelf.turn()?;
         if !self.make_room(key.size) {
@@ -186,7 +190,8 @@ impl WholeShelf {
         ours.filter_map(|e| Some((e.path(), e.metadata().ok()?))).collect()
     }
 
-    /// Removes files that nobody uses, those first that were not read for longest, until `wanted` more bytes fit.
+    /// Removes files that nobody uses, those first that were not read for longest, until `wanted`
+    /// more bytes fit.
     fn make_room(&self, wanted: u64) -> bool {
         let quota = self.shelf.quota_bytes() / QUOTA_SHARE;
         let mut all = self.listed();

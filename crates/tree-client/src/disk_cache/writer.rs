@@ -1,4 +1,5 @@
-//! The thread that writes the disk cache: gathers what is queued, appends it to the open segment, makes room.
+//! The thread that writes the disk cache: gathers what is queued, appends it to the open segment,
+//! makes room.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
@@ -62,7 +63,8 @@ pub(crate) fn run(shelf: &Shelf, medium: &dyn Medium, queue: &Receiver<Order>, q
                 Err(error) => {
                     tracing::warn!("disk cache: {error}; it keeps nothing new for {} s", PAUSE.as_secs());
                     paused_until = Some(Instant::now() + PAUSE);
-                    // Others need the space, or the file is broken: give some back, begin anew. A turn that was not had says neither.
+                    // Others need the space, or the file is broken: give some back, begin anew. A turn that was not had
+                    // says neither.
                     if error.kind() != std::io::ErrorKind::TimedOut {
                         shelf.shrink();
                     }

@@ -1,7 +1,8 @@
-//! The revision that the database offers already: what of a new one is in it, with everything below, need not be visited.
+//! The revision that the database offers already: what of a new one is in it, with everything
+//! below, need not be visited.
 //!
-//! That a frame is in the database proves nothing of what is below it: a killed pull leaves parents without children.
-//! Only a committed revision is whole.
+//! That a frame is in the database proves nothing of what is below it: a killed pull leaves parents
+//! without children. Only a committed revision is whole.
 
 use std::sync::Arc;
 

@@ -32,7 +32,8 @@ pub(crate) struct PullJob {
     writer: Arc<Writer>,
     held: Held,
     held_root: Counterpart,
-    /// Pages and indirect frames that were visited or are about to be: one of them may be named from many places.
+    /// Pages and indirect frames that were visited or are about to be: one of them may be named
+    /// from many places.
     visited: Mutex<HashSet<BlockHandle>>,
     /// Leaves under way.
     wanted: Mutex<HashSet<BlockHandle>>,

@@ -1,4 +1,5 @@
-//! Bringing a database up to date from replicas: only what is missing, verified, restartable, and offered only when whole.
+//! Bringing a database up to date from replicas: only what is missing, verified, restartable, and
+//! offered only when whole.
 
 mod held;
 mod job;
@@ -21,7 +22,8 @@ use crate::{Error, ErrorClass, Result, Tree};
 
 use job::PullJob;
 
-/// How often a pull begins anew because the replicas have gone on to a newer revision and dropped the one in work.
+/// How often a pull begins anew because the replicas have gone on to a newer revision and dropped
+/// the one in work.
 const RESTARTS_MAX: u32 = 5;
 
 /// The longest wait for threads that still write: a frame each.
@@ -121,8 +123,8 @@ pub type PullProgressFn = dyn Fn(PullProgress) + Send + Sync;
 
 /// Brings the database up to the newest revision of the tree `name`.
 ///
-/// Killed or failed at any moment, it leaves the database offering what it offered before, and keeps what was fetched
-/// for the next run.
+/// Killed or failed at any moment, it leaves the database offering what it offered before, and
+/// keeps what was fetched for the next run.
 pub async fn pull(client: &Arc<Client>, name: &TreeName, options: &PullOptions, progress: &PullProgressFn) -> Result<PullReport> {
     progress(PullProgress { phase: PullPhase::Connecting, frames_done: 0, frames_known: 0, bytes: 0, frames_present: 0 });
     let tree = statements::open(client, name, options).await?;
@@ -133,9 +135,10 @@ pub async fn pull(client: &Arc<Client>, name: &TreeName, options: &PullOptions, 
     pulled.map(|(report, _)| report)
 }
 
-/// Keeps the database current until it is dropped. `done` is told of each pull. Returns only what another try can't help:
-/// the database is being written by others or can't be written, or the key is no longer to be believed. Replicas that lie, and what a thief of
-/// the signing key has signed, are sat out: nobody but the root key's owner may end a mirror.
+/// Keeps the database current until it is dropped. `done` is told of each pull. Returns only what
+/// another try can't help: the database is being written by others or can't be written, or the key
+/// is no longer to be believed. Replicas that lie, and what a thief of the signing key has signed,
+/// are sat out: nobody but the root key's owner may end a mirror.
 pub async fn pull_watch(
     client: &Arc<Client>,
     name: &TreeName,
@@ -230,8 +233,9 @@ async fn pull_newest(
     }
 }
 
-/// Lets go of the database. Its lock goes with the last holder, and after a failure threads may still be writing what came before
-/// it: whoever is told of the failure must be able to try again at once.
+/// Lets go of the database. Its lock goes with the last holder, and after a failure threads may
+/// still be writing what came before it: whoever is told of the failure must be able to try again
+/// at once.
 async fn release(writer: Arc<Writer>) {
     let end = Instant::now() + RELEASE_MAX;
     while Arc::strong_count(&writer) > 1 && Instant::now() < end {
@@ -314,7 +318,8 @@ async fn tell_while<T>(work: impl Future<Output = T>, tell: impl Fn()) -> T {
     }
 }
 
-/// Fetches the signed fsinfos of older revisions, back to one that is here or that no replica keeps.
+/// Fetches the signed fsinfos of older revisions, back to one that is here or that no replica
+/// keeps.
 async fn pull_history(tree: &Tree, fsinfo: &Fsinfo, writer: &Arc<Writer>) -> Result<u64> {
     let (mut next, mut count) = (fsinfo.previous, 0);
     while let Some(handle) = next {

@@ -1,5 +1,5 @@
-//! What becomes of a mirror whose key was revoked or whose tree has moved: no revision is pulled any more, but the statement
-//! that says so is, so that every client of the mirror learns it too.
+//! What becomes of a mirror whose key was revoked or whose tree has moved: no revision is pulled
+//! any more, but the statement that says so is, so that every client of the mirror learns it too.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use super::{PullOptions, blocking};
 use crate::client::{Client, TreeOptions};
 use crate::{Error, Result, Tree};
 
-/// Opens the tree of `name` itself, not one that it was forwarded to: a database holds one tree. If its key forbids that by
-/// a statement, the statement goes into the database, and the error is returned all the same.
+/// Opens the tree of `name` itself, not one that it was forwarded to: a database holds one tree. If
+/// its key forbids that by a statement, the statement goes into the database, and the error is
+/// returned all the same.
 pub(super) async fn open(client: &Arc<Client>, name: &TreeName, options: &PullOptions) -> Result<Arc<Tree>> {
     let own = TreeOptions { refuse_forwarding: true, ..options.tree.clone() };
     let opened = client.open(name, &own).await;

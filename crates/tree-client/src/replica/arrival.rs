@@ -1,7 +1,9 @@
-//! Cuts what a replica sends into replies, and the reply to a GETDATA into its frames while it arrives: a frame is looked at as soon as
-//! it is whole, and long ones are read from the socket to where they stay. Does no I/O; whom a reply is for is the caller's business.
+//! Cuts what a replica sends into replies, and the reply to a GETDATA into its frames while it
+//! arrives: a frame is looked at as soon as it is whole, and long ones are read from the socket to
+//! where they stay. Does no I/O; whom a reply is for is the caller's business.
 //!
-//! Believes nothing: frames are verified by who wants them. What does not look like the plain reply to a GETDATA is handed on whole.
+//! Believes nothing: frames are verified by who wants them. What does not look like the plain reply
+//! to a GETDATA is handed on whole.
 
 use bytes::Bytes;
 use vouch_oncrpc::{Next, RecordError, RecordMarks};
@@ -11,7 +13,8 @@ use vouch_tree::protocol::{DATA_LEN_MAX, FOUND, NOT_FOUND};
 /// The longest reply: full GETDATA results below an RPC header with the longest verifier.
 pub(super) const RECORD_LEN_MAX: usize = DATA_LEN_MAX + 512;
 
-/// Frames of which at least so much is to come are read to their place; less is read with what follows.
+/// Frames of which at least so much is to come are read to their place; less is read with what
+/// follows.
 const DIRECT_LEN_MIN: usize = 16 * 1024;
 
 /// Read at a time where not to a frame's place.
@@ -20,8 +23,8 @@ pub(super) const READ_LEN: usize = 64 * 1024;
 /// The same before a frame that may be long: what is read here of it is copied once more.
 const READ_LEN_BETWEEN: usize = 8 * 1024;
 
-/// An accepted reply without a verifier, up to the count of results: transaction, REPLY, MSG_ACCEPTED, flavour and length of the
-/// verifier, SUCCESS, count (RFC 5531, section 9).
+/// An accepted reply without a verifier, up to the count of results: transaction, REPLY,
+/// MSG_ACCEPTED, flavour and length of the verifier, SUCCESS, count (RFC 5531, section 9).
 const HEAD_LEN: usize = 28;
 
 /// What has arrived.
@@ -71,7 +74,8 @@ impl Arrivals {
         Self { marks: RecordMarks::new(RECORD_LEN_MAX), state: BEGINNING }
     }
 
-    /// Where a long frame goes on, and how many bytes of it may be read there. When [`Arrivals::next`] has said `None`.
+    /// Where a long frame goes on, and how many bytes of it may be read there. When
+    /// [`Arrivals::next`] has said `None`.
     pub(super) fn place(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let State::Results { part: Part::Frame { bytes, len }, .. } = &mut self.state else { return None };
         let most = self.marks.left().min(*len - bytes.len());
@@ -88,8 +92,9 @@ impl Arrivals {
         if matches!(self.state, State::Results { .. }) { READ_LEN_BETWEEN } else { READ_LEN }
     }
 
-    /// The next arrival in `input`; `None` when that is used up. `results` says how many results the reply to a transaction should
-    /// have, if it is to a GETDATA. After an error the stream is of no more use.
+    /// The next arrival in `input`; `None` when that is used up. `results` says how many results
+    /// the reply to a transaction should have, if it is to a GETDATA. After an error the stream
+    /// is of no more use.
     pub(super) fn next(&mut self, input: &mut &[u8], results: impl Fn(u32) -> Option<usize>) -> Result<Option<Arrival>, RecordError> {
         loop {
             // A frame may have been completed in its place.
@@ -233,8 +238,9 @@ impl Arrivals {
     }
 }
 
-/// For the fuzz target: what arrives does not depend on how it was cut into reads, and of a GETDATA's reply it is what the decoder of whole
-/// replies says, or it is refused; whatever a reply is, the next one arrives.
+/// For the fuzz target: what arrives does not depend on how it was cut into reads, and of a
+/// GETDATA's reply it is what the decoder of whole replies says, or it is refused; whatever a reply
+/// is, the next one arrives.
 pub(crate) fn exercise(input: &[u8]) {
     let Some((&[step, count, cut], rest)) = input.split_first_chunk() else { return };
     let (read_len, count) = (usize::from(step) * 37 + 1, usize::from(count % 8));
@@ -272,7 +278,8 @@ pub(crate) fn exercise(input: &[u8]) {
 /// The transaction of the GETDATA that is waited for.
 const EXERCISE_XID: u32 = 7;
 
-/// Reads a stream as a connection does: to a frame's place where there is one, else `read_len` bytes at most.
+/// Reads a stream as a connection does: to a frame's place where there is one, else `read_len`
+/// bytes at most.
 fn arrive(stream: &[u8], read_len: usize, count: usize) -> Result<Vec<Arrival>, RecordError> {
     let (mut arrivals, mut found, mut at) = (Arrivals::new(), Vec::new(), 0);
     while at < stream.len() {

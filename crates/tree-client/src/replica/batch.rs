@@ -1,5 +1,6 @@
-//! What one replica is asked for: requests for single frames, gathered into GETDATA calls without waiting for more, and
-//! the answers checked frame by frame against the handles, and decoded, on whichever worker the call ends.
+//! What one replica is asked for: requests for single frames, gathered into GETDATA calls without
+//! waiting for more, and the answers checked frame by frame against the handles, and decoded, on
+//! whichever worker the call ends.
 //!
 //! Reports each call's outcome to the scores. Never retries, never asks another replica.
 
@@ -18,7 +19,8 @@ use crate::frame::Frame;
 /// Requests that wait for a call, of each urgency. Who asks for more waits for a place.
 pub(crate) const QUEUE_LEN_MAX: usize = 1024;
 
-/// Expected bytes of one call's answer: longer ones keep readers of the first frame from it until the last has come.
+/// Expected bytes of one call's answer: longer ones keep readers of the first frame from it until
+/// the last has come.
 const BATCH_LEN_MAX: usize = 1024 * 1024;
 
 /// Calls in flight for read-ahead and pull, on one replica: 8 MiB.
@@ -117,7 +119,8 @@ async fn ask(replica: &Replica, batch: Vec<Request>) {
     let asked = Instant::now();
     let args = GetDataArgs { hostid: replica.hostid, handles: batch.iter().map(|r| r.handle).collect() };
     let mut waiting = batch.into_iter();
-    // Once a call, before anything that counts against the replica: an answer makes up for failures before it.
+    // Once a call, before anything that counts against the replica: an answer makes up for failures
+    // before it.
     let mut unbooked = true;
     let outcome = replica.call_data(&args, |found| {
         let Some(request) = waiting.next() else { return };

@@ -145,7 +145,8 @@ impl Connection {
         self.shared.fail(CallFailure::Closed(why.to_owned()));
     }
 
-    /// Calls `procedure` with `args` (XDR) and awaits its results (XDR). Not bounded in time: the caller's business.
+    /// Calls `procedure` with `args` (XDR) and awaits its results (XDR). Not bounded in time: the
+    /// caller's business.
     pub(crate) async fn call(&self, procedure: Procedure, args: &[u8]) -> CallResult {
         let closed = || CallFailure::Closed("connection closed".into());
         let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
@@ -156,8 +157,9 @@ impl Connection {
         answered.await.map_err(|_| closed())?
     }
 
-    /// Calls GETDATA and hands each result to `take` as it arrives, in the order of the handles; `None` where there is no such frame.
-    /// After a failure nothing more comes. Not bounded in time either.
+    /// Calls GETDATA and hands each result to `take` as it arrives, in the order of the handles;
+    /// `None` where there is no such frame. After a failure nothing more comes. Not bounded in
+    /// time either.
     pub(crate) async fn call_data(&self, args: &GetDataArgs, take: &mut (dyn FnMut(Option<Bytes>) + Send)) -> Result<(), CallFailure> {
         let closed = || CallFailure::Closed("connection closed".into());
         let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;

@@ -14,7 +14,8 @@ use super::set::{Replica, ReplicaSet};
 use super::status::CounterCells;
 use crate::{Error, Result};
 
-/// One replica gets so long for one frame while others could be asked; the sole one gets all the time there is.
+/// One replica gets so long for one frame while others could be asked; the sole one gets all the
+/// time there is.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 
 /// A replica whose connection brought fewer bytes in an attempt's time counts as down, not as slow.
@@ -26,7 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Replicas asked at once for one frame.
 const ATTEMPTS_MAX: usize = 4;
 
-/// Who lied so often about one frame is not asked for it again: once may be a bit that fell over on the way.
+/// Who lied so often about one frame is not asked for it again: once may be a bit that fell over on
+/// the way.
 const LIES_MAX: u32 = 2;
 
 /// Who waits for the frame.
@@ -78,7 +80,8 @@ impl ReplicaSet {
         }
         let mut search = Search::default();
         let mut attempts = Race::default();
-        // When to look for another replica, and whether that counts as a hedge or the first has had its time.
+        // When to look for another replica, and whether that counts as a hedge or the first has had its
+        // time.
         let (mut next_look, mut overdue) = (Instant::now(), false);
         loop {
             if attempts.is_empty() {
@@ -155,8 +158,8 @@ impl ReplicaSet {
         now + self.scores().lock().hedge_delay(id)
     }
 
-    /// A second replica for a frame whose first is late, if there is one. Unless the first is `overdue` by any measure,
-    /// hedges must not have been too many.
+    /// A second replica for a frame whose first is late, if there is one. Unless the first is
+    /// `overdue` by any measure, hedges must not have been too many.
     fn hedge(&self, search: &Search, overdue: bool) -> Option<ReplicaId> {
         if search.running.len() >= ATTEMPTS_MAX {
             return None;
@@ -261,7 +264,8 @@ impl ReplicaSet {
     }
 }
 
-/// The task that asks this replica has ended, as all do with their runtime. The pause that a failure brings keeps the search from spinning.
+/// The task that asks this replica has ended, as all do with their runtime. The pause that a
+/// failure brings keeps the search from spinning.
 fn stopped(replica: &Replica) -> FetchFailure {
     let what = "this client no longer asks it: its runtime has ended".to_owned();
     replica.failed(&what);

@@ -1,7 +1,8 @@
 //! A handful of futures of which the first to end is wanted.
 //!
-//! `FuturesUnordered` wakes its own task whenever it has polled all it holds, which with one or two futures is always; and
-//! then a reader of many frames is sent round for each of them, and their requests never meet in one call.
+//! `FuturesUnordered` wakes its own task whenever it has polled all it holds, which with one or two
+//! futures is always; and then a reader of many frames is sent round for each of them, and their
+//! requests never meet in one call.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -25,7 +26,8 @@ impl<F: Future> Race<F> {
         self.0.is_empty()
     }
 
-    /// The outcome of the next to end, which leaves the set. Never ends while the set is empty. Loses nothing when dropped.
+    /// The outcome of the next to end, which leaves the set. Never ends while the set is empty.
+    /// Loses nothing when dropped.
     pub(crate) async fn next(&mut self) -> F::Output {
         poll_fn(|cx| {
             for index in 0..self.0.len() {

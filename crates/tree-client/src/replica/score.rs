@@ -1,7 +1,8 @@
-//! Whom to ask next: what is known of each replica's speed, health and honesty. Pure: time comes in, decisions come out.
+//! Whom to ask next: what is known of each replica's speed, health and honesty. Pure: time comes
+//! in, decisions come out.
 //!
-//! Owns the distinction between slow (asked less, hedged) and down (left alone for a while), and what becomes of liars.
-//! Never reads a clock and opens no connection.
+//! Owns the distinction between slow (asked less, hedged) and down (left alone for a while), and
+//! what becomes of liars. Never reads a clock and opens no connection.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ pub(crate) const LATENCY_ASSUMED: Duration = Duration::from_millis(20);
 /// A hedge is never sent earlier: less would be the scheduler's noise.
 pub(crate) const HEDGE_MIN: Duration = Duration::from_millis(10);
 
-/// A hedge is never sent later: nobody wants to wait longer for a replica, however slow it always was.
+/// A hedge is never sent later: nobody wants to wait longer for a replica, however slow it always
+/// was.
 pub(crate) const HEDGE_MAX: Duration = Duration::from_secs(2);
 
 /// The first pause after a failure; doubles with each further one.
@@ -39,16 +41,19 @@ const LOAD_UNIT: u32 = 8;
 /// What is known of a replica loses half its weight against it in so long.
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
-/// Who broke off so often, and answered nothing in between, does so for good: a restart breaks off once.
+/// Who broke off so often, and answered nothing in between, does so for good: a restart breaks off
+/// once.
 const BREAKS_MAX: u32 = 4;
 
-/// A hedge costs one token; each request earns a part of one, so that hedges stay a small share of all requests.
+/// A hedge costs one token; each request earns a part of one, so that hedges stay a small share of
+/// all requests.
 const HEDGE_TOKENS_MAX: u32 = 320;
 const HEDGE_TOKEN_COST: u32 = 10;
 
 #[derive(Debug, Clone, Default)]
 struct Record {
-    /// Mean and mean deviation of answer times, in microseconds, exponentially weighted; `None` before the first.
+    /// Mean and mean deviation of answer times, in microseconds, exponentially weighted; `None`
+    /// before the first.
     latency_us: Option<(f64, f64)>,
     last_answer: Moment,
     in_flight: u32,
@@ -107,8 +112,9 @@ impl Scores {
         self.records.resize(count.max(self.records.len()), Record::default());
     }
 
-    /// The cheapest replica for which `excluded` is false: answering ones before paused ones before liars. A liar is asked
-    /// only where nobody else may be: what it sends is checked like everything else.
+    /// The cheapest replica for which `excluded` is false: answering ones before paused ones before
+    /// liars. A liar is asked only where nobody else may be: what it sends is checked like
+    /// everything else.
     pub(crate) fn choose(&self, now: Moment, excluded: impl Fn(ReplicaId) -> bool) -> Choice {
         let left = || (0..self.records.len()).map(ReplicaId).filter(|&id| !excluded(id));
         let honest = left().filter(|&id| !self.is_set_aside(id, now));
@@ -134,7 +140,8 @@ impl Scores {
         self.hedge_tokens = (self.hedge_tokens + 1).min(HEDGE_TOKENS_MAX);
     }
 
-    /// A request to `id` is over, however it ended; followed by the call that says how, if it was not just given up.
+    /// A request to `id` is over, however it ended; followed by the call that says how, if it was
+    /// not just given up.
     pub(crate) fn ended(&mut self, id: ReplicaId) {
         let record = &mut self.records[id.0];
         record.in_flight = record.in_flight.saturating_sub(1);
@@ -186,8 +193,8 @@ impl Scores {
         record.aside_until = now + LIAR_ASIDE;
     }
 
-    /// How long to wait for `id` before another is asked as well: roughly its 95th percentile, longer under load, for
-    /// what is in flight comes first.
+    /// How long to wait for `id` before another is asked as well: roughly its 95th percentile,
+    /// longer under load, for what is in flight comes first.
     pub(crate) fn hedge_delay(&self, id: ReplicaId) -> Duration {
         let record = &self.records[id.0];
         match record.latency_us {
@@ -230,8 +237,8 @@ impl Scores {
         }
     }
 
-    /// Expected time to an answer, in microseconds: latency, times load, forgiven with age so that a replica that was slow
-    /// once is tried again.
+    /// Expected time to an answer, in microseconds: latency, times load, forgiven with age so that
+    /// a replica that was slow once is tried again.
     fn cost(&self, id: ReplicaId, now: Moment) -> f64 {
         let record = &self.records[id.0];
         let load = 1.0 + f64::from(record.in_flight) / f64::from(LOAD_UNIT);

@@ -57,7 +57,8 @@ pub(crate) struct Replica {
     epoch: Instant,
     queues: Queues,
     connection: tokio::sync::Mutex<Option<Connection>>,
-    /// The certificate and the number of the revision that it has offered; number 0 before the first.
+    /// The certificate and the number of the revision that it has offered; number 0 before the
+    /// first.
     revision: Mutex<(u64, u64)>,
     asked: AtomicU64,
     failed: AtomicU64,
@@ -184,7 +185,8 @@ impl ReplicaSet {
         self.resolve_error.lock().clone()
     }
 
-    /// Takes note of why every replica's offer was refused when they were last asked; `None` where one was not.
+    /// Takes note of why every replica's offer was refused when they were last asked; `None` where
+    /// one was not.
     pub(crate) fn note_offers_refused(&self, why: Option<String>) {
         *self.offers_refused.lock() = why;
     }
@@ -194,7 +196,8 @@ impl ReplicaSet {
         self.offers_refused.lock().clone()
     }
 
-    /// Whether each replica lets itself be connected to, and closes when it is asked, again and again.
+    /// Whether each replica lets itself be connected to, and closes when it is asked, again and
+    /// again.
     pub(crate) fn all_break_off(&self) -> bool {
         let (replicas, scores) = (self.all(), self.scores.lock());
         !replicas.is_empty() && replicas.iter().all(|replica| scores.breaks_off(replica.id))
@@ -244,8 +247,8 @@ impl Replica {
         &self.queues
     }
 
-    /// Calls a procedure. A connection that was idle may have been closed by the other side just now, so one that was not
-    /// made for this call gets a second try.
+    /// Calls a procedure. A connection that was idle may have been closed by the other side just
+    /// now, so one that was not made for this call gets a second try.
     pub(crate) async fn call(&self, procedure: Procedure, args: &[u8]) -> Result<Bytes, CallFailure> {
         let (connection, reused) = self.connection().await?;
         match connection.call(procedure, args).await {
@@ -254,7 +257,8 @@ impl Replica {
         }
     }
 
-    /// Calls GETDATA and hands each result to `take` as it comes. A second try as with [`Replica::call`], unless something came.
+    /// Calls GETDATA and hands each result to `take` as it comes. A second try as with
+    /// [`Replica::call`], unless something came.
     pub(crate) async fn call_data(&self, args: &GetDataArgs, mut take: impl FnMut(Option<Bytes>) + Send) -> Result<(), CallFailure> {
         let has_begun = AtomicBool::new(false);
         let mut take = |found| {
@@ -270,7 +274,8 @@ impl Replica {
         }
     }
 
-    /// The connection, made anew where there is none; `true` if it was there. Bounded in time by the connect time-out.
+    /// The connection, made anew where there is none; `true` if it was there. Bounded in time by
+    /// the connect time-out.
     async fn connection(&self) -> Result<(Connection, bool), CallFailure> {
         let mut slot = self.connection.lock().await;
         if let Some(connection) = slot.as_ref().filter(|c| c.is_open()) {
@@ -285,7 +290,8 @@ impl Replica {
             Ok(Err(error)) => return Err(CallFailure::Unconnected(error.to_string())),
             Err(_) => return Err(CallFailure::Unconnected(format!("no connection within {} s", self.reach.connect_timeout.as_secs()))),
         };
-        // A guess at the next transaction gains an off-path attacker nothing that the hashes would let pass.
+        // A guess at the next transaction gains an off-path attacker nothing that the hashes would let
+        // pass.
         let first_xid = (self.reach.seed >> 16) as u32 ^ self.asked.load(Ordering::Relaxed) as u32;
         Ok((slot.insert(Connection::start(stream, first_xid)).clone(), false))
     }

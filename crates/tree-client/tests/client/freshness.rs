@@ -1,4 +1,5 @@
-//! Which revision is believed: rollback, expiry, revocation, forwarding, refresh, and what is remembered over restarts.
+//! Which revision is believed: rollback, expiry, revocation, forwarding, refresh, and what is
+//! remembered over restarts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -210,7 +211,8 @@ async fn statements_are_heeded_in_local_directories_and_in_published_trees() {
     let client = client_with(&network, &clock, |options| options.certificate_dirs = vec![dir_of_certs.path().into()]);
     assert!(matches!(client.open(&publisher.name(), &TreeOptions::default()).await, Err(Error::Revoked { .. })));
 
-    // A file of this name that says nothing may be a revocation that was cut short; one named for another key is not about this one.
+    // A file of this name that says nothing may be a revocation that was cut short; one named for
+    // another key is not about this one.
     let path = dir_of_certs.path().join(&file);
     for damaged in [&b""[..], b"noise", &revocation.to_text().as_bytes()[..40]] {
         std::fs::write(&path, damaged).unwrap();

@@ -1,4 +1,5 @@
-//! What the seeded cases draw from: a tree's revisions, genuine and forged, what replicas offer of them, and dice.
+//! What the seeded cases draw from: a tree's revisions, genuine and forged, what replicas offer of
+//! them, and dice.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -44,8 +45,8 @@ pub struct World {
     pub publisher: Publisher,
     expired: Published,
     older: Published,
-    /// What the publisher has at the beginning of a case, what it publishes next, and what it publishes under the next certificate, with a
-    /// lower number.
+    /// What the publisher has at the beginning of a case, what it publishes next, and what it
+    /// publishes under the next certificate, with a lower number.
     pub stages: [(Stand, Published); 3],
     future: Published,
     /// Signed with the publisher's own key, by a thief.
@@ -105,7 +106,8 @@ impl World {
         let expired = publisher.publish(&trees[0], NOW - 200_000);
         let older = publisher.publish(&trees[1], NOW - 5000);
         let newest = publisher.publish(&trees[2], NOW - 1000);
-        // Revision 4 holds what revision 1 did; it is the publisher's own, but nobody may believe it before its time.
+        // Revision 4 holds what revision 1 did; it is the publisher's own, but nobody may believe it before
+        // its time.
         let (revision, previous) = (publisher.revision, publisher.previous);
         let future = publisher.publish(&trees[0], NOW + 50_000);
         publisher.previous = previous;

@@ -1,4 +1,5 @@
-//! Pull: only what is missing, restartable, whole or not at all; and what walks the same frames: verify, history, diff.
+//! Pull: only what is missing, restartable, whole or not at all; and what walks the same frames:
+//! verify, history, diff.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,8 +50,8 @@ fn with(tree: &Node, path: [&str; 2], node: Option<Node>) -> Node {
     Node::Dir(root)
 }
 
-/// Options of a pull that waits for the lock: a process that another test starts holds every lock of this one until it runs its
-/// own program.
+/// Options of a pull that waits for the lock: a process that another test starts holds every lock
+/// of this one until it runs its own program.
 fn into(db: impl Into<std::path::PathBuf>) -> PullOptions {
     PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(db) }
 }

@@ -223,7 +223,8 @@ async fn verifying_against_a_sole_liar_ends_soon() {
 async fn verifying_against_a_sole_replica_that_fails_ends_soon_with_the_reason() {
     let mut publisher = Publisher::new(82);
     let published = published(&mut publisher, 4 << 20);
-    // In the time of the paused clock. The operation's limit is 30 s; who closes when it is asked is believed to do so sooner.
+    // In the time of the paused clock. The operation's limit is 30 s; who closes when it is asked is
+    // believed to do so sooner.
     for (fault, limit_s) in [(Fault::HalfAnswer, 8), (Fault::Stall, 31)] {
         let replica = TestReplica::new(&published, Fault::None, 1);
         let tree = open(&publisher, &[Arc::clone(&replica)]).await;

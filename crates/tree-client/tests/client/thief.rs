@@ -1,4 +1,5 @@
-//! A signing key was stolen and used, and the root key has certified the next one: what the thief signed goes, wherever it was believed.
+//! A signing key was stolen and used, and the root key has certified the next one: what the thief
+//! signed goes, wherever it was believed.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! Lying replicas and a lying network, by the seed: no wrong byte reaches a reader, nothing hangs, and where one honest
-//! replica can be reached, every read succeeds.
+//! Lying replicas and a lying network, by the seed: no wrong byte reaches a reader, nothing hangs,
+//! and where one honest replica can be reached, every read succeeds.
 //!
-//! `VOUCH_LIE_CASES` sets how many cases are run, `VOUCH_LIE_SEED` the first seed: one seed is one case, to be run again.
+//! `VOUCH_LIE_CASES` sets how many cases are run, `VOUCH_LIE_SEED` the first seed: one seed is one
+//! case, to be run again.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,7 +55,8 @@ struct Case {
     tree: Option<Arc<Tree>>,
     /// How far ahead the clock has ever been.
     latest: u64,
-    /// How far the publisher, and with it the honest replica, has gone on: an index of the world's stages.
+    /// How far the publisher, and with it the honest replica, has gone on: an index of the world's
+    /// stages.
     stage: Arc<AtomicUsize>,
     /// A thief has published too.
     is_robbed: bool,
@@ -221,7 +223,8 @@ impl Case {
     /// Asks for news; where an honest replica has some, they are in force then.
     async fn check_refresh(&mut self, tree: &Tree) -> Result<(), Error> {
         let published = &self.world.stages[self.stage.load(Ordering::SeqCst)];
-        // Who comes while the tree asks by itself is told what comes of that, which may have begun before the publication.
+        // Who comes while the tree asks by itself is told what comes of that, which may have begun before
+        // the publication.
         let mut outcome = tree.refresh().await;
         outcome = tree.refresh().await.or(outcome);
         let sees_it =

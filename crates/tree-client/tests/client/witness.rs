@@ -84,7 +84,8 @@ async fn an_old_or_expired_offer_is_told_once_until_it_changes() {
     refresh(2).await;
     assert_eq!(*notes.0.lock(), ["10.0.0.2:4340 stale 1", "10.0.0.2:4340 stale 2", "10.0.0.2:4340 stale 2"]);
     notes.0.lock().clear();
-    // What was believed has ended as well: nothing is offered that was not seen, so nothing is an attempt.
+    // What was believed has ended as well: nothing is offered that was not seen, so nothing is an
+    // attempt.
     clock.set(NOW + u64::from(DURATION_S));
     let notes = Arc::new(Notes::default());
     assert!(client(&network, &clock, &notes).open(&publisher.name(), &TreeOptions::default()).await.is_err());

@@ -1,4 +1,5 @@
-//! The table against what a kernel may do, in any order: nothing leaks, and nothing that is held is lost.
+//! The table against what a kernel may do, in any order: nothing leaks, and nothing that is held is
+//! lost.
 
 use vouch_tree::{Blob, Content, HostId, Timestamp};
 

@@ -1,4 +1,5 @@
-//! What is fresh is served without replicas; what has expired is not served at all, until a fresh revision comes.
+//! What is fresh is served without replicas; what has expired is not served at all, until a fresh
+//! revision comes.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};

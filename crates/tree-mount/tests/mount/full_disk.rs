@@ -1,4 +1,5 @@
-//! A disk that is full, under the cache and the memory of what was seen: reads go on, and new revisions appear.
+//! A disk that is full, under the cache and the memory of what was seen: reads go on, and new
+//! revisions appear.
 //!
 //! Needs root, to mount a small tmpfs; else the test says so and passes.
 

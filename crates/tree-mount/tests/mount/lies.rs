@@ -1,5 +1,6 @@
-//! A replica that lies now and then, below a mount: by the seed, with new revisions in the middle, with a disk cache and without. The cases of the client alone, by the
-//! hundred thousand, are in tree-client; here are the kernel's caches above it.
+//! A replica that lies now and then, below a mount: by the seed, with new revisions in the middle,
+//! with a disk cache and without. The cases of the client alone, by the hundred thousand, are in
+//! tree-client; here are the kernel's caches above it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +28,8 @@ fn publish(site: &Site, seed: u8, n: u64) {
     site.publish(NOW - 100 + n as i64, 3600);
 }
 
-/// A reader gets what was published, in a revision that may be shown, or an error that says that it can't be had.
+/// A reader gets what was published, in a revision that may be shown, or an error that says that it
+/// can't be had.
 fn check<T>(found: io::Result<T>, is_true: impl FnOnce(&T) -> bool, what: &str, refused: &mut u64) {
     match found {
         Ok(found) => assert!(is_true(&found), "{what} is not what was published"),

@@ -1,6 +1,8 @@
-//! Real mounts of trees that are published and served in this process. One binary, so that it links once.
+//! Real mounts of trees that are published and served in this process. One binary, so that it links
+//! once.
 //!
-//! Needs /dev/fuse, and root or fusermount3; without them each test says so and passes, unless CI=true.
+//! Needs /dev/fuse, and root or fusermount3; without them each test says so and passes, unless
+//! CI=true.
 
 mod faithful;
 mod freshness;

@@ -1,4 +1,5 @@
-//! The namespace: trees appear when they are referred to, link to each other, move, and are revoked.
+//! The namespace: trees appear when they are referred to, link to each other, move, and are
+//! revoked.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};

@@ -1,4 +1,5 @@
-//! Who sees what is done: each open, listing and link of each user, with what came of it, before it is answered.
+//! Who sees what is done: each open, listing and link of each user, with what came of it, before it
+//! is answered.
 
 use std::fs::{self, File};
 use std::io::Read as _;

@@ -1,4 +1,5 @@
-//! Files that the kernel reads by itself: the same bytes, over revisions, eviction, restarts and damage.
+//! Files that the kernel reads by itself: the same bytes, over revisions, eviction, restarts and
+//! damage.
 //!
 //! Needs root and a kernel with FUSE passthrough; else each test says so and passes.
 
@@ -57,7 +58,8 @@ fn open_through(world: &World, name: &str) -> File {
     let mut open = None;
     world.until(|| {
         drop(open.take());
-        // Closing is told later, so what was counted before may still sink: then the next time round shows it.
+        // Closing is told later, so what was counted before may still sink: then the next time round shows
+        // it.
         let before = passed_through(world);
         let file = File::open(world.path(name)).unwrap();
         let is_through = passed_through(world) > before;

@@ -91,7 +91,8 @@ impl Site {
         Database::create(&self.db(), *self.name.hostid(), iv).unwrap();
     }
 
-    /// From now on the publisher does so again, with another signing key under the next certificate.
+    /// From now on the publisher does so again, with another signing key under the next
+    /// certificate.
     pub fn certify(&self) {
         *self.db.lock() = "db";
         let signing = SecretKey::from_seed(&[222; 32]);
@@ -158,7 +159,8 @@ impl Site {
         }
     }
 
-    /// Flips a bit somewhere behind the mark of the record and its transaction: a reply that is none is waited for, not seen through.
+    /// Flips a bit somewhere behind the mark of the record and its transaction: a reply that is
+    /// none is waited for, not seen through.
     fn falsify(&self, bytes: &mut [u8]) {
         let draw = || {
             // As splitmix64 draws.
@@ -249,7 +251,8 @@ impl World {
         Self::mounting(Self::start(vec![site.clone()], |client| client.disk_cache = Some(cache))?, site, choose)
     }
 
-    /// The same with a disk cache and a memory of what was seen, both on one disk, and little memory for frames.
+    /// The same with a disk cache and a memory of what was seen, both on one disk, and little
+    /// memory for frames.
     pub fn of_tree_on_disk(site: &Arc<Site>, disk: &Path, quota_bytes: u64, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
         let world = Self::start(vec![site.clone()], |client| {
             client.disk_cache = Some(DiskCacheOptions { dir: disk.join("cache"), quota_bytes });

@@ -1,5 +1,6 @@
-//! A reference reader: compares a published tree, frame by frame out of its database, with the directory it was made of.
-//! Plain and slow on purpose; shares no code with the publisher or the client but the format's own decoders.
+//! A reference reader: compares a published tree, frame by frame out of its database, with the
+//! directory it was made of. Plain and slow on purpose; shares no code with the publisher or the
+//! client but the format's own decoders.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::HashMap;

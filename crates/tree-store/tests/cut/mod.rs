@@ -1,8 +1,8 @@
-//! A disk whose power can be cut: it records every operation, and afterwards makes the directory as a power cut after any of
-//! them may have left it.
+//! A disk whose power can be cut: it records every operation, and afterwards makes the directory as
+//! a power cut after any of them may have left it.
 //!
-//! What was not synced is lost, torn, or kept, as a seed decides: the bytes of each file, and each name for itself. That is
-//! harsher than any file system in use.
+//! What was not synced is lost, torn, or kept, as a seed decides: the bytes of each file, and each
+//! name for itself. That is harsher than any file system in use.
 
 #![allow(dead_code, reason = "each test uses its part")]
 

@@ -1,7 +1,8 @@
 //! Builds a directory's pages from its entries in order.
 //!
-//! Where a page ends depends on the names near its end and on nothing before, so that a change in one place leaves
-//! the pages elsewhere as they were: a change rewrites one leaf page and the pages above it.
+//! Where a page ends depends on the names near its end and on nothing before, so that a change in
+//! one place leaves the pages elsewhere as they were: a change rewrites one leaf page and the pages
+//! above it.
 
 use vouch_xdr::{Writer, Xdr};
 
@@ -40,7 +41,8 @@ impl DirectoryBuilder {
         self.entries
     }
 
-    /// Appends an entry. Pages that end with it go to `put`, which stores a payload and returns its handle.
+    /// Appends an entry. Pages that end with it go to `put`, which stores a payload and returns its
+    /// handle.
     ///
     /// # Panics
     /// If `name` does not come after the one before it.
@@ -130,10 +132,12 @@ impl DirectoryBuilder {
 /// A page's height and count.
 const HEADER_LEN: usize = 8;
 
-/// Whether a page ends after this item: by chance, drawn from its name, once for each byte of the item, so that pages
-/// are PAGE_LEN_MIN longer than PAGE_LEN_MIN on average whatever the items' length.
+/// Whether a page ends after this item: by chance, drawn from its name, once for each byte of the
+/// item, so that pages are PAGE_LEN_MIN longer than PAGE_LEN_MIN on average whatever the items'
+/// length.
 fn ends_page(height: usize, name: &FileName, item_len: usize) -> bool {
-    // FNV-1a with a final mix: cheap, and nobody gains from pages of odd lengths but the publisher of the names.
+    // FNV-1a with a final mix: cheap, and nobody gains from pages of odd lengths but the publisher of
+    // the names.
     let mut hash = 0xcbf2_9ce4_8422_2325 ^ height as u64;
     for &byte in name.as_bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);

@@ -71,7 +71,8 @@ impl LeafPage {
         &self.entries
     }
 
-    /// The entry of `name`; `None` proves that the directory lacks it, if this is the page that covers the name.
+    /// The entry of `name`; `None` proves that the directory lacks it, if this is the page that
+    /// covers the name.
     pub fn find(&self, name: &[u8]) -> Option<&DirEntry> {
         self.entries.binary_search_by(|e| e.name.as_bytes().cmp(name)).ok().map(|i| &self.entries[i])
     }
@@ -125,7 +126,8 @@ impl Xdr for Child {
     }
 }
 
-/// The payload of a [`FrameKind::DirInterior`] frame: at least one child, strictly ascending by first name.
+/// The payload of a [`FrameKind::DirInterior`] frame: at least one child, strictly ascending by
+/// first name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InteriorPage {
     height: u8,
@@ -153,7 +155,8 @@ impl InteriorPage {
         self.children.partition_point(|c| c.first.as_bytes() <= name).checked_sub(1)
     }
 
-    /// The child that holds entry number `index` of those below this page, and that entry's number within it.
+    /// The child that holds entry number `index` of those below this page, and that entry's number
+    /// within it.
     pub fn child_at(&self, index: u64) -> Option<(usize, u64)> {
         let mut left = index;
         for (i, child) in self.children.iter().enumerate() {

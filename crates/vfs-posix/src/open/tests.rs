@@ -1,4 +1,5 @@
-//! What others can't see of an open file: by which descriptor it syncs, when it writes elsewhere, and what goes with it.
+//! What others can't see of an open file: by which descriptor it syncs, when it writes elsewhere,
+//! and what goes with it.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The change attribute where the clock of the file system stands still for a second, and where the machine's was set back.
+//! The change attribute where the clock of the file system stands still for a second, and where the
+//! machine's was set back.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Files that were not used lately: their inodes may have to be read from a disk, which nobody does who may not wait.
+//! Files that were not used lately: their inodes may have to be read from a disk, which nobody does
+//! who may not wait.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! One file by several exports is known for the same one, and files of different file systems never are, whatever they have in common.
+//! One file by several exports is known for the same one, and files of different file systems never
+//! are, whatever they have in common.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! Exports of the file systems that a server meets: on loop devices, in memory, stacked, mounted below one another. Each test mounts its own, where nobody else sees them,
-//! and leaves nothing behind.
+//! Exports of the file systems that a server meets: on loop devices, in memory, stacked, mounted
+//! below one another. Each test mounts its own, where nobody else sees them, and leaves nothing
+//! behind.
 
 mod change;
 mod clones;

@@ -1,4 +1,5 @@
-//! A file system that opens no files by handle: they are found again by the names that were given out.
+//! A file system that opens no files by handle: they are found again by the names that were given
+//! out.
 
 use std::path::Path;
 
@@ -65,7 +66,8 @@ fn after_a_restart_files_are_found_by_the_names_that_they_have_now() {
         fs.remove(&one, &deeper, named("gone")).expect("removed");
         drop(fs);
 
-        // While nobody serves: a rename within a directory is found out by looking through it, one to another is not.
+        // While nobody serves: a rename within a directory is found out by looking through it, one to
+        // another is not.
         leave_callers().expect("the superuser may be the superuser");
         let deeper_path = root.join("deep now/deeper");
         std::fs::rename(deeper_path.join("renamed"), deeper_path.join("renamed behind our back")).expect("renamed");
@@ -93,7 +95,8 @@ fn a_server_that_is_killed_forgets_no_name() {
         let made: Vec<_> = (0..50).map(|n| fs.new_file(&one, &fs.root(), &format!("file {n}"), 0o644).expect("made").id).collect();
         fs.rename(&one, &fs.root(), named("file 1"), &fs.root(), named("moved")).expect("renamed");
         fs.remove(&one, &fs.root(), named("file 2")).expect("removed");
-        // What a killed process leaves: the files as they are now, with nothing of it done that is done at the end.
+        // What a killed process leaves: the files as they are now, with nothing of it done that is done at
+        // the end.
         leave_callers().expect("the superuser may be the superuser");
         for end in ["redb", "log"] {
             std::fs::copy(store.with_extension(end), above.join(format!("left.{end}"))).expect("copied");

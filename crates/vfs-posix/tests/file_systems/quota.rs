@@ -1,4 +1,5 @@
-//! Quotas: what a caller is told, and that nobody writes beyond. Kernels without them (those of many small machines) have the test done by a guest's kernel.
+//! Quotas: what a caller is told, and that nobody writes beyond. Kernels without them (those of
+//! many small machines) have the test done by a guest's kernel.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

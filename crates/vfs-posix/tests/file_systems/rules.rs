@@ -1,4 +1,5 @@
-//! The rules for all file systems, on those that servers export most, and on such as lack something.
+//! The rules for all file systems, on those that servers export most, and on such as lack
+//! something.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -57,7 +58,8 @@ fn on_ext4_with_a_coarse_clock() {
     });
 }
 
-/// A client keeps to it: beyond it, what is written could only be refused when it is too late to say so.
+/// A client keeps to it: beyond it, what is written could only be refused when it is too late to
+/// say so.
 #[test]
 fn the_longest_file_is_told_and_nothing_longer_is_taken() {
     alone("rules::the_longest_file_is_told_and_nothing_longer_is_taken", &["mkfs.ext4", "mkfs.xfs"], |above| {

@@ -1,4 +1,5 @@
-//! A mount namespace for one test, file systems made in it, and short words for what tests do with an export.
+//! A mount namespace for one test, file systems made in it, and short words for what tests do with
+//! an export.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,8 @@ use vouch_vfs_posix::{IdStore, Options, PosixFs, can_serve_others, leave_callers
 /// Names the test that runs in a namespace of its own.
 const ALONE: &str = "VOUCH_ALONE";
 
-/// Runs a test's body in a mount namespace of its own, which ends with it: the test program is run once more, for this test. `needs`: programs without which it is skipped.
+/// Runs a test's body in a mount namespace of its own, which ends with it: the test program is run
+/// once more, for this test. `needs`: programs without which it is skipped.
 pub(crate) fn alone(test: &str, needs: &[&str], body: impl FnOnce(&Path)) {
     if std::env::var_os(ALONE).is_some_and(|alone| alone == test) {
         let directory = TempDir::new().expect("a directory can be made");
@@ -78,7 +80,8 @@ pub(crate) fn mount(kind: &str, options: &str, source: &Path, point: &Path) -> O
     }
 }
 
-/// Makes a file system in a file beside `point` and mounts it there. `more`: what mkfs is told besides.
+/// Makes a file system in a file beside `point` and mounts it there. `more`: what mkfs is told
+/// besides.
 pub(crate) fn image(kind: &str, more: &[&str], point: &Path) -> Option<()> {
     let file = made(kind, more, point);
     mount(kind, "loop", &file, point)

@@ -1,4 +1,5 @@
-//! Identities are good for as long as the file is there: over restarts and revisions, for paths of any length.
+//! Identities are good for as long as the file is there: over restarts and revisions, for paths of
+//! any length.
 
 use std::fs;
 

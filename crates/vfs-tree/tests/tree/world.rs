@@ -112,7 +112,8 @@ impl Site {
         Database::create(&self.database(), *self.name.hostid(), Iv::from_bytes([7; 32])).unwrap();
     }
 
-    /// From now on the publisher does so again, with another signing key under the next certificate.
+    /// From now on the publisher does so again, with another signing key under the next
+    /// certificate.
     pub fn certify(&self) {
         *self.database.lock() = self.dir.path().join("db");
         let signing = SecretKey::from_seed(&[222; 32]);
@@ -136,7 +137,8 @@ impl Site {
         fs::write(path, bytes).unwrap();
     }
 
-    /// Makes directories that come before others, so many that of the others nothing goes along with the fsinfo.
+    /// Makes directories that come before others, so many that of the others nothing goes along
+    /// with the fsinfo.
     pub fn crowd(&self) {
         (0..COMPANIONS_MAX).for_each(|n| self.write(format!("a crowd{n}/file"), n.to_string()));
     }

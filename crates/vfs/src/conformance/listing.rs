@@ -55,7 +55,8 @@ fn listings_name_each_entry_once(fixture: &Fixture) {
     refused!(listed, Error::NotDirectory, "listing a file");
 }
 
-/// Entries that are there all the time are listed exactly once, however many come and go between the pieces; those that come or go, at most once.
+/// Entries that are there all the time are listed exactly once, however many come and go between
+/// the pieces; those that come or go, at most once.
 fn cookies_stay_good_while_others_come_and_go(fixture: &Fixture) {
     for seed in 0..6 {
         let mut dice = Dice(seed);

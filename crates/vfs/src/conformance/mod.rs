@@ -1,7 +1,8 @@
 //! What every file system must do, run against each: panics with the sentence that does not hold.
 //!
-//! [`conformance_tests!`](crate::conformance_tests) makes one `#[test]` of each rule. The file system is empty and new for each; where it can act for one caller only, rules
-//! about others are passed over, and say so. [`check_read_only`] is for file systems that can't be changed.
+//! [`conformance_tests!`](crate::conformance_tests) makes one `#[test]` of each rule. The file
+//! system is empty and new for each; where it can act for one caller only, rules about others are
+//! passed over, and say so. [`check_read_only`] is for file systems that can't be changed.
 
 mod acls;
 mod attributes;
@@ -212,7 +213,8 @@ pub(crate) fn is_stale<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Stale))
 }
 
-/// Makes a module `conformance` with one test a rule; `$make` is a function that makes a [`Fixture`].
+/// Makes a module `conformance` with one test a rule; `$make` is a function that makes a
+/// [`Fixture`].
 #[macro_export]
 macro_rules! conformance_tests {
     ($module:ident, $make:expr) => {

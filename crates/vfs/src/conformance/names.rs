@@ -220,7 +220,8 @@ fn special_files_are_made_and_not_opened(fixture: &Fixture) {
     }
 }
 
-/// Two threads rename to and fro; a third looks. The file is under one of the names whenever nobody renames, and its identity always leads to it.
+/// Two threads rename to and fro; a third looks. The file is under one of the names whenever nobody
+/// renames, and its identity always leads to it.
 fn renames_that_race_never_lose_a_file(fixture: &Fixture) {
     const ROUNDS: usize = 200;
     let root = fixture.root();

@@ -1,4 +1,5 @@
-//! Rules for file systems that can't be changed: what is listed is found, what is found is told alike, and every change is refused.
+//! Rules for file systems that can't be changed: what is listed is found, what is found is told
+//! alike, and every change is refused.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +9,8 @@ use crate::{
     SetAttributes, XattrHow,
 };
 
-/// Walks the whole file system as `caller`, who may read all of it, and checks the rules on everything that is there.
+/// Walks the whole file system as `caller`, who may read all of it, and checks the rules on
+/// everything that is there.
 ///
 /// # Panics
 /// If a rule does not hold.

@@ -3,7 +3,8 @@
 use super::state::Inode;
 use crate::{Error, PosixAcl, PosixAclTag, Result};
 
-/// Whether an ACL is one: sorted, with exactly one entry for owner, group and others, and a mask where anybody is named.
+/// Whether an ACL is one: sorted, with exactly one entry for owner, group and others, and a mask
+/// where anybody is named.
 pub(super) fn validate(acl: &PosixAcl) -> Result<()> {
     let sorted = acl.entries.windows(2).all(|pair| pair[0].tag < pair[1].tag);
     let count = |wanted: PosixAclTag| acl.entries.iter().filter(|entry| entry.tag == wanted).count();

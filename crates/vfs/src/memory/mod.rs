@@ -1,7 +1,9 @@
-//! A complete file system in memory, for tests: real rights, hard links, ACLs, holes, and faults on demand.
+//! A complete file system in memory, for tests: real rights, hard links, ACLs, holes, and faults on
+//! demand.
 //!
-//! Deterministic: its clock is logical and moves only by changes and [`MemoryFs::set_time`]; numbers are given out in order. Never returns a
-//! [`FileSpan`](crate::FileSpan), for there is no file that could be sent. One lock for all: it is not made to be fast.
+//! Deterministic: its clock is logical and moves only by changes and [`MemoryFs::set_time`];
+//! numbers are given out in order. Never returns a [`FileSpan`](crate::FileSpan), for there is no
+//! file that could be sent. One lock for all: it is not made to be fast.
 
 mod acl;
 mod data;
@@ -119,12 +121,14 @@ impl MemoryFs {
         MemoryFs { inner: self.inner.clone(), without: Some(id) }
     }
 
-    /// From now on each call asks `fault` first, and fails with what it returns. It must not call the file system.
+    /// From now on each call asks `fault` first, and fails with what it returns. It must not call
+    /// the file system.
     pub fn set_fault(&self, fault: impl Fn(Call, &FileId) -> Option<Error> + Send + Sync + 'static) {
         *self.inner.fault.lock() = Some(Arc::new(fault));
     }
 
-    /// From now on `home` calls this first, which may take its time as a mount does whose server is away. It must not call the file system.
+    /// From now on `home` calls this first, which may take its time as a mount does whose server is
+    /// away. It must not call the file system.
     pub fn set_seeking(&self, seeking: impl Fn(&FileId) + Send + Sync + 'static) {
         *self.inner.seeking.lock() = Some(Arc::new(seeking));
     }
@@ -144,7 +148,8 @@ impl MemoryFs {
         self.inner.state.lock().read_only = read_only;
     }
 
-    /// Makes all data and directories cold: without patience the next read of each would block, until it was read with patience.
+    /// Makes all data and directories cold: without patience the next read of each would block,
+    /// until it was read with patience.
     pub fn chill(&self) {
         let mut state = self.inner.state.lock();
         for inode in state.inodes.values_mut() {
@@ -152,17 +157,20 @@ impl MemoryFs {
         }
     }
 
-    /// Whether syncing has to be waited for: `commit`, `sync_metadata` and stable writes without patience would block.
+    /// Whether syncing has to be waited for: `commit`, `sync_metadata` and stable writes without
+    /// patience would block.
     pub fn set_slow_sync(&self, slow: bool) {
         self.inner.state.lock().slow_sync = slow;
     }
 
-    /// Whether a directory's change is reported as atomic (it is; servers must cope with file systems where it is not).
+    /// Whether a directory's change is reported as atomic (it is; servers must cope with file
+    /// systems where it is not).
     pub fn set_atomic(&self, atomic: bool) {
         self.inner.state.lock().atomic = atomic;
     }
 
-    /// From now on every other call without patience would block, by a sequence that `seed` begins; 0 ends it.
+    /// From now on every other call without patience would block, by a sequence that `seed` begins;
+    /// 0 ends it.
     pub fn set_reluctance(&self, seed: u64) {
         self.inner.reluctance.store(seed, Ordering::Relaxed);
     }
@@ -191,7 +199,8 @@ impl Inner {
         FileId::new(&bytes).expect("16 bytes are within the limit")
     }
 
-    /// The inode number in `id`, if this file system gave it out; whether there still is such a file is for the caller to see.
+    /// The inode number in `id`, if this file system gave it out; whether there still is such a
+    /// file is for the caller to see.
     fn number_of(&self, id: &FileId) -> crate::Result<u64> {
         let bytes: [u8; 16] = id.as_bytes().try_into().map_err(|_| Error::BadId)?;
         let (file_system, number) = bytes.split_at(8);

@@ -7,7 +7,8 @@ use super::state::State;
 use crate::{Caller, Error, FileType, Result, SetAttributes, SetTime};
 
 impl State {
-    /// Sets attributes of an inode, all or none. `open`: the caller has it open for writing, or has just made it.
+    /// Sets attributes of an inode, all or none. `open`: the caller has it open for writing, or has
+    /// just made it.
     pub(super) fn set(&mut self, caller: &Caller, number: u64, open: bool, set: &SetAttributes) -> Result<()> {
         self.check_set(caller, number, open, set)?;
         if let Some(size) = set.size {

@@ -17,7 +17,9 @@ use crate::exit::Outcome;
 
 /// Ask the trail of what was done, and prove that nobody has edited it.
 ///
-/// `vouch export --audit DIR` and `vouch mount --audit DIR` write a trail: one record for each operation that its rules select, chained by hashes and sealed with keys that are destroyed after use.
+/// `vouch export --audit DIR` and `vouch mount --audit DIR` write a trail: one record for each
+/// operation that its rules select, chained by hashes and sealed with keys that are destroyed after
+/// use.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/audit > trail.pub     begin a trail; keep trail.pub elsewhere\n  \
                   vouch export --audit /var/lib/vouch/audit --audit-rules /etc/vouch/audit.rules\n  \

@@ -13,7 +13,8 @@ use crate::tree_path::{OpenTree, TreePath};
 
 /// Write files of a published tree to standard output.
 ///
-/// Every byte has been verified before it is written; after a failure what was written is a true beginning of the file.
+/// Every byte has been verified before it is written; after a failure what was written is a true
+/// beginning of the file.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch cat @pub.example.org,HOSTID/etc/motd\n  vouch cat --revision 12 @pub.example.org,HOSTID/list | sort"

@@ -15,8 +15,9 @@ use crate::{output, when};
 
 /// Make a new signing key and certify it with the root key.
 ///
-/// Its certificate carries the next serial. Once a client has seen that, whatever the old signing key signs later is void, so this
-/// is the answer to a signing key that was lost, stolen or is about to expire. The tree keeps its name.
+/// Its certificate carries the next serial. Once a client has seen that, whatever the old signing
+/// key signs later is void, so this is the answer to a signing key that was lost, stolen or is
+/// about to expire. The tree keeps its name.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch certify keys                        replace the pair in keys/, where root.key is\n  \
                   vouch certify /media/root --out new-keys  root key on a medium, new pair elsewhere\n\n\
@@ -26,10 +27,12 @@ pub(crate) struct Args {
     /// Directory with root.key (and root.serial, which counts the certificates).
     #[arg(value_name = "KEYS")]
     keys: PathBuf,
-    /// Directory for the new signing.key and signing.cert; the default is KEYS, where the old pair is renamed.
+    /// Directory for the new signing.key and signing.cert; the default is KEYS, where the old pair
+    /// is renamed.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Serial of the new certificate instead of the next one; needed only where root.serial was lost.
+    /// Serial of the new certificate instead of the next one; needed only where root.serial was
+    /// lost.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     serial: Option<u64>,
     #[command(flatten)]
@@ -92,7 +95,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     ))
 }
 
-/// The newest serial that this root key is known to have used: its own count, or the certificate beside it.
+/// The newest serial that this root key is known to have used: its own count, or the certificate
+/// beside it.
 fn last_serial(dir: &Path) -> Outcome<Option<u64>> {
     let path = dir.join(keys::ROOT_SERIAL);
     if path.exists() {

@@ -14,7 +14,8 @@ use crate::tree_path::{OpenTree, TreePath};
 
 /// Show what differs between two revisions of a tree, or between two trees.
 ///
-/// Only pages that differ are fetched, so the cost is that of the change, not of the tree. Exits 1 if there are differences, as diff(1).
+/// Only pages that differ are fetched, so the cost is that of the change, not of the tree. Exits 1
+/// if there are differences, as diff(1).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch diff @pub.example.org,HOSTID                    the newest revision against the one before\n  \
                   vouch diff @pub.example.org,HOSTID --from 7 --to 9\n  vouch diff @a.example,HOSTID @b.example,HOSTID       two trees\n\n\

@@ -17,8 +17,9 @@ mod status;
 
 /// Export directories and published trees to NFSv4 clients.
 ///
-/// Speaks NFSv4.2, 4.1 and 4.0 over TCP; no portmapper and no other daemon is needed. Run by root it acts with each caller's own user and groups; run by anybody else it
-/// serves that user's files with that user's rights.
+/// Speaks NFSv4.2, 4.1 and 4.0 over TCP; no portmapper and no other daemon is needed. Run by root
+/// it acts with each caller's own user and groups; run by anybody else it serves that user's files
+/// with that user's rights.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -36,7 +37,8 @@ mod status;
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// List of exports in the syntax of exports(5), or a directory of such files (*.exports); may be repeated.
+    /// List of exports in the syntax of exports(5), or a directory of such files (*.exports); may
+    /// be repeated.
     #[arg(long, value_name = "FILE", required_unless_present = "dir", conflicts_with_all = ["dir", "pseudo", "options"])]
     exports: Vec<PathBuf>,
     /// Export this directory (or tree:NAME, tree:DB) to everybody who reaches the address.
@@ -48,10 +50,12 @@ pub(crate) struct Args {
     /// Options of exports(5) for --dir.
     #[arg(long, value_name = "LIST", default_value = "rw,insecure")]
     options: String,
-    /// Address to answer clients on; may be repeated. Without it those of the sockets that the service manager passes (systemd.socket(5)), else 127.0.0.1:2049.
+    /// Address to answer clients on; may be repeated. Without it those of the sockets that the
+    /// service manager passes (systemd.socket(5)), else 127.0.0.1:2049.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<SocketAddr>,
-    /// Directory of recovery records and keys; the default is /var/lib/vouch/export for root, else ~/.local/state/vouch/export.
+    /// Directory of recovery records and keys; the default is /var/lib/vouch/export for root, else
+    /// ~/.local/state/vouch/export.
     #[arg(long, value_name = "DIR", global = true)]
     state: Option<PathBuf>,
     /// Lease of clients, and grace after a restart, in seconds.
@@ -72,10 +76,12 @@ pub(crate) struct Args {
     /// Give no delegations.
     #[arg(long)]
     no_delegations: bool,
-    /// Domain of owner names (user@domain); the default is that of idmapd.conf, else of the host's name.
+    /// Domain of owner names (user@domain); the default is that of idmapd.conf, else of the host's
+    /// name.
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// File with domain, local realms and static map, as idmapd.conf(5); the default is /etc/idmapd.conf if there is one.
+    /// File with domain, local realms and static map, as idmapd.conf(5); the default is
+    /// /etc/idmapd.conf if there is one.
     #[arg(long, value_name = "FILE")]
     idmap: Option<PathBuf>,
     /// Send owners as names under sec=sys too, instead of as numbers.
@@ -84,13 +90,15 @@ pub(crate) struct Args {
     /// Where the supplementary groups of sec=sys callers come from.
     #[arg(long, value_name = "WHENCE", default_value = "auto")]
     groups: Groups,
-    /// Map from Kerberos principals to accounts, a line each: PRINCIPAL USER, with * for a component, or !squash, !refuse, !local instead of a user; read anew by reload.
+    /// Map from Kerberos principals to accounts, a line each: PRINCIPAL USER, with * for a
+    /// component, or !squash, !refuse, !local instead of a user; read anew by reload.
     #[arg(long, value_name = "FILE")]
     principal_map: Option<PathBuf>,
     /// What is done with Kerberos principals that have no account here.
     #[arg(long, value_name = "HOW", default_value = "refuse")]
     unknown_principals: Unknown,
-    /// Keytab with the keys of nfs/HOST, for sec=krb5, krb5i and krb5p; the default is KRB5_KTNAME, else the system's.
+    /// Keytab with the keys of nfs/HOST, for sec=krb5, krb5i and krb5p; the default is KRB5_KTNAME,
+    /// else the system's.
     #[arg(long, value_name = "FILE")]
     keytab: Option<PathBuf>,
     /// How often host names in the list are resolved anew.
@@ -102,7 +110,8 @@ pub(crate) struct Args {
     /// Most connections of one address at once.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_address_max)]
     connections_per_address_max: usize,
-    /// Close a connection that takes longer than this to send a call that it has begun, or to take a reply.
+    /// Close a connection that takes longer than this to send a call that it has begun, or to take
+    /// a reply.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = when::parse_duration)]
     stall_max: Duration,
     /// Address of the metrics and health page.
@@ -110,7 +119,8 @@ pub(crate) struct Args {
     metrics: Option<SocketAddr>,
     #[command(flatten)]
     audit: TrailArgs,
-    /// Do nothing on this export, by its path in the list, while records can't be kept; may be repeated.
+    /// Do nothing on this export, by its path in the list, while records can't be kept; may be
+    /// repeated.
     #[arg(long = "audit-deny", value_name = "PATH", value_parser = parse_source, requires = "audit", help_heading = "Audit")]
     audit_deny: Vec<String>,
 }
@@ -184,7 +194,8 @@ fn parse_source(text: &str) -> Result<String, String> {
     Ok(source.to_string())
 }
 
-/// One line that tells a supervisor or a script that clients are answered from now on, and where; one an export; and as whom.
+/// One line that tells a supervisor or a script that clients are answered from now on, and where;
+/// one an export; and as whom.
 fn greeting(server: &Server) -> String {
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
     let page = server.page_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));

@@ -9,8 +9,8 @@ use crate::statement_file::StatementArgs;
 
 /// Point a tree's old name to its new one, signed by the old root key.
 ///
-/// For planned moves to another key. Clients that meet the pointer refuse the old name and say the new one; a mount of the whole namespace
-/// shows the old name as a symbolic link to it.
+/// For planned moves to another key. Clients that meet the pointer refuse the old name and say the
+/// new one; a mount of the whole namespace shows the old name as a symbolic link to it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch forward old-keys --to @pub.example.org,HOSTID --db /srv/db\n  \
                   vouch forward --statement pointer --db /srv/db")]

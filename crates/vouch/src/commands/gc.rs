@@ -12,8 +12,8 @@ use crate::{output, progress, when};
 
 /// Collect garbage: give back the space of what no kept revision reaches.
 ///
-/// Replicas and publications go on meanwhile: marking needs no lock, and what readers have open stays readable. Publishing with
-/// --keep N only forgets revisions; this returns their space.
+/// Replicas and publications go on meanwhile: marking needs no lock, and what readers have open
+/// stays readable. Publishing with --keep N only forgets revisions; this returns their space.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch gc --db /srv/db\n  vouch gc --db /srv/db --keep 5             forget all but the newest 5 and the tagged ones first\n  \
@@ -32,10 +32,12 @@ pub(crate) struct Args {
     /// First remove this tag; may be repeated.
     #[arg(long, value_name = "TAG")]
     drop_tag: Vec<String>,
-    /// First build the index anew from the packs, each frame of which is hashed: for a database whose index `vouch verify --db` finds damaged.
+    /// First build the index anew from the packs, each frame of which is hashed: for a database
+    /// whose index `vouch verify --db` finds damaged.
     #[arg(long)]
     repair: bool,
-    /// Give back at once what an interrupted publication or pull has stored: its next run reads or fetches that again.
+    /// Give back at once what an interrupted publication or pull has stored: its next run reads or
+    /// fetches that again.
     #[arg(long)]
     drop_unfinished: bool,
     /// How long to wait for another writer of the database to end.

@@ -26,8 +26,8 @@ use crate::{copy_out, interrupt, output, progress};
 
 /// Copy a file or a directory out of a published tree.
 ///
-/// Keeps mode, owner (as root), times, extended attributes, holes, hard and symbolic links and special files, as far as this user may.
-/// The copy has its name only when it is whole.
+/// Keeps mode, owner (as root), times, extended attributes, holes, hard and symbolic links and
+/// special files, as far as this user may. The copy has its name only when it is whole.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch get @pub.example.org,HOSTID/bin/tool .\n  vouch get @pub.example.org,HOSTID/data /scratch/data --revision 12\n\n\
@@ -43,7 +43,8 @@ pub(crate) struct Args {
     /// An older revision.
     #[arg(long, value_name = "N")]
     revision: Option<u64>,
-    /// Do not keep owners, even as root, nor what gives rights with them: set-id bits, and the attributes security.* (capabilities) and trusted.*.
+    /// Do not keep owners, even as root, nor what gives rights with them: set-id bits, and the
+    /// attributes security.* (capabilities) and trusted.*.
     #[arg(long)]
     no_owner: bool,
     /// Do not keep extended attributes.

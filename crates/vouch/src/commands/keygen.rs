@@ -15,8 +15,9 @@ use crate::{interrupt, output, when};
 
 /// Make the keys of a new tree.
 ///
-/// The root key names the tree: its hash is the HOSTID in every name. It signs nothing but certificates of signing keys, revocations and
-/// forwarding pointers, so it belongs off-line. The signing key stays with the publisher; if it is lost or stolen, `vouch certify` makes
+/// The root key names the tree: its hash is the HOSTID in every name. It signs nothing but
+/// certificates of signing keys, revocations and forwarding pointers, so it belongs off-line. The
+/// signing key stays with the publisher; if it is lost or stolen, `vouch certify` makes
 /// the next one and the tree keeps its name.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch keygen --out keys\n  vouch keygen --out keys --passphrase --valid-for 90d\n\n\

@@ -17,7 +17,8 @@ use crate::{output, when};
 
 /// Show the revisions of a published tree, newest first.
 ///
-/// Each revision contains the hash of the one before it, so a publisher can't deny or exchange what was once signed.
+/// Each revision contains the hash of the one before it, so a publisher can't deny or exchange what
+/// was once signed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch log @pub.example.org,HOSTID\n  vouch log -n 5 --json @pub.example.org,HOSTID\n  vouch log --db /srv/db"

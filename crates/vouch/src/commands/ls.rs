@@ -65,9 +65,10 @@ async fn list_all(args: &Args, paths: &[TreePath]) -> Outcome {
     out.flush().at("standard output")
 }
 
-/// Lists a directory, and those below if so wanted; walks with a list of its own, since a tree may be deeper than a stack. Where the
-/// replicas drop the revision meanwhile it goes on in the next one, after the last name. An opaque directory's names are for those who know
-/// them: of a mount only those that were referred to are listed, and here none was.
+/// Lists a directory, and those below if so wanted; walks with a list of its own, since a tree may
+/// be deeper than a stack. Where the replicas drop the revision meanwhile it goes on in the next
+/// one, after the last name. An opaque directory's names are for those who know them: of a mount
+/// only those that were referred to are listed, and here none was.
 async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, asked: &TreePath, base: &[u8], top: Inode) -> Outcome {
     let mut waiting = vec![(Vec::new(), top, open.revision.order())];
     while let Some((prefix, mut dir, mut revision)) = waiting.pop() {

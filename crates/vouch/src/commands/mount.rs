@@ -25,8 +25,9 @@ use audit::MountAudit;
 
 /// Mount a published tree, or the namespace of all of them.
 ///
-/// What is read has been verified up to the key in the name. A new revision appears without a remount; open files go on. When no replica can
-/// be reached, what is cached and still valid goes on being served; the rest gives an error within --timeout, never a hang.
+/// What is read has been verified up to the key in the name. A new revision appears without a
+/// remount; open files go on. When no replica can be reached, what is cached and still valid goes
+/// on being served; the rest gives an error within --timeout, never a hang.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch mount @pub.example.org,HOSTID /mnt\n  vouch mount --background @pub.example.org,HOSTID /mnt --replica mirror.example\n  \
@@ -40,7 +41,8 @@ pub(crate) struct Args {
     /// The mount point.
     #[arg(value_name = "DIR", required_unless_present = "auto")]
     second: Option<PathBuf>,
-    /// Mount the whole namespace: @HOST[:PORT],HOSTID appears when it is referred to, and links between trees work.
+    /// Mount the whole namespace: @HOST[:PORT],HOSTID appears when it is referred to, and links
+    /// between trees work.
     #[arg(long, conflicts_with = "second")]
     auto: bool,
     /// Return when it is mounted, and go on behind.
@@ -49,7 +51,8 @@ pub(crate) struct Args {
     /// Set by ourselves for the process behind.
     #[arg(long, hide = true)]
     detached: bool,
-    /// Let other users in too. The default for root; others need user_allow_other in /etc/fuse.conf.
+    /// Let other users in too. The default for root; others need user_allow_other in
+    /// /etc/fuse.conf.
     #[arg(long, conflicts_with = "only_me")]
     allow_other: bool,
     /// Let no other user in, even if root mounts.
@@ -73,9 +76,11 @@ pub(crate) struct Args {
     /// The kernel's read-ahead.
     #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = size::parse)]
     read_ahead: u64,
-    /// Let the kernel read large files that are wholly cached by itself: as fast as local ones, but each open of any file asks. With auto
-    /// until opens of small files have cost more than is gained. For root with a disk cache, on a kernel that has it; else it is as never. An open file that is read so
-    /// goes on after the tree has expired or was revoked: never, where that is too much. What guards the copies is told in SECURITY.md.
+    /// Let the kernel read large files that are wholly cached by itself: as fast as local ones, but
+    /// each open of any file asks. With auto until opens of small files have cost more than is
+    /// gained. For root with a disk cache, on a kernel that has it; else it is as never. An open
+    /// file that is read so goes on after the tree has expired or was revoked: never, where
+    /// that is too much. What guards the copies is told in SECURITY.md.
     #[arg(long, value_name = "WHEN", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
     passthrough: PassthroughArg,
     /// Address of the metrics and health page of the audit trail.
@@ -256,15 +261,16 @@ fn arguments_behind(ours: impl Iterator<Item = OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// Starts this same command again in a session of its own, and waits for its word that it has mounted. A fork of this process
-/// would not do: its threads would be missing.
+/// Starts this same command again in a session of its own, and waits for its word that it has
+/// mounted. A fork of this process would not do: its threads would be missing.
 fn detach() -> Outcome {
     let program = std::env::current_exe().at("this program")?;
     let mut command = Command::new(program);
     command.args(arguments_behind(std::env::args_os().skip(1))).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().at("the mount behind")?;
-    // What it says before it has mounted is passed on. Its pipes break when this process ends, so that nobody who waits for the
-    // end of our own output waits for the end of the mount; later words go to the log.
+    // What it says before it has mounted is passed on. Its pipes break when this process ends, so that
+    // nobody who waits for the end of our own output waits for the end of the mount; later words go
+    // to the log.
     let words = child.stderr.take().map(|mut words| std::thread::spawn(move || io::copy(&mut words, &mut io::stderr())));
     let mut line = String::new();
     if let Some(out) = child.stdout.take() {

@@ -12,8 +12,9 @@ use crate::{key_directory as keys, output};
 
 /// Print or take apart a self-certifying name.
 ///
-/// A name is @HOST[:PORT],HOSTID. HOST says where to ask first; the HOSTID, a hash of the root key, says what to believe. Whoever has the
-/// name needs nothing else to verify the tree: no certificate authority, no account on the server.
+/// A name is @HOST[:PORT],HOSTID. HOST says where to ask first; the HOSTID, a hash of the root key,
+/// says what to believe. Whoever has the name needs nothing else to verify the tree: no certificate
+/// authority, no account on the server.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch name keys --location pub.example.org      name of the tree whose keys are in keys/\n  \
                   vouch name /srv/db                              HOSTID of a database\n  \

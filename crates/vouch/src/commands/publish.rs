@@ -16,9 +16,10 @@ use crate::{interrupt, key_directory as keys, output, progress, when};
 
 /// Build or update the signed database of a directory.
 ///
-/// Publishing again on the same database makes the next revision: files that look unchanged (size, mtime, ctime, inode) are not read again,
-/// equal blocks are stored once. The old revision stays in force until the new one is whole; after an interruption the next run
-/// uses what was already stored.
+/// Publishing again on the same database makes the next revision: files that look unchanged (size,
+/// mtime, ctime, inode) are not read again, equal blocks are stored once. The old revision stays in
+/// force until the new one is whole; after an interruption the next run uses what was already
+/// stored.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org\n  \
                   vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org --tag v1.2 --keep 30\n\n\
@@ -42,8 +43,9 @@ pub(crate) struct Args {
     /// How long the revision is valid: your promise of the next one.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = when::parse_duration)]
     duration: Duration,
-    /// Publish although the newest revision starts in the future of this clock, because the clock was ahead when that was made and is
-    /// right now. Clients with a right clock refused that revision and take this one; one whose clock was ahead as well refuses this one
+    /// Publish although the newest revision starts in the future of this clock, because the clock
+    /// was ahead when that was made and is right now. Clients with a right clock refused that
+    /// revision and take this one; one whose clock was ahead as well refuses this one
     /// until that time, or until the tree's file in its state directory is moved away.
     #[arg(long)]
     clock_was_ahead: bool,

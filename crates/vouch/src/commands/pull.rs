@@ -15,8 +15,8 @@ use crate::{interrupt, output, progress, size};
 
 /// Bring a replica's database up to date from any other replicas.
 ///
-/// Fetches only what is missing, verifies all of it, and makes the new revision visible at once when it is whole. It needs no key. After an
-/// interruption it goes on where it was.
+/// Fetches only what is missing, verifies all of it, and makes the new revision visible at once
+/// when it is whole. It needs no key. After an interruption it goes on where it was.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch pull @pub.example.org,HOSTID --db /srv/mirror\n  \
                   vouch pull @pub.example.org,HOSTID --db /srv/mirror --watch --keep 10     a mirror that stays current\n\n\

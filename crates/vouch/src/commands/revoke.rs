@@ -8,8 +8,9 @@ use crate::statement_file::StatementArgs;
 
 /// Revoke a root key: state, signed by itself, that nothing it signs is to be believed any more.
 ///
-/// A revocation can't be taken back and outranks everything else. It authenticates itself, so it may travel by any way: through replicas
-/// (--db), in a client's directory of statements (`--statements DIR` of mount, ls and the like), by mail.
+/// A revocation can't be taken back and outranks everything else. It authenticates itself, so it
+/// may travel by any way: through replicas (--db), in a client's directory of statements
+/// (`--statements DIR` of mount, ls and the like), by mail.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch revoke /media/root --reason 'stolen laptop' --out revocation\n  \
                   vouch revoke --statement revocation --db /srv/db      hand it out from a replica\n  \

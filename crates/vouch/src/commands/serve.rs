@@ -12,18 +12,21 @@ use crate::{interrupt, output, service, when};
 
 /// Serve databases to clients: a replica.
 ///
-/// It holds no secret and understands nothing of what it serves, so it may run anywhere; clients verify every byte. A new revision, by
-/// `vouch publish` or `vouch pull` on the same database, is served without a restart.
+/// It holds no secret and understands nothing of what it serves, so it may run anywhere; clients
+/// verify every byte. A new revision, by `vouch publish` or `vouch pull` on the same database, is
+/// served without a restart.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch serve --db /srv/db\n  vouch serve --db /srv/a --db /srv/b --listen 192.0.2.1:4340 --metrics 127.0.0.1:9340\n\n\
                   It runs until SIGTERM or SIGINT, and then lets replies under way leave. Metrics: GET /metrics (Prometheus), GET /healthz."
 )]
 pub(crate) struct Args {
-    /// A database; may be repeated. One at least must be there at the start, the others may come later.
+    /// A database; may be repeated. One at least must be there at the start, the others may come
+    /// later.
     #[arg(long, value_name = "DB", required = true)]
     db: Vec<PathBuf>,
-    /// Address to answer clients on; may be repeated. Without it those of the sockets that the service manager passes (systemd.socket(5)), else [::]:4340.
+    /// Address to answer clients on; may be repeated. Without it those of the sockets that the
+    /// service manager passes (systemd.socket(5)), else [::]:4340.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<SocketAddr>,
     /// Address of the metrics and health page.
@@ -38,7 +41,8 @@ pub(crate) struct Args {
     /// Close a connection that has asked nothing for this long.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = when::parse_duration)]
     idle_max: Duration,
-    /// Close a connection that takes longer than this to send a request or to take a piece of an answer.
+    /// Close a connection that takes longer than this to send a request or to take a piece of an
+    /// answer.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = when::parse_duration)]
     stall_max: Duration,
     /// The sandbox (landlock: nothing but the databases can be read).

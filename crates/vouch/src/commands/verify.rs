@@ -17,9 +17,10 @@ use crate::{output, progress, when};
 
 /// Verify that a published tree can be read in full, or that a database is sound.
 ///
-/// Reading verifies by itself; this reads everything. With --db it checks a database on this machine instead: every frame is hashed,
-/// and everything that a kept revision reaches must be there. Exits 1 if anything is wrong. Where no replica answers any more, it tells
-/// what it has found until then, and exits as other commands do.
+/// Reading verifies by itself; this reads everything. With --db it checks a database on this
+/// machine instead: every frame is hashed, and everything that a kept revision reaches must be
+/// there. Exits 1 if anything is wrong. Where no replica answers any more, it tells what it has
+/// found until then, and exits as other commands do.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch verify @pub.example.org,HOSTID\n  vouch verify --replica mirror.example --only-replicas --no-cache @pub.example.org,HOSTID   check one mirror\n  \

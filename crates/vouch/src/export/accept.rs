@@ -1,4 +1,5 @@
-//! The thread that takes connections and deals them out: each to the worker that has the fewest, so that the two connections of a client end up on two threads.
+//! The thread that takes connections and deals them out: each to the worker that has the fewest, so
+//! that the two connections of a client end up on two threads.
 
 use std::collections::HashMap;
 use std::io;
@@ -109,7 +110,8 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
     let _ = socket.set_nodelay(true);
-    // Where exports name hosts by pattern or netgroup, who this is must be known before a call of its is looked at; a name service that is slow holds nobody else up.
+    // Where exports name hosts by pattern or netgroup, who this is must be known before a call of its
+    // is looked at; a name service that is slow holds nobody else up.
     if !driver.hosts.must_ask(peer.ip()) {
         tell_name(peer.ip(), driver);
         return deal(socket, peer, driver);
@@ -124,7 +126,8 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     }
 }
 
-/// Has the name of a host looked for that is told in records, beside its calls: those that come first may be recorded without it.
+/// Has the name of a host looked for that is told in records, beside its calls: those that come
+/// first may be recorded without it.
 fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
     // Where too many are looked for, this one is when those that are connected are looked at again.
     if driver.hosts.would_ask(host) && driver.telling.enter(host, (), clock::mono_ms()) == Entered::Ask {
@@ -139,7 +142,8 @@ fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
     }
 }
 
-/// Likewise for those that stay connected, beside the addresses that exports are granted by: a reverse zone that is slow must not hold these up.
+/// Likewise for those that stay connected, beside the addresses that exports are granted by: a
+/// reverse zone that is slow must not hold these up.
 pub(super) fn tell_names_again(driver: &Arc<Driver>) {
     driver.hosts.old_told().into_iter().for_each(|host| tell_name(host, driver));
 }
@@ -155,8 +159,9 @@ fn find_names(first: IpAddr, driver: &Driver) {
     }
 }
 
-/// Those who have waited for their host's name for too long. A host that had one is served by that: a name service that is away takes nothing from anybody. Others are closed, and
-/// come again; to serve them as nobody would look to them as if the export were gone.
+/// Those who have waited for their host's name for too long. A host that had one is served by that:
+/// a name service that is away takes nothing from anybody. Others are closed, and come again; to
+/// serve them as nobody would look to them as if the export were gone.
 fn expire(driver: &Driver) {
     driver.telling.expire(clock::mono_ms());
     for (host, (socket, peer)) in driver.naming.expire(clock::mono_ms()) {

@@ -16,8 +16,9 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// The matcher of these specifications. Single hosts come first, then networks, netgroups, patterns and everybody, as in the kernel's server; within a kind, the order
-    /// of the file, but the longest prefix first.
+    /// The matcher of these specifications. Single hosts come first, then networks, netgroups,
+    /// patterns and everybody, as in the kernel's server; within a kind, the order of the file,
+    /// but the longest prefix first.
     pub(super) fn new(clients: &[Client], hosts: Arc<Hosts>) -> Self {
         let mut sorted: Vec<&Client> = clients.iter().collect();
         sorted.sort_by_key(|client| {
@@ -57,8 +58,9 @@ impl ClientMatcher for Clients {
 struct Undecided;
 
 impl Clients {
-    /// The first rule that fits. Where one can't be told to fit or not, those after it do not count: they may say something else. `certain`: nor is a name
-    /// service that has not answered taken for one that knows no name, or no netgroup.
+    /// The first rule that fits. Where one can't be told to fit or not, those after it do not
+    /// count: they may say something else. `certain`: nor is a name service that has not
+    /// answered taken for one that knows no name, or no netgroup.
     fn find(&self, peer: SocketAddr, certain: bool) -> Result<Option<&Arc<ClientAccess>>, Undecided> {
         let address = peer.ip().to_canonical();
         let told = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));

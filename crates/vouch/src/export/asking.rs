@@ -1,5 +1,6 @@
-//! When the name service is asked again what may have changed, and what ends by its answers. Each kind has one thread at most, and none waits for
-//! another: clients whose reverse zones are slow do not delay that an address which a host gave up loses its rights. Never sleeps itself; what is
+//! When the name service is asked again what may have changed, and what ends by its answers. Each
+//! kind has one thread at most, and none waits for another: clients whose reverse zones are slow do
+//! not delay that an address which a host gave up loses its rights. Never sleeps itself; what is
 //! asked, and of whom, is the business of `hosts`.
 
 use std::sync::Arc;
@@ -18,7 +19,8 @@ pub(super) struct Asking {
     addresses: Round,
     /// Names of clients that stay connected, where exports may be for them by these.
     clients: Round,
-    /// The same, where they are told in records and nothing else: in the queue of such names, which has threads of its own.
+    /// The same, where they are told in records and nothing else: in the queue of such names, which
+    /// has threads of its own.
     told_due_ms: u64,
     /// Clients that were asked for and are not known.
     missed: Job,
@@ -88,7 +90,8 @@ impl Job {
     }
 }
 
-/// It runs for as long as this is there: also one that panics, or that the pool does not take, has ended.
+/// It runs for as long as this is there: also one that panics, or that the pool does not take, has
+/// ended.
 struct Running(Arc<AtomicBool>);
 
 impl Drop for Running {

@@ -1,4 +1,5 @@
-//! The one point where what clients do becomes records: joins the engine's observations, refusals and administrative acts to rules and trail, which are `vouch_audit`'s.
+//! The one point where what clients do becomes records: joins the engine's observations, refusals
+//! and administrative acts to rules and trail, which are `vouch_audit`'s.
 //!
 //! Costs a look at a set of operations where no rule wants the operation.
 
@@ -48,7 +49,8 @@ pub(super) struct Audit {
     /// Whether any can be.
     denies: bool,
     names: Names,
-    /// To the thread that keeps where watched directories were moved to: others may act as callers, or wait for the trail's disk.
+    /// To the thread that keeps where watched directories were moved to: others may act as callers,
+    /// or wait for the trail's disk.
     keep_moved: Mutex<Option<(mpsc::Sender<()>, thread::JoinHandle<()>)>>,
     hosts: Arc<Hosts>,
     bounds: Bounds,
@@ -74,7 +76,8 @@ impl Audit {
         Ok(Audit { trail, rules, account, config, denied, denies, names, keep_moved, hosts, bounds, keytab, halted })
     }
 
-    /// Which exports there are now, and which are listed besides; what is to be denied and is none of them.
+    /// Which exports there are now, and which are listed besides; what is to be denied and is none
+    /// of them.
     pub(super) fn name_exports(&self, exports: &Exports, left_out: &[String]) -> Vec<&str> {
         let exports = exports.all();
         let wanted = |export: &&Arc<Export>| self.config.deny.iter().any(|path| *path == *export.source);
@@ -139,7 +142,8 @@ impl Audit {
         self.halted.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// From now on, this keytab is looked at. To be called before the start is recorded, which tells whether it is another than before.
+    /// From now on, this keytab is looked at. To be called before the start is recorded, which
+    /// tells whether it is another than before.
     pub(super) fn watch_keys(&self, keytab: PathBuf) {
         let keytab = KeyWatch::new(keytab);
         self.account.keys_are(keytab.seen());
@@ -188,7 +192,8 @@ thread_local! {
     static MUST_BE_KEPT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the reply to the call that this thread is about must wait for its records, whatever the policy.
+/// Whether the reply to the call that this thread is about must wait for its records, whatever the
+/// policy.
 pub(super) fn must_be_kept() -> bool {
     MUST_BE_KEPT.get()
 }
@@ -209,7 +214,8 @@ pub(super) enum Hold {
     Again,
 }
 
-/// Takes what this thread has found out about the reply to its call. `again`: it was made when the call came first.
+/// Takes what this thread has found out about the reply to its call. `again`: it was made when the
+/// call came first.
 pub(super) fn take_hold(again: bool) -> Hold {
     match MUST_BE_KEPT.replace(false) {
         true => Hold::Recorded,
@@ -218,7 +224,8 @@ pub(super) fn take_hold(again: bool) -> Hold {
     }
 }
 
-/// What is known of an operation when it is done, where it is told later: others may have moved its files by then.
+/// What is known of an operation when it is done, where it is told later: others may have moved its
+/// files by then.
 struct Noted {
     time_ns: u64,
     paths: Paths,

@@ -1,4 +1,5 @@
-//! From a record to a call that the engine takes, or to an answer that needs no engine. Decides about RPC only: program, version, flavour.
+//! From a record to a call that the engine takes, or to an answer that needs no engine. Decides
+//! about RPC only: program, version, flavour.
 
 use std::sync::Arc;
 
@@ -16,9 +17,11 @@ pub(super) enum Incoming {
     Compound(Request, Option<Envelope>),
     /// Something that is answered with these bytes, record mark included.
     Answer(Vec<u8>),
-    /// A caller who is not believed; answered with these bytes. What he claimed, and what is wrong with it.
+    /// A caller who is not believed; answered with these bytes. What he claimed, and what is wrong
+    /// with it.
     Denied(Vec<u8>, vouch_audit::Flavour, &'static str),
-    /// Something that is answered with these bytes, behind room for the record mark, once they are sealed.
+    /// Something that is answered with these bytes, behind room for the record mark, once they are
+    /// sealed.
     Sealed(Vec<u8>, Envelope),
     /// Likewise; and the context has ended.
     Destroyed(Vec<u8>, Envelope, Arc<ServerContext>),
@@ -28,11 +31,13 @@ pub(super) enum Incoming {
     CallbackReply(u32, Bytes),
     /// Nothing that can be answered: the connection is to be closed.
     Broken,
-    /// A call that must not be answered (RFC 2203, section 5.3.3.1): the connection is to be closed, so that a client that waits sends it again.
+    /// A call that must not be answered (RFC 2203, section 5.3.3.1): the connection is to be
+    /// closed, so that a client that waits sends it again.
     Dropped,
 }
 
-/// The credential that came last on a connection, already understood: clients send the same one again and again.
+/// The credential that came last on a connection, already understood: clients send the same one
+/// again and again.
 #[derive(Default)]
 pub(super) struct LastCredential {
     known: Option<(Box<[u8]>, Principal)>,
@@ -71,7 +76,8 @@ pub(super) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
     )
 }
 
-/// Takes a call under RPCSEC_GSS that was looked at. Those of a read are looked at together, so one before it may have ended its context since.
+/// Takes a call under RPCSEC_GSS that was looked at. Those of a read are looked at together, so one
+/// before it may have ended its context since.
 pub(super) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<Connection>, reply: Vec<u8>, now_ms: u64) -> Incoming {
     let denied = |xid, stat, reply| Incoming::Answer(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply));
     let Ok(call) = Call::decode(record) else { return Incoming::Broken };

@@ -1,5 +1,6 @@
-//! A connection as all threads see it: its socket, what waits to be sent on it, how much of it is waiting elsewhere, and the callbacks that it owes answers to.
-//! What has been received belongs to the thread that reads (`worker`).
+//! A connection as all threads see it: its socket, what waits to be sent on it, how much of it is
+//! waiting elsewhere, and the callbacks that it owes answers to. What has been received belongs to
+//! the thread that reads (`worker`).
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
@@ -125,7 +126,8 @@ impl Connection {
         self.send([reply], |_| {});
     }
 
-    /// Sends a reply whose records are kept. One that must be sealed is left to the thread that reads here, which seals it with others: whoever keeps records does that for all
+    /// Sends a reply whose records are kept. One that must be sealed is left to the thread that
+    /// reads here, which seals it with others: whoever keeps records does that for all
     /// connections, and would seal one after the other.
     pub(super) fn send_kept(self: &Arc<Self>, reply: Outgoing) {
         if reply.is_ready() {
@@ -135,8 +137,9 @@ impl Connection {
         self.inbox.post(Message::Kept(self.clone(), reply));
     }
 
-    /// Queues records and sends what the socket takes, from whatever thread. What it does not take leaves when the worker hears of room. Buffers of what has left go to
-    /// `done`. After a failure nothing is kept: the worker closes.
+    /// Queues records and sends what the socket takes, from whatever thread. What it does not take
+    /// leaves when the worker hears of room. Buffers of what has left go to `done`. After a
+    /// failure nothing is kept: the worker closes.
     pub(super) fn send(&self, records: impl IntoIterator<Item = Outgoing>, done: impl FnMut(Vec<u8>)) {
         let mut output = self.output.lock();
         let was_empty = output.is_empty();
@@ -189,7 +192,8 @@ impl Connection {
         self.sent_len.fetch_add(sent, Ordering::Relaxed);
     }
 
-    /// Whether so much is under way that no more calls should be taken up. If so, the worker is told when that changes.
+    /// Whether so much is under way that no more calls should be taken up. If so, the worker is
+    /// told when that changes.
     pub(super) fn pause(&self) -> bool {
         if !self.is_laden() {
             return false;
@@ -222,7 +226,8 @@ impl Connection {
         Origin::call(self.peer().ip())
     }
 
-    /// Whether one more of its calls, which may be so long, may have to wait: many of its address do, and of all.
+    /// Whether one more of its calls, which may be so long, may have to wait: many of its address
+    /// do, and of all.
     pub(super) fn may_wait(&self, len: usize) -> bool {
         self.shares.calls.may_take(1) && self.shares.waiting_len.may_take(len)
     }
@@ -250,7 +255,8 @@ impl Connection {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether nothing of it is under way: no call in the pool, no reply to send, now or once records are kept.
+    /// Whether nothing of it is under way: no call in the pool, no reply to send, now or once
+    /// records are kept.
     pub(super) fn is_quiet(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) == 0 && self.output.lock().is_empty()
     }
@@ -281,7 +287,8 @@ impl Connection {
         self.sent_len.load(Ordering::Relaxed)
     }
 
-    /// Sends a callback whose answer is awaited until `due_ms`. False if that can't be: then it has not been sent.
+    /// Sends a callback whose answer is awaited until `due_ms`. False if that can't be: then it has
+    /// not been sent.
     pub(super) fn call_back(&self, id: CallbackId, xid: u32, record: Outgoing, due_ms: u64) -> bool {
         {
             let mut callbacks = self.callbacks.lock();
@@ -295,7 +302,8 @@ impl Connection {
         true
     }
 
-    /// Whether a reply may come here: late, if not one that is waited for. Anywhere else it is a call that was altered on its way, and its client waits.
+    /// Whether a reply may come here: late, if not one that is waited for. Anywhere else it is a
+    /// call that was altered on its way, and its client waits.
     pub(super) fn calls_back(&self) -> bool {
         self.calls_back.load(Ordering::Acquire)
     }
@@ -322,7 +330,8 @@ impl Connection {
     }
 }
 
-/// A call of this connection that a thread of the pool works on. If that panics there is no reply, and the connection is closed, so that the client asks again.
+/// A call of this connection that a thread of the pool works on. If that panics there is no reply,
+/// and the connection is closed, so that the client asks again.
 pub(super) struct AtWork<'a>(pub(super) &'a Connection);
 
 impl Drop for AtWork<'_> {
@@ -334,7 +343,8 @@ impl Drop for AtWork<'_> {
     }
 }
 
-/// A reply of this connection that waits for records, and counts as under way until this goes, whether it has been sent by then or never will be.
+/// A reply of this connection that waits for records, and counts as under way until this goes,
+/// whether it has been sent by then or never will be.
 pub(super) struct AwaitsRecords(Arc<Connection>);
 
 impl AwaitsRecords {

@@ -1,5 +1,6 @@
-//! The socket in the state directory by which `vouch export status` and `vouch export reload` reach the server: one line asks, one line of JSON answers. Mode 0600, as the
-//! directory is its owner's alone.
+//! The socket in the state directory by which `vouch export status` and `vouch export reload` reach
+//! the server: one line asks, one line of JSON answers. Mode 0600, as the directory is its owner's
+//! alone.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -35,7 +36,8 @@ pub(crate) enum Answer {
     Failed(String),
 }
 
-/// Listens. A socket that a server left which is gone is replaced: the caller holds the lock of the directory.
+/// Listens. A socket that a server left which is gone is replaced: the caller holds the lock of the
+/// directory.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -1,5 +1,6 @@
-//! Connections that we make: to the callback addresses of 4.0 clients (RFC 7530, section 16.33). Connecting may take long, so it has threads of its own; once connected, a
-//! worker owns the connection like any other. One connection an address, for as long as it lasts.
+//! Connections that we make: to the callback addresses of 4.0 clients (RFC 7530, section 16.33).
+//! Connecting may take long, so it has threads of its own; once connected, a worker owns the
+//! connection like any other. One connection an address, for as long as it lasts.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

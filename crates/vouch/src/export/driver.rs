@@ -1,4 +1,5 @@
-//! What all threads of the server share, and how the engine's effects are carried out: callbacks leave, records become durable before replies that depend on them do.
+//! What all threads of the server share, and how the engine's effects are carried out: callbacks
+//! leave, records become durable before replies that depend on them do.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -124,7 +125,8 @@ impl Driver {
         });
     }
 
-    /// Runs a call to its end, waiting as it must: here for what this place is for, for the other elsewhere. A name service that does not answer keeps no thread from the disks,
+    /// Runs a call to its end, waiting as it must: here for what this place is for, for the other
+    /// elsewhere. A name service that does not answer keeps no thread from the disks,
     /// and no disk one from the names.
     pub(super) fn finish(self: &Arc<Self>, waiting: Waiting, place: Place) -> Option<Outgoing> {
         let Waiting { connection, mut compound, mut records, envelope, moves, must_be_kept, room } = waiting;
@@ -154,8 +156,10 @@ impl Driver {
         self.carry(&mut compound, &connection, reply, records, envelope)
     }
 
-    /// Carries out the effects of a finished call. The reply is given back if it may leave now; else it leaves when what it depends on is durable. `records`: it depends
-    /// on records for another start that are on their way, whoever's call they came with. `envelope` is what is to be around its results.
+    /// Carries out the effects of a finished call. The reply is given back if it may leave now;
+    /// else it leaves when what it depends on is durable. `records`: it depends on records for
+    /// another start that are on their way, whoever's call they came with. `envelope` is what is to
+    /// be around its results.
     pub(super) fn carry(
         self: &Arc<Self>,
         compound: &mut Compound,
@@ -193,7 +197,8 @@ impl Driver {
         self.audited(connection, outgoing, hold)
     }
 
-    /// The reply, if it may leave now; else it leaves when what was recorded is kept, as the administrator wants it.
+    /// The reply, if it may leave now; else it leaves when what was recorded is kept, as the
+    /// administrator wants it.
     fn audited(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>, hold: Hold) -> Option<Outgoing> {
         let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds(hold)) else { return outgoing };
         let (outgoing, awaits) = (outgoing?, AwaitsRecords::new(connection));
@@ -220,8 +225,9 @@ impl Driver {
         }
     }
 
-    /// Carries out the effects of a call that is not at its end. Whether its reply has to wait for records by that: they are on their way from here on, so that the
-    /// replies of others wait for them, too, and not only once a disk has let this call go on.
+    /// Carries out the effects of a call that is not at its end. Whether its reply has to wait for
+    /// records by that: they are on their way from here on, so that the replies of others wait
+    /// for them, too, and not only once a disk has let this call go on.
     fn carry_now(self: &Arc<Self>, effects: Vec<Effect>) -> bool {
         let changes = self.carry_but_changes(effects);
         let records = changes.iter().any(Change::is_waited_for);
@@ -295,7 +301,8 @@ impl Driver {
         }
     }
 
-    /// Tells the engine of callbacks that nobody will answer. From a thread of its own: the engine may be in the middle of what sent them.
+    /// Tells the engine of callbacks that nobody will answer. From a thread of its own: the engine
+    /// may be in the middle of what sent them.
     pub(super) fn unanswered(self: &Arc<Self>, ids: impl IntoIterator<Item = CallbackId>) {
         self.give_up(ids, Unreachable::Peer);
     }

@@ -1,5 +1,7 @@
-//! Calls that wait for nothing but that their changes are on the disk, gathered by export: while one commit of a file system's journal is under way, those that come wait
-//! for the next, which serves them all, and their replies leave together. One thread an export, and only while somebody waits.
+//! Calls that wait for nothing but that their changes are on the disk, gathered by export: while
+//! one commit of a file system's journal is under way, those that come wait for the next, which
+//! serves them all, and their replies leave together. One thread an export, and only while somebody
+//! waits.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -36,7 +38,8 @@ pub(super) struct Waiting {
     pub(super) moves: u8,
     /// Its reply must wait for its audit records, whatever the policy.
     pub(super) must_be_kept: bool,
-    /// Of its address's share of memory, what it keeps. Nothing of those that wait for a commit alone.
+    /// Of its address's share of memory, what it keeps. Nothing of those that wait for a commit
+    /// alone.
     pub(super) room: Room,
 }
 
@@ -55,7 +58,8 @@ impl Drop for Others<'_> {
 }
 
 impl Driver {
-    /// Has a call go on when its changes are on the disk. It is given back if so many wait that it had better wait by itself.
+    /// Has a call go on when its changes are on the disk. It is given back if so many wait that it
+    /// had better wait by itself.
     pub(super) fn gather(self: &Arc<Self>, export: ExportId, waiting: Waiting) -> Option<Waiting> {
         match self.gathered.waiting.lock().entry(export) {
             Entry::Occupied(others) if others.get().len() >= WAITING_MAX => return Some(waiting),
@@ -77,7 +81,8 @@ impl Driver {
         });
     }
 
-    /// Finishes the calls of an export that wait now. False if there were none, and from then on somebody else must be asked.
+    /// Finishes the calls of an export that wait now. False if there were none, and from then on
+    /// somebody else must be asked.
     fn sync_gathered(self: &Arc<Self>, export: ExportId) -> bool {
         let mut batch = {
             let mut waiting = self.gathered.waiting.lock();

@@ -1,4 +1,5 @@
-//! What is known of hosts, so that an export's matcher answers from memory: addresses of the hosts that exports name, and names of the clients that have connected.
+//! What is known of hosts, so that an export's matcher answers from memory: addresses of the hosts
+//! that exports name, and names of the clients that have connected.
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
@@ -20,17 +21,20 @@ pub(super) struct Hosts {
     is_telling: bool,
     /// Whether any client has a name: asked for each operation where these are recorded.
     has_names: AtomicBool,
-    /// Another number whenever what is known of clients has changed, and in no two memories the same.
+    /// Another number whenever what is known of clients has changed, and in no two memories the
+    /// same.
     stand: AtomicU64,
     /// Connections of each address: whoever has one is not forgotten.
     connected: Mutex<HashMap<IpAddr, usize>>,
     /// Clients that were asked for and are not known.
     missed: Mutex<HashSet<IpAddr>>,
     has_missed: AtomicBool,
-    /// Whether the exports may not be for somebody any more by what was learnt since that was asked last.
+    /// Whether the exports may not be for somebody any more by what was learnt since that was asked
+    /// last.
     has_changed: AtomicBool,
     clients_max: usize,
-    /// For how long a client without a connection is believed to be what it was, while the name service does not answer.
+    /// For how long a client without a connection is believed to be what it was, while the name
+    /// service does not answer.
     kept: Duration,
 }
 
@@ -42,7 +46,8 @@ struct Known {
     clients: HashMap<IpAddr, Met>,
     /// Netgroups that exports name.
     netgroups: HashSet<String>,
-    /// Of these: hosts that were found in them last, by which it is seen whether the name service knows them.
+    /// Of these: hosts that were found in them last, by which it is seen whether the name service
+    /// knows them.
     members: HashMap<String, Vec<String>>,
     names_wanted: bool,
 }
@@ -74,7 +79,8 @@ enum Membership {
     In,
     /// Another host was said to be in it at the same time.
     Out,
-    /// It was not found in it, as it would not be where the name service is away: the system has one answer for both.
+    /// It was not found in it, as it would not be where the name service is away: the system has
+    /// one answer for both.
     Doubted,
 }
 
@@ -101,7 +107,8 @@ impl Hosts {
         }
     }
 
-    /// The same; `is_telling`: names of clients are told of them, and so looked for also where no export wants them.
+    /// The same; `is_telling`: names of clients are told of them, and so looked for also where no
+    /// export wants them.
     pub(super) fn telling(self, is_telling: bool) -> Self {
         Hosts { is_telling, ..self }
     }
@@ -121,9 +128,10 @@ impl Hosts {
         }
     }
 
-    /// Resolves what exports name that are to be in force, and clients anew if their names matter. Sleeps as long as the resolver does. A host that can't be resolved now keeps the
-    /// addresses that it had; without any it is told. What those in force name stays known, as they are asked until others are, or for good if those are refused
-    /// ([`Hosts::keep_only`]).
+    /// Resolves what exports name that are to be in force, and clients anew if their names matter.
+    /// Sleeps as long as the resolver does. A host that can't be resolved now keeps the
+    /// addresses that it had; without any it is told. What those in force name stays known, as they
+    /// are asked until others are, or for good if those are refused ([`Hosts::keep_only`]).
     pub(super) fn prepare(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) -> Vec<String> {
         let mut unknown = Vec::new();
         let mut resolved = Vec::new();
@@ -151,7 +159,8 @@ impl Hosts {
             }
             known.netgroups.extend(netgroups.iter().cloned());
             known.names_wanted |= names_wanted;
-            // Who has come before names mattered is not known: it would keep what it holds as if it might be let in.
+            // Who has come before names mattered is not known: it would keep what it holds as if it might be
+            // let in.
             let connected: Vec<IpAddr> =
                 self.connected.lock().keys().copied().filter(|client| !known.clients.contains_key(client)).collect();
             known.clients.keys().copied().chain(connected).collect()
@@ -179,7 +188,8 @@ impl Hosts {
         known.names_wanted = names_wanted;
     }
 
-    /// Asks again for addresses of the hosts that exports name. Sleeps as long as the resolver does. A host that can't be resolved keeps what it had.
+    /// Asks again for addresses of the hosts that exports name. Sleeps as long as the resolver
+    /// does. A host that can't be resolved keeps what it had.
     pub(super) fn ask_addresses(&self) {
         let hosts: Vec<String> = self.known.read().addresses.keys().filter(|host| host.parse::<IpAddr>().is_err()).cloned().collect();
         for host in hosts {
@@ -193,8 +203,9 @@ impl Hosts {
         }
     }
 
-    /// Asks again for names of clients that stay connected, where exports may be for them by these. Sleeps as long as the resolver does, for each: nothing
-    /// else may wait for it. One that does not answer takes nothing away from anybody.
+    /// Asks again for names of clients that stay connected, where exports may be for them by these.
+    /// Sleeps as long as the resolver does, for each: nothing else may wait for it. One that
+    /// does not answer takes nothing away from anybody.
     pub(super) fn ask_clients(&self) {
         if self.known.read().names_wanted {
             // One may have come again meanwhile.
@@ -202,7 +213,8 @@ impl Hosts {
         }
     }
 
-    /// Clients that stay connected and whose names are told and nothing else, to be looked for again: never before what exports are granted by.
+    /// Clients that stay connected and whose names are told and nothing else, to be looked for
+    /// again: never before what exports are granted by.
     pub(super) fn old_told(&self) -> Vec<IpAddr> {
         if self.known.read().names_wanted || !self.is_telling {
             return Vec::new();
@@ -210,8 +222,9 @@ impl Hosts {
         self.old_connected()
     }
 
-    /// Clients that stay connected and are to be asked for again; others are when they come again. Those that never were come first, then whoever
-    /// was longest ago: however few of them are done before the next look, each has its turn. O(n log n) in connected clients.
+    /// Clients that stay connected and are to be asked for again; others are when they come again.
+    /// Those that never were come first, then whoever was longest ago: however few of them are
+    /// done before the next look, each has its turn. O(n log n) in connected clients.
     fn old_connected(&self) -> Vec<IpAddr> {
         let mut old: Vec<(Option<Instant>, IpAddr)> = {
             let known = self.known.read();
@@ -228,13 +241,15 @@ impl Hosts {
         self.resolver.addresses(host).unwrap_or_default().into_iter().collect()
     }
 
-    /// Whether the name of a client is to be asked for before a connection of it is served, since exports may be for it by that.
+    /// Whether the name of a client is to be asked for before a connection of it is served, since
+    /// exports may be for it by that.
     pub(super) fn must_ask(&self, client: IpAddr) -> bool {
         let known = self.known.read();
         known.names_wanted && known.is_old(&client)
     }
 
-    /// Whether [`Hosts::meet`] would ask the resolver: a thread that must not sleep leaves it to another.
+    /// Whether [`Hosts::meet`] would ask the resolver: a thread that must not sleep leaves it to
+    /// another.
     pub(super) fn would_ask(&self, client: IpAddr) -> bool {
         let known = self.known.read();
         (known.names_wanted || self.is_telling) && known.is_old(&client)
@@ -245,14 +260,16 @@ impl Hosts {
         self.known.read().clients.contains_key(&client)
     }
 
-    /// Learns a client's name, if names matter or are told. Where exports may be for it by that, to be called before a connection of it is served.
+    /// Learns a client's name, if names matter or are told. Where exports may be for it by that, to
+    /// be called before a connection of it is served.
     pub(super) fn meet(&self, client: IpAddr) {
         if self.would_ask(client) {
             self.look_up(client);
         }
     }
 
-    /// Asks for a client. Where the name service does not answer, what it said last stays good: a client that is connected shall not lose its exports by it.
+    /// Asks for a client. Where the name service does not answer, what it said last stays good: a
+    /// client that is connected shall not lose its exports by it.
     pub(super) fn look_up(&self, client: IpAddr) {
         let found = self.find_name(client);
         let (netgroups, before) = {
@@ -270,7 +287,8 @@ impl Hosts {
         };
         let address = client.to_string();
         let own: Vec<&str> = name.iter().map(|name| &**name).chain([address.as_str()]).collect();
-        // By the name that is known, too: who keeps his own zone from answering is not kept in a netgroup by that.
+        // By the name that is known, too: who keeps his own zone from answering is not kept in a netgroup
+        // by that.
         let answer = |group: String| {
             let membership = match (self.membership(&group, &own), had.get(&group)) {
                 (Membership::Doubted, Some(before)) => *before,
@@ -293,7 +311,8 @@ impl Hosts {
         }
     }
 
-    /// Whether a host by these names is in a netgroup. That it isn't is certain only if one that was in it still is, and if that was so before, too: the name service may have come
+    /// Whether a host by these names is in a netgroup. That it isn't is certain only if one that
+    /// was in it still is, and if that was so before, too: the name service may have come
     /// back in between.
     fn membership(&self, group: &str, own: &[&str]) -> Membership {
         let find = || own.iter().find(|host| self.resolver.in_netgroup(group, host));
@@ -319,18 +338,21 @@ impl Hosts {
         }
     }
 
-    /// A client's name, if it is believed: its own addresses include the one that it was found by, as who owns a network may call its hosts what he likes.
+    /// A client's name, if it is believed: its own addresses include the one that it was found by,
+    /// as who owns a network may call its hosts what he likes.
     fn find_name(&self, client: IpAddr) -> Result<Option<String>, NoAnswer> {
         let Some(name) = self.resolver.name(client)? else { return Ok(None) };
         Ok(self.resolver.addresses(&name)?.contains(&client).then_some(name))
     }
 
-    /// Whether what is known of a client is good without a new answer: for as long as it is connected, and else for some time.
+    /// Whether what is known of a client is good without a new answer: for as long as it is
+    /// connected, and else for some time.
     fn stays_good(&self, client: IpAddr, met: &Met) -> bool {
         met.answered.is_some_and(|at| at.elapsed() < self.kept || self.connected.lock().contains_key(&client))
     }
 
-    /// Forgets those without a connection that were met longest ago: a part of all, so that it is seldom done. O(n log n). Where all are connected there are as many as that.
+    /// Forgets those without a connection that were met longest ago: a part of all, so that it is
+    /// seldom done. O(n log n). Where all are connected there are as many as that.
     fn forget_some(&self, known: &mut Known) {
         let connected = self.connected.lock();
         let away = known.clients.iter().filter(|(client, _)| !connected.contains_key(client));
@@ -342,7 +364,8 @@ impl Hosts {
         }
     }
 
-    /// A client that is not known was asked for: by a call of its, or because it holds something. Who isn't connected pushes nobody out.
+    /// A client that is not known was asked for: by a call of its, or because it holds something.
+    /// Who isn't connected pushes nobody out.
     fn miss(&self, client: IpAddr) {
         // One lock after the other: elsewhere the first is taken under the second.
         let connected = self.connected.lock().contains_key(&client);
@@ -361,13 +384,15 @@ impl Hosts {
         self.has_missed.load(Ordering::Acquire)
     }
 
-    /// Looks for the clients that were asked for and are not known. Sleeps as long as the resolver does. What one of them holds may end as soon as it is
-    /// known: it does not wait for those after it.
+    /// Looks for the clients that were asked for and are not known. Sleeps as long as the resolver
+    /// does. What one of them holds may end as soon as it is known: it does not wait for those
+    /// after it.
     pub(super) fn ask_missed(&self) {
         self.has_missed.store(false, Ordering::Release);
         let missed = std::mem::take(&mut *self.missed.lock());
         for client in missed {
-            // Each time that what is held is looked at, all who are still to come are missed again; and another may have asked meanwhile.
+            // Each time that what is held is looked at, all who are still to come are missed again; and another
+            // may have asked meanwhile.
             if !self.is_known(client) {
                 self.look_up(client);
             }
@@ -410,7 +435,8 @@ impl Hosts {
         self.known.read().addresses.get(host).is_some_and(|addresses| addresses.contains(&client))
     }
 
-    /// Whether a client is in a netgroup that exports name. None if that is not known, and will be asked for.
+    /// Whether a client is in a netgroup that exports name. None if that is not known, and will be
+    /// asked for.
     pub(super) fn is_in(&self, group: &str, client: IpAddr) -> Option<bool> {
         let found = self.known.read().clients.get(&client).and_then(|met| met.groups.get(group).copied());
         if found.is_none() {
@@ -419,7 +445,8 @@ impl Hosts {
         found.map(|membership| membership == Membership::In)
     }
 
-    /// Whether a client was not found in a netgroup, and that may be because the name service was away.
+    /// Whether a client was not found in a netgroup, and that may be because the name service was
+    /// away.
     pub(super) fn is_doubted(&self, group: &str, client: IpAddr) -> bool {
         self.known.read().clients.get(&client).and_then(|met| met.groups.get(group)) == Some(&Membership::Doubted)
     }
@@ -485,7 +512,8 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Clients whose names are asked for again in one go.
 const CLIENTS_AT_ONCE_MAX: usize = 1024;
 
-/// Clients whose names are remembered, and those that are connected; beyond it, which part of those without a connection is forgotten at once.
+/// Clients whose names are remembered, and those that are connected; beyond it, which part of those
+/// without a connection is forgotten at once.
 const CLIENTS_MAX: usize = 65_536;
 const FORGET_SHARE: usize = 16;
 

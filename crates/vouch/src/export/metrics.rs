@@ -1,5 +1,5 @@
-//! Counts operations, as the engine shows them: by operation and status, by client and by export. Sits on the hot path: relaxed counters, one small lookup a
-//! connection.
+//! Counts operations, as the engine shows them: by operation and status, by client and by export.
+//! Sits on the hot path: relaxed counters, one small lookup a connection.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -97,7 +97,8 @@ impl Metrics {
         clients.entry(address).or_default().clone()
     }
 
-    /// A new thread's counts. Those of threads that are gone are gathered first, so that they are as many as there are threads.
+    /// A new thread's counts. Those of threads that are gone are gathered first, so that they are
+    /// as many as there are threads.
     fn shard(&self) -> Arc<Operations> {
         let mut shards = self.shards.lock();
         let Shards { live, gone } = &mut *shards;
@@ -194,7 +195,8 @@ impl Default for Operations {
 }
 
 impl Operations {
-    /// Counts one. Only the thread whose counts they are does, so a load and a store do, and no other thread's cache is asked.
+    /// Counts one. Only the thread whose counts they are does, so a load and a store do, and no
+    /// other thread's cache is asked.
     fn add(&self, number: usize, failed: bool) {
         let bump = |count: &AtomicU64| count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let [done, bad] = &self.0[number];
@@ -253,7 +255,8 @@ fn escaped(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Operations are numbered below this (RFC 8276, section 8.6: REMOVEXATTR is 75); 0 counts what has no number that we know.
+/// Operations are numbered below this (RFC 8276, section 8.6: REMOVEXATTR is 75); 0 counts what has
+/// no number that we know.
 const OPERATIONS: usize = 76;
 
 /// Name of an operation (RFC 8881, section 18; RFC 7862, section 15; RFC 8276, section 8.4).

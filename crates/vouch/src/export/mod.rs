@@ -1,8 +1,11 @@
-//! The driver of live exports: sockets, threads, clocks, files of state and the system's names, around the engine in `vouch-nfs4-server`, which has none of these.
+//! The driver of live exports: sockets, threads, clocks, files of state and the system's names,
+//! around the engine in `vouch-nfs4-server`, which has none of these.
 //!
-//! The way of a call: `accept` deals the connection to a `worker`, which `receive`s records in place, reads the RPC header (`call`), has the engine run the compound, and
-//! gathers replies in the connection's `output`, which `send` hands to the kernel. A compound that would have to wait goes on in the `pool`. `driver` carries out the
-//! engine's effects: callbacks (`dial` for clients of 4.0), recovery records (`recovery`). Deliberately lacks any knowledge of an NFS operation.
+//! The way of a call: `accept` deals the connection to a `worker`, which `receive`s records in
+//! place, reads the RPC header (`call`), has the engine run the compound, and gathers replies in
+//! the connection's `output`, which `send` hands to the kernel. A compound that would have to wait
+//! goes on in the `pool`. `driver` carries out the engine's effects: callbacks (`dial` for clients
+//! of 4.0), recovery records (`recovery`). Deliberately lacks any knowledge of an NFS operation.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -117,7 +120,8 @@ pub struct ExportConfig {
     pub principal_map: Option<PathBuf>,
     /// What is done with principals that have no account.
     pub unknown_principals: Unknown,
-    /// Keys of the Kerberos principals nfs/HOST; the system's keytab if `None`, and no Kerberos if that has none.
+    /// Keys of the Kerberos principals nfs/HOST; the system's keytab if `None`, and no Kerberos if
+    /// that has none.
     pub keytab: Option<PathBuf>,
     /// How often host names of the exports are resolved anew.
     pub resolve_every: Duration,
@@ -146,7 +150,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens exports, state and sockets, and gives up privileges that are not needed, for the calling thread and all that it starts later: call it early.
+    /// Opens exports, state and sockets, and gives up privileges that are not needed, for the
+    /// calling thread and all that it starts later: call it early.
     ///
     /// # Errors
     /// When exports or state can't be served as they are, or an address is taken.
@@ -340,7 +345,8 @@ impl Server {
         }
     }
 
-    /// Serves until `stop`, which is asked ten times a second, returns true; then lets replies under way leave.
+    /// Serves until `stop`, which is asked ten times a second, returns true; then lets replies
+    /// under way leave.
     ///
     /// # Errors
     /// When a thread can't be started, or ends by itself.

@@ -1,4 +1,5 @@
-//! Connections that wait for the name of their host: how many there may be, for how long, and whose name is looked for next. Knows no resolver and no clock.
+//! Connections that wait for the name of their host: how many there may be, for how long, and whose
+//! name is looked for next. Knows no resolver and no clock.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -71,7 +72,8 @@ impl<S> Naming<S> {
         Entered::Waits
     }
 
-    /// A host's name has been looked for: its connections, and whose name is to be looked for next by the same thread.
+    /// A host's name has been looked for: its connections, and whose name is to be looked for next
+    /// by the same thread.
     pub(super) fn found(&self, host: IpAddr) -> (Vec<S>, Option<IpAddr>) {
         let mut state = self.state.lock();
         let sockets = state.take(host);
@@ -89,7 +91,8 @@ impl<S> Naming<S> {
         }
     }
 
-    /// Those that have waited for too long. Where the name is still being looked for, one that comes anew joins.
+    /// Those that have waited for too long. Where the name is still being looked for, one that
+    /// comes anew joins.
     pub(super) fn expire(&self, now_ms: u64) -> Vec<(IpAddr, S)> {
         let mut state = self.state.lock();
         if state.waiting == 0 {
@@ -198,7 +201,8 @@ mod tests {
         late.sort_unstable();
         assert_eq!(late.len(), NAMING_LOOKUPS_MAX + 1);
         assert_eq!(naming.waiting(), 1);
-        // A name that is still being looked for is waited for by who comes now; one that was not begun is not begun for nobody.
+        // A name that is still being looked for is waited for by who comes now; one that was not begun is
+        // not begun for nobody.
         assert_eq!(naming.enter(host(1), 78, 30 + NAMING_MS_MAX), Entered::Waits);
         assert_eq!(naming.found(host(0)), (vec![77], None));
         assert_eq!(naming.found(host(1)), (vec![78], None));

@@ -23,7 +23,8 @@ pub(super) struct Opener {
 }
 
 impl Opener {
-    /// Stores of names lie in the state directory. `witness` is told what replicas of trees sent that was not believed.
+    /// Stores of names lie in the state directory. `witness` is told what replicas of trees sent
+    /// that was not believed.
     pub(super) fn new(state: &Path, witness: Option<Arc<dyn Witness>>) -> Self {
         Opener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state, witness) }
     }
@@ -49,8 +50,9 @@ impl Opener {
         Ok(Arc::new(file_system))
     }
 
-    /// The store of names of the export of this path. One that is open is used again: it takes one opening at a time, and an export whose options have changed is opened
-    /// before the old one goes.
+    /// The store of names of the export of this path. One that is open is used again: it takes one
+    /// opening at a time, and an export whose options have changed is opened before the old one
+    /// goes.
     fn store(&self, path: &Path) -> io::Result<Arc<IdStore>> {
         let hash = blake3::hash(path.as_os_str().as_bytes());
         let file = self.state.join(format!("names-{}.redb", &hash.to_hex()[..16]));

@@ -1,4 +1,5 @@
-//! What waits to be sent on a connection: replies and callbacks, with ranges of files between their bytes. Owns the order of things; never touches a socket.
+//! What waits to be sent on a connection: replies and callbacks, with ranges of files between their
+//! bytes. Owns the order of things; never touches a socket.
 
 use std::collections::VecDeque;
 
@@ -72,7 +73,8 @@ impl Outgoing {
         Self::reply(Reply { bytes, spans: Vec::new() }, envelope)
     }
 
-    /// A reply; its record mark is filled in at the front of its bytes, where room was left for it: now, or when it has been sealed.
+    /// A reply; its record mark is filled in at the front of its bytes, where room was left for it:
+    /// now, or when it has been sealed.
     pub(super) fn reply(reply: Reply, envelope: Option<Envelope>) -> Self {
         let Reply { bytes, spans } = reply;
         let state = if envelope.is_some() { State::Unsealed } else { State::Ready };

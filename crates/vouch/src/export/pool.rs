@@ -1,6 +1,8 @@
-//! Threads for what may sleep: bounded in number, started as they are needed, ended when they are not. What waits for a thread waits in order, and each origin of work has its turn; one origin
-//! gets no more threads at once than four times what it leaves, so that who is slow, or is made to be, keeps nobody else from the disks.
-//! Whoever hands work in asks [`Pool::is_crowded`] first whether more should be begun.
+//! Threads for what may sleep: bounded in number, started as they are needed, ended when they are
+//! not. What waits for a thread waits in order, and each origin of work has its turn; one origin
+//! gets no more threads at once than four times what it leaves, so that who is slow, or is made to
+//! be, keeps nobody else from the disks. Whoever hands work in asks [`Pool::is_crowded`] first
+//! whether more should be begun.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -49,7 +51,8 @@ struct Shared {
     threads_max: usize,
     waiting_max: usize,
     state: Mutex<State>,
-    /// Whether so much waits that those who have much here should begin no more: asked for each call, so not behind the lock.
+    /// Whether so much waits that those who have much here should begin no more: asked for each
+    /// call, so not behind the lock.
     crowded: AtomicBool,
     news: Condvar,
     /// Called when there is room again after somebody was told that there was none.
@@ -281,7 +284,8 @@ mod tests {
         }
     }
 
-    /// Has `submit` hand in a hundred tasks that never end by themselves; how many of a pool of so many threads they get, when another has been served since.
+    /// Has `submit` hand in a hundred tasks that never end by themselves; how many of a pool of so
+    /// many threads they get, when another has been served since.
     fn taken(threads_max: usize, submit: impl Fn(&Pool, u8, Box<dyn FnOnce() + Send>)) -> usize {
         let pool = Pool::new("test", threads_max, 1000, || ());
         let (began, count) = mpsc::channel();
@@ -345,7 +349,8 @@ mod tests {
             };
             (0..100).for_each(|_| stuck(address(1)));
             (0..most).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
-            // Others are served as before, one after the other, whatever waits; but where there is one thread, it is somebody's.
+            // Others are served as before, one after the other, whatever waits; but where there is one thread,
+            // it is somebody's.
             for last in if threads_max > 1 { 2..51 } else { 2..2 } {
                 let (send, receive) = mpsc::channel();
                 pool.submit(address(last), move || send.send(()).unwrap());

@@ -1,7 +1,9 @@
-//! What the process may still do once its sockets are open. Root keeps what acting for callers takes, and nothing else; everybody else keeps what he has.
+//! What the process may still do once its sockets are open. Root keeps what acting for callers
+//! takes, and nothing else; everybody else keeps what he has.
 //!
-//! No landlock here: a file that is reached by its handle after it left the kernel's caches has no path up to a directory that landlock could have allowed, and is refused
-//! (tried on Linux 6.18). What bounds a compromise is the set of capabilities, and the service manager's own sandbox.
+//! No landlock here: a file that is reached by its handle after it left the kernel's caches has no
+//! path up to a directory that landlock could have allowed, and is refused (tried on Linux 6.18).
+//! What bounds a compromise is the set of capabilities, and the service manager's own sandbox.
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -34,7 +36,8 @@ pub(super) fn reduce() -> rustix::io::Result<Rights> {
     Ok(Rights::EachCaller)
 }
 
-/// To act as callers: their identity; to open by handle what they may reach; as a caller who is root: what root may do to files.
+/// To act as callers: their identity; to open by handle what they may reach; as a caller who is
+/// root: what root may do to files.
 const KEPT: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::CHOWN)

@@ -1,9 +1,11 @@
-//! Bytes from a socket become records, in place: a record that lies in one fragment is lent from the buffer that the socket filled, and the data of a WRITE goes from
-//! there to the file.
+//! Bytes from a socket become records, in place: a record that lies in one fragment is lent from
+//! the buffer that the socket filled, and the data of a WRITE goes from there to the file.
 //!
-//! Owns the receive buffers of a thread and what a connection keeps between two reads. A length that is merely announced allocates nothing: what a connection keeps
-//! is what has come, and a whole receive buffer only once more than [`HELD_COPY_LEN_MAX`] of a record has come. Both are charged to its address; where there is no room for a whole
-//! buffer, nothing more of a long record is read.
+//! Owns the receive buffers of a thread and what a connection keeps between two reads. A length
+//! that is merely announced allocates nothing: what a connection keeps is what has come, and a
+//! whole receive buffer only once more than [`HELD_COPY_LEN_MAX`] of a record has come. Both are
+//! charged to its address; where there is no room for a whole buffer, nothing more of a long record
+//! is read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,7 +33,8 @@ impl Buffers {
         Buffers { record_len_max, spare: Vec::new(), spare_max: SPARE_BUFFERS_MAX.max(vouch_rpcsec_gss::long_wraps() + 2) }
     }
 
-    /// A buffer with room for the longest record and what may come with it. Memory is taken from the system as it is touched.
+    /// A buffer with room for the longest record and what may come with it. Memory is taken from
+    /// the system as it is touched.
     fn take(&mut self) -> BytesMut {
         self.spare.pop().unwrap_or_else(|| BytesMut::zeroed(self.buffer_len()))
     }
@@ -129,7 +132,8 @@ impl Input {
         Input { held: Held::Nothing, joined: Vec::new(), fragments: 0, looked: VecDeque::new(), charge }
     }
 
-    /// Whether more may be read: always, but of a long record only where there is room to keep it while it comes. If not, it is told when it is worth asking again.
+    /// Whether more may be read: always, but of a long record only where there is room to keep it
+    /// while it comes. If not, it is told when it is worth asking again.
     pub(super) fn may_read(&mut self, buffers: &Buffers) -> bool {
         let held = match &self.held {
             Held::Nothing => &[][..],
@@ -193,7 +197,8 @@ impl Input {
         }
     }
 
-    /// The next complete record of the batch. `None` when there is none; then give the batch to [`Input::put_back`].
+    /// The next complete record of the batch. `None` when there is none; then give the batch to
+    /// [`Input::put_back`].
     pub(super) fn next(&mut self, batch: &mut Batch, record_len_max: usize) -> Result<Option<Record>, RecordError> {
         loop {
             let Some((len, last)) = batch.mark() else { return Ok(None) };
@@ -228,7 +233,8 @@ impl Input {
         let Batch { bytes, at, end, looked } = batch;
         let left = end - at;
         if left == 0 {
-            // Behind a record that was gathered, the next may have begun already: that is kept here, and stays charged.
+            // Behind a record that was gathered, the next may have begun already: that is kept here, and stays
+            // charged.
             if matches!(self.held, Held::Nothing) {
                 self.charge.set(self.joined.len());
             }
@@ -345,7 +351,8 @@ fn mark(bytes: &[u8]) -> Option<(usize, bool)> {
     Some(((mark & !LAST) as usize, mark & LAST != 0))
 }
 
-/// How much to ask the socket for after these bytes: up to the end of a long record that has begun, so that the next begins at the front of a buffer; else a chunk.
+/// How much to ask the socket for after these bytes: up to the end of a long record that has begun,
+/// so that the next begins at the front of a buffer; else a chunk.
 fn wanted(held: &[u8], chunk: usize) -> usize {
     match mark(held) {
         Some((len, _)) if RECORD_MARK_LEN + len > held.len() + READ_LEN => RECORD_MARK_LEN + len - held.len(),

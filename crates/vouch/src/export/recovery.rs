@@ -1,8 +1,10 @@
-//! The recovery store: what clients may reclaim after a restart, kept in a transactional database. Keys and values are the engine's and opaque here.
+//! The recovery store: what clients may reclaim after a restart, kept in a transactional database.
+//! Keys and values are the engine's and opaque here.
 //!
-//! Records are made durable in groups by one thread: whatever came while the last group was on its way to the disk is the next group. Replies that depend on a record
-//! are handed in with it and leave when it is durable. If the disk refuses, they wait and it is tried again: a client that is told of an open which the server could
-//! forget would lose data to somebody else after a crash.
+//! Records are made durable in groups by one thread: whatever came while the last group was on its
+//! way to the disk is the next group. Replies that depend on a record are handed in with it and
+//! leave when it is durable. If the disk refuses, they wait and it is tried again: a client that is
+//! told of an open which the server could forget would lose data to somebody else after a crash.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,7 +29,8 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Whether replies wait until it is durable. Without [`Change::RemoveOld`], what grace kept out and is let in now could be reclaimed after a crash.
+    /// Whether replies wait until it is durable. Without [`Change::RemoveOld`], what grace kept out
+    /// and is let in now could be reclaimed after a crash.
     pub(super) fn is_waited_for(&self) -> bool {
         !matches!(self, Change::Remove { .. })
     }
@@ -48,15 +51,17 @@ struct Shared {
     boot: u64,
     queue: Mutex<Queue>,
     news: Condvar,
-    /// Changes that replies wait for, handed in and not durable yet. Asked for every call, so not behind the lock.
+    /// Changes that replies wait for, handed in and not durable yet. Asked for every call, so not
+    /// behind the lock.
     behind: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Queue {
     changes: Vec<Change>,
-    /// Order of the last change that put each record that there is. One of a record that is gone is not remembered: put back by a call that was overtaken, it lets
-    /// nobody in, and at worst lets grace last its time.
+    /// Order of the last change that put each record that there is. One of a record that is gone is
+    /// not remembered: put back by a call that was overtaken, it lets nobody in, and at worst
+    /// lets grace last its time.
     orders: HashMap<Vec<u8>, u64>,
     after: Vec<After>,
     stopped: bool,
@@ -91,7 +96,8 @@ impl Queue {
 pub struct RecoveryError(#[from] redb::Error);
 
 impl Recovery {
-    /// Opens or makes the store, counts this start, and tells what was kept. The caller holds the lock of the state directory.
+    /// Opens or makes the store, counts this start, and tells what was kept. The caller holds the
+    /// lock of the state directory.
     pub(super) fn open(path: &Path, clock_nanos: u64) -> Result<(Self, u64, Recovered), RecoveryError> {
         let database = Database::create(path).map_err(redb::Error::from)?;
         let (boot, records) = begin(&database, clock_nanos)?;
@@ -206,7 +212,8 @@ fn waited_for(changes: &[Change]) -> usize {
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Counts a start, durably. The count also moves with the clock, so that a store that was lost does not bring an old number back.
+/// Counts a start, durably. The count also moves with the clock, so that a store that was lost does
+/// not bring an old number back.
 fn begin(database: &Database, clock_nanos: u64) -> Result<(u64, Records), redb::Error> {
     let transaction = database.begin_write()?;
     let boot = {
@@ -282,7 +289,8 @@ mod tests {
         let path = directory.path().join("r");
         let (store, _, _) = Recovery::open(&path, 5).unwrap();
         store.start().unwrap();
-        // An open that came after a look at an idle client, and a client that lost its state after it opened: the calls end the other way round.
+        // An open that came after a look at an idle client, and a client that lost its state after it
+        // opened: the calls end the other way round.
         durable(&store, vec![put(b"a", b"opened"), put(b"b", b"revoked"), put(b"c", b"old")]);
         durable(&store, vec![remove(b"a", 4), Change::Put { key: b"b".to_vec(), value: b"opened".to_vec(), order: 4 }, remove(b"c", 6)]);
         store.stop();

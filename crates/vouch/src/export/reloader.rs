@@ -1,4 +1,5 @@
-//! Reads the exports and the map of principals anew, at SIGHUP and when the control socket asks. A fault in either changes nothing.
+//! Reads the exports and the map of principals anew, at SIGHUP and when the control socket asks. A
+//! fault in either changes nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +25,9 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Puts a new list in force, or says why the old one stays. Connections stay, and so does what clients have open but where its export is gone, shows something else, or is not for them any more.
+    /// Puts a new list in force, or says why the old one stays. Connections stay, and so does what
+    /// clients have open but where its export is gone, shows something else, or is not for them any
+    /// more.
     pub(super) fn reload(&self) -> Result<Vec<String>, String> {
         let _turn = self.turn.lock();
         crate::service::reloading();
@@ -36,8 +39,9 @@ impl Reloader {
         outcome
     }
 
-    /// Ends what clients hold that no line of the exports is for any more, by what the name service has told since that was looked at last. While a list is read that is left
-    /// for later: it decides for itself what ends by it.
+    /// Ends what clients hold that no line of the exports is for any more, by what the name service
+    /// has told since that was looked at last. While a list is read that is left for later: it
+    /// decides for itself what ends by it.
     pub(super) fn end_lost(&self) {
         let Some(_turn) = self.turn.try_lock() else { return };
         self.driver.hosts.when_changed(|| self.driver.carry_replaced(self.driver.engine.clients_changed()));

@@ -1,4 +1,5 @@
-//! What the server tells: metrics for Prometheus, health, and the status that `vouch export status` shows.
+//! What the server tells: metrics for Prometheus, health, and the status that `vouch export status`
+//! shows.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -23,10 +24,12 @@ pub(crate) struct Status {
     pub(crate) version: String,
     pub(crate) grace_left_ms: u64,
     pub(crate) connections: usize,
-    /// Calls that wait for a disk or a network, those that a thread is at among them; and threads for it.
+    /// Calls that wait for a disk or a network, those that a thread is at among them; and threads
+    /// for it.
     pub(crate) waiting_calls: usize,
     pub(crate) waiting_threads: usize,
-    /// How often a connection was not read because too much of its address, or of all, was waiting or incomplete.
+    /// How often a connection was not read because too much of its address, or of all, was waiting
+    /// or incomplete.
     pub(crate) held_back: u64,
     /// Clients that had to make room for others, and introductions for which there was none.
     pub(crate) clients_displaced: u64,
@@ -217,7 +220,8 @@ impl PageSource for Report {
     }
 }
 
-/// Calls that wait for a disk or a network, those that a thread is at among them; and threads for it.
+/// Calls that wait for a disk or a network, those that a thread is at among them; and threads for
+/// it.
 fn waiting(driver: &Driver) -> (usize, usize) {
     (driver.shares.calls.used(), driver.pool.load().1 + driver.names.load().1)
 }

@@ -1,5 +1,6 @@
-//! Names of hosts: forward, backward and netgroups, by the system's resolver. May sleep: called when exports are read and before a connection is admitted, never by a
-//! thread that serves. The one home of calls into the C library here.
+//! Names of hosts: forward, backward and netgroups, by the system's resolver. May sleep: called
+//! when exports are read and before a connection is admitted, never by a thread that serves. The
+//! one home of calls into the C library here.
 #![allow(unsafe_code, reason = "innetgr, getnameinfo and the errors of getaddrinfo have no safe face")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -13,7 +14,8 @@ pub(super) trait Resolver: Send + Sync {
     fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer>;
     /// Name of the host with this address, in lower case; none if it has none.
     fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer>;
-    /// Whether a host is in a netgroup. The system does not tell one that it isn't in from one that can't be asked about.
+    /// Whether a host is in a netgroup. The system does not tell one that it isn't in from one that
+    /// can't be asked about.
     fn in_netgroup(&self, group: &str, host: &str) -> bool;
 }
 
@@ -39,16 +41,19 @@ impl Resolver for System {
             ai_next: std::ptr::null_mut(),
         };
         let mut list = std::ptr::null_mut();
-        // SAFETY: `host` ends with NUL, `hints` is whole, and both live through the call, which keeps no pointer; `list` is written only if it succeeds.
+        // SAFETY: `host` ends with NUL, `hints` is whole, and both live through the call, which keeps no
+        // pointer; `list` is written only if it succeeds.
         let failed = unsafe { libc::getaddrinfo(host.as_ptr(), std::ptr::null(), &raw const hints, &raw mut list) };
         if failed != 0 {
             return if is_none(failed) { Ok(Vec::new()) } else { Err(NoAnswer) };
         }
         let mut addresses = Vec::new();
         let mut next = list;
-        // SAFETY: the call has succeeded, so that these are entries of its list up to one that is null, and nobody has freed it.
+        // SAFETY: the call has succeeded, so that these are entries of its list up to one that is null, and
+        // nobody has freed it.
         while let Some(entry) = unsafe { next.as_ref() } {
-            // SAFETY: an entry's address is one of its family, of as many bytes as that has, aligned as the library makes them.
+            // SAFETY: an entry's address is one of its family, of as many bytes as that has, aligned as the
+            // library makes them.
             addresses.extend(unsafe { ip_of(entry) });
             next = entry.ai_next;
         }
@@ -61,7 +66,8 @@ impl Resolver for System {
         super::identity::as_ourselves();
         let address = socket2::SockAddr::from(SocketAddr::new(address, 0));
         let mut host = [0u8; HOST_LEN_MAX];
-        // SAFETY: `address` holds a valid socket address of `address.len()` bytes, and `host` is as long as it is said to be; the call writes at most that and keeps no pointer.
+        // SAFETY: `address` holds a valid socket address of `address.len()` bytes, and `host` is as long as
+        // it is said to be; the call writes at most that and keeps no pointer.
         let failed = unsafe {
             libc::getnameinfo(
                 address.as_ptr().cast(),
@@ -86,7 +92,8 @@ impl Resolver for System {
         let (Ok(group), Ok(host)) = (CString::new(group), CString::new(host)) else { return false };
         super::identity::as_ourselves();
         let _turn = TURN.lock();
-        // SAFETY: all pointers are null or to strings that end with NUL and live through the call, which keeps none; nobody else is in it.
+        // SAFETY: all pointers are null or to strings that end with NUL and live through the call, which
+        // keeps none; nobody else is in it.
         unsafe { innetgr(group.as_ptr(), host.as_ptr(), std::ptr::null(), std::ptr::null()) == 1 }
     }
 }

@@ -56,7 +56,8 @@ pub(super) fn open_gss(
     }
 }
 
-/// The file of the keytab that is used: the one that was named, or the library's. None of one that is in no file.
+/// The file of the keytab that is used: the one that was named, or the library's. None of one that
+/// is in no file.
 pub(super) fn keytab(named: Option<PathBuf>) -> Option<PathBuf> {
     named.or_else(|| file_of(&vouch_gss_mit::default_keytab()?))
 }

@@ -1,4 +1,5 @@
-//! Sends a connection's output: what lies in memory gathered by one system call, what lies in files by sendfile.
+//! Sends a connection's output: what lies in memory gathered by one system call, what lies in files
+//! by sendfile.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,7 +19,8 @@ pub(super) enum Sent {
     Full,
 }
 
-/// Sends as much as the socket takes. Counts bytes into `sent`; buffers of records that have left go to `done`.
+/// Sends as much as the socket takes. Counts bytes into `sent`; buffers of records that have left
+/// go to `done`.
 pub(super) fn send(socket: BorrowedFd<'_>, output: &mut Output, sent: &mut u64, mut done: impl FnMut(Vec<u8>)) -> io::Result<Sent> {
     while !output.is_empty() {
         let n = match step(socket, output) {
@@ -60,8 +62,8 @@ fn step(socket: BorrowedFd<'_>, output: &Output) -> io::Result<usize> {
     Ok(rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags))?)
 }
 
-/// Sends the rest of a span. A file that has become shorter since is made up with zeros: the length is promised already, and a reader at the same moment could have seen
-/// them as well.
+/// Sends the rest of a span. A file that has become shorter since is made up with zeros: the length
+/// is promised already, and a reader at the same moment could have seen them as well.
 fn send_span(socket: BorrowedFd<'_>, span: &FileSpan, at: usize) -> io::Result<usize> {
     let mut offset = span.offset + at as u64;
     let left = span.len - at;

@@ -1,5 +1,6 @@
-//! What there is only so much of for all, and how much of it one address may have: four times what is left. One that is alone gets most, and always leaves some; where there
-//! are many, each gets what the others leave. So whoever takes too much is the one who waits.
+//! What there is only so much of for all, and how much of it one address may have: four times what
+//! is left. One that is alone gets most, and always leaves some; where there are many, each gets
+//! what the others leave. So whoever takes too much is the one who waits.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,7 +12,8 @@ use parking_lot::Mutex;
 use super::limits::{Limits, SHARE};
 use super::traffic::Count;
 
-/// Whose share it is: of IPv6 the network that one host has for itself, since it picks the other half of its address as it likes (RFC 4291, section 2.5.1).
+/// Whose share it is: of IPv6 the network that one host has for itself, since it picks the other
+/// half of its address as it likes (RFC 4291, section 2.5.1).
 pub(super) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -60,7 +62,8 @@ impl Share {
         self.used.load(Ordering::SeqCst).saturating_add(n) <= left.saturating_mul(SHARE)
     }
 
-    /// Whether there is room for so much more. If not, [`Common::relief`] is called when it is worth asking again.
+    /// Whether there is room for so much more. If not, [`Common::relief`] is called when it is
+    /// worth asking again.
     pub(super) fn may_take(&self, n: usize) -> bool {
         if self.fits(n) {
             return true;
@@ -134,7 +137,8 @@ impl Commons {
         if let Some(known) = of.get(&address).and_then(Weak::upgrade) {
             return known;
         }
-        // All that are gone, each time that there would have to be more room: O(1) for each address in the long run.
+        // All that are gone, each time that there would have to be more room: O(1) for each address in the
+        // long run.
         if of.len() == of.capacity() {
             of.retain(|_, shares| shares.strong_count() > 0);
         }

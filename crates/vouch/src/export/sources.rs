@@ -1,4 +1,5 @@
-//! From the lines of exports(5), or one directory of the command line, to what the engine exports: file systems opened, hosts resolved, numbers given.
+//! From the lines of exports(5), or one directory of the command line, to what the engine exports:
+//! file systems opened, hosts resolved, numbers given.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -23,7 +24,8 @@ use crate::output::printable;
 /// Where the list of exports comes from.
 #[derive(Clone, Debug)]
 pub enum Origin {
-    /// Files in the syntax of exports(5). A directory stands for its files `*.exports`, in the order of their names.
+    /// Files in the syntax of exports(5). A directory stands for its files `*.exports`, in the
+    /// order of their names.
     Files(Vec<PathBuf>),
     /// One directory or tree, for everybody.
     One {
@@ -97,7 +99,8 @@ pub(super) struct Sources {
     hosts: Arc<Hosts>,
     open: Open,
     known: Mutex<HashMap<(Source, bool), Known>>,
-    /// Hosts and netgroups that the list names that was read last, and whether names of clients matter for it.
+    /// Hosts and netgroups that the list names that was read last, and whether names of clients
+    /// matter for it.
     named: Mutex<(Vec<String>, Vec<String>, bool)>,
 }
 
@@ -158,7 +161,8 @@ impl Sources {
         known.iter().for_each(|known| known.file_system.maintain());
     }
 
-    /// Reads everything anew. Sleeps as long as disks and name services do. On an error nothing has changed.
+    /// Reads everything anew. Sleeps as long as disks and name services do. On an error nothing has
+    /// changed.
     pub(super) fn load(&self) -> Result<Loaded, SourceError> {
         let mut comments = Vec::new();
         let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
@@ -231,7 +235,8 @@ impl Sources {
         *self.named.lock() = (names, groups, wanted);
     }
 
-    /// What was loaded last is in force from now on: hosts that only lists before it name need not be known any more.
+    /// What was loaded last is in force from now on: hosts that only lists before it name need not
+    /// be known any more.
     pub(super) fn are_in_force(&self) {
         let (names, groups, wanted) = &*self.named.lock();
         self.hosts.keep_only(names, groups, *wanted);
@@ -320,7 +325,8 @@ fn first(entry: &Entry) -> Options {
     let mut options = entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();
     for client in &entry.clients {
         options.fsid = options.fsid.or(client.options.fsid);
-        // What is mounted below is one file system for all: it is opened only where nobody is kept out of it.
+        // What is mounted below is one file system for all: it is opened only where nobody is kept out of
+        // it.
         options.cross_mounts &= client.options.cross_mounts;
         // Whoever asks for it is answered when it is on the disk.
         options.sync |= client.options.sync;
@@ -372,7 +378,8 @@ fn not_mounted(source: &Source, options: &Options) -> Option<String> {
     }
 }
 
-/// The number of an export: from `fsid=`, else from its path, and the same at each start. Numbers from paths have the highest bit set.
+/// The number of an export: from `fsid=`, else from its path, and the same at each start. Numbers
+/// from paths have the highest bit set.
 fn number(source: &Source, fsid: Option<Fsid>) -> (ExportId, Option<(u64, u64)>) {
     let hashed = |bytes: &[u8]| {
         let hash = blake3::hash(bytes);
@@ -391,7 +398,8 @@ fn number(source: &Source, fsid: Option<Fsid>) -> (ExportId, Option<(u64, u64)>)
     }
 }
 
-/// Where an export hangs: at its own path; with a root export (`fsid=root`) below that, as clients of the kernel's server know it.
+/// Where an export hangs: at its own path; with a root export (`fsid=root`) below that, as clients
+/// of the kernel's server know it.
 fn place(source: &Source, pseudo: Option<&str>, root: Option<&Source>) -> Vec<Vec<u8>> {
     let parts = |path: &[u8]| path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>();
     if let Some(pseudo) = pseudo {

@@ -1,4 +1,5 @@
-//! Which directory stands at the path of a source: another one after it was replaced, mounted over or unmounted. Opens nothing.
+//! Which directory stands at the path of a source: another one after it was replaced, mounted over
+//! or unmounted. Opens nothing.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,7 +9,8 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use super::exports::Source;
 
-/// A directory that is open has its numbers for itself for as long as it is: where they are the same, it is the same.
+/// A directory that is open has its numbers for itself for as long as it is: where they are the
+/// same, it is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Standing {
     device: (u32, u32),

@@ -1,4 +1,5 @@
-//! The directory that outlives the server: the recovery store, the key of the filehandles, the server's own identity, and the lock that keeps a second server out.
+//! The directory that outlives the server: the recovery store, the key of the filehandles, the
+//! server's own identity, and the lock that keeps a second server out.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -55,7 +56,8 @@ impl StateDirectory {
         }
     }
 
-    /// The key of the filehandles' authenticators, made at the first start. Whoever has it can make handles; whoever moves the exports to another machine takes it along.
+    /// The key of the filehandles' authenticators, made at the first start. Whoever has it can make
+    /// handles; whoever moves the exports to another machine takes it along.
     pub(super) fn filehandle_key(&self) -> Result<Zeroizing<[u8; 32]>, StateError> {
         self.secret("filehandle.key").map(Zeroizing::new)
     }
@@ -70,7 +72,8 @@ impl StateDirectory {
         self.path.join("recovery.redb")
     }
 
-    /// Reads a file of `N` bytes in hexadecimal digits, or makes it from the system's randomness, durably.
+    /// Reads a file of `N` bytes in hexadecimal digits, or makes it from the system's randomness,
+    /// durably.
     fn secret<const N: usize>(&self, name: &str) -> Result<[u8; N], StateError> {
         let path = self.path.join(name);
         let failed = |source| StateError::Io { path: path.clone(), source };

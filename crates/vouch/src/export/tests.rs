@@ -1,4 +1,5 @@
-//! The driver as clients see it: RPC over real sockets against the engine, with a file system in memory.
+//! The driver as clients see it: RPC over real sockets against the engine, with a file system in
+//! memory.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -44,7 +45,8 @@ pub(super) fn engine() -> vouch_nfs4_server::Server {
     )
 }
 
-/// A server of a file system in memory, in threads of this process, without giving up their privileges for the tests' other threads.
+/// A server of a file system in memory, in threads of this process, without giving up their
+/// privileges for the tests' other threads.
 struct Running {
     address: SocketAddr,
     driver: std::sync::Weak<Driver>,
@@ -140,7 +142,8 @@ impl Drop for Running {
     }
 }
 
-/// A record with a call of NFS: NULL, or a COMPOUND of minor version 9, which is always answered with a status and no operation.
+/// A record with a call of NFS: NULL, or a COMPOUND of minor version 9, which is always answered
+/// with a status and no operation.
 fn call(xid: u32, procedure: u32) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);
@@ -200,7 +203,8 @@ fn who_never_reads_stops_being_read_and_holds_nobody_up() {
     greedy.set_nonblocking(true).unwrap();
     let calls: Vec<u8> = (0..1000).flat_map(|i| call(i, 1)).collect();
     let (mut sent, mut full) = (0usize, 0);
-    // Far less than it would take in if it took everything in: both sockets' buffers, and the limit on replies.
+    // Far less than it would take in if it took everything in: both sockets' buffers, and the limit on
+    // replies.
     while full < 40 {
         match greedy.write(&calls[sent % calls.len()..]) {
             Ok(n) => (sent, full) = (sent + n, 0),

@@ -1,5 +1,6 @@
-//! Long calls that have come whole in the same round of a thread, on any of its connections, are checked and opened side by side. A lone one is not kept waiting: when nothing
-//! more is there to be read, the round ends and it is taken up.
+//! Long calls that have come whole in the same round of a thread, on any of its connections, are
+//! checked and opened side by side. A lone one is not kept waiting: when nothing more is there to
+//! be read, the round ends and it is taken up.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

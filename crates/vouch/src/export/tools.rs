@@ -1,4 +1,5 @@
-//! What a serving thread has at hand for all its connections: buffers, and the replies of this round until they are sealed and handed to their sockets.
+//! What a serving thread has at hand for all its connections: buffers, and the replies of this
+//! round until they are sealed and handed to their sockets.
 
 use std::sync::Arc;
 
@@ -37,7 +38,8 @@ pub(super) struct Tools {
 #[derive(Default)]
 pub(super) struct SpareReplies {
     short: Vec<Vec<u8>>,
-    /// Those that held the data of long READs: taken from the system anew they would cost a page fault for each page.
+    /// Those that held the data of long READs: taken from the system anew they would cost a page
+    /// fault for each page.
     long: Vec<Vec<u8>>,
 }
 
@@ -105,14 +107,16 @@ impl Tools {
         }
     }
 
-    /// Whether so many replies wait for the end of the round that it is worth asking whether their client waits for them. Long ones that are to be sealed fill the lanes for long, and
+    /// Whether so many replies wait for the end of the round that it is worth asking whether their
+    /// client waits for them. Long ones that are to be sealed fill the lanes for long, and
     /// worse by halves.
     pub(super) fn is_worth_sending(&self) -> bool {
         self.ready.len() + self.unsealed.len() >= SEND_SOON_COUNT && self.unsealed_len <= SEND_SOON_LEN_MAX
     }
 
-    /// Sends what is ready before the other calls of the round are done, if its client has sent nothing since: it may have nothing to do before it gets these, and it and we
-    /// would take turns.
+    /// Sends what is ready before the other calls of the round are done, if its client has sent
+    /// nothing since: it may have nothing to do before it gets these, and it and we would take
+    /// turns.
     pub(super) fn send_if_awaited(&mut self, connection: &Connection) {
         if connection.is_read_out() {
             self.flush(connection);

@@ -1,4 +1,5 @@
-//! What the driver counts about its own work: connections, bytes, what waited. Operations are counted in `metrics`.
+//! What the driver counts about its own work: connections, bytes, what waited. Operations are
+//! counted in `metrics`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

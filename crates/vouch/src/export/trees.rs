@@ -1,4 +1,5 @@
-//! Published trees as sources: `tree:NAME` by its replicas, `tree:DB` from a database directory of this machine. Either way each byte is verified before it is served.
+//! Published trees as sources: `tree:NAME` by its replicas, `tree:DB` from a database directory of
+//! this machine. Either way each byte is verified before it is served.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,12 +22,14 @@ pub(super) struct Trees {
 }
 
 impl Trees {
-    /// The newest revision seen of each tree is remembered in the state directory, so that no older one is believed after a restart.
+    /// The newest revision seen of each tree is remembered in the state directory, so that no older
+    /// one is believed after a restart.
     pub(super) fn new(state: &Path, witness: Option<Arc<dyn Witness>>) -> Self {
         Trees { state: state.join("trees"), by_name: Mutex::default(), witness }
     }
 
-    /// Opens what stands behind `tree:`: a self-certifying name, which begins with `@`, or else a directory. Ends within the client's deadline.
+    /// Opens what stands behind `tree:`: a self-certifying name, which begins with `@`, or else a
+    /// directory. Ends within the client's deadline.
     pub(super) fn open(&self, what: &[u8]) -> io::Result<TreeFs> {
         let runtime = runtime()?;
         let opened = if what.starts_with(b"@") {
@@ -71,7 +74,8 @@ impl Trees {
     }
 }
 
-/// The runtime of all trees; started with the first, and never ended: open files wait on it for as long as there are any.
+/// The runtime of all trees; started with the first, and never ended: open files wait on it for as
+/// long as there are any.
 fn runtime() -> io::Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if let Some(runtime) = RUNTIME.get() {

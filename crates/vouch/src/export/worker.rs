@@ -1,5 +1,5 @@
-//! One serving thread: its connections and whose turn it is. Joins sockets to the engine: reads, has calls run, gathers replies and sends them together.
-//! Decides nothing about calls.
+//! One serving thread: its connections and whose turn it is. Joins sockets to the engine: reads,
+//! has calls run, gathers replies and sends them together. Decides nothing about calls.
 
 use std::collections::VecDeque;
 use std::io;
@@ -296,7 +296,8 @@ impl Worker {
         self.driver.unanswered(connection.unanswered(None));
     }
 
-    /// Closes those that were too slow, and gives up callbacks that are late. O(n) in this thread's connections.
+    /// Closes those that were too slow, and gives up callbacks that are late. O(n) in this thread's
+    /// connections.
     fn expire(&mut self) {
         let now_ms = clock::mono_ms();
         let stall_ms = u64::try_from(self.driver.limits.stall_max.as_millis()).unwrap_or(u64::MAX);
@@ -343,7 +344,8 @@ impl Peer {
                     reads += 1;
                     match self.input.read(self.connection.socket().as_fd(), &mut tools.buffers) {
                         Ok(Read::Some { fresh, more, len }) => {
-                            // A read that did not fill what was asked has emptied the socket (epoll(7)); what comes later is news.
+                            // A read that did not fill what was asked has emptied the socket (epoll(7)); what comes later is
+                            // news.
                             self.readable = more || self.read_closed;
                             driver.traffic.received_len.add(len as u64);
                             match self.look(fresh, tools, driver) {
@@ -366,7 +368,8 @@ impl Peer {
         }
     }
 
-    /// Whether so much waits, of this connection or its address too, that no more of its calls should be taken up. Others go on: their leases would end otherwise.
+    /// Whether so much waits, of this connection or its address too, that no more of its calls
+    /// should be taken up. Others go on: their leases would end otherwise.
     fn is_crowded_out(&mut self, driver: &Driver) -> bool {
         let origin = self.connection.origin();
         self.asks_contexts = self.asks_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded(origin));
@@ -459,7 +462,8 @@ impl Peer {
                         }
                     }
                     Progress::Blocked => {
-                        // What is answered already goes first: a reply that is overtaken by later ones looks as old as it is to a client that compares.
+                        // What is answered already goes first: a reply that is overtaken by later ones looks as old as it
+                        // is to a client that compares.
                         tools.flush(connection);
                         driver.run_waiting(connection.clone(), compound, envelope);
                     }

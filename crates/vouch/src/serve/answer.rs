@@ -1,4 +1,5 @@
-//! The replica's procedures: a request record to the pieces of its answer. Never looks into a frame.
+//! The replica's procedures: a request record to the pieces of its answer. Never looks into a
+//! frame.
 
 use std::sync::Arc;
 
@@ -60,8 +61,9 @@ impl From<vouch_xdr::Error> for Refusal {
 
 impl Replica {
     fn dispatch(&self, call: &Call<'_>, output: &mut Output<Pack>) -> Result<Request, Refusal> {
-        // What we serve is public, so whoever the caller says it is makes no difference. A flavour that would have to
-        // wrap the answer is refused (RFC 5531, section 9: AUTH_TOO_WEAK and its kin say "try another").
+        // What we serve is public, so whoever the caller says it is makes no difference. A flavour that
+        // would have to wrap the answer is refused (RFC 5531, section 9: AUTH_TOO_WEAK and its kin
+        // say "try another").
         if !matches!(call.cred.flavor, Flavor::NONE | Flavor::SYS) {
             return Err(Refusal::Denied(Denied::AuthError(AuthStat::REJECTED_CRED)));
         }

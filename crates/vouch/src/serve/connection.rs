@@ -44,7 +44,8 @@ impl From<RecordError> for Fault {
 #[derive(Debug)]
 pub(super) struct Connection<F> {
     reader: RecordReader,
-    /// Input that waits until output has left; empty but for a peer that sends faster than it reads.
+    /// Input that waits until output has left; empty but for a peer that sends faster than it
+    /// reads.
     undecoded: Vec<u8>,
     output: Output<F>,
     phase: Phase,
@@ -81,8 +82,8 @@ impl<F: Clone + PartialEq> Connection<F> {
         !self.undecoded.is_empty()
     }
 
-    /// Takes what was read and answers the requests in it, until the output is full: the rest is kept for
-    /// [`Connection::resume`].
+    /// Takes what was read and answers the requests in it, until the output is full: the rest is
+    /// kept for [`Connection::resume`].
     pub(super) fn feed<S: Service<File = F>>(&mut self, mut input: &[u8], service: &S) -> Result<(), Fault> {
         debug_assert!(self.undecoded.is_empty(), "what came first is decoded first");
         self.decode(&mut input, service)?;
@@ -134,7 +135,8 @@ impl<F: Clone + PartialEq> Connection<F> {
         }
     }
 
-    /// Whether the connection has been silent for too long. To be asked now and then, not at the end of a turn.
+    /// Whether the connection has been silent for too long. To be asked now and then, not at the
+    /// end of a turn.
     pub(super) fn expire(&mut self, now: Instant, limits: &Limits, crowded: bool) -> Option<Fault> {
         let silence = now.saturating_duration_since(self.since);
         let past = |max: Duration| silence >= max;

@@ -1,4 +1,5 @@
-//! What each thread counts, and the sum of it. One set a thread, so that counting never bounces a cache line between cores.
+//! What each thread counts, and the sum of it. One set a thread, so that counting never bounces a
+//! cache line between cores.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -71,8 +72,8 @@ impl Closed {
     ];
 }
 
-/// Upper bounds of the latency histogram's buckets, in microseconds: powers of four from 4 µs to 4.2 s. What is above is
-/// in the histogram's count only.
+/// Upper bounds of the latency histogram's buckets, in microseconds: powers of four from 4 µs to
+/// 4.2 s. What is above is in the histogram's count only.
 pub(super) const LATENCY_US_MAX: [u64; 11] = [4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304];
 
 /// The counts of one thread.
@@ -109,7 +110,8 @@ impl Counters {
         self.closed[reason as usize].get()
     }
 
-    /// Counts the time from reading requests to handing the last byte of their answers to the kernel.
+    /// Counts the time from reading requests to handing the last byte of their answers to the
+    /// kernel.
     pub(super) fn latency(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let bucket = LATENCY_US_MAX.iter().position(|&max| us <= max).unwrap_or(LATENCY_US_MAX.len());
@@ -117,7 +119,8 @@ impl Counters {
         self.latency_us.add(us);
     }
 
-    /// Answers that took at most so long, for each of [`LATENCY_US_MAX`] and then all; and the sum of their times in µs.
+    /// Answers that took at most so long, for each of [`LATENCY_US_MAX`] and then all; and the sum
+    /// of their times in µs.
     pub(super) fn latencies(&self) -> ([u64; LATENCY_US_MAX.len() + 1], u64) {
         let mut below = 0;
         let cumulative = std::array::from_fn(|i| {

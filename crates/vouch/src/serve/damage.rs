@@ -1,4 +1,5 @@
-//! What a replica found unreadable while it served, and whether it still is. Reads no more of a pack than a frame's length or two.
+//! What a replica found unreadable while it served, and whether it still is. Reads no more of a
+//! pack than a frame's length or two.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

@@ -1,4 +1,5 @@
-//! Holds the protocol against its description: each vector of `docs/formats/protocol.md` is what the code makes and reads.
+//! Holds the protocol against its description: each vector of `docs/formats/protocol.md` is what
+//! the code makes and reads.
 
 use vouch_oncrpc::{Accepted, Call, OpaqueAuth, Reply, begin_record, end_record};
 use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, PROGRAM, VERSION};

@@ -1,5 +1,5 @@
-//! The listening sockets: one a thread for each address, so that the kernel spreads connections and no thread waits for
-//! another's lock.
+//! The listening sockets: one a thread for each address, so that the kernel spreads connections and
+//! no thread waits for another's lock.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -10,8 +10,8 @@ use super::limits::BACKLOG;
 
 /// Binds `threads` listeners to one address. Port 0 takes a free one, the same for all.
 pub(crate) fn bind(address: SocketAddr, threads: usize) -> io::Result<Vec<TcpListener>> {
-    // Several processes may share a port by SO_REUSEPORT, and would then each get some of the connections, which nobody
-    // means who starts a replica twice. A socket without it finds out.
+    // Several processes may share a port by SO_REUSEPORT, and would then each get some of the
+    // connections, which nobody means who starts a replica twice. A socket without it finds out.
     let probe = socket(address, false)?;
     let address = local_address(&probe)?;
     drop(probe);
@@ -32,7 +32,8 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    // Inherited by accepted sockets: replies are sent whole, so waiting for more to send only delays them.
+    // Inherited by accepted sockets: replies are sent whole, so waiting for more to send only delays
+    // them.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     Ok(socket)

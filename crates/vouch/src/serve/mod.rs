@@ -1,8 +1,9 @@
 //! The replica server: many trees in one process, no secret, no knowledge of what it serves.
 //!
-//! Owns the sockets, the threads and the order of things at start and stop. The way of a request: `worker` reads,
-//! `connection` cuts and queues, `answer` finds where the frames lie in the packs (`trees`), `send` hands these places to the
-//! kernel. Deliberately lacks any trust in or need for keys: a client believes nothing that a replica says.
+//! Owns the sockets, the threads and the order of things at start and stop. The way of a request:
+//! `worker` reads, `connection` cuts and queues, `answer` finds where the frames lie in the packs
+//! (`trees`), `send` hands these places to the kernel. Deliberately lacks any trust in or need for
+//! keys: a client believes nothing that a replica says.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -48,7 +49,8 @@ use worker::{Shared, Worker};
 /// What to serve, where, and within which bounds.
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
-    /// Directories of databases; at least one must be readable at the start, the others may come up later.
+    /// Directories of databases; at least one must be readable at the start, the others may come up
+    /// later.
     pub databases: Vec<PathBuf>,
     /// Addresses to answer clients on.
     pub listen: Vec<SocketAddr>,
@@ -105,7 +107,8 @@ pub enum ServeError {
     ThreadEnded,
 }
 
-/// Opens, serves until `stop` says so, and closes. For a caller that needs nothing in between; else see [`Server`].
+/// Opens, serves until `stop` says so, and closes. For a caller that needs nothing in between; else
+/// see [`Server`].
 ///
 /// # Errors
 /// Those of [`Server::open`] and [`Server::run`].
@@ -113,7 +116,8 @@ pub fn run(config: ServeConfig, stop: impl Fn() -> bool) -> Result<(), ServeErro
     Server::open(config)?.run(stop)
 }
 
-/// A replica with everything open and, if so wanted, already in its sandbox; nothing is answered yet.
+/// A replica with everything open and, if so wanted, already in its sandbox; nothing is answered
+/// yet.
 pub struct Server {
     workers: Vec<Worker>,
     page: Option<TcpListener>,
@@ -124,8 +128,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens databases and sockets, then restricts the calling thread and all threads that it starts later. Threads that
-    /// run already stay as they are, so call this early.
+    /// Opens databases and sockets, then restricts the calling thread and all threads that it
+    /// starts later. Threads that run already stay as they are, so call this early.
     ///
     /// # Errors
     /// When there is nothing to serve, an address is taken, or a required sandbox can't be had.
@@ -181,7 +185,8 @@ impl Server {
         self.page.as_ref().and_then(|page| page.local_addr().ok())
     }
 
-    /// Serves until `stop`, which is asked ten times a second, returns true; then lets replies under way leave.
+    /// Serves until `stop`, which is asked ten times a second, returns true; then lets replies
+    /// under way leave.
     ///
     /// # Errors
     /// When a thread can't be started, or ends by itself.

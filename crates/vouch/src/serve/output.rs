@@ -1,5 +1,5 @@
-//! What a connection still has to send: a queue of pieces, most of them places in pack files rather than bytes.
-//! Deliberately lacks the sending; see `send`.
+//! What a connection still has to send: a queue of pieces, most of them places in pack files rather
+//! than bytes. Deliberately lacks the sending; see `send`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! The second port: `/metrics` for Prometheus, `/health` for balancers and people. HTTP/1.1, read-only.
-//! Deliberately has no authentication: bind it to an address that only the right ones reach.
+//! The second port: `/metrics` for Prometheus, `/health` for balancers and people. HTTP/1.1,
+//! read-only. Deliberately has no authentication: bind it to an address that only the right ones
+//! reach.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,7 +23,8 @@ use super::limits::{ACCEPT_PAUSE, PAGE_CONNECTIONS_MAX, PAGE_SECONDS_MAX};
 pub(crate) trait PageSource: Send + Sync + 'static {
     /// In Prometheus' text format.
     fn metrics(&self) -> String;
-    /// Whether all is well at this time (seconds since 1970), and what there is to say of it, in JSON.
+    /// Whether all is well at this time (seconds since 1970), and what there is to say of it, in
+    /// JSON.
     fn health(&self, now_s: u64) -> (bool, String);
 }
 
@@ -62,7 +64,8 @@ async fn serve<P: PageSource>(listener: tokio::net::TcpListener, report: &Arc<P>
             });
             let mut http = hyper::server::conn::http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(PAGE_SECONDS_MAX).max_buf_size(REQUEST_LEN_MAX);
-            // A whole connection gets ten times a request's time; a scraper that keeps it open longer opens another.
+            // A whole connection gets ten times a request's time; a scraper that keeps it open longer opens
+            // another.
             let _ = tokio::time::timeout(PAGE_SECONDS_MAX * 10, http.serve_connection(TokioIo::new(socket), service)).await;
         });
         open.push_back(connection.abort_handle());

@@ -1,4 +1,5 @@
-//! What the replica tells about itself: the metrics in Prometheus's text format, the health as JSON.
+//! What the replica tells about itself: the metrics in Prometheus's text format, the health as
+//! JSON.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -32,7 +33,8 @@ struct Health {
 #[derive(Serialize)]
 struct TreeHealth {
     hostid: String,
-    /// "fresh", "expired" (clients reject it), "empty" (nothing complete yet) or "broken" (the old revision is served on).
+    /// "fresh", "expired" (clients reject it), "empty" (nothing complete yet) or "broken" (the old
+    /// revision is served on).
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
@@ -62,8 +64,8 @@ impl super::page::PageSource for Report {
 type OneCount = fn(&Counters) -> &Count;
 
 impl Report {
-    /// Whether all is well at `now` (seconds since 1970), and the whole of it in JSON. An expired tree is served all the
-    /// same, as it's the client who decides, but it isn't well.
+    /// Whether all is well at `now` (seconds since 1970), and the whole of it in JSON. An expired
+    /// tree is served all the same, as it's the client who decides, but it isn't well.
     pub(super) fn health(&self, now: u64) -> (bool, String) {
         let trees: Vec<_> = self.trees.all().iter().map(|tree| TreeHealth::new(tree, now)).collect();
         let healthy = !trees.is_empty() && trees.iter().all(|tree| tree.state == "fresh");

@@ -1,5 +1,6 @@
-//! What a compromise of the replica could still do: read the databases, answer on sockets that are open, and no more.
-//! Landlock for files, new TCP sockets and signals; no new privileges; no capabilities but one.
+//! What a compromise of the replica could still do: read the databases, answer on sockets that are
+//! open, and no more. Landlock for files, new TCP sockets and signals; no new privileges; no
+//! capabilities but one.
 
 use std::fmt;
 use std::path::Path;
@@ -92,8 +93,8 @@ fn restrict(directories: &[&Path]) -> Result<(bool, bool), SandboxError> {
     Ok((status.ruleset != RulesetStatus::NotEnforced, sockets))
 }
 
-/// Gives up all capabilities but reading files that belong to others: a publisher may run as another user, and landlock
-/// bounds what that right is worth to the databases. Whether it worked.
+/// Gives up all capabilities but reading files that belong to others: a publisher may run as
+/// another user, and landlock bounds what that right is worth to the databases. Whether it worked.
 fn drop_capabilities() -> Result<bool, SandboxError> {
     let kept = rustix::thread::capabilities(None)?.permitted & CapabilitySet::DAC_READ_SEARCH;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
@@ -101,7 +102,8 @@ fn drop_capabilities() -> Result<bool, SandboxError> {
     Ok(rustix::thread::capabilities(None)?.permitted == kept)
 }
 
-/// The landlock version whose rights we ask for: files (1 to 3, 5), TCP (4), signals and abstract sockets (6).
+/// The landlock version whose rights we ask for: files (1 to 3, 5), TCP (4), signals and abstract
+/// sockets (6).
 const NEWEST: ABI = ABI::V6;
 
 #[cfg(test)]

@@ -109,7 +109,8 @@ fn send_span<F: AsFd + Clone>(socket: BorrowedFd<'_>, span: &Span<F>) -> Result<
     }
 }
 
-/// Fills the buffer from the front of the output, up to a run that is for sendfile. Whether more waits behind.
+/// Fills the buffer from the front of the output, up to a run that is for sendfile. Whether more
+/// waits behind.
 fn gather<F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &mut SendBuffer) -> Result<bool, SendError<F>> {
     buffer.len = 0;
     for piece in output.pieces() {

@@ -1,5 +1,5 @@
-//! The trees that a replica offers: by HOSTID the database, and the answer to GETFSINFO made ready once a revision.
-//! Understands of a tree only what the health page tells.
+//! The trees that a replica offers: by HOSTID the database, and the answer to GETFSINFO made ready
+//! once a revision. Understands of a tree only what the health page tells.
 
 use std::collections::HashMap;
 use std::io;
@@ -34,7 +34,8 @@ impl AsFd for Pack {
     }
 }
 
-/// All trees, as threads see them. Changes only when a database that could not be opened at the start comes up later.
+/// All trees, as threads see them. Changes only when a database that could not be opened at the
+/// start comes up later.
 #[derive(Debug, Default)]
 pub(super) struct Trees {
     by_hostid: RwLock<HashMap<HostId, Arc<Tree>>>,
@@ -63,7 +64,8 @@ impl Trees {
         Ok(())
     }
 
-    /// Takes note that a place in a pack, which was to be sent, can't be read; its tree is told broken until it can.
+    /// Takes note that a place in a pack, which was to be sent, can't be read; its tree is told
+    /// broken until it can.
     pub(super) fn note_unreadable(&self, place: &Span<Pack>, error: &io::Error) {
         let pack = place.file.0.path();
         // A pack lies in its database's directory.
@@ -105,7 +107,8 @@ struct State {
 pub(super) struct Offer {
     /// The newest revision, if there is one.
     pub(super) revision: Option<OfferedRevision>,
-    /// Records to send: without companions and with them. The first 8 bytes are the record mark and room for the xid.
+    /// Records to send: without companions and with them. The first 8 bytes are the record mark and
+    /// room for the xid.
     plain: Option<Arc<[u8]>>,
     with_companions: Option<Arc<[u8]>>,
 }
@@ -141,7 +144,8 @@ impl Tree {
         &self.path
     }
 
-    /// Looks for a newer generation of the database; true when there is one. When it fails the old one is offered on.
+    /// Looks for a newer generation of the database; true when there is one. When it fails the old
+    /// one is offered on.
     pub(super) fn refresh(&self) -> Result<bool, String> {
         let looked = self.snapshot.refresh().map_err(|error| error.to_string()).and_then(|new| {
             let found = self.snapshot.hostid();
@@ -247,7 +251,8 @@ impl OfferedRevision {
     }
 }
 
-/// The companion frames within the protocol's limits. One that can't be read is left out: the client will ask for it.
+/// The companion frames within the protocol's limits. One that can't be read is left out: the
+/// client will ask for it.
 fn companions(snapshot: &Snapshot, view: &View) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut len = 0;
@@ -274,5 +279,6 @@ fn record(result: GetFsinfoResult) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// How often packs are looked at while no new revision comes: one system call for each 32 MiB of a database.
+/// How often packs are looked at while no new revision comes: one system call for each 32 MiB of a
+/// database.
 const PACKS_CHECK_INTERVAL: Duration = Duration::from_secs(30);

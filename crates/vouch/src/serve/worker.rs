@@ -1,5 +1,5 @@
-//! One thread of the replica: its listeners, its connections, and whose turn it is. Joins sockets to [`Connection`]s;
-//! decides nothing about requests.
+//! One thread of the replica: its listeners, its connections, and whose turn it is. Joins sockets
+//! to [`Connection`]s; decides nothing about requests.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _};
@@ -174,7 +174,8 @@ impl Worker {
             self.peers.push(None);
             self.peers.len() - 1
         });
-        // A client sends at once, so the request is mostly there already, and a short connection may need no more news.
+        // A client sends at once, so the request is mostly there already, and a short connection may need
+        // no more news.
         self.peers[id] = Some(Peer::new(socket, now));
         self.turn(id, now);
     }
@@ -227,7 +228,8 @@ impl Worker {
         }
     }
 
-    /// After the order to stop: takes no one new, lets replies under way leave; true when all is done.
+    /// After the order to stop: takes no one new, lets replies under way leave; true when all is
+    /// done.
     fn drain(&mut self, now: Instant) -> bool {
         if self.drain_until.is_none() {
             self.drain_until = Some(now + self.shared.limits.drain_max);
@@ -291,7 +293,8 @@ impl Peer {
         self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
     }
 
-    /// News is edge-triggered, so asking once is enough; of room for output we hear only from the first lack of it on.
+    /// News is edge-triggered, so asking once is enough; of room for output we hear only from the
+    /// first lack of it on.
     fn register(&mut self, registry: &mio::Registry, token: Token) -> io::Result<()> {
         let wanted = if self.writable && self.interest != Some(BOTH) { Interest::READABLE } else { BOTH };
         let old = self.interest.replace(wanted);
@@ -302,8 +305,9 @@ impl Peer {
         }
     }
 
-    /// Whether to look for more once all others have had their turn, instead of asking the system for news: a client that has its answer
-    /// asks on at once or leaves, and most connections are so short that they never need the system's list. Once after each read.
+    /// Whether to look for more once all others have had their turn, instead of asking the system
+    /// for news: a client that has its answer asks on at once or leaves, and most connections
+    /// are so short that they never need the system's list. Once after each read.
     fn may_look_again(&mut self) -> bool {
         let may = self.interest.is_none() && !self.queued && self.writable && !std::mem::replace(&mut self.looked_again, true);
         self.readable |= may;

@@ -1,4 +1,5 @@
-//! How much is recorded of what others can cause as fast as they like: refusals. What is left out is counted, for a record of its own. The clock is passed in.
+//! How much is recorded of what others can cause as fast as they like: refusals. What is left out
+//! is counted, for a record of its own. The clock is passed in.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -42,7 +43,8 @@ impl Bounds {
         admitted.map(|untold| (untold > 0).then_some(untold))
     }
 
-    /// Records how many refusals were left out since this was last told, if any were. To be called now and then.
+    /// Records how many refusals were left out since this was last told, if any were. To be called
+    /// now and then.
     pub(crate) fn tell_left_out(&self, trail: &Trail, mono_ms: u64) {
         let left_out = {
             let mut throttle = self.throttle.lock();
@@ -85,7 +87,8 @@ fn told(left_out: &LeftOut) -> String {
     text
 }
 
-/// Refusals of one address that are recorded: a user's mistakes are all there, a loop's are counted.
+/// Refusals of one address that are recorded: a user's mistakes are all there, a loop's are
+/// counted.
 const OF_CLIENT: Rate = Rate { count: 100, each_ms: 1000 };
 /// And of all: with some 100 bytes a record on disk at most about 150 MB a day, whoever is at it.
 const OF_ALL: Rate = Rate { count: 1000, each_ms: 50 };

@@ -1,4 +1,5 @@
-//! The rules in force. Each operation asks them, and they hardly ever change: so each thread keeps them at hand, and what all threads share is only read.
+//! The rules in force. Each operation asks them, and they hardly ever change: so each thread keeps
+//! them at hand, and what all threads share is only read.
 
 use std::cell::RefCell;
 use std::sync::Arc;

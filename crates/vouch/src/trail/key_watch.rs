@@ -1,4 +1,5 @@
-//! Whether a file of keys was changed, which is an administrative act of whoever did it. Reads none of it.
+//! Whether a file of keys was changed, which is an administrative act of whoever did it. Reads none
+//! of it.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;

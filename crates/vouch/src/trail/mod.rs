@@ -1,5 +1,5 @@
-//! The audit trail of a service, whichever it is: from what its administrator chose to a trail that is written and rules that are in force. What becomes a record is the
-//! service's own business.
+//! The audit trail of a service, whichever it is: from what its administrator chose to a trail that
+//! is written and rules that are in force. What becomes a record is the service's own business.
 
 mod bounds;
 mod doubt;
@@ -53,7 +53,8 @@ pub struct TrailError {
     pub is_full: bool,
 }
 
-/// Goes on with a trail: with exports on which nothing is done that can't be recorded, and an account of what is in force. The rules must be good. `halt` is called at most once,
+/// Goes on with a trail: with exports on which nothing is done that can't be recorded, and an
+/// account of what is in force. The rules must be good. `halt` is called at most once,
 /// where the policy says to stop.
 pub(crate) fn begin(
     config: &TrailConfig,

@@ -16,7 +16,8 @@ pub(crate) struct TrailArgs {
     /// Record who does what in this trail, whose key `vouch audit keygen` has made.
     #[arg(id = "audit", long = "audit", value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Rules in auditctl's syntax: which operations are recorded; all that act on files without. Read anew at SIGHUP.
+    /// Rules in auditctl's syntax: which operations are recorded; all that act on files without.
+    /// Read anew at SIGHUP.
     #[arg(long = "audit-rules", value_name = "FILE", requires = "audit")]
     rules: Option<PathBuf>,
     /// The trail's key, if not in its directory.

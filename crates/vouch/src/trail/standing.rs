@@ -1,5 +1,7 @@
-//! What is in force: policy, when records are durable and sealed, what is kept, which exports are denied, which rules; told when the service starts and when it changes, and compared with what was in
-//! force at the last stop, so that turning audit down by a restart leaves a trace. What was is kept in a file beside the trail; where that is missing, that is told.
+//! What is in force: policy, when records are durable and sealed, what is kept, which exports are
+//! denied, which rules; told when the service starts and when it changes, and compared with what
+//! was in force at the last stop, so that turning audit down by a restart leaves a trace. What was
+//! is kept in a file beside the trail; where that is missing, that is told.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -111,7 +113,8 @@ impl Standing {
             || rules_are_less
     }
 
-    /// Whether records may be durable later. So many records and so long don't compare: what was exchanged for the other counts as later, but for `each`.
+    /// Whether records may be durable later. So many records and so long don't compare: what was
+    /// exchanged for the other counts as later, but for `each`.
     fn is_later_than(&self, before: &Standing) -> bool {
         let ((kind, late), (kind_before, late_before)) = (self.lateness, before.lateness);
         if kind == kind_before { late > late_before } else { kind != 0 }
@@ -125,7 +128,8 @@ impl Standing {
         Standing::parse(&text).filter(|_| (text.len() as u64) < IN_FORCE_LEN_MAX)
     }
 
-    /// Keeps it for the next start, for nobody but the owner: threads that act as callers have no umask.
+    /// Keeps it for the next start, for nobody but the owner: threads that act as callers have no
+    /// umask.
     fn write(&self, directory: &Path) -> io::Result<()> {
         replace(&SystemDisk, &directory.join(IN_FORCE), &self.text())
     }
@@ -166,7 +170,8 @@ impl Account {
         self.keep(&standing);
     }
 
-    /// Records the start, what is in force from now on, and whether that is less than at the last one.
+    /// Records the start, what is in force from now on, and whether that is less than at the last
+    /// one.
     pub(crate) fn started(&self, trail: &Trail, rules: &InForce, program: &str) {
         let standing = self.standing.lock();
         let told = standing.told(rules.with(Rules::len));

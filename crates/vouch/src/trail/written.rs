@@ -1,4 +1,5 @@
-//! What is in force, as it is written for the next start: the policy's numbers in a line, the exports on which nothing is done that can't be recorded, an empty line, the rules. Knows no
+//! What is in force, as it is written for the next start: the policy's numbers in a line, the
+//! exports on which nothing is done that can't be recorded, an empty line, the rules. Knows no
 //! file.
 
 use vouch_audit::trail::Retention;
@@ -28,10 +29,12 @@ pub(super) struct Kept {
     pub(super) retention: Retention,
 }
 
-/// Inode number, length, and when it was changed: seconds, and nanoseconds. Not the device, whose number another boot may give to another.
+/// Inode number, length, and when it was changed: seconds, and nanoseconds. Not the device, whose
+/// number another boot may give to another.
 pub(super) type Stamp = (u64, u64, i64, i64);
 
-/// A file of keys as it is kept for the next start: its path, and how it was; none if it was not there.
+/// A file of keys as it is kept for the next start: its path, and how it was; none if it was not
+/// there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(super) path: Vec<u8>,

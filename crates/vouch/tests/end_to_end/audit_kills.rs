@@ -1,4 +1,5 @@
-//! `kill -9` of an audited export at random instants of a seeded sequence, under load: where nothing may be acknowledged without its record, none is.
+//! `kill -9` of an audited export at random instants of a seeded sequence, under load: where
+//! nothing may be acknowledged without its record, none is.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -27,7 +28,8 @@ const WORKERS: u64 = 3;
 /// Small, so that kills meet segments that end, and are indexed and compressed.
 const SEGMENT: &str = "64K";
 
-/// An operation that was acknowledged: its name, and the name of what it was about, which is like no other's.
+/// An operation that was acknowledged: its name, and the name of what it was about, which is like
+/// no other's.
 type Done = (&'static str, String);
 
 #[test]

@@ -1,4 +1,5 @@
-//! Questions to an audit trail by the command: search, report, follow, prove and check-proof, against a trail that the audit crate has written.
+//! Questions to an audit trail by the command: search, report, follow, prove and check-proof,
+//! against a trail that the audit crate has written.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

@@ -4,7 +4,8 @@ use std::process::{Command, Stdio};
 
 use crate::world::World;
 
-/// Opens the page in a browser that shows nothing: plots are there, as many bars as there should be, nothing complains, nothing is fetched.
+/// Opens the page in a browser that shows nothing: plots are there, as many bars as there should
+/// be, nothing complains, nothing is fetched.
 pub(crate) fn looks_right_in_a_browser(world: &World, page: &str, bars: usize) {
     let text = std::fs::read_to_string(world.path(page)).expect("a page");
     for outside in ["src=", "href=\"http", "url(", "@import", "<script"] {

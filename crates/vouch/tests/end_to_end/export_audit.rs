@@ -1,4 +1,5 @@
-//! The trail of an export whose disk is full, as its policy says; and what is told of a reload that fails.
+//! The trail of an export whose disk is full, as its policy says; and what is told of a reload that
+//! fails.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -136,7 +137,8 @@ async fn work(address: SocketAddr, worker: usize, told: &Told) -> Result<(), Err
     Ok(())
 }
 
-/// A server on whose trail's disk there is no room after some work, at which clients go on: what they have been told, and how another one begins.
+/// A server on whose trail's disk there is no room after some work, at which clients go on: what
+/// they have been told, and how another one begins.
 fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut Export, &Told, &dyn Fn(usize))) {
     let world = World::new();
     std::fs::create_dir(world.path("data")).expect("new");

@@ -1,4 +1,5 @@
-//! Exports by the command: published trees, by name and from a database, over new revisions, restarts and their end; and directories of an ordinary user.
+//! Exports by the command: published trees, by name and from a database, over new revisions,
+//! restarts and their end; and directories of an ordinary user.
 
 use std::io::BufRead as _;
 use std::net::SocketAddr;
@@ -88,7 +89,8 @@ fn a_client_that_opens_all_it_can_is_refused_and_others_are_not() {
     const FILES: usize = 1200;
     let world = World::new();
     (0..FILES).for_each(|n| world.write(&format!("shared/f{n}"), format!("{n}")));
-    // A quarter of so many descriptors is for opens, four fifths of that for one host, and of what is left to it four fifths for one client.
+    // A quarter of so many descriptors is for opens, four fifths of that for one host, and of what is
+    // left to it four fifths for one client.
     const SHARE: usize = 762;
     let export = Export::with_descriptors(&world, "shared", 4000);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
@@ -200,7 +202,8 @@ fn what_has_expired_is_an_error_and_no_old_bytes() {
     });
 }
 
-/// `vouch export` of `data`, by an ordinary user where the tests' is the superuser. Its first lines, and whose rights it has.
+/// `vouch export` of `data`, by an ordinary user where the tests' is the superuser. Its first
+/// lines, and whose rights it has.
 struct Ordinary {
     directory: tempfile::TempDir,
     uid: u32,

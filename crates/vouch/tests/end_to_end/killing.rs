@@ -1,4 +1,5 @@
-//! `kill -9` of replicas and mounts at random instants of a seeded sequence, under load: nothing wrong or older is read, and reading goes on.
+//! `kill -9` of replicas and mounts at random instants of a seeded sequence, under load: nothing
+//! wrong or older is read, and reading goes on.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -83,7 +84,8 @@ fn a_killed_mount_leaves_what_was_seen_and_caches_that_serve_the_next() {
             world.run_tool("umount", &["-l", "mnt"]);
         }
         drop(replica);
-        // The caches serve without any replica; not where the kill came between a new revision and its root's page.
+        // The caches serve without any replica; not where the kill came between a new revision and its
+        // root's page.
         let lonely = Mount::new(world, "mnt", &["--timeout", "2s", &world.name("")]);
         assert!(load.number(&lonely.path("")).is_none_or(|number| number >= shown), "kill {round}: older after a remount");
         let is_usable = (0..FILES).any(|file| load.check(&lonely.path(""), file, OnError::GoOn).is_some());
@@ -149,7 +151,8 @@ impl Load {
         Some(number)
     }
 
-    /// Reads a file and compares it; `None` where it can't be read. A byte that is read is right, also before an error.
+    /// Reads a file and compares it; `None` where it can't be read. A byte that is read is right,
+    /// also before an error.
     fn check(&self, at: &Path, file: u64, on_error: OnError) -> Option<()> {
         let (path, expected) = (at.join(name(file)), content(file));
         let failed = |error: std::io::Error| assert!(on_error == OnError::GoOn, "{}: {error}", path.display());
@@ -198,7 +201,8 @@ impl Load {
         })
     }
 
-    /// A thread that copies the tree again and again without a mount. A copy is whole and right, or there is none.
+    /// A thread that copies the tree again and again without a mount. A copy is whole and right, or
+    /// there is none.
     fn copier(&self, args: &[&str], on_error: OnError) -> JoinHandle<()> {
         let (load, args) = (self.share(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
         thread::spawn(move || {
@@ -234,7 +238,8 @@ impl Load {
         self.is_over.store(false, Ordering::SeqCst);
     }
 
-    /// Ends the readers; the test fails if one of them has met a wrong byte. The mount must not be gone before.
+    /// Ends the readers; the test fails if one of them has met a wrong byte. The mount must not be
+    /// gone before.
     fn end(&self, readers: impl IntoIterator<Item = JoinHandle<()>>) {
         let began = Instant::now();
         self.stop_readers(readers);

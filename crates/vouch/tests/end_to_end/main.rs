@@ -1,5 +1,6 @@
 //! The real binary from key to mount: what a user types, what comes out, and with which exit code.
-//! Each test has its own directory, keys, database, replicas on free ports, state and cache, and leaves nothing behind.
+//! Each test has its own directory, keys, database, replicas on free ports, state and cache, and
+//! leaves nothing behind.
 
 mod audit_kills;
 mod auditing;

@@ -1,4 +1,5 @@
-//! `vouch bench` against our own server: every workload to its end in small, what it leaves behind, and the page in a real browser.
+//! `vouch bench` against our own server: every workload to its end in small, what it leaves behind,
+//! and the page in a real browser.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -66,7 +67,8 @@ fn is_sound(record: &Value, results: usize) {
     assert!(all.len() >= results, "{} results", all.len());
     for result in all {
         let subjects = result["subjects"].as_array().expect("subjects");
-        // Steps beyond the knee of one are measured on the other alone; beyond the baseline's there is no ratio.
+        // Steps beyond the knee of one are measured on the other alone; beyond the baseline's there is no
+        // ratio.
         assert!(!subjects.is_empty(), "{result}");
         let baseline = subjects[0]["label"] == record["subjects"][0]["label"];
         for subject in subjects {
@@ -123,7 +125,8 @@ fn curves_and_levels_are_measured() {
     looks_right_in_a_browser(&served.world, "run.html", 20);
 }
 
-/// Each call that was due is told, once, and at a twentieth of what the fastest does, where the server is idle between two calls, all are done.
+/// Each call that was due is told, once, and at a twentieth of what the fastest does, where the
+/// server is idle between two calls, all are done.
 fn curves_are_of_calls_that_were_made(record: &Value) {
     let steps = record["results"].as_array().expect("results").iter().filter(|result| result["case"]["rate"].as_f64().is_some());
     let (mut panel, mut low, mut held) = (Value::Null, 0, 0);

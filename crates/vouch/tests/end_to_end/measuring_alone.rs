@@ -1,4 +1,5 @@
-//! `vouch bench` where it needs no server of others: trees, primitives, trails, and all that applies.
+//! `vouch bench` where it needs no server of others: trees, primitives, trails, and all that
+//! applies.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Command;
@@ -143,7 +144,8 @@ fn a_trail_is_measured_beside_an_export_without_one() {
         assert_eq!(subject["operations"], 200, "{subject}");
         assert_eq!(subject["errors"], 0, "{subject}");
     }
-    // Made, opened again and removed, with what is between; and nothing is lost. What is not recorded tells nothing of it.
+    // Made, opened again and removed, with what is between; and nothing is lost. What is not recorded
+    // tells nothing of it.
     let other = |subject: &Value, name: &str| {
         subject["samples"][0]["others"].as_array().and_then(|all| all.iter().find(|other| other[0] == name)).map(|other| other[1].as_f64())
     };

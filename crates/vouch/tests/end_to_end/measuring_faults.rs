@@ -1,4 +1,5 @@
-//! What a measurement makes of servers that do wrong: refusals say what helps; calls that are dropped cost errors, not the run.
+//! What a measurement makes of servers that do wrong: refusals say what helps; calls that are
+//! dropped cost errors, not the run.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -81,7 +82,8 @@ fn calls_that_a_server_drops_cost_errors_and_not_the_run() {
     served.is_left_clean();
 }
 
-/// A relay that drops calls beyond so many in flight and keeps the connection, as a server does whose RPCSEC_GSS window is too small.
+/// A relay that drops calls beyond so many in flight and keeps the connection, as a server does
+/// whose RPCSEC_GSS window is too small.
 fn dropping(server: SocketAddr, limit: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let address = listener.local_addr().expect("a port");

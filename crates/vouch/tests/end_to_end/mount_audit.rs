@@ -1,4 +1,5 @@
-//! The trail of a mount: who read what, which replica lied, and that nothing is opened without its record where the administrator wants it so.
+//! The trail of a mount: who read what, which replica lied, and that nothing is opened without its
+//! record where the administrator wants it so.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -32,7 +33,8 @@ const WORKERS: usize = 3;
 /// Files of each.
 const FILES: usize = 100;
 
-/// A published small tree and an empty trail, whose first public key lies beside it; none where mounts don't work.
+/// A published small tree and an empty trail, whose first public key lies beside it; none where
+/// mounts don't work.
 fn world(make: impl FnOnce(&World)) -> Option<World> {
     if !have_fuse() {
         return None;

@@ -1,4 +1,5 @@
-//! What an ordinary user can do: mount by fusermount3, with state and cache in a home of their own. Root plays that user by setpriv(1).
+//! What an ordinary user can do: mount by fusermount3, with state and cache in a home of their own.
+//! Root plays that user by setpriv(1).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -68,7 +69,8 @@ impl User {
     fn of(world: &World) -> User {
         let user = User { home: world.path("home") };
         fs::create_dir(&user.home).expect("new");
-        // The home is theirs; what is above it may be passed through. The binary may lie where they can't reach it.
+        // The home is theirs; what is above it may be passed through. The binary may lie where they can't
+        // reach it.
         fs::set_permissions(world.path(""), fs::Permissions::from_mode(0o755)).expect("ours");
         fs::copy(env!("CARGO_BIN_EXE_vouch"), user.home.join("vouch")).expect("a copy");
         user.owns(&user.home);

@@ -1,8 +1,10 @@
-//! The power fails under an exported file system: whatever the server has answered for is there when it comes back.
+//! The power fails under an exported file system: whatever the server has answered for is there
+//! when it comes back.
 //!
-//! The file system lies on a loop device, in a mount namespace of the test's own, and is told to go down without writing anything more (FS_IOC_SHUTDOWN, as `xfs_io` asks
-//! for it). What was only in memory is gone then, as after a power cut; mounting it again replays its journal. That this loses something at all is shown by a server whose
-//! calls to sync do nothing.
+//! The file system lies on a loop device, in a mount namespace of the test's own, and is told to go
+//! down without writing anything more (FS_IOC_SHUTDOWN, as `xfs_io` asks for it). What was only in
+//! memory is gone then, as after a power cut; mounting it again replays its journal. That this
+//! loses something at all is shown by a server whose calls to sync do nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -197,9 +199,11 @@ fn round_of_work(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<
     let server = Server::start(disk, &above.join(format!("state {round}")), syncs);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let address = server.address;
-    // What is answered from here on counts for nothing: a file system that goes down drops what it was asked to write and says to some that there is nothing to write.
+    // What is answered from here on counts for nothing: a file system that goes down drops what it was
+    // asked to write and says to some that there is nothing to write.
     let over = Arc::new(AtomicBool::new(false));
-    // A write that is to be on disk takes with it what was done before: without syncs, none is asked for.
+    // A write that is to be on disk takes with it what was done before: without syncs, none is asked
+    // for.
     let written = if syncs == Syncs::Work { StableHow::FileSync } else { StableHow::Unstable };
     let workers: Vec<_> = (0..WORKERS).map(|number| runtime.spawn(Worker::run(address, round, number, written, over.clone()))).collect();
     std::thread::sleep(Duration::from_millis(200 + Dice(round * 7919 + 1).roll(500)));
@@ -403,7 +407,8 @@ impl Worker {
         Ok(())
     }
 
-    /// What is there, in the same words; versions by their content, none for a file of no or of mixed content.
+    /// What is there, in the same words; versions by their content, none for a file of no or of
+    /// mixed content.
     fn found(&self, path: &Path) -> Option<Known> {
         let metadata = path.symlink_metadata().ok()?;
         if metadata.is_dir() {

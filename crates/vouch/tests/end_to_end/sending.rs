@@ -1,4 +1,5 @@
-//! A trail sent on by the command: to collectors that die, and to collectors that are not who they must be.
+//! A trail sent on by the command: to collectors that die, and to collectors that are not who they
+//! must be.
 
 use std::io::{BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! A trail sent to a real NATS server by the command: JetStream stores each record, whoever dies in between.
+//! A trail sent to a real NATS server by the command: JetStream stores each record, whoever dies in
+//! between.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};

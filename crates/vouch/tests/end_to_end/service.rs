@@ -24,7 +24,8 @@ impl Manager {
         heard.set_read_timeout(Some(Duration::from_secs(60))).expect("it can wait");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
-        // sd_listen_fds(3): the sockets are descriptors from 3 on, and the process is the one that LISTEN_PID names.
+        // sd_listen_fds(3): the sockets are descriptors from 3 on, and the process is the one that
+        // LISTEN_PID names.
         let script = r#"exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@""#;
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_vouch")]).args(arguments);

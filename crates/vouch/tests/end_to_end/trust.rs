@@ -39,8 +39,9 @@ fn an_older_revision_than_one_seen_is_refused() {
     let stale = world.serve_db("old", 0);
     let name = world.name("/hello");
     let args = ["cat", "--timeout", "5s", "--only-replicas", "--replica", &stale.address, &name];
-    // What was seen before is still valid, so it goes on being read, from the cache; without a cache there is nothing to read.
-    // What was read is written to the cache by a thread that a short command may not wait for: it is read until it is there.
+    // What was seen before is still valid, so it goes on being read, from the cache; without a cache
+    // there is nothing to read. What was read is written to the cache by a thread that a short
+    // command may not wait for: it is read until it is there.
     assert!(eventually(Duration::from_secs(60), || {
         let current = world.serve();
         assert_eq!(world.ok(["cat", &name]), "second\n");
@@ -239,7 +240,8 @@ fn a_new_signing_key_voids_the_old_one() {
         world.ok(["publish", "src", "--db", "thief-db", "--keys", "stolen", "--location", &location]);
     }
     let _thief = world.serve_db("thief-db", world.port);
-    // The thief's revisions are newer by number and well signed, and yet what was seen before stays in force.
+    // The thief's revisions are newer by number and well signed, and yet what was seen before stays in
+    // force.
     let output = world.run(["cat", "--timeout", "5s", &world.name("/hello")]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello world\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("certificate"));

@@ -110,7 +110,8 @@ impl World {
         assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The revision that is remembered as the newest seen of the one tree; 0 if none is (docs/formats/seen.md).
+    /// The revision that is remembered as the newest seen of the one tree; 0 if none is
+    /// (docs/formats/seen.md).
     pub(crate) fn seen_revision(&self) -> u64 {
         let files = std::fs::read_dir(self.path("state")).into_iter().flatten().map(|entry| entry.expect("a directory").path());
         let record = files.into_iter().find(|path| path.extension().is_none());
@@ -285,7 +286,8 @@ pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bo
     true
 }
 
-/// Whether a test may go on. Where something is missing it is skipped, visibly; with CI=true that is a failure.
+/// Whether a test may go on. Where something is missing it is skipped, visibly; with CI=true that
+/// is a failure.
 pub(crate) fn have(what: &str, there: bool) -> bool {
     if !there {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "needs {what}, and CI=true allows no skips");

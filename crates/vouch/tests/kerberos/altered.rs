@@ -1,5 +1,7 @@
-//! One bit of a call, or of a reply, is another one on its way, at each position in turn: nobody believes it, and nothing is done. Where bodies are not proven, at each of the
-//! header: of a call what its verifier is over, and that; of a reply what is up to its verifier's end (RFC 2203, sections 5.3.1 and 5.3.3.2).
+//! One bit of a call, or of a reply, is another one on its way, at each position in turn: nobody
+//! believes it, and nothing is done. Where bodies are not proven, at each of the header: of a call
+//! what its verifier is over, and that; of a reply what is up to its verifier's end (RFC 2203,
+//! sections 5.3.1 and 5.3.3.2).
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +21,8 @@ pub(crate) enum Proven {
 }
 
 impl Proven {
-    /// Bits of a message that are: its words up to the first opaque item that are neither flavour nor length, and `items` of those.
+    /// Bits of a message that are: its words up to the first opaque item that are neither flavour
+    /// nor length, and `items` of those.
     fn bits(self, message: &[u8], words: usize, items: usize) -> usize {
         8 * match self {
             Self::All => message.len(),
@@ -31,10 +34,12 @@ impl Proven {
     }
 }
 
-/// A record's mark, which is the transport's: where a record ends is nobody's secret, and another end is another record.
+/// A record's mark, which is the transport's: where a record ends is nobody's secret, and another
+/// end is another record.
 const MARK_LEN: usize = 4;
 
-/// Removes this file of the export with a call that arrives altered many times before it arrives as it was sent.
+/// Removes this file of the export with a call that arrives altered many times before it arrives as
+/// it was sent.
 pub(crate) fn remove_at_last(address: SocketAddr, protection: Box<dyn Protection>, proven: Proven, name: &str) {
     let identity = Identity::new(format!("altered {name}").into_bytes(), Verifier([9; 8]));
     let mut core = introduce(&identity, protection, |record| exchange(address, record).expect("an answer"));

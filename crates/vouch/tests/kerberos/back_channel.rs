@@ -11,8 +11,9 @@ use vouch_nfs4::{Attributes, Filehandle, Status, Verifier, cb};
 use vouch_nfs4_client::{Client, Config, GssProtection, Identity, Protection};
 use vouch_rpcsec_gss::Service;
 
-/// Two clients of the same user: what one holds is recalled for the other, under the context of the first one's calls, which is offered unless another is named; under one that
-/// was named after that; and under the context that a client has made anew after its own has ended.
+/// Two clients of the same user: what one holds is recalled for the other, under the context of the
+/// first one's calls, which is offered unless another is named; under one that was named after
+/// that; and under the context that a client has made anew after its own has ended.
 pub(crate) async fn recall(address: SocketAddr, service: Service, context: impl Fn() -> GssProtection + Send + Sync + Clone + 'static) {
     for named in [true, false] {
         recall_by(address, service, named, context.clone()).await;
@@ -73,7 +74,8 @@ async fn recalled(
     let end = Instant::now() + Duration::from_secs(60);
     let (file, delegation) = loop {
         let mut file = holder.open(export, name.as_bytes(), wanted, Some(&Attributes::default())).await.expect("a file");
-        // It is given back below, and not once more with the file. There are none while the server has no context to call back by.
+        // It is given back below, and not once more with the file. There are none while the server has no
+        // context to call back by.
         match file.delegation.take() {
             Some(delegation) => break (file, delegation),
             None => holder.close_file(file).await.expect("it closes"),

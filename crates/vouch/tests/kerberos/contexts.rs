@@ -1,5 +1,6 @@
-//! Who gets a context and who does not, beside a real KDC: keys, clocks, ended tickets, names, realms and enctypes. What is refused is told by one line of the log, with the
-//! client, the principal and the cure.
+//! Who gets a context and who does not, beside a real KDC: keys, clocks, ended tickets, names,
+//! realms and enctypes. What is refused is told by one line of the log, with the client, the
+//! principal and the cure.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -193,7 +194,8 @@ fn a_token_that_comes_twice_is_told_with_its_owner_and_one_that_was_altered_name
     let (made, said) = try_context(&kdc, "krb5", &cache, "nfs@localhost", relay.port());
     assert!(made, "{said}\n{}", export.log());
     let again = last_record(&relay.busiest().0);
-    // In the authenticator's checksum: whoever has read a ticket can send it, and is not its owner by that.
+    // In the authenticator's checksum: whoever has read a ticket can send it, and is not its owner by
+    // that.
     let mut altered = again.clone();
     let at = altered.len() - 8;
     altered[at] ^= 1;
@@ -247,7 +249,8 @@ impl Initiator for Says {
 #[test]
 fn what_is_no_ticket_is_told_as_such_and_nobody_is_sent_to_the_keytab() {
     let Some(kdc) = realm() else { return };
-    // Nothing; SPNEGO's first token with a list of no mechanism; Kerberos' frame with nothing in it; noise.
+    // Nothing; SPNEGO's first token with a list of no mechanism; Kerberos' frame with nothing in it;
+    // noise.
     let spnego = b"\x60\x0c\x06\x06\x2b\x06\x01\x05\x05\x02\xa0\x02\x30\x00";
     let bare = b"\x60\x0d\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x01\x00";
     for token in [&b""[..], spnego, bare, b"no token at all"] {
@@ -267,7 +270,8 @@ fn every_name_and_realm_of_the_keytab_is_answered_to_and_no_other() {
     let Some(other) = Kdc::start_realm("OTHER.TEST", &[]) else { return };
     other.add(&["alice", SERVICE]);
     other.keytab("alice", &["alice"]);
-    // As images of cluster nodes have it: names of the service that no name of this machine leads to, and those of another realm.
+    // As images of cluster nodes have it: names of the service that no name of this machine leads to,
+    // and those of another realm.
     kdc.add(&["nfs/node-image.vouch.test", "nfs/elsewhere.vouch.test", "host/localhost"]);
     kdc.keytab("service", &["nfs/node-image.vouch.test", "host/localhost"]);
     let path = kdc.path("keytabs/service");
@@ -309,7 +313,8 @@ fn a_trusted_realms_users_are_taken() {
 fn a_ticket_is_good_wherever_it_comes_from() {
     let Some(kdc) = realm() else { return };
     let export = Export::start(&kdc);
-    // Behind a translator of addresses the server sees another than the client has; and a ticket may be for addresses that it does not come from.
+    // Behind a translator of addresses the server sees another than the client has; and a ticket may be
+    // for addresses that it does not come from.
     let relay = Relay::start(export.address);
     let more = " noaddresses = false\n extra_addresses = 127.0.0.1,192.0.2.7\n";
     kdc.client(&kdc::Client { name: "addressed", more, ..kdc::Client::default() });

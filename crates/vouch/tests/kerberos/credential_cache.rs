@@ -1,4 +1,5 @@
-//! Credential caches on disk, as MIT writes them (its documentation, "Credential cache file format", version 4), changed so that a client sends what an honest one would not.
+//! Credential caches on disk, as MIT writes them (its documentation, "Credential cache file
+//! format", version 4), changed so that a client sends what an honest one would not.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,5 @@
-//! Who sends what proves nothing, as fast as he can: it is refused and counted, told in few lines, and in nobody's way.
+//! Who sends what proves nothing, as fast as he can: it is refused and counted, told in few lines,
+//! and in nobody's way.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -40,7 +41,8 @@ fn tokens_that_are_no_tickets_are_counted_and_told_in_few_lines_and_keep_nobody_
         let (mut w, none) = (Writer::new(), OpaqueAuth::NONE);
         let start = begin_record(&mut w);
         [*sent as u32, 0, 2, 100_003, 4, 0].into_iter().for_each(|word| w.u32(word));
-        // RPCSEC_GSS_INIT (RFC 2203, section 5.2): version, procedure, number, service, no handle; the token.
+        // RPCSEC_GSS_INIT (RFC 2203, section 5.2): version, procedure, number, service, no handle; the
+        // token.
         [Flavor::RPCSEC_GSS.0, 20, 1, 1, 0, 1, 0, none.flavor.0, 0, 8].into_iter().for_each(|word| w.u32(word));
         w.raw(b"no token");
         end_record(w.bytes_mut(), start, 0);
@@ -71,7 +73,8 @@ fn tokens_that_are_no_tickets_are_counted_and_told_in_few_lines_and_keep_nobody_
     export.recorded(Refusal::Authentication, &["no Kerberos V5 ticket"]);
 }
 
-/// Between a client and a server: answers the server's callbacks before the client does, and without its keys.
+/// Between a client and a server: answers the server's callbacks before the client does, and
+/// without its keys.
 struct Forger {
     port: u16,
     forged: Arc<AtomicU64>,

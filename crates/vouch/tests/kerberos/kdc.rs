@@ -1,7 +1,10 @@
-//! A real MIT KDC for tests: a realm of its own in a temporary directory, on a random port of loopback (and wherever else it is asked to listen), ended when dropped.
+//! A real MIT KDC for tests: a realm of its own in a temporary directory, on a random port of
+//! loopback (and wherever else it is asked to listen), ended when dropped.
 //!
-//! Taken by its path by tests of several crates; needs the standard library and `tempfile`, and the packages krb5-kdc and krb5-user. Nothing of the system's own
-//! Kerberos is read or written: programs that shall belong to the realm are given [`Kdc::environment`], which differs by what a client may use ([`Client`]).
+//! Taken by its path by tests of several crates; needs the standard library and `tempfile`, and the
+//! packages krb5-kdc and krb5-user. Nothing of the system's own Kerberos is read or written:
+//! programs that shall belong to the realm are given [`Kdc::environment`], which differs by what a
+//! client may use ([`Client`]).
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::ffi::OsString;
@@ -28,7 +31,8 @@ pub(crate) struct Kdc {
     child: Child,
 }
 
-/// What a client of the realm is like: the contents of its krb5.conf. Two that differ need two names.
+/// What a client of the realm is like: the contents of its krb5.conf. Two that differ need two
+/// names.
 #[derive(Clone, Copy)]
 pub(crate) struct Client<'a> {
     /// Names the file.
@@ -145,7 +149,8 @@ impl Kdc {
         self.add_with(principals, "");
     }
 
-    /// Likewise, with options of kadmin(1)'s `addprinc`: `-maxlife 5s`, `-e aes256-cts-hmac-sha384-192:normal`.
+    /// Likewise, with options of kadmin(1)'s `addprinc`: `-maxlife 5s`, `-e
+    /// aes256-cts-hmac-sha384-192:normal`.
     pub(crate) fn add_with(&self, principals: &[&str], options: &str) {
         let lines: String = principals.iter().map(|principal| format!("addprinc -randkey {options} {principal}\n")).collect();
         let said = self.kadmin(&lines);
@@ -158,7 +163,8 @@ impl Kdc {
         assert!(said.contains("randomized"), "{said}");
     }
 
-    /// Writes a keytab of this name with the present keys of these principals; what is there already stays.
+    /// Writes a keytab of this name with the present keys of these principals; what is there
+    /// already stays.
     pub(crate) fn keytab(&self, name: &str, principals: &[&str]) -> PathBuf {
         let path = self.path("keytabs").join(name);
         self.kadmin(&format!("ktadd -norandkey -k {} {}\n", path.display(), principals.join(" ")));
@@ -177,7 +183,8 @@ impl Kdc {
         format!("FILE:{}", self.path("caches").join(name).display())
     }
 
-    /// Gets a ticket from a keytab into the cache of this name, which is returned; more options of kinit(1): `-l 5s`.
+    /// Gets a ticket from a keytab into the cache of this name, which is returned; more options of
+    /// kinit(1): `-l 5s`.
     pub(crate) fn kinit(&self, client: &str, principal: &str, keytab: &Path, cache: &str, options: &[&str]) -> String {
         let cache = self.ccache(cache);
         let keytab = keytab.to_str().expect("a path in text");
@@ -198,7 +205,8 @@ impl Kdc {
         self.program_as(program, "kdc")
     }
 
-    /// Configuration of the KDC, and that of ordinary clients. The KDC's own clock is not off: it takes no ticket after its end.
+    /// Configuration of the KDC, and that of ordinary clients. The KDC's own clock is not off: it
+    /// takes no ticket after its end.
     fn write_profile(&self, addresses: &[IpAddr]) {
         self.client(&Client::default());
         // It knows what is too old for others.

@@ -1,4 +1,5 @@
-//! `vouch bench` in a realm: flavours beside each other, and agents that hear who has the right ticket.
+//! `vouch bench` in a realm: flavours beside each other, and agents that hear who has the right
+//! ticket.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};

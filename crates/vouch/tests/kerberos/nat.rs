@@ -1,5 +1,5 @@
-//! A client behind a translator of addresses, as cluster heads have it: the server sees the translator's address. Three network namespaces, and a route to the client's own
-//! address nowhere.
+//! A client behind a translator of addresses, as cluster heads have it: the server sees the
+//! translator's address. Three network namespaces, and a route to the client's own address nowhere.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};

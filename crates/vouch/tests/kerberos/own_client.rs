@@ -1,6 +1,8 @@
-//! Our own client, with every flavour, minor version and encryption type, against `vouch export` and a real KDC; and what travels between them.
+//! Our own client, with every flavour, minor version and encryption type, against `vouch export`
+//! and a real KDC; and what travels between them.
 //!
-//! The Kerberos library looks at the environment of its process alone, so each test's client runs in a child of this program that has the realm's.
+//! The Kerberos library looks at the environment of its process alone, so each test's client runs
+//! in a child of this program that has the realm's.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -176,7 +178,8 @@ fn a_context_lost_by_a_restart_is_made_anew() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let mut export = Export::start(&kdc);
     let mut client = child(&kdc, "krb5", "", "restart", export.address.port()).spawn().expect("this program starts");
-    // Not before it has its answers: what is under way when the server dies may fail. It ends by itself if it gets none.
+    // Not before it has its answers: what is under way when the server dies may fail. It ends by itself
+    // if it gets none.
     let mut lines = BufReader::new(client.stdout.take().expect("piped")).lines().map_while(Result::ok);
     if lines.by_ref().any(|line| line.contains(READY)) {
         export.run(&kdc);

@@ -1,4 +1,5 @@
-//! Many calls in flight by the driver for load: they are protected, checked and opened together, and none takes another's place.
+//! Many calls in flight by the driver for load: they are protected, checked and opened together,
+//! and none takes another's place.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -29,7 +30,8 @@ pub(crate) fn content() -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(at | 1) >> 11) as u8).collect()
 }
 
-/// Writes and reads a file that is there, in pieces, with many calls in flight on several connections.
+/// Writes and reads a file that is there, in pieces, with many calls in flight on several
+/// connections.
 pub(crate) fn write_and_read(address: SocketAddr, name: &str, handle: Filehandle, connections: usize, protection: Box<dyn Protection>) {
     let identity = Identity { slots: 32, ..Identity::new(name.as_bytes(), Verifier([9; 8])) };
     let (content, pieces) = (content(), pieces());

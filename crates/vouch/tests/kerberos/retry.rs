@@ -1,4 +1,5 @@
-//! A call of a session that is sent twice: done once, and answered from the cache under the second call's own number.
+//! A call of a session that is sent twice: done once, and answered from the cache under the second
+//! call's own number.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

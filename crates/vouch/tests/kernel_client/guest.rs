@@ -1,4 +1,5 @@
-//! Guests: a network of one's own, a kernel booted in it by `script/guest/run`, and a script of `work/` run there.
+//! Guests: a network of one's own, a kernel booted in it by `script/guest/run`, and a script of
+//! `work/` run there.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,8 @@ impl Network {
         format!("client{}.vouch.test", self.index)
     }
 
-    /// Loses every packet from now on: this machine has the address no more. (With its device down, the guest would see a cable pulled.)
+    /// Loses every packet from now on: this machine has the address no more. (With its device down,
+    /// the guest would see a cable pulled.)
     pub(crate) fn cut(&self) {
         self.address_is("del");
     }

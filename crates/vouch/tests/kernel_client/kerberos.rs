@@ -1,4 +1,5 @@
-//! The Linux kernel's own client under Kerberos: rpc.gssd and tickets in the guest, a real KDC outside.
+//! The Linux kernel's own client under Kerberos: rpc.gssd and tickets in the guest, a real KDC
+//! outside.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::PathBuf;
@@ -22,7 +23,8 @@ struct Realm {
 }
 
 impl Realm {
-    /// None where this machine can't boot a guest. `clock_skew`: how long after its end a ticket is still taken, seconds.
+    /// None where this machine can't boot a guest. `clock_skew`: how long after its end a ticket is
+    /// still taken, seconds.
     fn new(clock_skew: u32) -> Option<Realm> {
         let network = Network::new()?;
         for (program, package) in [("/usr/sbin/rpc.gssd", "nfs-common"), ("/usr/bin/kinit", "krb5-user")] {

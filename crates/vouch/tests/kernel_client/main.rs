@@ -1,5 +1,6 @@
-//! The Linux kernel's own NFSv4 client against `vouch export`: a guest is booted, mounts, and runs ordinary tools; what it did is checked there and, on the
-//! server's disk, here. Each test has its own server, export, state directory and guests, and leaves nothing behind.
+//! The Linux kernel's own NFSv4 client against `vouch export`: a guest is booted, mounts, and runs
+//! ordinary tools; what it did is checked there and, on the server's disk, here. Each test has its
+//! own server, export, state directory and guests, and leaves nothing behind.
 
 mod guest;
 #[path = "../kerberos/kdc.rs"]

@@ -1,4 +1,5 @@
-//! A server for one test: `vouch export` of a directory, which can be killed and started again on the same state.
+//! A server for one test: `vouch export` of a directory, which can be killed and started again on
+//! the same state.
 
 use std::ffi::OsString;
 use std::net::TcpStream;

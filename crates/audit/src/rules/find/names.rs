@@ -64,7 +64,8 @@ impl Names {
         self.whole.is_empty() && self.heads.lens.is_empty() && self.tails.lens.is_empty()
     }
 
-    /// Calls `each` with the rules whose pattern may be the name's. A look-up for each length of a beginning and of an end.
+    /// Calls `each` with the rules whose pattern may be the name's. A look-up for each length of a
+    /// beginning and of an end.
     pub(super) fn of(&self, name: &[u8], mut each: impl FnMut(&[u32])) {
         let heads = self.heads.lens.iter().filter_map(|len| self.heads.lists.get(name.get(..*len)?));
         let tails = self.tails.lens.iter().filter_map(|len| self.tails.lists.get(&name[name.len().checked_sub(*len)?..]));

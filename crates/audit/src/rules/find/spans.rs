@@ -1,16 +1,19 @@
-//! Which of many spans of numbers hold one: a segment tree over the places where spans begin and end. A span is noted at O(log n) nodes, a look-up walks from a leaf to the root.
+//! Which of many spans of numbers hold one: a segment tree over the places where spans begin and
+//! end. A span is noted at O(log n) nodes, a look-up walks from a leaf to the root.
 
 /// Spans, each of a rule.
 #[derive(Debug)]
 pub(super) struct Spans<T> {
     /// Where a span begins or has ended, ascending.
     bounds: Vec<T>,
-    /// Numbers of rules, ascending, of each node: the root is 1, and node `n` has `2n` and `2n + 1` below it; the leaves are the last half, one for what follows each bound.
+    /// Numbers of rules, ascending, of each node: the root is 1, and node `n` has `2n` and `2n + 1`
+    /// below it; the leaves are the last half, one for what follows each bound.
     nodes: Vec<Vec<u32>>,
 }
 
 impl<T: Copy + Ord> Spans<T> {
-    /// Of spans from the first to before the second (to the end, if there is none), with numbers that ascend.
+    /// Of spans from the first to before the second (to the end, if there is none), with numbers
+    /// that ascend.
     pub(super) fn new(spans: &[(T, Option<T>, u32)]) -> Self {
         let mut bounds: Vec<T> = spans.iter().flat_map(|(from, end, _)| [Some(*from), *end]).flatten().collect();
         bounds.sort_unstable();

@@ -1,4 +1,5 @@
-//! Records that are appended in one go, which costs less than each by itself: what chain and tree make of one is hashed along with the next.
+//! Records that are appended in one go, which costs less than each by itself: what chain and tree
+//! make of one is hashed along with the next.
 
 use super::Log;
 use crate::frame::{BODY_LEN_MAX, Kind, Leaves};

@@ -1,5 +1,6 @@
-//! What crashes have left that is no frame, put aside for an investigator. The record that tells of a crash names the files, so that each is
-//! told once, whenever a start that puts one aside is killed. Writes nothing itself.
+//! What crashes have left that is no frame, put aside for an investigator. The record that tells of
+//! a crash names the files, so that each is told once, whenever a start that puts one aside is
+//! killed. Writes nothing itself.
 
 use std::io;
 use std::path::Path;
@@ -43,8 +44,8 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<Aside>> {
     Ok(found)
 }
 
-/// Those that no record tells of, where the trail goes on behind this segment, which holds what was found. One that is closed has told of all
-/// that was put aside until it was begun, and of it.
+/// Those that no record tells of, where the trail goes on behind this segment, which holds what was
+/// found. One that is closed has told of all that was put aside until it was begun, and of it.
 pub(super) fn untold(asides: &[Aside], segment: u64, found: &Found, before: Option<&SegmentFile>) -> Vec<Aside> {
     let first = if found.is_closed { segment + 1 } else { segment };
     let mut untold: Vec<_> = asides.iter().filter(|aside| aside.segment >= first && !found.told.contains(&aside.name)).cloned().collect();
@@ -75,7 +76,8 @@ pub(super) fn with_bytes(asides: &[Aside], directory: &Path, segment: u64, bytes
     as_long.map(|aside| &aside.name).find(|name| std::fs::read(directory.join(name)).is_ok_and(|there| there == bytes)).cloned()
 }
 
-/// As records of a crash tell it: one, which begins with what else it tells, and as many more as the names need. None names a part of one.
+/// As records of a crash tell it: one, which begins with what else it tells, and as many more as
+/// the names need. None names a part of one.
 pub(super) fn tell(first: &str, asides: &[Aside]) -> Vec<String> {
     let (mut details, mut left) = (Vec::new(), asides);
     loop {

@@ -1,5 +1,6 @@
-//! What a trail's start could not do since the disk had no room: done before anything is written, in the order in which the start would have done it. Until then the trail stands as a
-//! start that was killed leaves it.
+//! What a trail's start could not do since the disk had no room: done before anything is written,
+//! in the order in which the start would have done it. Until then the trail stands as a start that
+//! was killed leaves it.
 
 use std::io;
 use std::path::PathBuf;
@@ -41,7 +42,8 @@ impl Log {
         self.refused.as_ref()
     }
 
-    /// What the start has told as lost before, where that is not written: the number of the record, how many it stands for, and since when they are.
+    /// What the start has told as lost before, where that is not written: the number of the record,
+    /// how many it stands for, and since when they are.
     pub(in crate::trail) fn told_unwritten(&self) -> Option<(u64, u64, u64)> {
         self.told.filter(|_| self.refused.is_some())
     }
@@ -81,7 +83,8 @@ impl Log {
             Step::Names => disk.sync_dir(&self.directory).at(&self.directory),
             Step::Again { segment, bytes, from } => {
                 let file = disk.open(segment).at(segment)?;
-                // Written once more each time: a system that failed to sync it, for this program or the one before, may have forgotten it.
+                // Written once more each time: a system that failed to sync it, for this program or the one before,
+                // may have forgotten it.
                 file.write_at(bytes, *from).and_then(|()| file.sync()).at(segment)?;
                 disk.sync_dir(&self.directory).at(&self.directory)
             }

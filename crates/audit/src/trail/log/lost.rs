@@ -1,4 +1,5 @@
-//! What the disk did not take, kept in a file that was made when there was room and is written over in place, so that a disk that is full takes it: told at the next start.
+//! What the disk did not take, kept in a file that was made when there was room and is written over
+//! in place, so that a disk that is full takes it: told at the next start.
 
 use std::io;
 use std::path::Path;
@@ -40,7 +41,8 @@ impl Lost {
     pub fn encode(&self) -> [u8; LOST_LEN] {
         let mut gaps = self.gaps.clone();
         while gaps.len() > GAPS_MAX {
-            // The newest are put together under the number of the last: both are lost, or the older one may not be, and then too many are told.
+            // The newest are put together under the number of the last: both are lost, or the older one may not
+            // be, and then too many are told.
             let (seq, count) = gaps.pop().unwrap_or_default();
             if let Some(last) = gaps.last_mut() {
                 *last = (seq, last.1.saturating_add(count));
@@ -132,7 +134,8 @@ mod tests {
         let all = many.count(1);
         for resumed in 1..=many.next_seq {
             let count = many.count(resumed);
-            // A record more for each gap that another stands for; and where it goes on among those, these as well.
+            // A record more for each gap that another stands for; and where it goes on among those, these as
+            // well.
             assert!((count..=all + 100).contains(&read.count(resumed)), "{resumed}: {} of {count}", read.count(resumed));
             if resumed <= 10 * GAPS_MAX as u64 - 9 {
                 assert!(read.count(resumed) <= count + 100, "{resumed}");

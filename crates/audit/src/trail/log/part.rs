@@ -1,4 +1,5 @@
-//! A segment that is being written: what is known to be durable, and what must be written again if it turns out not to be.
+//! A segment that is being written: what is known to be durable, and what must be written again if
+//! it turns out not to be.
 
 use std::path::Path;
 

@@ -22,9 +22,11 @@ use crate::trail::{Disk, Segment};
 pub struct Opened {
     /// The trail ended without a closing seal: the program or the machine had died.
     pub unclosed: bool,
-    /// What was no frame any more and was put aside, by this start or by one that was killed before the trail had told of it.
+    /// What was no frame any more and was put aside, by this start or by one that was killed before
+    /// the trail had told of it.
     pub aside: Vec<Aside>,
-    /// Records that had no seal yet, by their numbers: nothing but the chain, which anybody can compute, says that they are those that were written.
+    /// Records that had no seal yet, by their numbers: nothing but the chain, which anybody can
+    /// compute, says that they are those that were written.
     pub unsealed: Option<(u64, u64)>,
 }
 
@@ -36,7 +38,8 @@ impl Opened {
 }
 
 impl Log {
-    /// Goes on with a trail, or begins one, whose key must be there. A trail that was left without its end is closed first. Where the disk has no room ([`Log::refused`]), what must be
+    /// Goes on with a trail, or begins one, whose key must be there. A trail that was left without
+    /// its end is closed first. Where the disk has no room ([`Log::refused`]), what must be
     /// written for that is kept in memory and written at the next try, as all that is appended.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: Options, now_ns: u64) -> Result<(Log, Opened), LogError> {
         let key_path = options.key.clone().unwrap_or_else(|| directory.join(KEY));
@@ -72,7 +75,8 @@ impl Log {
         let (mut number, mut is_told) = (1, false);
         let lost = lost::read(&log.directory);
         let mut asides = aside::list(directory).at(directory)?;
-        // A start that was killed may have renamed them, and no more: what is told must be there after the next loss of power.
+        // A start that was killed may have renamed them, and no more: what is told must be there after the
+        // next loss of power.
         if !asides.is_empty() {
             log.take(Step::Names)?;
         }
@@ -102,7 +106,8 @@ impl Log {
         if number == 1 {
             opened.aside = asides;
         }
-        // Of a segment that was being made: what there was of it may have been put aside by a start that was killed.
+        // Of a segment that was being made: what there was of it may have been put aside by a start that
+        // was killed.
         opened.unclosed |= !opened.aside.is_empty();
         log.begin(number, now_ns);
         if !is_told {
@@ -115,7 +120,8 @@ impl Log {
         Ok((log, opened))
     }
 
-    /// Takes up where a segment ends, which another may be before: whether it is closed. None if there is nothing of it, and it was put aside.
+    /// Takes up where a segment ends, which another may be before: whether it is closed. None if
+    /// there is nothing of it, and it was put aside.
     fn resume(
         &mut self,
         file: &SegmentFile,
@@ -129,10 +135,12 @@ impl Log {
             if file.packed {
                 return Err(LogError::Damaged { path: file.path.clone(), what: "is no segment of an audit trail" });
             }
-            // It was being made when the power went. If it ever held a seal, the key is too far on for what lies before it, which is found next.
+            // It was being made when the power went. If it ever held a seal, the key is too far on for what
+            // lies before it, which is found next.
             let told = aside::told_in(before);
             let is_seen = asides.iter().any(|aside| aside.segment == file.number && !told.contains(&aside.name));
-            // A file that is empty says no more than one that is put aside already: starts that find no room would leave one each.
+            // A file that is empty says no more than one that is put aside already: starts that find no room
+            // would leave one each.
             if bytes.is_empty() && is_seen {
                 self.take(Step::Remove(file.path.clone()))?;
             } else {
@@ -157,8 +165,9 @@ impl Log {
         if self.key.epoch() != wanted || self.key.public() != public {
             return Err(LogError::Key { key: self.key.epoch(), wanted });
         }
-        // A seal that the key has gone past is durable. All else here a program that was killed may have left in the system's memory alone:
-        // neither the key nor the next seal must go past what the next loss of power takes away.
+        // A seal that the key has gone past is durable. All else here a program that was killed may have
+        // left in the system's memory alone: neither the key nor the next seal must go past what
+        // the next loss of power takes away.
         let from = if next.is_some() { 0 } else { found.sealed_len };
         if !file.packed && from < found.len {
             self.take(Step::Again { segment: file.path.clone(), bytes: bytes[from..found.len].to_vec(), from: from as u64 })?;
@@ -208,7 +217,8 @@ impl Log {
         Ok(Some(found.is_closed))
     }
 
-    /// How the trail had ended, if not as it should; and a gap of what the disk had not taken then, if there was any.
+    /// How the trail had ended, if not as it should; and a gap of what the disk had not taken then,
+    /// if there was any.
     fn tell(&mut self, opened: &Opened, lost: Option<&Lost>, now_ns: u64) {
         let resumed = self.next_seq;
         if opened.unclosed {
@@ -238,8 +248,8 @@ impl Log {
                 ..Record::default()
             });
             self.told = Some((told, count, lost.since_ns));
-            // Before the record can be on the disk: where it is, it is not told again. What the trail has until here may not be on the disk
-            // either, and is lost with it then.
+            // Before the record can be on the disk: where it is, it is not told again. What the trail has until
+            // here may not be on the disk either, and is lost with it then.
             let gaps = lost.gaps.iter().copied().filter(|(seq, _)| *seq < resumed).collect();
             if let Err(error) = self.keep_lost(&Lost { next_seq: resumed, more: count, since_ns: lost.since_ns, gaps, told }) {
                 tracing::warn!(%error, "what the disk had not taken of the audit trail may be told twice");

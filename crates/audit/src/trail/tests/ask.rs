@@ -1,4 +1,5 @@
-//! Questions to a trail: answers by index are those of reading it through, a file is followed through its names, and a reader goes along with the writer.
+//! Questions to a trail: answers by index are those of reading it through, a file is followed
+//! through its names, and a reader goes along with the writer.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};

@@ -19,7 +19,8 @@ fn append(path: &Path, bytes: &[u8]) {
     std::fs::write(path, whole).unwrap();
 }
 
-/// How a trail was left; how many records there are, and how many the first start has to write, which it loses.
+/// How a trail was left; how many records there are, and how many the first start has to write,
+/// which it loses.
 type State<'a> = (&'a str, &'a dyn Fn(&Path), usize, u64);
 
 const TORN_BYTES: &[u8] = b"no frame any more";
@@ -137,7 +138,8 @@ fn what_a_refused_start_tells_is_synced_before_anything_counts_as_kept() {
     assert_eq!(read(directory.path()).1, 5);
 }
 
-/// How many records tell of a crash. What was put aside is told by one each, which names the file, and as long as it is.
+/// How many records tell of a crash. What was put aside is told by one each, which names the file,
+/// and as long as it is.
 pub(super) fn crashes(directory: &Path, state: &str) -> usize {
     let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()).collect();
     files.retain(|file| file.path().extension().is_some_and(|extension| extension == TORN));
@@ -270,7 +272,8 @@ fn what_a_crash_left_without_a_seal_is_told_wherever_the_next_start_is_short_of_
     assert!(writes >= 4, "{writes}");
 }
 
-/// A trail whose key was stepped past by nothing but its seal, which is durable: the next start steps it.
+/// A trail whose key was stepped past by nothing but its seal, which is durable: the next start
+/// steps it.
 fn with_its_key_behind_its_seal(directory: &Path) {
     begin(directory);
     let key = std::fs::read(directory.join(KEY)).unwrap();

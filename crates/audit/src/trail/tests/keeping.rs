@@ -1,4 +1,5 @@
-//! The threads around a log: groups, policies when the disk refuses, rotation under load, retention.
+//! The threads around a log: groups, policies when the disk refuses, rotation under load,
+//! retention.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A segment of so many bytes is closed.
 const SEGMENT_LEN_MAX: u64 = 200_000;
 
-/// A disk that can be full; and that can fail to sync once, and have lost what was written since it last did: what Linux does with pages that it could not write.
+/// A disk that can be full; and that can fail to sync once, and have lost what was written since it
+/// last did: what Linux does with pages that it could not write.
 #[derive(Clone, Default)]
 pub(super) struct FaultyDisk {
     pub(super) full: Arc<AtomicBool>,
@@ -175,7 +177,8 @@ fn records_of_many_threads_are_all_there_across_rotations() {
     assert_eq!((paths.len() as u64, lost), (threads * each, 0));
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
     assert_eq!((report.faults, report.unsealed), (vec![], 0));
-    // How many segments there are depends on how large groups were; all are closed, and what is not compressed when the threads end is after the next start.
+    // How many segments there are depends on how large groups were; all are closed, and what is not
+    // compressed when the threads end is after the next start.
     let last = segments(directory.path()).unwrap().len();
     let trail = go_on(directory.path(), &FaultyDisk::default(), Keeping::default(), || ());
     until("all that are closed are compressed", || segments(directory.path()).unwrap()[..last].iter().all(|file| file.packed));
@@ -383,7 +386,8 @@ fn who_searches_finds_indexes_that_the_writer_has_built() {
     assert_eq!((ask().0, ask().1.built), (80, 0));
 }
 
-/// Somebody without the key can copy seals into the file of removed segments', and remove or edit what they were made over.
+/// Somebody without the key can copy seals into the file of removed segments', and remove or edit
+/// what they were made over.
 #[test]
 fn segments_are_missing_unless_the_trail_itself_says_that_retention_removed_them() {
     let directory = tempfile::tempdir().unwrap();

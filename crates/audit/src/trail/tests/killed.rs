@@ -1,4 +1,5 @@
-//! A trail whose process is killed at any step of the disk, and what of that is still only in the system's memory when the power goes at the next start.
+//! A trail whose process is killed at any step of the disk, and what of that is still only in the
+//! system's memory when the power goes at the next start.
 
 use std::sync::Arc;
 
@@ -177,7 +178,8 @@ fn the_key_is_there_whichever_step_has_no_room_and_whenever_the_next_try_is_kill
 
 #[test]
 fn what_crashes_have_torn_is_told_once_whenever_starts_are_killed_or_lose_power() {
-    // Whether the trail's end is closed, which segment is torn, what is there of that, and whether it is renamed already, which may be undone.
+    // Whether the trail's end is closed, which segment is torn, what is there of that, and whether it
+    // is renamed already, which may be undone.
     let states: [(bool, u64, &[u8], bool); 6] = [
         (false, 1, b"torn", false),
         (true, 2, b"", false),

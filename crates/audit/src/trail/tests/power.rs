@@ -1,4 +1,5 @@
-//! A trail whose machine loses power, or whose process is killed, at any step of the disk: what was said to be kept is there, in order, and the trail verifies.
+//! A trail whose machine loses power, or whose process is killed, at any step of the disk: what was
+//! said to be kept is there, in order, and the trail verifies.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +13,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
 
-/// A disk in memory; the directory, which trails are read from, is written when the power has gone and come back. Of each file the durable bytes, and what was written since.
+/// A disk in memory; the directory, which trails are read from, is written when the power has gone
+/// and come back. Of each file the durable bytes, and what was written since.
 #[derive(Default)]
 struct Inside {
     /// Bytes as the system sees them, and as they are on the platter. Names too.
@@ -127,7 +129,8 @@ impl PowerDisk {
         }
     }
 
-    /// What is found after the power came back: names and bytes that were synced, and of the others some.
+    /// What is found after the power came back: names and bytes that were synced, and of the others
+    /// some.
     pub(super) fn cut(&self, random: &mut ChaCha8Rng) {
         self.clear();
         let mut inside = self.inside.lock();

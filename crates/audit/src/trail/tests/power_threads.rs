@@ -1,4 +1,5 @@
-//! The same with the threads around the log: what was acknowledged under `block`, by whichever thread, is there after a power cut, once.
+//! The same with the threads around the log: what was acknowledged under `block`, by whichever
+//! thread, is there after a power cut, once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Operations whose reply has left.
 type Acknowledged = Arc<Mutex<Vec<u64>>>;
 
-/// What a thread does until the power goes: now and then it waits for its reply, as a client that makes one call after another does.
+/// What a thread does until the power goes: now and then it waits for its reply, as a client that
+/// makes one call after another does.
 fn operate(trail: &Trail, disk: &PowerDisk, mut random: ChaCha8Rng, numbers: &AtomicU64, acknowledged: &Acknowledged) {
     for _ in 0..OPERATIONS {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
@@ -109,7 +111,8 @@ fn cut_at(seed: u64) -> u64 {
     cuts
 }
 
-/// As the writer has it: where records are old, seals are due at once, and each makes all durable by the way.
+/// As the writer has it: where records are old, seals are due at once, and each makes all durable
+/// by the way.
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }

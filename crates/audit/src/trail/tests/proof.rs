@@ -46,7 +46,8 @@ fn a_kept_checkpoint_shortens_a_proof() {
     let anchor = Anchor::Checkpoint(Box::new(kept.clone()));
     assert_eq!(short.check(&anchor), long.check(&Anchor::Key(key().public())));
     assert_eq!(short.check(&Anchor::Key(key().public())), Err(ProofError::Anchor));
-    // What was sealed before the checkpoint can't be proven from it, and another trail's checkpoint vouches for nothing.
+    // What was sealed before the checkpoint can't be proven from it, and another trail's checkpoint
+    // vouches for nothing.
     assert!(prove(directory.path(), 1, Some(&kept)).unwrap().is_none());
     let other = tempfile::tempdir().unwrap();
     create(&SystemDisk, &other.path().join(KEY), &Ratchet::new([1; 16], &[2; 32])).unwrap();
@@ -99,7 +100,8 @@ fn a_proof_is_made_of_the_seals_and_of_the_one_segment_that_the_record_is_in() {
         assert_eq!(prove(directory.path(), 60, None).unwrap().unwrap().encode(), last.encode(), "byte {at} of the index");
     }
     std::fs::write(&index, good).unwrap();
-    // Records before are not looked at: a segment whose record is another gives its seals all the same, so this proof holds, and verification finds the damage.
+    // Records before are not looked at: a segment whose record is another gives its seals all the same,
+    // so this proof holds, and verification finds the damage.
     let mut plain_bytes = Segment::open(other).unwrap().load().unwrap();
     let at = plain_bytes.windows(6).position(|window| window == b"/file-").unwrap();
     plain_bytes[at] ^= 1;

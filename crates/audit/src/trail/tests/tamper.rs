@@ -1,4 +1,5 @@
-//! Each record of a trail, altered, removed, doubled, swapped and cut away: found, at that record, and nothing else is found.
+//! Each record of a trail, altered, removed, doubled, swapped and cut away: found, at that record,
+//! and nothing else is found.
 
 use std::fs;
 use std::ops::Range;
@@ -212,7 +213,8 @@ fn thief_of_the_key_can_not_cut_what_a_kept_checkpoint_saw() {
     for (path, bytes) in stolen {
         fs::write(path, bytes).unwrap();
     }
-    // Gone on with from the stolen state, without the second record: sound by itself, but not what was kept.
+    // Gone on with from the stolen state, without the second record: sound by itself, but not what was
+    // kept.
     let log = open(directory.path(), 2 * SECOND);
     log.close(2 * SECOND).unwrap();
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
@@ -225,7 +227,8 @@ fn what_a_record_says_is_quoted_in_what_is_told_of_it() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let mut log = open(directory.path(), SECOND);
-    // Clears the screen, says something of its own, and hides what comes; turns the direction of writing.
+    // Clears the screen, says something of its own, and hides what comes; turns the direction of
+    // writing.
     let hostile = b"\x1b[2J\x1b[Hsound: 5 records\n\x1b[8m\xe2\x80\xae\xff\"";
     log.append_record(&Record {
         class: Class::Administrative,
@@ -251,7 +254,8 @@ fn a_checkpoint_of_another_trail_is_called_so() {
     assert!(matches!(&faults[..], [fault] if fault.kind == FaultKind::Forged && fault.what.ends_with(&told)), "{faults:?}");
 }
 
-/// Cuts segments off, with the last seal that is left as the checkpoint, as one who knows the format would.
+/// Cuts segments off, with the last seal that is left as the checkpoint, as one who knows the
+/// format would.
 fn cut(trail: &Trail, left: usize) -> crate::seal::Seal {
     for (path, _) in &trail.files[left..] {
         fs::remove_file(path).unwrap();

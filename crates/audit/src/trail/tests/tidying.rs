@@ -1,4 +1,5 @@
-//! What is done with closed segments: that it ends with the trail, that nothing goes without its record, and that who verifies meanwhile is told of no fault.
+//! What is done with closed segments: that it ends with the trail, that nothing goes without its
+//! record, and that who verifies meanwhile is told of no fault.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -124,7 +125,8 @@ fn seals_of_what_is_removed_are_appended_once_whenever_the_program_died() {
     assert!(more > 1);
     let whole = std::fs::read(&kept).unwrap();
     assert!(whole.starts_with(&before), "they are appended");
-    // As if it had died with some of that written, in the middle of a frame or at its end, and none or one removed.
+    // As if it had died with some of that written, in the middle of a frame or at its end, and none or
+    // one removed.
     let frame = crate::frame::OVERHEAD + crate::seal::SEAL_LEN;
     for written in [0, 1, frame, frame + 1, whole.len() - before.len()] {
         for removed in 0..2 {

@@ -84,6 +84,7 @@ pub struct Report {
     pub last: Option<Seal>,
     /// What is wrong, in the trail's order.
     pub faults: Vec<Fault>,
-    /// What is worth knowing and isn't wrong. What a record says stands in quotes; all of it is not for a terminal as it is.
+    /// What is worth knowing and isn't wrong. What a record says stands in quotes; all of it is not
+    /// for a terminal as it is.
     pub notes: Vec<String>,
 }

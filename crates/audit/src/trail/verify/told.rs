@@ -1,4 +1,5 @@
-//! How far a trail must go and what may be missing of it: by the small files beside it, by what was kept elsewhere, and by records of the writer's own.
+//! How far a trail must go and what may be missing of it: by the small files beside it, by what was
+//! kept elsewhere, and by records of the writer's own.
 
 use std::fmt;
 use std::io;
@@ -50,7 +51,8 @@ impl Ends {
         Ends { checkpoint: files::read_checkpoint(&directory.join(CHECKPOINT)), key, key_path, is_beside }
     }
 
-    /// The key as it was before it made this seal: its step may not have been made when the program died, and a writer may have gone on since it was read.
+    /// The key as it was before it made this seal: its step may not have been made when the program
+    /// died, and a writer may have gone on since it was read.
     pub(super) fn meet(&mut self, seal: &Seal) {
         if let Ok(key) = &mut self.key {
             key.is_other |= seal.epoch == key.epoch && seal.public != key.public;
@@ -131,7 +133,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// How many seals there were by the checkpoints that were kept elsewhere; the trail must hold them.
+    /// How many seals there were by the checkpoints that were kept elsewhere; the trail must hold
+    /// them.
     fn kept_checkpoints(&mut self) -> Option<u64> {
         let mut known: Option<u64> = None;
         for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {

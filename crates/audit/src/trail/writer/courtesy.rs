@@ -1,9 +1,12 @@
-//! How the writer behaves to threads that want the CPU while it hashes a group of records. Knows nothing of records, and never reads the clock.
+//! How the writer behaves to threads that want the CPU while it hashes a group of records. Knows
+//! nothing of records, and never reads the clock.
 
 use std::time::{Duration, Instant};
 
-/// Says when others may have the CPU, between a few records, where no reply waits for these: who is woken while a whole group is hashed waits for that long otherwise, and
-/// those are the threads whose calls are recorded. Not for long, so that a machine that is fully used doesn't keep the writer from its work.
+/// Says when others may have the CPU, between a few records, where no reply waits for these: who is
+/// woken while a whole group is hashed waits for that long otherwise, and those are the threads
+/// whose calls are recorded. Not for long, so that a machine that is fully used doesn't keep the
+/// writer from its work.
 pub(super) struct Courtesy {
     until: Option<Instant>,
     appended: u32,

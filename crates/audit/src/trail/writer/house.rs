@@ -1,4 +1,5 @@
-//! What is done with closed segments behind the writer: indexed, compressed, and removed when they are too old.
+//! What is done with closed segments behind the writer: indexed, compressed, and removed when they
+//! are too old.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -26,7 +27,8 @@ pub(super) enum Tidying {
 }
 
 impl Shared {
-    /// From now on none are removed. What is being removed is waited for, but not for long where the disk takes no record of it.
+    /// From now on none are removed. What is being removed is waited for, but not for long where
+    /// the disk takes no record of it.
     pub(super) fn end_tidying(&self) {
         if let Some(mut turn) = self.tidying.try_lock_for(TIDYING_MAX) {
             *turn = Tidying::Ended;
@@ -47,9 +49,11 @@ impl Shared {
         }
     }
 
-    /// Indexes and compresses what was closed, when nothing else wants the CPU, and removes what is too old.
+    /// Indexes and compresses what was closed, when nothing else wants the CPU, and removes what is
+    /// too old.
     pub(super) fn keep_house(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
-        // Records of operations come first: what these threads do can wait. Where one may not be lowered, it goes on as it is.
+        // Records of operations come first: what these threads do can wait. Where one may not be lowered,
+        // it goes on as it is.
         let _ = rustix::process::setpriority_process(None, IDLE_NICE);
         self.index_left(directory);
         while let Some(segment) = backlog.wait(0) {
@@ -61,7 +65,8 @@ impl Shared {
         }
     }
 
-    /// Helps with that where more waits than may, and looks after what is too old where there is no idle time to do it in.
+    /// Helps with that where more waits than may, and looks after what is too old where there is no
+    /// idle time to do it in.
     pub(super) fn catch_up(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
         let _ = rustix::process::setpriority_process(None, HOUSE_NICE);
         while let Some(segment) = backlog.wait(BACKLOG_MAX) {
@@ -97,7 +102,8 @@ impl Shared {
         !self.stopped.load(Ordering::Acquire)
     }
 
-    /// Once the trail ends nobody writes what would be said of it: the next start removes it. While another is at it there is nothing left to do.
+    /// Once the trail ends nobody writes what would be said of it: the next start removes it. While
+    /// another is at it there is nothing left to do.
     fn tidy(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
         let Some(turn) = self.tidying.try_lock() else { return };
         if *turn == Tidying::Ended {
@@ -126,8 +132,8 @@ struct Waiting {
 }
 
 impl Backlog {
-    /// The oldest, once more than so many wait. Some(None) when it is time to look after old ones. None at the end, which is not to be waited for: the next start takes up
-    /// what is left.
+    /// The oldest, once more than so many wait. Some(None) when it is time to look after old ones.
+    /// None at the end, which is not to be waited for: the next start takes up what is left.
     fn wait(&self, more_than: usize) -> Option<Option<SegmentFile>> {
         let mut inside = self.inside.lock();
         let until = Instant::now() + HOUSE_STEP;
@@ -182,7 +188,8 @@ pub(super) struct Removal {
 }
 
 impl Shared {
-    /// Records that segments up to this one are removed, and waits until that is durable: what is missing without it is a fault. Whether it is.
+    /// Records that segments up to this one are removed, and waits until that is durable: what is
+    /// missing without it is a fault. Whether it is.
     pub(super) fn tell_removal(&self, last: u64) -> bool {
         let (told, kept) = mpsc::channel();
         {
@@ -198,7 +205,8 @@ impl Shared {
 }
 
 impl Writer {
-    /// Appends the record of a removal, which is never one of those that are lost. One at a time: whoever waited for the one before has given up.
+    /// Appends the record of a removal, which is never one of those that are lost. One at a time:
+    /// whoever waited for the one before has given up.
     pub(super) fn append_removal(&mut self, removal: Option<Removal>) {
         let Some(Removal { last, told }) = removal.filter(|_| self.removal.is_none()) else { return };
         let detail = format!("{PRUNED}{last}; their seals are kept");
@@ -215,11 +223,14 @@ impl Writer {
     }
 }
 
-/// How nice the thread is that indexes and compresses: it takes what others leave of a machine, and hardly more. A burst costs whoever waits for answers nothing of it.
+/// How nice the thread is that indexes and compresses: it takes what others leave of a machine, and
+/// hardly more. A burst costs whoever waits for answers nothing of it.
 const IDLE_NICE: i32 = 19;
-/// How nice the one is that helps: on a machine that is fully used it has about a tenth of a core, which is enough for 50,000 records a second.
+/// How nice the one is that helps: on a machine that is fully used it has about a tenth of a core,
+/// which is enough for 50,000 records a second.
 const HOUSE_NICE: i32 = 10;
-/// Closed segments that may wait for idle time: of 64 MiB each, seven million records. They are searched from end to end meanwhile.
+/// Closed segments that may wait for idle time: of 64 MiB each, seven million records. They are
+/// searched from end to end meanwhile.
 const BACKLOG_MAX: usize = 16;
 /// How long it is waited for the record of a removal; without it, nothing is removed this time.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(30);

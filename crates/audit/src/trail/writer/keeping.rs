@@ -15,16 +15,19 @@ pub enum Policy {
     Halt,
 }
 
-/// When records are made durable. What is written and not durable outlives the process, and not a power cut.
+/// When records are made durable. What is written and not durable outlives the process, and not a
+/// power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
-    /// Each group of records, which is what came while the last one was on its way: at low load each record.
+    /// Each group of records, which is what came while the last one was on its way: at low load
+    /// each record.
     Each,
     /// When so many are not.
     Records(u64),
     /// When one has not been for so long.
     Every(Duration),
-    /// When the system likes, but for seals, which make all that they cover durable, and before much of it waits for one.
+    /// When the system likes, but for seals, which make all that they cover durable, and before
+    /// much of it waits for one.
     System,
 }
 
@@ -41,7 +44,8 @@ pub struct Keeping {
     pub compress: bool,
     /// What is removed, and when.
     pub retention: Retention,
-    /// Whether some records are waited for, whatever the policy: those of [`super::Trail::record_and_wait`].
+    /// Whether some records are waited for, whatever the policy: those of
+    /// [`super::Trail::record_and_wait`].
     pub waits: bool,
 }
 

@@ -1,4 +1,5 @@
-//! What one thread has recorded and the writer has not taken yet, and how it is put in order with what others have.
+//! What one thread has recorded and the writer has not taken yet, and how it is put in order with
+//! what others have.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +8,8 @@ use parking_lot::Mutex;
 use crate::Record;
 use crate::record::seq_and_time;
 
-/// A bounded buffer. Its lock is held for a copy at most. No other thread's ring is in the same line of the CPU's cache, nor in the one that is fetched along with it.
+/// A bounded buffer. Its lock is held for a copy at most. No other thread's ring is in the same
+/// line of the CPU's cache, nor in the one that is fetched along with it.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Ring {
@@ -63,7 +65,8 @@ impl Ring {
     }
 }
 
-/// What was taken from all rings. Its buffers and theirs change places, so that nothing is allocated once they are large enough.
+/// What was taken from all rings. Its buffers and theirs change places, so that nothing is
+/// allocated once they are large enough.
 #[derive(Default)]
 pub(super) struct Batch {
     buffers: Vec<Vec<u8>>,
@@ -99,7 +102,8 @@ impl Batch {
                 at += LEN_LEN + u32::from_le_bytes(*len) as usize;
             }
         }
-        // Of each ring in order already, but for clocks that go back: a merge. Stable, and rings come in order, so one thread's records keep theirs.
+        // Of each ring in order already, but for clocks that go back: a merge. Stable, and rings come in
+        // order, so one thread's records keep theirs.
         self.order.sort_by_key(|(time, ..)| *time);
         for (time, index, at) in self.order.drain(..) {
             let buffer = &mut self.buffers[index as usize][at as usize..];

@@ -8,7 +8,8 @@ use crate::Error;
 use crate::case::{Content, Copy};
 
 impl NfsSubject {
-    /// Makes them. Where calls had no answer they are made anew: one that is lost does not cost the case.
+    /// Makes them. Where calls had no answer they are made anew: one that is lost does not cost the
+    /// case.
     pub(super) fn make_looked_at(&mut self) -> Result<(), Error> {
         let mut tries = 0;
         while self.looked_at.is_none() {

@@ -1,5 +1,6 @@
-//! What the system remembers of a mount's files when they are measured: nothing of them, or all. Other mounts are measured in turn with this one, so
-//! only its own files are forgotten wherever somebody else's could be.
+//! What the system remembers of a mount's files when they are measured: nothing of them, or all.
+//! Other mounts are measured in turn with this one, so only its own files are forgotten wherever
+//! somebody else's could be.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,8 +10,8 @@ use super::MountSubject;
 use crate::Error;
 
 impl MountSubject {
-    /// Makes the files as they are to be when the clock starts: read, where what was read before may be kept; else forgotten, as far as the
-    /// system lets us.
+    /// Makes the files as they are to be when the clock starts: read, where what was read before
+    /// may be kept; else forgotten, as far as the system lets us.
     pub(super) fn make_ready<'a>(&self, files: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
         let warm = self.options.warm;
         let mut block = vec![0; if warm { READ_LEN } else { 0 }];
@@ -45,7 +46,8 @@ impl MountSubject {
     }
 }
 
-/// Whether all that the machine remembers may be dropped: only for who is measured there alone, and only by the superuser.
+/// Whether all that the machine remembers may be dropped: only for who is measured there alone, and
+/// only by the superuser.
 fn drops_all(alone: bool) -> bool {
     alone && File::options().write(true).open(DROP_CACHES).is_ok()
 }
@@ -76,7 +78,8 @@ mod tests {
     use crate::case::{Content, Copy, Load, Order};
     use crate::{Case, Subject};
 
-    /// How many pages of a file are in the page cache, and how many there are; none where the file system does not tell.
+    /// How many pages of a file are in the page cache, and how many there are; none where the file
+    /// system does not tell.
     fn kept(path: &Path) -> Option<(u64, u64)> {
         let file = File::open(path).expect("it is there");
         let pages = file.metadata().expect("it is there").len().div_ceil(4096);
@@ -131,7 +134,8 @@ mod tests {
         warm.measure(&Case::Put(copy)).expect("room");
         cold.measure(&Case::Put(copy)).expect("room");
         let (colds, warms) = (paths(&cold), paths(&warm));
-        // Others on this machine may drop its caches at any time, and hold pages: what holds, holds now and then.
+        // Others on this machine may drop its caches at any time, and hold pages: what holds, holds now and
+        // then.
         at_last(|| {
             warm.make_ready(warms.iter().map(PathBuf::as_path)).expect("files");
             cold.measure(&Case::Get(copy)).expect("what was written");

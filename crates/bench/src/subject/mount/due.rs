@@ -1,5 +1,6 @@
-//! Load on a mounted directory that is due at a time: whoever is free takes the next call, and what waits is late. Each write is another than the
-//! one before, so that a read tells whether it is there.
+//! Load on a mounted directory that is due at a time: whoever is free takes the next call, and what
+//! waits is late. Each write is another than the one before, so that a read tells whether it is
+//! there.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -44,7 +45,8 @@ impl MountSubject {
         let (start, next, end) = (Instant::now(), AtomicU64::new(0), Duration::from_secs_f64(load.seconds));
         let (unsent, last) = (AtomicU64::new(0), Mutex::new(Vec::new()));
         let mut sample = self.threads(depth, |latency, _| {
-            // Half of the system's slack would be told as the server's latency; a thread that can't have less is late by it.
+            // Half of the system's slack would be told as the server's latency; a thread that can't have less
+            // is late by it.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             let mut memory = aligned(load.block);
             let data = memory.data();
@@ -139,7 +141,8 @@ impl Aligned {
     }
 }
 
-/// Waits until then, the last of it awake: who sleeps is woken late, and that would be told as latency. CPU seconds that it took.
+/// Waits until then, the last of it awake: who sleeps is woken late, and that would be told as
+/// latency. CPU seconds that it took.
 fn wait(until: Instant, awake: Duration) -> f64 {
     if let Some(asleep) = until.saturating_duration_since(Instant::now()).checked_sub(awake) {
         std::thread::sleep(asleep);
@@ -151,7 +154,8 @@ fn wait(until: Instant, awake: Duration) -> f64 {
     cpu::thread_s() - before
 }
 
-/// How long is waited awake: of all calls together no more than a tenth of a CPU, which the server may need.
+/// How long is waited awake: of all calls together no more than a tenth of a CPU, which the server
+/// may need.
 fn spun(rate: f64) -> Duration {
     Duration::from_secs_f64((0.1 / rate).min(AWAKE_S))
 }

@@ -1,9 +1,11 @@
-//! The hashes over vectors of any width: one message a lane. What a vector is, each instruction set says.
+//! The hashes over vectors of any width: one message a lane. What a vector is, each instruction set
+//! says.
 
 pub(super) mod sha1;
 pub(super) mod sha2;
 
-/// What goes on beside a hash, a little at each of its rounds: what both wait for differs, so that together they take hardly longer than one alone.
+/// What goes on beside a hash, a little at each of its rounds: what both wait for differs, so that
+/// together they take hardly longer than one alone.
 ///
 /// # Safety
 /// As [`Vector`]'s.
@@ -39,7 +41,8 @@ impl Beside for Alone {
 /// Words of as many messages as the vector has lanes.
 ///
 /// # Safety
-/// All methods need the CPU to have the implementation's instructions; they are inlined into functions that enable them.
+/// All methods need the CPU to have the implementation's instructions; they are inlined into
+/// functions that enable them.
 pub(super) trait Vector: Copy {
     type Word: Copy;
 
@@ -58,8 +61,10 @@ pub(super) trait Vector: Copy {
     /// The majority of each bit of three.
     unsafe fn majority(self, b: Self, c: Self) -> Self;
     unsafe fn xor3(self, b: Self, c: Self) -> Self;
-    /// The same. Nothing is computed from it before other vectors have come here that do so earlier in the program: registers would not suffice for what a compiler takes first.
+    /// The same. Nothing is computed from it before other vectors have come here that do so earlier
+    /// in the program: registers would not suffice for what a compiler takes first.
     unsafe fn here(self) -> Self;
-    /// The 16 words of a block of each lane: lane `i`'s block lies at `data[i] + offset`, its words are big-endian.
+    /// The 16 words of a block of each lane: lane `i`'s block lies at `data[i] + offset`, its words
+    /// are big-endian.
     unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16];
 }

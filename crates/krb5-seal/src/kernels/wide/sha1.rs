@@ -8,7 +8,8 @@ const K: [u32; 4] = [0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6];
 /// Compresses blocks of all lanes.
 ///
 /// # Safety
-/// As [`Vector`] says; `V` has `N` lanes of 32 bits; each lane's pointer is valid for reads of `blocks` blocks.
+/// As [`Vector`] says; `V` has `N` lanes of 32 bits; each lane's pointer is valid for reads of
+/// `blocks` blocks.
 #[inline(always)]
 pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: usize) {
     // SAFETY: the caller's promise.
@@ -25,7 +26,8 @@ pub(in crate::kernels) unsafe fn compress_beside<V: Vector<Word = u32>, B: Besid
     blocks: usize,
     beside: &mut B,
 ) {
-    // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows of a table aligned to 64 bytes.
+    // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows of a table
+    // aligned to 64 bytes.
     unsafe {
         let mut h = [V::splat(0); 5];
         for word in 0..5 {

@@ -1,5 +1,6 @@
-//! SHA-1 and SHA-256 of 16 messages or 8, SHA-512 of 8 or 4, with AVX-512F, BW and VL. Half as many messages go through vectors half as wide: those run on three ports of
-//! Intel's cores where the wide ones have two.
+//! SHA-1 and SHA-256 of 16 messages or 8, SHA-512 of 8 or 4, with AVX-512F, BW and VL. Half as many
+//! messages go through vectors half as wide: those run on three ports of Intel's cores where the
+//! wide ones have two.
 
 use super::vectors512::{U32x8, U32x16, U64x4, U64x8};
 use crate::kernels::lanes::{self, HashLanes};
@@ -51,51 +52,61 @@ unsafe fn sha512_4(lanes: &mut HashLanes<u64, 8, 4>, blocks: usize) {
 }
 
 unsafe fn sha1_with_shani(items: &mut [HashItem<[u32; 5]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the caller's promise.
+    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the
+    // caller's promise.
     unsafe { lanes::hash(items, 64, sha1_16, 9, sha1_half_with_shani) }
 }
 
 unsafe fn sha1_half_with_shani(items: &mut [HashItem<[u32; 5]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the caller's promise.
+    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the
+    // caller's promise.
     unsafe { lanes::hash(items, 64, sha1_8, 4, super::shani::SHA1.many) }
 }
 
 unsafe fn sha1_alone(items: &mut [HashItem<[u32; 5]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW and VL are; the rest is the caller's promise.
+    // SAFETY: the kernel is offered only where AVX-512F, BW and VL are; the rest is the caller's
+    // promise.
     unsafe { lanes::hash(items, 64, sha1_16, 9, sha1_half_alone) }
 }
 
 unsafe fn sha1_half_alone(items: &mut [HashItem<[u32; 5]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW and VL are; the rest is the caller's promise.
+    // SAFETY: the kernel is offered only where AVX-512F, BW and VL are; the rest is the caller's
+    // promise.
     unsafe { lanes::hash(items, 64, sha1_8, 2, plain::SHA1.many) }
 }
 
 unsafe fn sha256_with_shani(items: &mut [HashItem<[u32; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the caller's promise.
+    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the
+    // caller's promise.
     unsafe { lanes::hash(items, 64, sha256_16, 9, sha256_half_with_shani) }
 }
 
 unsafe fn sha256_half_with_shani(items: &mut [HashItem<[u32; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the caller's promise.
+    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the
+    // caller's promise.
     unsafe { lanes::hash(items, 64, sha256_8, 6, super::shani::SHA256.many) }
 }
 
 unsafe fn sha256_alone(items: &mut [HashItem<[u32; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW and VL are; the rest is the caller's promise.
+    // SAFETY: the kernel is offered only where AVX-512F, BW and VL are; the rest is the caller's
+    // promise.
     unsafe { lanes::hash(items, 64, sha256_16, 9, sha256_half_alone) }
 }
 
 unsafe fn sha256_half_alone(items: &mut [HashItem<[u32; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW and VL are; the rest is the caller's promise.
+    // SAFETY: the kernel is offered only where AVX-512F, BW and VL are; the rest is the caller's
+    // promise.
     unsafe { lanes::hash(items, 64, sha256_8, 2, plain::SHA256.many) }
 }
 
 unsafe fn sha512(items: &mut [HashItem<[u64; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and BMI2 are; the rest is the caller's promise.
+    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and BMI2 are; the rest is the caller's
+    // promise.
     unsafe { lanes::hash(items, 128, sha512_8, 5, sha512_half) }
 }
 
 unsafe fn sha512_half(items: &mut [HashItem<[u64; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and BMI2 are; the rest is the caller's promise.
+    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and BMI2 are; the rest is the caller's
+    // promise.
     unsafe { lanes::hash(items, 128, sha512_4, 2, super::sha512::one_by_one) }
 }

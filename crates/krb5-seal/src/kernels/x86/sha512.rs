@@ -1,5 +1,7 @@
-//! SHA-512 of one message: the schedule two words at a time in vectors, the rounds in integer registers; and beside it, for a message of RFC 8009 that is encrypted and then
-//! hashed, its CBC encryption in the same pass. Each is a long chain of instructions that wait for one another, on units that the other leaves idle.
+//! SHA-512 of one message: the schedule two words at a time in vectors, the rounds in integer
+//! registers; and beside it, for a message of RFC 8009 that is encrypted and then hashed, its CBC
+//! encryption in the same pass. Each is a long chain of instructions that wait for one another, on
+//! units that the other leaves idle.
 
 use std::arch::x86_64::*;
 
@@ -48,7 +50,8 @@ unsafe fn wide(lanes: &mut HashLanes<u64, 8, 1>, blocks: usize) {
     lanes.state = state.map(|word| [word]);
 }
 
-/// Encrypts so many times 128 bytes, and hashes one block less: each when what it holds has been encrypted.
+/// Encrypts so many times 128 bytes, and hashes one block less: each when what it holds has been
+/// encrypted.
 ///
 /// # Safety
 /// As [`StitchedOne`] says; the CPU has AVX2, BMI2 and AES-NI.
@@ -60,7 +63,8 @@ pub(in crate::kernels) unsafe fn seal(item: &mut StitchedOne<[u64; 8]>, steps: u
 /// As [`seal`] says.
 #[target_feature(enable = "avx2,bmi1,bmi2,aes")]
 unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
-    // SAFETY: the key is valid for reads, the chain has 16 bytes; the caller promises so many steps' bytes.
+    // SAFETY: the key is valid for reads, the chain has 16 bytes; the caller promises so many steps'
+    // bytes.
     unsafe {
         let keys: *const __m128i = (*item.key).encrypt.as_ptr().cast();
         debug_assert_eq!((*item.key).rounds, ROUNDS);
@@ -81,7 +85,8 @@ unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
 /// One block of the hash, one eighth of a block of the cipher after another, or both.
 ///
 /// # Safety
-/// `hash` is valid for reads of a block, `keys` of 15 round keys, `cipher` for reads and writes of a block: each if it is used. What is hashed has been encrypted before.
+/// `hash` is valid for reads of a block, `keys` of 15 round keys, `cipher` for reads and writes of
+/// a block: each if it is used. What is hashed has been encrypted before.
 #[inline(always)]
 #[allow(unused_assignments, reason = "the schedule ends before the rounds do")]
 unsafe fn step<const HASH: bool, const CIPHER: bool>(
@@ -135,7 +140,8 @@ unsafe fn step<const HASH: bool, const CIPHER: bool>(
                 s[H] = t1.wrapping_add(big0).wrapping_add(majority);
             }};
         }
-        // Two rounds of the hash, the two words of the schedule that are 16 further on, and a fortieth of the cipher's steps.
+        // Two rounds of the hash, the two words of the schedule that are 16 further on, and a fortieth of
+        // the cipher's steps.
         macro_rules! turn {
             ($g:expr) => {{
                 if HASH {

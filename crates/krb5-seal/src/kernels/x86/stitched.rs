@@ -1,5 +1,6 @@
-//! A few messages of RFC 3962: SHA-1 of a block and CBC encryption of its four blocks in one pass, one message or up to four side by side. Each is one long
-//! chain of instructions that wait for one another; taken in turns, one costs almost nothing beside the other.
+//! A few messages of RFC 3962: SHA-1 of a block and CBC encryption of its four blocks in one pass,
+//! one message or up to four side by side. Each is one long chain of instructions that wait for one
+//! another; taken in turns, one costs almost nothing beside the other.
 
 use std::arch::x86_64::*;
 
@@ -9,10 +10,12 @@ use crate::kernels::Stitched;
 /// Messages that are taken together at most.
 pub(in crate::kernels) const MESSAGES_MAX: usize = 4;
 
-/// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages side by side: states and chains are moved on.
+/// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages side by
+/// side: states and chains are moved on.
 ///
 /// # Safety
-/// As [`StitchedKernel`](crate::kernels::StitchedKernel) says; the CPU has AES-NI and the SHA extensions.
+/// As [`StitchedKernel`](crate::kernels::StitchedKernel) says; the CPU has AES-NI and the SHA
+/// extensions.
 pub(in crate::kernels) unsafe fn seal(items: &mut [Stitched], blocks: usize) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -37,7 +40,8 @@ unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched
     let swap = swap_all();
     // SAFETY: keys are valid for reads.
     let keys: [*const __m128i; N] = std::array::from_fn(|lane| unsafe { (*items[lane].key).encrypt.as_ptr().cast() });
-    // SAFETY: there are 15 round keys, each of 16 aligned bytes, of which the first `ROUNDS + 1` are used.
+    // SAFETY: there are 15 round keys, each of 16 aligned bytes, of which the first `ROUNDS + 1` are
+    // used.
     let round_key = |lane: usize, round: usize| unsafe { _mm_load_si128(keys[lane].add(round)) };
     let mut abcd: [__m128i; N] = std::array::from_fn(|lane| {
         let state = &items[lane].state;
@@ -54,7 +58,8 @@ unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched
         let read = |lane: usize, quarter: usize| unsafe { _mm_loadu_si128(at[lane].add(quarter)) };
         let mut w: [[__m128i; N]; 4] =
             std::array::from_fn(|quarter| std::array::from_fn(|lane| _mm_shuffle_epi8(read(lane, quarter), swap)));
-        // One step of the cipher: `ROUNDS + 1` for each of the four blocks, each of which is read again before it is written.
+        // One step of the cipher: `ROUNDS + 1` for each of the four blocks, each of which is read again
+        // before it is written.
         macro_rules! cipher_step {
             ($step:expr, $lane:expr) => {{
                 let (quarter, round) = ($step / (ROUNDS + 1), $step % (ROUNDS + 1));

@@ -1,5 +1,6 @@
-//! Many messages of RFC 3962: SHA-1 of a block of each and CBC encryption of its four blocks in one pass, over the lanes of AVX-512's vectors. The hash keeps the ports busy, the
-//! cipher waits for itself; and what lies in memory is fetched once and not twice.
+//! Many messages of RFC 3962: SHA-1 of a block of each and CBC encryption of its four blocks in one
+//! pass, over the lanes of AVX-512's vectors. The hash keeps the ports busy, the cipher waits for
+//! itself; and what lies in memory is fetched once and not twice.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -16,10 +17,12 @@ use crate::wipe::wipe_frames;
 /// Messages that are taken together at most.
 pub(in crate::kernels) const MESSAGES_MAX: usize = 16;
 
-/// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages side by side.
+/// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages side by
+/// side.
 ///
 /// # Safety
-/// As [`StitchedKernel`](crate::kernels::StitchedKernel) says; the CPU has VAES, AVX-512F, BW and VL, AES-NI and the SHA extensions.
+/// As [`StitchedKernel`](crate::kernels::StitchedKernel) says; the CPU has VAES, AVX-512F, BW and
+/// VL, AES-NI and the SHA extensions.
 pub(in crate::kernels) unsafe fn seal(items: &mut [Stitched], blocks: usize) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -34,7 +37,8 @@ pub(in crate::kernels) unsafe fn seal(items: &mut [Stitched], blocks: usize) {
 /// A kernel of `N` lanes.
 type Wide<const N: usize> = unsafe fn(&mut HashLanes<u32, 5, N>, &mut CbcLanes<N>, usize);
 
-/// Gives up to `N` items to the lanes of a kernel, of which there is one for each length of keys. Lanes without work do the first one's, and write the same.
+/// Gives up to `N` items to the lanes of a kernel, of which there is one for each length of keys.
+/// Lanes without work do the first one's, and write the same.
 ///
 /// # Safety
 /// As [`seal`].
@@ -121,7 +125,8 @@ impl<C: Blocks, const N: usize, const ROUNDS: usize> Beside for Cipher<'_, C, N,
         self.offset = 64 * block;
     }
 
-    /// One step of the cipher, or none: `ROUNDS + 1` for each of the four blocks, which are all read before one is written.
+    /// One step of the cipher, or none: `ROUNDS + 1` for each of the four blocks, which are all
+    /// read before one is written.
     #[inline(always)]
     unsafe fn turn(&mut self, round: usize) {
         const { assert!(QUARTERS * (ROUNDS + 1) <= TURNS) };
@@ -132,7 +137,8 @@ impl<C: Blocks, const N: usize, const ROUNDS: usize> Beside for Cipher<'_, C, N,
         }
         let (quarter, step) = (step / (ROUNDS + 1), step % (ROUNDS + 1));
         let offset = self.offset + 16 * quarter;
-        // SAFETY: keys are rows of a table aligned to 64 bytes; each lane has the block for reads and writes.
+        // SAFETY: keys are rows of a table aligned to 64 bytes; each lane has the block for reads and
+        // writes.
         unsafe {
             let keys = self.keys[step].as_ptr().cast::<C>();
             for (at, x) in self.x.iter_mut().enumerate() {
@@ -158,7 +164,8 @@ impl<C: Blocks, const N: usize, const ROUNDS: usize> Beside for Cipher<'_, C, N,
 /// A vector of the cipher's blocks.
 ///
 /// # Safety
-/// All methods need VAES and AVX-512F and VL; they are inlined into functions that enable them. Pointers are valid for reads and writes of a block behind `offset`.
+/// All methods need VAES and AVX-512F and VL; they are inlined into functions that enable them.
+/// Pointers are valid for reads and writes of a block behind `offset`.
 trait Blocks: Copy {
     const COUNT: usize;
 

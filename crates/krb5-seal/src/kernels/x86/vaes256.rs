@@ -1,4 +1,5 @@
-//! AES with VAES on vectors of 256 bits: CBC encryption of 16 messages, two in a vector; decryption 16 blocks at a time.
+//! AES with VAES on vectors of 256 bits: CBC encryption of 16 messages, two in a vector; decryption
+//! 16 blocks at a time.
 
 use std::arch::x86_64::*;
 
@@ -18,7 +19,8 @@ static FORMS: CbcForms<LANES> =
     CbcForms { rounds10: [wide::<10, false>, wide::<10, true>], rounds14: [wide::<14, false>, wide::<14, true>] };
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
-    // SAFETY: the kernels are offered only where VAES, AVX2 and AES-NI are; the rest is the caller's promise.
+    // SAFETY: the kernels are offered only where VAES, AVX2 and AES-NI are; the rest is the caller's
+    // promise.
     unsafe { if items.len() <= 4 { (aesni::ENCRYPT.many)(items) } else { lanes::encrypt(items, &FORMS) } }
 }
 
@@ -26,7 +28,8 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
 #[target_feature(enable = "avx2,aes,vaes")]
 unsafe fn wide<const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<LANES>, blocks: usize) {
     let data = lanes.data;
-    // SAFETY: keys and chains are rows of a table aligned to 64 bytes; each lane has `blocks` blocks for reads and writes.
+    // SAFETY: keys and chains are rows of a table aligned to 64 bytes; each lane has `blocks` blocks
+    // for reads and writes.
     unsafe {
         let keys = &lanes.keys;
         let key = |round: usize, vector: usize| {

@@ -1,4 +1,5 @@
-//! Vectors of AVX-512: 16 words of 32 bits, 8 of 64; and with its instructions half as wide, which run on one more port and so serve half as many messages faster.
+//! Vectors of AVX-512: 16 words of 32 bits, 8 of 64; and with its instructions half as wide, which
+//! run on one more port and so serve half as many messages faster.
 
 use std::arch::x86_64::*;
 

@@ -1,4 +1,5 @@
-//! OPEN that may make the file (RFC 8881, section 18.16.3): UNCHECKED4, GUARDED4, EXCLUSIVE4 and EXCLUSIVE4_1.
+//! OPEN that may make the file (RFC 8881, section 18.16.3): UNCHECKED4, GUARDED4, EXCLUSIVE4 and
+//! EXCLUSIVE4_1.
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::op::CreateHow;
@@ -14,7 +15,8 @@ use crate::state::Opened;
 use crate::stop::Stop;
 use crate::walk::{FileRef, Object, Walk, change_info};
 
-/// Times in which a file system may keep the verifier: a client sets them anew when it is told of them (RFC 8881, section 18.16.3).
+/// Times in which a file system may keep the verifier: a client sets them anew when it is told of
+/// them (RFC 8881, section 18.16.3).
 const VERIFIER_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_MODIFY.0]);
 
 pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: &CreateHow<'_>) -> Result<(FileRef, Found, Opened), Stop> {
@@ -38,7 +40,8 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
             Err(stop) => return Err(stop),
         }
     }
-    // And whether there is room for one: a file that is made and taken back may have been found by others, with what they wrote. What is there may be open by this owner, which takes no room.
+    // And whether there is room for one: a file that is made and taken back may have been found by
+    // others, with what they wrote. What is there may be open by this owner, which takes no room.
     if let Err(status) = walk.state(|state| state.has_room_to_open(wish.client, wish.owner, wish.opener, now)) {
         match super::by_name(walk, name) {
             Err(Stop::Status(Status::NOENT)) => return Err(status.into()),
@@ -94,7 +97,8 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     let call = wish.call(&file, file.grant.caller.uid);
     let open = Held::new(created.open, walk, &file);
     let opened = match walk.granting(&file, |state| state.open(&call, open, wish.share, now)) {
-        // Others of its calls have taken the room since, and it would find its own file in the way when it has some; or the export is not for it any more, or not so.
+        // Others of its calls have taken the room since, and it would find its own file in the way when it has some; or the export is not
+        // for it any more, or not so.
         Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY | Status::WRONGSEC | Status::ACCESS)) => {
             return Err(taken_back(walk, &directory, component, &file, &settings, status.into()));
         }
@@ -103,7 +107,8 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     Ok((file, Found { change: change_info(created.directory), attrs_set: told(how, &settings), done: asked::CREATE }, opened))
 }
 
-/// Takes a file back that could not be set up or opened; not one that others use already, or have written to.
+/// Takes a file back that could not be set up or opened; not one that others use already, or have
+/// written to.
 fn taken_back(walk: &mut Walk<'_>, directory: &FileRef, name: vouch_vfs::Name<'_>, file: &FileRef, settings: &Settings, why: Stop) -> Stop {
     let key = file.key();
     let size = settings.set.size.unwrap_or(0);
@@ -132,7 +137,8 @@ fn wanted(walk: &Walk<'_>, directory: &FileRef, how: &CreateHow<'_>) -> Result<S
     }
 }
 
-/// UNCHECKED4 found a file: it is opened, and cut if the size was to be zero; other attributes are left as they are.
+/// UNCHECKED4 found a file: it is opened, and cut if the size was to be zero; other attributes are
+/// left as they are.
 fn found(
     walk: &mut Walk<'_>,
     wish: &Wish<'_>,

@@ -47,7 +47,8 @@ fn a_client_that_takes_fewer_callbacks_at_once_still_answers_those_under_way() {
     world.state.callback_done(first[0].id, answer(Status::OK, Some(SlotId(0))), 0);
     let fourth = recall(&mut world, 4).remove(0);
     assert_eq!(slot(&fourth), 0);
-    // The first use of slot 1 counts as none; it may not be used again, and the one on slot 2 is still under way.
+    // The first use of slot 1 counts as none; it may not be used again, and the one on slot 2 is still
+    // under way.
     world.state.callback_done(first[1].id, answer(Status::DELAY, None), 0);
     assert!(world.callbacks().is_empty());
     assert!(recall(&mut world, 5).is_empty());
@@ -240,7 +241,8 @@ fn the_end_of_what_protects_callbacks_is_told_and_another_context_mends_it() {
     assert_eq!(world.beat(&mut a), Ok(SequenceFlags::CB_GSS_CONTEXTS_EXPIRED | SequenceFlags::CB_PATH_DOWN));
     let opened = world.open_as(&a, "o", 3, share(1, 0), Claim::New, Want::Read).unwrap();
     assert!(!matches!(opened.delegation, Granted::Read(_) | Granted::Write(_)), "it could not be recalled");
-    // Another context, over the same connection: both recalls leave, the first by the number that was not used.
+    // Another context, over the same connection: both recalls leave, the first by the number that was
+    // not used.
     let Ok(Sequenced::New(turn)) = world.sequence_on(&a, 1, SlotSeq(1), false) else { panic!("a new call") };
     let args = BackchannelCtlArgs { program: 5, sec_parms: List(vec![gss(&[1])]) };
     assert_eq!(world.state.backchannel_ctl(&turn, &args, sys(&user(0))), Ok(()));

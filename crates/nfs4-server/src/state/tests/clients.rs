@@ -1,4 +1,5 @@
-//! EXCHANGE_ID, CREATE_SESSION, DESTROY_CLIENTID (RFC 8881, sections 18.35, 18.36, 18.50), leases and courtesy.
+//! EXCHANGE_ID, CREATE_SESSION, DESTROY_CLIENTID (RFC 8881, sections 18.35, 18.36, 18.50), leases
+//! and courtesy.
 
 use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ExchangeIdFlags};
 use vouch_nfs4::{Bitmap, CreateSeq, StateProtect, StateProtectOps};
@@ -127,7 +128,8 @@ fn a_retried_create_session_makes_one_session() {
     assert_eq!(world.state.totals().sessions, 2);
 }
 
-// Section 2.10.8: what a client is told by a retry is a session's name, and who knows it can use the session.
+// Section 2.10.8: what a client is told by a retry is a session's name, and who knows it can use
+// the session.
 #[test]
 fn nobody_else_is_told_of_a_session_by_a_retry() {
     let name = |name: &str| Principal::Gss { name: name.into() };
@@ -155,7 +157,8 @@ fn nobody_else_is_told_of_a_session_by_a_retry() {
     assert_eq!(world.state.create_session(&session_args(peer.id, CreateSeq(1)), peer.connection, by, 0), Err(Status::CLID_INUSE));
 }
 
-// A session's id can be read on the wire unless calls are sealed. Under krb5 and krb5i that must not be enough to end it.
+// A session's id can be read on the wire unless calls are sealed. Under krb5 and krb5i that must
+// not be enough to end it.
 #[test]
 fn a_client_that_was_proven_is_managed_by_nobody_else() {
     let name = |name: &str| Principal::Gss { name: name.into() };
@@ -181,7 +184,8 @@ fn a_client_that_was_proven_is_managed_by_nobody_else() {
     assert_eq!(world.state.destroy_client(introduced.client, maker), Ok(()));
 }
 
-// Section 2.10.8.3: EXCHANGE_ID is the machine's alone, by calls that can't be altered on their way.
+// Section 2.10.8.3: EXCHANGE_ID is the machine's alone, by calls that can't be altered on their
+// way.
 #[test]
 fn what_could_have_been_altered_replaces_no_client_under_state_protection() {
     let host = Principal::Gss { name: "host/a@R".into() };

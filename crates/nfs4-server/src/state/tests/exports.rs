@@ -1,4 +1,5 @@
-//! One file by two exports: what is held by one path is heeded at the other, serves there alone, and goes with its export.
+//! One file by two exports: what is held by one path is heeded at the other, serves there alone,
+//! and goes with its export.
 
 use super::*;
 

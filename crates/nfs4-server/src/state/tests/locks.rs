@@ -121,7 +121,8 @@ fn one_that_was_told_and_does_not_come_loses_its_place() {
 
 #[test]
 fn one_that_was_told_and_is_slow_is_told_again() {
-    // Section 20.11: a callback that is lost must not cost the waiter the time after which it asks by itself.
+    // Section 20.11: a callback that is lost must not cost the waiter the time after which it asks by
+    // itself.
     let mut world = World::new();
     let peers = [world.peer("a"), world.peer("b"), world.peer("c")];
     let opens = peers.map(|peer| world.open(&peer, 1, 3, 0).unwrap());

@@ -1,4 +1,5 @@
-//! Whatever clients do, state agrees with simple models: a byte map of locks, a list of opens, a list of delegations.
+//! Whatever clients do, state agrees with simple models: a byte map of locks, a list of opens, a
+//! list of delegations.
 
 use std::collections::HashMap;
 

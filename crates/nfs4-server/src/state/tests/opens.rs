@@ -1,4 +1,5 @@
-//! OPEN, OPEN_DOWNGRADE, CLOSE, I/O by stateids, TEST_STATEID, FREE_STATEID (RFC 8881, sections 8.2, 9.7, 18.2, 18.16, 18.18, 18.38, 18.48).
+//! OPEN, OPEN_DOWNGRADE, CLOSE, I/O by stateids, TEST_STATEID, FREE_STATEID (RFC 8881, sections
+//! 8.2, 9.7, 18.2, 18.16, 18.18, 18.38, 18.48).
 
 use vouch_nfs4::StateSeq;
 
@@ -40,7 +41,8 @@ fn what_another_denies_is_denied() {
     assert_eq!(world.open(&b, 1, 2, 0), Err(Status::SHARE_DENIED));
     assert_eq!(world.open(&b, 1, 1, 1), Err(Status::SHARE_DENIED));
     assert!(world.open(&b, 1, 1, 0).is_ok());
-    // Its own denial stands in the owner's way, too: what counts is the state of the file. So does it in that of another owner of the same client.
+    // Its own denial stands in the owner's way, too: what counts is the state of the file. So does it
+    // in that of another owner of the same client.
     assert_eq!(world.open(&a, 1, 3, 2), Err(Status::SHARE_DENIED));
     assert!(world.open(&a, 1, 1, 2).is_ok());
     assert_eq!(world.open_as(&a, "other", 1, share(2, 0), Claim::New, Want::Unstated).unwrap_err(), Status::SHARE_DENIED);
@@ -174,7 +176,8 @@ fn silent_clients_make_room_for_opens_and_whoever_holds_the_most_first() {
     world.pass(LEASE_MS / 2);
     world.beat(&mut b).unwrap();
     world.pass(LEASE_MS / 2 + 1);
-    // Whose lease has ended keeps what it has as long as nobody needs it, and no longer; who holds little, longer.
+    // Whose lease has ended keeps what it has as long as nobody needs it, and no longer; who holds
+    // little, longer.
     assert!(world.state.totals().opens > 70);
     assert!(greedy(&mut world, &b, 1) > 70);
     assert!(world.state.clients.get(a.client).is_none() && world.state.clients.get(laptop.client).is_some());

@@ -1,4 +1,5 @@
-//! SEQUENCE, binding of connections, DESTROY_SESSION (RFC 8881, sections 2.10, 18.34, 18.37, 18.46).
+//! SEQUENCE, binding of connections, DESTROY_SESSION (RFC 8881, sections 2.10, 18.34, 18.37,
+//! 18.46).
 
 use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ChannelDirServer, SequenceFlags};
 
@@ -150,7 +151,8 @@ fn replies_are_kept_within_the_bound_and_none_that_was_promised_is_lost() {
     assert_eq!(world.state.reply_cache_promised, 0);
 }
 
-/// Fills the slots of sessions that are made anew until there is no room for one. How many replies are kept.
+/// Fills the slots of sessions that are made anew until there is no room for one. How many replies
+/// are kept.
 fn fill(world: &mut World, from: u8, names: std::ops::Range<usize>, turns: &mut Vec<Turn>) -> usize {
     let mut kept = 0;
     for number in names {
@@ -179,7 +181,8 @@ fn a_host_that_has_replies_kept_leaves_room_for_others() {
     turns.into_iter().chain(other).for_each(|turn| world.state.finish(&turn, Some(&[7; 4096]), 0));
     assert_eq!(world.state.reply_cache_promised, 0);
     assert!(world.state.totals().reply_cache_len <= 1 << 20);
-    // And that of the first goes on once it can: sessions of its that were silent for longest have gone.
+    // And that of the first goes on once it can: sessions of its that were silent for longest have
+    // gone.
     world.pass(limits::ROOM_LOOK_INTERVAL_MS);
     let mut late = Vec::new();
     assert!(fill(&mut world, 1, 100..101, &mut late) > 0);

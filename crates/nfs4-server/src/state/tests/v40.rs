@@ -329,7 +329,8 @@ pub(super) fn proven_client(world: &mut World) -> Peer {
     Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
 }
 
-/// A confirmed open of file 1 by an owner of this name, who is this principal; the owner's next number is 3.
+/// A confirmed open of file 1 by an owner of this name, who is this principal; the owner's next
+/// number is 3.
 pub(super) fn open_by(world: &mut World, peer: &Peer, name: &str, principal: Option<&str>) -> Stateid {
     try_open_by(world, peer, name, principal).unwrap()
 }

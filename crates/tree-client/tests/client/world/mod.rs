@@ -1,4 +1,5 @@
-//! Published trees made in memory, with all that a test knows about them, and replicas that serve them, or lie.
+//! Published trees made in memory, with all that a test knows about them, and replicas that serve
+//! them, or lie.
 
 pub mod network;
 pub mod replica;

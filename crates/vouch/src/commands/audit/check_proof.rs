@@ -13,7 +13,8 @@ use crate::output;
 
 /// Check the proof that a record is in a trail, and show the record.
 ///
-/// Needs the proof and one thing that is trusted: the trail's first public key, or a checkpoint that was kept. Exits 5 if the proof proves nothing.
+/// Needs the proof and one thing that is trusted: the trail's first public key, or a checkpoint
+/// that was kept. Exits 5 if the proof proves nothing.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("trusted").required(true)), after_help = "Examples:\n  vouch audit check-proof --public trail.pub 4711.proof\n  \
                   vouch audit check-proof --checkpoint /media/kept/monday 4711.proof")]

@@ -14,7 +14,8 @@ use crate::when;
 /// Each narrows what is found; a record must fit all.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Filter {
-    /// Not before this date (`2027-11-21`) or instant (`2027-11-21T10:00:00.5Z`, as records show it), or this long ago (`2h`).
+    /// Not before this date (`2027-11-21`) or instant (`2027-11-21T10:00:00.5Z`, as records show
+    /// it), or this long ago (`2h`).
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     from: Option<u64>,
     /// Before this date or instant, or this long ago.
@@ -26,10 +27,12 @@ pub(super) struct Filter {
     /// The user whose rights were used, by number or name.
     #[arg(long, value_name = "USER")]
     uid: Option<String>,
-    /// Whom the caller had logged in as, as `auid` in rules: of a mount's users; of clients the user whose rights were used.
+    /// Whom the caller had logged in as, as `auid` in rules: of a mount's users; of clients the
+    /// user whose rights were used.
     #[arg(long, alias = "login", value_name = "USER")]
     auid: Option<String>,
-    /// This path on the server, on either side of a rename or link; as with other names, as it is, or as records show it (a byte as `\xff`).
+    /// This path on the server, on either side of a rename or link; as with other names, as it is,
+    /// or as records show it (a byte as `\xff`).
     #[arg(long, value_name = "PATH")]
     path: Option<OsString>,
     /// This directory and all below it.
@@ -59,7 +62,8 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// The question to the trail. With `follows_names`, path and file identity stand for the file under all its names.
+    /// The question to the trail. With `follows_names`, path and file identity stand for the file
+    /// under all its names.
     pub(super) fn query(&self, directory: &Path, follows_names: bool, reading: Reading) -> Outcome<Query> {
         let forms =
             |text: &Option<OsString>| text.as_ref().filter(|text| !text.is_empty()).map_or_else(Vec::new, |text| forms(text.as_bytes()));
@@ -119,7 +123,8 @@ fn forms(name: &[u8]) -> Forms {
     forms
 }
 
-/// The bytes of a name, which may be given as records show it: a byte as `\xff`, and a backslash and a quote behind a backslash.
+/// The bytes of a name, which may be given as records show it: a byte as `\xff`, and a backslash
+/// and a quote behind a backslash.
 fn as_shown(name: &[u8]) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::with_capacity(name.len()), name);
     while let Some((byte, behind)) = rest.split_first() {

@@ -21,10 +21,14 @@ use serials::Serials;
 
 mod serials;
 
-/// Keep what this machine's kernel audits in a trail of its own, with the same search and verification as the server's.
+/// Keep what this machine's kernel audits in a trail of its own, with the same search and
+/// verification as the server's.
 ///
-/// The kernel's rules (auditctl) say what is audited. The events come from auditd's log, over its rotation, or from the kernel's audit netlink group beside a running auditd.
-/// What the trail holds already is not taken twice: it goes on behind its last event, which is looked for in the log and in those that were rotated away (audit.log.1 and so on). Records hold user, path, device and inode, key, result; `vouch audit search` takes several trails at once.
+/// The kernel's rules (auditctl) say what is audited. The events come from auditd's log, over its
+/// rotation, or from the kernel's audit netlink group beside a running auditd. What the trail holds
+/// already is not taken twice: it goes on behind its last event, which is looked for in the log and
+/// in those that were rotated away (audit.log.1 and so on). Records hold user, path, device and
+/// inode, key, result; `vouch audit search` takes several trails at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/host > host.pub\n  \
                   vouch audit host --realm EXAMPLE.ORG /var/lib/vouch/host          go along with /var/log/audit/audit.log\n  \
@@ -42,7 +46,8 @@ pub(crate) struct Args {
     /// End when the log ends.
     #[arg(long)]
     once: bool,
-    /// Users of this machine are principals of this realm: who has logged in as alice is alice@REALM.
+    /// Users of this machine are principals of this realm: who has logged in as alice is
+    /// alice@REALM.
     #[arg(long, value_name = "REALM")]
     realm: Option<String>,
     /// The key's file, if not in the trail's directory.
@@ -59,7 +64,8 @@ const HEAD_LEN: usize = 16;
 const LINE_LEN_MAX: usize = 64 * 1024;
 /// Bytes of a log after which what they say is made durable.
 const PIECE_LEN: usize = 4 << 20;
-/// Rotated logs that are looked into for the trail's last event: as many as auditd keeps at most (num_logs of auditd.conf).
+/// Rotated logs that are looked into for the trail's last event: as many as auditd keeps at most
+/// (num_logs of auditd.conf).
 const ROTATED_MAX: usize = 1000;
 /// AUDIT_NLGRP_READLOG, as a bit.
 const READ_LOG: u32 = 1;
@@ -104,7 +110,8 @@ struct Keeper {
     assembler: Assembler,
 }
 
-/// What is taken of the log's events. By their order in the log, not by their time: clocks are set back.
+/// What is taken of the log's events. By their order in the log, not by their time: clocks are set
+/// back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GoingOn {
     /// All.
@@ -182,7 +189,8 @@ impl Keeper {
         });
     }
 
-    /// What is known of the kernel's numbers where it is listened to, after this last event of the trail. What came between boots nobody can count.
+    /// What is known of the kernel's numbers where it is listened to, after this last event of the
+    /// trail. What came between boots nobody can count.
     fn go_on_after(&mut self, last: Stamp, is_same_boot: bool) -> Outcome<Serials> {
         let is_new = last == Stamp::default();
         if !is_new && !is_same_boot {
@@ -221,8 +229,9 @@ fn last_of(directory: &Path) -> Outcome<(Stamp, Option<[u8; 16]>)> {
     Ok(last)
 }
 
-/// Finds where the trail ended, and reads what was rotated away since: what is read next, if it was opened for that. Without the trail's last event in any log, what is newer
-/// than it is taken, and a record says that there may have been more.
+/// Finds where the trail ended, and reads what was rotated away since: what is read next, if it was
+/// opened for that. Without the trail's last event in any log, what is newer than it is taken, and
+/// a record says that there may have been more.
 fn go_on(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>> {
     if last == Stamp::default() {
         return Ok(None);
@@ -264,7 +273,8 @@ fn holds(mut file: &File, wanted: Stamp) -> io::Result<bool> {
     Ok(found)
 }
 
-/// Reads whole lines to the end of the file, as it is now; `line` holds the beginning of one that isn't whole.
+/// Reads whole lines to the end of the file, as it is now; `line` holds the beginning of one that
+/// isn't whole.
 fn read_rest(reader: &mut impl io::BufRead, line: &mut Vec<u8>, keeper: &mut Keeper) -> io::Result<Outcome> {
     let mut unsynced = 0;
     loop {
@@ -306,7 +316,8 @@ fn read_log(path: &Path, mut first: Option<File>, once: bool, keeper: &mut Keepe
             if once {
                 return Ok(());
             }
-            // All that there is: whole events are kept, and if another file has the name now, this one was read to its end.
+            // All that there is: whole events are kept, and if another file has the name now, this one was read
+            // to its end.
             keeper.sync()?;
             if is_last || interrupt::requested() {
                 break;

@@ -13,8 +13,9 @@ use crate::output;
 
 /// Make the key of a new trail, and print its public half.
 ///
-/// The key signs one seal and is replaced by the next; each is destroyed after use, so whoever takes the server over can't sign the past anew. Keep what is printed
-/// where the server can't reach it: it is what `vouch audit verify` trusts.
+/// The key signs one seal and is replaced by the next; each is destroyed after use, so whoever
+/// takes the server over can't sign the past anew. Keep what is printed where the server can't
+/// reach it: it is what `vouch audit verify` trusts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/audit > trail.pub\n  \
                   vouch audit keygen --key /run/credentials/vouch/audit-key /var/lib/vouch/audit > trail.pub   a key kept elsewhere")]

@@ -9,8 +9,10 @@ use crate::exit::{At as _, Failure, Outcome};
 
 /// Write the proof that one record is in the trail.
 ///
-/// It holds the record, its path to the root of its segment's Merkle tree, the seal over that root, and the seals that lead there from the trail's first key, 248 bytes
-/// each; with a checkpoint that the other side has kept, only the seals since. It says nothing about other records. `vouch audit check-proof` needs nothing else.
+/// It holds the record, its path to the root of its segment's Merkle tree, the seal over that root,
+/// and the seals that lead there from the trail's first key, 248 bytes each; with a checkpoint that
+/// the other side has kept, only the seals since. It says nothing about other records. `vouch audit
+/// check-proof` needs nothing else.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit prove --out 4711.proof /var/lib/vouch/audit 4711\n  \
                   vouch audit check-proof --public trail.pub 4711.proof")]

@@ -72,7 +72,8 @@ struct Counter {
     lost: u64,
     timeline: Timeline,
     tables: [HashMap<String, Count>; 6],
-    /// Bytes that records of READ, WRITE and COPY told, and their closes have not yet told again: by client, user and file.
+    /// Bytes that records of READ, WRITE and COPY told, and their closes have not yet told again:
+    /// by client, user and file.
     told: HashMap<Vec<u8>, [u64; 2]>,
 }
 
@@ -119,7 +120,8 @@ impl Counter {
         }
     }
 
-    /// Bytes that no record before has told. A CLOSE and a DELEGRETURN sum up what was moved since the open, of which records of each READ and WRITE may have told already.
+    /// Bytes that no record before has told. A CLOSE and a DELEGRETURN sum up what was moved since
+    /// the open, of which records of each READ and WRITE may have told already.
     fn moved(&mut self, record: &Record<'_>) -> [u64; 2] {
         let moved = [record.read.unwrap_or(0), record.written.unwrap_or(0)];
         if record.class != Class::Operation || record.file.is_empty() {

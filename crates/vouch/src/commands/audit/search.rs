@@ -15,20 +15,24 @@ use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 
 /// Find records in a trail.
 ///
-/// Closed segments have an index by user, path, file, client, key and result, built beside them at the first search. It is only a help: each record that is shown was
-/// read from the trail itself. Who doubts that the index leaves none out reads through with --scan, and who doubts the trail asks `vouch audit verify`.
+/// Closed segments have an index by user, path, file, client, key and result, built beside them at
+/// the first search. It is only a help: each record that is shown was read from the trail itself.
+/// Who doubts that the index leaves none out reads through with --scan, and who doubts the trail
+/// asks `vouch audit verify`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit search --principal alice@EXAMPLE.ORG --from 7d /var/lib/vouch/audit\n  \
                   vouch audit search --path /srv/data/plan --renames /var/lib/vouch/audit     under all its names\n  \
                   vouch audit search --result failure --newest --limit 20 /var/lib/vouch/audit\n  \
                   vouch audit search -S rename -S remove --below /srv/data/secret --json /var/lib/vouch/audit")]
 pub(crate) struct Args {
-    /// The trail's directory; of several, such as the server's and a host's, the records are put in the order of time, those of each in its own.
+    /// The trail's directory; of several, such as the server's and a host's, the records are put in
+    /// the order of time, those of each in its own.
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
     #[command(flatten)]
     filter: Filter,
-    /// Follow the file that --path or --file names: all its names, before and after renames of it and of its directories.
+    /// Follow the file that --path or --file names: all its names, before and after renames of it
+    /// and of its directories.
     #[arg(long)]
     renames: bool,
     /// The newest first.
@@ -73,8 +77,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     forgive_closed_pipe(written.and_then(|()| out.flush()).at("standard output"))
 }
 
-/// Calls `each` with what is found in these trails until it says no: of each trail in its own order, of all the oldest first, or the newest. No more of them is in memory than
-/// [`AHEAD_MAX`] for each trail.
+/// Calls `each` with what is found in these trails until it says no: of each trail in its own
+/// order, of all the oldest first, or the newest. No more of them is in memory than [`AHEAD_MAX`]
+/// for each trail.
 fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: Reading, mut each: impl FnMut(&Hit) -> bool) -> Outcome {
     let said = |directory: &Path, searched: io::Result<Searched>| {
         searched.at(directory.display()).map(|searched| tracing::debug!(?searched, "searched"))

@@ -26,10 +26,13 @@ use trouble::Trouble;
 
 /// Send records to a collector as they are written, and go on after a restart where it was.
 ///
-/// By syslog over TLS or TCP at least once: each connection is ended after 10 s or 8 MiB, and what was sent on it counts when the other side ended it too, after it has read
-/// all. To NATS at least once: JetStream acknowledges what it has stored. What does not count is sent again, so that a collector may see a record twice (`event.sequence`
-/// tells; a stream of NATS drops it by its id). Over UDP nobody acknowledges anything. Over TLS nothing is sent to a collector whose certificate --tls-ca does not vouch for.
-/// The trail stays the truth: a record is sent when a seal covers it and it is on the disk, so at most `--audit-seal` after it was written.
+/// By syslog over TLS or TCP at least once: each connection is ended after 10 s or 8 MiB, and what
+/// was sent on it counts when the other side ended it too, after it has read all. To NATS at least
+/// once: JetStream acknowledges what it has stored. What does not count is sent again, so that a
+/// collector may see a record twice (`event.sequence` tells; a stream of NATS drops it by its id).
+/// Over UDP nobody acknowledges anything. Over TLS nothing is sent to a collector whose certificate
+/// --tls-ca does not vouch for. The trail stays the truth: a record is sent when a seal covers it
+/// and it is on the disk, so at most `--audit-seal` after it was written.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch audit send --to syslog+tls://collector.example.org --tls-ca /etc/vouch/collector-ca.pem --position /var/lib/vouch/sent /var/lib/vouch/audit\n  \
@@ -41,7 +44,8 @@ pub(crate) struct Args {
     /// The trail's directory.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The collector: syslog+tls://HOST[:PORT] (6514), syslog+tcp://HOST:PORT, syslog+udp://HOST:PORT, nats+tls://HOST[:PORT]/SUBJECT (4222) or nats://HOST[:PORT]/SUBJECT.
+    /// The collector: syslog+tls://HOST[:PORT] (6514), syslog+tcp://HOST:PORT,
+    /// syslog+udp://HOST:PORT, nats+tls://HOST[:PORT]/SUBJECT (4222) or nats://HOST[:PORT]/SUBJECT.
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
     to: Target,
     /// File that keeps how far the trail was sent; made if it isn't there, and then all is sent.
@@ -161,8 +165,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
 }
 
-/// Number of the first record that no seal covers yet. A seal is there when what it covers is on the disk: what comes after may be gone after a crash, and must not be
-/// known to a collector alone.
+/// Number of the first record that no seal covers yet. A seal is there when what it covers is on
+/// the disk: what comes after may be gone after a crash, and must not be known to a collector
+/// alone.
 fn sealed(directory: &Path) -> Outcome<u64> {
     let path = directory.join(CHECKPOINT);
     match read_checkpoint(&path) {
@@ -172,7 +177,8 @@ fn sealed(directory: &Path) -> Outcome<u64> {
     }
 }
 
-/// Whether a trail has a seal and no checkpoint, as an incomplete copy has. One that has just been begun has neither.
+/// Whether a trail has a seal and no checkpoint, as an incomplete copy has. One that has just been
+/// begun has neither.
 fn lacks_checkpoint(directory: &Path) -> Outcome<bool> {
     if directory.join(CHECKPOINT).exists() {
         return Ok(false);
@@ -223,7 +229,8 @@ fn publish(args: &Args, nats: &mut Option<Nats>, batch: &[Message]) -> Result<()
     connection.send(batch)
 }
 
-/// One connection, from its first batch to its end: whether the other side took all. The outer result is of the trail.
+/// One connection, from its first batch to its end: whether the other side took all. The outer
+/// result is of the trail.
 fn send(args: &Args, host: &str, follower: &mut Follower, first: Vec<Message>) -> Outcome<Result<(), Trouble>> {
     let mut connection = match Connection::open(&args.to, &args.tls) {
         Ok(connection) => connection,

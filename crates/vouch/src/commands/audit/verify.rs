@@ -10,10 +10,12 @@ use crate::cli::Global;
 use crate::exit::{At as _, Code, Failure, Outcome};
 use crate::{output, progress, when};
 
-/// Verify that nothing in a trail was altered, removed, inserted, reordered or cut off, and say where if it was.
+/// Verify that nothing in a trail was altered, removed, inserted, reordered or cut off, and say
+/// where if it was.
 ///
-/// Trusts the public key that `vouch audit keygen` printed and nothing that lies beside the trail. With checkpoints that were kept elsewhere, even one who took the server
-/// over, with its key, can't have cut or rewritten what came before them. Exits 1 if anything is wrong.
+/// Trusts the public key that `vouch audit keygen` printed and nothing that lies beside the trail.
+/// With checkpoints that were kept elsewhere, even one who took the server over, with its key,
+/// can't have cut or rewritten what came before them. Exits 1 if anything is wrong.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit verify --public trail.pub /var/lib/vouch/audit\n  \
                   cp /var/lib/vouch/audit/checkpoint /media/kept/monday        a checkpoint, kept elsewhere\n  \
@@ -78,7 +80,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     if args.json {
         output::json(&report)?;
     } else {
-        // What is wrong stands last, and no byte of a trail that somebody edited moves the cursor back over it.
+        // What is wrong stands last, and no byte of a trail that somebody edited moves the cursor back over
+        // it.
         let notes = report.notes.iter().map(|note| format!("note: {}\n", output::printable(note.as_bytes())));
         let faults = found.faults.iter().map(|fault| format!("{}\n", output::printable(fault.to_string().as_bytes())));
         let mut text: String = notes.chain(faults).collect();

@@ -11,8 +11,10 @@ use crate::{interrupt, output};
 
 /// Measure on this node for a coordinator elsewhere.
 ///
-/// Start one on each node: by hand, ssh, srun or a batch system; then name them to a workload by --agent. It does benchmark work on NFS servers and nothing else, touches no file of its
-/// node, and hears only who proves to know the token, or has a ticket of a principal that is named. Runs until SIGINT or SIGTERM.
+/// Start one on each node: by hand, ssh, srun or a batch system; then name them to a workload by
+/// --agent. It does benchmark work on NFS servers and nothing else, touches no file of its
+/// node, and hears only who proves to know the token, or has a ticket of a principal that is named.
+/// Runs until SIGINT or SIGTERM.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Address to answer coordinators on.

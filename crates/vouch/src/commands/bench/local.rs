@@ -16,10 +16,12 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::size;
 
-/// Kerberos message protection on one core: each encryption type and set of kernels, beside OpenSSL.
+/// Kerberos message protection on one core: each encryption type and set of kernels, beside
+/// OpenSSL.
 #[derive(Debug, clap::Args)]
 pub(super) struct Seal {
-    /// Encryption types, all unless told: aes128-cts-hmac-sha1-96, aes256-cts-hmac-sha1-96, aes128-cts-hmac-sha256-128, aes256-cts-hmac-sha384-192.
+    /// Encryption types, all unless told: aes128-cts-hmac-sha1-96, aes256-cts-hmac-sha1-96,
+    /// aes128-cts-hmac-sha256-128, aes256-cts-hmac-sha384-192.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = enctype)]
     enctypes: Option<Vec<String>>,
     /// Bytes of a message.
@@ -49,10 +51,12 @@ pub(super) fn seal<'a>(how: plan::Seal) -> Part<'a> {
     Part::new(|_: &mut Run, _: &Stop| Ok(Vec::new()), move |bench| plan::seal(bench, &how))
 }
 
-/// What audit costs: the same work with the kernel's audit off, with file watches, with system calls, with CAPP's rules (LANL's auditd);
-/// and on an export, with our own trail or the kernel's watch.
+/// What audit costs: the same work with the kernel's audit off, with file watches, with system
+/// calls, with CAPP's rules (LANL's auditd); and on an export, with our own trail or the kernel's
+/// watch.
 ///
-/// The kernel's needs root and CAP_AUDIT_CONTROL, and a machine whose audit nobody uses: it is told rules and has none at the end.
+/// The kernel's needs root and CAP_AUDIT_CONTROL, and a machine whose audit nobody uses: it is told
+/// rules and has none at the end.
 #[derive(Debug, clap::Args)]
 pub(super) struct Audit {
     /// Where the files are made; tmpfs, or a file system that is to be measured.

@@ -1,4 +1,5 @@
-//! What every workload is told: how often, and where the results go. Drives a run, part by part, to its report.
+//! What every workload is told: how often, and where the results go. Drives a run, part by part, to
+//! its report.
 
 use indicatif::ProgressBar;
 use vouch_bench::pairs::{Bench, Rounds, Watcher};
@@ -15,10 +16,12 @@ pub(super) struct Measure {
     /// A first look: small sizes, three rounds, whose range is told and no confidence.
     #[arg(long)]
     pub(super) quick: bool,
-    /// Most rounds of each case; ten unless told, and at least six before it may stop early: fewer have no confidence.
+    /// Most rounds of each case; ten unless told, and at least six before it may stop early: fewer
+    /// have no confidence.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
-    /// Stop a case early when each interval is within this many percent of its median; of steps of iops that of the median latency.
+    /// Stop a case early when each interval is within this many percent of its median; of steps of
+    /// iops that of the median latency.
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     tight: Option<f64>,
     #[command(flatten)]
@@ -32,7 +35,8 @@ type Work<'a> = Box<dyn FnOnce(&mut Bench) -> Result<(), Error> + 'a>;
 
 /// Subjects, and what is measured on them.
 pub(super) struct Part<'a> {
-    /// Makes the subjects. What went wrong ends the run where nothing was measured before, and is a note else.
+    /// Makes the subjects. What went wrong ends the run where nothing was measured before, and is a
+    /// note else.
     pub(super) subjects: Make<'a>,
     /// Measures.
     pub(super) work: Work<'a>,
@@ -55,7 +59,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Ctrl-C, heard from the first file on that is made for a run: what was made is removed, and what there is is told.
+/// Ctrl-C, heard from the first file on that is made for a run: what was made is removed, and what
+/// there is is told.
 pub(super) struct Wish {
     stop: Stop,
     _taken: interrupt::Taken,
@@ -68,7 +73,8 @@ impl Wish {
         let asked = stop.clone();
         let notify = move || {
             asked.ask();
-            // A second signal ends the process at once, and a terminal tells it to nobody else: not to those who work for the run.
+            // A second signal ends the process at once, and a terminal tells it to nobody else: not to those
+            // who work for the run.
             std::mem::forget(interrupt::on_interrupt(vouch_bench::subject::end_all));
         };
         Self { stop, _taken: interrupt::take(notify) }
@@ -116,7 +122,8 @@ impl Measure {
             let measured = (part.work)(&mut bench);
             bench.sum_up(&measured);
             if matches!(measured, Err(Error::Interrupted)) {
-                // First of all what there is: what hangs may hang while it is cleaned, too, and a second Ctrl-C ends the process.
+                // First of all what there is: what hangs may hang while it is cleaned, too, and a second Ctrl-C
+                // ends the process.
                 bar.finish_and_clear();
                 let mut run = joined(whole.take(), bench.run.clone(), several);
                 run.left_out.append(&mut left_out);

@@ -8,9 +8,11 @@ use vouch_bench::target::Target;
 use crate::exit::{Failure, Outcome};
 use crate::output;
 
-/// RPC NULL calls a second that one core issues in a plain loop, of a thread that answers at once, or of a server: a bound of what any generator of load can do.
+/// RPC NULL calls a second that one core issues in a plain loop, of a thread that answers at once,
+/// or of a server: a bound of what any generator of load can do.
 ///
-/// The workloads' own generator makes, protects and compares data as well: what a call takes of it is the client CPU of each of their rows, and a row says where it was the limit.
+/// The workloads' own generator makes, protects and compares data as well: what a call takes of it
+/// is the client CPU of each of their rows, and a row says where it was the limit.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// An NFS server to call; without it a thread of this process.

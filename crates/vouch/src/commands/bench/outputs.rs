@@ -14,7 +14,8 @@ use crate::output;
 /// Options of results.
 #[derive(Debug, clap::Args)]
 pub(super) struct Outputs {
-    /// Keep the run's record (docs/formats/bench.md); `vouch bench report` makes everything else from it.
+    /// Keep the run's record (docs/formats/bench.md); `vouch bench report` makes everything else
+    /// from it.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     json: Option<PathBuf>,
     /// Write a page with plots that needs nothing but this file.
@@ -43,7 +44,8 @@ impl Outputs {
         Ok(())
     }
 
-    /// Prints the table and writes all that was asked for: what can't be written keeps nothing else from being told. The first failure of all.
+    /// Prints the table and writes all that was asked for: what can't be written keeps nothing else
+    /// from being told. The first failure of all.
     pub(super) fn write(&self, run: &Run) -> Outcome {
         let told = output::text(&report::table(run));
         let of = |file: &Option<PathBuf>, make: fn(&Run) -> String| {
@@ -54,8 +56,9 @@ impl Outputs {
     }
 }
 
-/// Writes a file whole or not at all, so that a full disk does not take the record of before; in place where its directory takes no other, where its
-/// owner would be another, or where it is no file at all.
+/// Writes a file whole or not at all, so that a full disk does not take the record of before; in
+/// place where its directory takes no other, where its owner would be another, or where it is no
+/// file at all.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     // What is no file by its own name: the name that a link of /proc tells leads nowhere for a pipe.
     if file.metadata().is_ok_and(|there| !there.is_file()) || is_descriptor(file) {
@@ -98,7 +101,8 @@ fn keep_owner(made: &File, before: &Metadata) -> io::Result<()> {
     }
 }
 
-/// Whether this names what the program has open already, which may be a file that the table was printed to, too: nothing of it is replaced.
+/// Whether this names what the program has open already, which may be a file that the table was
+/// printed to, too: nothing of it is replaced.
 fn is_descriptor(file: &Path) -> bool {
     let directory = file.parent().unwrap_or(Path::new(""));
     [Path::new("/dev/stdout"), Path::new("/dev/stderr")].contains(&file)

@@ -17,16 +17,21 @@ use crate::exit::{Failure, Outcome};
 /// Options that name subjects.
 #[derive(Debug, clap::Args)]
 pub(super) struct Subjects {
-    /// What to measure: nfs://HOST[:PORT]/EXPORT, or scp:// (a private sshd of this machine) or scp://HOST for copies; with a label of its own as LABEL=nfs://…; may be repeated. The first is what the others are compared with.
+    /// What to measure: nfs://HOST[:PORT]/EXPORT, or scp:// (a private sshd of this machine) or
+    /// scp://HOST for copies; with a label of its own as LABEL=nfs://…; may be repeated. The first
+    /// is what the others are compared with.
     #[arg(long, value_name = "URL")]
     target: Vec<Labelled<Target>>,
-    /// Flavours to measure of each NFS target: sys, krb5, krb5i, krb5p. The first is what the others are compared with.
+    /// Flavours to measure of each NFS target: sys, krb5, krb5i, krb5p. The first is what the
+    /// others are compared with.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "sys")]
     sec: Vec<Sec>,
-    /// A directory of whatever is mounted there, with a label of its own as LABEL=DIR; may be repeated. Reads and writes are fio's.
+    /// A directory of whatever is mounted there, with a label of its own as LABEL=DIR; may be
+    /// repeated. Reads and writes are fio's.
     #[arg(long, value_name = "DIR")]
     mount: Vec<Labelled<Directory>>,
-    /// Whether what was read before may be kept by the system for the mounts: cold, warm, or both as two subjects.
+    /// Whether what was read before may be kept by the system for the mounts: cold, warm, or both
+    /// as two subjects.
     #[arg(long, value_name = "HOW", default_value = "cold")]
     cache: Cache,
     /// The server's principal as a service, where it isn't nfs@HOST.
@@ -35,10 +40,12 @@ pub(super) struct Subjects {
     /// Where a server's CPU time is read: pid:N, cgroup:DIRECTORY or http://HOST:PORT/metrics; of one of several as LABEL=…; may be repeated.
     #[arg(long, value_name = "SOURCE")]
     server_cpu: Vec<Labelled<ServerCpu>>,
-    /// Where the CPU time of what shows a mounted directory is read, the daemon of FUSE, if it isn't found: pid:N or cgroup:DIRECTORY; of one of several as LABEL=…; may be repeated.
+    /// Where the CPU time of what shows a mounted directory is read, the daemon of FUSE, if it
+    /// isn't found: pid:N or cgroup:DIRECTORY; of one of several as LABEL=…; may be repeated.
     #[arg(long, value_name = "SOURCE")]
     client_cpu: Vec<Labelled<ServerCpu>>,
-    /// Sessions with each NFS server, each driven by a thread of its own; they share the calls in flight of --depth.
+    /// Sessions with each NFS server, each driven by a thread of its own; they share the calls in
+    /// flight of --depth.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     sessions: u16,
     /// Connections of each session.
@@ -47,10 +54,12 @@ pub(super) struct Subjects {
     /// Work in a directory that holds something; nothing of it is touched.
     #[arg(long)]
     not_empty: bool,
-    /// A node that takes part, where `vouch bench agent` runs; may be repeated. All measure each NFS target at once.
+    /// A node that takes part, where `vouch bench agent` runs; may be repeated. All measure each
+    /// NFS target at once.
     #[arg(long, value_name = "HOST:PORT")]
     agent: Vec<String>,
-    /// The secret that agents share with this program. Without it a ticket for host@NODE is their proof.
+    /// The secret that agents share with this program. Without it a ticket for host@NODE is their
+    /// proof.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -157,7 +166,8 @@ impl Subjects {
             .map(move |(label, target)| (label.clone().or_else(|| several.then(|| format!("{}:{}", target.host, target.port))), target))
     }
 
-    /// Makes all of them; when one can't be made, those before it are cleaned. `depth` is the most calls in flight.
+    /// Makes all of them; when one can't be made, those before it are cleaned. `depth` is the most
+    /// calls in flight.
     pub(super) fn make(&self, depth: u32, run: &mut Run, stop: &Stop) -> Outcome<Vec<Box<dyn Subject>>> {
         if self.are_none() {
             return Err(Failure::usage("--target", "say what to measure, or name a mounted directory by --mount; see `vouch help bench`"));
@@ -240,7 +250,8 @@ impl Subjects {
         Ok(())
     }
 
-    /// Whether one mount is all that works on this machine: then what the machine keeps for others may be dropped.
+    /// Whether one mount is all that works on this machine: then what the machine keeps for others
+    /// may be dropped.
     fn is_alone(&self) -> bool {
         let here = |target: &Labelled<Target>| match &target.value {
             Target::Nfs(target) => target.address().is_ok_and(|address| is_local(address.ip())),

@@ -1,5 +1,6 @@
-//! `vouch bench tree`: a tree is published, served and mounted for the run, and read beside the directory that it was made from and sshfs of that; clients
-//! replay the reads of a compile; the replica is asked for connections beside web servers.
+//! `vouch bench tree`: a tree is published, served and mounted for the run, and read beside the
+//! directory that it was made from and sshfs of that; clients replay the reads of a compile; the
+//! replica is asked for connections beside web servers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,12 +22,16 @@ use crate::exit::{At as _, Failure, Outcome};
 mod mounted;
 mod verifying;
 
-/// Reads of a published tree with caches and without, what verification costs, a compile on it, clients that replay its reads, and connections a second (the SFS read-only paper).
+/// Reads of a published tree with caches and without, what verification costs, a compile on it,
+/// clients that replay its reads, and connections a second (the SFS read-only paper).
 ///
-/// A tree is published, served by a replica on loopback and mounted, all for the run; beside it are the directory that it was made from, and sshfs of that. The compile reads its
-/// source there and writes its objects to this machine. No client of ours goes without verification, so what that costs is taken from the calls that the mount makes for a read: they are
-/// made again by one client that verifies each answer as the mount does and by one that takes it as it comes. Connections are those of a client that knows nothing and reads one small file, by a name of one component (small) and of
-/// three (one/two/small), beside a private nginx by HTTP and HTTPS, and beside any server named by --target: of http://HOST/small are asked /small and /one/two/small.
+/// A tree is published, served by a replica on loopback and mounted, all for the run; beside it are
+/// the directory that it was made from, and sshfs of that. The compile reads its source there and
+/// writes its objects to this machine. No client of ours goes without verification, so what that
+/// costs is taken from the calls that the mount makes for a read: they are made again by one client
+/// that verifies each answer as the mount does and by one that takes it as it comes. Connections
+/// are those of a client that knows nothing and reads one small file, by a name of one component
+/// (small) and of three (one/two/small), beside a private nginx by HTTP and HTTPS, and beside any server named by --target: of http://HOST/small are asked /small and /one/two/small.
 #[derive(Debug, clap::Args)]
 pub(super) struct Tree {
     /// Where the tree is made.
@@ -57,7 +62,8 @@ impl Tree {
     }
 }
 
-/// The parts of a run that measure a tree: what it is read by, what many clients of it ask, and connections.
+/// The parts of a run that measure a tree: what it is read by, what many clients of it ask, and
+/// connections.
 pub(super) fn parts<'a>(world: &'a World, targets: &'a [Target], quick: bool) -> Vec<Part<'a>> {
     let (reads, replay, connections) = (plan::tree(quick), plan::replay(quick), plan::connections(quick));
     let subjects = move |run: &mut Run, stop: &Stop| world.readers(run, stop);
@@ -106,7 +112,8 @@ impl Drop for Replica {
 }
 
 impl World {
-    /// Makes it. Whoever wants to stop meanwhile is heard after each step, and what there is by then is removed.
+    /// Makes it. Whoever wants to stop meanwhile is heard after each step, and what there is by
+    /// then is removed.
     pub(super) fn make(at: &Path, quick: bool, stop: &Stop) -> Outcome<Self> {
         let go_on = || if stop.asked() { Err(Failure::interrupted()) } else { Ok(()) };
         // A program that Ctrl-C has ended too fails for no other reason.

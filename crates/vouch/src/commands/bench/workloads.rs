@@ -116,7 +116,8 @@ impl Concurrency {
     }
 }
 
-/// All that applies, in one run: transfer, iops, concurrency where a target or a mount is named; tree; seal; and audit where the kernel's audit can be taken.
+/// All that applies, in one run: transfer, iops, concurrency where a target or a mount is named;
+/// tree; seal; and audit where the kernel's audit can be taken.
 #[derive(Debug, clap::Args)]
 pub(super) struct All {
     /// Where audit makes its files.

@@ -8,7 +8,8 @@ use crate::output;
 
 /// Have the server read its list of exports anew.
 ///
-/// No client is dropped. If the new list is faulty the old one stays in force, and this says what is wrong with it.
+/// No client is dropped. If the new list is faulty the old one stays in force, and this says what
+/// is wrong with it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 

@@ -1,4 +1,5 @@
-//! What a mount's users do, and what its replicas try, in an audit trail: joins what the mount and its client tell to rules and trail.
+//! What a mount's users do, and what its replicas try, in an audit trail: joins what the mount and
+//! its client tell to rules and trail.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
@@ -75,7 +76,8 @@ impl MountAudit {
         self.halt.notified().await;
     }
 
-    /// Ends the trail, with this said last. Whatever is asked of the mount from here on gets no answer.
+    /// Ends the trail, with this said last. Whatever is asked of the mount from here on gets no
+    /// answer.
     pub(super) fn stop(&self, detail: &str) {
         *self.ended.write() = true;
         self.tell_left_out();
@@ -230,7 +232,8 @@ impl Witness for MountAudit {
     }
 }
 
-/// What kind of refusal it is that nothing of a tree may be shown; none where it just can't be reached.
+/// What kind of refusal it is that nothing of a tree may be shown; none where it just can't be
+/// reached.
 const fn refusal_to_show(class: ErrorClass) -> Option<Refusal> {
     match class {
         ErrorClass::Expired => Some(Refusal::Expired),

@@ -1,4 +1,5 @@
-//! What replicas of exported trees sent and was not believed, as refusals. The file systems are opened by who knows no trail, and so are told of it later.
+//! What replicas of exported trees sent and was not believed, as refusals. The file systems are
+//! opened by who knows no trail, and so are told of it later.
 
 use std::sync::{Arc, OnceLock, Weak};
 

@@ -1,4 +1,5 @@
-//! Opens that no client closes: whose lease ran out, who began anew, whose delegation was taken away. What was read and written by them would be told by nobody else.
+//! Opens that no client closes: whose lease ran out, who began anew, whose delegation was taken
+//! away. What was read and written by them would be told by nobody else.
 
 use vouch_audit::Record;
 use vouch_audit::operations::number;
@@ -10,7 +11,8 @@ use super::operation::select;
 use super::{Audit, flavour, now_ns, principal};
 
 impl Audit {
-    /// A CLOSE, or a DELEGRETURN, that the server does by itself. It has no transaction id, and says why it came.
+    /// A CLOSE, or a DELEGRETURN, that the server does by itself. It has no transaction id, and
+    /// says why it came.
     pub(super) fn lost(&self, lost: &Lost<'_>) {
         let operation = if lost.delegation { number::DELEGRETURN } else { number::CLOSE };
         self.rules.with(|rules| {

@@ -1,5 +1,6 @@
-//! Paths of files, from names that operations have told: each file's directory and its name there, so that a directory that is renamed takes all below it along. What no
-//! operation has named is asked of the file system once.
+//! Paths of files, from names that operations have told: each file's directory and its name there,
+//! so that a directory that is renamed takes all below it along. What no operation has named is
+//! asked of the file system once.
 
 mod at_hand;
 mod moved;
@@ -60,7 +61,8 @@ enum Hearsay {
     Yes,
 }
 
-/// A path, or none. It is empty where there is none: an empty slice that is shared would be counted by all threads in one place.
+/// A path, or none. It is empty where there is none: an empty slice that is shared would be counted
+/// by all threads in one place.
 #[derive(Clone, Default)]
 pub(super) struct Path(Option<Arc<[u8]>>);
 
@@ -78,7 +80,8 @@ impl From<Arc<[u8]>> for Path {
     }
 }
 
-/// The paths of an operation; empty where there is none, or none is known. Where a directory's is not known, `/...` stands for it.
+/// The paths of an operation; empty where there is none, or none is known. Where a directory's is
+/// not known, `/...` stands for it.
 #[derive(Default)]
 pub(super) struct Paths {
     pub(super) path: Path,
@@ -130,7 +133,8 @@ impl Names {
         }
     }
 
-    /// The paths that an operation was about, at this moment; learns where its name leads to. What becomes of names is told otherwise.
+    /// The paths that an operation was about, at this moment; learns where its name leads to. What
+    /// becomes of names is told otherwise.
     pub(super) fn paths(&self, seen: &Observation<'_>, told: &Told<'_>, rules: &Rules) -> Paths {
         let Some(export) = told.export else { return Paths::default() };
         let (asked, current, after) = (&told.asked, seen.file, told.after);
@@ -206,7 +210,8 @@ impl Names {
         others
     }
 
-    /// How many names a file has that is no directory. Asked anew where that is likely to have changed, or matters most.
+    /// How many names a file has that is no directory. Asked anew where that is likely to have
+    /// changed, or matters most.
     fn count(&self, export: &Export, file: &FileId, op: u16) -> u32 {
         let key = Node::of(export.id, file);
         if !COUNTED.contains(&op)
@@ -353,10 +358,12 @@ impl Names {
         if known || file == directory {
             return known;
         }
-        // Another name of the file, or of a directory that was renamed on the server itself: then what lies below has other paths, too. Whoever looks up the names of one
-        // file in turn makes old that file's path and nobody else's.
+        // Another name of the file, or of a directory that was renamed on the server itself: then what lies
+        // below has other paths, too. Whoever looks up the names of one file in turn makes old that
+        // file's path and nobody else's.
         let old = before.is_some().then(|| self.path_of(export, &key));
-        // What has one name alone, and has the one by which it is known, had this one before somebody renamed it.
+        // What has one name alone, and has the one by which it is known, had this one before somebody
+        // renamed it.
         if let (Hearsay::Yes, Some(old)) = (hearsay, &old)
             && **old != *self.below(export, Some(directory), name)
             && self.count(export, file, number::RENAME) == 1
@@ -383,7 +390,8 @@ impl Names {
         }
     }
 
-    /// The path of a file; of one that nobody knows a name of, the export's and its identity's place in `file`.
+    /// The path of a file; of one that nobody knows a name of, the export's and its identity's
+    /// place in `file`.
     pub(super) fn path(&self, export: &Export, file: &FileId) -> Arc<[u8]> {
         self.path_of(export, &Node::of(export.id, file))
     }
@@ -493,5 +501,6 @@ const COUNTED: [u16; 6] = [number::OPEN, number::LINK, number::RENAME, number::R
 const FOLLOWS: [u16; 3] = [number::LOOKUP, number::OPEN, number::CREATE];
 /// Deepest path that is put together.
 const DEPTH_MAX: usize = 256;
-/// Orders of changes of names: so many that hardly two exports have one together, where the one's file system would have the other's changes wait.
+/// Orders of changes of names: so many that hardly two exports have one together, where the one's
+/// file system would have the other's changes wait.
 const ORDERS: usize = 4096;

@@ -1,4 +1,5 @@
-//! An operation becomes a record: what is known of it, which rule keeps it, and what there is to say in words.
+//! An operation becomes a record: what is known of it, which rule keeps it, and what there is to
+//! say in words.
 
 use vouch_audit::operations::number;
 use vouch_audit::record::{Class, Refusal, access};
@@ -135,7 +136,8 @@ impl Audit {
             record.path = other;
         }
         (record.key, record.detail) = (key, detail.as_bytes());
-        // What was refused, since it could not be recorded, is not held for that; and what an operation is admitted by is where it began.
+        // What was refused, since it could not be recorded, is not held for that; and what an operation is
+        // admitted by is where it began.
         let must_be_kept =
             self.denies && seen.status != SERVERFAULT && seen.export.is_some_and(|export| self.denied.read().contains(&export));
         match must_be_kept {
@@ -164,7 +166,8 @@ impl<'p> About<'p> {
     }
 }
 
-/// The file of an operation that names none and is about one alone, where it doesn't matter what else that is called: of most, nothing more has to be found out.
+/// The file of an operation that names none and is about one alone, where it doesn't matter what
+/// else that is called: of most, nothing more has to be found out.
 fn used<'o>(operation: u16, seen: &Observation<'o>, told: &Told<'o>, rules: &Rules) -> Option<(&'o Export, &'o FileId)> {
     let is_plain = told.asked.name.is_none() && told.asked.new_name.is_none() && !rules.name_paths();
     (is_plain && USES.contains(&operation)).then_some(told.export.zip(seen.file)).flatten()
@@ -186,8 +189,8 @@ pub(super) enum By<'p> {
     Unknown,
 }
 
-/// The key with which it is kept, and by which name. Rules are asked about each of a file's names: who watches a file means it under all its names, and a directory wherever
-/// it is moved to.
+/// The key with which it is kept, and by which name. Rules are asked about each of a file's names:
+/// who watches a file means it under all its names, and a directory wherever it is moved to.
 pub(super) fn select<'r, 'p>(
     rules: &'r Rules,
     record: &Record<'_>,
@@ -245,7 +248,8 @@ fn detail(record: &Record<'_>, about: &Told<'_>, by: By<'_>, is_named: bool) -> 
 }
 
 impl By<'_> {
-    /// In words; `used`: the path that it was used by, which a link that no call named takes the place of.
+    /// In words; `used`: the path that it was used by, which a link that no call named takes the
+    /// place of.
     pub(super) fn told(self, used: &[u8], is_named: bool) -> String {
         let quoted = |path: &[u8]| format!("{:?}", String::from_utf8_lossy(path));
         match self {

@@ -1,5 +1,6 @@
-//! Calls that were refused before they were operations. Anybody who reaches the port can cause them, as fast as he likes: so they are recorded at a bounded rate, and what
-//! was left out is counted in a record itself.
+//! Calls that were refused before they were operations. Anybody who reaches the port can cause
+//! them, as fast as he likes: so they are recorded at a bounded rate, and what was left out is
+//! counted in a record itself.
 
 use std::net::SocketAddr;
 
@@ -76,7 +77,8 @@ impl Audit {
         self.trail.record(&record);
     }
 
-    /// Records how many refusals were left out since this was last told, if any were. To be called now and then.
+    /// Records how many refusals were left out since this was last told, if any were. To be called
+    /// now and then.
     pub(in crate::export) fn tell_left_out(&self) {
         self.bounds.tell_left_out(&self.trail, clock::mono_ms());
     }

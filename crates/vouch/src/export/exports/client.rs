@@ -1,11 +1,13 @@
-//! Whom a line of exports(5) names: one host, a network, a netgroup, a pattern of host names, or everybody.
+//! Whom a line of exports(5) names: one host, a network, a netgroup, a pattern of host names, or
+//! everybody.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use vouch_nfs4_server::Flavour;
 
-/// Whom a specification is about. In the order in which a client is looked for: the first kind that has it decides (exports(5), as the kernel's server does it).
+/// Whom a specification is about. In the order in which a client is looked for: the first kind that
+/// has it decides (exports(5), as the kernel's server does it).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     /// A host name, or an address that stands alone.
@@ -104,7 +106,8 @@ fn network(address: &str, prefix: &str) -> Option<Who> {
     if len > bits {
         return None;
     }
-    // An IPv4 network as IPv6 has it is that network: its clients come as what they are. One that is wider holds more than IPv4 and is none of either.
+    // An IPv4 network as IPv6 has it is that network: its clients come as what they are. One that is
+    // wider holds more than IPv4 and is none of either.
     let (address, len) = match address {
         IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
             Some(v4) => (IpAddr::V4(v4), len.checked_sub(96)?),
@@ -128,8 +131,9 @@ pub(crate) fn in_network(address: IpAddr, network: IpAddr, len: u8) -> bool {
     address.is_ipv4() == network.is_ipv4() && masked(address, len) == network
 }
 
-/// Whether a host name fits a pattern, both in lower case. `*`, `?` and `[...]` match dots as well, so that `*.example.org` is every host below example.org, however deep, as
-/// exports(5) has it and nfs-utils does it.
+/// Whether a host name fits a pattern, both in lower case. `*`, `?` and `[...]` match dots as well,
+/// so that `*.example.org` is every host below example.org, however deep, as exports(5) has it and
+/// nfs-utils does it.
 pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     glob(pattern.as_bytes(), name.as_bytes())
 }
@@ -178,14 +182,16 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// The class that a pattern begins with: whether it is negated, its set, and its length with the brackets. A `]` that comes first is of the set.
+/// The class that a pattern begins with: whether it is negated, its set, and its length with the
+/// brackets. A `]` that comes first is of the set.
 fn class(pattern: &[u8]) -> Option<(bool, &[u8], usize)> {
     let start = if pattern.get(1) == Some(&b'^') { 2 } else { 1 };
     let end = start + 1 + pattern.get(start + 1..)?.iter().position(|&byte| byte == b']')?;
     Some((start == 2, &pattern[start..end], end + 1))
 }
 
-/// Whether all classes of a pattern are closed, and none begins with the `!` by which shells negate: nfs-utils takes that for a member, and so the class for its opposite.
+/// Whether all classes of a pattern are closed, and none begins with the `!` by which shells
+/// negate: nfs-utils takes that for a member, and so the class for its opposite.
 fn classes_are_fine(pattern: &[u8]) -> bool {
     let mut rest = pattern;
     while let Some((&first, tail)) = rest.split_first() {

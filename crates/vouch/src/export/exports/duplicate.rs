@@ -1,4 +1,5 @@
-//! Clients that a path names more than once: what is said of them first is in force, flavour by flavour, as `access.rs` joins them.
+//! Clients that a path names more than once: what is said of them first is in force, flavour by
+//! flavour, as `access.rs` joins them.
 
 use vouch_nfs4_server::Flavour;
 

@@ -1,4 +1,5 @@
-//! The words of an exports(5) file: lines joined where a backslash ends them, comments dropped, quotes and octal escapes resolved. Knows no option.
+//! The words of an exports(5) file: lines joined where a backslash ends them, comments dropped,
+//! quotes and octal escapes resolved. Knows no option.
 
 use super::Fault;
 
@@ -11,7 +12,8 @@ pub(super) struct Line {
     pub(super) words: Vec<String>,
 }
 
-/// Cuts a file into lines of words. Faults name what can't be read; the rest is cut all the same, so that all faults are told at once.
+/// Cuts a file into lines of words. Faults name what can't be read; the rest is cut all the same,
+/// so that all faults are told at once.
 pub(super) fn lines(text: &[u8], faults: &mut Vec<Fault>) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut rest = text;

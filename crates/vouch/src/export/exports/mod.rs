@@ -1,4 +1,5 @@
-//! exports(5): the text of the file becomes a list of exports, comments on what is not taken, and faults. Pure: reads no file and asks no name service.
+//! exports(5): the text of the file becomes a list of exports, comments on what is not taken, and
+//! faults. Pure: reads no file and asks no name service.
 
 mod client;
 mod duplicate;
@@ -17,12 +18,14 @@ pub(crate) use options::{Fsid, Options};
 pub(crate) enum Source {
     /// A directory of this machine.
     Directory(Vec<u8>),
-    /// A published tree: `tree:` and a database's path or a self-certifying name. What is behind the colon.
+    /// A published tree: `tree:` and a database's path or a self-certifying name. What is behind
+    /// the colon.
     Tree(Vec<u8>),
 }
 
 impl Source {
-    /// A directory or a tree as a line of exports(5) begins, tidied; else what is wrong, and what helps.
+    /// A directory or a tree as a line of exports(5) begins, tidied; else what is wrong, and what
+    /// helps.
     pub(crate) fn parse(text: &[u8]) -> Result<Source, (String, &'static str)> {
         match text.strip_prefix(b"tree:") {
             Some(b"") => Err(("tree: names no tree".into(), "write tree:/srv/db or tree:@host,HOSTID")),
@@ -161,7 +164,8 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, faults: &mut Vec<Fault>) {
             },
         };
         let name = if name.is_empty() {
-            // What exportfs warns of too: a space before the parenthesis gives the world what was meant for one host.
+            // What exportfs warns of too: a space before the parenthesis gives the world what was meant for one
+            // host.
             parsed.comments.push(Comment {
                 line: line.number,
                 text: format!("({list}) has no client before it and is for everybody; write *({list}) if that is meant"),

@@ -21,9 +21,11 @@ pub(crate) struct Options {
     /// Replies wait until changes of names and attributes are on the disk.
     pub(crate) sync: bool,
     pub(crate) squash: Squash,
-    /// Flavours in order of preference, with what is said of each alone; empty stands for the default, `sys`.
+    /// Flavours in order of preference, with what is said of each alone; empty stands for the
+    /// default, `sys`.
     flavours: Vec<Named>,
-    /// The flavours of the last `sec=` of the list that is read: what follows is about them. None before the first: that is about all.
+    /// The flavours of the last `sec=` of the list that is read: what follows is about them. None
+    /// before the first: that is about all.
     group: Option<Vec<Flavour>>,
     /// Calls from ports below 1024 only.
     pub(crate) secure: bool,
@@ -32,7 +34,8 @@ pub(crate) struct Options {
     pub(crate) cross_mounts: bool,
     /// Exported only while a file system is mounted here (empty: on the path itself).
     pub(crate) mount_point: Option<Vec<u8>>,
-    /// The credential of a client's machine may write what its users have written. An option of ours.
+    /// The credential of a client's machine may write what its users have written. An option of
+    /// ours.
     pub(crate) machine_writes: bool,
 }
 
@@ -78,7 +81,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Takes a list such as `rw,sec=krb5p:krb5i,anonuid=99`. What stands before its first `sec=` is about all flavours, also about those that the line's defaults have named.
+    /// Takes a list such as `rw,sec=krb5p:krb5i,anonuid=99`. What stands before its first `sec=` is
+    /// about all flavours, also about those that the line's defaults have named.
     pub(super) fn take(&mut self, list: &str, objections: &mut Vec<Objection>) {
         self.group = None;
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
@@ -166,7 +170,8 @@ impl Options {
         self.of_group().for_each(|named| named.squash = Some(change(named.squash.unwrap_or(all))));
     }
 
-    /// exports(5): rights after a `sec=` are for its flavours. Before it they are for all that are there: what a client's own list says goes before the line's defaults.
+    /// exports(5): rights after a `sec=` are for its flavours. Before it they are for all that are
+    /// there: what a client's own list says goes before the line's defaults.
     fn of_group(&mut self) -> impl Iterator<Item = &mut Named> {
         let group = &self.group;
         self.flavours.iter_mut().filter(|named| group.as_ref().is_none_or(|group| group.contains(&named.flavour)))
@@ -217,7 +222,8 @@ impl Options {
         self.flavours.iter().map(|named| named.flavour).eq(other.flavours.iter().map(|named| named.flavour))
     }
 
-    /// What exportfs(8) would do otherwise: it hands the rights of one group on to flavours that are named later. As the manual has it, they get what stands before the first
+    /// What exportfs(8) would do otherwise: it hands the rights of one group on to flavours that
+    /// are named later. As the manual has it, they get what stands before the first
     /// `sec=`. Said where that makes a difference.
     pub(super) fn differences(&self) -> Option<Objection> {
         let handed_on = |at: usize| {
@@ -239,8 +245,9 @@ impl Options {
     }
 }
 
-/// `xprtsec=`: by what a transport may be protected; any of the list suffices. Where `none` is among them TLS is not demanded of anybody; without it, whoever came over a plain
-/// connection would get in against the administrator's will.
+/// `xprtsec=`: by what a transport may be protected; any of the list suffices. Where `none` is
+/// among them TLS is not demanded of anybody; without it, whoever came over a plain connection
+/// would get in against the administrator's will.
 fn transport(option: &str, list: &str) -> Result<(), Objection> {
     if list.split(':').any(|mode| !matches!(mode, "none" | "tls" | "mtls")) {
         return Err(fault(option, "is no list of none, tls and mtls", "write xprtsec=none, or leave it out"));
@@ -315,7 +322,8 @@ mod tests {
         assert_eq!(told(&options), "Sys:ro,Root");
     }
 
-    // As nfs-utils: two flags, and who says that all are squashed is not overruled by what is said of the superuser.
+    // As nfs-utils: two flags, and who says that all are squashed is not overruled by what is said of
+    // the superuser.
     #[test]
     fn all_are_squashed_whatever_is_said_of_the_superuser() {
         for list in
@@ -339,7 +347,8 @@ mod tests {
         assert_eq!((options.fsid, options.mount_point), (Some(Fsid::Number(7)), Some(b"/m".to_vec())));
     }
 
-    // exports(5), General Options and User ID Mapping: what is neither commented on nor refused is what is done.
+    // exports(5), General Options and User ID Mapping: what is neither commented on nor refused is what
+    // is done.
     #[test]
     fn every_option_of_the_manual_that_is_taken_is_taken_silently() {
         for option in [

@@ -35,7 +35,8 @@ fn example_of_the_manual_is_read() {
     assert_eq!(parsed.entries[0].clients[1].options.squash.who, SquashWho::Nobody);
 }
 
-// A list that takes rights away must not be passed over in silence, whatever the line's defaults say of single flavours.
+// A list that takes rights away must not be passed over in silence, whatever the line's defaults
+// say of single flavours.
 #[test]
 fn rights_of_a_clients_own_list_go_before_the_lines_defaults() {
     for (line, rights) in [

@@ -1,4 +1,5 @@
-//! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3): calls that we make by the keys of a context that the client has made with us, and the answers to them.
+//! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3): calls that we make by the keys of a
+//! context that the client has made with us, and the answers to them.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -35,7 +36,8 @@ pub(in crate::export) enum Answered {
 }
 
 impl Gss {
-    /// A callback as it is sent, with its record's mark. None if the context is no more, or has no numbers left.
+    /// A callback as it is sent, with its record's mark. None if the context is no more, or has no
+    /// numbers left.
     pub(in crate::export) fn protect_callback(&self, id: CallbackId, record: &[u8], by: &CallbackContext) -> Option<Vec<u8>> {
         let call = Call::decode(record).ok()?;
         let found = self.contexts.lock().find(&by.from_server, clock::boot_ms())?;
@@ -88,7 +90,8 @@ impl Gss {
         }
     }
 
-    /// Logs an answer that was not believed, if not too much was said: one after another costs who makes them up nothing.
+    /// Logs an answer that was not believed, if not too much was said: one after another costs who
+    /// makes them up nothing.
     pub(in crate::export) fn tell_forged_answer(&self, peer: SocketAddr) {
         if let Some(untold) = self.refusals.lock().admit(peer.ip(), clock::mono_ms()) {
             tracing::warn!(%peer, untold, "an answer to a callback is not the client's; it is not believed");
@@ -104,7 +107,8 @@ impl Gss {
 }
 
 impl CallbackContexts for Gss {
-    /// Names of contexts travel in clear: who has only read one does not get callbacks proven by it.
+    /// Names of contexts travel in clear: who has only read one does not get callbacks proven by
+    /// it.
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool {
         let Principal::Gss { name } = principal else { return false };
         self.contexts.lock().find(from_server, clock::boot_ms()).is_some_and(|context| context.principal() == name)

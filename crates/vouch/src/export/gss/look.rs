@@ -1,5 +1,7 @@
-//! Calls of one read are looked at together, before anything is done about the first: those under RPCSEC_GSS are checked side by side, and sealed arguments are opened
-//! where they lie. Long ones, each of which is a read by itself, likewise with those that have come whole in the same round, on any connection.
+//! Calls of one read are looked at together, before anything is done about the first: those under
+//! RPCSEC_GSS are checked side by side, and sealed arguments are opened where they lie. Long ones,
+//! each of which is a read by itself, likewise with those that have come whole in the same round,
+//! on any connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -65,8 +67,8 @@ impl Protected {
     }
 }
 
-/// Finds whole records of one fragment in `bytes` that are calls under RPCSEC_GSS, in the order in which they lie there; nothing of them is proven by that. [`check`] says
-/// what they are worth.
+/// Finds whole records of one fragment in `bytes` that are calls under RPCSEC_GSS, in the order in
+/// which they lie there; nothing of them is proven by that. [`check`] says what they are worth.
 pub(in crate::export) fn find(
     bytes: &[u8],
     records: Records,
@@ -93,7 +95,8 @@ pub(in crate::export) fn find(
     found
 }
 
-/// Checks what was found in each of these, side by side; sealed arguments are opened where they lie.
+/// Checks what was found in each of these, side by side; sealed arguments are opened where they
+/// lie.
 pub(in crate::export) fn check<'a>(
     found: impl IntoIterator<Item = (&'a mut [u8], &'a mut VecDeque<Looked>)>,
     gss: Option<&Arc<Gss>>,
@@ -133,7 +136,8 @@ pub(in crate::export) fn look(
     found
 }
 
-/// Whether a call takes so long to check that it is worth having others checked beside it: those of `len_min` bytes do.
+/// Whether a call takes so long to check that it is worth having others checked beside it: those of
+/// `len_min` bytes do.
 pub(in crate::export) fn is_laborious(found: &VecDeque<Looked>, len_min: usize) -> bool {
     found.iter().any(|looked| match &looked.what {
         Protected::Call(call, _) => call.service() != Service::None && looked.len >= len_min,

@@ -1,6 +1,8 @@
-//! RPCSEC_GSS at the driver: the server's contexts, and who makes them. What RFC 2203 demands is in `vouch_rpcsec_gss`; this joins it to threads, clocks and randomness.
+//! RPCSEC_GSS at the driver: the server's contexts, and who makes them. What RFC 2203 demands is in
+//! `vouch_rpcsec_gss`; this joins it to threads, clocks and randomness.
 //!
-//! Calls of one read are checked together (`look`), replies of one round of a worker are sealed together (`seal`); no lock is held across either.
+//! Calls of one read are checked together (`look`), replies of one round of a worker are sealed
+//! together (`seal`); no lock is held across either.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -41,7 +43,8 @@ pub(super) struct Gss {
     /// Whether it has a key of the service now. Reads the keytab.
     check_keys: Box<dyn Fn() -> Result<(), Fault> + Send + Sync>,
     contexts: Mutex<Contexts<Partial>>,
-    /// Threads that make contexts. Of their own: they read the keytab and write the replay cache with the server's rights, while those of the other pool act as callers.
+    /// Threads that make contexts. Of their own: they read the keytab and write the replay cache
+    /// with the server's rights, while those of the other pool act as callers.
     pool: Pool,
     pub(super) counts: GssCounts,
     /// Callbacks that we made under contexts.
@@ -62,7 +65,8 @@ pub(super) struct GssCounts {
     pub(super) garbage: Count,
 }
 
-/// The contexts that a connection used last: most have one user. They are not held by that: the keys of one that has ended are wiped, however long the connection is idle.
+/// The contexts that a connection used last: most have one user. They are not held by that: the
+/// keys of one that has ended are wiped, however long the connection is idle.
 #[derive(Default)]
 pub(super) struct Recent(Vec<(ContextHandle, Weak<ServerContext>)>);
 
@@ -118,7 +122,8 @@ impl Gss {
         drop(gone);
     }
 
-    /// Whether so many contexts wait to be made, of this origin too, that it should ask for no more.
+    /// Whether so many contexts wait to be made, of this origin too, that it should ask for no
+    /// more.
     pub(super) fn is_crowded(&self, origin: Origin) -> bool {
         self.pool.is_crowded(origin)
     }
@@ -232,8 +237,9 @@ impl Gss {
     }
 }
 
-/// What a failure of the mechanism is in an audit trail's words, by the status of GSS-API (RFC 2744, section 3.9.1) and the error codes of RFC 4120, section 7.5.9, as krb5.h
-/// numbers them. What can't be decrypted may be altered as well as under a key that the keytab lacks.
+/// What a failure of the mechanism is in an audit trail's words, by the status of GSS-API (RFC
+/// 2744, section 3.9.1) and the error codes of RFC 4120, section 7.5.9, as krb5.h numbers them.
+/// What can't be decrypted may be altered as well as under a key that the keytab lacks.
 fn why(major: u32, minor: u32) -> Refusal {
     const BASE: i32 = -1_765_328_384;
     match (major >> 16 & 0xff, (minor as i32).wrapping_sub(BASE)) {
@@ -243,11 +249,13 @@ fn why(major: u32, minor: u32) -> Refusal {
     }
 }
 
-/// The service's name in keytabs: nfs/HOST (RFC 7530, section 3.2.1; RFC 8881, section 2.2.1.1.1.2).
+/// The service's name in keytabs: nfs/HOST (RFC 7530, section 3.2.1; RFC 8881, section
+/// 2.2.1.1.1.2).
 const SERVICE: &str = "nfs";
 /// Contexts that a connection remembers: a node of a cluster with users side by side.
 const RECENT_MAX: usize = 8;
-/// Threads that make contexts: each costs the library some hundred microseconds of computing, and little sleep.
+/// Threads that make contexts: each costs the library some hundred microseconds of computing, and
+/// little sleep.
 const THREADS_MAX: usize = 4;
 /// Contexts that may wait to be made before it is said that it is crowded.
 const WAITING_MAX: usize = 1024;

@@ -1,5 +1,6 @@
-//! Random bytes for confounders and names, sixteen at a time: neither is worth a system call, nor what the system's generator takes for each block. A generator of each thread,
-//! with a seed from the system, and a new one before long.
+//! Random bytes for confounders and names, sixteen at a time: neither is worth a system call, nor
+//! what the system's generator takes for each block. A generator of each thread, with a seed from
+//! the system, and a new one before long.
 
 use std::cell::RefCell;
 

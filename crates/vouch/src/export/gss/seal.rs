@@ -1,12 +1,13 @@
-//! Replies that are ready at the same time, of any connection, session and key, are sealed together: the lanes of the CPU's vectors are other messages. A lone one goes
-//! at once.
+//! Replies that are ready at the same time, of any connection, session and key, are sealed
+//! together: the lanes of the CPU's vectors are other messages. A lone one goes at once.
 
 use vouch_rpcsec_gss::{Wrap, wrap_many};
 
 use super::random;
 use crate::export::output::Outgoing;
 
-/// Seals those of the replies that wait for it. One that can't be sealed is emptied and says so: it must not leave in any form.
+/// Seals those of the replies that wait for it. One that can't be sealed is emptied and says so: it
+/// must not leave in any form.
 pub(in crate::export) fn seal_all<'a>(replies: impl IntoIterator<Item = &'a mut Outgoing>) {
     let mut waiting: Vec<_> = replies.into_iter().filter_map(Outgoing::unsealed).collect();
     if waiting.is_empty() {

@@ -1,4 +1,5 @@
-//! Calls under RPCSEC_GSS from a socket's bytes to their arguments, and replies from results to bytes, with a mechanism that believes everybody.
+//! Calls under RPCSEC_GSS from a socket's bytes to their arguments, and replies from results to
+//! bytes, with a mechanism that believes everybody.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -88,7 +89,8 @@ pub(in crate::export) fn call(client: &mut ClientContext, xid: u32, args: &[u8],
     stream
 }
 
-/// Receives as a worker does, and stops taking calls up after every `stop` records: the arguments of each.
+/// Receives as a worker does, and stops taking calls up after every `stop` records: the arguments
+/// of each.
 fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<Vec<u8>> {
     const MAX: usize = 300_000;
     let (here, mut there) = UnixStream::pair().unwrap();
@@ -277,7 +279,8 @@ fn replies_that_waited_for_records_are_sealed_together_by_the_thread_that_serves
     let numbers: Vec<GssSeq> = replies.iter().map(|(_, seq)| *seq).collect();
     let keeping = connection.clone();
     std::thread::spawn(move || replies.into_iter().for_each(|(outgoing, _)| keeping.send_kept(outgoing))).join().unwrap();
-    // Whoever keeps records has sealed none of them, and the connection is not taken for one that has nothing under way.
+    // Whoever keeps records has sealed none of them, and the connection is not taken for one that has
+    // nothing under way.
     assert!(connection.sent_len() == 0 && !connection.is_quiet());
     let left: Vec<_> = inbox.take().into_iter().map(kept).collect();
     assert!(left.len() == 5 && left.iter().all(|(_, outgoing)| !outgoing.is_ready()));
@@ -408,7 +411,8 @@ fn callbacks_and_their_answers_are_believed_only_from_those_who_made_the_context
     }
 }
 
-/// Introduces a client, to whom this says what its first session comes to: the offers that it made, and its end.
+/// Introduces a client, to whom this says what its first session comes to: the offers that it made,
+/// and its end.
 fn introduced(named: bool, first: vouch_nfs4::Status) -> (Vec<bool>, Result<bool, vouch_nfs4_client::Error>) {
     use vouch_nfs4::op::{Args, ChannelAttrs, CreateSessionFlags, CreateSessionOk, ExchangeIdFlags, ExchangeIdOk, Results};
     use vouch_nfs4::{Bytes, CallbackSec, ClientId, CreateSeq, ReplyWriter, ServerOwner, SessionId, StateProtectReply, Status, Verifier};

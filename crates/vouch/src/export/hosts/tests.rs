@@ -112,7 +112,8 @@ fn a_name_is_told_as_it_is_now_and_looked_for_where_it_is_told_alone() {
 }
 
 impl Hosts {
-    /// As if what is known of clients had been learnt long ago: all that are connected are to be asked for again.
+    /// As if what is known of clients had been learnt long ago: all that are connected are to be
+    /// asked for again.
     pub(in crate::export) fn let_all_grow_old(&self) {
         self.known.write().clients.values_mut().for_each(|met| met.fresh = Duration::ZERO);
     }
@@ -269,7 +270,8 @@ fn who_is_not_found_in_a_netgroup_is_out_of_it_only_where_another_is_found() {
     assert_eq!(ask(&[b]), [outside, inside, outside]);
     assert_eq!(ask(&[]), [doubted; 3]);
     ask(&[a, b]);
-    // The service comes back while a host is looked for, which was not found by its name nor by its address.
+    // The service comes back while a host is looked for, which was not found by its name nor by its
+    // address.
     *service.away.lock() = 2;
     hosts.look_up(a);
     assert_eq!((*service.away.lock(), told(a)), (0, inside));

@@ -1,5 +1,6 @@
-//! A bounded cache whose entries expire: soon where the answer was no, so that a new account is not refused for long, and at once where nobody answered. What was known last is
-//! believed for as long as nobody answers, within bounds.
+//! A bounded cache whose entries expire: soon where the answer was no, so that a new account is not
+//! refused for long, and at once where nobody answered. What was known last is believed for as long
+//! as nobody answers, within bounds.
 
 use std::cell::RefCell;
 use std::hash::Hash;
@@ -29,7 +30,8 @@ pub(super) struct Cache<K, T> {
 pub(super) struct Lives {
     pub(super) yes_ms: u64,
     pub(super) no_ms: u64,
-    /// Before it is asked again, where nobody answered: no longer than spares it a flood of questions.
+    /// Before it is asked again, where nobody answered: no longer than spares it a flood of
+    /// questions.
     pub(super) silence_ms: u64,
     /// What was known last, while nobody answers.
     pub(super) last_ms: u64,
@@ -45,7 +47,8 @@ struct Entry<T> {
     age: Age,
 }
 
-/// What an answer was asked in: what was asked for before all was forgotten is not remembered after it.
+/// What an answer was asked in: what was asked for before all was forgotten is not remembered after
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Age(u64);
 
@@ -74,7 +77,8 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         Cache { entries: sync::Cache::new(entries_max), lives, age: AtomicU64::new(Age::new().0) }
     }
 
-    /// What was answered, or was not, and has not expired; first by what this thread found last, as each look at a table that threads share writes to memory that they share.
+    /// What was answered, or was not, and has not expired; first by what this thread found last, as
+    /// each look at a table that threads share writes to memory that they share.
     pub(super) fn get(&self, lately: &'static LocalKey<RefCell<Lately<K, T>>>, key: &K) -> Option<Answer<T>> {
         lately.with_borrow_mut(|lately| {
             if let Some((_, entry)) = lately.0.iter().flatten().find(|(known, entry)| known == key && self.holds(entry)) {
@@ -96,7 +100,8 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         Age(self.age.load(Ordering::SeqCst))
     }
 
-    /// Remembers an answer that was asked for in this age, and returns what is to be believed now: that, or what was known last.
+    /// Remembers an answer that was asked for in this age, and returns what is to be believed now:
+    /// that, or what was known last.
     pub(super) fn put(&self, key: K, answer: Answer<T>, age: Age) -> Answer<T> {
         let now_ms = clock::mono_ms();
         let Lives { yes_ms, no_ms, silence_ms, last_ms } = self.lives;

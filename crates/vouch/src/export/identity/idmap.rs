@@ -1,4 +1,5 @@
-//! idmapd.conf(5): the domain of owner strings, realms that are local, and the static map from principals to accounts. What else stands there is other programs'.
+//! idmapd.conf(5): the domain of owner strings, realms that are local, and the static map from
+//! principals to accounts. What else stands there is other programs'.
 
 use std::collections::HashMap;
 
@@ -52,7 +53,8 @@ impl Idmap {
         self.realms.contains(&realm.to_ascii_uppercase())
     }
 
-    /// Whether users of a realm are this system's. Without `Local-Realms` it is the domain's own, as idmapd has it.
+    /// Whether users of a realm are this system's. Without `Local-Realms` it is the domain's own,
+    /// as idmapd has it.
     pub(super) fn is_local_realm(&self, realm: &str) -> bool {
         let realm = realm.to_ascii_uppercase();
         if self.realms.is_empty() {

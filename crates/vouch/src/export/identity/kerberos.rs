@@ -1,4 +1,5 @@
-//! From a proven principal to an account: which rule decides, in which order. Asks the name service, so it may sleep.
+//! From a proven principal to an account: which rule decides, in which order. Asks the name
+//! service, so it may sleep.
 
 use std::net::SocketAddr;
 
@@ -44,8 +45,11 @@ pub(super) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// The local rights of a principal after squashing; none if it is refused, and nothing is known while the name service is silent. The first of these that says anything decides: the map of `--principal-map`, `[Static]` of
-    /// idmapd.conf, machines (the anonymous user), the Kerberos library's rules, realms that are local by idmapd.conf. Who is refused is so where all are squashed, too.
+    /// The local rights of a principal after squashing; none if it is refused, and nothing is known
+    /// while the name service is silent. The first of these that says anything decides: the map of
+    /// `--principal-map`, `[Static]` of idmapd.conf, machines (the anonymous user), the
+    /// Kerberos library's rules, realms that are local by idmapd.conf. Who is refused is so where
+    /// all are squashed, too.
     pub(super) fn caller(&self, service: &impl NameService, asking: Asking<'_>, squash: &Squash) -> Result<Option<Caller>, Silent> {
         let Asking { principal, client } = asking;
         let anonymous = || Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
@@ -96,7 +100,8 @@ impl Rules<'_> {
     }
 }
 
-/// Logs why a principal is refused, and for whose call it was found out: once for as long as the answer is remembered.
+/// Logs why a principal is refused, and for whose call it was found out: once for as long as the
+/// answer is remembered.
 fn told(Asking { principal, client }: Asking<'_>, why: NoAccount<'_>) -> Option<Caller> {
     match why {
         NoAccount::Refused => tracing::warn!(principal, %client, "refused: the principal map says so; take its !refuse away to let it in"),
@@ -115,7 +120,8 @@ fn told(Asking { principal, client }: Asking<'_>, why: NoAccount<'_>) -> Option<
     None
 }
 
-/// Principals of machines, which mount for everybody and are nobody in particular: `host/NAME`, `nfs/NAME`, `root/NAME`, and `NAME$` of Active Directory.
+/// Principals of machines, which mount for everybody and are nobody in particular: `host/NAME`,
+/// `nfs/NAME`, `root/NAME`, and `NAME$` of Active Directory.
 fn is_machine(principal: &str) -> bool {
     let primary = principal.rsplit_once('@').map_or(principal, |(primary, _)| primary);
     match primary.split_once('/') {

@@ -1,5 +1,6 @@
-//! Who callers are in the words of this system: the engine's `Identity`, by the system's name service (files, LDAP, SSSD, whatever nsswitch.conf names), with caches that are
-//! bounded and expire. A thread that must not sleep is answered from memory or told that it would have to wait.
+//! Who callers are in the words of this system: the engine's `Identity`, by the system's name
+//! service (files, LDAP, SSSD, whatever nsswitch.conf names), with caches that are bounded and
+//! expire. A thread that must not sleep is answered from memory or told that it would have to wait.
 
 mod cache;
 mod idmap;
@@ -29,7 +30,8 @@ pub(super) use service::{NameService, as_ourselves};
 /// Where supplementary groups of AUTH_SYS callers come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Groups {
-    /// What the client sends; the name service is asked only where the client sent 16, the most that fit, and there may be more.
+    /// What the client sends; the name service is asked only where the client sent 16, the most
+    /// that fit, and there may be more.
     Auto,
     /// What the client sends, and no more.
     Client,

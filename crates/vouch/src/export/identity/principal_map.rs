@@ -1,4 +1,5 @@
-//! The static map from Kerberos principals to accounts: a text file, a line each (docs/formats/principal-map.md). Pure: reads no file and asks no name service.
+//! The static map from Kerberos principals to accounts: a text file, a line each
+//! (docs/formats/principal-map.md). Pure: reads no file and asks no name service.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -118,7 +119,8 @@ fn read_line(line: &[u8]) -> Result<Line, (String, &'static str)> {
     Ok(Some((pattern.into(), account)))
 }
 
-/// Whether a principal fits a pattern: a star stands for any letters of one component but `/` and `@`. O(pattern × principal).
+/// Whether a principal fits a pattern: a star stands for any letters of one component but `/` and
+/// `@`. O(pattern × principal).
 fn fits(pattern: &str, principal: &str) -> bool {
     let (pattern, principal) = (pattern.as_bytes(), principal.as_bytes());
     let (mut p, mut n) = (0, 0);

@@ -28,7 +28,8 @@ pub(in crate::export) enum Local {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::export) struct Silent;
 
-/// What is asked of a name service. While it fails what it said last holds; a caller of whom it has said nothing waits, whoever has no account may be, and what is shown is numbers.
+/// What is asked of a name service. While it fails what it said last holds; a caller of whom it has
+/// said nothing waits, whoever has no account may be, and what is shown is numbers.
 pub(in crate::export) trait NameService: Send + Sync {
     fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent>;
     fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent>;
@@ -36,7 +37,8 @@ pub(in crate::export) trait NameService: Send + Sync {
     fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent>;
     /// Groups of a user, the primary one among them.
     fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent>;
-    /// Name of a principal's user, by the rules of the Kerberos library (`auth_to_local` of krb5.conf).
+    /// Name of a principal's user, by the rules of the Kerberos library (`auth_to_local` of
+    /// krb5.conf).
     fn local_name(&self, principal: &str) -> Local;
 }
 
@@ -106,7 +108,8 @@ impl NameService for System {
     }
 }
 
-/// The thread may have the identity of a caller, who need not be let into the name service's files and sockets.
+/// The thread may have the identity of a caller, who need not be let into the name service's files
+/// and sockets.
 pub(in crate::export) fn as_ourselves() {
     if let Err(error) = vouch_vfs_posix::leave_callers() {
         tracing::warn!(%error, "a thread keeps the identity of its last caller");

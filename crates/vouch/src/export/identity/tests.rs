@@ -278,7 +278,8 @@ fn a_name_service_that_fails_is_neither_believed_nor_remembered() {
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
     let ask = |who: &Principal| names.caller(who, CLIENT, &squash, Patience::Any);
-    // Neither refused, nor the anonymous user, who makes files that are nobody's; nor alice without her groups. For a second it is not asked again.
+    // Neither refused, nor the anonymous user, who makes files that are nobody's; nor alice without her
+    // groups. For a second it is not asked again.
     for _ in 0..2 {
         assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (Err(Unanswered::Silent), Err(Unanswered::Silent)));
         assert_eq!((names.user_name(1000, Patience::Any), names.gid("users", Patience::Any)), (Ok(None), Err(Unanswered::Silent)));

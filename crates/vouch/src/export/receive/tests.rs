@@ -13,7 +13,8 @@ fn input(commons: &Commons) -> Input {
     Input::new(Charge::new(commons.of([127, 0, 0, 1].into())))
 }
 
-/// Sends `stream` in pieces, reads as a worker does, and stops taking calls up after every `stop` records.
+/// Sends `stream` in pieces, reads as a worker does, and stops taking calls up after every `stop`
+/// records.
 fn pass(stream: &[u8], piece_len: usize, stop: usize) -> Result<Vec<Vec<u8>>, RecordError> {
     let (here, mut there) = UnixStream::pair().unwrap();
     let commons = Commons::new(1, || ());
@@ -102,7 +103,8 @@ fn announced_length_costs_what_has_come() {
     assert_eq!(buffers.spare.len(), 1);
 }
 
-// Many that never end must not take more memory than there is for them, nor keep others from coming to their end.
+// Many that never end must not take more memory than there is for them, nor keep others from coming
+// to their end.
 #[test]
 fn who_begins_many_long_calls_is_not_read_on_and_others_are() {
     let stream = stream_of(&[vec![7; 120_000]], usize::MAX);

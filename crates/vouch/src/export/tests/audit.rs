@@ -1,4 +1,5 @@
-//! What clients do becomes records, and nothing is acknowledged without its record where the administrator wants it so.
+//! What clients do becomes records, and nothing is acknowledged without its record where the
+//! administrator wants it so.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +60,8 @@ fn open(config: AuditConfig) -> crate::export::audit::Audit {
     crate::export::audit::Audit::open(config, hosts, Arc::new(SystemDisk)).unwrap()
 }
 
-/// Refusals that were recorded: which, how many it stands for that were left out, and what is said of it.
+/// Refusals that were recorded: which, how many it stands for that were left out, and what is said
+/// of it.
 fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
     let mut found = Vec::new();
     entries(directory, 1, |entry| {
@@ -319,7 +321,8 @@ fn a_keytab_that_is_changed_is_told_also_if_that_was_while_there_was_no_server()
     assert_eq!(read(directory.path()), all);
 }
 
-/// Records of operations that have this path, or this new path: operation, both paths, detail, file.
+/// Records of operations that have this path, or this new path: operation, both paths, detail,
+/// file.
 fn records(directory: &Path) -> Vec<(String, String, Vec<u8>)> {
     let mut found = Vec::new();
     entries(directory, 1, |entry| {
@@ -444,7 +447,8 @@ fn what_is_turned_down_by_a_restart_is_told_at_the_start() {
     };
     assert_eq!(start(first.clone()), ["start", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "stop"]);
-    // A weaker policy, later durability, fewer rules, an export that is denied no more; and what says what was is gone.
+    // A weaker policy, later durability, fewer rules, an export that is denied no more; and what says
+    // what was is gone.
     assert_eq!(again(&|config| config.trail.keeping.policy = Policy::Count), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|config| config.deny = vec!["/srv".into()]), ["start", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);

@@ -48,7 +48,8 @@ fn who_asks_for_contexts_when_many_wait_for_theirs_is_not_read_and_others_are() 
     let seams = Seams { acceptor: Some(Arc::new(Slow(gate.clone()))), ..Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))) };
     let server = Running::start_in(|config| config.threads = Some(1), seams);
     gate.set_closed(true);
-    // More than may wait before it is crowded, and as many as one connection may have; three of four threads are at theirs.
+    // More than may wait before it is crowded, and as many as one connection may have; three of four
+    // threads are at theirs.
     let mut asking: Vec<TcpStream> = (0..5).map(|_| server.connect()).collect();
     for (number, socket) in asking.iter_mut().enumerate() {
         let calls: Vec<u8> = (0..220).flat_map(|xid| init(1000 * number as u32 + xid)).collect();

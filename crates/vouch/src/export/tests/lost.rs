@@ -1,4 +1,5 @@
-//! What a client holds ends when the name service says that it is none of the export's clients, at a reload and without one.
+//! What a client holds ends when the name service says that it is none of the export's clients, at
+//! a reload and without one.
 
 use std::net::IpAddr;
 
@@ -17,7 +18,8 @@ const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
 
-/// One host, which moves, and another; each in a netgroup, as long as netgroups are told. Names are not while the gate is closed.
+/// One host, which moves, and another; each in a netgroup, as long as netgroups are told. Names are
+/// not while the gate is closed.
 #[derive(Clone)]
 struct Service(Arc<Mutex<IpAddr>>, Arc<AtomicBool>, Gate);
 

@@ -1,4 +1,5 @@
-//! Calls that wait, for a disk or for the name service: where they do, and that who has many of them keeps nobody else from his own.
+//! Calls that wait, for a disk or for the name service: where they do, and that who has many of
+//! them keeps nobody else from his own.
 
 use parking_lot::{Condvar, Mutex};
 use vouch_nfs4::attr::FileType;
@@ -157,7 +158,8 @@ pub(super) fn answered(socket: &mut TcpStream) -> Option<u32> {
     good(&read_record(socket))
 }
 
-/// Nothing has been answered that was read, as far as one who is served by the same thread can tell.
+/// Nothing has been answered that was read, as far as one who is served by the same thread can
+/// tell.
 pub(super) fn is_silent(server: &Running, socket: &TcpStream) -> bool {
     let mut other = server.connect_from(250);
     for number in 0..20 {

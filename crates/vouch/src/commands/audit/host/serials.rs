@@ -1,4 +1,5 @@
-//! The numbers that the kernel gives its events, one after the other since the boot: how many came that nobody has read. It may send them in a slightly other order.
+//! The numbers that the kernel gives its events, one after the other since the boot: how many came
+//! that nobody has read. It may send them in a slightly other order.
 
 /// What has been read.
 #[derive(Debug)]
@@ -14,7 +15,8 @@ enum State {
     Whole,
     /// Nothing was read yet since the program before.
     Begun,
-    /// The kernel has thrown some away after this one; so many have been read since. Those that waited come first.
+    /// The kernel has thrown some away after this one; so many have been read since. Those that
+    /// waited come first.
     Lost { after: u32, read: u64, is_empty: bool },
 }
 

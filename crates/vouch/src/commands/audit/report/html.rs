@@ -1,4 +1,5 @@
-//! The report as one HTML page that loads nothing: tables and a timeline drawn as SVG, in the reader's light or dark.
+//! The report as one HTML page that loads nothing: tables and a timeline drawn as SVG, in the
+//! reader's light or dark.
 
 use super::{Bar, Count, Report, Row};
 use crate::output;

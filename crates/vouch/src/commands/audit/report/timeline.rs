@@ -1,4 +1,5 @@
-//! Counts over time, in columns of one width, which no span makes too many. Knows neither records nor a page.
+//! Counts over time, in columns of one width, which no span makes too many. Knows neither records
+//! nor a page.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,8 @@ use super::Count;
 
 /// Columns at most.
 const BARS: u64 = 60;
-/// Slots that are counted in before columns are made of them: so many that a column of whole slots is about as wide as it should be.
+/// Slots that are counted in before columns are made of them: so many that a column of whole slots
+/// is about as wide as it should be.
 const SLOTS_MAX: usize = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
 

@@ -1,4 +1,5 @@
-//! Records to NATS. JetStream acknowledges each when it is stored, so that what is not acknowledged is sent again; each bears an id by which a stream drops what it has already.
+//! Records to NATS. JetStream acknowledges each when it is stored, so that what is not acknowledged
+//! is sent again; each bears an id by which a stream drops what it has already.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

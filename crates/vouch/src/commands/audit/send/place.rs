@@ -11,7 +11,8 @@ pub(super) enum Unreadable {
     Nothing,
 }
 
-/// How far a trail was sent, and the chain's tag there, by which the trail is known again. An earlier version wrote none.
+/// How far a trail was sent, and the chain's tag there, by which the trail is known again. An
+/// earlier version wrote none.
 pub(super) type Sent = (Place, Option<Tag>);
 
 pub(super) fn parse(text: &str, trail: Option<&str>) -> Result<Sent, Unreadable> {

@@ -1,4 +1,5 @@
-//! How far a trail was sent, in a file of one line: segment, offset, the next sequence number, which trail that is of, and the chain's tag there.
+//! How far a trail was sent, in a file of one line: segment, offset, the next sequence number,
+//! which trail that is of, and the chain's tag there.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use vouch_audit::trail::{CHECKPOINT, Mark, Place, mark, read_checkpoint};
 use super::place::{self, Sent, Unreadable};
 use crate::exit::{At as _, Failure, Outcome};
 
-/// What the file says; the trail's beginning if there is none. `trail`: its id, if it is known yet; another trail's place is refused, since its records would be passed over.
+/// What the file says; the trail's beginning if there is none. `trail`: its id, if it is known yet;
+/// another trail's place is refused, since its records would be passed over.
 fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Sent::default()),
@@ -21,7 +23,8 @@ fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     })
 }
 
-/// Where to go on. A trail that was put back, as from a backup, does not have what was sent, and what it goes on with has numbers that were sent already: it is refused.
+/// Where to go on. A trail that was put back, as from a backup, does not have what was sent, and
+/// what it goes on with has numbers that were sent already: it is refused.
 pub(super) fn resume(path: &Path, directory: &Path, trail: Option<&str>) -> Outcome<Place> {
     let (place, tag) = read(path, trail)?;
     if place == Place::default() {

@@ -81,7 +81,8 @@ impl Target {
         if self.host.contains(':') { format!("[{}]:{}", self.host, self.port) } else { format!("{}:{}", self.host, self.port) }
     }
 
-    /// A connection to the first of its addresses that takes one. Whatever is done on it ends in `stall`.
+    /// A connection to the first of its addresses that takes one. Whatever is done on it ends in
+    /// `stall`.
     pub(super) fn connect(&self, stall: Duration) -> io::Result<TcpStream> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in (&*self.host, self.port).to_socket_addrs()? {

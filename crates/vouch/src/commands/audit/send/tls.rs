@@ -1,4 +1,5 @@
-//! Whom a collector must be, and who we are: TLS (RFC 5425, section 4) with the roots of one file, and nobody else's. What is refused is refused before a record is sent.
+//! Whom a collector must be, and who we are: TLS (RFC 5425, section 4) with the roots of one file,
+//! and nobody else's. What is refused is refused before a record is sent.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -30,7 +31,8 @@ pub(super) struct TlsArgs {
     /// Name or address in the collector's certificate, if it isn't the URL's.
     #[arg(long, value_name = "NAME", value_parser = server_name)]
     tls_name: Option<ServerName<'static>>,
-    /// Take the plain end of a connection for the collector's word that it has read all, where it does not end TLS as it must (rsyslog). Who can cut the wire can say it, too.
+    /// Take the plain end of a connection for the collector's word that it has read all, where it
+    /// does not end TLS as it must (rsyslog). Who can cut the wire can say it, too.
     #[arg(long)]
     tls_plain_end: bool,
 }
@@ -128,7 +130,8 @@ impl Tls {
         sent.map_err(|error| said_before(&mut self.stream, &error))
     }
 
-    /// Ends it. RFC 5425, section 4.4: the receiver answers our close_notify with its own, which it can do only when it has read what came before.
+    /// Ends it. RFC 5425, section 4.4: the receiver answers our close_notify with its own, which it
+    /// can do only when it has read what came before.
     pub(super) fn end(mut self, limit: Duration) -> Result<(), Trouble> {
         self.stream.conn.send_close_notify();
         let ended = self.stream.flush().and_then(|()| self.stream.sock.shutdown(Shutdown::Write));
@@ -160,8 +163,10 @@ impl Tls {
     }
 }
 
-/// What the other side said before the connection broke, if it did: with TLS 1.3 a collector says only after the handshake that it does not take our certificate, and may be gone
-/// when we send the first record. Not read by the stream, which would write first what is left, and fail by that again.
+/// What the other side said before the connection broke, if it did: with TLS 1.3 a collector says
+/// only after the handshake that it does not take our certificate, and may be gone when we send the
+/// first record. Not read by the stream, which would write first what is left, and fail by that
+/// again.
 fn said_before(stream: &mut StreamOwned<ClientConnection, TcpStream>, error: &io::Error) -> Trouble {
     while let Ok(1..) = stream.conn.read_tls(&mut stream.sock) {
         if let Err(said) = stream.conn.process_new_packets() {

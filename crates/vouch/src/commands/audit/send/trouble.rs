@@ -12,7 +12,8 @@ pub(super) struct Trouble {
     cure: Option<&'static str>,
     /// One side does not believe the other: waiting mends nothing.
     pub(super) is_refusal: bool,
-    /// The other side ended without the word that makes what was sent count: it has died, or it never says it.
+    /// The other side ended without the word that makes what was sent count: it has died, or it
+    /// never says it.
     pub(super) is_plain_end: bool,
 }
 

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 /// Waits until nothing of what was written is on its way any more.
 ///
-/// To be called when both sides have ended the stream. A collector that ends it by itself, as one that is stopped does, may do so while records are on their way: its end
-/// alone does not say that it has read them. But its system takes in our end only on a socket that can be read, and answers with a reset on one that can't.
+/// To be called when both sides have ended the stream. A collector that ends it by itself, as one
+/// that is stopped does, may do so while records are on their way: its end alone does not say that
+/// it has read them. But its system takes in our end only on a socket that can be read, and answers
+/// with a reset on one that can't.
 ///
 /// # Errors
 /// What became of the connection instead, or that it takes too long.
@@ -34,7 +36,8 @@ pub(super) fn wait(stream: &TcpStream, limit: Duration) -> io::Result<()> {
 /// Bytes that the other side has not acknowledged; its end counts as one (tcp(7), SIOCOUTQ).
 fn len(stream: &TcpStream) -> io::Result<libc::c_int> {
     let mut len: libc::c_int = 0;
-    // SAFETY: the descriptor is open as long as `stream` is borrowed; the request writes one int (SIOCOUTQ has the number of TIOCOUTQ), and `len` is one that lives through the call.
+    // SAFETY: the descriptor is open as long as `stream` is borrowed; the request writes one int
+    // (SIOCOUTQ has the number of TIOCOUTQ), and `len` is one that lives through the call.
     let failed = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut len) };
     if failed == 0 { Ok(len) } else { Err(io::Error::last_os_error()) }
 }

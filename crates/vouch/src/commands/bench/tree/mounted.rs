@@ -1,5 +1,6 @@
-//! What shows a directory for the run: our mount of the tree, or sshfs of the directory that it was made from; had anew for each round where nothing
-//! may be known from before. The program runs in the foreground, so that it ends with this value and its CPU time can be read.
+//! What shows a directory for the run: our mount of the tree, or sshfs of the directory that it was
+//! made from; had anew for each round where nothing may be known from before. The program runs in
+//! the foreground, so that it ends with this value and its CPU time can be read.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};

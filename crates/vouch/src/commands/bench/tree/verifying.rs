@@ -1,5 +1,6 @@
-//! What verification costs: the calls that our mount makes for a read, made again by a client that takes each answer as it comes, and by one that verifies each as
-//! the mount does: the fsinfo by its signatures and its name, each frame by its handle.
+//! What verification costs: the calls that our mount makes for a read, made again by a client that
+//! takes each answer as it comes, and by one that verifies each as the mount does: the fsinfo by
+//! its signatures and its name, each frame by its handle.
 
 use std::sync::OnceLock;
 
@@ -55,7 +56,8 @@ impl World {
     }
 }
 
-/// Whether the answer is what the name, and what is signed under it, say: as the tree's clients judge, but for time and what they have seen before.
+/// Whether the answer is what the name, and what is signed under it, say: as the tree's clients
+/// judge, but for time and what they have seen before.
 fn is_true(hostid: &HostId, iv: &OnceLock<Iv>, call: &[u8], answer: &[u8]) -> Option<()> {
     let call = Call::decode(message(call)?).ok().filter(|call| call.program == PROGRAM)?;
     let reply = Reply::decode(message(answer)?).ok()?;

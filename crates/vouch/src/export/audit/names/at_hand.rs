@@ -1,5 +1,5 @@
-//! The paths that a thread asked for last, each in one of the two places that its file has. Calls are often about a few files again and again, and what all threads share is
-//! not asked for these.
+//! The paths that a thread asked for last, each in one of the two places that its file has. Calls
+//! are often about a few files again and again, and what all threads share is not asked for these.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
-//! Where things lie now that rules name and that were moved: a watch on a directory is on what had the path when it was last there, as the kernel's is, as well as on
-//! what has it now. Kept over restarts in a file beside the trail, which is as trustworthy as the trail's directory. Bounded: beyond, any file may be one of these.
+//! Where things lie now that rules name and that were moved: a watch on a directory is on what had
+//! the path when it was last there, as the kernel's is, as well as on what has it now. Kept over
+//! restarts in a file beside the trail, which is as trustworthy as the trail's directory. Bounded:
+//! beyond, any file may be one of these.
 
 mod known;
 
@@ -68,7 +70,8 @@ impl Moved {
         Moved { known: RwLock::new(known), any, is_new, queued, keeping, kept, writing, not_before: Mutex::default(), file }
     }
 
-    /// Puts the former paths of what has this path behind `into`, the same path not among them; whether there may be more.
+    /// Puts the former paths of what has this path behind `into`, the same path not among them;
+    /// whether there may be more.
     pub(super) fn former(&self, path: &[u8], into: &mut Vec<Arc<[u8]>>) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
@@ -82,12 +85,14 @@ impl Moved {
         known.are_more
     }
 
-    /// What had one path has another now, and has not got the one before. `is_partial`: names in the one before are not known, which its gap stands for.
+    /// What had one path has another now, and has not got the one before. `is_partial`: names in
+    /// the one before are not known, which its gap stands for.
     pub(super) fn renamed(&self, rules: &Rules, from: &[u8], to: &[u8], is_partial: bool) {
         if from == to || from.is_empty() {
             return;
         }
-        // Where the file system can't tell a directory's path, anything may have gone with it that lies below what is known.
+        // Where the file system can't tell a directory's path, anything may have gone with it that lies
+        // below what is known.
         let unknown = from.windows(GAP.len()).position(|part| part == GAP).filter(|_| is_partial);
         let above = unknown.map_or(from, |at| &from[..at]);
         if !self.any.load(Ordering::Acquire) && !rules.mean_within(above) {
@@ -109,7 +114,8 @@ impl Moved {
         });
     }
 
-    /// What has one path has another, too, for all that is known: it was moved by somebody else, or has two names.
+    /// What has one path has another, too, for all that is known: it was moved by somebody else, or
+    /// has two names.
     pub(super) fn found(&self, rules: &Rules, path: &[u8], too: &[u8]) {
         if path == too || path.is_empty() || too.is_empty() || (!self.any.load(Ordering::Acquire) && !rules.mean_within(path)) {
             return;
@@ -154,7 +160,8 @@ impl Moved {
         self.is_new.store(true, Ordering::Release);
     }
 
-    /// Whether somebody must keep it, which who asks then has done by [`Moved::keep_asked`]; not if another is about to, nor soon after it could not be kept.
+    /// Whether somebody must keep it, which who asks then has done by [`Moved::keep_asked`]; not if
+    /// another is about to, nor soon after it could not be kept.
     pub(in crate::export::audit) fn is_to_be_kept(&self) -> bool {
         // Asked for every operation.
         if !self.is_new.load(Ordering::Acquire) || self.file.is_none() || !self.not_before.lock().is_none_or(|time| Instant::now() >= time)
@@ -171,7 +178,8 @@ impl Moved {
         true
     }
 
-    /// Waits until those have kept it who are about to. Not for long: where its disk takes nothing the service goes on, and waits once, not once for each operation.
+    /// Waits until those have kept it who are about to. Not for long: where its disk takes nothing
+    /// the service goes on, and waits once, not once for each operation.
     pub(in crate::export::audit) fn wait(&self) {
         let mut keeping = self.keeping.lock();
         while let Some(since) = keeping.since {
@@ -181,7 +189,8 @@ impl Moved {
         }
     }
 
-    /// Keeps it for who was told to have that done. Not for threads that act as callers: the trail's directory is none of theirs.
+    /// Keeps it for who was told to have that done. Not for threads that act as callers: the
+    /// trail's directory is none of theirs.
     pub(in crate::export::audit) fn keep_asked(&self) {
         self.keep();
         let mut keeping = self.keeping.lock();

@@ -12,7 +12,8 @@ impl Names {
         usize::try_from(export.0).ok().and_then(|number| self.orders.get(number % ORDERS))
     }
 
-    /// Learns what has become of a name, and tells the paths that an operation was about which did that. Other names are found out where rules are about paths.
+    /// Learns what has become of a name, and tells the paths that an operation was about which did
+    /// that. Other names are found out where rules are about paths.
     pub(in crate::export::audit) fn named(&self, export: &Export, op: u16, naming: &Naming<'_>, rules: &Rules) -> Paths {
         let (Naming::Found(file, link) | Naming::Linked(file, link) | Naming::Removed(file, link) | Naming::Renamed(file, link, _)) =
             *naming;
@@ -78,7 +79,8 @@ impl Names {
         }
     }
 
-    /// Whether all names of a directory's path are known. A directory may be called as what stands in a path for those that aren't.
+    /// Whether all names of a directory's path are known. A directory may be called as what stands
+    /// in a path for those that aren't.
     pub(super) fn is_whole(&self, export: &Export, directory: &FileId) -> bool {
         let root = Node::of(export.id, &export.file_system.root());
         let mut at = Node::of(export.id, directory);

@@ -1,4 +1,5 @@
-//! What tables of names hold, in as few bytes as most of it has: what a server knows of a hundred thousand files is in no cache of the CPU, and each line of it is waited for.
+//! What tables of names hold, in as few bytes as most of it has: what a server knows of a hundred
+//! thousand files is in no cache of the CPU, and each line of it is waited for.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -63,7 +64,8 @@ impl Hash for Node {
     }
 }
 
-/// A name's bytes: shared where they are many, so that a path is put together without copies of them.
+/// A name's bytes: shared where they are many, so that a path is put together without copies of
+/// them.
 #[derive(Clone)]
 pub(super) enum Name {
     Short(u8, [u8; SHORT_NAME_LEN_MAX]),

@@ -1,8 +1,10 @@
-//! Whether a path that was put together once is still good: each name on the way to it has a count of how often it was moved, and a path remembers their sum. So a rename makes
-//! old what is at or below it, and nothing else.
+//! Whether a path that was put together once is still good: each name on the way to it has a count
+//! of how often it was moved, and a path remembers their sum. So a rename makes old what is at or
+//! below it, and nothing else.
 //!
-//! Counts are shared by names whose hashes fall together, which costs a path that is put together anew, and is never taken for good. The hash is seeded: nobody can choose
-//! names that fall together with another's.
+//! Counts are shared by names whose hashes fall together, which costs a path that is put together
+//! anew, and is never taken for good. The hash is seeded: nobody can choose names that fall
+//! together with another's.
 
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
@@ -19,7 +21,8 @@ pub(super) struct Stamps {
 /// A path, and when it was good.
 pub(super) struct Stamped {
     pub(super) path: Arc<[u8]>,
-    /// Places of its names' counts, and their sum then. Counts only grow, so the same sum means the same counts.
+    /// Places of its names' counts, and their sum then. Counts only grow, so the same sum means the
+    /// same counts.
     places: Box<[u16]>,
     sum: u64,
 }
@@ -36,7 +39,8 @@ impl Stamps {
         self.moves.load(Ordering::SeqCst)
     }
 
-    /// None if something was moved meanwhile: it may have been put together of what was before and what is now.
+    /// None if something was moved meanwhile: it may have been put together of what was before and
+    /// what is now.
     pub(super) fn stamp(&self, path: Arc<[u8]>, moves: u64) -> Option<Arc<Stamped>> {
         let mut places = Vec::with_capacity(path.iter().filter(|byte| **byte == b'/').count());
         places.extend(self.each_place(&path));
@@ -49,7 +53,8 @@ impl Stamps {
         self.sum(&stamped.places) == stamped.sum
     }
 
-    /// What had this path has another now, or none, and so has what is below. To be called when that can be seen.
+    /// What had this path has another now, or none, and so has what is below. To be called when
+    /// that can be seen.
     pub(super) fn moved(&self, path: &[u8]) {
         if let Some(place) = self.last_place(path) {
             self.counts[usize::from(place)].fetch_add(1, Ordering::SeqCst);
@@ -57,7 +62,8 @@ impl Stamps {
         self.moves.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Something was moved of which no path is known: nothing is good any more. O(counts): hardly ever.
+    /// Something was moved of which no path is known: nothing is good any more. O(counts): hardly
+    /// ever.
     pub(super) fn all_moved(&self) {
         for count in &self.counts {
             count.fetch_add(1, Ordering::SeqCst);
@@ -99,7 +105,8 @@ fn place(hasher: &DefaultHasher) -> u16 {
     (hasher.finish() % COUNT) as u16
 }
 
-/// So many as stay in the second level of a CPU's cache: with each name that is removed one of these changes, and a path that it makes old by chance is put together anew.
+/// So many as stay in the second level of a CPU's cache: with each name that is removed one of
+/// these changes, and a path that it makes old by chance is put together anew.
 const COUNT: u64 = 8192;
 
 #[cfg(test)]

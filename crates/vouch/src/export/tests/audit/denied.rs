@@ -1,4 +1,5 @@
-//! Who is turned away by ACCESS leaves a record of that: a client that is told no asks for nothing more.
+//! Who is turned away by ACCESS leaves a record of that: a client that is told no asks for nothing
+//! more.
 
 use vouch_nfs4::op::{Access, AccessArgs, Args};
 use vouch_vfs::memory::MemoryFs;

@@ -1,4 +1,5 @@
-//! Replies about an export on which nothing is acknowledged that isn't recorded, while the trail's disk takes nothing.
+//! Replies about an export on which nothing is acknowledged that isn't recorded, while the trail's
+//! disk takes nothing.
 
 use std::io;
 
@@ -99,7 +100,8 @@ fn a_reply_that_is_asked_for_again_waits_for_its_record_as_it_did_at_first() {
     assert_eq!(files.file_count(), 2);
 }
 
-/// A client of 4.0, and the call by which it opens its first file, which is when its recovery record is made.
+/// A client of 4.0, and the call by which it opens its first file, which is when its recovery
+/// record is made.
 fn first_open(server: &Running, export: &str, id: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut socket = server.connect();
     let location = NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"127.0.0.1.3.3") };
@@ -146,7 +148,8 @@ fn a_reply_that_waits_for_a_recovery_record_waits_for_its_audit_record_too() {
     assert_eq!(answered(&mut denied), Some(3));
 }
 
-/// Has a call made while `gate` keeps its reply, and the server stop: the reply is sent when it may be.
+/// Has a call made while `gate` keeps its reply, and the server stop: the reply is sent when it may
+/// be.
 fn is_answered_by_a_server_that_stops(server: &Running, files: &MemoryFs, gate: &Gate, (mut held, call): (TcpStream, Vec<u8>)) {
     let mut idle = server.connect();
     idle.write_all(&super::call(1, 0)).unwrap();

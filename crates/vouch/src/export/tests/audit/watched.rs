@@ -1,4 +1,5 @@
-//! What a watch is on: what has the path, under all its names, and what had it, wherever that was moved to; also after a restart.
+//! What a watch is on: what has the path, under all its names, and what had it, wherever that was
+//! moved to; also after a restart.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -252,7 +253,8 @@ fn a_watched_directory_is_watched_where_it_is_before_the_disk_has_that_and_where
     drop(server);
     let was = "was \"/data/a/secret/f\" before a rename";
     let mut found = told(directory.path(), 1);
-    // The rename is told later than it was done: as it may be, its record stands before or behind that of the open.
+    // The rename is told later than it was done: as it may be, its record stands before or behind that
+    // of the open.
     found.sort();
     assert_eq!(
         found,

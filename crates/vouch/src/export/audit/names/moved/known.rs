@@ -1,4 +1,5 @@
-//! Which paths are known to have been moved, by where they are now, and what is written of that. Knows no file.
+//! Which paths are known to have been moved, by where they are now, and what is written of that.
+//! Knows no file.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -111,7 +112,8 @@ impl Known {
     }
 }
 
-/// Paths of what was moved that are remembered: who may rename what lies above a watched directory can make as many as he likes.
+/// Paths of what was moved that are remembered: who may rename what lies above a watched directory
+/// can make as many as he likes.
 pub(super) const MOVED_MAX: usize = 512;
 /// The line that says that there were more.
 const MORE: &str = "more";
