@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use vouch_tree::key::{SecretKey, SigningCert};
-use vouch_tree::{BlockHandle, FrameKind, HostId, Iv, SignedFsinfo, TreeName, frame, refs};
+use vouch_tree::{BlockHandle, FrameKind, HostId, Iv, SignedFsinfo, TreeName, frame, references};
 use vouch_tree_publish::{Options, Progress, Signer, publish};
 use vouch_tree_store::{Database, FrameSource as _, Snapshot, WriteOptions};
 use vouch_xdr::Xdr as _;
@@ -76,7 +76,7 @@ impl Published {
 }
 
 fn children_of(kind: FrameKind, payload: &[u8]) -> Vec<(FrameKind, BlockHandle)> {
-    refs::children(kind, payload).or_stop("frame")
+    references::of_payload(kind, payload).or_stop("frame")
 }
 
 /// Bytes that don't compress, the same for the same seed.

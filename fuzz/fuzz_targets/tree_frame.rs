@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use vouch_tree::frame::{self, FRAME_LEN_MAX};
-use vouch_tree::{FrameKind, Iv, LEAF_LEN_MAX, refs};
+use vouch_tree::{FrameKind, Iv, LEAF_LEN_MAX, references};
 
 const IV: Iv = Iv::from_bytes([7; 32]);
 
@@ -14,7 +14,7 @@ fuzz_target!(|input: &[u8]| {
         Ok(payload) => {
             assert!(payload.len() <= LEAF_LEN_MAX && input.len() <= FRAME_LEN_MAX);
             // Whatever a replica can make a client walk along.
-            if let Ok(children) = refs::children(kind, &payload) {
+            if let Ok(children) = references::of_payload(kind, &payload) {
                 assert!(children.len() <= payload.len() / 8);
             }
             let mut other = input.to_vec();

@@ -19,5 +19,5 @@ fuzz_target!(|input: &[u8]| {
     }
     // No input carries the signature of a key that hashes to this.
     let hostid = HostId::from_bytes([9; 32]);
-    assert!(verify::judge(&hostid, input, 1_800_000_000, &Seen::default(), []).is_err());
+    assert!(verify::verify_fsinfo(&hostid, input, 1_800_000_000, &Seen::default(), []).is_err());
 });

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use vouch_tree::key::SigningCert;
-use vouch_tree::statement::{KeyStatement, in_force};
+use vouch_tree::statement::{KeyStatement, effective_statement};
 use vouch_xdr::Xdr;
 
 fuzz_target!(|input: &[u8]| {
@@ -11,7 +11,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(KeyStatement::parse(statement.to_text().as_bytes()), Ok(statement.clone()));
         assert_eq!(KeyStatement::from_xdr(&statement.to_xdr()), Ok(statement.clone()));
         // Made by mutation, so its signature does not fit unless it is one of the seeds.
-        assert_eq!(in_force(&statement.hostid(), [&statement]).is_some(), statement.verified().is_some());
+        assert_eq!(effective_statement(&statement.hostid(), [&statement]).is_some(), statement.verified().is_some());
     }
     if let Ok(cert) = SigningCert::from_xdr(input) {
         assert_eq!(cert.to_xdr(), input);

@@ -11,16 +11,16 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use vouch_tree::TreeName;
 
-use crate::certificates::CertificateTree;
 use crate::clock::{Clock, SystemClock};
-use crate::connect::{Connector, TcpConnector};
+use crate::connector::{Connector, TcpConnector};
 use crate::disk_cache::{DiskCache, DiskCacheOptions};
-use crate::freshness::forwarded;
+use crate::freshness::forwarding_target;
+use crate::freshness::refresh::INTERVAL_MIN;
+use crate::freshness::seen_store::SeenStore;
+use crate::freshness::statement_files::CertificateTree;
 use crate::memory_cache::{MemoryCache, TreeNumber};
-use crate::refresh::INTERVAL_MIN;
-use crate::seen::SeenStore;
 use crate::tree::Origin;
-use crate::{Error, Result, Tree, Witness};
+use crate::{Error, FaultObserver, Result, Tree};
 
 /// Forwarding pointers followed from one name.
 const FORWARDINGS_MAX: usize = 4;
@@ -53,7 +53,7 @@ pub struct ClientOptions {
     /// The longest window of sequential read-ahead.
     pub read_ahead_bytes_max: u64,
     /// Who is told that a replica was not believed.
-    pub witness: Option<Arc<dyn Witness>>,
+    pub fault_observer: Option<Arc<dyn FaultObserver>>,
     /// Seeds jitter; `None`: the system's randomness.
     pub seed: Option<u64>,
 }
@@ -72,7 +72,7 @@ impl Default for ClientOptions {
             certificate_dirs: Vec::new(),
             refresh_interval: None,
             read_ahead_bytes_max: 8 << 20,
-            witness: None,
+            fault_observer: None,
             seed: None,
         }
     }
@@ -147,7 +147,7 @@ impl Client {
             let tree = Tree::prepare(self, &name, &options).await?;
             match tree.first_revision(Instant::now() + self.options.deadline).await {
                 Ok(()) => return tree.live(origins),
-                Err(error) => match forwarded(&error) {
+                Err(error) => match forwarding_target(&error) {
                     Some(to) if !options.refuse_forwarding => {
                         tracing::warn!("{name} has moved to {to}");
                         name = to.clone();
@@ -171,7 +171,7 @@ impl Client {
 
     /// How long a forwarding pointer may be believed before its key is asked again: the interval of
     /// refreshes, a minute by default.
-    pub fn pointer_ttl(&self) -> Duration {
+    pub fn forwarding_ttl(&self) -> Duration {
         self.options.refresh_interval.unwrap_or(INTERVAL_MIN)
     }
 
@@ -197,7 +197,7 @@ impl Client {
     }
 
     /// The next of a sequence that the seed determines (SplitMix64, Steele, Lea, Flood 2014).
-    pub(crate) fn draw(&self) -> u64 {
+    pub(crate) fn next_random(&self) -> u64 {
         let mut z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -8,7 +8,7 @@ use vouch_tree::directory::LeafPage;
 use vouch_tree::{BlockHandle, Content, DirEntry, FileType, Inode, PageRef};
 
 use crate::frame::Frame;
-use crate::replica::Urgency;
+use crate::replica::Priority;
 use crate::tree::PAGE_LEN_EXPECTED;
 use crate::{Error, Result, Tree};
 
@@ -173,7 +173,7 @@ fn found(page: Arc<LeafPage>, name: &[u8]) -> Option<Entry> {
 impl Tree {
     /// The entry of `name`; `None`: the signed tree proves that there is none.
     pub async fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
-        let deadline = self.begin().await?;
+        let deadline = self.start_operation().await?;
         self.lookup_by(dir, name, deadline).await
     }
 
@@ -181,7 +181,7 @@ impl Tree {
         let Some(mut descent) = Descent::begin(dir, Position::After(name))? else { return Ok(None) };
         loop {
             let page = descent.page;
-            let frame = self.frame_by(page.kind(), &page.handle, PAGE_LEN_EXPECTED, Urgency::Reader, deadline).await?;
+            let frame = self.frame_by(page.kind(), &page.handle, PAGE_LEN_EXPECTED, Priority::Foreground, deadline).await?;
             match descent.step(frame)? {
                 Step::Down => {}
                 Step::Leaf(page) => return Ok(found(page, name)),
@@ -192,7 +192,7 @@ impl Tree {
 
     /// The same from memory or disk cache, on this thread; `None` where the network is needed.
     pub fn try_lookup(&self, dir: &Inode, name: &[u8]) -> Option<Result<Option<Entry>>> {
-        if !self.try_begin()? {
+        if !self.can_start_now()? {
             return Some(Err(self.stale_error()));
         }
         self.lookup_local(dir, name).transpose()
@@ -216,13 +216,13 @@ impl Tree {
     /// The entries from a position to the end of their page. The pages that follow are fetched
     /// ahead.
     pub async fn list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Result<Listing> {
-        let deadline = self.begin().await?;
+        let deadline = self.start_operation().await?;
         let Some(mut descent) = Descent::begin(dir, from)? else { return Ok(Listing::past_the_end(0)) };
         loop {
             let page = descent.page;
-            let frame = self.frame_by(page.kind(), &page.handle, PAGE_LEN_EXPECTED, Urgency::Reader, deadline).await?;
+            let frame = self.frame_by(page.kind(), &page.handle, PAGE_LEN_EXPECTED, Priority::Foreground, deadline).await?;
             match descent.step(frame)? {
-                Step::Down if descent.page.height == 0 => self.read_pages_ahead(&descent.siblings),
+                Step::Down if descent.page.height == 0 => self.prefetch_pages(&descent.siblings),
                 Step::Down => {}
                 Step::Absent => return Ok(Listing::past_the_end(descent.total)),
                 Step::Leaf(page) => {
@@ -241,7 +241,7 @@ impl Tree {
 
     /// The same from memory or disk cache, on this thread; `None` where the network is needed.
     pub fn try_list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Option<Result<Listing>> {
-        if !self.try_begin()? {
+        if !self.can_start_now()? {
             return Some(Err(self.stale_error()));
         }
         self.list_local(dir, from).transpose()
@@ -253,7 +253,7 @@ impl Tree {
             let page = descent.page;
             let Some(frame) = self.local_frame(page.kind(), &page.handle) else { return Ok(None) };
             match descent.step(frame?)? {
-                Step::Down if descent.page.height == 0 => self.read_pages_ahead(&descent.siblings),
+                Step::Down if descent.page.height == 0 => self.prefetch_pages(&descent.siblings),
                 Step::Down => {}
                 Step::Absent => return Ok(Some(Listing::past_the_end(descent.total))),
                 Step::Leaf(page) => {
@@ -272,11 +272,11 @@ impl Tree {
 
     /// The leaf page that holds entry `number`; reads interior pages only.
     pub(crate) async fn leaf_span(&self, dir: &Inode, number: u64) -> Result<Option<LeafSpan>> {
-        let deadline = self.begin().await?;
+        let deadline = self.start_operation().await?;
         let Some(mut descent) = Descent::begin(dir, Position::Number(number))? else { return Ok(None) };
         while descent.page.height > 0 {
             let page = descent.page;
-            let frame = self.frame_by(page.kind(), &page.handle, PAGE_LEN_EXPECTED, Urgency::Reader, deadline).await?;
+            let frame = self.frame_by(page.kind(), &page.handle, PAGE_LEN_EXPECTED, Priority::Foreground, deadline).await?;
             match descent.step(frame)? {
                 Step::Down => {}
                 Step::Leaf(_) | Step::Absent => return Ok(None),
@@ -289,16 +289,16 @@ impl Tree {
 
     /// Fetches the pages that follow, if those halfway are not here: so it happens once in several
     /// pages.
-    fn read_pages_ahead(self: &Arc<Self>, siblings: &[PageRef]) {
+    fn prefetch_pages(self: &Arc<Self>, siblings: &[PageRef]) {
         let Some(halfway) = siblings.get((PAGES_AHEAD / 2).min(siblings.len().saturating_sub(1))) else { return };
         if self.is_in_memory(&halfway.handle) {
             return;
         }
         let pages = siblings.iter().map(|page| (page.kind(), page.handle)).collect();
-        self.fetch_ahead(pages, PAGE_LEN_EXPECTED);
+        self.prefetch(pages, PAGE_LEN_EXPECTED);
     }
 
     pub(crate) fn stale_error(&self) -> Error {
-        self.freshness().why_not(self.freshness().newest().as_deref())
+        self.freshness().unusable_error(self.freshness().newest().as_deref())
     }
 }

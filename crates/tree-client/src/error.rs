@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vouch_tree::instant::{Away, Utc};
+use vouch_tree::time_text::{RelativeTime, Utc};
 use vouch_tree::verify::Refusal;
 use vouch_tree::{BlockHandle, FileType, HostId, TreeName, frame};
 
@@ -55,7 +55,7 @@ pub enum Error {
     #[error(
         "revision {revision} expired on {}, {}, and no replica has a newer one ({last}); the publisher must publish again, or this machine's clock is wrong",
         Utc(*since),
-        Away { at: *since, now: *now }
+        RelativeTime { at: *since, now: *now }
     )]
     Expired {
         /// The newest revision seen.

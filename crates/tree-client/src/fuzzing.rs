@@ -9,12 +9,12 @@ use std::io;
 
 /// A file that says which revision was seen last.
 pub fn seen_file(bytes: &[u8]) {
-    crate::seen::exercise(bytes);
+    crate::freshness::seen_store::exercise(bytes);
 }
 
 /// What a replica sends: how it is read, and then a stream, or the results of a GETDATA.
 pub fn replica_stream(bytes: &[u8]) {
-    crate::replica::arrival::exercise(bytes);
+    crate::replica::reply_parser::exercise(bytes);
 }
 
 /// A list of a segment of the disk cache.

@@ -15,11 +15,11 @@ use vouch_tree::{BlockHandle, FRAME_LEN_MAX, FrameKind, HostId, Iv, TreeName, fr
 use crate::client::{Client, TreeOptions};
 use crate::frame::Frame;
 use crate::freshness::Freshness;
+use crate::freshness::refresh::{self, DEMAND_INTERVAL};
 use crate::memory_cache::TreeNumber;
-use crate::refresh::{self, DEMAND_INTERVAL};
-use crate::replica::{CounterCells, Counters, Location, Reach, ReplicaSet, ReplicaStatus, Urgency, Want};
+use crate::replica::{CounterCells, Counters, FrameRequest, Location, Priority, Reach, ReplicaSet, ReplicaStatus};
+use crate::replica_fault::FaultReporter;
 use crate::revision::Revision;
-use crate::witness::Teller;
 use crate::{Error, Result};
 
 /// Expected length of a frame of metadata, to size batches.
@@ -69,8 +69,8 @@ impl Tree {
         let reach = Reach {
             connector: Arc::clone(&client.options.connector),
             connect_timeout: client.options.connect_timeout.min(client.options.deadline),
-            seed: client.draw(),
-            teller: client.options.witness.clone().map(|witness| Teller { witness, tree: name.clone() }),
+            seed: client.next_random(),
+            reporter: client.options.fault_observer.clone().map(|observer| FaultReporter { observer, tree: name.clone() }),
         };
         let locations = locations(name, options)?;
         Ok(Self {
@@ -102,16 +102,16 @@ impl Tree {
         let weak = Arc::downgrade(&tree);
         let _ = tree.this.set(weak.clone());
         let client = Arc::downgrade(&tree.client);
-        let random = move || client.upgrade().map_or(0.5, |client| (client.draw() >> 11) as f64 / (1u64 << 53) as f64);
-        let refresher = tree.client.runtime.spawn(refresh::keep_current(weak, random));
+        let random = move || client.upgrade().map_or(0.5, |client| (client.next_random() >> 11) as f64 / (1u64 << 53) as f64);
+        let refresher = tree.client.runtime.spawn(refresh::refresh_periodically(weak, random));
         let (mut news, weak) = (tree.freshness.watch(), Arc::downgrade(&tree));
-        let teller = tree.client.runtime.spawn(async move {
+        let reporter = tree.client.runtime.spawn(async move {
             while news.changed().await.is_ok() {
                 let (Some(tree), Some(revision)) = (weak.upgrade(), news.borrow_and_update().clone()) else { return };
                 tree.changes().send_replace(revision);
             }
         });
-        tree.background.lock().extend([refresher.abort_handle(), teller.abort_handle()]);
+        tree.background.lock().extend([refresher.abort_handle(), reporter.abort_handle()]);
         Ok(tree)
     }
 
@@ -157,14 +157,14 @@ impl Tree {
 
     /// One frame, verified and decoded.
     pub async fn frame(&self, kind: FrameKind, handle: &BlockHandle) -> Result<Frame> {
-        let deadline = self.begin().await?;
-        self.frame_by(kind, handle, PAGE_LEN_EXPECTED, Urgency::Reader, deadline).await
+        let deadline = self.start_operation().await?;
+        self.frame_by(kind, handle, PAGE_LEN_EXPECTED, Priority::Foreground, deadline).await
     }
 
     /// The same from memory or disk cache, or `None`.
     pub fn try_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Result<Frame>> {
-        if !self.try_begin()? {
-            return Some(Err(self.freshness.why_not(self.freshness.newest().as_deref())));
+        if !self.can_start_now()? {
+            return Some(Err(self.freshness.unusable_error(self.freshness.newest().as_deref())));
         }
         self.local_frame(kind, handle)
     }
@@ -177,7 +177,7 @@ impl Tree {
 
 impl Tree {
     /// Begins an operation: checks freshness, and says by when it must end.
-    pub(crate) async fn begin(&self) -> Result<Instant> {
+    pub(crate) async fn start_operation(&self) -> Result<Instant> {
         let deadline = Instant::now() + self.client.options.deadline;
         if !self.freshness.is_fresh() {
             self.ensure_fresh().await?;
@@ -187,18 +187,18 @@ impl Tree {
 
     /// Begins an operation that may not wait: `None` if the replicas are to be asked for a newer
     /// revision first.
-    pub(crate) fn try_begin(&self) -> Option<bool> {
+    pub(crate) fn can_start_now(&self) -> Option<bool> {
         if self.freshness.is_fresh() {
             return Some(true);
         }
-        if self.freshness.condemned_for_good().is_none() && self.demanded.lock().is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL) {
+        if self.freshness.blocked_for_good().is_none() && self.demanded.lock().is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL) {
             return None;
         }
         Some(false)
     }
 
     /// The operation's limit, for messages.
-    pub(crate) fn limit(&self) -> Duration {
+    pub(crate) fn operation_max(&self) -> Duration {
         self.client.options.deadline
     }
 
@@ -209,7 +209,7 @@ impl Tree {
         kind: FrameKind,
         handle: &BlockHandle,
         len_expected: usize,
-        urgency: Urgency,
+        priority: Priority,
         deadline: Instant,
     ) -> Result<Frame> {
         if let Some(found) = self.client.memory.get(self.number, kind, handle) {
@@ -220,8 +220,8 @@ impl Tree {
             if let Some(frame) = self.disk_frame_off_reactor(kind, handle).await {
                 return Ok(frame);
             }
-            let want = Want { handle: *handle, iv: self.iv, decode: Some(kind), len_expected, urgency };
-            let fetched = self.replicas.fetch(want, deadline, self.limit()).await.inspect_err(|error| self.note_failure(error))?;
+            let want = FrameRequest { handle: *handle, iv: self.iv, decode: Some(kind), len_expected, priority };
+            let fetched = self.replicas.fetch(want, deadline, self.operation_max()).await.inspect_err(|error| self.note_failure(error))?;
             if let Some(disk) = &self.client.disk {
                 disk.put(handle, fetched.stored.clone());
             }
@@ -230,7 +230,7 @@ impl Tree {
         let shared = self.client.memory.get_or_fetch(self.number, kind, handle, fetch);
         match timeout_at(deadline, shared).await {
             Ok(done) => done,
-            Err(_) => Err(Error::TimedOut { after: self.limit(), last: format!("waiting for frame {handle}") }),
+            Err(_) => Err(Error::TimedOut { after: self.operation_max(), last: format!("waiting for frame {handle}") }),
         }
     }
 
@@ -271,7 +271,7 @@ impl Tree {
     /// A frame from the disk cache, verified again. Blocks on the disk.
     fn disk_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Frame> {
         let disk = self.client.disk.as_ref()?;
-        self.believe_from_disk(kind, handle, disk.get(handle)?)
+        self.verify_disk_frame(kind, handle, disk.get(handle)?)
     }
 
     async fn disk_frame_off_reactor(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Frame> {
@@ -281,12 +281,12 @@ impl Tree {
         }
         let (client, wanted) = (Arc::clone(&self.client), *handle);
         let read = tokio::task::spawn_blocking(move || client.disk.as_ref().and_then(|disk| disk.get(&wanted)));
-        self.believe_from_disk(kind, handle, read.await.ok().flatten()?)
+        self.verify_disk_frame(kind, handle, read.await.ok().flatten()?)
     }
 
     /// The one place where what lay on the disk is verified again; what does not hash to `handle`
     /// is forgotten.
-    fn believe_from_disk(&self, kind: FrameKind, handle: &BlockHandle, stored: Vec<u8>) -> Option<Frame> {
+    fn verify_disk_frame(&self, kind: FrameKind, handle: &BlockHandle, stored: Vec<u8>) -> Option<Frame> {
         let stored = Bytes::from(stored);
         if let Err(error) = frame::verify(&self.iv, handle, &stored) {
             tracing::warn!("disk cache: {error}; it will be fetched again");
@@ -300,7 +300,7 @@ impl Tree {
     }
 
     /// Keeps frames that came along with an fsinfo, by the handles that they hash to.
-    pub(crate) fn keep_companions(&self, frames: &[Vec<u8>]) {
+    pub(crate) fn cache_companions(&self, frames: &[Vec<u8>]) {
         let Some(revision) = self.freshness.newest() else { return };
         for stored in frames {
             let handle = revision.fsinfo.iv.handle_of(stored);

@@ -61,7 +61,7 @@ pub enum Passthrough {
     Never,
     /// As long as it pays: once opens of small files have cost more than those of large ones may
     /// gain, the kernel is told not to ask again.
-    WhereItPays,
+    Auto,
     /// To the end of the mount.
     Always,
 }

@@ -2,7 +2,7 @@
 //! it counts in.
 //!
 //! The kernel never says when a listing begins or ends, because it never opens a directory (see
-//! [`crate::face`]); so a cookie carries all that is needed to go on, and stays good as long as
+//! [`crate::filesystem`]); so a cookie carries all that is needed to go on, and stays good as long as
 //! somebody keeps it.
 
 /// Where to go on in a directory.

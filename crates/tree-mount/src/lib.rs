@@ -1,41 +1,32 @@
 //! Published trees as a FUSE file system: one tree, or the namespace of all trees.
-//!
-//! Owns the table of files that the kernel knows, their numbers, what the kernel may cache and for
-//! how long, and the way of open files from one revision to the next. What may be believed, where
-//! it comes from and what is cached on this side is [`vouch_tree_client`]'s; nothing is read here
-//! that was not verified there.
-//!
-//! What is deliberately not done:
-//! - *Passthrough by default.* It needs an answer to each open, where else the kernel opens, reads
-//!   and closes a cached file without asking anybody (with the disk cache that it needs, 1,000
-//!   small files, cold, took a third more time; the two are not told apart yet), and a whole copy
-//!   in the disk cache. What it brings is the larger folios of a local file system's page cache:
-//!   see the warm rows in `benches/runs`.
-//! - *Extended attributes that come later.* A single tree without any is mounted without (see
-//!   [`XattrMode::Auto`]).
 
-mod attr;
-mod complaint;
-mod config;
-mod cookie;
-mod core;
-mod error;
-mod face;
-mod kernel;
-mod listing;
-mod namespace;
-mod negative;
-mod number;
-mod observer;
-mod opens;
-mod point;
-mod session;
-mod sweep;
-mod table;
-mod volume;
+mod attributes; // Inodes as FUSE attributes.
+mod config; // Mount options.
+mod cookie; // Positions in a directory, for readdir.
+mod error; // Errors of mounting, and of requests with their errno.
+mod error_log; // Log of failed requests, rate limited.
+mod filesystem; // The FUSE interface: decodes requests, sends replies.
+mod kernel_notices; // Invalidation of the kernel's caches.
+mod listing_reply; // The reply to readdir and readdirplus.
+mod mount_point; // mountinfo, dead mounts, unmounting, read-ahead of the device.
+mod namespace; // The directory of all trees, by self-certifying name.
+mod negative_names; // Missing names that the kernel remembers.
+mod node_table; // Files that the kernel knows, by node and path.
+mod observe; // Reports requests and tree events to the observer.
+mod observer; // The observer interface: each operation with its caller and outcome.
+mod open; // open(2), release, and backing files under a new revision.
+mod open_files; // Open files, cached or passed through.
+mod passthrough_balance; // Whether passthrough pays.
+mod readdir; // Directory listings.
+mod request; // One request of the kernel, and open files for the observer.
+mod requests; // lookup, getattr, readlink, read, lseek, getxattr.
+mod revision_update; // Takes known files to a new revision.
+mod session; // Mounting, serving, unmounting.
+mod state; // State of one mount.
+mod volume; // One mounted tree: revision shown, freshness, readers.
 
 pub use config::{MountConfig, MountOptions, Passthrough, XattrMode};
 pub use error::MountError;
-pub use observer::{Asker, Failure, Kept, News, Observer, Operation, Seen};
-pub use point::{clear_dead_mount, unmount_point};
+pub use mount_point::{clear_dead_mount, unmount_point};
+pub use observer::{Caller, Failure, Observation, Observer, Operation, Recorded, TreeEvent};
 pub use session::{MountStatus, Mounted, TreeStatus, mount_namespace, mount_tree};

@@ -16,16 +16,16 @@ use parking_lot::Mutex;
 use vouch_tree::{Blob, Content, HostId, Inode, Timestamp, TreeName};
 use vouch_tree_client::{Client, Error, TreeOptions};
 
-use crate::attr::{attributes, brief};
+use crate::attributes::{attributes, without_inline};
 use crate::cookie::Cookie;
-use crate::core::{Core, Found};
 use crate::error::OpError;
-use crate::kernel::Notice;
-use crate::listing::Sink;
-use crate::number::{NodeId, Numbering};
-use crate::observer::News;
-use crate::sweep;
+use crate::kernel_notices::Notice;
+use crate::listing_reply::ListingReply;
+use crate::observer::TreeEvent;
+use crate::revision_update;
+use crate::state::{LookupResult, MountState};
 use crate::volume::Volume;
+use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 
 /// The trees of a mount by their names.
 pub(crate) struct Namespace {
@@ -79,33 +79,33 @@ impl Namespace {
     }
 
     /// Looks a name up, contacting its tree if it is the first to refer to it.
-    pub(crate) async fn lookup(&self, core: &Arc<Core>, name: &[u8]) -> Result<Found, OpError> {
+    pub(crate) async fn lookup(&self, state: &Arc<MountState>, name: &[u8]) -> Result<LookupResult, OpError> {
         let Some((text, name)) = std::str::from_utf8(name).ok().and_then(|text| Some((text, text.parse::<TreeName>().ok()?))) else {
             // What can't be a name never will be one.
-            return Ok(Found::Nothing(Self::TTL));
+            return Ok(LookupResult::Nothing(Self::TTL));
         };
         let canonical = name.to_string();
         if canonical != text {
-            return self.found(core, text, &Reference::link(canonical, None)).await;
+            return self.found(state, text, &Reference::link(canonical, None)).await;
         }
         if let Some(reference) = self.known(text, &name) {
-            return self.found(core, text, &reference).await;
+            return self.found(state, text, &reference).await;
         }
         let turn = self.opening.lock().entry(*name.hostid()).or_default().clone();
         let _turn = turn.lock().await;
         let reference = match self.known(text, &name) {
             Some(reference) => Ok(reference),
-            None => self.open(core, text, &name).await,
+            None => self.open(state, text, &name).await,
         };
         self.opening.lock().remove(name.hostid());
-        self.found(core, text, &reference?).await
+        self.found(state, text, &reference?).await
     }
 
     /// Lists what has been referred to.
-    pub(crate) fn list(&self, core: &Arc<Core>, offset: u64, sink: &mut Sink) -> Result<(), OpError> {
-        let root = core.table.get(NodeId::ROOT).ok_or(OpError::Gone)?;
+    pub(crate) fn list(&self, state: &Arc<MountState>, offset: u64, reply: &mut ListingReply) -> Result<(), OpError> {
+        let root = state.table.get(NodeId::ROOT).ok_or(OpError::Gone)?;
         let mut at = Cookie::from_offset(offset);
-        if sink.dots(&mut at, 0, &attributes(NodeId::ROOT, &root.inode), NodeId::ROOT) {
+        if reply.dots(&mut at, 0, &attributes(NodeId::ROOT, &root.inode), NodeId::ROOT) {
             return Ok(());
         }
         let Cookie::Entry { number, .. } = at else { return Ok(()) };
@@ -113,10 +113,10 @@ impl Namespace {
         for (i, (name, reference)) in entries.iter().enumerate().skip(usize::try_from(number).unwrap_or(usize::MAX)) {
             let (id, volume, inode) = Self::node(name, reference);
             // Attributes may be of a tree that has expired: none are handed out with the name but a moment's.
-            let inode = if sink.is_plus() { core.table.insert_reference(id, volume, name.as_bytes(), inode) } else { inode };
-            if sink.add(&attributes(id, &inode), Cookie::Entry { tag: 0, number: i as u64 + 1 }, name.as_bytes(), Duration::ZERO) {
-                if sink.is_plus() {
-                    core.table.forget(id, 1);
+            let inode = if reply.is_plus() { state.table.insert_reference(id, volume, name.as_bytes(), inode) } else { inode };
+            if reply.add(&attributes(id, &inode), Cookie::Entry { tag: 0, number: i as u64 + 1 }, name.as_bytes(), Duration::ZERO) {
+                if reply.is_plus() {
+                    state.table.forget(id, 1);
                 }
                 break;
             }
@@ -139,64 +139,64 @@ impl Namespace {
         entries.iter().find(|(_, entry)| same_key(entry)).map(|(listed, _)| Reference::link(listed.clone(), None))
     }
 
-    async fn found(&self, core: &Arc<Core>, text: &str, reference: &Reference) -> Result<Found, OpError> {
+    async fn found(&self, state: &Arc<MountState>, text: &str, reference: &Reference) -> Result<LookupResult, OpError> {
         let (id, volume, inode) = Self::node(text, reference);
         let left = match &volume {
-            Some(volume) => volume.fresh(core.patience()).await?,
+            Some(volume) => volume.fresh(state.freshness_wait_max()).await?,
             None => reference.left(),
         };
-        let inode = core.table.insert_reference(id, volume, text.as_bytes(), inode);
-        Ok(Found::File(attributes(id, &inode), left))
+        let inode = state.table.insert_reference(id, volume, text.as_bytes(), inode);
+        Ok(LookupResult::File(attributes(id, &inode), left))
     }
 
     fn node(text: &str, reference: &Reference) -> (NodeId, Option<Arc<Volume>>, Arc<Inode>) {
         match reference {
-            Reference::Tree(volume) => (volume.root(), Some(volume.clone()), Arc::new(brief(volume.shown().root()))),
+            Reference::Tree(volume) => (volume.root(), Some(volume.clone()), Arc::new(without_inline(volume.shown().root()))),
             // Not the number that a tree of this name would have: the kernel may know both in turn.
             // By its target as well: a node's content never changes under it.
-            Reference::Link { to, inode, .. } => (Numbering::of_reference(&format!("link {text} {to}")).root(), None, inode.clone()),
+            Reference::Link { to, inode, .. } => (InodeNumbering::of_reference(&format!("link {text} {to}")).root(), None, inode.clone()),
         }
     }
 
-    async fn open(&self, core: &Arc<Core>, text: &str, name: &TreeName) -> Result<Reference, OpError> {
+    async fn open(&self, state: &Arc<MountState>, text: &str, name: &TreeName) -> Result<Reference, OpError> {
         if let Some(error) = self.failed_lately(text) {
             return Err(error);
         }
         let reference = match self.client.open(name, &self.trees).await {
             Ok(tree) => {
-                let numbering = Numbering::of_reference(text);
+                let numbering = InodeNumbering::of_reference(text);
                 let root = numbering.root();
-                let clock = core.options.clock.clone();
+                let clock = state.options.clock.clone();
                 let volume = Arc::new(Volume::new(tree, clock, numbering, root, text.to_owned()));
-                core.tell_news(&News::Shown { tree: text, revision: volume.shown().number(), before: None });
-                core.runtime.spawn(sweep::follow(Arc::downgrade(core), volume.clone()));
+                state.observe_event(&TreeEvent::Shown { tree: text, revision: volume.shown().number(), before: None });
+                state.runtime.spawn(revision_update::follow(Arc::downgrade(state), volume.clone()));
                 Reference::Tree(volume)
             }
             Err(Error::Forwarded { to }) => {
                 tracing::info!(tree = text, %to, "the key forwards to another name");
-                Reference::link(to.to_string(), Some(Instant::now() + self.client.pointer_ttl()))
+                Reference::link(to.to_string(), Some(Instant::now() + self.client.forwarding_ttl()))
             }
             Err(error) => {
-                core.tell_news(&News::NotOpened { tree: text, class: error.class(), why: &error.to_string() });
-                self.drop_link(core, text);
+                state.observe_event(&TreeEvent::NotOpened { tree: text, class: error.class(), why: &error.to_string() });
+                self.drop_link(state, text);
                 return Err(self.note_failure(text, error));
             }
         };
-        self.make_room(core).await?;
+        self.make_room(state).await?;
         self.add(text, name, &reference);
         // Whoever has referred to it finds it listed.
-        core.kernel.tell(Notice::Content(NodeId::ROOT));
-        core.kernel.told().await;
+        state.kernel.tell(Notice::Content(NodeId::ROOT));
+        state.kernel.flush().await;
         Ok(reference)
     }
 
     /// Makes sure that one more reference has room.
-    async fn make_room(&self, core: &Arc<Core>) -> Result<(), OpError> {
+    async fn make_room(&self, state: &Arc<MountState>) -> Result<(), OpError> {
         for _ in 0..ROOM_ATTEMPTS_MAX {
-            if self.evict(core) {
+            if self.evict(state) {
                 return Ok(());
             }
-            core.kernel.told().await;
+            state.kernel.flush().await;
             // What the kernel forgets it says in requests of their own.
             tokio::time::sleep(FORGET_PAUSE).await;
         }
@@ -206,7 +206,7 @@ impl Namespace {
     /// Where there are too many references, lets go of the least recently used that the kernel does
     /// not hold, and asks it to forget the others of them that nobody uses. True if there is
     /// room.
-    fn evict(&self, core: &Core) -> bool {
+    fn evict(&self, state: &MountState) -> bool {
         let mut entries = self.entries.lock();
         if entries.len() < ENTRIES_MAX {
             return true;
@@ -216,8 +216,8 @@ impl Namespace {
         oldest.truncate(EVICTED_AT_ONCE);
         for (_, name) in oldest {
             let Some(entry) = entries.get_mut(&name) else { continue };
-            if core.table.get(Self::node(&name, &entry.reference).0).is_some() {
-                core.kernel.tell(Notice::Name(NodeId::ROOT, name.as_bytes().into()));
+            if state.table.get(Self::node(&name, &entry.reference).0).is_some() {
+                state.kernel.tell(Notice::Name(NodeId::ROOT, name.as_bytes().into()));
                 // If it is in use, it must not stand in the way of the next attempt.
                 entry.used = Instant::now();
             } else {
@@ -237,9 +237,9 @@ impl Namespace {
     }
 
     /// What a link led to is not to be believed any more.
-    fn drop_link(&self, core: &Core, text: &str) {
+    fn drop_link(&self, state: &MountState, text: &str) {
         if self.entries.lock().remove(text).is_some() {
-            core.kernel.tell(Notice::Content(NodeId::ROOT));
+            state.kernel.tell(Notice::Content(NodeId::ROOT));
         }
     }
 

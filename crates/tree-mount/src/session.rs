@@ -10,26 +10,27 @@ use fuser::Session;
 use tokio::sync::oneshot;
 use vouch_tree_client::{Client, Tree, TreeOptions};
 
-use crate::attr::brief;
-use crate::complaint::Complaints;
+use crate::attributes::without_inline;
 use crate::config::{MountConfig, Passthrough, XattrMode, is_root};
-use crate::core::{Core, Shape};
 use crate::error::MountError;
-use crate::face::Face;
-use crate::kernel::{self, Kernel};
+use crate::error_log::ErrorLog;
+use crate::filesystem::FuseFilesystem;
+use crate::kernel_notices::{self, KernelNotices};
 use crate::namespace::Namespace;
-use crate::number::{NodeId, Numbering};
-use crate::observer::{News, Observed};
-use crate::opens::Opens;
-use crate::table::Table;
+use crate::node_table::NodeTable;
+use crate::observer::TreeEvent;
+use crate::open_files::OpenFiles;
+use crate::request::ObserverState;
+use crate::state::{MountKind, MountState};
 use crate::volume::Volume;
-use crate::{point, sweep};
+use crate::{mount_point, revision_update};
+use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 
 /// A mount that is being served.
 pub struct Mounted {
     point: PathBuf,
     device: Option<String>,
-    core: Arc<Core>,
+    state: Arc<MountState>,
     ended: oneshot::Receiver<io::Result<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -73,13 +74,13 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
         XattrMode::Off => true,
     };
     let label = tree.name().to_string();
-    let numbering = Numbering::of_tree(&fsinfo.hostid);
+    let numbering = InodeNumbering::of_tree(&fsinfo.hostid);
     let volume = Arc::new(Volume::new(tree.clone(), config.options.clock.clone(), numbering, NodeId::ROOT, label.clone()));
-    let root = brief(volume.shown().root());
-    let at = Place { shape: Shape::Tree(volume.clone()), volume: Some(volume.clone()), root, keeps_copies: tree.keeps_whole_copies() };
+    let root = without_inline(volume.shown().root());
+    let at = Place { kind: MountKind::Tree(volume.clone()), volume: Some(volume.clone()), root, keeps_copies: tree.keeps_whole_files() };
     let mounted = mount(config, at, without_xattrs, &label).await?;
-    mounted.core.tell_news(&News::Shown { tree: &label, revision: volume.shown().number(), before: None });
-    tokio::spawn(sweep::follow(Arc::downgrade(&mounted.core), volume));
+    mounted.state.observe_event(&TreeEvent::Shown { tree: &label, revision: volume.shown().number(), before: None });
+    tokio::spawn(revision_update::follow(Arc::downgrade(&mounted.state), volume));
     Ok(mounted)
 }
 
@@ -90,13 +91,13 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
 pub async fn mount_namespace(config: MountConfig, client: Arc<Client>, trees: TreeOptions) -> Result<Mounted, MountError> {
     let without_xattrs = config.options.xattrs == XattrMode::Off;
     let keeps_copies = client.cache_usage().disk_quota_bytes > 0;
-    let shape = Shape::Namespace(Namespace::new(client, trees));
-    mount(config, Place { shape, volume: None, root: Namespace::root(), keeps_copies }, without_xattrs, "auto").await
+    let kind = MountKind::Namespace(Namespace::new(client, trees));
+    mount(config, Place { kind, volume: None, root: Namespace::root(), keeps_copies }, without_xattrs, "auto").await
 }
 
 /// What is mounted.
 struct Place {
-    shape: Shape,
+    kind: MountKind,
     volume: Option<Arc<Volume>>,
     root: vouch_tree::Inode,
     /// Whether there is a disk cache for whole copies of files.
@@ -104,38 +105,38 @@ struct Place {
 }
 
 async fn mount(config: MountConfig, place: Place, without_xattrs: bool, source: &str) -> Result<Mounted, MountError> {
-    let Place { shape, volume, root, keeps_copies } = place;
-    let (kernel, notices) = Kernel::channel();
+    let Place { kind, volume, root, keeps_copies } = place;
+    let (kernel, notices) = KernelNotices::channel();
     // Without copies each open would cost a round trip, and none would gain by it.
     let wants_passthrough = config.options.passthrough != Passthrough::Never && keeps_copies && is_root();
     let read_ahead_bytes = config.options.read_ahead_bytes;
     let session_config = config.options.session(source);
     let runtime = tokio::runtime::Handle::current();
-    let observed = config.options.observer.clone().map(Observed::new);
-    let core = Arc::new(Core {
-        table: Table::default(),
+    let observed = config.options.observer.clone().map(ObserverState::new);
+    let state = Arc::new(MountState {
+        table: NodeTable::default(),
         kernel,
         runtime,
         options: config.options,
-        complaints: Complaints::default(),
-        shape,
+        error_log: ErrorLog::default(),
+        kind,
         without_xattrs,
         wants_passthrough,
-        opens: Opens::default(),
+        open_files: OpenFiles::default(),
         observed,
     });
-    core.table.pin_root(volume, Arc::new(root));
-    let face = Face::new(core.clone());
+    state.table.insert_root(volume, Arc::new(root));
+    let face = FuseFilesystem::new(state.clone());
     // Mounting waits for the kernel, and for fusermount3 where that is needed.
     let starting = tokio::task::spawn_blocking(move || {
-        point::clear_dead_mount(&config.point)?;
-        let path = point::absolute(&config.point)?;
+        mount_point::clear_dead_mount(&config.point)?;
+        let path = mount_point::absolute(&config.point)?;
         if !fs::metadata(&path).is_ok_and(|m| m.is_dir()) {
             return Err(MountError::Point { path, why: "not a directory" });
         }
         let session = Session::new(face, &path, &session_config).map_err(|source| explain(&path, source))?;
         let failed = |doing| move |source| MountError::Io { doing, path: PathBuf::from("/dev/fuse"), source };
-        kernel::run(session.notifier(), notices).map_err(failed("starting a thread for"))?;
+        kernel_notices::run(session.notifier(), notices).map_err(failed("starting a thread for"))?;
         let (end, ended) = oneshot::channel();
         // The session unmounts when it is dropped, which is when it has ended or its thread could not be
         // started.
@@ -143,15 +144,15 @@ async fn mount(config: MountConfig, place: Place, without_xattrs: bool, source: 
             let _ = end.send(session.run());
         };
         let thread = std::thread::Builder::new().name("vouch-fuse".into()).spawn(serve).map_err(failed("starting a thread for"))?;
-        if let Err(error) = point::set_read_ahead(&path, read_ahead_bytes) {
+        if let Err(error) = mount_point::set_read_ahead(&path, read_ahead_bytes) {
             tracing::info!("{}: the kernel reads ahead its own 128 KiB only: {error}", path.display());
         }
-        let device = point::device_at(&path);
+        let device = mount_point::device_at(&path);
         Ok((path, device, ended, thread))
     });
     let failed = |error: tokio::task::JoinError| MountError::Io { doing: "mounting", path: PathBuf::new(), source: error.into() };
     let (point, device, ended, thread) = starting.await.map_err(failed)??;
-    Ok(Mounted { point, device, core, ended, thread: Some(thread) })
+    Ok(Mounted { point, device, state, ended, thread: Some(thread) })
 }
 
 impl Mounted {
@@ -162,9 +163,9 @@ impl Mounted {
 
     /// What it holds at the moment.
     pub fn status(&self) -> MountStatus {
-        let volumes = match &self.core.shape {
-            Shape::Tree(volume) => vec![volume.clone()],
-            Shape::Namespace(namespace) => namespace.volumes(),
+        let volumes = match &self.state.kind {
+            MountKind::Tree(volume) => vec![volume.clone()],
+            MountKind::Namespace(namespace) => namespace.volumes(),
         };
         let status = |volume: &Arc<Volume>| {
             let shown = volume.shown();
@@ -172,9 +173,9 @@ impl Mounted {
             TreeStatus { name: volume.label().to_owned(), revision, expires, served: volume.is_fresh() }
         };
         MountStatus {
-            nodes: self.core.table.len(),
-            passthrough: self.core.opens.is_on(),
-            passed_through: self.core.opens.through_count(),
+            nodes: self.state.table.len(),
+            passthrough: self.state.open_files.is_on(),
+            passed_through: self.state.open_files.through_count(),
             trees: volumes.iter().map(status).collect(),
         }
     }
@@ -188,7 +189,7 @@ impl Mounted {
             ended = &mut self.ended => Some(ended),
             () = stop => None,
         };
-        let core = self.core.clone();
+        let state = self.state.clone();
         let outcome = match ended {
             Some(ended) => {
                 self.thread.take();
@@ -199,7 +200,7 @@ impl Mounted {
             }
             None => self.unmount().await,
         };
-        core.end_all_opens();
+        state.end_all_opens();
         outcome
     }
 
@@ -217,8 +218,8 @@ impl Mounted {
 
     fn take_away(&mut self) -> Result<(), MountError> {
         // Only what was mounted here: by now another file system may lie on top, or none.
-        let is_there = self.thread.take().is_some() && point::device_at(&self.point) == self.device;
-        if is_there { point::detach(&self.point) } else { Ok(()) }
+        let is_there = self.thread.take().is_some() && mount_point::device_at(&self.point) == self.device;
+        if is_there { mount_point::detach(&self.point) } else { Ok(()) }
     }
 }
 

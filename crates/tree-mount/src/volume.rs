@@ -1,6 +1,6 @@
 //! One mounted tree: its client, the revision that the kernel is shown, and until when.
 //!
-//! The client may have a newer revision than is shown: the sweep (see [`crate::sweep`]) takes the
+//! The client may have a newer revision than is shown: the sweep (see [`crate::revision_update`]) takes the
 //! known files over first. What is shown is never past its end.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -12,23 +12,23 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use tokio::sync::watch;
 use vouch_tree::{Blob, Content, Inode};
-use vouch_tree_client::{Clock, Error, FileReader, Order, Revision, Tree};
+use vouch_tree_client::{Clock, Error, FileReader, Revision, RevisionOrder, Tree};
 
 use crate::cookie;
-use crate::negative::Negatives;
-use crate::number::{NodeId, Numbering};
-use crate::table::Owner;
+use crate::negative_names::NegativeNames;
+use crate::node_table::Owner;
+use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 
 /// A tree within a mount.
 pub(crate) struct Volume {
     tree: Arc<Tree>,
     clock: Arc<dyn Clock>,
-    numbering: Numbering,
+    numbering: InodeNumbering,
     root: NodeId,
     label: String,
     shown: RwLock<Arc<Revision>>,
     shown_until: AtomicI64,
-    shown_signal: watch::Sender<Order>,
+    shown_signal: watch::Sender<RevisionOrder>,
     /// Not before then are the replicas asked again for a fresh revision on a reader's behalf.
     ask_again: Mutex<Option<Instant>>,
     /// Not before then are they asked because a frame is missing: the last time they had nothing
@@ -36,9 +36,9 @@ pub(crate) struct Volume {
     missed_again: Mutex<Option<Instant>>,
     /// Readers of large files, for their read-ahead.
     readers: Cache<NodeId, Arc<FileReader>>,
-    pub(crate) negatives: Mutex<Negatives>,
+    pub(crate) negative_names: Mutex<NegativeNames>,
     /// Directories as they were, for listings under way.
-    older: Mutex<VecDeque<(NodeId, u32, Arc<Inode>)>>,
+    older_directory: Mutex<VecDeque<(NodeId, u32, Arc<Inode>)>>,
     /// Names in opaque directories that somebody has referred to.
     referenced: Mutex<HashMap<NodeId, BTreeSet<Box<[u8]>>>>,
     /// Directories that a sweep could not finish.
@@ -57,7 +57,7 @@ enum Freshness {
 
 impl Volume {
     /// A volume that shows the tree's newest revision.
-    pub(crate) fn new(tree: Arc<Tree>, clock: Arc<dyn Clock>, numbering: Numbering, root: NodeId, label: String) -> Self {
+    pub(crate) fn new(tree: Arc<Tree>, clock: Arc<dyn Clock>, numbering: InodeNumbering, root: NodeId, label: String) -> Self {
         let newest = tree.newest();
         Self {
             tree,
@@ -71,8 +71,8 @@ impl Volume {
             ask_again: Mutex::default(),
             missed_again: Mutex::default(),
             readers: Cache::new(READERS_MAX),
-            negatives: Mutex::default(),
-            older: Mutex::default(),
+            negative_names: Mutex::default(),
+            older_directory: Mutex::default(),
             referenced: Mutex::default(),
             unfinished: Mutex::default(),
         }
@@ -112,11 +112,11 @@ impl Volume {
     }
 
     /// How long the kernel may believe what it is told now. Where the revision has ended, asks the
-    /// replicas for a newer one first and waits until it is shown, at most `patience`.
-    pub(crate) async fn fresh(&self, patience: Duration) -> Result<Duration, Error> {
+    /// replicas for a newer one first and waits until it is shown, at most `freshness_wait_max`.
+    pub(crate) async fn fresh(&self, freshness_wait_max: Duration) -> Result<Duration, Error> {
         let refused = match self.freshness() {
             Freshness::Fresh(left) => return Ok(left),
-            Freshness::Behind => Error::TimedOut { after: patience, last: "a newer revision is being taken over".into() },
+            Freshness::Behind => Error::TimedOut { after: freshness_wait_max, last: "a newer revision is being taken over".into() },
             Freshness::Refused(error) => {
                 self.ask(error.clone()).await?;
                 error
@@ -136,7 +136,7 @@ impl Volume {
                 }
             }
         };
-        tokio::time::timeout(patience, wait).await.unwrap_or(Err(refused.clone()))
+        tokio::time::timeout(freshness_wait_max, wait).await.unwrap_or(Err(refused.clone()))
     }
 
     /// Asks for a newer revision, unless that has failed a moment ago.
@@ -158,8 +158,8 @@ impl Volume {
     }
 
     /// Where all replicas lack a frame of the revision `of`, they may have gone on. True once a
-    /// newer one is shown, within `patience`.
-    pub(crate) async fn moves_on(&self, of: Order, patience: Duration) -> bool {
+    /// newer one is shown, within `freshness_wait_max`.
+    pub(crate) async fn wait_for_newer(&self, of: RevisionOrder, freshness_wait_max: Duration) -> bool {
         let moved = async {
             if self.shown().order() == of && self.tree.newest().order() <= of {
                 if self.missed_again.lock().is_some_and(|at| Instant::now() < at) {
@@ -173,7 +173,7 @@ impl Volume {
             }
             self.shown_signal.subscribe().wait_for(|shown| *shown != of).await.is_ok()
         };
-        tokio::time::timeout(patience, moved).await.unwrap_or(false)
+        tokio::time::timeout(freshness_wait_max, moved).await.unwrap_or(false)
     }
 
     fn freshness(&self) -> Freshness {
@@ -200,21 +200,21 @@ impl Volume {
     }
 
     /// Keeps a directory as it was, for listings under way.
-    pub(crate) fn keep_older(&self, id: NodeId, inode: Arc<Inode>) {
-        let mut older = self.older.lock();
-        older.push_back((id, tag_of(&inode), inode));
-        if older.len() > OLDER_MAX {
-            older.pop_front();
+    pub(crate) fn keep_older_directory(&self, id: NodeId, inode: Arc<Inode>) {
+        let mut older_directory = self.older_directory.lock();
+        older_directory.push_back((id, tag_of(&inode), inode));
+        if older_directory.len() > OLDER_MAX {
+            older_directory.pop_front();
         }
     }
 
     /// A directory as it was when a cookie with `tag` was handed out.
-    pub(crate) fn older(&self, id: NodeId, tag: u32) -> Option<Arc<Inode>> {
-        self.older.lock().iter().rev().find(|(i, t, _)| *i == id && *t == tag).map(|(_, _, inode)| inode.clone())
+    pub(crate) fn older_directory(&self, id: NodeId, tag: u32) -> Option<Arc<Inode>> {
+        self.older_directory.lock().iter().rev().find(|(i, t, _)| *i == id && *t == tag).map(|(_, _, inode)| inode.clone())
     }
 
     /// Notes that a name in an opaque directory was referred to. True if it had not been.
-    pub(crate) fn refer(&self, directory: NodeId, name: &[u8]) -> bool {
+    pub(crate) fn note_reference(&self, directory: NodeId, name: &[u8]) -> bool {
         let mut referenced = self.referenced.lock();
         let names = referenced.entry(directory).or_default();
         names.len() < REFERENCED_MAX && names.insert(name.into())
@@ -227,7 +227,7 @@ impl Volume {
 }
 
 impl Owner for Volume {
-    fn numbering(&self) -> &Numbering {
+    fn numbering(&self) -> &InodeNumbering {
         &self.numbering
     }
 }

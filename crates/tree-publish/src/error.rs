@@ -2,7 +2,7 @@
 
 use std::io;
 
-use vouch_tree::instant::Utc;
+use vouch_tree::time_text::Utc;
 
 use crate::printable::printable;
 

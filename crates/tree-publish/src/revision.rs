@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use vouch_tree::fsinfo::TAG_LEN_MAX;
-use vouch_tree::instant::Utc;
+use vouch_tree::time_text::Utc;
 use vouch_tree::{BlockHandle, FrameKind, Fsinfo, SignedFsinfo, frame};
 use vouch_tree_store::{FrameSink as _, NewRevision, PutCounts, Writer};
 use vouch_xdr::Xdr as _;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use vouch_tree::protocol::COMPANIONS_MAX;
-use vouch_tree::{BlockHandle, Inode, frame, refs};
+use vouch_tree::{BlockHandle, Inode, frame, references};
 
 use crate::{FrameSource, Result};
 
@@ -17,7 +17,7 @@ use crate::{FrameSource, Result};
 /// Where a frame can't be read.
 pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHandle>> {
     let (mut chosen, mut len) = (Vec::new(), 0);
-    let mut queue: VecDeque<_> = refs::of_inode(root).take(CANDIDATES_MAX).collect();
+    let mut queue: VecDeque<_> = references::of_inode(root).take(CANDIDATES_MAX).collect();
     let mut looks = 0;
     while let Some((kind, handle)) = queue.pop_front() {
         looks += 1;
@@ -33,7 +33,7 @@ pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHan
         chosen.push(handle);
         // A frame that can't be opened is the reader's to complain of.
         let Ok(payload) = frame::payload(kind, &stored) else { continue };
-        let below = refs::children(kind, &payload).unwrap_or_default();
+        let below = references::of_payload(kind, &payload).unwrap_or_default();
         queue.extend(below.into_iter().take(CANDIDATES_MAX.saturating_sub(queue.len())));
     }
     Ok(chosen)

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vouch_tree::{BlockHandle, FrameKind, Iv, frame, refs};
+use vouch_tree::{BlockHandle, FrameKind, Iv, frame, references};
 
 use crate::frames::{Progress, ProgressFn};
 use crate::index::{Entry, Index, Position};
@@ -108,7 +108,7 @@ impl Walk<'_> {
     fn children(&self, kind: FrameKind, handle: &BlockHandle) -> Result<std::result::Result<Vec<(FrameKind, BlockHandle)>, String>> {
         let Some(bytes) = self.source.get(handle)? else { return Ok(Err("missing".to_owned())) };
         let opened = frame::open(&self.iv, handle, kind, &bytes).map_err(|error| error.to_string());
-        Ok(opened.and_then(|payload| refs::children(kind, &payload).map_err(|error| error.to_string())))
+        Ok(opened.and_then(|payload| references::of_payload(kind, &payload).map_err(|error| error.to_string())))
     }
 
     fn count(&mut self) {

@@ -151,16 +151,16 @@ impl SignedFsinfo {
 
     /// The fsinfo, if the signatures hold from the root key of `hostid` down. Says nothing about
     /// time or revocation: for that see [`crate::verify`].
-    pub fn open(&self, hostid: &HostId) -> Result<Fsinfo, OpenError> {
+    pub fn open(&self, hostid: &HostId) -> Result<Fsinfo, SignatureError> {
         if !self.cert.is_signed_by(hostid) {
-            return Err(OpenError::Certificate);
+            return Err(SignatureError::Certificate);
         }
         if !self.cert.signing.verify(Purpose::Fsinfo, &self.fsinfo, &self.signature) {
-            return Err(OpenError::Signature);
+            return Err(SignatureError::Signature);
         }
         let fsinfo = Fsinfo::from_xdr(&self.fsinfo)?;
         if fsinfo.hostid != *hostid {
-            return Err(OpenError::OtherTree(fsinfo.hostid));
+            return Err(SignatureError::OtherTree(fsinfo.hostid));
         }
         Ok(fsinfo)
     }
@@ -168,7 +168,7 @@ impl SignedFsinfo {
 
 /// Why a signed fsinfo is not the tree's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum SignatureError {
     /// The signing key's certificate is not by the root key of the name.
     #[error("the signing key's certificate is not signed by the root key of this name")]
     Certificate,

@@ -14,14 +14,14 @@ pub mod frame;
 pub mod fsinfo;
 pub mod handle;
 pub mod inode;
-pub mod instant;
+pub mod inode_number;
 pub mod key;
 pub mod keyfile;
 pub mod name;
-pub mod number;
 pub mod protocol;
-pub mod refs;
+pub mod references;
 pub mod statement;
+pub mod time_text;
 pub mod verify;
 pub mod xattr;
 

@@ -126,7 +126,7 @@ impl Xdr for KeyStatement {
 
 /// The statement about `hostid` that is in force among those met: a revocation before all, else the
 /// latest pointer.
-pub fn in_force<'a>(hostid: &HostId, met: impl IntoIterator<Item = &'a KeyStatement>) -> Option<&'a KeyStatement> {
+pub fn effective_statement<'a>(hostid: &HostId, met: impl IntoIterator<Item = &'a KeyStatement>) -> Option<&'a KeyStatement> {
     met.into_iter()
         .filter(|s| s.hostid() == *hostid && s.verified().is_some())
         .max_by_key(|s| (matches!(s.body, Body::Revocation { .. }), s.time))
@@ -160,14 +160,14 @@ mod tests {
         let revocation = KeyStatement::issue(&root(), 1, Body::Revocation { reason: String::new() });
         let hostid = root().public().hostid();
         let met = [forwarding(3), revocation.clone(), forwarding(9)];
-        assert_eq!(in_force(&hostid, &met), Some(&revocation));
-        assert_eq!(in_force(&hostid, &[forwarding(3), forwarding(9)]), Some(&forwarding(9)));
+        assert_eq!(effective_statement(&hostid, &met), Some(&revocation));
+        assert_eq!(effective_statement(&hostid, &[forwarding(3), forwarding(9)]), Some(&forwarding(9)));
     }
 
     #[test]
     fn a_statement_about_somebody_else_or_altered_is_not_in_force() {
         let altered = KeyStatement { time: 8, ..forwarding(3) };
-        assert_eq!(in_force(&root().public().hostid(), &[altered]), None);
-        assert_eq!(in_force(&HostId::from_bytes([0; 32]), &[forwarding(3)]), None);
+        assert_eq!(effective_statement(&root().public().hostid(), &[altered]), None);
+        assert_eq!(effective_statement(&HostId::from_bytes([0; 32]), &[forwarding(3)]), None);
     }
 }

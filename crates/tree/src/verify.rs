@@ -5,9 +5,9 @@
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
-use crate::fsinfo::OpenError;
-use crate::instant::{Away, Utc};
-use crate::statement::{Body, KeyStatement, in_force};
+use crate::fsinfo::SignatureError;
+use crate::statement::{Body, KeyStatement, effective_statement};
+use crate::time_text::{RelativeTime, Utc};
 use crate::{Fsinfo, HostId, SignedFsinfo, TreeName};
 
 /// How far a publisher's clock may run ahead of ours, in seconds.
@@ -85,7 +85,7 @@ pub enum Refusal {
     Malformed(#[from] XdrError),
     /// Signatures or contents do not fit the name.
     #[error(transparent)]
-    Forged(#[from] OpenError),
+    Forged(#[from] SignatureError),
     /// Older than what was seen.
     #[error("revision {offered} is older than revision {seen}, which was seen before")]
     Rollback {
@@ -109,7 +109,7 @@ pub enum Refusal {
         revision: u64,
     },
     /// No longer valid.
-    #[error("valid until {}, {}; the publisher must publish again, or this machine's clock ({}) is wrong", Utc(*expires), Away { at: *expires, now: *now }, Utc(*now))]
+    #[error("valid until {}, {}; the publisher must publish again, or this machine's clock ({}) is wrong", Utc(*expires), RelativeTime { at: *expires, now: *now }, Utc(*now))]
     Expired {
         /// The end of its validity.
         expires: u64,
@@ -117,7 +117,7 @@ pub enum Refusal {
         now: u64,
     },
     /// Not valid yet.
-    #[error("valid from {}, {}; is this machine's clock ({}) right?", Utc(*start), Away { at: *start, now: *now }, Utc(*now))]
+    #[error("valid from {}, {}; is this machine's clock ({}) right?", Utc(*start), RelativeTime { at: *start, now: *now }, Utc(*now))]
     NotYetValid {
         /// The start of its validity.
         start: u64,
@@ -139,7 +139,7 @@ pub enum Refusal {
 impl Refusal {
     /// Whether only a forger, or somebody who alters bytes, can have made this: an honest replica
     /// that lags behind offers what is expired or older, never this.
-    pub const fn proves_a_lie(&self) -> bool {
+    pub const fn is_forgery(&self) -> bool {
         matches!(self, Self::Malformed(_) | Self::Forged(_))
     }
 }
@@ -149,14 +149,14 @@ impl Refusal {
 ///
 /// The order is that of certainty: statements of the key about itself, signatures, what was seen,
 /// time.
-pub fn judge<'a>(
+pub fn verify_fsinfo<'a>(
     hostid: &HostId,
     offered: &[u8],
     now: u64,
     seen: &Seen,
     statements: impl IntoIterator<Item = &'a KeyStatement>,
 ) -> Result<Verified, Refusal> {
-    if let Some(statement) = in_force(hostid, statements) {
+    if let Some(statement) = effective_statement(hostid, statements) {
         return Err(match statement.verified() {
             Some(Body::Forwarding { to }) => Refusal::Moved(to.clone()),
             Some(Body::Revocation { reason }) => Refusal::Revoked { time: statement.time(), reason: reason.clone() },
@@ -249,44 +249,44 @@ mod tests {
             SignedFsinfo::sign(&self.fsinfo(revision, start), &self.signing, self.cert).to_xdr()
         }
 
-        fn judge(&self, offered: &[u8], now: u64, seen: &Seen) -> Result<Verified, Refusal> {
-            judge(&self.hostid(), offered, now, seen, [])
+        fn verify_fsinfo(&self, offered: &[u8], now: u64, seen: &Seen) -> Result<Verified, Refusal> {
+            verify_fsinfo(&self.hostid(), offered, now, seen, [])
         }
     }
 
     #[test]
     fn a_fresh_fsinfo_is_believed_and_remembered() {
         let p = Publisher::new();
-        let verified = p.judge(&p.offer(3, NOW), NOW + 5, &Seen::default()).unwrap();
+        let verified = p.verify_fsinfo(&p.offer(3, NOW), NOW + 5, &Seen::default()).unwrap();
         assert_eq!((verified.fsinfo.revision, verified.expires), (3, NOW + u64::from(DAY_S)));
         assert_eq!(verified.seen.revision, 3);
-        assert_eq!(p.judge(&p.offer(3, NOW), NOW + 5, &verified.seen).unwrap(), verified, "the same again is fine");
+        assert_eq!(p.verify_fsinfo(&p.offer(3, NOW), NOW + 5, &verified.seen).unwrap(), verified, "the same again is fine");
     }
 
     #[test]
     fn an_older_revision_is_a_rollback_and_a_second_one_a_fork() {
         let p = Publisher::new();
-        let seen = p.judge(&p.offer(3, NOW), NOW, &Seen::default()).unwrap().seen;
-        assert_eq!(p.judge(&p.offer(2, NOW), NOW, &seen), Err(Refusal::Rollback { offered: 2, seen: 3 }));
-        assert_eq!(p.judge(&p.offer(3, NOW + 1), NOW, &seen), Err(Refusal::Forked { revision: 3 }));
-        assert!(p.judge(&p.offer(4, NOW), NOW, &seen).is_ok());
+        let seen = p.verify_fsinfo(&p.offer(3, NOW), NOW, &Seen::default()).unwrap().seen;
+        assert_eq!(p.verify_fsinfo(&p.offer(2, NOW), NOW, &seen), Err(Refusal::Rollback { offered: 2, seen: 3 }));
+        assert_eq!(p.verify_fsinfo(&p.offer(3, NOW + 1), NOW, &seen), Err(Refusal::Forked { revision: 3 }));
+        assert!(p.verify_fsinfo(&p.offer(4, NOW), NOW, &seen).is_ok());
     }
 
     #[test]
     fn a_new_certificate_voids_the_old_one() {
         let (old, new) = (Publisher::new(), Publisher::with_serial(2, 9));
-        let seen = new.judge(&new.offer(3, NOW), NOW, &Seen::default()).unwrap().seen;
-        assert_eq!(old.judge(&old.offer(4, NOW), NOW, &seen), Err(Refusal::Superseded { offered: 1, seen: 2 }));
+        let seen = new.verify_fsinfo(&new.offer(3, NOW), NOW, &Seen::default()).unwrap().seen;
+        assert_eq!(old.verify_fsinfo(&old.offer(4, NOW), NOW, &seen), Err(Refusal::Superseded { offered: 1, seen: 2 }));
     }
 
     #[test]
     fn a_thief_of_a_signing_key_cannot_lock_out_the_next_one() {
         let (thief, new) = (Publisher::new(), Publisher::with_serial(2, 9));
-        let seen = thief.judge(&thief.offer(u64::MAX, NOW), NOW, &Seen::default()).unwrap().seen;
-        let seen = new.judge(&new.offer(4, NOW), NOW, &seen).unwrap().seen;
+        let seen = thief.verify_fsinfo(&thief.offer(u64::MAX, NOW), NOW, &Seen::default()).unwrap().seen;
+        let seen = new.verify_fsinfo(&new.offer(4, NOW), NOW, &seen).unwrap().seen;
         assert_eq!((seen.cert_serial, seen.revision), (2, 4));
-        assert!(matches!(thief.judge(&thief.offer(u64::MAX, NOW), NOW, &seen), Err(Refusal::Superseded { .. })));
-        assert_eq!(new.judge(&new.offer(3, NOW), NOW, &seen), Err(Refusal::Rollback { offered: 3, seen: 4 }));
+        assert!(matches!(thief.verify_fsinfo(&thief.offer(u64::MAX, NOW), NOW, &seen), Err(Refusal::Superseded { .. })));
+        assert_eq!(new.verify_fsinfo(&new.offer(3, NOW), NOW, &seen), Err(Refusal::Rollback { offered: 3, seen: 4 }));
     }
 
     #[test]
@@ -294,11 +294,11 @@ mod tests {
         let p = Publisher::new();
         let offer = p.offer(1, NOW);
         let end = NOW + u64::from(DAY_S);
-        assert!(p.judge(&offer, end - 1, &Seen::default()).is_ok());
-        assert_eq!(p.judge(&offer, end, &Seen::default()), Err(Refusal::Expired { expires: end, now: end }));
-        assert!(p.judge(&offer, NOW - CLOCK_SKEW_S_MAX, &Seen::default()).is_ok());
+        assert!(p.verify_fsinfo(&offer, end - 1, &Seen::default()).is_ok());
+        assert_eq!(p.verify_fsinfo(&offer, end, &Seen::default()), Err(Refusal::Expired { expires: end, now: end }));
+        assert!(p.verify_fsinfo(&offer, NOW - CLOCK_SKEW_S_MAX, &Seen::default()).is_ok());
         let early = NOW - CLOCK_SKEW_S_MAX - 1;
-        assert_eq!(p.judge(&offer, early, &Seen::default()), Err(Refusal::NotYetValid { start: NOW, now: early }));
+        assert_eq!(p.verify_fsinfo(&offer, early, &Seen::default()), Err(Refusal::NotYetValid { start: NOW, now: early }));
     }
 
     #[test]
@@ -306,27 +306,27 @@ mod tests {
         let p = Publisher::new();
         let later = NOW + 2 * u64::from(DAY_S);
         let seen = Seen { start: later, ..Seen::default() };
-        assert!(matches!(p.judge(&p.offer(1, NOW), NOW, &seen), Err(Refusal::Expired { .. })));
+        assert!(matches!(p.verify_fsinfo(&p.offer(1, NOW), NOW, &seen), Err(Refusal::Expired { .. })));
     }
 
     #[test]
     fn nothing_outlives_its_certificate() {
         let mut p = Publisher::new();
         p.cert = SigningCert::issue(&p.root, p.signing.public(), 1, NOW - 10, NOW + 10);
-        assert_eq!(p.judge(&p.offer(1, NOW), NOW, &Seen::default()).unwrap().expires, NOW + 10);
-        assert!(matches!(p.judge(&p.offer(1, NOW + 10), NOW + 10, &Seen::default()), Err(Refusal::OutsideCertificate { .. })));
-        assert!(matches!(p.judge(&p.offer(1, NOW - 11), NOW, &Seen::default()), Err(Refusal::OutsideCertificate { .. })));
+        assert_eq!(p.verify_fsinfo(&p.offer(1, NOW), NOW, &Seen::default()).unwrap().expires, NOW + 10);
+        assert!(matches!(p.verify_fsinfo(&p.offer(1, NOW + 10), NOW + 10, &Seen::default()), Err(Refusal::OutsideCertificate { .. })));
+        assert!(matches!(p.verify_fsinfo(&p.offer(1, NOW - 11), NOW, &Seen::default()), Err(Refusal::OutsideCertificate { .. })));
     }
 
     #[test]
     fn statements_of_the_key_come_before_all_else() {
         let p = Publisher::new();
         let revocation = KeyStatement::issue(&p.root, 7, Body::Revocation { reason: "lost laptop".into() });
-        let refusal = judge(&p.hostid(), &p.offer(1, NOW), NOW, &Seen::default(), [&revocation]).unwrap_err();
+        let refusal = verify_fsinfo(&p.hostid(), &p.offer(1, NOW), NOW, &Seen::default(), [&revocation]).unwrap_err();
         assert_eq!(refusal, Refusal::Revoked { time: 7, reason: "lost laptop".into() });
         let to = TreeName::new("new.example.org", HostId::from_bytes([1; 32])).unwrap();
         let forwarding = KeyStatement::issue(&p.root, 7, Body::Forwarding { to: to.clone() });
-        assert_eq!(judge(&p.hostid(), &[], NOW, &Seen::default(), [&forwarding]), Err(Refusal::Moved(to)));
+        assert_eq!(verify_fsinfo(&p.hostid(), &[], NOW, &Seen::default(), [&forwarding]), Err(Refusal::Moved(to)));
     }
 
     #[test]
@@ -336,8 +336,8 @@ mod tests {
         for bit in 0..offer.len() * 8 {
             let mut bad = offer.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            let refusal = p.judge(&bad, NOW, &Seen::default()).unwrap_err();
-            assert!(refusal.proves_a_lie(), "bit {bit}: {refusal}");
+            let refusal = p.verify_fsinfo(&bad, NOW, &Seen::default()).unwrap_err();
+            assert!(refusal.is_forgery(), "bit {bit}: {refusal}");
         }
     }
 
@@ -348,7 +348,7 @@ mod tests {
         let cert = SigningCert::issue(&other_root, p.signing.public(), 1, NOW - 10, NOW + 10);
         let fsinfo = Fsinfo { hostid: other_root.public().hostid(), ..p.fsinfo(1, NOW) };
         let offer = SignedFsinfo::sign(&fsinfo, &p.signing, cert).to_xdr();
-        assert_eq!(p.judge(&offer, NOW, &Seen::default()), Err(Refusal::Forged(OpenError::Certificate)));
+        assert_eq!(p.verify_fsinfo(&offer, NOW, &Seen::default()), Err(Refusal::Forged(SignatureError::Certificate)));
     }
 
     proptest::proptest! {

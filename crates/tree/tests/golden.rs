@@ -11,7 +11,7 @@ use vouch_tree::directory::{DirectoryBuilder, InteriorPage, LeafPage};
 use vouch_tree::inode::DeviceNumber;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::statement::{Body, KeyStatement};
-use vouch_tree::verify::{Seen, judge};
+use vouch_tree::verify::{Seen, verify_fsinfo};
 use vouch_tree::xattr::Xattrs;
 use vouch_tree::*;
 use vouch_xdr::Xdr;
@@ -146,7 +146,7 @@ fn names_certificates_and_signed_fsinfo() {
     };
     let signed = SignedFsinfo::sign(&fsinfo, &signing, cert).to_xdr();
     check("signed-fsinfo", &signed);
-    let verified = judge(&hostid, &signed, 1_750_000_001, &Seen::default(), []).unwrap();
+    let verified = verify_fsinfo(&hostid, &signed, 1_750_000_001, &Seen::default(), []).unwrap();
     assert_eq!(verified.fsinfo, fsinfo);
     check("seen", &verified.seen.to_xdr());
 

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use tokio::runtime::Handle;
-use vouch_tree::number::Numbering;
+use vouch_tree::inode_number::InodeNumbering;
 use vouch_tree::xattr::Xattrs;
 use vouch_tree::{Content, Inode};
-use vouch_tree_client::{Entry, Order, Revision, Tree};
+use vouch_tree_client::{Entry, Revision, RevisionOrder, Tree};
 use vouch_vfs::{Attributes, Caller, Error, FileId, Patience, PosixAcl, PosixAclKind, Result, SystemId};
 
 use crate::acl::acl_in;
@@ -30,7 +30,7 @@ pub(crate) struct Core {
     pub(crate) identities: Identities,
     /// One number for one tree, by whatever replica or name it is reached.
     pub(crate) system: SystemId,
-    pub(crate) numbering: Numbering,
+    pub(crate) numbering: InodeNumbering,
     pub(crate) root: FileId,
     pub(crate) nodes: Nodes,
     /// Identities that were proven gone, and the newest generation in which they were. Spares
@@ -65,7 +65,7 @@ impl Core {
         Core {
             root: identities.of(b"", vouch_tree::FileType::Directory),
             system: identities.system(),
-            numbering: Numbering::of_tree(tree.hostid()),
+            numbering: InodeNumbering::of_tree(tree.hostid()),
             identities,
             tree,
             runtime,
@@ -87,13 +87,13 @@ impl Core {
                 let newest = self.tree.newest();
                 // A walk of no steps: begins as every operation does, by looking for a fresh revision.
                 match patience {
-                    Patience::None => match self.tree.try_walk(newest.root(), b"") {
+                    Patience::None => match self.tree.try_lookup_path(newest.root(), b"") {
                         Some(Ok(_)) => self.tree.revision().map_err(error)?,
                         Some(Err(_)) => return Err(error(why)),
                         None => return Err(Error::WouldBlock),
                     },
                     Patience::Any => {
-                        self.wait(self.tree.walk(newest.root(), b""))?;
+                        self.wait(self.tree.lookup_path(newest.root(), b""))?;
                         self.tree.revision().map_err(error)?
                     }
                 }
@@ -138,7 +138,7 @@ impl Core {
 
     /// Whether there is a newer revision than `than`. Waits, as whoever has learnt that a frame is
     /// missing may.
-    fn moves_on(&self, than: Order) -> bool {
+    fn moves_on(&self, than: RevisionOrder) -> bool {
         if self.tree.newest().order() <= than {
             if self.missed_again.lock().is_some_and(|at| Instant::now() < at) {
                 return false;

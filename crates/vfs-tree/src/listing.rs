@@ -56,7 +56,9 @@ impl Asking<'_> {
         // not be had any more.
         for revision in self.core.shown_before(self.generation) {
             let tree = &self.core.tree;
-            let then = match self.answer(tree.try_walk(revision.root(), &directory.path), || tree.walk(revision.root(), &directory.path)) {
+            let then = match self
+                .answer(tree.try_lookup_path(revision.root(), &directory.path), || tree.lookup_path(revision.root(), &directory.path))
+            {
                 Err(Error::WouldBlock) => return Err(Error::WouldBlock),
                 Err(_) => continue,
                 Ok(then) => then,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use vouch_tree::number::FileNumber;
+use vouch_tree::inode_number::InodeNumber;
 use vouch_tree::{Blob, BlobBody, Content, Inode};
 use vouch_vfs::FileId;
 
@@ -14,7 +14,7 @@ pub(crate) struct Node {
     pub(crate) id: FileId,
     /// From the root; empty for the root itself.
     pub(crate) path: Arc<[u8]>,
-    pub(crate) number: FileNumber,
+    pub(crate) number: InodeNumber,
     /// As in the tree, but for content that is inline (see [`brief`]).
     pub(crate) inode: Arc<Inode>,
     /// The newest generation (see `Core::enter`) in which it is known to be so.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use vouch_tree::number::FileNumber;
+use vouch_tree::inode_number::InodeNumber;
 use vouch_tree::{FileType, Inode};
 use vouch_vfs::{Error, FileId, Patience, Result};
 
@@ -80,7 +80,7 @@ impl Asking<'_> {
 
     /// The root directory.
     pub(crate) fn root(&self) -> Arc<Node> {
-        self.remember(self.core.root, Arc::default(), FileNumber::ROOT, self.revision.root())
+        self.remember(self.core.root, Arc::default(), InodeNumber::ROOT, self.revision.root())
     }
 
     /// What has this name in a directory, as its entry tells.
@@ -94,7 +94,7 @@ impl Asking<'_> {
         Ok(self.remember(id, path.into(), number, inode))
     }
 
-    fn remember(&self, id: FileId, path: Arc<[u8]>, number: FileNumber, inode: &Inode) -> Arc<Node> {
+    fn remember(&self, id: FileId, path: Arc<[u8]>, number: InodeNumber, inode: &Inode) -> Arc<Node> {
         let generation = self.generation;
         let before = self.core.nodes.get(&id);
         if let Some(node) = before.as_ref().filter(|node| node.generation >= generation) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use vouch_tree_client::{Client, ClientOptions, DiskCacheOptions, Tree, TreeOptions, Witness};
+use vouch_tree_client::{Client, ClientOptions, DiskCacheOptions, FaultObserver, Tree, TreeOptions};
 
 use crate::exit::{At as _, Failure, Outcome};
 use crate::tree_path::TreePath;
@@ -82,7 +82,7 @@ impl ClientArgs {
     }
 
     /// The same, before somebody who is told what is not believed.
-    pub(crate) async fn client_before(&self, witness: Option<Arc<dyn Witness>>) -> Outcome<Arc<Client>> {
+    pub(crate) async fn client_before(&self, witness: Option<Arc<dyn FaultObserver>>) -> Outcome<Arc<Client>> {
         for dir in &self.statements {
             // Who names it relies on what it would say.
             std::fs::read_dir(dir)
@@ -102,7 +102,7 @@ impl ClientArgs {
             state_required: self.state_required,
             certificate_dirs,
             refresh_interval: self.refresh,
-            witness,
+            fault_observer: witness,
             ..ClientOptions::default()
         };
         let client = Client::new(options)?;
@@ -119,7 +119,7 @@ impl ClientArgs {
 
 /// A path that leads nowhere would never say anything, and nobody would notice.
 async fn check_listed(tree: &Tree, listed: &TreePath) -> Result<(), vouch_tree_client::Error> {
-    let found = tree.walk(tree.revision()?.root(), &listed.path).await?;
+    let found = tree.lookup_path(tree.revision()?.root(), &listed.path).await?;
     if found.is_directory() { Ok(()) } else { Err(vouch_tree_client::Error::NotADirectory { path: listed.path.clone() }) }
 }
 

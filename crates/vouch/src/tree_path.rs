@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 use vouch_tree::{Inode, TreeName};
-use vouch_tree_client::{Client, Revision, Tree, Walked};
+use vouch_tree_client::{Client, ResolvedPath, Revision, Tree};
 
 use crate::client_options::ClientArgs;
 use crate::exit::{Failure, Outcome};
@@ -81,14 +81,14 @@ impl OpenTree {
     /// The file at `path`, symbolic links followed.
     pub(crate) async fn follow(&mut self, path: &[u8]) -> Outcome<(Vec<u8>, Inode)> {
         let walked = loop {
-            match self.tree.walk_following(self.revision.root(), path).await {
+            match self.tree.resolve_path(self.revision.root(), path).await {
                 Err(error) if self.moves_on(&error).await => {}
                 walked => break walked?,
             }
         };
         match walked {
-            Walked::Inside { path, inode } => Ok((path, inode)),
-            Walked::Outside { link, target, .. } => {
+            ResolvedPath::Inside { path, inode } => Ok((path, inode)),
+            ResolvedPath::Outside { link, target, .. } => {
                 Err(Failure::input(printable(&link), format_args!("a symbolic link that leads out of the tree, to {}", printable(&target))))
             }
         }
@@ -102,7 +102,7 @@ impl OpenTree {
                 Some(cut) => (self.follow(&path[..cut]).await?.1, &path[cut + 1..]),
                 None => (self.revision.root().clone(), path),
             };
-            match self.tree.walk(&above, name).await {
+            match self.tree.lookup_path(&above, name).await {
                 Err(error) if self.moves_on(&error).await => {}
                 found => return Ok(found?),
             }

@@ -5,8 +5,8 @@
 //! asks. Drawn in `docs/formats/cache.md`.
 
 pub(crate) mod segment;
-mod shelf;
-mod whole;
+mod segment_index;
+mod whole_files;
 mod writer;
 
 use std::io;
@@ -19,11 +19,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 
-use segment::{Medium, SystemMedium};
-use shelf::Shelf;
-use writer::Order;
+use segment::{Disk, SystemDisk};
+use segment_index::SegmentIndex;
+use writer::WriteCommand;
 
-pub(crate) use whole::{WholeBody, WholeKey, WholeShelf};
+pub(crate) use whole_files::{StoredFile, WholeFiles, WholeKey};
 
 /// Frames that wait to be written: more are dropped, not waited for.
 const QUEUE_LEN_MAX: usize = 1024;
@@ -45,36 +45,36 @@ pub struct DiskCacheOptions {
 
 /// The cache of one process.
 pub(crate) struct DiskCache {
-    shelf: Arc<Shelf>,
-    orders: SyncSender<Order>,
+    index: Arc<SegmentIndex>,
+    commands: SyncSender<WriteCommand>,
     queued_bytes: Arc<AtomicU64>,
-    pub(crate) whole: WholeShelf,
+    pub(crate) whole: WholeFiles,
 }
 
 impl DiskCache {
     /// Indexes what is there, and begins to write. Blocks: O(frames kept).
     pub(crate) fn open(options: &DiskCacheOptions) -> io::Result<Self> {
-        Self::open_on(options, Arc::new(SystemMedium))
+        Self::open_on(options, Arc::new(SystemDisk))
     }
 
-    fn open_on(options: &DiskCacheOptions, medium: Arc<dyn Medium>) -> io::Result<Self> {
-        let shelf = Arc::new(Shelf::open(&options.dir, options.quota_bytes)?);
-        let whole = WholeShelf::open(&options.dir, Arc::clone(&shelf));
-        let (orders, queue) = sync_channel(QUEUE_LEN_MAX);
+    fn open_on(options: &DiskCacheOptions, disk: Arc<dyn Disk>) -> io::Result<Self> {
+        let index = Arc::new(SegmentIndex::open(&options.dir, options.quota_bytes)?);
+        let whole = WholeFiles::open(&options.dir, Arc::clone(&index));
+        let (commands, queue) = sync_channel(QUEUE_LEN_MAX);
         let queued_bytes = Arc::new(AtomicU64::new(0));
-        let (on, bytes) = (Arc::clone(&shelf), Arc::clone(&queued_bytes));
-        std::thread::Builder::new().name("vouch-cache".into()).spawn(move || writer::run(&on, &*medium, &queue, &bytes))?;
-        Ok(Self { shelf, orders, queued_bytes, whole })
+        let (on, bytes) = (Arc::clone(&index), Arc::clone(&queued_bytes));
+        std::thread::Builder::new().name("vouch-cache".into()).spawn(move || writer::run(&on, &*disk, &queue, &bytes))?;
+        Ok(Self { index, commands, queued_bytes, whole })
     }
 
     /// The stored frame, unverified. Blocks on the disk.
     pub(crate) fn get(&self, handle: &BlockHandle) -> Option<Vec<u8>> {
-        self.shelf.get(handle)
+        self.index.get(handle)
     }
 
     /// Whether the frame is here, as far as is known.
     pub(crate) fn contains(&self, handle: &BlockHandle) -> bool {
-        self.shelf.contains(handle)
+        self.index.contains(handle)
     }
 
     /// Queues a frame to be written; drops it when the disk does not keep up.
@@ -84,23 +84,23 @@ impl DiskCache {
             return;
         }
         self.queued_bytes.fetch_add(len, Ordering::Relaxed);
-        if self.orders.try_send(Order::Keep { handle: *handle, stored }).is_err() {
+        if self.commands.try_send(WriteCommand::Keep { handle: *handle, stored }).is_err() {
             self.queued_bytes.fetch_sub(len, Ordering::Relaxed);
         }
     }
 
     /// The frame here is not what it should be.
     pub(crate) fn forget(&self, handle: &BlockHandle) {
-        self.shelf.forget(handle);
+        self.index.forget(handle);
     }
 
     /// Waits until what was queued has been written, but some seconds at most.
     pub(crate) async fn flush(&self) {
         let (done, waited) = tokio::sync::oneshot::channel();
-        let mut order = Order::Flush(done);
+        let mut command = WriteCommand::Flush(done);
         let work = async {
-            while let Err(TrySendError::Full(back)) = self.orders.try_send(order) {
-                order = back;
+            while let Err(TrySendError::Full(back)) = self.commands.try_send(command) {
+                command = back;
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             let _ = waited.await;
@@ -109,14 +109,13 @@ impl DiskCache {
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.shelf.used_bytes()
+        self.index.used_bytes()
     }
 
     pub(crate) fn quota_bytes(&self) -> u64 {
-        self.shelf.quota_bytes()
+        self.index.quota_bytes()
     }
 }
 
 #[cfg(test)]
-#[path = "cache_tests.rs"]
 mod tests;

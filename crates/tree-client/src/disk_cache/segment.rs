@@ -31,14 +31,14 @@ pub(crate) struct Span {
 }
 
 /// What writes to segments: the system, or a test's disk that fails.
-pub(crate) trait Medium: Send + Sync {
+pub(crate) trait Disk: Send + Sync {
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
 }
 
-pub(crate) struct SystemMedium;
+pub(crate) struct SystemDisk;
 
-impl Medium for SystemMedium {
+impl Disk for SystemDisk {
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         file.write_all_at(bytes, offset)
     }

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use vouch_tree::BlockHandle;
 
-use super::segment::{Medium, RECORD_HEAD_LEN, Span, encode_record};
-use super::shelf::{Open, Shelf};
+use super::segment::{Disk, RECORD_HEAD_LEN, Span, encode_record};
+use super::segment_index::{OpenSegment, SegmentIndex};
 
 /// After a write has failed, nothing is written for so long.
 const PAUSE: Duration = Duration::from_secs(30);
 
-pub(crate) enum Order {
+pub(crate) enum WriteCommand {
     Keep { handle: BlockHandle, stored: Bytes },
     Flush(oneshot::Sender<()>),
 }
@@ -37,28 +37,28 @@ impl Batch {
 }
 
 /// Writes until the queue's senders are gone.
-pub(crate) fn run(shelf: &Shelf, medium: &dyn Medium, queue: &Receiver<Order>, queued_bytes: &AtomicU64) {
-    let mut open: Option<Open> = None;
+pub(crate) fn run(index: &SegmentIndex, disk: &dyn Disk, queue: &Receiver<WriteCommand>, queued_bytes: &AtomicU64) {
+    let mut open: Option<OpenSegment> = None;
     let mut paused_until: Option<Instant> = None;
     while let Ok(first) = queue.recv() {
         let (mut batch, mut flushed, mut next) = (Batch::default(), Vec::new(), Some(first));
-        while let Some(order) = next {
-            match order {
-                Order::Keep { handle, stored } => {
+        while let Some(command) = next {
+            match command {
+                WriteCommand::Keep { handle, stored } => {
                     queued_bytes.fetch_sub(stored.len() as u64, Ordering::Relaxed);
-                    if !shelf.contains(&handle) {
+                    if !index.contains(&handle) {
                         batch.add(&handle, &stored);
                     }
                 }
-                Order::Flush(done) => flushed.push(done),
+                WriteCommand::Flush(done) => flushed.push(done),
             }
-            next = if (batch.bytes.len() as u64) < shelf.batch_len_max() { queue.try_recv().ok() } else { None };
+            next = if (batch.bytes.len() as u64) < index.batch_len_max() { queue.try_recv().ok() } else { None };
         }
         if paused_until.is_some_and(|until| Instant::now() < until) {
             batch = Batch::default();
         }
         if !batch.records.is_empty() {
-            match write(shelf, medium, &mut open, batch) {
+            match write(index, disk, &mut open, batch) {
                 Ok(()) => paused_until = None,
                 Err(error) => {
                     tracing::warn!("disk cache: {error}; it keeps nothing new for {} s", PAUSE.as_secs());
@@ -66,7 +66,7 @@ pub(crate) fn run(shelf: &Shelf, medium: &dyn Medium, queue: &Receiver<Order>, q
                     // Others need the space, or the file is broken: give some back, begin anew. A turn that was not had
                     // says neither.
                     if error.kind() != std::io::ErrorKind::TimedOut {
-                        shelf.shrink();
+                        index.shrink();
                     }
                     open = None;
                 }
@@ -77,22 +77,22 @@ pub(crate) fn run(shelf: &Shelf, medium: &dyn Medium, queue: &Receiver<Order>, q
         }
     }
     if let Some(open) = &open {
-        shelf.seal(open);
+        index.seal(open);
     }
 }
 
-fn write(shelf: &Shelf, medium: &dyn Medium, open: &mut Option<Open>, mut batch: Batch) -> std::io::Result<()> {
+fn write(index: &SegmentIndex, disk: &dyn Disk, open: &mut Option<OpenSegment>, mut batch: Batch) -> std::io::Result<()> {
     let (len, count) = (batch.bytes.len() as u64, batch.records.len());
-    if let Some(full) = open.take_if(|open| !shelf.has_room(open, len, count)) {
-        shelf.seal(&full);
+    if let Some(full) = open.take_if(|open| !index.has_room(open, len, count)) {
+        index.seal(&full);
     }
     let target = match open {
         Some(target) => target,
-        None => open.insert(shelf.begin(&mut |handle, frame| batch.add(handle, &frame))?),
+        None => open.insert(index.begin(&mut |handle, frame| batch.add(handle, &frame))?),
     };
-    medium.write_at(&target.file, &batch.bytes, target.len)?;
+    disk.write_at(&target.file, &batch.bytes, target.len)?;
     let start = target.len as u32;
     let records = batch.records.into_iter().map(|(handle, span)| (handle, Span { offset: start + span.offset, ..span })).collect();
-    shelf.enter(target, records, target.len + batch.bytes.len() as u64);
+    index.enter(target, records, target.len + batch.bytes.len() as u64);
     Ok(())
 }

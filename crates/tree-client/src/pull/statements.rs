@@ -7,7 +7,8 @@ use vouch_tree::TreeName;
 use vouch_tree_store::{Database, WriteOptions};
 use vouch_xdr::Xdr;
 
-use super::{PullOptions, blocking};
+use super::PullOptions;
+use super::database::blocking;
 use crate::client::{Client, TreeOptions};
 use crate::{Error, Result, Tree};
 
@@ -18,13 +19,13 @@ pub(super) async fn open(client: &Arc<Client>, name: &TreeName, options: &PullOp
     let own = TreeOptions { refuse_forwarding: true, ..options.tree.clone() };
     let opened = client.open(name, &own).await;
     if let Err(error) = &opened {
-        hand_on_if_condemned(client, name, options, error).await?;
+        store_statements_if_blocked(client, name, options, error).await?;
     }
     opened
 }
 
 /// Puts the statements about the key into the database if `error` is about them.
-pub(super) async fn hand_on_if_condemned(client: &Arc<Client>, name: &TreeName, options: &PullOptions, error: &Error) -> Result<()> {
+pub(super) async fn store_statements_if_blocked(client: &Arc<Client>, name: &TreeName, options: &PullOptions, error: &Error) -> Result<()> {
     if !matches!(error, Error::Revoked { .. } | Error::Forwarded { .. } | Error::Refused { .. }) {
         return Ok(());
     }

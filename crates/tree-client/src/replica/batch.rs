@@ -1,90 +1,39 @@
-//! What one replica is asked for: requests for single frames, gathered into GETDATA calls without
-//! waiting for more, and the answers checked frame by frame against the handles, and decoded, on
-//! whichever worker the call ends.
+//! Batches queued frame requests into GETDATA calls on one replica.
 //!
-//! Reports each call's outcome to the scores. Never retries, never asks another replica.
+//! A call takes what is in the queue and never waits for more. Answers are verified frame by frame.
+//! Never retries, never asks another replica.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
+use vouch_tree::frame;
 use vouch_tree::protocol::{GetDataArgs, HANDLES_MAX};
-use vouch_tree::{BlockHandle, FrameKind, Iv, frame};
 
-use super::set::Replica;
-use crate::Error;
+use super::replica::Replica;
+use super::request::{FetchFailure, FetchedFrame, QueueEnds, QueuedRequest};
 use crate::frame::Frame;
-
-/// Requests that wait for a call, of each urgency. Who asks for more waits for a place.
-pub(crate) const QUEUE_LEN_MAX: usize = 1024;
 
 /// Expected bytes of one call's answer: longer ones keep readers of the first frame from it until
 /// the last has come.
 const BATCH_LEN_MAX: usize = 1024 * 1024;
 
 /// Calls in flight for read-ahead and pull, on one replica: 8 MiB.
-const BULK_CALLS_MAX: usize = 8;
+const BACKGROUND_CALLS_MAX: usize = 8;
 
 /// Calls in flight for readers that wait, on one replica.
-const READER_CALLS_MAX: usize = 32;
-
-/// One frame wanted of one replica.
-pub(crate) struct Request {
-    pub(crate) handle: BlockHandle,
-    pub(crate) iv: Iv,
-    /// What to decode it as; `None`: leave it as it is stored.
-    pub(crate) decode: Option<FrameKind>,
-    /// Expected length of the frame: only to size the batch.
-    pub(crate) len_expected: usize,
-    pub(crate) answer: oneshot::Sender<Result<FetchedFrame, FetchFailure>>,
-}
-
-/// A stored frame that hashes to its handle.
-#[derive(Debug, Clone)]
-pub(crate) struct FetchedFrame {
-    pub(crate) stored: Bytes,
-    /// The frame decoded, where that was asked for.
-    pub(crate) decoded: Option<Result<Frame, Error>>,
-}
-
-/// Why one replica did not deliver a frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum FetchFailure {
-    /// It says that it has no such frame.
-    Missing,
-    /// It sent something else.
-    Lied(String),
-    /// It can't be asked.
-    Failed(String),
-}
-
-/// The two queues into a replica.
-pub(crate) struct Queues {
-    pub(crate) readers: mpsc::Sender<Request>,
-    pub(crate) bulk: mpsc::Sender<Request>,
-}
-
-pub(crate) struct QueueEnds {
-    readers: mpsc::Receiver<Request>,
-    bulk: mpsc::Receiver<Request>,
-}
-
-pub(crate) fn queues() -> (Queues, QueueEnds) {
-    let (readers, readers_end) = mpsc::channel(QUEUE_LEN_MAX);
-    let (bulk, bulk_end) = mpsc::channel(QUEUE_LEN_MAX);
-    (Queues { readers, bulk }, QueueEnds { readers: readers_end, bulk: bulk_end })
-}
+const FOREGROUND_CALLS_MAX: usize = 32;
 
 /// Serves the queues until their senders are gone. Readers' requests go first.
 pub(crate) async fn run(replica: std::sync::Weak<Replica>, mut ends: QueueEnds) {
-    let reader_calls = Arc::new(Semaphore::new(READER_CALLS_MAX));
-    let bulk_calls = Arc::new(Semaphore::new(BULK_CALLS_MAX));
+    let foreground_calls = Arc::new(Semaphore::new(FOREGROUND_CALLS_MAX));
+    let background_calls = Arc::new(Semaphore::new(BACKGROUND_CALLS_MAX));
     loop {
         let (batch, permit) = tokio::select! {
             biased;
-            taken = next_batch(&reader_calls, &mut ends.readers) => taken,
-            taken = next_batch(&bulk_calls, &mut ends.bulk) => taken,
+            taken = next_batch(&foreground_calls, &mut ends.foreground) => taken,
+            taken = next_batch(&background_calls, &mut ends.background) => taken,
         };
         let (false, Some(replica)) = (batch.is_empty(), replica.upgrade()) else { return };
         tokio::spawn(async move {
@@ -95,7 +44,10 @@ pub(crate) async fn run(replica: std::sync::Weak<Replica>, mut ends: QueueEnds) 
 }
 
 /// What is in the queue once a call may be made. An empty batch: the senders are gone.
-async fn next_batch(calls: &Arc<Semaphore>, queue: &mut mpsc::Receiver<Request>) -> (Vec<Request>, Option<OwnedSemaphorePermit>) {
+async fn next_batch(
+    calls: &Arc<Semaphore>,
+    queue: &mut mpsc::Receiver<QueuedRequest>,
+) -> (Vec<QueuedRequest>, Option<OwnedSemaphorePermit>) {
     let permit = Arc::clone(calls).acquire_owned().await.ok();
     let mut batch = Vec::new();
     let mut len = 0;
@@ -103,7 +55,7 @@ async fn next_batch(calls: &Arc<Semaphore>, queue: &mut mpsc::Receiver<Request>)
     while let Some(request) = next {
         // Who has given up needs no answer.
         if !request.answer.is_closed() {
-            len += request.len_expected;
+            len += request.frame.len_expected;
             batch.push(request);
         }
         next = match batch.len() {
@@ -115,9 +67,9 @@ async fn next_batch(calls: &Arc<Semaphore>, queue: &mut mpsc::Receiver<Request>)
     (batch, permit)
 }
 
-async fn ask(replica: &Replica, batch: Vec<Request>) {
+async fn ask(replica: &Replica, batch: Vec<QueuedRequest>) {
     let asked = Instant::now();
-    let args = GetDataArgs { hostid: replica.hostid, handles: batch.iter().map(|r| r.handle).collect() };
+    let args = GetDataArgs { hostid: replica.hostid, handles: batch.iter().map(|r| r.frame.handle).collect() };
     let mut waiting = batch.into_iter();
     // Once a call, before anything that counts against the replica: an answer makes up for failures
     // before it.
@@ -138,19 +90,19 @@ async fn ask(replica: &Replica, batch: Vec<Request>) {
     }
 }
 
-fn check(replica: &Replica, request: &Request, stored: Bytes) -> Result<FetchedFrame, FetchFailure> {
+fn check(replica: &Replica, request: &QueuedRequest, stored: Bytes) -> Result<FetchedFrame, FetchFailure> {
     let begun = std::time::Instant::now();
-    let verdict = frame::verify(&request.iv, &request.handle, &stored);
+    let verdict = frame::verify(&request.frame.iv, &request.frame.handle, &stored);
     replica.counters.verified(stored.len(), begun.elapsed());
     if verdict.is_err() {
-        let got = request.iv.handle_of(&stored);
-        return Err(FetchFailure::Lied(format!("asked for frame {}, got {} bytes that hash to {got}", request.handle, stored.len())));
+        let got = request.frame.iv.handle_of(&stored);
+        return Err(FetchFailure::Lied(format!("asked for frame {}, got {} bytes that hash to {got}", request.frame.handle, stored.len())));
     }
-    let decoded = request.decode.map(|kind| Frame::decode(kind, &request.handle, &stored));
+    let decoded = request.frame.decode.map(|kind| Frame::decode(kind, &request.frame.handle, &stored));
     Ok(FetchedFrame { stored, decoded })
 }
 
-fn refuse(batch: Vec<Request>, failure: FetchFailure) {
+fn refuse(batch: Vec<QueuedRequest>, failure: FetchFailure) {
     for request in batch {
         let _ = request.answer.send(Err(failure.clone()));
     }

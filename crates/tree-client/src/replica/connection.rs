@@ -16,8 +16,8 @@ use vouch_oncrpc::{Accepted, Call, OpaqueAuth, Reply, ReplyBody, begin_record, e
 use vouch_tree::protocol::{GetDataArgs, GetDataResult, PROGRAM, Procedure, VERSION};
 use vouch_xdr::{Writer, Xdr};
 
-use super::arrival::{Arrival, Arrivals, READ_LEN};
-use crate::connect::Stream;
+use super::reply_parser::{READ_LEN, ReplyEvent, ReplyParser};
+use crate::connector::Stream;
 
 /// Calls in flight on one connection: with 1 MiB a call, more than any link holds.
 const CALLS_MAX: usize = 64;
@@ -233,16 +233,16 @@ impl Shared {
     }
 
     /// Hands what has come to the call that it answers.
-    fn arrived(&self, arrival: Arrival) -> Result<(), CallFailure> {
+    fn dispatch(&self, arrival: ReplyEvent) -> Result<(), CallFailure> {
         match arrival {
-            Arrival::Reply(record) => self.answer(&record)?,
-            Arrival::Frame(xid, frame) => {
+            ReplyEvent::Reply(record) => self.answer(&record)?,
+            ReplyEvent::Frame(xid, frame) => {
                 if let Some((_, Waiter::Frames(_, frames))) = self.calls.lock().waiting.get(&xid) {
                     let _ = frames.try_send(Ok(frame));
                 }
             }
-            Arrival::End(xid) => drop(self.take(xid)?),
-            Arrival::Garbage(xid, why) => {
+            ReplyEvent::End(xid) => drop(self.take(xid)?),
+            ReplyEvent::Garbage(xid, why) => {
                 if let Some(waiter) = self.take(xid)? {
                     waiter.fail(CallFailure::Garbage(why));
                 }
@@ -340,13 +340,13 @@ async fn read_replies(shared: Arc<Shared>, mut stream: ReadHalf<Box<dyn Stream>>
 }
 
 async fn read_records(shared: &Shared, stream: &mut ReadHalf<Box<dyn Stream>>) -> CallFailure {
-    let mut arrivals = Arrivals::new();
+    let mut parser = ReplyParser::new();
     let mut buffer = vec![0; READ_LEN];
     loop {
-        let (read, placed) = match arrivals.place() {
-            Some((place, most)) => (timeout(SILENCE_MAX, stream.read_buf(&mut place.limit(most))).await, true),
+        let (read, direct_read) = match parser.direct_buffer() {
+            Some((direct_buffer, most)) => (timeout(SILENCE_MAX, stream.read_buf(&mut direct_buffer.limit(most))).await, true),
             None => {
-                let most = arrivals.read_len();
+                let most = parser.read_len();
                 (timeout(SILENCE_MAX, stream.read(&mut buffer[..most])).await, false)
             }
         };
@@ -358,17 +358,17 @@ async fn read_records(shared: &Shared, stream: &mut ReadHalf<Box<dyn Stream>>) -
             Err(_) => return CallFailure::Closed(format!("nothing received for {} s", SILENCE_MAX.as_secs())),
         };
         shared.received.fetch_add(n as u64, Ordering::Relaxed);
-        let mut input = if placed { &[][..] } else { &buffer[..n] };
-        if placed {
-            arrivals.placed(n);
+        let mut input = if direct_read { &[][..] } else { &buffer[..n] };
+        if direct_read {
+            parser.direct_read(n);
         }
         loop {
-            let arrived = match arrivals.next(&mut input, |xid| shared.results_of(xid)) {
-                Ok(Some(arrival)) => shared.arrived(arrival),
+            let dispatch = match parser.next(&mut input, |xid| shared.results_of(xid)) {
+                Ok(Some(arrival)) => shared.dispatch(arrival),
                 Ok(None) => break,
                 Err(error) => return CallFailure::Garbage(error.to_string()),
             };
-            if let Err(failure) = arrived {
+            if let Err(failure) = dispatch {
                 return failure;
             }
         }
@@ -376,5 +376,4 @@ async fn read_records(shared: &Shared, stream: &mut ReadHalf<Box<dyn Stream>>) -
 }
 
 #[cfg(test)]
-#[path = "connection_tests.rs"]
 mod tests;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
-use vouch_tree::{BlockHandle, FrameKind, Iv};
 
-use super::batch::{FetchFailure, FetchedFrame, Request};
-use super::race::Race;
+use super::replica::Replica;
+use super::request::{FetchFailure, FetchedFrame, FrameRequest, Priority, QueuedRequest};
 use super::score::{Choice, HEDGE_MAX, ReplicaId};
-use super::set::{Replica, ReplicaSet};
+use super::set::ReplicaSet;
 use super::status::CounterCells;
 use crate::{Error, Result};
 
@@ -22,7 +22,7 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 const ATTEMPT_PROGRESS_MIN: u64 = 64 * 1024;
 
 /// When every replica is down for longer than this, the operation fails rather than wait.
-const PATIENCE: Duration = Duration::from_secs(3);
+const WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// Replicas asked at once for one frame.
 const ATTEMPTS_MAX: usize = 4;
@@ -30,26 +30,6 @@ const ATTEMPTS_MAX: usize = 4;
 /// Who lied so often about one frame is not asked for it again: once may be a bit that fell over on
 /// the way.
 const LIES_MAX: u32 = 2;
-
-/// Who waits for the frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Urgency {
-    /// A reader.
-    Reader,
-    /// Nobody yet: read-ahead, pull.
-    Bulk,
-}
-
-/// A frame to be fetched.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Want {
-    pub(crate) handle: BlockHandle,
-    pub(crate) iv: Iv,
-    /// What to decode it as, off the reader's thread; `None`: leave it as it is stored.
-    pub(crate) decode: Option<FrameKind>,
-    pub(crate) len_expected: usize,
-    pub(crate) urgency: Urgency,
-}
 
 /// What has become of the search so far.
 #[derive(Default)]
@@ -74,57 +54,62 @@ enum Verdict {
 
 impl ReplicaSet {
     /// The frame, verified. Ends by `deadline` at the latest.
-    pub(crate) async fn fetch(&self, want: Want, deadline: Instant, limit: Duration) -> Result<FetchedFrame> {
+    pub(crate) async fn fetch(&self, request: FrameRequest, deadline: Instant, limit: Duration) -> Result<FetchedFrame> {
         if self.len() == 0 {
             self.resolve_by(deadline).await;
         }
         let mut search = Search::default();
-        let mut attempts = Race::default();
+        let mut attempts = Vec::with_capacity(1);
         // When to look for another replica, and whether that counts as a hedge or the first has had its
         // time.
-        let (mut next_look, mut overdue) = (Instant::now(), false);
+        let (mut next_check, mut overdue) = (Instant::now(), false);
         loop {
             if attempts.is_empty() {
-                let id = self.next_replica(&mut search, &want, deadline, limit).await?;
-                (next_look, overdue) = (self.launch(&mut search, id), false);
-                attempts.push(self.attempt(id, want));
+                let id = self.next_replica(&mut search, &request, deadline, limit).await?;
+                (next_check, overdue) = (self.launch(&mut search, id), false);
+                attempts.push(Box::pin(self.attempt(id, request)));
             }
+            let ended = async {
+                let (ended, index, _) = select_all(&mut attempts).await;
+                (ended, index)
+            };
             tokio::select! {
                 biased;
-                (id, outcome) = attempts.next() => {
+                ((id, outcome), index) = ended => {
+                    drop(attempts.swap_remove(index));
                     let since = search.ended(id);
                     match outcome {
                         Ok(frame) => {
-                            self.outran(&search, since);
+                            self.note_overtaken(&search, since);
                             return Ok(frame);
                         }
                         // Those that still run were late already, or they would be alone.
                         Err(failure) => {
                             search.note(id, failure);
-                            (next_look, overdue) = (Instant::now(), true);
+                            (next_check, overdue) = (Instant::now(), true);
                         }
                     }
                 }
                 () = sleep_until(deadline) => return Err(self.timed_out(&search, limit)),
-                () = sleep_until(next_look) => match self.hedge(&search, overdue) {
+                () = sleep_until(next_check) => match self.hedge(&search, overdue) {
                     Some(id) => {
-                        (next_look, overdue) = (self.launch(&mut search, id), false);
-                        attempts.push(self.attempt(id, want));
+                        (next_check, overdue) = (self.launch(&mut search, id), false);
+                        attempts.push(Box::pin(self.attempt(id, request)));
                     }
-                    None => (next_look, overdue) = (Instant::now() + HEDGE_MAX, true),
+                    None => (next_check, overdue) = (Instant::now() + HEDGE_MAX, true),
                 },
             }
         }
     }
 
     /// Waits for a replica that may be asked.
-    async fn next_replica(&self, search: &mut Search, want: &Want, deadline: Instant, limit: Duration) -> Result<ReplicaId> {
+    async fn next_replica(&self, search: &mut Search, request: &FrameRequest, deadline: Instant, limit: Duration) -> Result<ReplicaId> {
         loop {
             let now = self.now();
             let choice = self.scores().lock().choose(now, |id| search.done.contains_key(&id));
             match choice {
                 Choice::Ask(id) => return Ok(id),
-                Choice::Wait(at) if at.saturating_sub(now) > PATIENCE => return Err(self.given_up(search)),
+                Choice::Wait(at) if at.saturating_sub(now) > WAIT_MAX => return Err(self.no_replica_available(search)),
                 Choice::Wait(at) => {
                     let until = Instant::now() + at.saturating_sub(now) + Duration::from_millis(1);
                     if until >= deadline {
@@ -138,7 +123,7 @@ impl ReplicaSet {
                         return Err(self.unreachable(search));
                     }
                     if search.done.values().all(|verdict| *verdict == Verdict::Lacks) {
-                        return Err(Error::Missing { handle: want.handle, asked: search.done.len(), refused: self.offers_refused() });
+                        return Err(Error::Missing { handle: request.handle, asked: search.done.len(), refused: self.offers_refused() });
                     }
                     if search.done.keys().all(|id| search.is_final(*id)) {
                         return Err(self.lied_to(search));
@@ -168,7 +153,7 @@ impl ReplicaSet {
         let mut scores = self.scores().lock();
         let busy = |id: ReplicaId| search.done.contains_key(&id) || search.running.iter().any(|r| r.0 == id);
         match scores.choose(now, busy) {
-            Choice::Ask(id) if !scores.is_set_aside(id, now) && (scores.take_hedge() || overdue) => {
+            Choice::Ask(id) if !scores.is_excluded(id, now) && (scores.take_hedge() || overdue) => {
                 CounterCells::add(&self.counters().hedges, 1);
                 Some(id)
             }
@@ -177,31 +162,30 @@ impl ReplicaSet {
     }
 
     /// Tells the scores of those that were asked earlier than the winner and are still at it.
-    fn outran(&self, search: &Search, winner_since: Instant) {
+    fn note_overtaken(&self, search: &Search, winner_since: Instant) {
         let mut scores = self.scores().lock();
         for (id, since) in search.running.iter().filter(|r| r.1 <= winner_since) {
-            scores.outrun(*id, since.elapsed());
+            scores.overtaken(*id, since.elapsed());
         }
     }
 
-    async fn attempt(&self, id: ReplicaId, want: Want) -> (ReplicaId, std::result::Result<FetchedFrame, FetchFailure>) {
+    async fn attempt(&self, id: ReplicaId, request: FrameRequest) -> (ReplicaId, std::result::Result<FetchedFrame, FetchFailure>) {
         let Some(replica) = self.replica(id) else { return (id, Err(FetchFailure::Failed("gone".into()))) };
         self.scores().lock().started(id);
-        let _ended = Ended { set: self, id };
+        let _ended = AttemptGuard { set: self, id };
         let received = |_: &()| replica.open_connection().map_or(0, |c| c.received());
         let mut before = received(&());
         let (answer, mut answered) = oneshot::channel();
-        let request = Request { handle: want.handle, iv: want.iv, decode: want.decode, len_expected: want.len_expected, answer };
-        let queue = if want.urgency == Urgency::Reader { &replica.queues().readers } else { &replica.queues().bulk };
-        match timeout(ATTEMPT_MAX, queue.send(request)).await {
+        let queue = if request.priority == Priority::Foreground { &replica.queues().foreground } else { &replica.queues().background };
+        match timeout(ATTEMPT_MAX, queue.send(QueuedRequest { frame: request, answer })).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => return (id, Err(stopped(&replica))),
+            Ok(Err(_)) => return (id, Err(task_ended(&replica))),
             Err(_) => return (id, Err(FetchFailure::Failed("too much is asked of it already".into()))),
         }
         loop {
             match timeout(ATTEMPT_MAX, &mut answered).await {
                 Ok(Ok(outcome)) => return (id, outcome),
-                Ok(Err(_)) => return (id, Err(stopped(&replica))),
+                Ok(Err(_)) => return (id, Err(task_ended(&replica))),
                 Err(_) => {}
             }
             let after = received(&());
@@ -223,10 +207,10 @@ impl ReplicaSet {
     }
 
     /// Nobody may be asked for some time yet.
-    fn given_up(&self, search: &Search) -> Error {
+    fn no_replica_available(&self, search: &Search) -> Error {
         let now = self.now();
         let lacks = |id| search.done.get(&id) == Some(&Verdict::Lacks);
-        let liars = self.all().iter().all(|replica| lacks(replica.id()) || self.scores().lock().is_set_aside(replica.id(), now));
+        let liars = self.all().iter().all(|replica| lacks(replica.id()) || self.scores().lock().is_excluded(replica.id(), now));
         if liars { self.lied_to(search) } else { self.unreachable(search) }
     }
 
@@ -266,7 +250,7 @@ impl ReplicaSet {
 
 /// The task that asks this replica has ended, as all do with their runtime. The pause that a
 /// failure brings keeps the search from spinning.
-fn stopped(replica: &Replica) -> FetchFailure {
+fn task_ended(replica: &Replica) -> FetchFailure {
     let what = "this client no longer asks it: its runtime has ended".to_owned();
     replica.failed(&what);
     FetchFailure::Failed(what)
@@ -311,12 +295,12 @@ fn is_final(verdict: Verdict, lies: Option<&u32>) -> bool {
 }
 
 /// Books the end of an attempt, also of one that is dropped.
-struct Ended<'a> {
+struct AttemptGuard<'a> {
     set: &'a ReplicaSet,
     id: ReplicaId,
 }
 
-impl Drop for Ended<'_> {
+impl Drop for AttemptGuard<'_> {
     fn drop(&mut self) {
         self.set.scores().lock().ended(self.id);
     }

@@ -1,17 +1,20 @@
-//! Replicas: connections to them, what is known of their speed and honesty, and whom to ask next.
+//! Replicas: whom to ask for a frame, how to call, and how to read the replies.
 
-pub(crate) mod arrival;
-mod batch;
-mod connection;
-mod fetch;
-mod race;
-mod score;
-mod set;
-mod status;
+pub(crate) mod reply_parser; // Splits the byte stream into replies, and GETDATA replies into frames.
 
-pub(crate) use batch::FetchedFrame;
-pub(crate) use connection::{CallFailure, Connection};
-pub(crate) use fetch::{Urgency, Want};
-pub(crate) use set::{Location, Reach, Replica, ReplicaSet};
+mod batch; // Batches queued requests into GETDATA calls.
+mod connection; // One stream: calls in flight, matched to replies by transaction.
+mod fetch; // One frame from the first replica that has it: choice, hedging, retries.
+#[allow(clippy::module_inception, reason = "one replica of those that the folder is about")]
+mod replica; // One replica: its connection, calls and faults.
+mod request; // Frame requests and their queues.
+mod score; // Latency, failures and lies of each replica; chooses the next.
+mod set; // The replicas of one tree, and name resolution.
+mod status; // Status and traffic counters for display.
+
+pub(crate) use connection::CallFailure;
+pub(crate) use replica::{Reach, Replica};
+pub(crate) use request::{FetchedFrame, FrameRequest, Priority};
+pub(crate) use set::{Location, ReplicaSet};
 pub(crate) use status::CounterCells;
 pub use status::{Counters, ReplicaState, ReplicaStatus};

@@ -30,10 +30,10 @@ pub(crate) const BACK_OFF_MIN: Duration = Duration::from_millis(250);
 pub(crate) const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 
 /// How long a liar is not asked as long as anybody else can be.
-pub(crate) const LIAR_ASIDE: Duration = Duration::from_secs(3600);
+pub(crate) const LIAR_EXCLUDED_FOR: Duration = Duration::from_secs(3600);
 
 /// Rather than wait longer than this for an honest replica, a liar is asked.
-const LIAR_PREFERRED_AFTER: Duration = Duration::from_secs(1);
+const LIAR_ASKED_AFTER: Duration = Duration::from_secs(1);
 
 /// Requests in flight that double a replica's cost.
 const LOAD_UNIT: u32 = 8;
@@ -43,7 +43,7 @@ const STALE_AFTER: Duration = Duration::from_secs(10);
 
 /// Who broke off so often, and answered nothing in between, does so for good: a restart breaks off
 /// once.
-const BREAKS_MAX: u32 = 4;
+const CLOSES_MAX: u32 = 4;
 
 /// A hedge costs one token; each request earns a part of one, so that hedges stay a small share of
 /// all requests.
@@ -60,26 +60,26 @@ struct Record {
     /// Failures since the last answer.
     failures: u32,
     /// Of the failures, the last in a row that were connections which it closed when it was asked.
-    breaks: u32,
+    closes: u32,
     /// Not before this moment, unless nobody else is left.
     paused_until: Moment,
     lies: u32,
-    aside_until: Moment,
+    excluded_until: Moment,
 }
 
 /// What is known of one replica, for those who look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct ReplicaHealth {
     pub(crate) latency: Option<Duration>,
     pub(crate) failing: bool,
-    pub(crate) set_aside: bool,
+    pub(crate) is_excluded: bool,
 }
 
 /// How a replica failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// It let itself be connected to, and closed when it was asked.
-    BrokeOff,
+    ClosedByPeer,
     /// Anything else.
     Other,
 }
@@ -117,14 +117,14 @@ impl Scores {
     /// everything else.
     pub(crate) fn choose(&self, now: Moment, excluded: impl Fn(ReplicaId) -> bool) -> Choice {
         let left = || (0..self.records.len()).map(ReplicaId).filter(|&id| !excluded(id));
-        let honest = left().filter(|&id| !self.is_set_aside(id, now));
+        let honest = left().filter(|&id| !self.is_excluded(id, now));
         let ready = honest.clone().filter(|id| self.records[id.0].paused_until <= now);
         let cheapest = ready.min_by(|a, b| self.cost(*a, now).total_cmp(&self.cost(*b, now)));
         if let Some(id) = cheapest {
             return Choice::Ask(id);
         }
         let soonest = honest.map(|id| self.records[id.0].paused_until).min();
-        if let Some(at) = soonest.filter(|&at| at <= now + LIAR_PREFERRED_AFTER) {
+        if let Some(at) = soonest.filter(|&at| at <= now + LIAR_ASKED_AFTER) {
             return Choice::Wait(at);
         }
         match left().min_by_key(|id| (self.records[id.0].paused_until, *id)) {
@@ -157,12 +157,12 @@ impl Scores {
             Some((mean, deviation)) => (mean + (sample - mean) / 8.0, deviation + ((sample - mean).abs() - deviation) / 4.0),
         });
         record.last_answer = now;
-        (record.failures, record.breaks) = (0, 0);
+        (record.failures, record.closes) = (0, 0);
         record.paused_until = Moment::ZERO;
     }
 
     /// Another one answered first, `elapsed` after this one was asked: it takes at least so long.
-    pub(crate) fn outrun(&mut self, id: ReplicaId, elapsed: Duration) {
+    pub(crate) fn overtaken(&mut self, id: ReplicaId, elapsed: Duration) {
         let record = &mut self.records[id.0];
         let least = elapsed.as_secs_f64() * 1e6;
         record.latency_us = Some(match record.latency_us {
@@ -181,7 +181,7 @@ impl Scores {
         }
         let pause = BACK_OFF_MIN.saturating_mul(1 << record.failures.min(16)).min(BACK_OFF_MAX);
         record.failures = record.failures.saturating_add(1);
-        record.breaks = if how == Failure::BrokeOff { record.breaks.saturating_add(1) } else { 0 };
+        record.closes = if how == Failure::ClosedByPeer { record.closes.saturating_add(1) } else { 0 };
         record.paused_until = now + pause;
     }
 
@@ -190,7 +190,7 @@ impl Scores {
         self.failed(id, now, Failure::Other);
         let record = &mut self.records[id.0];
         record.lies = record.lies.saturating_add(1);
-        record.aside_until = now + LIAR_ASIDE;
+        record.excluded_until = now + LIAR_EXCLUDED_FOR;
     }
 
     /// How long to wait for `id` before another is asked as well: roughly its 95th percentile,
@@ -220,20 +220,20 @@ impl Scores {
     }
 
     /// Whether it closes whenever it is asked.
-    pub(crate) fn breaks_off(&self, id: ReplicaId) -> bool {
-        self.records[id.0].breaks >= BREAKS_MAX
+    pub(crate) fn keeps_closing(&self, id: ReplicaId) -> bool {
+        self.records[id.0].closes >= CLOSES_MAX
     }
 
-    pub(crate) fn is_set_aside(&self, id: ReplicaId, now: Moment) -> bool {
-        self.records[id.0].aside_until > now
+    pub(crate) fn is_excluded(&self, id: ReplicaId, now: Moment) -> bool {
+        self.records[id.0].excluded_until > now
     }
 
-    pub(crate) fn standing(&self, id: ReplicaId, now: Moment) -> Standing {
+    pub(crate) fn health(&self, id: ReplicaId, now: Moment) -> ReplicaHealth {
         let record = &self.records[id.0];
-        Standing {
+        ReplicaHealth {
             latency: record.latency_us.map(|(mean, _)| Duration::from_secs_f64(mean.max(0.0) / 1e6)),
             failing: record.failures > 0,
-            set_aside: record.aside_until > now,
+            is_excluded: record.excluded_until > now,
         }
     }
 
@@ -251,5 +251,4 @@ impl Scores {
 }
 
 #[cfg(test)]
-#[path = "score_tests.rs"]
 mod tests;

@@ -10,9 +10,9 @@ use vouch_tree::statement::{Body, KeyStatement};
 use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, ReplicaState, TreeOptions};
 use vouch_xdr::Xdr;
 
-use crate::world::network::TestNetwork;
-use crate::world::replica::{Fault, TestReplica};
-use crate::world::{DURATION_S, NOW, Node, Publisher, TestClock, dir};
+use crate::fixture::network::TestNetwork;
+use crate::fixture::replica::{Fault, TestReplica};
+use crate::fixture::{DURATION_S, NOW, Node, Publisher, TestClock, dir};
 
 fn text(text: &str) -> Node {
     dir([("file", Node::File(text.as_bytes().to_vec()))])
@@ -51,7 +51,7 @@ async fn a_revision_older_than_one_seen_before_a_restart_is_refused() {
     assert_eq!(tree.newest().number(), 2, "goes on with what was remembered rather than back");
     assert!(tree.refresh().await.is_err());
     // What it alone would have is not there to be read: a refusal, no damage.
-    let error = tree.walk(tree.newest().root(), b"file").await.err().unwrap();
+    let error = tree.lookup_path(tree.newest().root(), b"file").await.err().unwrap();
     assert!(error.class() == ErrorClass::Refused && error.to_string().contains("10.0.0.1:4340: offers the old revision 1;"), "{error}");
     clock.set(NOW + u64::from(DURATION_S));
     let error = open().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
@@ -74,12 +74,12 @@ async fn without_replicas_a_restart_goes_on_with_what_is_remembered_and_valid() 
     };
     let client = open();
     let tree = client.open(&publisher.name(), &TreeOptions::default()).await.unwrap();
-    tree.walk(tree.newest().root(), b"file").await.unwrap();
+    tree.lookup_path(tree.newest().root(), b"file").await.unwrap();
     client.flush().await;
     drop((tree, client));
     replica.set_fault(Fault::Refuse);
     let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
-    assert_eq!(tree.try_walk(tree.newest().root(), b"file").unwrap().unwrap().size(), 1, "from the disk cache");
+    assert_eq!(tree.try_lookup_path(tree.newest().root(), b"file").unwrap().unwrap().size(), 1, "from the disk cache");
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,17 +90,17 @@ async fn an_expired_revision_fails_closed_until_a_newer_one_comes() {
     let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
     let tree = client_with(&network, &clock, |_| {}).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     let root = tree.revision().unwrap().root().clone();
-    assert!(tree.walk(&root, b"file").await.is_ok());
+    assert!(tree.lookup_path(&root, b"file").await.is_ok());
     clock.set(NOW + u64::from(DURATION_S));
-    let error = tree.walk(&root, b"file").await.unwrap_err();
+    let error = tree.lookup_path(&root, b"file").await.unwrap_err();
     assert_eq!((error.class(), error.errno()), (ErrorClass::Expired, 5), "{error}");
-    assert!(tree.try_walk(&root, b"file").unwrap().is_err(), "also where it is cached");
+    assert!(tree.try_lookup_path(&root, b"file").unwrap().is_err(), "also where it is cached");
     clock.set(NOW - 10_000_000);
-    assert!(tree.walk(&root, b"file").await.is_err(), "a clock set back revives nothing");
+    assert!(tree.lookup_path(&root, b"file").await.is_err(), "a clock set back revives nothing");
     clock.set(NOW + u64::from(DURATION_S));
     replica.serve_revision(&publisher.publish(&text("y"), NOW + u64::from(DURATION_S) - 5));
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert!(tree.walk(&root, b"file").await.is_ok(), "found on demand");
+    assert!(tree.lookup_path(&root, b"file").await.is_ok(), "found on demand");
     assert_eq!(tree.newest().number(), 2);
 }
 
@@ -163,8 +163,8 @@ async fn a_new_revision_arrives_in_the_background_and_is_announced() {
     replica.serve_revision(&publisher.publish(&text("yy"), NOW + 1));
     tokio::time::timeout(Duration::from_secs(2 * 3600), news.changed()).await.unwrap().unwrap();
     assert_eq!(news.borrow().number(), 2);
-    assert_eq!(tree.walk(tree.newest().root(), b"file").await.unwrap().size(), 2);
-    assert_eq!(tree.walk(old.root(), b"file").await.unwrap().size(), 1, "the old one goes on as long as it is served");
+    assert_eq!(tree.lookup_path(tree.newest().root(), b"file").await.unwrap().size(), 2);
+    assert_eq!(tree.lookup_path(old.root(), b"file").await.unwrap().size(), 1, "the old one goes on as long as it is served");
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,11 +188,11 @@ async fn a_revocation_met_anywhere_ends_all_belief_for_good() {
     let open = || client_with(&network, &clock, remembering(state.path()));
     let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     let root = tree.revision().unwrap().root().clone();
-    tree.walk(&root, b"file").await.unwrap();
+    tree.lookup_path(&root, b"file").await.unwrap();
     let revocation = KeyStatement::issue(&publisher.root, NOW, Body::Revocation { reason: "stolen".into() });
     replica.alter(|served| served.statements = vec![revocation.to_xdr()]);
     assert!(matches!(tree.refresh().await, Err(Error::Revoked { .. })));
-    assert!(matches!(tree.try_walk(&root, b"file"), Some(Err(Error::Revoked { .. }))));
+    assert!(matches!(tree.try_lookup_path(&root, b"file"), Some(Err(Error::Revoked { .. }))));
     replica.alter(|served| served.statements.clear());
     let error = open().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
     assert!(matches!(error, Error::Revoked { .. }), "remembered when the replica no longer tells: {error}");

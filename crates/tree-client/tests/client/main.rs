@@ -1,13 +1,11 @@
 //! The client against replicas in memory, honest and lying. One binary, so that it links once.
 
-mod freshness;
+mod fault_observer;
 #[allow(unreachable_pub, reason = "shared by the other modules")]
-mod lies;
-mod pulling;
+mod fixture;
+mod freshness;
+mod pull;
+mod random_lies;
 mod reading;
 mod replicas;
-mod thief;
-mod unfoolable;
-mod witness;
-#[allow(unreachable_pub, reason = "shared by the other modules")]
-mod world;
+mod stolen_key;

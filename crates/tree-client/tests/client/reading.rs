@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::world::network::TestNetwork;
-use crate::world::replica::{Fault, TestReplica};
-use crate::world::{NOW, Node, Published, Publisher, TestClock, dir, noise};
+use crate::fixture::network::TestNetwork;
+use crate::fixture::replica::{Fault, TestReplica};
+use crate::fixture::{NOW, Node, Published, Publisher, TestClock, dir, noise};
 use vouch_tree::{Blob, Content, Inode};
-use vouch_tree_client::{Client, ClientOptions, Error, Position, Seek, Tree, TreeOptions, Walked};
+use vouch_tree_client::{Client, ClientOptions, Error, Position, ResolvedPath, Seek, Tree, TreeOptions};
 
 const MIB: usize = 1 << 20;
 
@@ -39,7 +39,7 @@ async fn files_of_every_shape_read_as_published() {
     let revision = tree.revision().unwrap();
     for len in lens {
         let whole = noise(len as u64, len);
-        let inode = tree.walk(revision.root(), format!("/sub/f{len}").as_bytes()).await.unwrap();
+        let inode = tree.lookup_path(revision.root(), format!("/sub/f{len}").as_bytes()).await.unwrap();
         assert_eq!(inode.size(), len as u64);
         assert_eq!(tree.read(blob(&inode), 0, len + 10).await.unwrap(), whole);
         for (offset, n) in [(0, 1), (1, 8192), (len / 2, 100), (len.saturating_sub(3), 10), (len, 5), (130_000, 4000)] {
@@ -94,9 +94,9 @@ async fn large_directories_list_whole_from_any_position_and_prove_what_is_missin
     }
     assert!(tree.lookup(root, b"a").await.unwrap().is_none());
     assert!(tree.lookup(root, b"zzz").await.unwrap().is_none());
-    assert!(matches!(tree.walk(root, b"x/y").await, Err(Error::NotFound { .. })));
-    assert!(matches!(tree.walk(root, b"name-0000000/y").await, Err(Error::NotADirectory { .. })));
-    assert!(matches!(tree.walk(root, b"../y").await, Err(Error::Path { .. })));
+    assert!(matches!(tree.lookup_path(root, b"x/y").await, Err(Error::NotFound { .. })));
+    assert!(matches!(tree.lookup_path(root, b"name-0000000/y").await, Err(Error::NotADirectory { .. })));
+    assert!(matches!(tree.lookup_path(root, b"../y").await, Err(Error::Path { .. })));
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn holes_read_as_zeros_without_being_fetched_and_are_found_by_seek() {
     let mut publisher = Publisher::new(4);
     let published = publisher.publish(&dir([("sparse", Node::Sparse(size, at)), ("empty", Node::File(vec![]))]), NOW);
     let tree = open(&publisher, &published).await;
-    let inode = tree.walk(tree.revision().unwrap().root(), b"sparse").await.unwrap();
+    let inode = tree.lookup_path(tree.revision().unwrap().root(), b"sparse").await.unwrap();
     let blob = blob(&inode);
     assert_eq!(tree.read(blob, 1 << 30, MIB).await.unwrap(), vec![0; MIB]);
     let before = tree.counters().network_frames;
@@ -130,14 +130,14 @@ async fn links_are_followed_inside_and_handed_out_where_they_leave() {
     );
     let tree = open(&publisher, &published).await;
     let revision = tree.revision().unwrap();
-    let walk = async |path: &str| tree.walk_following(revision.root(), path.as_bytes()).await;
-    assert!(matches!(walk("dir/up").await, Ok(Walked::Inside { path, .. }) if path == b"b/file2"));
-    assert!(matches!(walk("dir/../b//file2").await, Ok(Walked::Inside { path, .. }) if path == b"b/file2"));
+    let walk = async |path: &str| tree.resolve_path(revision.root(), path.as_bytes()).await;
+    assert!(matches!(walk("dir/up").await, Ok(ResolvedPath::Inside { path, .. }) if path == b"b/file2"));
+    assert!(matches!(walk("dir/../b//file2").await, Ok(ResolvedPath::Inside { path, .. }) if path == b"b/file2"));
     assert!(matches!(walk("a/loop").await, Err(Error::SymlinkLoop { .. })));
     assert!(
-        matches!(walk("dir/out/passwd").await, Ok(Walked::Outside { link, target, rest }) if link == b"a/out" && target == b"../../etc" && rest == b"passwd")
+        matches!(walk("dir/out/passwd").await, Ok(ResolvedPath::Outside { link, target, rest }) if link == b"a/out" && target == b"../../etc" && rest == b"passwd")
     );
-    assert!(matches!(walk("abs/q/r").await, Ok(Walked::Outside { target, rest, .. }) if target == b"/vouch/@h,x" && rest == b"q/r"));
+    assert!(matches!(walk("abs/q/r").await, Ok(ResolvedPath::Outside { target, rest, .. }) if target == b"/vouch/@h,x" && rest == b"q/r"));
     assert!(matches!(walk("a/nope").await, Err(Error::NotFound { path }) if path == b"a/nope"));
     assert!(matches!(walk("..").await, Err(Error::Path { .. })));
 }
@@ -149,13 +149,13 @@ async fn what_was_read_once_is_answered_without_the_network() {
     let tree = open(&publisher, &published).await;
     let root = tree.revision().unwrap().root().clone();
     assert!(tree.try_lookup(&root, b"f").is_none(), "nothing is here yet");
-    let inode = tree.walk(&root, b"f").await.unwrap();
+    let inode = tree.lookup_path(&root, b"f").await.unwrap();
     tree.read(blob(&inode), 0, 300_000).await.unwrap();
     assert!(tree.try_lookup(&root, b"f").unwrap().unwrap().is_some());
     assert!(tree.try_lookup(&root, b"g").unwrap().unwrap().is_none());
     assert_eq!(tree.try_list(&root, Position::Start).unwrap().unwrap().entries().len(), 1);
     assert_eq!(tree.try_read(blob(&inode), 0, 300_000).unwrap().unwrap(), noise(1, 300_000));
-    assert_eq!(tree.try_walk(&root, b"f").unwrap().unwrap(), inode);
+    assert_eq!(tree.try_lookup_path(&root, b"f").unwrap().unwrap(), inode);
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn a_frame_that_many_want_is_fetched_once() {
     let mut publisher = Publisher::new(7);
     let published = publisher.publish(&dir([("f", Node::File(noise(1, 100_000)))]), NOW);
     let tree = open(&publisher, &published).await;
-    let inode = tree.walk(tree.revision().unwrap().root(), b"f").await.unwrap();
+    let inode = tree.lookup_path(tree.revision().unwrap().root(), b"f").await.unwrap();
     let before = tree.counters().network_frames;
     let reads = (0..50).map(|_| tree.read(blob(&inode), 0, 100_000));
     assert!(futures_util::future::join_all(reads).await.into_iter().all(|bytes| bytes.unwrap() == noise(1, 100_000)));

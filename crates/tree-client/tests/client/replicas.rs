@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use vouch_tree::{Blob, Content};
 use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, ReplicaState, Tree, TreeOptions, VerifyEvent};
 
-use crate::world::network::TestNetwork;
-use crate::world::replica::{Fault, TestReplica};
-use crate::world::{NOW, Node, Published, Publisher, TestClock, noise};
+use crate::fixture::network::TestNetwork;
+use crate::fixture::replica::{Fault, TestReplica};
+use crate::fixture::{NOW, Node, Published, Publisher, TestClock, noise};
 
 /// 200 files of 3,000 bytes, and one of `big` bytes.
 fn published(publisher: &mut Publisher, big: usize) -> Published {
@@ -27,14 +27,14 @@ async fn open(publisher: &Publisher, replicas: &[Arc<TestReplica>]) -> Arc<Tree>
 }
 
 async fn blob(tree: &Tree, name: &str) -> Blob {
-    match tree.walk(tree.newest().root(), name.as_bytes()).await.unwrap().content {
+    match tree.lookup_path(tree.newest().root(), name.as_bytes()).await.unwrap().content {
         Content::Regular { blob, .. } => blob,
         other => panic!("{other:?}"),
     }
 }
 
 async fn read(tree: &Tree, n: u64) -> Result<(), Error> {
-    let inode = tree.walk(tree.newest().root(), format!("f{n}").as_bytes()).await?;
+    let inode = tree.lookup_path(tree.newest().root(), format!("f{n}").as_bytes()).await?;
     let Content::Regular { blob, .. } = &inode.content else { panic!("a file was published") };
     assert_eq!(tree.read(blob, 0, 5000).await?, noise(n, 3000));
     Ok(())

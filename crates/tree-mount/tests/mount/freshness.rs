@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::world::{NOW, Site, World, noise, survey};
+use crate::fixture::{NOW, Site, World, noise, survey};
 
 fn is_eio<T>(result: std::io::Result<T>) -> bool {
     result.is_err_and(|error| error.raw_os_error() == Some(Errno::IO.raw_os_error()))

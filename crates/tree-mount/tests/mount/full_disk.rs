@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use vouch_tree_mount::Passthrough;
 
-use crate::world::{NOW, Site, World, noise, survey};
+use crate::fixture::{NOW, Site, World, noise, survey};
 
 const DISK_LEN: usize = 6 << 20;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use vouch_tree_client::DiskCacheOptions;
 
-use crate::world::{NOW, Site, World, noise};
+use crate::fixture::{NOW, Site, World, noise};
 
 const ROUNDS: u8 = 8;
 

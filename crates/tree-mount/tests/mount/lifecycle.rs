@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use vouch_tree_mount::{MountError, clear_dead_mount, unmount_point};
 
-use crate::world::{NOW, Site, World};
+use crate::fixture::{NOW, Site, World};
 
 fn site(seed: u8) -> std::sync::Arc<Site> {
     let site = Site::new("a.example", seed);

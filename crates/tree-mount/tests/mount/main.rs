@@ -4,14 +4,14 @@
 //! Needs /dev/fuse, and root or fusermount3; without them each test says so and passes, unless
 //! CI=true.
 
-mod faithful;
+#[allow(unreachable_pub, reason = "shared by the other modules")]
+mod fixture;
 mod freshness;
 mod full_disk;
 mod lies;
 mod lifecycle;
+mod metadata;
 mod namespace;
 mod observer;
 mod passthrough;
 mod revision;
-#[allow(unreachable_pub, reason = "shared by the other modules")]
-mod world;

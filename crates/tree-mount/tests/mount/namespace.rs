@@ -8,7 +8,7 @@ use std::time::Duration;
 use vouch_tree::statement::{Body, KeyStatement};
 use vouch_xdr::Xdr;
 
-use crate::world::{NOW, Site, World, survey};
+use crate::fixture::{NOW, Site, World, survey};
 
 fn sites() -> (std::sync::Arc<Site>, std::sync::Arc<Site>) {
     let (a, b) = (Site::new("a.example", 31), Site::new("b.example:4999", 32));

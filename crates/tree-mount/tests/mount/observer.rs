@@ -13,9 +13,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use vouch_tree_client::{DiskCacheOptions, ErrorClass};
-use vouch_tree_mount::{Kept, MountOptions, News, Observer, Operation, Passthrough, Seen};
+use vouch_tree_mount::{MountOptions, Observation, Observer, Operation, Passthrough, Recorded, TreeEvent};
 
-use crate::world::{NOW, Site, World, noise};
+use crate::fixture::{NOW, Site, World, noise};
 
 /// What was seen, and what of it is told is chosen.
 struct Watcher {
@@ -84,13 +84,13 @@ impl Observer for Watcher {
         self.wanted.lock().contains(&operation)
     }
 
-    fn seen(&self, seen: &Seen<'_>) -> Option<Kept> {
+    fn observe(&self, seen: &Observation<'_>) -> Option<Recorded> {
         let text = |path: &[u8]| String::from_utf8(path.to_vec()).unwrap();
         assert!(seen.tree.starts_with("@a.example,"), "{seen:?}");
         self.seen.lock().push(Sight {
             operation: seen.operation,
-            uid: seen.by.uid,
-            pid: seen.by.pid,
+            uid: seen.caller.uid,
+            pid: seen.caller.pid,
             path: text(seen.path),
             others: seen.other_paths.iter().map(|path| text(path)).collect(),
             number: seen.number,
@@ -103,17 +103,17 @@ impl Observer for Watcher {
         let mut open = self.open.subscribe();
         let is_open = *open.borrow();
         (!is_open).then(|| {
-            let kept: Kept = Box::pin(async move { drop(open.wait_for(|open| *open).await) });
+            let kept: Recorded = Box::pin(async move { drop(open.wait_for(|open| *open).await) });
             kept
         })
     }
 
-    fn news(&self, news: &News<'_>) {
+    fn tree_event(&self, news: &TreeEvent<'_>) {
         self.news.lock().push(match news {
-            News::Shown { revision, before, .. } => format!("shown {revision} after {before:?}"),
-            News::Withdrawn { class, .. } => format!("withdrawn {class:?}"),
-            News::Back { revision, .. } => format!("back {revision}"),
-            News::NotOpened { class, .. } => format!("not opened {class:?}"),
+            TreeEvent::Shown { revision, before, .. } => format!("shown {revision} after {before:?}"),
+            TreeEvent::Withdrawn { class, .. } => format!("withdrawn {class:?}"),
+            TreeEvent::Restored { revision, .. } => format!("back {revision}"),
+            TreeEvent::NotOpened { class, .. } => format!("not opened {class:?}"),
         });
     }
 }
@@ -282,7 +282,7 @@ fn the_kernel_reads_by_itself_only_what_nobody_wants_to_know_the_reads_of() {
     let cache = DiskCacheOptions { dir: dir.path().to_owned(), quota_bytes: 64 << 20 };
     let world = World::of_tree_with_cache(&site, cache, |options| {
         options.observer = Some(watcher.clone());
-        options.passthrough = Passthrough::WhereItPays;
+        options.passthrough = Passthrough::Auto;
     });
     let Some(world) = world else { return };
     fs::metadata(world.path("large")).unwrap();

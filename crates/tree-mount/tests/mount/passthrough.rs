@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use vouch_tree_client::DiskCacheOptions;
 use vouch_tree_mount::Passthrough;
 
-use crate::world::{NOW, Site, World, noise, survey};
+use crate::fixture::{NOW, Site, World, noise, survey};
 
 const LEN: usize = 3 << 20;
 
@@ -198,7 +198,7 @@ fn a_copy_that_somebody_writes_to_is_not_used_again() {
 #[test]
 fn where_mostly_small_files_are_opened_the_kernel_is_told_not_to_ask() {
     let (site, cache) = (site(41), tempfile::tempdir().unwrap());
-    let Some(world) = mount_with(&site, cache.path(), 64 << 20, Passthrough::WhereItPays) else { return };
+    let Some(world) = mount_with(&site, cache.path(), 64 << 20, Passthrough::Auto) else { return };
     let open = open_through(&world, "one");
     assert!(reread(&open) == noise(1, LEN + 77));
     let is_asked = || world.mounted.as_ref().unwrap().status().passthrough;

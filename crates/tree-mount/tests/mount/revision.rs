@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use vouch_tree::Iv;
 use vouch_tree_publish::Options;
 
-use crate::world::{NOW, Site, World, noise, survey};
+use crate::fixture::{NOW, Site, World, noise, survey};
 
 fn errno(error: &std::io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw_os_error)

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 
 use serde::Serialize;
-use vouch_tree_client::{Change, Diff, Fields, What};
+use vouch_tree_client::{Change, ChangeKind, ChangedFields, Diff};
 
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
@@ -73,10 +73,10 @@ async fn compare(args: &Args, old: &TreePath, new: Option<&TreePath>) -> Outcome
 }
 
 fn print(args: &Args, out: &mut impl io::Write, change: &Change) -> io::Result<()> {
-    let (sign, word, fields) = match &change.what {
-        What::Added => ("+", "added", Vec::new()),
-        What::Removed => ("-", "removed", Vec::new()),
-        What::Changed(fields) => ("~", "changed", names(fields)),
+    let (sign, word, fields) = match &change.kind {
+        ChangeKind::Added => ("+", "added", Vec::new()),
+        ChangeKind::Removed => ("-", "removed", Vec::new()),
+        ChangeKind::Changed(fields) => ("~", "changed", names(fields)),
     };
     if args.json {
         let row = Row {
@@ -93,7 +93,7 @@ fn print(args: &Args, out: &mut impl io::Write, change: &Change) -> io::Result<(
     if fields.is_empty() { writeln!(out, "{sign} {path}") } else { writeln!(out, "{sign} {path}  {}", fields.join(" ")) }
 }
 
-fn names(fields: &Fields) -> Vec<&'static str> {
+fn names(fields: &ChangedFields) -> Vec<&'static str> {
     [
         (fields.file_type, "type"),
         (fields.content, "content"),

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use vouch_tree_client::Witness;
+use vouch_tree_client::FaultObserver;
 use vouch_tree_mount::{MountConfig, MountOptions, Observer, Passthrough, XattrMode, mount_namespace, mount_tree};
 
 use crate::cli::Global;
@@ -176,7 +176,7 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Optio
     let stop = Arc::new(Notify::new());
     let notify = stop.clone();
     let _taken = interrupt::take(move || notify.notify_one());
-    let client = args.client.client_before(audit.map(|audit| audit.clone() as Arc<dyn Witness>)).await?;
+    let client = args.client.client_before(audit.map(|audit| audit.clone() as Arc<dyn FaultObserver>)).await?;
     let observer = audit.map(|audit| audit.clone() as Arc<dyn Observer>);
     let config = MountConfig { point, options: MountOptions { observer, ..mount_options(args)? } };
     let mounted = match tree {
@@ -239,7 +239,7 @@ fn mount_options(args: &Args) -> Outcome<MountOptions> {
         },
         passthrough: match args.passthrough {
             PassthroughArg::Never => Passthrough::Never,
-            PassthroughArg::Auto => Passthrough::WhereItPays,
+            PassthroughArg::Auto => Passthrough::Auto,
             PassthroughArg::Always => Passthrough::Always,
         },
         // Several of the client's operations may be behind one system call.

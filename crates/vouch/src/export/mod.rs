@@ -157,7 +157,7 @@ impl Server {
     /// When exports or state can't be served as they are, or an address is taken.
     pub fn open(config: ExportConfig) -> Result<Self, ExportError> {
         let disbelief = Arc::new(audit::Disbelief::default());
-        let witness = config.audit.is_some().then(|| disbelief.clone() as Arc<dyn vouch_tree_client::Witness>);
+        let witness = config.audit.is_some().then(|| disbelief.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
         let opener = Arc::new(open::Opener::new(&config.state, witness));
         let shared = opener.clone();
         let seams = Seams::system(Box::new(move |source, options| shared.open(source, options)));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use vouch_tree_client::Witness;
+use vouch_tree_client::FaultObserver;
 use vouch_vfs::FileSystem;
 use vouch_vfs_posix::{ExportError, IdStore, PosixFs};
 
@@ -25,7 +25,7 @@ pub(super) struct Opener {
 impl Opener {
     /// Stores of names lie in the state directory. `witness` is told what replicas of trees sent
     /// that was not believed.
-    pub(super) fn new(state: &Path, witness: Option<Arc<dyn Witness>>) -> Self {
+    pub(super) fn new(state: &Path, witness: Option<Arc<dyn FaultObserver>>) -> Self {
         Opener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state, witness) }
     }
 

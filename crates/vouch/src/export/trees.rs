@@ -11,20 +11,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use vouch_tree::TreeName;
-use vouch_tree_client::{Client, ClientOptions, LocalConnector, TreeOptions, Witness};
+use vouch_tree_client::{Client, ClientOptions, FaultObserver, LocalConnector, TreeOptions};
 use vouch_vfs_tree::TreeFs;
 
 /// Opens trees. All that are found by name share one client, with its caches.
 pub(super) struct Trees {
     state: PathBuf,
     by_name: Mutex<Option<Arc<Client>>>,
-    witness: Option<Arc<dyn Witness>>,
+    witness: Option<Arc<dyn FaultObserver>>,
 }
 
 impl Trees {
     /// The newest revision seen of each tree is remembered in the state directory, so that no older
     /// one is believed after a restart.
-    pub(super) fn new(state: &Path, witness: Option<Arc<dyn Witness>>) -> Self {
+    pub(super) fn new(state: &Path, witness: Option<Arc<dyn FaultObserver>>) -> Self {
         Trees { state: state.join("trees"), by_name: Mutex::default(), witness }
     }
 
@@ -67,7 +67,7 @@ impl Trees {
         let statements = Path::new(STATEMENTS);
         ClientOptions {
             state_dir: Some(self.state.clone()),
-            witness: self.witness.clone(),
+            fault_observer: self.witness.clone(),
             certificate_dirs: if statements.is_dir() { vec![statements.to_owned()] } else { Vec::new() },
             ..ClientOptions::default()
         }

@@ -2,14 +2,14 @@
 
 use vouch_audit::record::Refusal;
 use vouch_tree::verify;
-use vouch_tree_client::Doubt;
+use vouch_tree_client::FaultKind;
 
 /// Which refusal it is that a replica's word was not taken.
-pub(crate) const fn refusal_of(doubt: &Doubt<'_>) -> Refusal {
+pub(crate) const fn refusal_of(doubt: &FaultKind<'_>) -> Refusal {
     match doubt {
-        Doubt::Lie => Refusal::Altered,
-        Doubt::Stale { .. } => Refusal::Replay,
-        Doubt::Refused(why) => match why {
+        FaultKind::Lie => Refusal::Altered,
+        FaultKind::Stale { .. } => Refusal::Replay,
+        FaultKind::Refused(why) => match why {
             verify::Refusal::Expired { .. } | verify::Refusal::NotYetValid { .. } => Refusal::Expired,
             verify::Refusal::Rollback { .. } => Refusal::Replay,
             verify::Refusal::Malformed(_) | verify::Refusal::Forged(_) => Refusal::Altered,

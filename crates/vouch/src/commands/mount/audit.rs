@@ -14,8 +14,8 @@ use vouch_audit::record::{Act, Class, Refusal, access};
 use vouch_audit::rules::Rules;
 use vouch_audit::trail::{SystemDisk, Trail};
 use vouch_audit::{Flavour, Record};
-use vouch_tree_client::{Disbelieved, ErrorClass, Witness};
-use vouch_tree_mount::{Kept, News, Observer, Operation, Seen};
+use vouch_tree_client::{ErrorClass, FaultObserver, ReplicaFault};
+use vouch_tree_mount::{Observation, Observer, Operation, Recorded, TreeEvent};
 
 use crate::exit::Outcome;
 use crate::serve::PageSource;
@@ -112,7 +112,7 @@ impl MountAudit {
     }
 
     /// Whether it was recorded.
-    fn record(&self, seen: &Seen<'_>, rules: &Rules) -> bool {
+    fn record(&self, seen: &Observation<'_>, rules: &Rules) -> bool {
         let operation = number_of(seen.operation);
         if !rules.may_record(operation) {
             return false;
@@ -130,10 +130,10 @@ impl MountAudit {
             operation,
             flavour: Flavour::Local,
             result: seen.failure.map_or(0, |failure| status_of(failure.errno)),
-            uid: Some(seen.by.uid),
-            gid: Some(seen.by.gid),
-            pid: seen.by.pid,
-            login: seen.by.login,
+            uid: Some(seen.caller.uid),
+            gid: Some(seen.caller.gid),
+            pid: seen.caller.pid,
+            login: seen.caller.login,
             export: &export,
             path: &path,
             file: file.as_ref().map_or(b"", |file| file),
@@ -163,7 +163,7 @@ impl MountAudit {
     }
 
     /// Ready when all that was recorded until now is kept.
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> Recorded {
         let (send, kept) = oneshot::channel();
         self.trail.after(Box::new(move || {
             // Who has waited for too long waits no more.
@@ -183,7 +183,7 @@ impl Observer for MountAudit {
         self.rules.with(|rules| rules.may_record(number_of(operation)))
     }
 
-    fn seen(&self, seen: &Seen<'_>) -> Option<Kept> {
+    fn observe(&self, seen: &Observation<'_>) -> Option<Recorded> {
         let ended = self.ended.read();
         if *ended {
             return Some(Box::pin(std::future::pending()));
@@ -192,19 +192,19 @@ impl Observer for MountAudit {
         (is_recorded && self.trail.holds()).then(|| self.kept())
     }
 
-    fn news(&self, news: &News<'_>) {
+    fn tree_event(&self, news: &TreeEvent<'_>) {
         let revision = |tree: &str, detail: &str| trail::act(&self.trail, Act::Revision, &export(tree), detail);
         match *news {
-            News::Shown { tree, revision: now, before: None } => revision(tree, &format!("revision {now} is shown")),
-            News::Shown { tree, revision: now, before: Some(before) } => {
+            TreeEvent::Shown { tree, revision: now, before: None } => revision(tree, &format!("revision {now} is shown")),
+            TreeEvent::Shown { tree, revision: now, before: Some(before) } => {
                 revision(tree, &format!("revision {now} is shown, {before} before"))
             }
-            News::Back { tree, revision: now } => revision(tree, &format!("revision {now} is shown again")),
-            News::Withdrawn { tree, class, why } => {
+            TreeEvent::Restored { tree, revision: now } => revision(tree, &format!("revision {now} is shown again")),
+            TreeEvent::Withdrawn { tree, class, why } => {
                 let detail = format!("nothing of this tree is shown any more: {why}");
                 self.refuse(refusal_to_show(class).unwrap_or(Refusal::Altered), None, tree, &detail);
             }
-            News::NotOpened { tree, class, why } => {
+            TreeEvent::NotOpened { tree, class, why } => {
                 if let Some(refusal) = refusal_to_show(class) {
                     self.refuse(refusal, None, tree, why);
                 }
@@ -226,9 +226,9 @@ impl PageSource for MountAudit {
     }
 }
 
-impl Witness for MountAudit {
-    fn disbelieved(&self, what: &Disbelieved<'_>) {
-        self.refuse(trail::refusal_of(&what.what), Some((what.replica, what.host)), &what.tree.to_string(), what.why);
+impl FaultObserver for MountAudit {
+    fn replica_fault(&self, fault: &ReplicaFault<'_>) {
+        self.refuse(trail::refusal_of(&fault.kind), Some((fault.replica, fault.host)), &fault.tree.to_string(), fault.detail);
     }
 }
 

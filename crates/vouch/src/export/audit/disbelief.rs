@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use vouch_tree_client::{Disbelieved, Witness};
+use vouch_tree_client::{FaultObserver, ReplicaFault};
 
 use super::Audit;
 use super::refused::Refused;
@@ -21,10 +21,10 @@ impl Disbelief {
     }
 }
 
-impl Witness for Disbelief {
-    fn disbelieved(&self, what: &Disbelieved<'_>) {
+impl FaultObserver for Disbelief {
+    fn replica_fault(&self, fault: &ReplicaFault<'_>) {
         let Some(audit) = self.0.get().and_then(Weak::upgrade) else { return };
-        let detail = format!("tree:{}: {}", what.tree, what.why);
-        audit.refuse(&Refused { detail: &detail, ..Refused::from(refusal_of(&what.what), what.replica) });
+        let detail = format!("tree:{}: {}", fault.tree, fault.detail);
+        audit.refuse(&Refused { detail: &detail, ..Refused::from(refusal_of(&fault.kind), fault.replica) });
     }
 }

@@ -1,0 +1,332 @@
+//! The segments of a cache directory and the index of their frames, in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
+
+use super::segment::{LIST_ENTRY_LEN, RECORD_HEAD_LEN, Span, decode_list, encode_list, read_frame, scan};
+
+/// Segments are a 64th of the quota, within these bounds: throwing one away loses little, and few
+/// files are open.
+const SEGMENT_SHARE: u64 = 64;
+const SEGMENT_LEN_MIN: u64 = 512 * 1024;
+const SEGMENT_LEN_MAX: u64 = 256 << 20;
+
+const QUOTA_MIN: u64 = 4 << 20;
+
+/// Bytes gathered into one write.
+const BATCH_LEN_MAX: u64 = 1 << 20;
+
+/// A segment's list takes up to this part of the segment: it ends early where its frames are of a
+/// few hundred bytes each.
+const LIST_SHARE: u64 = 16;
+
+/// Frames that get a second chance when their segment is thrown away take up to this part of the
+/// next one.
+const KEPT_SHARE: u64 = 4;
+
+/// The longest record.
+const RECORD_LEN_MAX: u64 = (RECORD_HEAD_LEN + FRAME_LEN_MAX) as u64;
+
+/// How long another's turn is waited for: it lists the directory and removes some files.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// flock(2) has no time limit of its own.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// stat(2) counts in units of 512 bytes.
+pub(crate) const STAT_BLOCK: u64 = 512;
+
+/// A segment by its number: the higher the younger.
+pub(crate) type SegmentId = u64;
+
+struct Location {
+    segment: SegmentId,
+    span: Span,
+    /// Read since it was written or last spared.
+    used: AtomicBool,
+}
+
+pub(crate) struct SegmentIndex {
+    dir: PathBuf,
+    quota: u64,
+    segment_len: u64,
+    index: RwLock<HashMap<BlockHandle, Location>>,
+    segments: RwLock<BTreeMap<SegmentId, Arc<File>>>,
+    used: AtomicU64,
+    /// One eviction or adoption at a time in this process.
+    edit: Mutex<()>,
+}
+
+/// The segment that this process appends to. Its lock tells others that it is still growing.
+pub(crate) struct OpenSegment {
+    pub(crate) id: SegmentId,
+    pub(crate) file: Arc<File>,
+    pub(crate) len: u64,
+    pub(crate) records: Vec<(BlockHandle, Span)>,
+}
+
+impl SegmentIndex {
+    pub(crate) fn open(dir: &Path, quota: u64) -> io::Result<Self> {
+        let quota = quota.max(QUOTA_MIN);
+        let index = Self {
+            dir: dir.to_owned(),
+            quota,
+            segment_len: (quota / SEGMENT_SHARE).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX),
+            index: RwLock::default(),
+            segments: RwLock::default(),
+            used: AtomicU64::new(0),
+            edit: Mutex::default(),
+        };
+        index.make_dir()?;
+        for id in index.listed()? {
+            if let Err(error) = index.adopt(id) {
+                tracing::warn!("disk cache {}: {error}; left alone", index.path(id).display());
+            }
+        }
+        index.measure();
+        Ok(index)
+    }
+
+    fn make_dir(&self) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
+    }
+
+    /// The segments in the directory, the oldest first.
+    fn listed(&self) -> io::Result<Vec<SegmentId>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let name = entry?.file_name();
+            let id = name.to_str().and_then(|name| name.strip_prefix("segment-")).filter(|hex| hex.len() == 16);
+            found.extend(id.and_then(|hex| SegmentId::from_str_radix(hex, 16).ok()));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn path(&self, id: SegmentId) -> PathBuf {
+        self.dir.join(format!("segment-{id:016x}"))
+    }
+
+    fn list_path(&self, id: SegmentId) -> PathBuf {
+        self.dir.join(format!("segment-{id:016x}.list"))
+    }
+
+    /// Takes a segment into the index. One that a killed process left gets its list now.
+    fn adopt(&self, id: SegmentId) -> io::Result<()> {
+        let file = File::open(self.path(id))?;
+        let len = file.metadata()?.len();
+        let listed = fs::read(self.list_path(id)).ok().and_then(|bytes| decode_list(&bytes));
+        let records = match listed {
+            Some(records) => records,
+            None => {
+                let (records, _) = scan(&file, len)?;
+                // Only its writer holds the lock: if it is free, the segment grows no more.
+                if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                    let _ = self.write_list(id, &records);
+                    let _ = flock(&file, FlockOperation::Unlock);
+                }
+                records
+            }
+        };
+        self.segments.write().insert(id, Arc::new(file));
+        let mut index = self.index.write();
+        for (handle, span) in records {
+            if u64::from(span.offset) + u64::from(span.len) <= len {
+                index.insert(handle, Location { segment: id, span, used: AtomicBool::new(false) });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn contains(&self, handle: &BlockHandle) -> bool {
+        self.index.read().contains_key(handle)
+    }
+
+    pub(crate) fn get(&self, handle: &BlockHandle) -> Option<Vec<u8>> {
+        let (segment, span) = {
+            let index = self.index.read();
+            let place = index.get(handle)?;
+            place.used.store(true, Ordering::Relaxed);
+            (place.segment, place.span)
+        };
+        let file = self.segments.read().get(&segment).cloned()?;
+        match read_frame(&file, span) {
+            Ok(frame) => Some(frame),
+            Err(error) => {
+                tracing::warn!("disk cache {}: {error}; the frame will be fetched again", self.path(segment).display());
+                self.forget(handle);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn forget(&self, handle: &BlockHandle) {
+        self.index.write().remove(handle);
+    }
+
+    /// The turn to make room and take it, as long as the file is open: one at a time, of all
+    /// threads and processes that share the directory.
+    ///
+    /// # Errors
+    /// `TimedOut` where somebody keeps it, as a stopped process does: a cache may always lose, and
+    /// never wait for long.
+    pub(crate) fn lock_directory(&self) -> io::Result<File> {
+        let directory = File::open(&self.dir)?;
+        let until = Instant::now() + LOCK_WAIT_MAX;
+        loop {
+            match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(directory),
+                Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps its turn to make room"));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Begins a segment, after making room for it within the quota.
+    pub(crate) fn begin(&self, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<OpenSegment> {
+        self.make_dir()?;
+        let _turn = self.lock_directory()?;
+        self.make_room(self.segment_len + self.segment_len / LIST_SHARE, keep)?;
+        let mut id = self.listed()?.last().map_or(1, |last| last + 1);
+        let file = loop {
+            match OpenOptions::new().read(true).write(true).create_new(true).open(self.path(id)) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => id += 1,
+                made => break Arc::new(made?),
+            }
+        };
+        flock(&*file, FlockOperation::NonBlockingLockExclusive)?;
+        self.segments.write().insert(id, Arc::clone(&file));
+        Ok(OpenSegment { id, file, len: 0, records: Vec::new() })
+    }
+
+    /// Whether `more` bytes in `count` records still belong in the open segment, or in the next
+    /// one.
+    pub(crate) const fn has_room(&self, open: &OpenSegment, more: u64, count: usize) -> bool {
+        let list = ((open.records.len() + count) * LIST_ENTRY_LEN) as u64;
+        open.len + more <= self.segment_len && list <= self.segment_len / LIST_SHARE
+    }
+
+    /// How much is gathered into one write before its last record: with that record and what an
+    /// eviction spares it fits into an empty segment.
+    pub(crate) fn batch_len_max(&self) -> u64 {
+        (self.segment_len - self.segment_len / KEPT_SHARE).saturating_sub(RECORD_LEN_MAX).min(BATCH_LEN_MAX)
+    }
+
+    /// Enters records that have been written to the open segment.
+    pub(crate) fn enter(&self, open: &mut OpenSegment, records: Vec<(BlockHandle, Span)>, len: u64) {
+        let mut index = self.index.write();
+        for (handle, span) in &records {
+            index.insert(*handle, Location { segment: open.id, span: *span, used: AtomicBool::new(false) });
+        }
+        open.records.extend(records);
+        self.used.fetch_add(len - open.len, Ordering::Relaxed);
+        open.len = len;
+    }
+
+    /// Ends a segment: writes its list and lets its lock go.
+    pub(crate) fn seal(&self, open: &OpenSegment) {
+        if let Err(error) = self.write_list(open.id, &open.records) {
+            tracing::debug!("disk cache: list of segment {}: {error}", open.id);
+        }
+        let _ = flock(&*open.file, FlockOperation::Unlock);
+    }
+
+    fn write_list(&self, id: SegmentId, records: &[(BlockHandle, Span)]) -> io::Result<()> {
+        let (path, fresh) = (self.list_path(id), self.dir.join(format!("segment-{id:016x}.new")));
+        let written = fs::write(&fresh, encode_list(records)).and_then(|()| fs::rename(&fresh, path));
+        if written.is_err() {
+            let _ = fs::remove_file(&fresh);
+        }
+        written
+    }
+
+    /// Throws away the oldest segments until `wanted` more bytes fit. Frames of theirs that were
+    /// read since go to `keep`.
+    pub(crate) fn make_room(&self, wanted: u64, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
+        let _one_at_a_time = self.edit.lock();
+        let mut budget = self.segment_len / KEPT_SHARE;
+        loop {
+            let used = self.measure();
+            if used + wanted <= self.quota {
+                return Ok(());
+            }
+            let Some(oldest) = self.listed()?.first().copied() else { return Ok(()) };
+            self.evict(oldest, &mut budget, keep)?;
+        }
+    }
+
+    /// Throws one segment away: the oldest, to shrink with a disk that others fill.
+    pub(crate) fn shrink(&self) {
+        let _one_at_a_time = self.edit.lock();
+        if let Some(oldest) = self.listed().ok().and_then(|all| all.first().copied()) {
+            let _ = self.evict(oldest, &mut 0, &mut |_, _| {});
+        }
+    }
+
+    fn evict(&self, id: SegmentId, budget: &mut u64, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
+        for path in [self.path(id), self.list_path(id)] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        let file = self.segments.write().remove(&id);
+        let mut used = Vec::new();
+        self.index.write().retain(|handle, place| {
+            if place.segment == id && place.used.load(Ordering::Relaxed) {
+                used.push((*handle, place.span));
+            }
+            place.segment != id
+        });
+        // A second chance for what is in use; a part of a segment at most, so that room is won each time.
+        for (handle, span) in used {
+            let record_len = RECORD_HEAD_LEN as u64 + u64::from(span.len);
+            if *budget >= record_len
+                && let Some(file) = &file
+                && let Ok(frame) = read_frame(file, span)
+            {
+                *budget -= record_len;
+                keep(&handle, frame);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the directory's files occupy, blocks counted whole; segments that still grow count as
+    /// full.
+    fn measure(&self) -> u64 {
+        let mut total = 0;
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().filter_map(Result::ok) {
+            let Ok(meta) = entry.metadata() else { continue };
+            let name = entry.file_name();
+            let grows = name.len() == "segment-0123456789abcdef".len() && !self.dir.join(name).with_extension("list").exists();
+            let occupied = meta.blocks() * STAT_BLOCK;
+            // Its list is written when it is full.
+            total += if grows { occupied.max(self.segment_len) + self.segment_len / LIST_SHARE } else { occupied };
+        }
+        self.used.store(total, Ordering::Relaxed);
+        total
+    }
+
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) const fn quota_bytes(&self) -> u64 {
+        self.quota
+    }
+}

@@ -1,0 +1,172 @@
+//! Tests of the disk cache: quota, restart, sharing, and every way in which a disk can fail.
+
+use super::*;
+use std::fs::{self, File};
+use std::path::Path;
+
+use vouch_tree::{FrameKind, Iv, frame};
+
+const IV: Iv = Iv::from_bytes([3; 32]);
+
+fn made(n: u64, len: usize) -> (BlockHandle, Bytes) {
+    let mut payload: Vec<u8> = (0..len).map(|i| (i as u64 * 31 + n) as u8).collect();
+    payload[..8].copy_from_slice(&n.to_le_bytes());
+    let stored = frame::build(FrameKind::Leaf, &payload, 0);
+    (IV.handle_of(&stored), stored.into())
+}
+
+fn open(dir: &Path, quota_bytes: u64) -> DiskCache {
+    DiskCache::open(&DiskCacheOptions { dir: dir.join("cache"), quota_bytes }).unwrap()
+}
+
+fn get_whole(cache: &DiskCache, handle: &BlockHandle) -> Option<Vec<u8>> {
+    cache.get(handle).filter(|stored| frame::verify(&IV, handle, stored).is_ok())
+}
+
+fn occupied(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::read_dir(dir.join("cache")).unwrap().map(|f| f.unwrap().metadata().unwrap().blocks() * 512).sum()
+}
+
+async fn put(cache: &DiskCache, range: std::ops::Range<u64>, len: usize) {
+    for n in range {
+        let (handle, stored) = made(n, len);
+        cache.put(&handle, stored);
+        if n % 50 == 49 {
+            cache.flush().await;
+        }
+    }
+    cache.flush().await;
+}
+
+#[tokio::test]
+async fn frames_survive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = open(dir.path(), 64 << 20);
+    put(&cache, 0..300, 5000).await;
+    for _ in 0..2 {
+        // A second cache on the same directory, as after a kill: the first has sealed nothing.
+        let again = open(dir.path(), 64 << 20);
+        for n in 0..300 {
+            let (handle, stored) = made(n, 5000);
+            assert_eq!(get_whole(&again, &handle).as_deref(), Some(&stored[..]), "frame {n}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_quota_holds_and_what_is_in_use_stays() {
+    let (dir, quota) = (tempfile::tempdir().unwrap(), 8 << 20);
+    let cache = open(dir.path(), quota);
+    let (hot, hot_stored) = made(1, 20_000);
+    for round in 0..40 {
+        put(&cache, round * 50 + 1..round * 50 + 51, 20_000).await;
+        assert_eq!(get_whole(&cache, &hot).as_deref(), Some(&hot_stored[..]), "round {round}");
+        assert!(occupied(dir.path()) <= quota, "{} bytes in round {round}", occupied(dir.path()));
+    }
+    let kept = (1..2001).filter(|&n| get_whole(&cache, &made(n, 20_000).0).is_some()).count();
+    assert!(kept > 200, "{kept} of some 350 that fit");
+}
+
+#[tokio::test]
+async fn two_processes_share_a_directory_within_one_quota() {
+    let (dir, quota) = (tempfile::tempdir().unwrap(), 8 << 20);
+    let (one, two) = (open(dir.path(), quota), open(dir.path(), quota));
+    for round in 0..20 {
+        put(&one, round * 50..round * 50 + 50, 20_000).await;
+        put(&two, 100_000 + round * 50..100_000 + round * 50 + 50, 20_000).await;
+        assert!(occupied(dir.path()) <= quota, "{} bytes in round {round}", occupied(dir.path()));
+    }
+    let third = open(dir.path(), quota);
+    assert!((950..1000).any(|n| get_whole(&third, &made(n, 20_000).0).is_some()));
+    assert!((100_950..101_000).any(|n| get_whole(&third, &made(n, 20_000).0).is_some()));
+}
+
+#[tokio::test]
+async fn corrupt_torn_and_vanished_files_cost_a_refetch_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = open(dir.path(), 64 << 20);
+    put(&cache, 0..100, 9000).await;
+    let segment = fs::read_dir(dir.path().join("cache")).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&segment).unwrap();
+    // A flipped bit in a frame: the reader's check finds it.
+    bytes[20_000] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    let whole = (0..100).filter(|&n| get_whole(&cache, &made(n, 9000).0).is_some()).count();
+    assert_eq!(whole, 99);
+    // A torn tail, as after a power cut: the next process takes what is whole.
+    fs::write(&segment, &bytes[..bytes.len() / 2]).unwrap();
+    assert_eq!((0..100).filter(|&n| get_whole(&open(dir.path(), 64 << 20), &made(n, 9000).0).is_some()).count(), 49);
+    // Noise in the place of a segment and of a list.
+    fs::write(&segment, vec![0xa5; 100_000]).unwrap();
+    fs::write(segment.with_extension("list"), b"VCI1 nothing").unwrap();
+    assert!((0..100).all(|n| get_whole(&open(dir.path(), 64 << 20), &made(n, 9000).0).is_none()));
+    // The directory is removed under a running cache.
+    fs::remove_dir_all(dir.path().join("cache")).unwrap();
+    put(&cache, 200..2000, 9000).await;
+    assert!(get_whole(&cache, &made(1999, 9000).0).is_some());
+}
+
+struct FullDisk;
+
+impl Disk for FullDisk {
+    fn write_at(&self, _: &File, _: &[u8], _: u64) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()))
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_keeps_nothing_and_fails_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    put(&open(dir.path(), 16 << 20), 0..50, 9000).await;
+    let options = DiskCacheOptions { dir: dir.path().join("cache"), quota_bytes: 16 << 20 };
+    let cache = DiskCache::open_on(&options, Arc::new(FullDisk)).unwrap();
+    put(&cache, 100..200, 9000).await;
+    assert!((100..200).all(|n| cache.get(&made(n, 9000).0).is_none()));
+}
+
+#[tokio::test]
+async fn a_turn_that_another_keeps_costs_what_was_to_be_kept_and_nothing_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = open(dir.path(), 64 << 20);
+    // As a process does that was stopped at the wrong instant; flock(2) is by open file, not by
+    // process.
+    let held = File::open(dir.path().join("cache")).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    put(&cache, 0..20, 9000).await;
+    let key = WholeKey { top: made(1, 100).0, size: 1 << 20 };
+    assert_eq!(cache.whole.begin(&key).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    cache.flush().await;
+    assert!((0..20).all(|n| cache.get(&made(n, 9000).0).is_none()));
+    drop(held);
+    assert!(cache.whole.begin(&key).unwrap().is_some());
+    let next = open(dir.path(), 64 << 20);
+    put(&next, 0..20, 9000).await;
+    assert!((0..20).all(|n| get_whole(&next, &made(n, 9000).0).is_some()));
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_made_is_an_error_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("cache"), b"a file").unwrap();
+    assert!(DiskCache::open(&DiskCacheOptions { dir: dir.path().join("cache"), quota_bytes: 1 << 20 }).is_err());
+}
+
+#[tokio::test]
+async fn files_are_what_their_format_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = open(dir.path(), 4 << 20);
+    let (handle, stored) = made(7, 10);
+    cache.put(&handle, stored.clone());
+    cache.flush().await;
+    let segment = dir.path().join("cache/segment-0000000000000001");
+    assert_eq!(fs::read(&segment).unwrap(), [&b"VCR1"[..], &[0, 0, 0, 12], handle.as_bytes(), &stored].concat());
+    let body = [&b"VCI1"[..], &[0, 0, 0, 1], handle.as_bytes(), &[0, 0, 0, 40], &[0, 0, 0, 12]].concat();
+    drop(cache);
+    let list = segment.with_extension("list");
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while !list.exists() && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(fs::read(list).unwrap(), [&body[..], blake3::hash(&body).as_bytes()].concat());
+}

@@ -1,0 +1,249 @@
+//! Whole files in the cache's directory: plain copies of large files, for whoever wants a file and
+//! not frames.
+//!
+//! Owns their names, their room within the quota, and who uses which. Does not know what they
+//! should contain: a file is put here as true by [`crate::file::whole_file`], which has verified it, and is
+//! given out only as long as nothing has touched it.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use vouch_tree::BlockHandle;
+
+use super::segment_index::{STAT_BLOCK, SegmentIndex};
+
+/// Whole files take at most this part of the quota: most of what they hold lies in segments too.
+const QUOTA_SHARE: u64 = 2;
+
+/// One of them at most this part.
+const FILE_SHARE: u64 = 4;
+
+const PREFIX: &str = "whole-";
+
+/// Ends the name of one that is being written, or is not any more what its name said.
+const UNFINISHED: &str = ".new";
+
+/// Which content: handles are keyed by tree, and with the size they say all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct WholeKey {
+    pub(crate) top: BlockHandle,
+    pub(crate) size: u64,
+}
+
+/// A whole file of the cache, locked for this process.
+#[derive(Debug)]
+pub(crate) struct StoredFile {
+    file: File,
+    path: PathBuf,
+    /// What fstat(2) said when it was verified.
+    stamp: Option<FileStamp>,
+}
+
+/// Changes whenever anybody writes, truncates, links or changes the mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FileStamp {
+    inode: u64,
+    len: u64,
+    mode: u32,
+    links: u64,
+    changed: (i64, i64),
+}
+
+/// The whole files of a cache.
+pub(crate) struct WholeFiles {
+    dir: PathBuf,
+    index: Arc<SegmentIndex>,
+    /// Verified and in nobody's use.
+    idle: Mutex<HashMap<WholeKey, StoredFile>>,
+    building: Mutex<()>,
+}
+
+impl WholeFiles {
+    /// Removes what killed processes left half written.
+    pub(crate) fn open(dir: &Path, index: Arc<SegmentIndex>) -> Self {
+        let whole = Self { dir: dir.to_owned(), index, idle: Mutex::default(), building: Mutex::default() };
+        for (path, _) in whole.listed() {
+            if path.extension().is_some_and(|e| e == "new") && lock(&path).is_ok() {
+                let _ = fs::remove_file(path);
+            }
+        }
+        whole
+    }
+
+    /// Whether a file of this length may be kept.
+    pub(crate) fn fits(&self, len: u64) -> bool {
+        len <= self.index.quota_bytes() / FILE_SHARE
+    }
+
+    /// The turn to make one: one at a time in a process. `None`: somebody has it.
+    pub(crate) fn start_building(&self) -> Option<MutexGuard<'_, ()>> {
+        self.building.try_lock()
+    }
+
+    /// Whether [`WholeFiles::take`] would find it.
+    pub(crate) fn has(&self, key: &WholeKey) -> bool {
+        self.idle.lock().contains_key(key)
+    }
+
+    /// A verified file that nobody has touched since, for the caller alone.
+    pub(crate) fn take(&self, key: &WholeKey) -> Option<StoredFile> {
+        let body = self.idle.lock().remove(key)?;
+        if body.is_intact() {
+            return Some(body);
+        }
+        tracing::warn!("disk cache: {} was changed by somebody; it is thrown away", body.path.display());
+        self.discard(body);
+        None
+    }
+
+    /// Gives back what was taken, or puts in what was verified now. A file that has no seal yet
+    /// gets it.
+    pub(crate) fn put(&self, key: WholeKey, mut body: StoredFile) {
+        match body.stamp.map_or_else(|| FileStamp::of(&body.file), Ok) {
+            Ok(stamp) => body.stamp = Some(stamp),
+            Err(_) => return self.discard(body),
+        }
+        if let Some(twin) = self.idle.lock().insert(key, body) {
+            drop(twin);
+        }
+    }
+
+    /// Removes a file.
+    pub(crate) fn discard(&self, body: StoredFile) {
+        let _ = fs::remove_file(&body.path);
+    }
+
+    /// A file that an earlier process left, unverified; `None` where there is none.
+    ///
+    /// # Errors
+    /// `WouldBlock` where it is in use, here or by another process.
+    pub(crate) fn reopen(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
+        let path = self.path(key);
+        match lock(&path) {
+            Ok(file) => Ok(Some(StoredFile { file, path, stamp: None })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An empty file of the key's length, with its room taken on the disk; `None` where the quota
+    /// has none.
+    pub(crate) fn begin(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
+        let _turn = self.index.lock_directory()?;
+        if !self.make_room(key.size) {
+            return Ok(None);
+        }
+        self.index.make_room(key.size, &mut |_, _| {})?;
+        let path = unfinished(&self.path(key));
+        let file = match OpenOptions::new().read(true).write(true).create_new(true).mode(0o400).open(&path) {
+            // Somebody else is writing it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+            made => made?,
+        };
+        let body = StoredFile { file, path, stamp: None };
+        let taken = flock(&body.file, FlockOperation::NonBlockingLockExclusive)
+            .and_then(|()| fallocate(&body.file, FallocateFlags::empty(), 0, key.size));
+        if let Err(error) = taken {
+            self.discard(body);
+            return Err(error.into());
+        }
+        Ok(Some(body))
+    }
+
+    /// Gives a file that has been written its name.
+    pub(crate) fn finish(&self, key: &WholeKey, mut body: StoredFile) -> io::Result<StoredFile> {
+        let path = self.path(key);
+        match fs::rename(&body.path, &path) {
+            Ok(()) => {
+                body.path = path;
+                Ok(body)
+            }
+            Err(error) => {
+                self.discard(body);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes from a file the name of what it no longer contains.
+    pub(crate) fn mark_unfinished(&self, body: &mut StoredFile) -> io::Result<()> {
+        let path = unfinished(&body.path);
+        fs::rename(&body.path, &path)?;
+        body.path = path;
+        Ok(())
+    }
+
+    fn path(&self, key: &WholeKey) -> PathBuf {
+        let top: String = key.top.as_bytes().iter().map(|b| format!("{b:02x}")).collect();
+        self.dir.join(format!("{PREFIX}{top}-{:016x}", key.size))
+    }
+
+    fn listed(&self) -> Vec<(PathBuf, fs::Metadata)> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().filter_map(Result::ok);
+        let ours = entries.filter(|e| e.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)));
+        ours.filter_map(|e| Some((e.path(), e.metadata().ok()?))).collect()
+    }
+
+    /// Removes files that nobody uses, those first that were not read for longest, until `wanted`
+    /// more bytes fit.
+    fn make_room(&self, wanted: u64) -> bool {
+        let quota = self.index.quota_bytes() / QUOTA_SHARE;
+        let mut all = self.listed();
+        all.sort_by_key(|(_, meta)| meta.atime().max(meta.mtime()));
+        let mut used: u64 = all.iter().map(|(_, meta)| meta.blocks() * STAT_BLOCK).sum();
+        for (path, meta) in all {
+            if used + wanted <= quota {
+                break;
+            }
+            let mut idle = self.idle.lock();
+            let ours = idle.iter().find(|(_, body)| body.path == path).map(|(key, _)| *key);
+            // What another process uses is locked by it, what this one uses by itself.
+            let is_free = ours.map_or_else(|| lock(&path).is_ok(), |key| idle.remove(&key).is_some());
+            if is_free && fs::remove_file(&path).is_ok() {
+                used = used.saturating_sub(meta.blocks() * STAT_BLOCK);
+            }
+        }
+        used + wanted <= quota
+    }
+}
+
+impl StoredFile {
+    pub(crate) const fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    /// Whether it is as it was when it was verified.
+    fn is_intact(&self) -> bool {
+        self.stamp.is_some() && FileStamp::of(&self.file).ok() == self.stamp
+    }
+}
+
+impl FileStamp {
+    fn of(file: &File) -> io::Result<Self> {
+        let m = file.metadata()?;
+        Ok(Self { inode: m.ino(), len: m.len(), mode: m.mode(), links: m.nlink(), changed: (m.ctime(), m.ctime_nsec()) })
+    }
+}
+
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(UNFINISHED);
+    name.into()
+}
+
+/// Opens a file whose lock is free, and takes it.
+fn lock(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}

@@ -1,0 +1,10 @@
+//! File content.
+
+pub(crate) mod blob; // Byte ranges to leaves, holes, SEEK_DATA, extended attributes.
+mod read_ahead; // Sequential read-ahead window of one open file.
+mod reader; // One open file.
+mod whole_file; // Verified whole copies of large files, for FUSE passthrough.
+
+pub use blob::Seek;
+pub use reader::FileReader;
+pub use whole_file::WholeFile;

@@ -1,0 +1,298 @@
+//! Whole copies of large files in the disk cache, for a kernel that reads them without asking (FUSE
+//! passthrough).
+//!
+//! Every byte of a copy was verified by this process: when it was written, or, if an earlier
+//! process left it, when it was compared with its leaves' hashes. Copies are made of what is cached
+//! already, behind the reader's back; any failure costs the copy and nothing else. What protects a
+//! copy from then on is told in `docs/formats/cache.md`.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, Weak};
+
+use tokio::time::Instant;
+use vouch_tree::{Blob, BlobBody, BlockHandle, FrameKind, LEAF_LEN_MAX, frame};
+
+use crate::disk_cache::{StoredFile, WholeFiles, WholeKey};
+use crate::file::blob::{LeafPlace, leaf_len};
+use crate::frame::Frame;
+use crate::replica::Priority;
+use crate::{Error, Result, Tree};
+
+/// Leaves written at once, 4 MiB: the folios of the page cache are the larger for it, and reading
+/// them the cheaper.
+const LEAVES_AT_ONCE: u64 = 32;
+
+/// Of so many leaves one must be here already for the rest to be fetched: a copy is made of what is
+/// cached.
+const CACHED_SHARE: u64 = 2;
+
+/// A verified whole copy of a file, in the hands of one user. Given back to the cache when dropped.
+pub struct WholeFile {
+    tree: Arc<Tree>,
+    body: Option<StoredFile>,
+    blob: Blob,
+    /// What it contains has no name in the cache.
+    is_renamed: bool,
+    /// A move was begun and did not end: it contains `blob` no more, and nothing else yet.
+    is_mixed: bool,
+}
+
+/// What comparing an old copy with its leaves has shown.
+enum Verdict {
+    True,
+    False,
+    /// Some leaf is not here to compare with.
+    Unknown,
+}
+
+impl Tree {
+    /// Whether whole copies can be kept at all.
+    pub fn keeps_whole_files(&self) -> bool {
+        self.whole_files().is_some()
+    }
+
+    /// Whether a whole copy of `blob` could be kept.
+    pub fn may_keep_whole_file(&self, blob: &Blob) -> bool {
+        key_of(blob).is_some() && self.whole_files().is_some_and(|files| files.fits(blob.size))
+    }
+
+    /// The whole copy of `blob`, if there is one that was verified, and nobody else has it. One
+    /// fstat(2).
+    pub fn take_whole_file(self: &Arc<Self>, blob: &Blob) -> Option<WholeFile> {
+        let body = self.whole_files()?.take(&key_of(blob)?)?;
+        Some(WholeFile { tree: Arc::clone(self), body: Some(body), blob: blob.clone(), is_renamed: false, is_mixed: false })
+    }
+
+    /// Makes a whole copy of `blob` if most of it is cached, or verifies the one that an earlier
+    /// process left. True if [`Tree::take_whole_file`] has one now. Reads and writes the whole file,
+    /// on a thread for that.
+    pub async fn make_whole_file(self: &Arc<Self>, blob: &Blob) -> bool {
+        let (tree, blob) = (Arc::clone(self), blob.clone());
+        // Whoever ends the runtime waits for its threads, so the work ends when nobody waits for it.
+        let wanted = Arc::new(());
+        let wanted_by = Arc::downgrade(&wanted);
+        let made = tokio::task::spawn_blocking(move || tree.make_whole_file_blocking(&blob, &wanted_by)).await;
+        drop(wanted);
+        match made {
+            Ok(Ok(made)) => made,
+            Ok(Err(error)) => {
+                tracing::warn!("disk cache: no whole copy of a file: {error}");
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn whole_files(&self) -> Option<&WholeFiles> {
+        self.client().disk.as_ref().map(|disk| &disk.whole)
+    }
+
+    fn make_whole_file_blocking(&self, blob: &Blob, wanted_by: &Weak<()>) -> io::Result<bool> {
+        let (Some(files), Some(key)) = (self.whole_files(), key_of(blob)) else { return Ok(false) };
+        let Some(_building) = files.start_building() else { return Ok(false) };
+        if files.has(&key) || !files.fits(key.size) {
+            return Ok(files.has(&key));
+        }
+        let Some(places) = self.places_if_cached(blob) else { return Ok(false) };
+        let left = match files.reopen(&key) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            left => left?,
+        };
+        if let Some(body) = left {
+            match self.compare(&body, blob, &places, wanted_by) {
+                Verdict::True => {
+                    files.put(key, body);
+                    return Ok(true);
+                }
+                Verdict::Unknown => return Ok(false),
+                Verdict::False => {
+                    tracing::warn!("disk cache: a whole copy does not fit its hashes; it is made anew");
+                    files.discard(body);
+                }
+            }
+        }
+        let Some(body) = files.begin(&key)? else { return Ok(false) };
+        if let Err(error) = self.fill(&body, blob, &places, wanted_by) {
+            files.discard(body);
+            return Err(error);
+        }
+        files.put(key, files.finish(&key, body)?);
+        Ok(true)
+    }
+
+    /// Where all leaves are, if enough of them are cached. Blocks on the disk.
+    fn places_if_cached(&self, blob: &Blob) -> Option<Vec<LeafPlace>> {
+        let count = blob.size.div_ceil(LEAF_LEN_MAX as u64);
+        // A handle is 32 bytes, and what fits the quota has no more leaves than that allows.
+        let (mut places, mut cached) = (Vec::new(), 0);
+        for leaf in 0..count {
+            let (place, _) = self.leaf_place_local(blob, leaf).ok()??;
+            cached += u64::from(match place {
+                LeafPlace::Hole => true,
+                LeafPlace::At(handle) => self.is_cached(&handle),
+            });
+            places.push(place);
+        }
+        (cached >= count.div_ceil(CACHED_SHARE)).then_some(places)
+    }
+
+    fn is_cached(&self, handle: &BlockHandle) -> bool {
+        self.is_in_memory(handle) || self.client().disk.as_ref().is_some_and(|disk| disk.contains(handle))
+    }
+
+    /// Whether a file holds what its leaves' hashes say. Raw frames are hashed as they lie there;
+    /// of compressed ones the hash is over other bytes, so they are compared with the leaf
+    /// itself.
+    fn compare(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], wanted_by: &Weak<()>) -> Verdict {
+        if !body.file().metadata().is_ok_and(|m| m.is_file() && m.len() == blob.size) {
+            return Verdict::False;
+        }
+        let mut buffer = vec![0; LEAF_LEN_MAX];
+        for (leaf, place) in (0..).zip(places) {
+            if wanted_by.strong_count() == 0 {
+                return Verdict::Unknown;
+            }
+            let bytes = &mut buffer[..leaf_len(blob.size, leaf)];
+            if body.file().read_exact_at(bytes, leaf * LEAF_LEN_MAX as u64).is_err() {
+                return Verdict::False;
+            }
+            let fits = match place {
+                LeafPlace::Hole => bytes.iter().all(|&b| b == 0),
+                LeafPlace::At(handle) if self.iv().handle_of(&frame::build(FrameKind::Leaf, bytes, 0)) == *handle => true,
+                LeafPlace::At(handle) => match self.cached_leaf(handle) {
+                    Some(leaf) => leaf == *bytes,
+                    None => return Verdict::Unknown,
+                },
+            };
+            if !fits {
+                return Verdict::False;
+            }
+        }
+        Verdict::True
+    }
+
+    /// Writes all leaves. What is not cached is fetched.
+    fn fill(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], wanted_by: &Weak<()>) -> io::Result<()> {
+        let mut batch = Vec::with_capacity(LEAVES_AT_ONCE as usize * LEAF_LEN_MAX);
+        for (number, group) in (0..).zip(places.chunks(LEAVES_AT_ONCE as usize)) {
+            if wanted_by.strong_count() == 0 {
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "the mount ends"));
+            }
+            let first = number * LEAVES_AT_ONCE;
+            batch.clear();
+            for (leaf, place) in (first..).zip(group) {
+                let len = leaf_len(blob.size, leaf);
+                match place {
+                    LeafPlace::Hole => batch.resize(batch.len() + len, 0),
+                    LeafPlace::At(handle) => {
+                        let bytes = match self.cached_leaf(handle) {
+                            Some(bytes) => bytes,
+                            None => self.fetched_leaf(handle, len).map_err(io::Error::other)?,
+                        };
+                        if bytes.len() != len {
+                            return Err(io::Error::other(format!("leaf {handle} has {} bytes instead of {len}", bytes.len())));
+                        }
+                        batch.extend_from_slice(&bytes);
+                    }
+                }
+            }
+            body.write_at(&batch, first * LEAF_LEN_MAX as u64)?;
+        }
+        Ok(())
+    }
+
+    /// A verified leaf from memory or disk; leaves the memory cache as it is.
+    fn cached_leaf(&self, handle: &BlockHandle) -> Option<bytes::Bytes> {
+        match self.peek(FrameKind::Leaf, handle)? {
+            Frame::Leaf(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    fn fetched_leaf(&self, handle: &BlockHandle, len: usize) -> Result<bytes::Bytes> {
+        let by = Instant::now() + self.operation_max();
+        match self.client().runtime.block_on(self.frame_by(FrameKind::Leaf, handle, len, Priority::Background, by))? {
+            Frame::Leaf(bytes) => Ok(bytes),
+            _ => Err(Error::Damaged { what: format!("frame {handle} is no leaf") }),
+        }
+    }
+}
+
+impl WholeFile {
+    /// What it contains.
+    pub const fn blob(&self) -> &Blob {
+        &self.blob
+    }
+
+    /// Makes it contain `blob` instead, in place, for those who have it open: each leaf that
+    /// differs is fetched, verified and written. Meanwhile a reader sees verified bytes of the
+    /// one or the other. After an error it may be called again.
+    ///
+    /// # Errors
+    /// As [`Tree::read`]; and where the disk fails.
+    pub async fn move_to(&mut self, blob: &Blob) -> Result<()> {
+        if self.blob == *blob && !self.is_mixed {
+            return Ok(());
+        }
+        let files = self.tree.whole_files().ok_or_else(|| Error::Damaged { what: "the disk cache is gone".into() })?;
+        let Some(body) = &mut self.body else { return Ok(()) };
+        let disk_failed = |error: io::Error| Error::Damaged { what: format!("writing a whole copy in the disk cache: {error}") };
+        if !self.is_renamed {
+            files.mark_unfinished(body).map_err(disk_failed)?;
+            self.is_renamed = true;
+        }
+        let may_skip = !std::mem::replace(&mut self.is_mixed, true);
+        let by = Instant::now() + self.tree.operation_max();
+        let count = blob.size.div_ceil(LEAF_LEN_MAX as u64);
+        for leaf in 0..count {
+            let offset = leaf * LEAF_LEN_MAX as u64;
+            if may_skip && self.tree.same_leaf(&self.blob, blob, leaf, by).await? {
+                continue;
+            }
+            let bytes = self.tree.read(blob, offset, LEAF_LEN_MAX).await?;
+            body.write_at(&bytes, offset).map_err(disk_failed)?;
+        }
+        body.file().set_len(blob.size).map_err(disk_failed)?;
+        (self.blob, self.is_mixed) = (blob.clone(), false);
+        Ok(())
+    }
+}
+
+impl Tree {
+    /// Whether leaf number `leaf` of two blobs is one frame.
+    async fn same_leaf(&self, old: &Blob, new: &Blob, leaf: u64, by: Instant) -> Result<bool> {
+        let end = |blob: &Blob| leaf < blob.size.div_ceil(LEAF_LEN_MAX as u64);
+        if key_of(old).is_none() || key_of(new).is_none() || !end(old) || leaf_len(old.size, leaf) != leaf_len(new.size, leaf) {
+            return Ok(false);
+        }
+        // What can't be told of the old revision is written anew.
+        let was = self.leaf_places(old, leaf, 1, Priority::Background, by).await.ok();
+        Ok(was == Some(self.leaf_places(new, leaf, 1, Priority::Background, by).await?))
+    }
+}
+
+impl AsFd for WholeFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.body.as_ref().expect("it is taken out only by drop").file().as_fd()
+    }
+}
+
+impl Drop for WholeFile {
+    fn drop(&mut self) {
+        let (Some(body), Some(files)) = (self.body.take(), self.tree.whole_files()) else { return };
+        match key_of(&self.blob) {
+            Some(key) if !self.is_renamed => files.put(key, body),
+            _ => files.discard(body),
+        }
+    }
+}
+
+/// Only files of several leaves have one.
+const fn key_of(blob: &Blob) -> Option<WholeKey> {
+    match blob.body {
+        BlobBody::Tree { top, .. } => Some(WholeKey { top, size: blob.size }),
+        _ => None,
+    }
+}

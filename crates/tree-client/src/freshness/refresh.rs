@@ -1,0 +1,395 @@
+//! Asking the replicas for the newest revision: when the tree is opened, in the background, and on
+//! demand.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{Instant, sleep, sleep_until};
+use vouch_tree::protocol::FsinfoOffer;
+use vouch_tree::verify::Refusal;
+
+use super::current::{OfferVerdict, forwarding_target, statements_of};
+use super::statement_files;
+use crate::replica::{CallFailure, Replica};
+use crate::replica_fault::FaultKind;
+use crate::tree::Tree;
+use crate::{Error, Result};
+
+/// After the first good answer the others get as long again, within these bounds: one that answers
+/// in that time may know a newer revision.
+const GRACE_MIN: Duration = Duration::from_millis(20);
+const GRACE_MAX: Duration = Duration::from_secs(1);
+
+/// A refresh takes at most so long, even where the operation that wants it could wait longer.
+const REFRESH_MAX: Duration = Duration::from_secs(10);
+
+/// While the newest revision has expired, replicas are asked at most this often.
+pub(crate) const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The bounds of the background interval, if it is not given: a quarter of the promised duration.
+pub(crate) const INTERVAL_MIN: Duration = Duration::from_secs(60);
+const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+
+/// Where a pointer is remembered, the old name's replicas are asked once whether the key has said
+/// more since, for so long: many old hosts are switched off for good.
+const STATEMENTS_ASK_MAX: Duration = Duration::from_secs(3);
+
+/// Rounds of asking when a tree is opened and nobody can be reached.
+const OPEN_ROUNDS_MAX: u32 = 4;
+
+/// The pause before the second round; doubles.
+const OPEN_PAUSE: Duration = Duration::from_millis(300);
+
+/// The tally of one round.
+#[derive(Default)]
+struct RoundResult {
+    newer: bool,
+    /// Answers that hold what is in force, or brought it.
+    good: usize,
+    /// Answers of a tree whose key has spoken against its use: what they said was heeded.
+    heeded: usize,
+    no_tree: usize,
+    asked: usize,
+    /// Answers that were none: provably no replica's.
+    lies: usize,
+    refused: usize,
+    /// Offers older than what is in force.
+    stale: usize,
+    refusal: Option<Refusal>,
+    reasons: Vec<String>,
+    /// Those of the reasons that are refusals.
+    refusals: Vec<String>,
+    fault: Option<Error>,
+}
+
+impl Tree {
+    /// Finds the revision to begin with.
+    pub(crate) async fn first_revision(&self, deadline: Instant) -> Result<()> {
+        let heeded = self.apply_statement_files().await;
+        self.freshness().apply_stored_statements();
+        if let (Err(error), None) = (heeded, self.freshness().blocked()) {
+            return Err(error);
+        }
+        // Nothing outranks a revocation, but a pointer may be followed by a revocation or by another
+        // pointer.
+        if matches!(self.freshness().blocked(), Some(Error::Forwarded { .. })) {
+            self.ask_all(deadline.min(Instant::now() + STATEMENTS_ASK_MAX), true).await;
+        }
+        let mut pause = OPEN_PAUSE;
+        let mut last = None;
+        for attempt in 0..OPEN_ROUNDS_MAX {
+            if let Some(error) = self.freshness().blocked() {
+                return Err(error);
+            }
+            let round = self.ask_all(deadline, true).await;
+            self.replicas_set().note_offers_refused(round.all_refused());
+            if let Some(error) = self.freshness().blocked() {
+                return Err(error);
+            }
+            if self.freshness().is_fresh() {
+                // Opening succeeds, so nobody else tells of it.
+                round.refusals.iter().for_each(|reason| tracing::warn!(tree = %self.name(), "{reason}"));
+                return Ok(());
+            }
+            // A lie may be a bit that fell over on the way, but hardly twice.
+            let more = round.may_improve() || (round.lies > 0 && attempt == 0);
+            last = Some(round);
+            if !more || attempt + 1 == OPEN_ROUNDS_MAX || Instant::now() + pause >= deadline {
+                break;
+            }
+            sleep(pause).await;
+            pause *= 2;
+        }
+        if self.use_stored_fsinfo().await? {
+            let summary = last.map_or_else(String::new, |round| round.summary());
+            tracing::warn!(tree = %self.name(), "no replica offers a valid revision ({summary}); going on with what was seen before");
+            return Ok(());
+        }
+        Err(last.map_or_else(|| Error::Unreachable { tried: String::new() }, |round| round.into_error(self)))
+    }
+
+    /// Goes on with the signed fsinfo of the last run, if it is still valid.
+    async fn use_stored_fsinfo(&self) -> Result<bool> {
+        match self.freshness().stored_fsinfo() {
+            Some(signed) => Ok(matches!(self.judge_blocking(signed).await?, OfferVerdict::Newer)),
+            None => Ok(false),
+        }
+    }
+
+    /// Asks the replicas once, now. `true`: a newer revision is in force. One at a time: who comes
+    /// while another is at it waits for that one's outcome.
+    pub async fn refresh(&self) -> Result<bool> {
+        let deadline = Instant::now() + self.client().options.deadline.min(REFRESH_MAX);
+        let before = self.freshness().newest().map(|r| r.order());
+        let rounds_before = self.refresh_rounds();
+        let _turn = self.refresh_turn().lock().await;
+        if self.refresh_rounds() == rounds_before {
+            self.apply_statement_files().await.unwrap_or_else(|error| tracing::warn!(tree = %self.name(), "{error}"));
+            let (round, ()) = join(self.ask_all(deadline, false), self.ask_origins(deadline)).await;
+            self.note_refresh_round();
+            self.replicas_set().note_offers_refused(round.all_refused());
+            self.freshness().set_last_failure(round.summary());
+            if !self.freshness().is_fresh() {
+                let freshness = Arc::clone(self.freshness());
+                let _ = tokio::task::spawn_blocking(move || freshness.record_expiry()).await;
+            }
+            if let Some(error) = self.freshness().blocked() {
+                return Err(error);
+            }
+            if round.good == 0 && !round.newer {
+                return Err(round.into_error(self));
+            }
+        }
+        Ok(self.freshness().newest().map(|r| r.order()) > before)
+    }
+
+    /// Asks the keys of the names that led here whether they still say so; what they say against it
+    /// ends belief in this tree too.
+    async fn ask_origins(&self, deadline: Instant) {
+        let deadline = deadline.min(Instant::now() + STATEMENTS_ASK_MAX);
+        let asked = self.origins().iter().map(|origin| async move {
+            origin.tree.apply_statement_files().await.unwrap_or_else(|error| tracing::warn!(tree = %origin.tree.name(), "{error}"));
+            origin.tree.ask_all(deadline, true).await;
+            origin.tree.freshness().blocked_for_good().filter(|error| forwarding_target(error) != Some(&origin.to))
+        });
+        for error in join_all(asked).await.into_iter().flatten() {
+            self.freshness().block(error);
+        }
+    }
+
+    /// Fails unless what is in force may be used; asks the replicas first where it has expired.
+    pub(crate) async fn ensure_fresh(&self) -> Result<()> {
+        if self.freshness().is_fresh() {
+            return Ok(());
+        }
+        if self.freshness().blocked_for_good().is_none() && self.may_refresh_on_demand() {
+            let _ = self.refresh().await;
+        }
+        self.freshness().revision().map(drop)
+    }
+
+    /// Asks all replicas. In a `is_opening`, when the tree is opened: asks for companions, and stops
+    /// once good answers are in.
+    async fn ask_all(&self, deadline: Instant, is_opening: bool) -> RoundResult {
+        let begun = Instant::now();
+        let deadline = deadline.min(begun + REFRESH_MAX);
+        self.replicas_set().resolve_by(deadline).await;
+        let replicas = self.replicas_set().all();
+        let mut round = RoundResult { asked: replicas.len(), ..RoundResult::default() };
+        if replicas.is_empty() {
+            round.reasons.push(self.replicas_set().resolve_error());
+        }
+        let mut unanswered: Vec<SocketAddr> = replicas.iter().map(|replica| replica.address).collect();
+        let mut answers: FuturesUnordered<_> =
+            replicas.into_iter().map(|replica| async move { (replica.offer(is_opening).await, replica) }).collect();
+        let mut until = deadline;
+        loop {
+            tokio::select! {
+                biased;
+                answer = answers.next() => match answer {
+                    Some((offer, replica)) => {
+                        unanswered.retain(|address| *address != replica.address);
+                        self.count_answer(&mut round, &replica, offer).await;
+                    }
+                    None => return round,
+                },
+                () = sleep_until(until) => {
+                    if round.good == 0 {
+                        let waited = begun.elapsed().as_secs();
+                        round.reasons.extend(unanswered.iter().map(|address| format!("{address}: no answer within {waited} s")));
+                    }
+                    return round;
+                }
+            }
+            if is_opening && round.heeded > 0 {
+                until = until.min(Instant::now() + GRACE_MAX);
+            } else if is_opening && round.good > 0 {
+                until = until.min(Instant::now() + begun.elapsed().clamp(GRACE_MIN, GRACE_MAX));
+            }
+        }
+    }
+
+    async fn count_answer(&self, round: &mut RoundResult, replica: &Replica, offer: std::result::Result<Option<FsinfoOffer>, CallFailure>) {
+        let reason = match offer {
+            Err(failure) => {
+                round.lies += usize::from(matches!(failure, CallFailure::Garbage(_)));
+                failure.to_string()
+            }
+            Ok(None) => {
+                round.no_tree += 1;
+                "does not serve this tree".to_owned()
+            }
+            Ok(Some(offer)) => match self.judge_offer(replica, offer).await {
+                Ok(OfferVerdict::Newer) => {
+                    replica.report_good_offer();
+                    (round.newer, round.good) = (true, round.good + 1);
+                    return;
+                }
+                Ok(OfferVerdict::Current(_)) => {
+                    replica.report_good_offer();
+                    round.good += 1;
+                    return;
+                }
+                Ok(OfferVerdict::Stale(revision)) => {
+                    round.stale += 1;
+                    let reason = format!("offers the old revision {revision}");
+                    replica.report_bad_offer(FaultKind::Stale { offered: revision }, &reason);
+                    reason
+                }
+                Ok(OfferVerdict::Refused(refusal, is_lie)) => {
+                    let reason = refusal.to_string();
+                    // Of a lie it was told already.
+                    if !is_lie {
+                        replica.report_bad_offer(FaultKind::Refused(&refusal), &reason);
+                    }
+                    round.refused += 1;
+                    round.refusals.push(format!("{}: {reason}", replica.address));
+                    round.refusal.get_or_insert(refusal);
+                    reason
+                }
+                Ok(OfferVerdict::Nothing) => "offers no revision".to_owned(),
+                Err(error) => {
+                    let reason = error.to_string();
+                    round.heeded += usize::from(self.freshness().blocked_for_good().is_some());
+                    round.fault.get_or_insert(error);
+                    reason
+                }
+            },
+        };
+        round.reasons.push(format!("{}: {reason}", replica.address));
+    }
+
+    /// Judges what a replica offers: statements first, then the fsinfo, then what was sent along.
+    async fn judge_offer(&self, replica: &Replica, offer: FsinfoOffer) -> Result<OfferVerdict> {
+        let (statements, forged) = statements_of(&offer, self.hostid());
+        if forged {
+            replica.lied("it offers a key statement with a forged signature");
+        }
+        if !statements.is_empty() {
+            self.apply_statements_blocking(statements).await;
+        }
+        if let Some(error) = self.freshness().blocked_for_good() {
+            return Err(error);
+        }
+        let judgement = self.judge_blocking(offer.signed_fsinfo).await?;
+        match &judgement {
+            OfferVerdict::Newer => {
+                let (_, newest) = self.newest_order();
+                replica.note_revision(self.newest_order());
+                tracing::debug!(tree = %self.name(), revision = newest, replica = %replica.address, "a new revision is in force");
+            }
+            OfferVerdict::Current(revision) | OfferVerdict::Stale(revision) => replica.note_revision((self.newest_order().0, *revision)),
+            OfferVerdict::Refused(refusal, true) => replica.lied(&format!("it offers an fsinfo that can't be: {refusal}")),
+            OfferVerdict::Refused(refusal, false) if self.freshness().newest().is_some() => {
+                tracing::warn!(tree = %self.name(), replica = %replica.address, "{refusal}");
+            }
+            // Whoever opens the tree is told, or the log is when that has succeeded.
+            OfferVerdict::Refused(_, false) => {}
+            OfferVerdict::Nothing => {}
+        }
+        if matches!(judgement, OfferVerdict::Newer | OfferVerdict::Current(_)) {
+            self.cache_companions(&offer.companions);
+        }
+        Ok(judgement)
+    }
+
+    /// The newest believed revision's certificate and number.
+    fn newest_order(&self) -> (u64, u64) {
+        self.freshness().newest().map_or((0, 0), |r| (r.cert_serial(), r.number()))
+    }
+
+    /// Heeds the statements that were put down or published for this key.
+    ///
+    /// # Errors
+    /// [`Error::Statement`], after all others have been heeded.
+    async fn apply_statement_files(&self) -> Result<()> {
+        let (client, hostid) = (self.client(), *self.hostid());
+        let (mut found, mut fault) = (Vec::new(), None);
+        if !client.options.certificate_dirs.is_empty() {
+            let dirs = client.options.certificate_dirs.clone();
+            let read = tokio::task::spawn_blocking(move || statement_files::in_directories(&dirs, &hostid));
+            (found, fault) = read.await.unwrap_or_default();
+        }
+        for source in client.certificate_trees() {
+            found.extend(statement_files::in_tree(&source, &hostid).await);
+        }
+        if !found.is_empty() {
+            self.apply_statements_blocking(found).await;
+        }
+        fault.map_or(Ok(()), Err)
+    }
+}
+
+impl RoundResult {
+    fn summary(&self) -> String {
+        if self.reasons.is_empty() { "they offer the same revision".into() } else { self.reasons.join("; ") }
+    }
+
+    /// What all have said, where every one's offer was refused.
+    fn all_refused(&self) -> Option<String> {
+        (self.asked > 0 && self.stale + self.refused == self.asked).then(|| self.summary())
+    }
+
+    /// Whether asking again soon may help: somebody could not be reached.
+    fn may_improve(&self) -> bool {
+        self.fault.is_none() && (self.reasons.len() > self.no_tree + self.refused + self.lies || self.asked == 0)
+    }
+
+    fn into_error(self, tree: &Tree) -> Error {
+        let summary = self.summary();
+        match (self.fault, self.refusal) {
+            (Some(fault), _) => fault,
+            (None, Some(refusal)) => Error::Refused { reason: summary, source: refusal },
+            (None, None) if self.asked > 0 && self.no_tree == self.asked => Error::NoSuchTree { hostid: *tree.hostid(), asked: self.asked },
+            (None, None) if self.lies > 0 && self.lies + self.no_tree == self.asked => Error::Lied { said: summary },
+            (None, None) => Error::Unreachable { tried: summary },
+        }
+    }
+}
+
+/// Keeps a tree current for as long as it lives. `random` draws the jitter: from 0 to 1.
+pub(crate) async fn refresh_periodically(tree: Weak<Tree>, mut random: impl FnMut() -> f64 + Send) {
+    let mut failures = 0u32;
+    loop {
+        let interval = match tree.upgrade() {
+            Some(tree) => tree.refresh_interval(),
+            None => return,
+        };
+        // After a failure sooner, but never in a storm.
+        let interval = if failures == 0 { interval } else { interval.min(DEMAND_INTERVAL * (1 << failures.min(5))) };
+        sleep(interval.mul_f64(0.9 + 0.2 * random())).await;
+        let Some(tree) = tree.upgrade() else { return };
+        match tree.refresh().await {
+            Ok(_) => failures = 0,
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                tracing::warn!(tree = %tree.name(), "refresh: {error}");
+            }
+        }
+    }
+}
+
+impl Tree {
+    fn refresh_interval(&self) -> Duration {
+        if let Some(interval) = self.client().options.refresh_interval {
+            return interval;
+        }
+        let duration = self.freshness().newest().map_or(0, |r| r.fsinfo.duration_s);
+        Duration::from_secs(u64::from(duration) / 4).clamp(INTERVAL_MIN, INTERVAL_MAX)
+    }
+
+    /// `judge` off the reactor: it may write and sync a file.
+    async fn judge_blocking(&self, signed: Vec<u8>) -> Result<OfferVerdict> {
+        let freshness = Arc::clone(self.freshness());
+        let judged = tokio::task::spawn_blocking(move || freshness.judge(&signed)).await;
+        judged.unwrap_or_else(|e| Err(Error::Damaged { what: format!("judging an fsinfo: {e}") }))
+    }
+
+    async fn apply_statements_blocking(&self, statements: Vec<vouch_tree::statement::KeyStatement>) {
+        let freshness = Arc::clone(self.freshness());
+        let _ = tokio::task::spawn_blocking(move || freshness.apply_statements(statements)).await;
+    }
+}

@@ -1,0 +1,311 @@
+//! What was seen of each tree, kept outside every cache: the newest revision, its signed fsinfo,
+//! the key's statements.
+//!
+//! One file a tree. Moves forward only, also when several processes share the directory: each
+//! change is made under a lock, onto what the file holds at that moment.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, flock};
+use vouch_tree::HostId;
+use vouch_tree::fsinfo::SIGNED_LEN_MAX;
+use vouch_tree::statement::{Body, KeyStatement, STATEMENT_LEN_MAX};
+use vouch_tree::verify::Seen;
+use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
+
+use crate::{Error, Result};
+
+/// "VOUCHSEE" and the version of the file's format.
+const MAGIC: u64 = 0x564f_5543_4853_4545;
+const VERSION: u32 = 2;
+
+/// Files of this version lack the time witnessed.
+const VERSION_WITHOUT_TIME: u32 = 1;
+
+/// Statements kept of one tree: its revocation, and the latest forwarding pointer.
+const STATEMENTS_MAX: usize = 2;
+
+const HASH_LEN: usize = 32;
+
+/// A lock is held for one write and its fsync.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+/// The longest file.
+const FILE_LEN_MAX: usize = 256 + SIGNED_LEN_MAX + STATEMENTS_MAX * (STATEMENT_LEN_MAX + 4) + HASH_LEN;
+
+/// What is remembered of one tree.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct SeenRecord {
+    pub(crate) seen: Seen,
+    /// The latest time at which a revision was judged, in seconds since 1970, but never later than
+    /// the end of that revision.
+    pub(crate) time_seen: u64,
+    /// The signed fsinfo of the newest revision: lets a restart do without replicas. May be empty.
+    pub(crate) signed: Vec<u8>,
+    /// Verified statements about the tree's key.
+    pub(crate) statements: Vec<KeyStatement>,
+}
+
+impl SeenRecord {
+    /// The later of both in every field.
+    fn merge(self, other: Self) -> Self {
+        let mut signed = if other.seen.order() >= self.seen.order() { other.signed } else { self.signed.clone() };
+        if signed.is_empty() {
+            signed = self.signed;
+        }
+        let time_seen = self.time_seen.max(other.time_seen);
+        let mut merged = Self { seen: self.seen.merge(other.seen), time_seen, signed, statements: self.statements };
+        for statement in other.statements {
+            merged.add_statement(statement);
+        }
+        merged
+    }
+
+    /// It can't be earlier than that, whatever the clock says.
+    pub(crate) fn time(&self) -> u64 {
+        self.seen.start.max(self.time_seen)
+    }
+
+    /// Adds a verified statement; keeps a revocation, and of pointers the latest. `false` if it
+    /// says nothing new.
+    pub(crate) fn add_statement(&mut self, statement: KeyStatement) -> bool {
+        let is_revocation = |s: &KeyStatement| matches!(s.verified(), Some(Body::Revocation { .. }));
+        let revokes = is_revocation(&statement);
+        match self.statements.iter_mut().find(|have| is_revocation(have) == revokes) {
+            Some(have) if revokes || have.time() >= statement.time() => false,
+            Some(have) => {
+                *have = statement;
+                true
+            }
+            None => {
+                self.statements.push(statement);
+                true
+            }
+        }
+    }
+}
+
+impl Xdr for SeenRecord {
+    fn encode(&self, w: &mut Writer) {
+        w.u64(MAGIC);
+        w.u32(VERSION);
+        self.seen.encode(w);
+        w.u64(self.time_seen);
+        w.opaque(&self.signed);
+        w.count(self.statements.len());
+        self.statements.iter().for_each(|s| w.opaque(&s.to_xdr()));
+    }
+
+    fn decode(r: &mut Reader<'_>) -> std::result::Result<Self, XdrError> {
+        if r.u64()? != MAGIC {
+            return Err(XdrError::Invalid("file of another kind"));
+        }
+        let version = match r.u32()? {
+            version @ (VERSION_WITHOUT_TIME | VERSION) => version,
+            value => return Err(XdrError::Unknown { what: "file version", value }),
+        };
+        let seen = Seen::decode(r)?;
+        let time_seen = if version == VERSION_WITHOUT_TIME { 0 } else { r.u64()? };
+        let signed = r.opaque(SIGNED_LEN_MAX)?.to_vec();
+        let count = r.count(STATEMENTS_MAX)?;
+        let statements = (0..count).map(|_| KeyStatement::from_xdr(r.opaque(STATEMENT_LEN_MAX)?)).collect::<std::result::Result<_, _>>()?;
+        Ok(Self { seen, time_seen, signed, statements })
+    }
+}
+
+/// Writes a file so that after a crash it holds the old or the new bytes.
+type WriteFile = fn(&Path, &[u8]) -> io::Result<()>;
+
+pub(crate) struct SeenStore {
+    dir: Option<PathBuf>,
+    required: bool,
+    memory: Mutex<HashMap<HostId, SeenRecord>>,
+    write: WriteFile,
+}
+
+impl SeenStore {
+    /// In `dir`, or in memory only. With `required`, what can't be written, or has no place, is an
+    /// error, not a warning. What is there and can't be read is an error always.
+    pub(crate) fn new(dir: Option<PathBuf>, required: bool) -> Self {
+        Self { dir, required, memory: Mutex::default(), write: write_atomically }
+    }
+
+    #[cfg(test)]
+    fn with_writer(mut self, write: WriteFile) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// What is remembered of `hostid`. Blocks on the file. Takes no lock: the file is replaced
+    /// whole, and whoever holds the lock must not be able to keep others from remembering.
+    pub(crate) fn load(&self, hostid: &HostId) -> Result<SeenRecord> {
+        let stored = match (self.file(hostid), &self.dir) {
+            (Some(path), Some(dir)) => {
+                check_directory(dir)?;
+                match read(&path) {
+                    Err(error) if self.required || !is_absence(&error) => return Err(unreadable(&path, error)),
+                    read => read.unwrap_or_default(),
+                }
+            }
+            _ if self.required => return Err(Error::NoState),
+            _ => SeenRecord::default(),
+        };
+        let mut all = self.memory.lock();
+        let entry = all.entry(*hostid).or_default();
+        *entry = std::mem::take(entry).merge(stored);
+        Ok(entry.clone())
+    }
+
+    /// Remembers `newer` as well; returns what is remembered now. Blocks on the file and its fsync.
+    pub(crate) fn advance(&self, hostid: &HostId, newer: SeenRecord) -> Result<SeenRecord> {
+        let merged = {
+            let mut all = self.memory.lock();
+            let entry = all.entry(*hostid).or_default();
+            *entry = std::mem::take(entry).merge(newer);
+            entry.clone()
+        };
+        let Some(path) = self.file(hostid) else { return Ok(merged) };
+        let written = self.locked(&path, |path| {
+            // What can't be read is not replaced: it may hold more than is known here.
+            let stored = read(path).map_err(|e| unreadable(path, e))?;
+            let merged = stored.clone().merge(merged.clone());
+            if merged != stored {
+                (self.write)(path, &encode_file(&merged)).map_err(|e| Error::local("remember the newest revision in", path, e))?;
+            }
+            Ok(merged)
+        });
+        match written {
+            Ok(merged) => {
+                self.memory.lock().insert(*hostid, merged.clone());
+                Ok(merged)
+            }
+            Err(error) if self.required || matches!(error, Error::StateUnreadable { .. }) => Err(error),
+            Err(error) => {
+                tracing::warn!(tree = %hostid, "{error}; the newest revision seen is remembered only until this process ends");
+                Ok(merged)
+            }
+        }
+    }
+
+    fn file(&self, hostid: &HostId) -> Option<PathBuf> {
+        self.dir.as_ref().map(|dir| dir.join(hostid.to_string()))
+    }
+
+    fn locked<T>(&self, path: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+        let lock = || {
+            if let Some(dir) = path.parent() {
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+            }
+            let path = path.with_extension("lock");
+            let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(LOCK_MODE).open(path)?;
+            // One made by an earlier version may be open to all, and whoever can open it can hold it.
+            if lock.metadata()?.permissions().mode() & 0o777 != LOCK_MODE {
+                lock.set_permissions(fs::Permissions::from_mode(LOCK_MODE))?;
+            }
+            lock_within(&lock, LOCK_WAIT_MAX)?;
+            Ok(lock)
+        };
+        let _held: File = lock().map_err(|e| Error::local("lock", path, e))?;
+        work(path)
+    }
+}
+
+/// Nobody else's: whoever can open it can keep it locked.
+const LOCK_MODE: u32 = 0o600;
+
+/// Whether there is nothing to be read, and no doubt of it.
+fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn unreadable(path: &Path, error: io::Error) -> Error {
+    Error::StateUnreadable { path: path.to_owned(), source: Arc::new(error) }
+}
+
+/// Refuses a directory that others than its owner may write to: they could put an older memory
+/// there. Says so where they may do less.
+fn check_directory(dir: &Path) -> Result<()> {
+    // One that can't be looked at is told of by what is done next.
+    let Ok(metadata) = fs::metadata(dir) else { return Ok(()) };
+    let mode = metadata.permissions().mode() & 0o777;
+    if metadata.is_dir() && mode & 0o022 != 0 {
+        return Err(Error::StateOpen { dir: dir.to_owned(), mode });
+    }
+    if metadata.is_dir() && mode & 0o077 != 0 {
+        tracing::warn!("{}: others have rights to the state directory (mode {mode:03o}); chmod 700 {0}", dir.display());
+    }
+    Ok(())
+}
+
+/// Waits for others to let go, but not for ever: one of them may be stopped.
+fn lock_within(file: &File, wait_max: Duration) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < wait_max => std::thread::sleep(LOCK_PAUSE),
+            done => return Ok(done?),
+        }
+    }
+}
+
+/// An empty memory where there is no file.
+fn read(path: &Path) -> io::Result<SeenRecord> {
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(FILE_LEN_MAX as u64 + 1).read_to_end(&mut bytes)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SeenRecord::default()),
+        Err(error) => return Err(error),
+    };
+    decode_file(&bytes)
+}
+
+fn decode_file(bytes: &[u8]) -> io::Result<SeenRecord> {
+    let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let (body, hash) = bytes.split_last_chunk::<HASH_LEN>().ok_or_else(|| damaged("the file is cut short".into()))?;
+    if blake3::hash(body) != blake3::Hash::from_bytes(*hash) {
+        return Err(damaged("the file is damaged: its checksum does not fit".into()));
+    }
+    SeenRecord::from_xdr(body).map_err(|e| damaged(e.to_string()))
+}
+
+fn encode_file(memory: &SeenRecord) -> Vec<u8> {
+    let mut bytes = memory.to_xdr();
+    bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
+    bytes
+}
+
+/// For the fuzz target: what reads a file of this content reads it again when it has been written,
+/// and merges it.
+pub(crate) fn exercise(file: &[u8]) {
+    let Ok(memory) = decode_file(file) else { return };
+    assert!(decode_file(&encode_file(&memory)).is_ok_and(|again| again == memory), "what was written is not read again");
+    let merged = memory.clone().merge(SeenRecord::default());
+    assert_eq!(merged.seen.order(), memory.seen.order().max(Seen::default().order()), "what was seen moves forward only");
+    let _ = memory.clone().merge(memory);
+}
+
+fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let written = (|| {
+        let mut file = File::create(&fresh)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)?;
+        path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Tests of the memory of what was seen.
+
+use super::*;
+
+fn memory(revision: u64) -> SeenRecord {
+    let seen = Seen { revision, fsinfo_hash: [revision as u8; 32], cert_serial: revision, start: revision * 10 };
+    SeenRecord { seen, time_seen: revision * 10 + 1, signed: vec![revision as u8; 8], statements: Vec::new() }
+}
+
+fn hostid() -> HostId {
+    HostId::from_bytes([6; 32])
+}
+
+#[test]
+fn what_was_seen_survives_a_restart_and_never_moves_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || SeenStore::new(Some(dir.path().join("deep/state")), true);
+    assert_eq!(open().load(&hostid()).unwrap(), SeenRecord::default());
+    open().advance(&hostid(), memory(7)).unwrap();
+    assert_eq!(open().load(&hostid()).unwrap(), memory(7));
+    assert_eq!(open().advance(&hostid(), memory(3)).unwrap(), memory(7));
+    assert_eq!(open().load(&hostid()).unwrap(), memory(7));
+}
+
+#[test]
+fn two_processes_never_take_each_other_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || SeenStore::new(Some(dir.path().into()), true);
+    let (slow, fast) = (open(), open());
+    slow.load(&hostid()).unwrap();
+    fast.advance(&hostid(), memory(9)).unwrap();
+    assert_eq!(slow.advance(&hostid(), memory(8)).unwrap(), memory(9), "the slow one learns what the other saw");
+    assert_eq!(open().load(&hostid()).unwrap(), memory(9));
+}
+
+#[test]
+fn many_threads_leave_the_newest() {
+    let dir = tempfile::tempdir().unwrap();
+    let next = std::sync::atomic::AtomicU64::new(1);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let store = SeenStore::new(Some(dir.path().into()), true);
+                for _ in 0..10 {
+                    store.advance(&hostid(), memory(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), memory(40));
+}
+
+#[test]
+fn a_full_disk_is_a_warning_or_an_error_as_asked_and_leaves_the_old_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |required| SeenStore::new(Some(dir.path().into()), required);
+    open(true).advance(&hostid(), memory(2)).unwrap();
+    let full: WriteFile = |_, _| Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
+    assert!(matches!(open(true).with_writer(full).advance(&hostid(), memory(5)), Err(Error::Local { .. })));
+    let lenient = open(false).with_writer(full);
+    assert_eq!(lenient.advance(&hostid(), memory(5)).unwrap(), memory(5));
+    assert_eq!(lenient.load(&hostid()).unwrap(), memory(5), "this process still does not go back");
+    assert_eq!(open(true).load(&hostid()).unwrap(), memory(2));
+}
+
+#[test]
+fn a_damaged_file_is_never_taken_for_nothing_nor_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(hostid().to_string());
+    SeenStore::new(Some(dir.path().into()), true).advance(&hostid(), memory(2)).unwrap();
+    let whole = fs::read(&path).unwrap();
+    for damaged in [&whole[..whole.len() - 1], &[&whole[..], b"x"].concat(), b""] {
+        fs::write(&path, damaged).unwrap();
+        for required in [true, false] {
+            let store = SeenStore::new(Some(dir.path().into()), required);
+            let error = store.load(&hostid()).unwrap_err();
+            assert!(matches!(error, Error::StateUnreadable { .. }) && error.to_string().contains("move it away"), "{error}");
+            assert!(matches!(store.advance(&hostid(), memory(1)), Err(Error::StateUnreadable { .. })));
+        }
+        assert_eq!(fs::read(&path).unwrap(), damaged, "what it held may still be of use");
+    }
+    fs::remove_file(&path).unwrap();
+    SeenStore::new(Some(dir.path().into()), false).advance(&hostid(), memory(4)).unwrap();
+    assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), memory(4));
+}
+
+#[test]
+fn the_file_is_what_its_format_says() {
+    let dir = tempfile::tempdir().unwrap();
+    SeenStore::new(Some(dir.path().into()), true).advance(&hostid(), memory(2)).unwrap();
+    let bytes = fs::read(dir.path().join(hostid().to_string())).unwrap();
+    let body = [
+        &b"VOUCHSEE"[..],
+        &[0, 0, 0, 2],
+        &[0, 0, 0, 0, 0, 0, 0, 2],
+        &[2; 32],
+        &[0, 0, 0, 0, 0, 0, 0, 2],
+        &[0, 0, 0, 0, 0, 0, 0, 20],
+        &[0, 0, 0, 0, 0, 0, 0, 21],
+        &[0, 0, 0, 8],
+        &[2; 8],
+        &[0, 0, 0, 0],
+    ]
+    .concat();
+    assert_eq!(bytes[..body.len()], body);
+    assert_eq!(bytes[body.len()..], *blake3::hash(&body).as_bytes());
+}
+
+#[test]
+fn a_file_of_the_version_before_is_still_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bytes = [&b"VOUCHSEE"[..], &[0, 0, 0, 1]].concat();
+    bytes.extend(memory(2).seen.to_xdr());
+    bytes.extend([&[0, 0, 0, 8][..], &[2; 8], &[0, 0, 0, 0]].concat());
+    bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
+    fs::write(dir.path().join(hostid().to_string()), bytes).unwrap();
+    assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), SeenRecord { time_seen: 0, ..memory(2) });
+}
+
+#[test]
+fn whoever_holds_the_lock_keeps_nobody_from_remembering_and_only_the_owner_can() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let lock = state.join(hostid().to_string()).with_extension("lock");
+    SeenStore::new(Some(state.clone()), true).advance(&hostid(), memory(2)).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&state), mode(&lock)), (0o700, 0o600));
+    fs::set_permissions(&lock, fs::Permissions::from_mode(0o644)).unwrap();
+    let held = File::open(&lock).unwrap();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    let begun = Instant::now();
+    assert_eq!(SeenStore::new(Some(state.clone()), false).load(&hostid()).unwrap(), memory(2));
+    assert!(begun.elapsed() < LOCK_WAIT_MAX, "reading waits for nobody");
+    drop(held);
+    SeenStore::new(Some(state), false).advance(&hostid(), memory(3)).unwrap();
+    assert_eq!(mode(&lock), 0o600, "one of an earlier version is closed");
+}
+
+#[test]
+fn a_state_directory_that_all_may_write_to_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for open in [0o777, 0o770, 0o720, 0o702] {
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(open)).unwrap();
+        let refused = SeenStore::new(Some(dir.path().into()), false).load(&hostid());
+        assert!(matches!(refused, Err(Error::StateOpen { mode, .. }) if mode == open), "{refused:?}");
+    }
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(SeenStore::new(Some(dir.path().into()), false).load(&hostid()).is_ok());
+}
+
+#[test]
+fn state_that_is_required_needs_a_place() {
+    assert!(matches!(SeenStore::new(None, true).load(&hostid()), Err(Error::NoState)));
+    assert_eq!(SeenStore::new(None, false).load(&hostid()).unwrap(), SeenRecord::default());
+}

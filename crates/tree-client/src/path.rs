@@ -1,0 +1,159 @@
+//! From a path to an inode.
+
+use std::collections::VecDeque;
+
+use vouch_tree::{Content, FileName, Inode};
+
+use crate::{Error, Result, Tree};
+
+/// Symbolic links followed on one path, as on Linux.
+const SYMLINKS_MAX: usize = 40;
+
+/// Components of one path, links included: more than any path of PATH_MAX bytes with 40 links of
+/// that length.
+const COMPONENTS_MAX: usize = 100_000;
+
+/// Where a path led.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResolvedPath {
+    /// To a file of the tree.
+    Inside {
+        /// Its path from the root, without links.
+        path: Vec<u8>,
+        /// The file.
+        inode: Inode,
+    },
+    /// Out of the tree, by a symbolic link.
+    Outside {
+        /// The link's own path from the root, without links.
+        link: Vec<u8>,
+        /// Its target: absolute, or leading above the root.
+        target: Vec<u8>,
+        /// What is left of the path after it.
+        rest: Vec<u8>,
+    },
+}
+
+/// The names on a path; refuses `..` and what can't be a name.
+fn components(path: &[u8]) -> Result<Vec<&[u8]>> {
+    let parts = path.split(|&b| b == b'/').filter(|part| !part.is_empty() && *part != b".");
+    parts
+        .map(|part| match FileName::parse(part) {
+            Ok(_) => Ok(part),
+            Err(_) if part == b".." => Err(Error::Path { path: path.to_vec(), why: "'..' is not followed here" }),
+            Err(_) => Err(Error::Path { path: path.to_vec(), why: "a name in it is longer than 255 bytes or holds a NUL" }),
+        })
+        .collect()
+}
+
+fn missing(parts: &[&[u8]]) -> Error {
+    Error::NotFound { path: parts.join(&b'/') }
+}
+
+impl Tree {
+    /// The file at `path` below `from`. Components are separated by `/`; empty ones and `.` are
+    /// skipped, `..` is refused. Symbolic links are not followed.
+    pub async fn lookup_path(&self, from: &Inode, path: &[u8]) -> Result<Inode> {
+        let deadline = self.start_operation().await?;
+        let parts = components(path)?;
+        let mut inode = from.clone();
+        for (i, part) in parts.iter().enumerate() {
+            if !inode.is_directory() {
+                return Err(Error::NotADirectory { path: parts[..i].join(&b'/') });
+            }
+            match self.lookup_by(&inode, part, deadline).await? {
+                Some(entry) => inode = entry.inode.clone(),
+                None => return Err(missing(&parts[..=i])),
+            }
+        }
+        Ok(inode)
+    }
+
+    /// The same from memory or disk cache, on this thread; `None` where the network is needed.
+    pub fn try_lookup_path(&self, from: &Inode, path: &[u8]) -> Option<Result<Inode>> {
+        if !self.can_start_now()? {
+            return Some(Err(self.stale_error()));
+        }
+        self.lookup_path_local(from, path).transpose()
+    }
+
+    fn lookup_path_local(&self, from: &Inode, path: &[u8]) -> Result<Option<Inode>> {
+        let parts = components(path)?;
+        let mut inode = from.clone();
+        for (i, part) in parts.iter().enumerate() {
+            if !inode.is_directory() {
+                return Err(Error::NotADirectory { path: parts[..i].join(&b'/') });
+            }
+            match self.lookup_local(&inode, part)? {
+                None => return Ok(None),
+                Some(Some(entry)) => inode = entry.inode.clone(),
+                Some(None) => return Err(missing(&parts[..=i])),
+            }
+        }
+        Ok(Some(inode))
+    }
+
+    /// The file at `path` below `root`, the root of a revision, with symbolic links followed, the
+    /// last too, and `..` understood. A link that leads out of the tree is given back to the
+    /// caller.
+    pub async fn resolve_path(&self, root: &Inode, path: &[u8]) -> Result<ResolvedPath> {
+        let deadline = self.start_operation().await?;
+        let split =
+            |path: &[u8]| path.split(|&b| b == b'/').filter(|p| !p.is_empty() && *p != b".").map(<[u8]>::to_vec).collect::<Vec<_>>();
+        let mut left: VecDeque<Vec<u8>> = split(path).into();
+        let mut way: Vec<(Vec<u8>, Inode)> = Vec::new();
+        let (mut links, mut steps) = (0, 0);
+        let joined = |way: &[(Vec<u8>, Inode)]| way.iter().map(|(name, _)| name.as_slice()).collect::<Vec<_>>().join(&b'/');
+        while let Some(part) = left.pop_front() {
+            steps += 1;
+            if steps > COMPONENTS_MAX {
+                return Err(Error::SymlinkLoop { path: path.to_vec() });
+            }
+            let at = way.last().map_or(root, |(_, inode)| inode);
+            if !at.is_directory() {
+                return Err(Error::NotADirectory { path: joined(&way) });
+            }
+            if part == b".." {
+                if way.pop().is_none() {
+                    return Err(Error::Path { path: path.to_vec(), why: "it leads above the root of the tree" });
+                }
+                continue;
+            }
+            let Some(entry) = self.lookup_by(at, &part, deadline).await? else {
+                let parent = joined(&way);
+                return Err(Error::NotFound { path: if parent.is_empty() { part } else { [&parent[..], b"/", &part].concat() } });
+            };
+            if let Content::Symlink(target) = &entry.inode.content {
+                links += 1;
+                if links > SYMLINKS_MAX {
+                    return Err(Error::SymlinkLoop { path: path.to_vec() });
+                }
+                let parts = split(target);
+                if target.first() == Some(&b'/') || climbs_above(&parts, way.len()) {
+                    let mut link = joined(&way);
+                    if !link.is_empty() {
+                        link.push(b'/');
+                    }
+                    link.extend_from_slice(&part);
+                    let rest: Vec<Vec<u8>> = left.into();
+                    return Ok(ResolvedPath::Outside { link, target: target.clone(), rest: rest.join(&b'/') });
+                }
+                parts.into_iter().rev().for_each(|part| left.push_front(part));
+                continue;
+            }
+            way.push((part, entry.inode.clone()));
+        }
+        let inode = way.last().map_or_else(|| root.clone(), |(_, inode)| inode.clone());
+        Ok(ResolvedPath::Inside { path: joined(&way), inode })
+    }
+}
+
+/// Whether a link's target climbs above the root from `depth` directories below it, as far as its
+/// own text tells.
+fn climbs_above(parts: &[Vec<u8>], depth: usize) -> bool {
+    let mut depth = depth as i64;
+    parts.iter().any(|part| {
+        depth += if part == b".." { -1 } else { 1 };
+        depth < 0
+    })
+}

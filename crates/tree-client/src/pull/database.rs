@@ -1,0 +1,73 @@
+//! The database that a pull writes: opening, committing, releasing its lock.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use vouch_tree_store::{Database, FrameSink, NewRevision, PutCounts, WriteOptions, Writer};
+
+use super::PullOptions;
+use crate::revision::Revision;
+use crate::{Error, Result, Tree};
+
+/// Longest wait for threads that still write, each one frame.
+const RELEASE_MAX: Duration = Duration::from_secs(10);
+
+/// Lets go of the database. Its lock goes with the last holder, and after a failure threads may
+/// still be writing what came before it: whoever is told of the failure must be able to try again
+/// at once.
+pub(super) async fn release(writer: Arc<Writer>) {
+    let end = Instant::now() + RELEASE_MAX;
+    while Arc::strong_count(&writer) > 1 && Instant::now() < end {
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The database, made if it is missing, with its lock held.
+pub(super) async fn open_database(tree: &Tree, options: &PullOptions) -> Result<Arc<Writer>> {
+    let (db, hostid, iv, lock_wait) = (options.db.clone(), *tree.hostid(), tree.iv(), options.lock_wait);
+    let writer = blocking(move || {
+        Database::ensure(&db, hostid, iv, lock_wait)?;
+        Ok(Database::open_write(&db, WriteOptions { lock_wait, ..WriteOptions::default() })?)
+    });
+    let writer = writer.await?;
+    if writer.hostid() != hostid {
+        let what = "it holds another tree; pull into an empty directory";
+        let source = std::io::Error::new(std::io::ErrorKind::AlreadyExists, what);
+        return Err(Error::local("pull into", &options.db, source));
+    }
+    if writer.iv() != iv {
+        return Err(Error::OtherIv { db: options.db.clone() });
+    }
+    Ok(Arc::new(writer))
+}
+
+pub(super) fn commit(
+    writer: &Writer,
+    revision: &Revision,
+    keep: Option<usize>,
+    statements: Vec<Vec<u8>>,
+    supersedes: bool,
+) -> Result<PutCounts> {
+    writer.put(&revision.handle, &Revision::frame_of(&revision.signed))?;
+    if writer.statements() != statements && !statements.is_empty() {
+        writer.set_statements(statements)?;
+    }
+    let tag = Some(revision.fsinfo.tag.clone()).filter(|tag| !tag.is_empty());
+    Ok(writer.commit(NewRevision {
+        number: revision.number(),
+        start: i64::try_from(revision.fsinfo.start).unwrap_or(i64::MAX),
+        fsinfo: revision.handle,
+        signed: revision.signed.to_vec(),
+        tag,
+        companions: vouch_tree_store::companions(writer, &revision.fsinfo.root)?,
+        keep,
+        supersedes,
+    })?)
+}
+
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|e| Err(Error::local("write", Path::new("the database"), std::io::Error::other(e))))
+}

@@ -1,0 +1,134 @@
+//! Tests of the connection, against a peer that does as it is told.
+
+use super::super::reply_parser::RECORD_LEN_MAX;
+use super::*;
+use tokio::io::DuplexStream;
+use vouch_oncrpc::RecordReader;
+
+/// The other end: reads calls, writes whatever the test wants.
+struct Peer {
+    stream: DuplexStream,
+    records: RecordReader,
+    pending: Vec<u8>,
+}
+
+fn connect() -> (Connection, Peer) {
+    let (ours, theirs) = tokio::io::duplex(1 << 20);
+    let peer = Peer { stream: theirs, records: RecordReader::new(1 << 20), pending: Vec::new() };
+    (Connection::start(Box::new(ours), u32::MAX - 1), peer)
+}
+
+fn reply(xid: u32, results: &[u8]) -> Vec<u8> {
+    let mut w = Writer::new();
+    let start = begin_record(&mut w);
+    Reply::accepted(xid, Accepted::Success(results)).encode(&mut w);
+    let mut bytes = w.into_bytes();
+    end_record(&mut bytes, start, 0);
+    bytes
+}
+
+impl Peer {
+    /// The next call: its transaction and its arguments.
+    async fn call(&mut self) -> (u32, Vec<u8>) {
+        loop {
+            let held = std::mem::take(&mut self.pending);
+            let mut input = &held[..];
+            if let Some(record) = self.records.next(&mut input).unwrap() {
+                let call = Call::decode(&record).unwrap();
+                assert_eq!((call.program, call.version), (PROGRAM, VERSION));
+                let found = (call.xid, call.args.to_vec());
+                self.pending = input.to_vec();
+                return found;
+            }
+            let mut more = [0; 4096];
+            let n = self.stream.read(&mut more).await.unwrap();
+            assert!(n > 0, "the client left");
+            self.pending = more[..n].to_vec();
+        }
+    }
+
+    async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn replies_in_any_order_find_their_calls() {
+    let (connection, mut peer) = connect();
+    let calls: Vec<_> = (0..10u8)
+        .map(|n| {
+            let connection = connection.clone();
+            tokio::spawn(async move { connection.call(Procedure::GetData, &[n; 4]).await })
+        })
+        .collect();
+    let mut asked = Vec::new();
+    for _ in 0..10 {
+        asked.push(peer.call().await);
+    }
+    for (xid, args) in asked.iter().rev() {
+        peer.send(&reply(*xid, args)).await;
+    }
+    for (n, call) in calls.into_iter().enumerate() {
+        assert_eq!(call.await.unwrap().unwrap(), vec![n as u8; 4]);
+    }
+}
+
+#[tokio::test]
+async fn a_reply_to_a_call_that_was_given_up_is_ignored() {
+    let (connection, mut peer) = connect();
+    assert!(timeout(Duration::from_millis(20), connection.call(Procedure::Null, &[])).await.is_err());
+    let (late, _) = peer.call().await;
+    peer.send(&reply(late, &[1; 4])).await;
+    let next = tokio::spawn({
+        let connection = connection.clone();
+        async move { connection.call(Procedure::Null, &[]).await }
+    });
+    let (xid, _) = peer.call().await;
+    peer.send(&reply(xid, &[2; 4])).await;
+    assert_eq!(next.await.unwrap().unwrap(), vec![2; 4]);
+}
+
+#[tokio::test]
+async fn a_reply_to_a_call_that_was_never_made_ends_the_connection() {
+    let (connection, mut peer) = connect();
+    let call = tokio::spawn({
+        let connection = connection.clone();
+        async move { connection.call(Procedure::Null, &[]).await }
+    });
+    let (xid, _) = peer.call().await;
+    peer.send(&reply(xid.wrapping_add(1), &[])).await;
+    assert!(matches!(call.await.unwrap(), Err(CallFailure::Garbage(_))));
+    assert!(!connection.is_open());
+    assert!(connection.call(Procedure::Null, &[]).await.is_err());
+}
+
+#[tokio::test]
+async fn a_record_over_the_limit_ends_the_connection_before_it_is_held() {
+    let (connection, mut peer) = connect();
+    let call = tokio::spawn({
+        let connection = connection.clone();
+        async move { connection.call(Procedure::Null, &[]).await }
+    });
+    peer.call().await;
+    peer.send(&((RECORD_LEN_MAX as u32 + 1) | (1 << 31)).to_be_bytes()).await;
+    assert!(matches!(call.await.unwrap(), Err(CallFailure::Garbage(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_with_a_call_in_flight_ends_the_connection_and_without_one_does_not() {
+    let (connection, mut peer) = connect();
+    tokio::time::sleep(SILENCE_MAX * 5).await;
+    assert!(connection.is_open());
+    let begun = Instant::now();
+    let outcome = connection.call(Procedure::Null, &[]).await;
+    assert!(matches!(outcome, Err(CallFailure::Closed(_))));
+    assert!((SILENCE_MAX..=SILENCE_MAX * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    peer.call().await;
+}
+
+#[tokio::test]
+async fn the_last_handle_takes_the_connection_with_it() {
+    let (connection, mut peer) = connect();
+    drop(connection);
+    assert_eq!(timeout(Duration::from_secs(5), peer.stream.read(&mut [0; 16])).await.unwrap().unwrap(), 0);
+}

@@ -1,0 +1,288 @@
+//! One replica: its connection, its calls, and what becomes of their outcomes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
+use vouch_tree::HostId;
+use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetFsinfoArgs, GetFsinfoResult, Procedure};
+use vouch_xdr::Xdr;
+
+use super::connection::{CallFailure, Connection};
+use super::request::{FetchFailure, Queues};
+use super::score::{Failure, ReplicaHealth, ReplicaId, Scores};
+use super::status::{CounterCells, ReplicaState, ReplicaStatus};
+use crate::connector::Connector;
+use crate::replica_fault::{FaultKind, FaultReporter, LastFault, ReplicaFault};
+
+/// A replica this many times slower than the fastest is shown as slow.
+const SLOW_FACTOR: u32 = 4;
+
+/// How replicas are reached.
+#[derive(Clone)]
+pub(crate) struct Reach {
+    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) seed: u64,
+    /// Who is told that one was not believed.
+    pub(crate) reporter: Option<FaultReporter>,
+}
+
+/// One replica.
+pub(crate) struct Replica {
+    pub(crate) hostid: HostId,
+    pub(crate) address: SocketAddr,
+    pub(crate) counters: Arc<CounterCells>,
+    id: ReplicaId,
+    host: String,
+    reach: Reach,
+    scores: Arc<Mutex<Scores>>,
+    epoch: Instant,
+    queues: Queues,
+    connection: tokio::sync::Mutex<Option<Connection>>,
+    /// The certificate and the number of the revision that it has offered; number 0 before the
+    /// first.
+    revision: Mutex<(u64, u64)>,
+    asked: AtomicU64,
+    failed: AtomicU64,
+    lied: AtomicU64,
+    last_error: Mutex<Option<String>>,
+    /// What the witness was told of its offers last.
+    last_fault: Mutex<Option<LastFault>>,
+}
+
+/// What all replicas of one tree share.
+pub(super) struct Shared {
+    pub(super) hostid: HostId,
+    pub(super) reach: Reach,
+    pub(super) counters: Arc<CounterCells>,
+    pub(super) scores: Arc<Mutex<Scores>>,
+    pub(super) epoch: Instant,
+}
+
+impl Replica {
+    pub(super) fn new(id: ReplicaId, address: SocketAddr, host: &str, shared: &Shared, queues: Queues) -> Self {
+        Self {
+            hostid: shared.hostid,
+            address,
+            counters: Arc::clone(&shared.counters),
+            id,
+            host: host.to_owned(),
+            reach: shared.reach.clone(),
+            scores: Arc::clone(&shared.scores),
+            epoch: shared.epoch,
+            queues,
+            connection: tokio::sync::Mutex::new(None),
+            revision: Mutex::default(),
+            asked: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            lied: AtomicU64::new(0),
+            last_error: Mutex::new(None),
+            last_fault: Mutex::new(None),
+        }
+    }
+
+    /// Certificate serial and number of the revision that it offered last.
+    pub(super) fn revision(&self) -> (u64, u64) {
+        *self.revision.lock()
+    }
+
+    /// Status for display, beside the newest revision and the lowest latency of all replicas.
+    pub(super) fn status(&self, health: ReplicaHealth, newest: (u64, u64), fastest: Duration) -> ReplicaStatus {
+        let revision = self.revision();
+        let state = match health.latency {
+            _ if health.is_excluded => ReplicaState::Liar,
+            _ if health.failing => ReplicaState::Down,
+            None => ReplicaState::Untried,
+            Some(_) if revision.1 != 0 && revision < newest => ReplicaState::Stale,
+            Some(latency) if latency > fastest * SLOW_FACTOR && latency > Duration::from_millis(5) => ReplicaState::Slow,
+            Some(_) => ReplicaState::Up,
+        };
+        ReplicaStatus {
+            address: self.address,
+            host: self.host.clone(),
+            state,
+            latency: health.latency,
+            revision: revision.1,
+            asked: self.asked.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            lied: self.lied.load(Ordering::Relaxed),
+            last_error: self.last_error.lock().clone(),
+        }
+    }
+
+    pub(crate) const fn id(&self) -> ReplicaId {
+        self.id
+    }
+
+    pub(crate) const fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
+    /// Calls a procedure. A connection that was idle may have been closed by the other side just
+    /// now, so one that was not made for this call gets a second try.
+    pub(crate) async fn call(&self, procedure: Procedure, args: &[u8]) -> Result<Bytes, CallFailure> {
+        let (connection, reused) = self.connection().await?;
+        match connection.call(procedure, args).await {
+            Err(CallFailure::Closed(_)) if reused => self.connection().await?.0.call(procedure, args).await,
+            done => done,
+        }
+    }
+
+    /// Calls GETDATA and hands each result to `take` as it comes. A second try as with
+    /// [`Replica::call`], unless something came.
+    pub(crate) async fn call_data(&self, args: &GetDataArgs, mut take: impl FnMut(Option<Bytes>) + Send) -> Result<(), CallFailure> {
+        let has_begun = AtomicBool::new(false);
+        let mut take = |found| {
+            has_begun.store(true, Ordering::Relaxed);
+            take(found);
+        };
+        let (connection, reused) = self.connection().await?;
+        match connection.call_data(args, &mut take).await {
+            Err(CallFailure::Closed(_)) if reused && !has_begun.load(Ordering::Relaxed) => {
+                self.connection().await?.0.call_data(args, &mut take).await
+            }
+            done => done,
+        }
+    }
+
+    /// The connection, made anew where there is none; `true` if it was there. Bounded in time by
+    /// the connect time-out.
+    async fn connection(&self) -> Result<(Connection, bool), CallFailure> {
+        let mut slot = self.connection.lock().await;
+        if let Some(connection) = slot.as_ref().filter(|c| c.is_open()) {
+            return Ok((connection.clone(), true));
+        }
+        // Who comes while a connection is being made waits for the same one, and fails with it.
+        if self.is_paused() {
+            return Err(CallFailure::Unconnected(self.last_error.lock().clone().unwrap_or_default()));
+        }
+        let stream = match timeout(self.reach.connect_timeout, self.reach.connector.connect(self.address)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(CallFailure::Unconnected(error.to_string())),
+            Err(_) => return Err(CallFailure::Unconnected(format!("no connection within {} s", self.reach.connect_timeout.as_secs()))),
+        };
+        // A guess at the next transaction gains an off-path attacker nothing that the hashes would let
+        // pass.
+        let first_xid = (self.reach.seed >> 16) as u32 ^ self.asked.load(Ordering::Relaxed) as u32;
+        Ok((slot.insert(Connection::start(stream, first_xid)).clone(), false))
+    }
+
+    /// The open connection, without making one.
+    pub(crate) fn open_connection(&self) -> Option<Connection> {
+        self.connection.try_lock().ok()?.clone()
+    }
+
+    /// What it offers as the tree's fsinfo. Not bounded in time but for the connecting.
+    pub(crate) async fn offer(&self, companions: bool) -> Result<Option<FsinfoOffer>, CallFailure> {
+        let begun = Instant::now();
+        let args = GetFsinfoArgs { hostid: self.hostid, companions }.to_xdr();
+        let result = self.call(Procedure::GetFsinfo, &args).await.and_then(|results| {
+            GetFsinfoResult::from_xdr(&results).map_err(|error| CallFailure::Garbage(format!("GETFSINFO results: {error}")))
+        });
+        match result {
+            Ok(result) => {
+                self.call_answered(begun.elapsed());
+                Ok(match result {
+                    GetFsinfoResult::Ok(offer) => Some(offer),
+                    GetFsinfoResult::NoTree => None,
+                })
+            }
+            Err(failure) => {
+                self.call_failed(&failure);
+                Err(failure)
+            }
+        }
+    }
+
+    pub(crate) fn note_revision(&self, revision: (u64, u64)) {
+        *self.revision.lock() = revision;
+    }
+
+    pub(crate) fn call_answered(&self, latency: Duration) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        CounterCells::add(&self.counters.calls, 1);
+        self.scores.lock().answered(self.id, self.epoch.elapsed(), latency);
+    }
+
+    pub(crate) fn call_failed(&self, failure: &CallFailure) -> FetchFailure {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        CounterCells::add(&self.counters.calls, 1);
+        if let CallFailure::Garbage(what) = failure {
+            self.lied(what);
+            return FetchFailure::Lied(what.clone());
+        }
+        let how = if matches!(failure, CallFailure::Closed(_)) { Failure::ClosedByPeer } else { Failure::Other };
+        self.failed_by(how, &failure.to_string());
+        FetchFailure::Failed(failure.to_string())
+    }
+
+    /// It did not answer, or could not be reached.
+    pub(crate) fn failed(&self, what: &str) {
+        self.failed_by(Failure::Other, what);
+    }
+
+    fn failed_by(&self, how: Failure, what: &str) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        let first = {
+            let mut scores = self.scores.lock();
+            let first = !scores.health(self.id, self.epoch.elapsed()).failing;
+            scores.failed(self.id, self.epoch.elapsed(), how);
+            first
+        };
+        if first {
+            tracing::warn!(replica = %self.address, host = %self.host, "replica failed: {what}");
+        }
+        *self.last_error.lock() = Some(what.to_owned());
+    }
+
+    /// It sent what can't be true; `proof` says what.
+    pub(crate) fn lied(&self, proof: &str) {
+        self.report_fault(FaultKind::Lie, proof);
+        self.lied.fetch_add(1, Ordering::Relaxed);
+        CounterCells::add(&self.counters.lies, 1);
+        let first = {
+            let (mut scores, now) = (self.scores.lock(), self.epoch.elapsed());
+            let first = !scores.is_excluded(self.id, now);
+            scores.lied(self.id, now);
+            first
+        };
+        if first {
+            tracing::error!(replica = %self.address, host = %self.host, tree = %self.hostid, proof, "replica lied; it is set aside");
+        } else {
+            tracing::debug!(replica = %self.address, proof, "replica lied again");
+        }
+        *self.last_error.lock() = Some(proof.to_owned());
+    }
+
+    /// Its offer is not believed, or not used.
+    pub(crate) fn report_bad_offer(&self, what: FaultKind<'_>, why: &str) {
+        let now = what.repeat_key();
+        if std::mem::replace(&mut *self.last_fault.lock(), now) != now {
+            self.report_fault(what, why);
+        }
+    }
+
+    /// Its offer is as good as what is in force.
+    pub(crate) fn report_good_offer(&self) {
+        *self.last_fault.lock() = None;
+    }
+
+    fn report_fault(&self, kind: FaultKind<'_>, detail: &str) {
+        if let Some(FaultReporter { observer, tree }) = &self.reach.reporter {
+            observer.replica_fault(&ReplicaFault { tree, replica: self.address, host: &self.host, kind, detail });
+        }
+    }
+
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.last_error.lock().clone()
+    }
+
+    fn is_paused(&self) -> bool {
+        self.scores.lock().is_paused(self.id, self.epoch.elapsed())
+    }
+}

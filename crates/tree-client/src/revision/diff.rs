@@ -1,0 +1,242 @@
+//! What differs between two revisions: both trees are walked together, and what has equal handles
+//! is skipped unread.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use vouch_tree::{Content, Inode};
+
+use crate::directory::{Entry, LeafSpan, Listing, Position};
+use crate::revision::Revision;
+use crate::{Result, Tree};
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The path from the root; empty for the root itself.
+    pub path: Vec<u8>,
+    /// What happened.
+    pub kind: ChangeKind,
+    /// The file before.
+    pub old: Option<Inode>,
+    /// The file after.
+    pub new: Option<Inode>,
+}
+
+/// What happened to a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// Its file differs.
+    Changed(ChangedFields),
+}
+
+/// In what a file differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ChangedFields {
+    /// A file's bytes, a link's target, a device's number. Never a directory: its entries are
+    /// reported.
+    pub content: bool,
+    /// The mode.
+    pub mode: bool,
+    /// Owner or group.
+    pub owner: bool,
+    /// The modification time.
+    pub mtime: bool,
+    /// Extended attributes.
+    pub xattrs: bool,
+    /// The type.
+    pub file_type: bool,
+    /// The number of names.
+    pub links: bool,
+}
+
+impl ChangedFields {
+    fn of(old: &Inode, new: &Inode) -> Self {
+        let file_type = old.file_type() != new.file_type();
+        let content = match (&old.content, &new.content) {
+            (Content::Directory { .. }, Content::Directory { .. }) => false,
+            (Content::Regular { blob: old, .. }, Content::Regular { blob: new, .. }) => old != new,
+            (old, new) => old != new,
+        };
+        Self {
+            content,
+            mode: old.mode != new.mode,
+            owner: (old.uid, old.gid) != (new.uid, new.gid),
+            mtime: old.mtime != new.mtime,
+            xattrs: old.xattrs != new.xattrs,
+            file_type,
+            links: old.nlink != new.nlink,
+        }
+    }
+
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A comparison under way. Memory: two pages a level of the tree.
+///
+/// Revisions of two trees can be compared as well, but equal content of two trees has different
+/// handles: all that does not lie inline is told as changed.
+pub struct Diff {
+    levels: Vec<Level>,
+    first: Option<Change>,
+    failed: bool,
+}
+
+/// Two directories of one path.
+struct Level {
+    path: Vec<u8>,
+    old: Option<Cursor>,
+    new: Option<Cursor>,
+}
+
+/// A place in a directory.
+struct Cursor {
+    tree: Arc<Tree>,
+    dir: Inode,
+    number: u64,
+    /// The page that the place is in, and the place in it.
+    page: Option<(Listing, usize)>,
+}
+
+impl Diff {
+    /// Compares two revisions.
+    pub fn new(old: (&Arc<Tree>, &Arc<Revision>), new: (&Arc<Tree>, &Arc<Revision>)) -> Self {
+        let (old_root, new_root) = (old.1.root(), new.1.root());
+        let mut diff = Self { levels: Vec::new(), first: compare(Vec::new(), old_root, new_root), failed: false };
+        diff.descend(Vec::new(), Some((old.0, old_root)), Some((new.0, new_root)));
+        diff
+    }
+
+    /// The next difference, in the order of paths; a directory comes before what is in it. After an
+    /// error, `None`.
+    pub async fn next(&mut self) -> Option<Result<Change>> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(first));
+        }
+        while !self.failed && !self.levels.is_empty() {
+            match self.step().await {
+                Ok(Some(change)) => return Some(Ok(change)),
+                Ok(None) => {}
+                Err(error) => {
+                    self.failed = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+
+    /// Goes one name further, or leaves a directory.
+    async fn step(&mut self) -> Result<Option<Change>> {
+        let Some(level) = self.levels.last_mut() else { return Ok(None) };
+        if let (Some(old), Some(new)) = (&mut level.old, &mut level.new)
+            && skip_equal_pages(old, new).await?
+        {
+            return Ok(None);
+        }
+        let old = peek(&mut level.old).await?;
+        let new = peek(&mut level.new).await?;
+        let order = match (&old, &new) {
+            (None, None) => {
+                self.levels.pop();
+                return Ok(None);
+            }
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(old), Some(new)) => old.name.cmp(&new.name),
+        };
+        let old = old.filter(|_| order.is_le());
+        let new = new.filter(|_| order.is_ge());
+        let Some(name) = old.as_ref().or(new.as_ref()).map(|e| e.name.as_bytes()) else { return Ok(None) };
+        let path = if level.path.is_empty() { name.to_vec() } else { [&level.path[..], b"/", name].concat() };
+        let trees = [&mut level.old, &mut level.new].map(|side| side.as_ref().map(|c| Arc::clone(&c.tree)));
+        [(&mut level.old, old.is_some()), (&mut level.new, new.is_some())].into_iter().for_each(|(side, used)| {
+            if let (Some(cursor), true) = (side, used) {
+                cursor.advance();
+            }
+        });
+        let [old_tree, new_tree] = &trees;
+        let below = |tree: &Option<Arc<Tree>>, entry: &Option<Entry>| Some((tree.clone()?, entry.as_ref()?.inode.clone()));
+        let (old_below, new_below) = (below(old_tree, &old), below(new_tree, &new));
+        self.descend(path.clone(), old_below.as_ref().map(|(t, i)| (t, i)), new_below.as_ref().map(|(t, i)| (t, i)));
+        Ok(match (old, new) {
+            (Some(old), Some(new)) => compare(path, &old.inode, &new.inode),
+            (Some(old), None) => Some(Change { path, kind: ChangeKind::Removed, old: Some(old.inode.clone()), new: None }),
+            (None, Some(new)) => Some(Change { path, kind: ChangeKind::Added, old: None, new: Some(new.inode.clone()) }),
+            (None, None) => None,
+        })
+    }
+
+    /// Goes into what is a directory on either side, unless it is the same on both.
+    fn descend(&mut self, path: Vec<u8>, old: Option<(&Arc<Tree>, &Inode)>, new: Option<(&Arc<Tree>, &Inode)>) {
+        let top = |side: Option<(&Arc<Tree>, &Inode)>| match side.map(|(tree, inode)| (tree.iv(), &inode.content)) {
+            Some((iv, Content::Directory { top: Some(page), .. })) => Some((iv, *page)),
+            _ => None,
+        };
+        if top(old) == top(new) {
+            return;
+        }
+        let [old, new] = [old, new].map(|side| {
+            let (tree, inode) = side.filter(|(_, inode)| inode.is_directory())?;
+            Some(Cursor { tree: Arc::clone(tree), dir: inode.clone(), number: 0, page: None })
+        });
+        self.levels.push(Level { path, old, new });
+    }
+}
+
+fn compare(path: Vec<u8>, old: &Inode, new: &Inode) -> Option<Change> {
+    let fields = ChangedFields::of(old, new);
+    (!fields.is_empty()).then(|| Change { path, kind: ChangeKind::Changed(fields), old: Some(old.clone()), new: Some(new.clone()) })
+}
+
+/// If both places are at the beginning of the same page, goes past it without reading it.
+async fn skip_equal_pages(old: &mut Cursor, new: &mut Cursor) -> Result<bool> {
+    if old.page.is_some() || new.page.is_some() || old.tree.iv() != new.tree.iv() {
+        return Ok(false);
+    }
+    let (Some(a), Some(b)) = (old.span().await?, new.span().await?) else { return Ok(false) };
+    let at_start = a.number == old.number && b.number == new.number;
+    if !at_start || a.handle != b.handle {
+        return Ok(false);
+    }
+    old.number += a.entries;
+    new.number += b.entries;
+    Ok(true)
+}
+
+async fn peek(side: &mut Option<Cursor>) -> Result<Option<Entry>> {
+    match side {
+        Some(cursor) => cursor.peek().await,
+        None => Ok(None),
+    }
+}
+
+impl Cursor {
+    async fn span(&self) -> Result<Option<LeafSpan>> {
+        self.tree.leaf_span(&self.dir, self.number).await
+    }
+
+    async fn peek(&mut self) -> Result<Option<Entry>> {
+        if self.page.is_none() {
+            self.page = Some((self.tree.list(&self.dir, Position::Number(self.number)).await?, 0));
+        }
+        Ok(self.page.as_ref().and_then(|(listing, index)| listing.entry(*index)))
+    }
+
+    fn advance(&mut self) {
+        self.number += 1;
+        if let Some((listing, index)) = &mut self.page {
+            *index += 1;
+            if *index >= listing.entries().len() && !listing.last {
+                self.page = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The chain of signed fsinfos, newest first: what was signed once can't be denied later.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use vouch_tree::{BlockHandle, FrameKind, SignedFsinfo};
+use vouch_xdr::Xdr;
+
+use crate::frame::Frame;
+use crate::replica::Priority;
+use crate::revision::Revision;
+use crate::{Error, Result, Tree};
+
+/// Expected length of a signed fsinfo's frame.
+const LEN_EXPECTED: usize = 1024;
+
+/// The revisions of a tree, newest first.
+pub struct History {
+    tree: Arc<Tree>,
+    next: Next,
+}
+
+enum Next {
+    Newest,
+    /// The frame of the revision before this number.
+    Older(BlockHandle, u64),
+    End,
+}
+
+impl Tree {
+    /// The revisions, newest first, as far back as a replica keeps them.
+    pub fn history(self: &Arc<Self>) -> History {
+        History { tree: Arc::clone(self), next: Next::Newest }
+    }
+
+    /// The revision of this number; `None` where there never was one. O(revisions after it).
+    pub async fn revision_at(self: &Arc<Self>, number: u64) -> Result<Option<Arc<Revision>>> {
+        let mut history = self.history();
+        while let Some(revision) = history.next().await {
+            let revision = revision?;
+            if revision.number() <= number {
+                return Ok((revision.number() == number).then_some(revision));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn older(&self, handle: BlockHandle, than: u64) -> Result<Arc<Revision>> {
+        let deadline = Instant::now() + self.operation_max();
+        let Frame::Fsinfo(signed) = self.frame_by(FrameKind::Fsinfo, &handle, LEN_EXPECTED, Priority::Foreground, deadline).await? else {
+            return Err(Error::Damaged { what: format!("frame {handle} is no fsinfo") });
+        };
+        let decoded = SignedFsinfo::from_xdr(&signed).map_err(|e| Error::malformed(&handle, e))?;
+        let fsinfo = decoded.open(self.hostid()).map_err(|e| Error::Damaged { what: format!("the revision before {than}: {e}") })?;
+        if fsinfo.revision.checked_add(1) != Some(than) {
+            return Err(Error::Damaged { what: format!("the revision before {than} calls itself {}", fsinfo.revision) });
+        }
+        let cert = decoded.cert();
+        let expires = fsinfo.end().min(cert.not_after);
+        Ok(Arc::new(Revision::old(fsinfo, Bytes::clone(&signed), cert.serial, expires, handle)))
+    }
+}
+
+impl History {
+    /// The next older revision, its signature and place in the chain checked; its validity is not,
+    /// for history is old. After an error, or [`Error::Missing`] where replicas keep no more,
+    /// there is nothing further.
+    pub async fn next(&mut self) -> Option<Result<Arc<Revision>>> {
+        let found = match std::mem::replace(&mut self.next, Next::End) {
+            Next::Newest => Ok(self.tree.newest()),
+            Next::Older(handle, than) => self.tree.older(handle, than).await,
+            Next::End => return None,
+        };
+        if let Ok(revision) = &found
+            && let Some(previous) = revision.fsinfo.previous
+        {
+            self.next = Next::Older(previous, revision.number());
+        }
+        Some(found)
+    }
+}

@@ -1,0 +1,209 @@
+//! Visiting every frame below some inodes: many fetches in flight, memory bounded, depth first.
+//!
+//! Owns the order and the bounds. What is at hand already, what is kept and what may be skipped is
+//! the job's business.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+use vouch_tree::directory::Child;
+use vouch_tree::{Blob, BlobBody, BlockHandle, Content, FrameKind, Inode, LEAF_LEN_MAX};
+
+use crate::frame::Frame;
+use crate::replica::{FrameRequest, Priority};
+use crate::tree::PAGE_LEN_EXPECTED;
+use crate::{Error, ErrorClass, Result, Tree};
+
+/// Frames in flight, however small they are.
+const FRAMES_IN_FLIGHT_MAX: usize = 512;
+
+/// Frames that are hashed, decoded or written at a time: threads of the runtime's blocking pool.
+const BLOCKING_MAX: usize = 8;
+
+/// A frame that can't be fetched is tried again after these pauses.
+const RETRY_PAUSES: [Duration; 4] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(8), Duration::from_secs(20)];
+
+/// A frame to be visited.
+#[derive(Debug, Clone)]
+pub(crate) struct PendingFrame<C> {
+    pub(crate) kind: FrameKind,
+    pub(crate) handle: BlockHandle,
+    pub(crate) len_expected: usize,
+    /// What the job knows of the place.
+    pub(crate) context: C,
+}
+
+impl<C> PendingFrame<C> {
+    pub(crate) const fn page(kind: FrameKind, handle: BlockHandle, context: C) -> Self {
+        Self { kind, handle, len_expected: PAGE_LEN_EXPECTED, context }
+    }
+
+    /// The top frame of a blob, if it has one.
+    pub(crate) fn blob(blob: &Blob, context: C) -> Option<Self> {
+        match &blob.body {
+            BlobBody::Inline(_) | BlobBody::Hole => None,
+            BlobBody::Leaf(handle) => Some(Self { kind: FrameKind::Leaf, handle: *handle, len_expected: blob.size as usize, context }),
+            BlobBody::Tree { top, .. } => Some(Self::page(FrameKind::Indirect, *top, context)),
+        }
+    }
+
+    /// The top page of a directory, if it has one.
+    pub(crate) fn directory(inode: &Inode, context: C) -> Option<Self> {
+        match &inode.content {
+            Content::Directory { top: Some(page), .. } => Some(Self::page(page.kind(), page.handle, context)),
+            _ => None,
+        }
+    }
+
+    /// Child number `index` of an indirect frame.
+    pub(crate) const fn indirect_child(kind: FrameKind, handle: BlockHandle, context: C) -> Self {
+        let len_expected = if matches!(kind, FrameKind::Leaf) { LEAF_LEN_MAX } else { PAGE_LEN_EXPECTED };
+        Self { kind, handle, len_expected, context }
+    }
+
+    /// A child of an interior page of `height`.
+    pub(crate) const fn page_child(child: &Child, height: u8, context: C) -> Self {
+        let kind = if height == 1 { FrameKind::DirLeaf } else { FrameKind::DirInterior };
+        Self::page(kind, child.handle, context)
+    }
+}
+
+/// What a crawl is for. All methods may block; they run off the reactor, several at a time.
+pub(crate) trait Visitor: Send + Sync + 'static {
+    /// What it knows of a place.
+    type Context: Send + Sync + 'static;
+
+    /// Whether leaves are to be decompressed: their hash holds either way.
+    const DECODES_LEAVES: bool;
+
+    /// Whether outages longer than an operation's limit are sat out: half a minute.
+    const WAITS_OUT_OUTAGES: bool;
+
+    /// The frame, verified, if it need not be fetched.
+    fn stored_frame(&self, work: &PendingFrame<Self::Context>) -> Result<Option<Bytes>>;
+
+    /// A verified frame came from a replica.
+    fn fetched(&self, work: &PendingFrame<Self::Context>, stored: &Bytes) -> Result<()>;
+
+    /// What is to be visited below a frame, in order; leaves out what may be skipped.
+    fn below(&self, work: &PendingFrame<Self::Context>, frame: &Frame) -> Result<Vec<PendingFrame<Self::Context>>>;
+
+    /// A frame could not be had. `Err` ends the crawl.
+    fn failed(&self, work: &PendingFrame<Self::Context>, error: Error) -> Result<()>;
+
+    /// Something was done; `waiting` frames are known and not yet visited.
+    fn progress(&self, waiting: u64);
+}
+
+/// Visits `first` and everything below. Ends with the job's first error.
+pub(crate) async fn traverse<J: Visitor>(
+    tree: &Tree,
+    visitor: &Arc<J>,
+    first: Vec<PendingFrame<J::Context>>,
+    in_flight_bytes_max: u64,
+) -> Result<()> {
+    let mut stack = first;
+    stack.reverse();
+    let blocking = Arc::new(Semaphore::new(BLOCKING_MAX));
+    let mut running = FuturesUnordered::new();
+    let mut in_flight = 0;
+    loop {
+        while running.len() < FRAMES_IN_FLIGHT_MAX
+            && (in_flight < in_flight_bytes_max || running.is_empty())
+            && let Some(work) = stack.pop()
+        {
+            let len = work.len_expected as u64;
+            in_flight += len;
+            let visit = visit(tree, visitor, work, &blocking);
+            running.push(async move { (len, visit.await) });
+        }
+        let Some((len, found)) = running.next().await else { return Ok(()) };
+        in_flight -= len;
+        stack.extend(found?.into_iter().rev());
+        visitor.progress((stack.len() + running.len()) as u64);
+    }
+}
+
+/// Visits one frame; returns what is below.
+async fn visit<J: Visitor>(
+    tree: &Tree,
+    visitor: &Arc<J>,
+    work: PendingFrame<J::Context>,
+    blocking: &Arc<Semaphore>,
+) -> Result<Vec<PendingFrame<J::Context>>> {
+    let work = Arc::new(work);
+    let look = {
+        let (visitor, work) = (Arc::clone(visitor), Arc::clone(&work));
+        off_reactor(blocking, move || match visitor.stored_frame(&work)? {
+            Some(stored) => open(&*visitor, &work, &stored).map(Some),
+            None => Ok(None),
+        })
+        .await?
+    };
+    if let Some(below) = look {
+        return Ok(below);
+    }
+    let fetched = match fetch(tree, &work, J::WAITS_OUT_OUTAGES).await {
+        Ok(fetched) => fetched,
+        Err(error) => {
+            let visitor = Arc::clone(visitor);
+            return off_reactor(blocking, move || visitor.failed(&work, error).map(|()| Vec::new())).await;
+        }
+    };
+    let visitor = Arc::clone(visitor);
+    off_reactor(blocking, move || {
+        visitor.fetched(&work, &fetched.stored)?;
+        open(&*visitor, &work, &fetched.stored)
+    })
+    .await
+}
+
+fn open<J: Visitor>(visitor: &J, work: &PendingFrame<J::Context>, stored: &Bytes) -> Result<Vec<PendingFrame<J::Context>>> {
+    if work.kind == FrameKind::Leaf && !J::DECODES_LEAVES {
+        return Ok(Vec::new());
+    }
+    match Frame::decode(work.kind, &work.handle, stored) {
+        Ok(frame) => visitor.below(work, &frame),
+        Err(error) => visitor.failed(work, error).map(|()| Vec::new()),
+    }
+}
+
+/// A frame from the replicas, past all caches. Outages of some seconds are sat out; longer ones
+/// than an operation may take only where that is wanted, and not where all replicas close each
+/// connection when they are asked.
+async fn fetch<C>(tree: &Tree, work: &PendingFrame<C>, waits_out_outages: bool) -> Result<crate::replica::FetchedFrame> {
+    let mut pauses = RETRY_PAUSES.into_iter();
+    let end = Instant::now() + tree.operation_max();
+    loop {
+        let want = FrameRequest {
+            handle: work.handle,
+            iv: tree.iv(),
+            decode: None,
+            len_expected: work.len_expected,
+            priority: Priority::Background,
+        };
+        let deadline = if waits_out_outages { Instant::now() + tree.operation_max() } else { end };
+        match tree.replicas_set().fetch(want, deadline, tree.operation_max()).await {
+            Err(error) if error.class() == ErrorClass::Unreachable => match pauses.next() {
+                Some(pause) if waits_out_outages || Instant::now() + pause < end && !tree.replicas_set().all_keep_closing() => {
+                    sleep(pause).await
+                }
+                _ => return Err(error),
+            },
+            done => return done,
+        }
+    }
+}
+
+async fn off_reactor<T: Send + 'static>(slots: &Arc<Semaphore>, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let slot = Arc::clone(slots).acquire_owned().await;
+    let done = tokio::task::spawn_blocking(move || {
+        let _slot = slot;
+        work()
+    });
+    done.await.unwrap_or_else(|e| Err(Error::Damaged { what: format!("a worker ended early: {e}") }))
+}

@@ -1,0 +1,96 @@
+//! It is told that a replica was not believed, also where another one has made up for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use vouch_tree::verify::Refusal;
+use vouch_tree_client::{Client, ClientOptions, FaultKind, FaultObserver, ReplicaFault, TreeOptions};
+
+use crate::fixture::network::TestNetwork;
+use crate::fixture::replica::{Fault, TestReplica};
+use crate::fixture::{DURATION_S, NOW, Node, Publisher, TestClock, dir, noise};
+
+#[derive(Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl FaultObserver for Notes {
+    fn replica_fault(&self, fault: &ReplicaFault<'_>) {
+        let kind = match fault.kind {
+            FaultKind::Lie => "lie".to_owned(),
+            FaultKind::Stale { offered } => format!("stale {offered}"),
+            FaultKind::Refused(Refusal::Expired { .. }) => "expired".to_owned(),
+            FaultKind::Refused(_) => "refused".to_owned(),
+        };
+        assert!(fault.tree.to_string().contains(fault.host) && !fault.detail.is_empty());
+        self.0.lock().push(format!("{} {kind}", fault.replica));
+    }
+}
+
+fn client(network: &Arc<TestNetwork>, clock: &Arc<TestClock>, notes: &Arc<Notes>) -> Arc<Client> {
+    let options = ClientOptions {
+        connector: Arc::clone(network) as Arc<_>,
+        clock: Arc::clone(clock) as Arc<_>,
+        fault_observer: Some(Arc::clone(notes) as Arc<_>),
+        seed: Some(1),
+        ..ClientOptions::default()
+    };
+    Client::new(options).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lie_is_told_though_another_replica_heals_it() {
+    let (clock, notes) = (TestClock::at(NOW), Arc::new(Notes::default()));
+    let mut publisher = Publisher::new(30);
+    let files = (0..40u64).map(|n| (format!("f{n}").into_bytes(), Node::File(noise(n, 20_000)))).collect();
+    let published = publisher.publish(&Node::Dir(files), NOW - 10);
+    let [liar, honest] = [Fault::FlipFrame, Fault::None].map(|fault| TestReplica::new(&published, fault, 3));
+    // So that the liar is asked first.
+    *honest.delay.lock() = Duration::from_millis(20);
+    let network = TestNetwork::of(&publisher.location, &[liar, honest]);
+    let tree = client(&network, &clock, &notes).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    for n in 0..40u64 {
+        let found = tree.lookup_path(tree.newest().root(), format!("f{n}").as_bytes()).await.unwrap();
+        let vouch_tree::Content::Regular { blob, .. } = &found.content else { unreachable!("it is a file") };
+        assert_eq!(tree.read(blob, 0, 20_000).await.unwrap(), noise(n, 20_000));
+    }
+    let (told, lies) = (notes.0.lock().clone(), tree.counters().lies);
+    assert!(lies > 0 && told.len() as u64 == lies && told.iter().all(|note| note == "10.0.0.1:4340 lie"), "{lies}: {told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_or_expired_offer_is_told_once_until_it_changes() {
+    let (clock, notes) = (TestClock::at(NOW), Arc::new(Notes::default()));
+    let mut publisher = Publisher::new(31);
+    let tree_of = |text: &str| dir([("file", Node::File(text.as_bytes().to_vec()))]);
+    let published: Vec<_> = (1..=3).map(|n| publisher.publish(&tree_of(&n.to_string()), NOW - 40 + n)).collect();
+    let [good, lagging] = [2, 2].map(|n: usize| TestReplica::new(&published[n], Fault::None, 4));
+    let network = TestNetwork::of(&publisher.location, &[good, Arc::clone(&lagging)]);
+    let tree = client(&network, &clock, &notes).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let refresh = async |times| {
+        for _ in 0..times {
+            let _ = tree.refresh().await;
+        }
+    };
+    refresh(2).await;
+    assert!(notes.0.lock().is_empty(), "{:?}", notes.0.lock());
+    lagging.serve_revision(&published[0]);
+    refresh(3).await;
+    lagging.serve_revision(&published[1]);
+    refresh(3).await;
+    lagging.serve_revision(&published[2]);
+    refresh(2).await;
+    lagging.serve_revision(&published[1]);
+    refresh(2).await;
+    assert_eq!(*notes.0.lock(), ["10.0.0.2:4340 stale 1", "10.0.0.2:4340 stale 2", "10.0.0.2:4340 stale 2"]);
+    notes.0.lock().clear();
+    // What was believed has ended as well: nothing is offered that was not seen, so nothing is an
+    // attempt.
+    clock.set(NOW + u64::from(DURATION_S));
+    let notes = Arc::new(Notes::default());
+    assert!(client(&network, &clock, &notes).open(&publisher.name(), &TreeOptions::default()).await.is_err());
+    let mut told = notes.0.lock().clone();
+    told.sort();
+    told.dedup();
+    assert_eq!(told, ["10.0.0.1:4340 expired", "10.0.0.2:4340 expired"]);
+}

@@ -1,0 +1,204 @@
+//! A signing key was stolen and used, and the root key has certified the next one: what the thief
+//! signed goes, wherever it was believed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vouch_tree::key::{SecretKey, SigningCert};
+use vouch_tree::{Content, Iv};
+use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, PullOptions, Tree, TreeOptions, pull, pull_watch};
+use vouch_tree_store::Database;
+
+use crate::fixture::network::TestNetwork;
+use crate::fixture::replica::{Fault, TestReplica};
+use crate::fixture::{NOW, Node, Published, Publisher, TestClock, dir};
+
+fn text(text: &str) -> Node {
+    dir([("file", Node::File(text.as_bytes().to_vec()))])
+}
+
+/// A publisher at revision 1, and a thief of its signing key who goes on from `number`.
+fn robbed(seed: u8, number: u64) -> (Publisher, Published, Publisher) {
+    let mut publisher = Publisher::new(seed);
+    let first = publisher.publish(&text("genuine"), NOW - 50);
+    let mut thief = Publisher::new(seed);
+    (thief.revision, thief.previous) = (number - 1, publisher.previous);
+    (publisher, first, thief)
+}
+
+/// Gives the publisher the next signing key.
+fn certify(publisher: &mut Publisher) {
+    publisher.signing = SecretKey::from_seed(&[222; 32]);
+    publisher.cert = SigningCert::issue(&publisher.root, publisher.signing.public(), 2, NOW - 1_000_000, NOW + 100_000_000);
+}
+
+fn client(network: &Arc<TestNetwork>) -> Arc<Client> {
+    let connector = Arc::clone(network) as Arc<_>;
+    Client::new(ClientOptions { connector, clock: TestClock::at(NOW), seed: Some(1), ..ClientOptions::default() }).unwrap()
+}
+
+async fn read(tree: &Arc<Tree>) -> Result<Vec<u8>, Error> {
+    let Content::Regular { blob, .. } = tree.lookup_path(tree.newest().root(), b"file").await?.content else { panic!("no file") };
+    Ok(tree.read(&blob, 0, 100).await?.to_vec())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lower_or_equal_number_under_a_later_certificate_is_newer() {
+    for number in [2, 5, u64::MAX] {
+        let (mut publisher, first, mut thief) = robbed(90, number);
+        let replica = TestReplica::new(&first, Fault::None, 1);
+        let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+        let tree = client(&network).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+        let mut orders = vec![tree.newest().order()];
+        replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
+        assert!(tree.refresh().await.unwrap());
+        orders.push(tree.newest().order());
+        assert_eq!(read(&tree).await.unwrap(), b"forged");
+        certify(&mut publisher);
+        replica.serve_revision(&publisher.publish(&text("mended"), NOW - 30));
+        assert!(tree.refresh().await.unwrap(), "a newer revision is in force");
+        orders.push(tree.newest().order());
+        assert_eq!((tree.newest().number(), read(&tree).await.unwrap()), (2, b"mended".to_vec()));
+        assert!(orders.is_sorted_by(|a, b| a < b), "{orders:?}");
+        assert!(!tree.refresh().await.unwrap(), "the same again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thiefs_other_iv_ends_belief_until_the_next_certificate_and_no_longer() {
+    let (mut publisher, first, mut thief) = robbed(91, 5);
+    let replica = TestReplica::new(&first, Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let tree = client(&network).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    thief.iv = Iv::from_bytes([9; 32]);
+    replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
+    assert!(tree.refresh().await.unwrap_err().to_string().contains("another iv"));
+    assert!(read(&tree).await.is_err(), "a newer revision was seen, so the older is not shown");
+    replica.serve_revision(&first);
+    assert!(tree.refresh().await.is_err() && tree.revision().is_err(), "nor when it is offered again");
+    certify(&mut publisher);
+    replica.serve_revision(&publisher.publish(&text("mended"), NOW - 30));
+    assert!(tree.refresh().await.unwrap());
+    assert_eq!(read(&tree).await.unwrap(), b"mended");
+}
+
+#[tokio::test]
+async fn a_mirror_that_took_a_thiefs_revision_takes_the_next_certificates() {
+    for (seed, number) in [(92, 2), (93, 5)] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
+        let (mut publisher, first, mut thief) = robbed(seed, number);
+        let replica = TestReplica::new(&first, Fault::None, 1);
+        let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+        let name = publisher.name();
+        let client = client(&network);
+        pull(&client, &name, &options, &|_| {}).await.unwrap();
+        replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
+        assert_eq!(pull(&client, &name, &options, &|_| {}).await.unwrap().revision, number);
+        certify(&mut publisher);
+        let mended = publisher.publish(&text("mended"), NOW - 30);
+        replica.serve_revision(&mended);
+        let report = pull(&client, &name, &options, &|_| {}).await.unwrap();
+        assert_eq!((report.revision, report.was_current), (2, false));
+        let snapshot = Database::open_read(&options.db).unwrap();
+        assert_eq!(snapshot.head().as_deref(), Some(&mended.signed[..]));
+        assert_eq!(snapshot.revisions().iter().map(|r| r.number).collect::<Vec<_>>(), [1, 2], "the thief's is gone");
+        assert!(Database::verify(&options.db, None).unwrap().is_sound());
+    }
+}
+
+#[tokio::test]
+async fn a_watching_mirror_leaves_a_thiefs_revision_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
+    let (mut publisher, first, mut thief) = robbed(94, 5);
+    let replica = TestReplica::new(&first, Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let connector = Arc::clone(&network) as Arc<_>;
+    let interval = Some(Duration::from_millis(50));
+    let client = Client::new(ClientOptions {
+        connector,
+        clock: TestClock::at(NOW),
+        seed: Some(1),
+        refresh_interval: interval,
+        ..Default::default()
+    })
+    .unwrap();
+    let name = publisher.name();
+    let (told, mut pulled) = tokio::sync::mpsc::unbounded_channel();
+    let done = move |outcome: Result<vouch_tree_client::PullReport, Error>| told.send(outcome.unwrap().revision).unwrap();
+    let watching = pull_watch(&client, &name, &options, &|_| {}, &done);
+    let acting = async {
+        assert_eq!(pulled.recv().await, Some(1));
+        replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
+        assert_eq!(pulled.recv().await, Some(5));
+        certify(&mut publisher);
+        replica.serve_revision(&publisher.publish(&text("mended"), NOW - 30));
+        assert_eq!(pulled.recv().await, Some(2));
+    };
+    tokio::select! {
+        ended = watching => panic!("{ended:?}"),
+        done = tokio::time::timeout(Duration::from_secs(120), acting) => done.unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn a_watching_mirror_sits_out_a_thiefs_other_iv() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
+    let (mut publisher, first, mut thief) = robbed(95, 5);
+    let replica = TestReplica::new(&first, Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let name = publisher.name();
+    pull(&client(&network), &name, &options, &|_| {}).await.unwrap();
+    thief.iv = Iv::from_bytes([9; 32]);
+    replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
+    // One pull says what is the matter, and the watch that begins now goes on.
+    let error = pull(&client(&network), &name, &options, &|_| {}).await.unwrap_err();
+    assert!(matches!(error, Error::OtherIv { .. }) && error.class() == ErrorClass::Refused, "{error}");
+    let client = client(&network);
+    let (told, mut pulled) = tokio::sync::mpsc::unbounded_channel();
+    let done = move |outcome: Result<vouch_tree_client::PullReport, Error>| told.send(outcome).unwrap();
+    let watching = pull_watch(&client, &name, &options, &|_| {}, &done);
+    let acting = async {
+        assert!(matches!(pulled.recv().await, Some(Err(Error::OtherIv { .. }))));
+        assert_eq!(Database::open_read(&options.db).unwrap().head().as_deref(), Some(&first.signed[..]), "the mirror's own is left alone");
+        certify(&mut publisher);
+        let mended = publisher.publish(&text("mended"), NOW - 30);
+        replica.serve_revision(&mended);
+        loop {
+            match pulled.recv().await {
+                Some(Ok(report)) => break assert_eq!((report.revision, report.was_current), (2, false)),
+                Some(Err(Error::OtherIv { .. })) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(Database::open_read(&options.db).unwrap().head().as_deref(), Some(&mended.signed[..]));
+    };
+    tokio::select! {
+        ended = watching => panic!("{ended:?}"),
+        done = tokio::time::timeout(Duration::from_secs(120), acting) => done.unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn a_watching_mirror_sits_out_liars() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
+    let mut publisher = Publisher::new(96);
+    let replica = TestReplica::new(&publisher.publish(&text("true"), NOW - 50), Fault::Garbage, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let (client, name) = (client(&network), publisher.name());
+    let (told, mut pulled) = tokio::sync::mpsc::unbounded_channel();
+    let done = move |outcome: Result<vouch_tree_client::PullReport, Error>| told.send(outcome).unwrap();
+    let watching = pull_watch(&client, &name, &options, &|_| {}, &done);
+    let acting = async {
+        assert!(matches!(pulled.recv().await, Some(Err(Error::Lied { .. }))));
+        replica.set_fault(Fault::None);
+        while pulled.recv().await.unwrap().is_err() {}
+    };
+    tokio::select! {
+        ended = watching => panic!("{ended:?}"),
+        done = tokio::time::timeout(Duration::from_secs(120), acting) => done.unwrap(),
+    }
+}

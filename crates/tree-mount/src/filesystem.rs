@@ -1,0 +1,417 @@
+//! The FUSE face: the kernel's requests, handed to [`MountState`] and answered.
+//!
+//! A request's future is polled once where it arrived, on a FUSE thread. If the client holds all
+//! that is needed, that is the whole of it; if not, the future moves to the runtime with its reply,
+//! and the thread takes the next request. So a slow replica delays only who waits for it.
+//!
+//! Files and directories are never opened as far as this side is concerned (ENOSYS to the first
+//! open and opendir), but for files where passthrough is on (see [`crate::open_files`]), and for all
+//! where somebody observes (see [`crate::observer`]): the kernel then opens without asking, keeps
+//! pages and listings until told otherwise, and addresses nodes, which are followed by path from
+//! revision to revision. Nothing here decides anything.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use fuser::{
+    AccessFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner,
+    OpenFlags, PollEvents, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyXattr, Request,
+};
+use vouch_tree_client::Seek;
+
+use crate::error::OpError;
+use crate::listing_reply::ListingReply;
+use crate::observer::{Operation, Recorded};
+use crate::open::NO_OPEN;
+use crate::request::KernelRequest;
+use crate::state::{LookupResult, MountKind, MountState};
+use vouch_tree::inode_number::InodeNumber as NodeId;
+
+/// A mount as fuser sees it.
+pub(crate) struct FuseFilesystem {
+    state: Arc<MountState>,
+}
+
+impl FuseFilesystem {
+    pub(crate) fn new(state: Arc<MountState>) -> Self {
+        Self { state }
+    }
+
+    /// Answers now if nothing must be fetched, else later. The future owns the reply; when it is
+    /// dropped at the deadline, the reply says EIO by itself.
+    fn run(&self, asked: &KernelRequest, request: impl Future<Output = ()> + Send + 'static) {
+        let mut request: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(request);
+        let _runtime = self.state.runtime.enter();
+        if request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            let (state, asked) = (self.state.clone(), asked.clone());
+            self.state.runtime.spawn(async move {
+                let deadline = state.options.deadline;
+                if tokio::time::timeout(deadline, request).await.is_err() {
+                    // The answer has left: nothing waits for its record.
+                    drop(state.note(&asked, &OpError::TooLate(deadline)));
+                }
+            });
+        }
+    }
+}
+
+impl MountState {
+    /// Tells of a failure, and logs it where that is due; its errno, to be answered when this is
+    /// ready.
+    async fn complain(&self, asked: &KernelRequest, error: &OpError) -> Errno {
+        if let Some(kept) = self.note(asked, error) {
+            kept.await;
+        }
+        error.errno()
+    }
+
+    fn note(&self, asked: &KernelRequest, error: &OpError) -> Option<Recorded> {
+        match (error.is_worth_a_line(), self.volume_of(asked.id)) {
+            (true, Some(volume)) => drop(self.error_log.note(asked.opcode, volume.label(), error)),
+            (true, None) => drop(self.error_log.note(asked.opcode, "", error)),
+            (false, _) => {}
+        }
+        self.observe_failed(asked, error)
+    }
+}
+
+impl Filesystem for FuseFilesystem {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Where somebody observes, the kernel is to ask at each open, listing and link.
+        if self.state.observed.is_none() {
+            for wish in [InitFlags::FUSE_NO_OPEN_SUPPORT, InitFlags::FUSE_NO_OPENDIR_SUPPORT, InitFlags::FUSE_CACHE_SYMLINKS] {
+                let _ = config.add_capabilities(wish);
+            }
+        }
+        // Each is an improvement where the kernel has it, and none is needed.
+        for wish in [
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            // Without this a plain listing of 200,000 names takes four times as long, and `ls -l` is no faster.
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+            InitFlags::FUSE_ASYNC_DIO,
+        ] {
+            let _ = config.add_capabilities(wish);
+        }
+        // Access lists are checked by the kernel, and cached, if any file can have one.
+        if !self.state.without_xattrs {
+            let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
+        }
+        if self.state.wants_passthrough
+            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(1).is_ok()
+        {
+            self.state.open_files.turn_on();
+        }
+        // The largest that the kernel offers; more is set from outside, see `point`.
+        if let Err(most) = config.set_max_readahead(self.state.options.read_ahead_bytes.max(4096)) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        let _ = config.set_congestion_threshold(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (state, name) = (self.state.clone(), name.as_bytes().to_vec());
+        let asked = self.state.asked(request, Operation::Lookup, "lookup", NodeId(parent.0)).named(&name);
+        self.run(&asked.clone(), async move {
+            match state.lookup(NodeId(parent.0), &name).await {
+                Ok(LookupResult::File(attr, left)) => {
+                    state.observe_done(&asked.found(attr.ino.0), None).await;
+                    reply.entry(&left, &attr, Generation(0));
+                }
+                // Number 0 is an entry that may be remembered as missing.
+                Ok(LookupResult::Nothing(left)) => {
+                    state.observe_missing(&asked).await;
+                    reply.entry(&left, &NOTHING, Generation(0));
+                }
+                Err(error) => reply.error(state.complain(&asked, &error).await),
+            }
+        });
+    }
+
+    fn forget(&self, _request: &Request, id: INodeNo, count: u64) {
+        self.state.table.forget(NodeId(id.0), count);
+    }
+
+    fn getattr(&self, request: &Request, id: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        let state = self.state.clone();
+        let asked = self.state.asked(request, Operation::Attributes, "getattr", NodeId(id.0));
+        self.run(&asked.clone(), async move {
+            match state.attributes(NodeId(id.0)).await {
+                Ok((attr, left)) => {
+                    state.observe_done(&asked, None).await;
+                    reply.attr(&left, &attr);
+                }
+                Err(error) => reply.error(state.complain(&asked, &error).await),
+            }
+        });
+    }
+
+    fn readlink(&self, request: &Request, id: INodeNo, reply: ReplyData) {
+        let state = self.state.clone();
+        let asked = self.state.asked(request, Operation::Link, "readlink", NodeId(id.0));
+        self.run(&asked.clone(), async move {
+            match state.link_target(NodeId(id.0)).await {
+                Ok(target) => {
+                    state.observe_done(&asked, None).await;
+                    reply.data(&target);
+                }
+                Err(error) => reply.error(state.complain(&asked, &error).await),
+            }
+        });
+    }
+
+    fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if !self.state.open_files.is_on() && self.state.observed.is_none() {
+            return reply.error(NO_OPEN);
+        }
+        let state = self.state.clone();
+        let asked = self.state.asked(request, Operation::Open, "open", NodeId(id.0)).with(flags);
+        self.run(&asked.clone(), async move {
+            if let Err((reply, error)) = state.open(&asked, reply).await {
+                reply.error(state.complain(&asked, &error).await);
+            }
+        });
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        id: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.state.end_open(handle.0);
+        self.state.release(NodeId(id.0));
+        reply.ok();
+    }
+
+    fn opendir(&self, _request: &Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.state.observed {
+            // Not from the kernel's cache: each listing is asked for by whom it is for.
+            Some(_) => reply.opened(FileHandle(0), FopenFlags::empty()),
+            None => reply.error(Errno::ENOSYS),
+        }
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let state = self.state.clone();
+        let asked = self.state.asked(request, Operation::Read, "read", NodeId(id.0)).at(offset);
+        self.run(&asked.clone(), async move {
+            match state.read(NodeId(id.0), offset, size as usize).await {
+                Ok(bytes) => {
+                    let len = bytes.len() as u64;
+                    state.count_read(handle.0, Some(len));
+                    state.observe_done(&asked, Some(len)).await;
+                    reply.data(&bytes);
+                }
+                Err(error) => {
+                    state.count_read(handle.0, None);
+                    reply.error(state.complain(&asked, &error).await);
+                }
+            }
+        });
+    }
+
+    fn readdir(&self, request: &Request, id: INodeNo, _handle: FileHandle, offset: u64, reply: ReplyDirectory) {
+        self.list(request, id, offset, ListingReply::plain(reply));
+    }
+
+    fn readdirplus(&self, request: &Request, id: INodeNo, _handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
+        self.list(request, id, offset, ListingReply::plus(reply));
+    }
+
+    fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if self.state.without_xattrs {
+            return reply.error(Errno::ENOSYS);
+        }
+        let (state, name) = (self.state.clone(), name.as_bytes().to_vec());
+        let asked = self.state.asked(request, Operation::Xattr, "getxattr", NodeId(id.0));
+        self.run(&asked.clone(), async move {
+            let xattrs = state.xattrs(NodeId(id.0)).await;
+            let value = xattrs.and_then(|set| set.get(&name).map(<[u8]>::to_vec).ok_or(OpError::NoData));
+            match value {
+                Ok(value) => {
+                    state.observe_done(&asked, None).await;
+                    answer_sized(reply, size, &value);
+                }
+                Err(error) => reply.error(state.complain(&asked, &error).await),
+            }
+        });
+    }
+
+    fn listxattr(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
+        if self.state.without_xattrs {
+            return reply.error(Errno::ENOSYS);
+        }
+        let state = self.state.clone();
+        let asked = self.state.asked(request, Operation::Xattrs, "listxattr", NodeId(id.0));
+        self.run(&asked.clone(), async move {
+            match state.xattrs(NodeId(id.0)).await {
+                Ok(set) => {
+                    state.observe_done(&asked, None).await;
+                    let names: Vec<u8> = set.pairs().iter().flat_map(|(name, _)| name.iter().copied().chain([0])).collect();
+                    answer_sized(reply, size, &names);
+                }
+                Err(error) => reply.error(state.complain(&asked, &error).await),
+            }
+        });
+    }
+
+    fn statfs(&self, _request: &Request, id: INodeNo, reply: ReplyStatfs) {
+        let volume = match &self.state.kind {
+            MountKind::Tree(volume) => Some(volume.clone()),
+            MountKind::Namespace(_) => self.state.volume_of(NodeId(id.0)),
+        };
+        let counts = volume.map(|v| v.shown().fsinfo.counts).unwrap_or_default();
+        let files = counts.files.saturating_add(counts.directories).saturating_add(counts.symlinks).saturating_add(counts.others);
+        let blocks = counts.bytes.div_ceil(STATFS_BLOCK_LEN.into());
+        reply.statfs(blocks, 0, 0, files, 0, STATFS_BLOCK_LEN, vouch_tree::name::FILE_NAME_LEN_MAX as u32, STATFS_BLOCK_LEN);
+    }
+
+    fn lseek(&self, request: &Request, id: INodeNo, _handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let (Ok(from), Some(whence)) = (u64::try_from(offset), seek_of(whence)) else { return reply.error(Errno::EINVAL) };
+        let state = self.state.clone();
+        let asked = self.state.asked(request, Operation::Seek, "lseek", NodeId(id.0)).at(from);
+        self.run(&asked.clone(), async move {
+            match state.seek(NodeId(id.0), from, whence).await {
+                Ok(offset) => {
+                    state.observe_done(&asked, None).await;
+                    reply.offset(offset as i64);
+                }
+                Err(error) => reply.error(state.complain(&asked, &error).await),
+            }
+        });
+    }
+
+    // With default_permissions the kernel decides; should it ask all the same, there is nothing to add.
+    fn access(&self, _request: &Request, _id: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    // ENOSYS to these means: don't ask again, it is as well.
+    fn flush(&self, _request: &Request, _id: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _request: &Request, _id: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsyncdir(&self, _request: &Request, _id: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn poll(
+        &self,
+        _request: &Request,
+        _id: INodeNo,
+        _handle: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: fuser::PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _request: &Request,
+        _id: INodeNo,
+        _handle: FileHandle,
+        _flags: IoctlFlags,
+        _command: u32,
+        _input: &[u8],
+        _output_len: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+}
+
+impl FuseFilesystem {
+    fn list(&self, request: &Request, id: INodeNo, offset: u64, mut reply: ListingReply) {
+        let state = self.state.clone();
+        let asked = self.state.asked(request, Operation::List, "readdir", NodeId(id.0)).at(offset);
+        self.run(&asked.clone(), async move {
+            match state.list(NodeId(id.0), offset, &mut reply).await {
+                Ok(()) => {
+                    state.observe_done(&asked, None).await;
+                    reply.send();
+                }
+                // Entries that the kernel counts as looked up must reach it; the error comes with the next request.
+                Err(error) if reply.has_entries() => {
+                    state.complain(&asked, &error).await;
+                    reply.send();
+                }
+                Err(error) => reply.fail(state.complain(&asked, &error).await),
+            }
+        });
+    }
+}
+
+/// Length first, then content: the protocol of getxattr(2) and listxattr(2).
+fn answer_sized(reply: ReplyXattr, size: u32, bytes: &[u8]) {
+    match (size, u32::try_from(bytes.len())) {
+        (0, Ok(len)) => reply.size(len),
+        (_, Ok(len)) if len <= size => reply.data(bytes),
+        _ => reply.error(OpError::TooSmall.errno()),
+    }
+}
+
+const fn seek_of(whence: i32) -> Option<Seek> {
+    match whence {
+        SEEK_DATA => Some(Seek::Data),
+        SEEK_HOLE => Some(Seek::Hole),
+        _ => None,
+    }
+}
+
+// lseek(2), Linux.
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+
+/// Reads ahead in flight; the kernel's 12 would be 1.5 MiB at its own read-ahead.
+const BACKGROUND_MAX: u16 = 64;
+
+const STATFS_BLOCK_LEN: u32 = 4096;
+
+const NOTHING: FileAttr = FileAttr {
+    ino: INodeNo(0),
+    size: 0,
+    blocks: 0,
+    atime: std::time::UNIX_EPOCH,
+    mtime: std::time::UNIX_EPOCH,
+    ctime: std::time::UNIX_EPOCH,
+    crtime: std::time::UNIX_EPOCH,
+    kind: fuser::FileType::RegularFile,
+    perm: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: 0,
+    flags: 0,
+};

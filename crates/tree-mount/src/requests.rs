@@ -1,0 +1,192 @@
+//! Requests about one file: lookup, attributes, content, links, extended attributes.
+//!
+//! Each request first tries memory and disk cache, so that the first poll, on the FUSE thread,
+//! answers it unless a frame must be fetched. No request blocks a thread; each await is bounded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fuser::FileAttr;
+use vouch_tree::inode_number::InodeNumber as NodeId;
+use vouch_tree::xattr::Xattrs;
+use vouch_tree::{Blob, BlobBody, Content, Inode, LEAF_LEN_MAX};
+use vouch_tree_client::{Error, Seek};
+
+use crate::attributes::lacks_inline;
+use crate::error::OpError;
+use crate::kernel_notices::Notice;
+use crate::namespace::Namespace;
+use crate::node_table::DirectoryChanged;
+use crate::state::{LookupResult, MountKind, MountState, is_opaque};
+use crate::volume::Volume;
+
+/// A name in a directory.
+type NameIn = (NodeId, Box<[u8]>);
+
+impl MountState {
+    /// Looks `name` up in a directory; counts a lookup of what it finds.
+    pub(crate) async fn lookup(self: &Arc<Self>, directory: NodeId, name: &[u8]) -> Result<LookupResult, OpError> {
+        if let (MountKind::Namespace(namespace), NodeId::ROOT) = (&self.kind, directory) {
+            return namespace.lookup(self, name).await;
+        }
+        self.retrying_in_newer(directory, || self.lookup_shown(directory, name)).await
+    }
+
+    async fn lookup_shown(&self, directory: NodeId, name: &[u8]) -> Result<LookupResult, OpError> {
+        for _ in 0..RETRIES_MAX {
+            let (view, volume) = self.view(directory)?;
+            let left = volume.fresh(self.freshness_wait_max()).await?;
+            if !view.inode.is_directory() {
+                return Err(OpError::NotDirectory);
+            }
+            let entry = match volume.tree().try_lookup(&view.inode, name) {
+                Some(entry) => entry?,
+                None => volume.tree().lookup(&view.inode, name).await?,
+            };
+            let Some(entry) = entry else {
+                let Ok(let_go) = self.note_missing(directory, &view.inode, &volume, name) else { continue };
+                if let Some((directory, name)) = let_go {
+                    self.kernel.tell(Notice::Name(directory, name));
+                }
+                return Ok(LookupResult::Nothing(left));
+            };
+            let Ok(id) = self.table.enter(directory, &view.inode).map(|mut guard| guard.insert(name, &entry.inode)) else { continue };
+            let id = id.ok_or(OpError::Unfit("too many inode numbers collide"))?;
+            if is_opaque(&view.inode) && volume.note_reference(directory, name) {
+                self.kernel.tell(Notice::Content(directory));
+                self.kernel.flush().await;
+            }
+            return Ok(LookupResult::File(self.attributes_of(id, &entry.inode), left));
+        }
+        Err(OpError::Unfit("the directory changes faster than it can be read"))
+    }
+
+    /// The attributes of a node, and for how long.
+    pub(crate) async fn attributes(&self, id: NodeId) -> Result<(FileAttr, Duration), OpError> {
+        let view = self.table.get(id).ok_or(OpError::Gone)?;
+        let left = match &view.volume {
+            Some(volume) => volume.fresh(self.freshness_wait_max()).await?,
+            None => Namespace::TTL,
+        };
+        if view.is_removed {
+            return Err(OpError::Gone);
+        }
+        Ok((self.attributes_of(id, &view.inode), left))
+    }
+
+    /// The target of a symbolic link.
+    pub(crate) async fn link_target(&self, id: NodeId) -> Result<Vec<u8>, OpError> {
+        let view = self.table.get(id).ok_or(OpError::Gone)?;
+        if let Some(volume) = &view.volume {
+            volume.fresh(self.freshness_wait_max()).await?;
+        }
+        match &view.inode.content {
+            _ if view.is_removed => Err(OpError::Gone),
+            Content::Symlink(target) => Ok(target.clone()),
+            _ => Err(OpError::Invalid),
+        }
+    }
+
+    /// Up to `len` bytes of a file; fewer only at its end.
+    pub(crate) async fn read(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
+        self.retrying_in_newer(id, || self.read_shown(id, offset, len)).await
+    }
+
+    async fn read_shown(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
+        let (view, volume) = self.view(id)?;
+        volume.fresh(self.freshness_wait_max()).await?;
+        let Content::Regular { blob, .. } = &view.inode.content else { return Err(OpError::Invalid) };
+        if blob.size > LEAF_LEN_MAX as u64 && !matches!(blob.body, BlobBody::Hole) {
+            let reader = volume.reader(id, blob);
+            return Ok(match reader.try_read(offset, len) {
+                Some(bytes) => bytes?,
+                None => reader.read(offset, len).await?,
+            });
+        }
+        if lacks_inline(blob) {
+            let whole = self.whole(id, &view, &volume).await?;
+            let Content::Regular { blob, .. } = &whole.content else { return Err(OpError::Gone) };
+            return read_blob(&volume, blob, offset, len).await;
+        }
+        read_blob(&volume, blob, offset, len).await
+    }
+
+    /// Where data or a hole begins, from `offset` on.
+    pub(crate) async fn seek(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
+        self.retrying_in_newer(id, || self.seek_shown(id, offset, whence)).await
+    }
+
+    async fn seek_shown(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
+        let (view, volume) = self.view(id)?;
+        volume.fresh(self.freshness_wait_max()).await?;
+        let Content::Regular { blob, .. } = &view.inode.content else { return Err(OpError::Invalid) };
+        if let BlobBody::Inline(_) = blob.body {
+            return match whence {
+                _ if offset >= blob.size => Err(OpError::NoOffset),
+                Seek::Data => Ok(offset),
+                Seek::Hole => Ok(blob.size),
+            };
+        }
+        volume.tree().seek(blob, offset, whence).await?.ok_or(OpError::NoOffset)
+    }
+
+    /// A node's extended attributes.
+    pub(crate) async fn xattrs(&self, id: NodeId) -> Result<Arc<Xattrs>, OpError> {
+        self.retrying_in_newer(id, || self.xattrs_shown(id)).await
+    }
+
+    async fn xattrs_shown(&self, id: NodeId) -> Result<Arc<Xattrs>, OpError> {
+        let view = self.table.get(id).ok_or(OpError::Gone)?;
+        let Some(volume) = &view.volume else { return Ok(Arc::default()) };
+        volume.fresh(self.freshness_wait_max()).await?;
+        if view.is_removed {
+            return Err(OpError::Gone);
+        }
+        if view.inode.xattrs.size == 0 {
+            return Ok(Arc::default());
+        }
+        let whole;
+        let inode = if lacks_inline(&view.inode.xattrs) {
+            whole = self.whole(id, &view, volume).await?;
+            &whole
+        } else {
+            &*view.inode
+        };
+        Ok(match volume.tree().try_xattrs(inode) {
+            Some(xattrs) => xattrs?,
+            None => volume.tree().xattrs(inode).await?,
+        })
+    }
+
+    /// Does `work` on a node; where all replicas have dropped what it needs, once more in the
+    /// revision that they have gone on to.
+    async fn retrying_in_newer<T, W: Future<Output = Result<T, OpError>>>(&self, id: NodeId, work: impl Fn() -> W) -> Result<T, OpError> {
+        let order = self.volume_of(id).map(|volume| volume.shown().order());
+        match work().await {
+            Err(OpError::Client(error @ Error::Missing { .. })) => match (order, self.volume_of(id)) {
+                (Some(order), Some(volume)) if volume.wait_for_newer(order, self.freshness_wait_max()).await => work().await,
+                _ => Err(error.into()),
+            },
+            done => done,
+        }
+    }
+
+    /// Remembers a missing name, in step with the directory's version; returns one that the kernel
+    /// must forget for it.
+    fn note_missing(&self, directory: NodeId, seen: &Arc<Inode>, volume: &Volume, name: &[u8]) -> Result<Option<NameIn>, DirectoryChanged> {
+        let _entering = self.table.enter(directory, seen)?;
+        Ok(volume.negative_names.lock().insert(directory, name))
+    }
+}
+
+async fn read_blob(volume: &Volume, blob: &Blob, offset: u64, len: usize) -> Result<Bytes, OpError> {
+    Ok(match volume.tree().try_read(blob, offset, len) {
+        Some(bytes) => bytes?,
+        None => volume.tree().read(blob, offset, len).await?,
+    })
+}
+
+/// A directory that moves on so often between reading and entering is being published faster than
+/// it is read.
+const RETRIES_MAX: usize = 16;

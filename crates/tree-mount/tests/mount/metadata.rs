@@ -1,0 +1,175 @@
+//! The mount shows what was published: content, metadata, links, holes, directories of any size.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
+
+use rustix::fs::{CWD, FileType, Mode, SeekFrom, XattrFlags, mknodat, seek, setxattr};
+
+use crate::fixture::{NOW, Site, World, noise, survey};
+
+/// A file system's worth of odd cases.
+fn odd_source(site: &Site) {
+    let root = site.source();
+    for len in [0, 1, 1023, 1024, 1025, 4096, 128 * 1024, 128 * 1024 + 1, 3 << 20] {
+        fs::write(root.join(format!("f{len}")), noise(len as u64, len)).unwrap();
+    }
+    fs::create_dir_all(root.join("a/b/c/d")).unwrap();
+    fs::write(root.join("a/b/c/d/leaf"), b"leaf").unwrap();
+    fs::write(root.join("a/one"), b"linked").unwrap();
+    fs::hard_link(root.join("a/one"), root.join("a/b/two")).unwrap();
+    fs::hard_link(root.join("a/one"), root.join("three")).unwrap();
+    symlink("b/../one", root.join("a/link")).unwrap();
+    symlink("/nowhere", root.join("dangling")).unwrap();
+    fs::create_dir(root.join("empty")).unwrap();
+    fs::write(root.join(OsStr::from_bytes(b"not-utf8-\xff\xfe")), b"x").unwrap();
+    fs::write(root.join(OsStr::from_bytes(&[b'n'; 255])), b"long").unwrap();
+    mknodat(CWD, root.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o640), 0).unwrap();
+    if rustix::process::geteuid().is_root() {
+        mknodat(CWD, root.join("null"), FileType::CharacterDevice, Mode::from_raw_mode(0o666), rustix::fs::makedev(259, 70_000)).unwrap();
+        std::os::unix::fs::chown(root.join("f1"), Some(12_345), Some(54_321)).unwrap();
+    }
+    let sparse = File::create(root.join("sparse")).unwrap();
+    sparse.set_len(100 << 30).unwrap();
+    std::os::unix::fs::FileExt::write_at(&sparse, b"here", 50 << 30).unwrap();
+    fs::set_permissions(root.join("f1024"), fs::Permissions::from_mode(0o4751)).unwrap();
+    // Not every file system of tests has them; the comparison shows what there is.
+    let _ = setxattr(root.join("f1"), "user.small", b"value", XattrFlags::empty());
+    let _ = setxattr(root.join("a"), "user.of-directory", b"value", XattrFlags::empty());
+    let _ = setxattr(root.join("f4096"), "user.large", &noise(1, 2000), XattrFlags::empty());
+    File::open(root.join("f4096")).unwrap().set_modified(UNIX_EPOCH - Duration::new(86_400, 123_456_789)).unwrap();
+    File::open(root.join("f1025")).unwrap().set_modified(UNIX_EPOCH + Duration::new(5_000_000_000, 1)).unwrap();
+}
+
+#[test]
+fn the_mount_equals_the_source() {
+    let site = Site::new("a.example", 1);
+    odd_source(&site);
+    site.publish(NOW, 3600);
+    let Some(world) = World::of_tree(&site) else { return };
+    let (source, mount) = (survey(&site.source()), survey(&world.point));
+    for (path, line) in &source {
+        assert_eq!(mount.get(path), Some(line), "{}", path.display());
+    }
+    assert_eq!(source.len(), mount.len());
+    // Once more from the caches.
+    assert_eq!(survey(&world.point), mount);
+}
+
+#[test]
+fn names_of_one_file_are_one_file_and_readdir_agrees_with_stat() {
+    let site = Site::new("a.example", 2);
+    odd_source(&site);
+    site.publish(NOW, 3600);
+    let Some(world) = World::of_tree(&site) else { return };
+    let ino = |name: &str| fs::symlink_metadata(world.path(name)).unwrap().ino();
+    assert_eq!(ino("a/one"), ino("a/b/two"));
+    assert_eq!(ino("a/one"), ino("three"));
+    assert_ne!(ino("a/one"), ino("f1"));
+    let mut seen = std::collections::HashSet::new();
+    for entry in fs::read_dir(&world.point).unwrap() {
+        let entry = entry.unwrap();
+        let listed = std::os::unix::fs::DirEntryExt::ino(&entry);
+        assert_eq!(listed, fs::symlink_metadata(entry.path()).unwrap().ino(), "{:?}", entry.path());
+        assert!(seen.insert(listed));
+    }
+    let before = (ino("a/one"), ino("a/b/c"), ino("f0"));
+    drop(world);
+    let world = World::of_tree(&site).unwrap();
+    let ino = |name: &str| fs::symlink_metadata(world.path(name)).unwrap().ino();
+    assert_eq!(before, (ino("a/one"), ino("a/b/c"), ino("f0")), "numbers outlive a remount");
+}
+
+#[test]
+fn holes_are_found_and_read_as_zeros() {
+    let site = Site::new("a.example", 3);
+    odd_source(&site);
+    site.publish(NOW, 3600);
+    let Some(world) = World::of_tree(&site) else { return };
+    let file = File::open(world.path("sparse")).unwrap();
+    assert_eq!(seek(&file, SeekFrom::Data(0)).unwrap(), 50 << 30);
+    assert_eq!(seek(&file, SeekFrom::Hole(50 << 30)).unwrap(), (50 << 30) + 128 * 1024);
+    assert!(seek(&file, SeekFrom::Data(51 << 30)).is_err());
+    let mut bytes = [1; 12];
+    std::os::unix::fs::FileExt::read_at(&file, &mut bytes, (50 << 30) - 4).unwrap();
+    assert_eq!(&bytes, b"\0\0\0\0here\0\0\0\0");
+    assert!(fs::metadata(world.path("sparse")).unwrap().blocks() <= 256);
+    let small = File::open(world.path("f1023")).unwrap();
+    assert_eq!(seek(&small, SeekFrom::Data(5)).unwrap(), 5);
+    assert_eq!(seek(&small, SeekFrom::Hole(5)).unwrap(), 1023);
+}
+
+#[test]
+fn a_large_directory_lists_whole_and_proves_what_is_missing() {
+    const COUNT: usize = 30_000;
+    let site = Site::new("a.example", 4);
+    fs::create_dir(site.source().join("big")).unwrap();
+    for n in 0..COUNT {
+        fs::write(site.source().join(format!("big/name-{n:07}")), n.to_string()).unwrap();
+    }
+    site.publish(NOW, 3600);
+    let Some(world) = World::of_tree(&site) else { return };
+    for _ in 0..2 {
+        let mut names: Vec<_> = fs::read_dir(world.path("big")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names.len(), COUNT);
+        assert!(names.iter().enumerate().all(|(n, name)| *name == *format!("name-{n:07}")));
+    }
+    assert_eq!(fs::read_to_string(world.path("big/name-0012345")).unwrap(), "12345");
+    let missing = fs::metadata(world.path("big/name-9999999")).unwrap_err();
+    assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+    let listed = Command::new("ls").arg("-lU").arg(world.path("big")).output().unwrap();
+    assert_eq!(listed.stdout.split(|&b| b == b'\n').filter(|l| l.contains(&b'-')).count(), COUNT);
+}
+
+#[test]
+fn writing_is_refused_and_modes_are_checked() {
+    let site = Site::new("a.example", 5);
+    fs::write(site.source().join("file"), b"x").unwrap();
+    fs::DirBuilder::new().mode(0o700).create(site.source().join("private")).unwrap();
+    site.publish(NOW, 3600);
+    let Some(world) = World::of_tree(&site) else { return };
+    let refused = fs::write(world.path("file"), b"y").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
+    assert!(fs::remove_file(world.path("file")).is_err() && fs::create_dir(world.path("new")).is_err());
+    if rustix::process::geteuid().is_root() {
+        let nobody =
+            Command::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "ls"]).arg(world.path("private")).output();
+        assert!(nobody.is_ok_and(|output| !output.status.success()));
+    }
+}
+
+#[test]
+fn parallel_readers_and_signals_see_only_what_was_published() {
+    let site = Site::new("a.example", 6);
+    let whole = noise(7, 24 << 20);
+    fs::write(site.source().join("large"), &whole).unwrap();
+    site.publish(NOW, 3600);
+    let Some(world) = World::of_tree(&site) else { return };
+    let path = world.path("large");
+    std::thread::scope(|scope| {
+        for reader in 0..6usize {
+            let (path, whole) = (&path, &whole);
+            scope.spawn(move || {
+                let file = File::open(path).unwrap();
+                for n in 0..200 {
+                    let at = (n * 7_919_001 + reader * 1_234_567) % (whole.len() - 9000);
+                    let mut bytes = vec![0; 8192];
+                    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, at as u64).unwrap();
+                    assert!(bytes == whole[at..at + 8192]);
+                }
+            });
+        }
+        // A reader that is interrupted all the time, and one that is killed.
+        let script = "trap : USR1; (for i in 1 2 3 4 5 6 7 8; do kill -USR1 $$; sleep 0.02; done) & cksum < \"$0\"";
+        let interrupted = Command::new("sh").arg("-c").arg(script).arg(&path).output().unwrap();
+        assert!(interrupted.status.success() || interrupted.status.code().is_some());
+        let mut killed = Command::new("cat").arg(&path).stdout(std::process::Stdio::null()).spawn().unwrap();
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+    });
+    assert!(fs::read(&path).unwrap() == whole);
+}

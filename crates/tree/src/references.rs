@@ -1,0 +1,44 @@
+//! Which frames a frame names: what collection, pulling and verification walk along.
+
+use vouch_xdr::{Error as XdrError, Xdr};
+
+use crate::blob::Indirect;
+use crate::directory::{InteriorPage, LeafPage};
+use crate::{BlockHandle, Content, FrameKind, Inode, SignedFsinfo};
+
+/// The frames that the payload of a frame of `kind` names, in the order of their use; some may
+/// repeat.
+///
+/// An fsinfo's predecessor is not among them: history is kept or dropped apart from content.
+pub fn of_payload(kind: FrameKind, payload: &[u8]) -> Result<Vec<(FrameKind, BlockHandle)>, XdrError> {
+    Ok(match kind {
+        FrameKind::Leaf => Vec::new(),
+        FrameKind::Indirect => {
+            let page = Indirect::from_xdr(payload)?;
+            let kind = page.child_kind();
+            page.children.iter().flatten().map(|handle| (kind, *handle)).collect()
+        }
+        FrameKind::DirLeaf => {
+            let page = LeafPage::from_xdr(payload)?;
+            page.entries().iter().flat_map(|entry| of_inode(&entry.inode)).collect()
+        }
+        FrameKind::DirInterior => {
+            let page = InteriorPage::from_xdr(payload)?;
+            (0..page.children().len()).filter_map(|i| page.page(i)).map(|p| (p.kind(), p.handle)).collect()
+        }
+        FrameKind::Fsinfo => {
+            let fsinfo = SignedFsinfo::from_xdr(payload)?.unverified()?;
+            of_inode(&fsinfo.root).collect()
+        }
+    })
+}
+
+/// The frames that an inode names: its content's top and its xattrs'.
+pub fn of_inode(inode: &Inode) -> impl Iterator<Item = (FrameKind, BlockHandle)> + use<> {
+    let content = match &inode.content {
+        Content::Regular { blob, .. } => blob.top(),
+        Content::Directory { top, .. } => top.map(|page| (page.kind(), page.handle)),
+        _ => None,
+    };
+    content.into_iter().chain(inode.xattrs.top())
+}

@@ -1,0 +1,85 @@
+//! Instants in messages: seconds since 1970 as people read them. Reads no clock.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+/// Seconds since 1970, shown in UTC: `2027-11-21T10:00:00Z`; from the last day of the year 9999 on
+/// as their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Utc(pub u64);
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match i64::try_from(self.0).map(Timestamp::from_second) {
+            Ok(Ok(instant)) => write!(f, "{instant}"),
+            _ => write!(f, "@{}", self.0),
+        }
+    }
+}
+
+/// How far one instant is from another: `3 days ago`, `in 2 hours`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RelativeTime {
+    /// The instant, in seconds since 1970.
+    pub at: u64,
+    /// From where it is looked at, in seconds since 1970.
+    pub now: u64,
+}
+
+impl fmt::Display for RelativeTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.at.abs_diff(self.now);
+        // Two of a unit are told in it: "1 day" would hide nearly another.
+        let (count, unit) = match seconds {
+            _ if seconds >= 2 * DAY => (seconds / DAY, "days"),
+            _ if seconds >= 2 * 3600 => (seconds / 3600, "hours"),
+            _ if seconds >= 2 * 60 => (seconds / 60, "minutes"),
+            1 => (1, "second"),
+            _ => (seconds, "seconds"),
+        };
+        match self.at {
+            at if at == self.now => f.write_str("just now"),
+            at if at < self.now => write!(f, "{count} {unit} ago"),
+            _ => write!(f, "in {count} {unit}"),
+        }
+    }
+}
+
+const DAY: u64 = 86_400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_what_date_says() {
+        // By date -u -d @N +%FT%TZ.
+        let known = [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_795_315_123, "2026-11-22T02:38:43Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+            (253_402_127_999, "9999-12-29T23:59:59Z"),
+            (253_402_300_800, "@253402300800"),
+            (u64::MAX, "@18446744073709551615"),
+        ];
+        known.into_iter().for_each(|(seconds, text)| assert_eq!(Utc(seconds).to_string(), text));
+    }
+
+    #[test]
+    fn distances_are_told_in_the_unit_that_fits() {
+        let now = 1_800_000_000;
+        let told = |at| RelativeTime { at, now }.to_string();
+        assert_eq!(told(now), "just now");
+        assert_eq!(told(now - 1), "1 second ago");
+        assert_eq!(told(now - 119), "119 seconds ago");
+        assert_eq!(told(now - 120), "2 minutes ago");
+        assert_eq!(told(now + 7_200), "in 2 hours");
+        assert_eq!(told(now - 3 * DAY - 5), "3 days ago");
+        assert_eq!(RelativeTime { at: 0, now: u64::MAX }.to_string(), "213503982334601 days ago");
+    }
+}
