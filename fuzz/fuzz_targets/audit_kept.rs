@@ -6,11 +6,11 @@
 use libfuzzer_sys::fuzz_target;
 use vouch_audit::trail::{Index, Lost, Segment, SegmentFile, Term, segments};
 
-#[path = "../../crates/vouch/src/export/audit/names/moved/known.rs"]
+#[path = "../../crates/export/src/audit/names/moved/known.rs"]
 mod known;
 #[path = "../../crates/vouch/src/commands/audit/send/place.rs"]
 mod place;
-#[path = "../../crates/vouch/src/trail/written.rs"]
+#[path = "../../crates/daemon/src/audit_trail/written.rs"]
 mod written;
 
 /// The index of a segment of so many bytes, whose head says so.

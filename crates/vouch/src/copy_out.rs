@@ -142,11 +142,11 @@ impl Place {
                 // Under another owner a capability, a label or another such grant would mean something else, as a
                 // set-id bit would.
                 if !keep.owner && (name.starts_with(b"security.") || name.starts_with(b"trusted.")) {
-                    lost(&format!("attribute {}", crate::output::printable(name)), rustix::io::Errno::PERM);
+                    lost(&format!("attribute {}", vouch_daemon::printable::printable(name)), rustix::io::Errno::PERM);
                     continue;
                 }
                 if let Err(error) = rustix::fs::lsetxattr(&path, &**name, value, XattrFlags::empty()) {
-                    lost(&format!("attribute {}", crate::output::printable(name)), error);
+                    lost(&format!("attribute {}", vouch_daemon::printable::printable(name)), error);
                 }
             }
         }

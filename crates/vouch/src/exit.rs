@@ -12,10 +12,10 @@ use vouch_tree_mount::MountError;
 use vouch_tree_publish::Fault as PublishFault;
 
 use crate::cli::{Cli, Command};
-use crate::export::{ExportError, SourceError, StateError};
-use crate::serve::ServeError;
-use crate::trail::TrailError;
 use crate::{interrupt, logging};
+use vouch_daemon::audit_trail::TrailError;
+use vouch_export::{ExportError, SourceError, StateError};
+use vouch_replica::ServeError;
 
 /// Runs the command line of this process.
 ///
@@ -119,7 +119,7 @@ pub(crate) enum Cause {
     /// The mount.
     Mount(vouch_tree_mount::MountError),
     /// The replica.
-    Serve(crate::serve::ServeError),
+    Serve(vouch_replica::ServeError),
     /// The NFS server.
     Export(ExportError),
     /// The audit trail of what is not an NFS server.

@@ -9,7 +9,7 @@ use vouch_tree_client::{Client, ResolvedPath, Revision, Tree};
 
 use crate::client_options::ClientArgs;
 use crate::exit::{Failure, Outcome};
-use crate::output::printable;
+use vouch_daemon::printable::printable;
 
 /// A tree and a path in it; the path may be any bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

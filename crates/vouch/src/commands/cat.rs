@@ -8,8 +8,8 @@ use vouch_tree::{Blob, Content};
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Failure, Outcome, forgive_closed_pipe};
-use crate::output::printable;
 use crate::tree_path::{OpenTree, TreePath};
+use vouch_daemon::printable::printable;
 
 /// Write files of a published tree to standard output.
 ///

@@ -1,16 +1,17 @@
-//! `vouch export`: the options of the NFSv4 server. What it does is in `crate::export`.
+//! `vouch export`: the options of the NFSv4 server. What it does is in `vouch_export`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::audit_options::AuditArgs;
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
-use crate::export::exports::Source;
-use crate::export::{AuditConfig, ExportConfig, Groups, Limits, Origin, Server, Unknown};
-use crate::trail::TrailArgs;
-use crate::{interrupt, output, service, when};
+use crate::{interrupt, output, when};
+use clap::ValueEnum;
+use vouch_daemon::service_manager;
+use vouch_export::{AuditConfig, ExportConfig, Groups, Limits, Origin, Server, Source, Unknown};
 
 mod reload;
 mod status;
@@ -89,14 +90,14 @@ pub(crate) struct Args {
     owner_names: bool,
     /// Where the supplementary groups of sec=sys callers come from.
     #[arg(long, value_name = "WHENCE", default_value = "auto")]
-    groups: Groups,
+    groups: GroupsName,
     /// Map from Kerberos principals to accounts, a line each: PRINCIPAL USER, with * for a
     /// component, or !squash, !refuse, !local instead of a user; read anew by reload.
     #[arg(long, value_name = "FILE")]
     principal_map: Option<PathBuf>,
     /// What is done with Kerberos principals that have no account here.
     #[arg(long, value_name = "HOW", default_value = "refuse")]
-    unknown_principals: Unknown,
+    unknown_principals: UnknownName,
     /// Keytab with the keys of nfs/HOST, for sec=krb5, krb5i and krb5p; the default is KRB5_KTNAME,
     /// else the system's.
     #[arg(long, value_name = "FILE")]
@@ -118,7 +119,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
-    audit: TrailArgs,
+    audit: AuditArgs,
     /// Do nothing on this export, by its path in the list, while records can't be kept; may be
     /// repeated.
     #[arg(long = "audit-deny", value_name = "PATH", value_parser = parse_source, requires = "audit", help_heading = "Audit")]
@@ -144,9 +145,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if args.minor_min > args.minor_max {
         return Err(Failure::usage("--minor-min", "is above --minor-max"));
     }
-    service::meet();
-    let _taken = interrupt::take(service::stopping);
-    let passed: Vec<_> = service::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
+    service_manager::meet();
+    let _taken = interrupt::take(service_manager::stopping);
+    let passed: Vec<_> = service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
     let usual = if passed.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 2049))] } else { Vec::new() };
     let config = ExportConfig {
         origin: match args.dir {
@@ -164,9 +165,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         domain: args.domain,
         idmap: args.idmap,
         numeric_owners: !args.owner_names,
-        groups: args.groups,
+        groups: args.groups.into(),
         principal_map: args.principal_map,
-        unknown_principals: args.unknown_principals,
+        unknown_principals: args.unknown_principals.into(),
         keytab: args.keytab,
         resolve_every: args.resolve_every,
         limits: Limits {
@@ -184,7 +185,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         tracing::warn!("{comment}");
     }
     output::text(&greeting(&server))?;
-    service::ready(&format!("{} exports", server.exports().len()));
+    service_manager::ready(&format!("{} exports", server.exports().len()));
     server.run(interrupt::requested).map_err(Failure::from)
 }
 
@@ -201,7 +202,11 @@ fn greeting(server: &Server) -> String {
     let page = server.page_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
     let mut text = format!("exporting on {}{page}\n", addresses.join(", "));
     for (source, place) in server.exports() {
-        text.push_str(&format!("  {}  {}\n", output::printable(place.as_bytes()), output::printable(source.as_bytes())));
+        text.push_str(&format!(
+            "  {}  {}\n",
+            vouch_daemon::printable::printable(place.as_bytes()),
+            vouch_daemon::printable::printable(source.as_bytes())
+        ));
     }
     if let Some(uid) = server.acts_as() {
         text.push_str(&format!("  not run by root: everything is done with the rights of user {uid}\n"));
@@ -216,4 +221,44 @@ fn default_state() -> Outcome<PathBuf> {
     let home = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")));
     home.map(|home| home.join("vouch/export")).ok_or_else(|| Failure::usage("--state", "is needed where there is no HOME"))
+}
+
+/// `--groups` on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum GroupsName {
+    /// What the client sends; the name service is asked only where the client sent 16, the most
+    /// that fit, and there may be more.
+    Auto,
+    /// What the client sends, and no more.
+    Client,
+    /// The name service alone, as `--manage-gids` of the kernel's server.
+    Server,
+}
+
+impl From<GroupsName> for Groups {
+    fn from(name: GroupsName) -> Self {
+        match name {
+            GroupsName::Auto => Groups::Auto,
+            GroupsName::Client => Groups::Client,
+            GroupsName::Server => Groups::Server,
+        }
+    }
+}
+
+/// `--unknown-principals` on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum UnknownName {
+    /// It is refused, and a line is logged.
+    Refuse,
+    /// It is the anonymous user.
+    Squash,
+}
+
+impl From<UnknownName> for Unknown {
+    fn from(name: UnknownName) -> Self {
+        match name {
+            UnknownName::Refuse => Unknown::Refuse,
+            UnknownName::Squash => Unknown::Squash,
+        }
+    }
 }

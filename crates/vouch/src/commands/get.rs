@@ -20,9 +20,9 @@ use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::copy_out::{Keep, Place};
 use crate::exit::{At as _, Failure, Outcome};
-use crate::output::printable;
 use crate::tree_path::{OpenTree, TreePath};
 use crate::{copy_out, interrupt, output, progress};
+use vouch_daemon::printable::printable;
 
 /// Copy a file or a directory out of a published tree.
 ///

@@ -110,7 +110,7 @@ fn print(args: &Args, fsinfo: &Fsinfo, first: bool) -> io::Result<()> {
         fsinfo.revision,
         when::utc(fsinfo.start),
         when::utc(fsinfo.end()),
-        output::printable(fsinfo.tag.as_bytes())
+        vouch_daemon::printable::printable(fsinfo.tag.as_bytes())
     );
     writeln!(out, "{}", line.trim_end())
 }

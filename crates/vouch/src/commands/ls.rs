@@ -10,9 +10,10 @@ use vouch_tree_client::Position;
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
-use crate::output::{JsonName, printable};
+use crate::output::JsonName;
 use crate::tree_path::{OpenTree, TreePath};
 use crate::{output, when};
+use vouch_daemon::printable::printable;
 
 /// List directories of a published tree.
 #[derive(Debug, clap::Args)]

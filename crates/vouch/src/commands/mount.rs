@@ -15,10 +15,10 @@ use tokio::sync::Notify;
 use vouch_tree_client::FaultObserver;
 use vouch_tree_mount::{MountConfig, MountOptions, Observer, Passthrough, XattrMode, mount_namespace, mount_tree};
 
+use crate::audit_options::AuditArgs;
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Cause, Code, Failure, Outcome};
-use crate::trail::TrailArgs;
 use crate::tree_path::TreePath;
 use crate::{interrupt, logging, output, size};
 use audit::MountAudit;
@@ -87,7 +87,7 @@ pub(crate) struct Args {
     #[arg(long = "audit-metrics", value_name = "ADDR", requires = "audit", help_heading = "Audit")]
     audit_metrics: Option<SocketAddr>,
     #[command(flatten)]
-    audit: TrailArgs,
+    audit: AuditArgs,
     #[command(flatten)]
     client: ClientArgs,
 }
@@ -154,7 +154,7 @@ impl Page {
         let asked = stop.clone();
         let thread = std::thread::Builder::new()
             .name("page".into())
-            .spawn(move || crate::serve::run_page(listener, &audit, &asked))
+            .spawn(move || vouch_daemon::metrics_page::run(listener, &audit, &asked))
             .at("a thread")?;
         Ok(Page { stop, thread: Some(thread) })
     }

@@ -1,4 +1,4 @@
-//! `vouch serve`: the options of a replica. What it does is in `crate::serve`.
+//! `vouch serve`: the options of a replica. What it does is in `vouch_replica`.
 
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
-use crate::serve::{Limits, SandboxMode, ServeConfig, Server};
-use crate::{interrupt, output, service, when};
+use crate::{interrupt, output, when};
+use vouch_daemon::service_manager;
+use vouch_replica::{Limits, SandboxMode, ServeConfig, Server};
 
 /// Serve databases to clients: a replica.
 ///
@@ -61,8 +62,8 @@ enum Sandbox {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    service::meet();
-    let _taken = interrupt::take(service::stopping);
+    service_manager::meet();
+    let _taken = interrupt::take(service_manager::stopping);
     let (listen, passed) = addresses(args.listen)?;
     let config = ServeConfig {
         databases: args.db,
@@ -88,13 +89,13 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
     let page = server.page_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
     output::text(&format!("serving on {}{page}\n", addresses.join(", ")))?;
-    service::ready(&format!("serving on {}", addresses.join(", ")));
+    service_manager::ready(&format!("serving on {}", addresses.join(", ")));
     server.run(interrupt::requested).map_err(Failure::from)
 }
 
 /// Where to listen, and sockets that do already.
 fn addresses(asked: Vec<SocketAddr>) -> Outcome<(Vec<SocketAddr>, Vec<Arc<TcpListener>>)> {
-    let passed: Vec<_> = service::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
+    let passed: Vec<_> = service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
     let usual = if passed.is_empty() { vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, vouch_tree::PORT_DEFAULT))] } else { Vec::new() };
     Ok((if asked.is_empty() { usual } else { asked }, passed))
 }

@@ -11,9 +11,9 @@ use vouch_tree_store::{Database, Progress};
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{Code, Failure, Outcome};
-use crate::output::printable;
 use crate::tree_path::{OpenTree, TreePath};
 use crate::{output, progress, when};
+use vouch_daemon::printable::printable;
 
 /// Verify that a published tree can be read in full, or that a database is sound.
 ///

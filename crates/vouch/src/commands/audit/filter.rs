@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn names_of_any_bytes_are_found_as_they_are_and_as_records_show_them() {
         for name in [&b"/srv/x\xff\xfe"[..], b"/srv/plain", b"/srv/a\"b\\c\n\x1b[2J", b"/srv/\\x41", "/srv/\u{202e}\u{e9}".as_bytes()] {
-            let shown = crate::output::quoted(name);
+            let shown = vouch_daemon::printable::quoted(name);
             let asked = query("--path", &shown.as_bytes()[1..shown.len() - 1]).path;
             assert!(asked.iter().any(|form| form == name), "{shown}");
         }

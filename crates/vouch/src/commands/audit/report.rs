@@ -109,8 +109,14 @@ impl Counter {
         self.timeline.add(record.time_ns, one);
         let operation = show::operation(record);
         let failure = if failed { format!("{operation} {} by {}", record.status(), show::who(record)) } else { String::new() };
-        let keys =
-            [show::who(record), output::printable(record.path), output::printable(record.export), show::client(record), operation, failure];
+        let keys = [
+            show::who(record),
+            vouch_daemon::printable::printable(record.path),
+            vouch_daemon::printable::printable(record.export),
+            show::client(record),
+            operation,
+            failure,
+        ];
         for (table, key) in self.tables.iter_mut().zip(keys) {
             if key.is_empty() || key == "-" {
                 continue;

@@ -5,7 +5,7 @@ use vouch_audit::record::{Act, Class, Refusal};
 use vouch_audit::{Flavour, Record, operations};
 
 use super::hex;
-use crate::output::{printable, quoted};
+use vouch_daemon::printable::{printable, quoted};
 
 /// When, to the microsecond, in UTC.
 pub(super) fn time(ns: u64) -> String {

@@ -82,8 +82,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     } else {
         // What is wrong stands last, and no byte of a trail that somebody edited moves the cursor back over
         // it.
-        let notes = report.notes.iter().map(|note| format!("note: {}\n", output::printable(note.as_bytes())));
-        let faults = found.faults.iter().map(|fault| format!("{}\n", output::printable(fault.to_string().as_bytes())));
+        let notes = report.notes.iter().map(|note| format!("note: {}\n", vouch_daemon::printable::printable(note.as_bytes())));
+        let faults = found.faults.iter().map(|fault| format!("{}\n", vouch_daemon::printable::printable(fault.to_string().as_bytes())));
         let mut text: String = notes.chain(faults).collect();
         text.push_str(&report.summary());
         output::text(&text)?;

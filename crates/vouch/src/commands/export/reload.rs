@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::exit::{Failure, Outcome};
-use crate::export::control::{Answer, Question};
 use crate::output;
+use vouch_export::control::{Answer, Question};
 
 /// Have the server read its list of exports anew.
 ///

@@ -4,10 +4,10 @@ use std::io;
 use std::path::Path;
 
 use crate::exit::{Failure, Outcome};
-use crate::export::control::{Answer, Question, ask as ask_socket};
-use crate::export::report::{ClientStatus, ErrorStatus, Status};
-use crate::export::state_directory::control_path;
 use crate::{output, when};
+use vouch_export::control::{Answer, Question, ask as ask_socket};
+use vouch_export::control_path;
+use vouch_export::{ClientStatus, ErrorStatus, Status};
 
 /// Show clients, sessions, opens, locks, delegations and recent errors of the server.
 #[derive(Debug, clap::Args)]
@@ -59,7 +59,11 @@ fn table(status: &Status) -> String {
     }
     let mut rows = vec![row(["EXPORT", "SOURCE", "NUMBER"])];
     rows.extend(status.exports.iter().map(|export| {
-        row([&output::printable(export.pseudo_path.as_bytes()), &output::printable(export.source.as_bytes()), &export.id.to_string()])
+        row([
+            &vouch_daemon::printable::printable(export.pseudo_path.as_bytes()),
+            &vouch_daemon::printable::printable(export.source.as_bytes()),
+            &export.id.to_string(),
+        ])
     }));
     text.push_str(&output::table(&rows, &[]));
     if !status.clients.is_empty() {
@@ -89,7 +93,7 @@ fn client(client: &ClientStatus) -> Vec<String> {
         &client.locks.to_string(),
         &client.delegations.to_string(),
         if client.callbacks { "yes" } else { "no" },
-        &output::printable(client.owner.as_bytes()),
+        &vouch_daemon::printable::printable(client.owner.as_bytes()),
     ])
 }
 
@@ -99,7 +103,7 @@ fn error(error: &ErrorStatus) -> Vec<String> {
         &error.address,
         &error.operation,
         &error.status.to_string(),
-        &output::printable(error.message.as_bytes()),
+        &vouch_daemon::printable::printable(error.message.as_bytes()),
     ])
 }
 

@@ -18,8 +18,8 @@ use vouch_tree_client::{ErrorClass, FaultObserver, ReplicaFault};
 use vouch_tree_mount::{Observation, Observer, Operation, Recorded, TreeEvent};
 
 use crate::exit::Outcome;
-use crate::serve::PageSource;
-use crate::trail::{self, Account, Bounds, InForce, TrailConfig, now_ns};
+use vouch_daemon::audit_trail::{self as trail, Account, Bounds, InForce, TrailConfig, now_ns};
+use vouch_daemon::metrics_page::PageSource;
 
 /// The trail of a mount.
 pub(super) struct MountAudit {

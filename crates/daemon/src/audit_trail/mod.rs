@@ -1,0 +1,139 @@
+//! The audit trail of a service, whichever it is: from what its administrator chose to a trail that
+//! is written and rules that are in force. What becomes a record is the service's own business.
+
+mod in_force;
+mod key_watch;
+pub mod metrics;
+mod refusal_limit;
+mod replica_faults;
+mod standing;
+mod written;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use vouch_audit::Record;
+use vouch_audit::record::{Act, Class};
+use vouch_audit::rules::{Resolve, Rules};
+use vouch_audit::trail::{Disk, Keeping, Log, Options, Policy, Rotation, Trail};
+
+pub use in_force::InForce;
+pub use key_watch::KeyWatch;
+pub use refusal_limit::{Bounds, Untold};
+pub use replica_faults::refusal_of;
+pub use standing::{Account, NewRules};
+
+/// What is recorded, where, and how.
+#[derive(Clone, Debug)]
+pub struct TrailConfig {
+    /// The trail's directory.
+    pub directory: PathBuf,
+    /// The key, if it lies elsewhere.
+    pub key: Option<PathBuf>,
+    /// The rules; everything if none.
+    pub rules: Option<PathBuf>,
+    /// How the trail is kept.
+    pub keeping: Keeping,
+    /// When segments end and seals are made.
+    pub rotation: Rotation,
+}
+
+/// Why there is no trail, or no rules.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct TrailError {
+    /// The directory, or the file of rules.
+    pub path: PathBuf,
+    /// Why not.
+    pub why: String,
+    /// Whether it is the disk, which has no room.
+    pub is_full: bool,
+}
+
+/// Goes on with a trail: with exports on which nothing is done that can't be recorded, and an
+/// account of what is in force. The rules must be good. `halt` is called at most once,
+/// where the policy says to stop.
+pub fn begin(
+    config: &TrailConfig,
+    disk: Arc<dyn Disk>,
+    deny: &[String],
+    halt: impl Fn() + Send + 'static,
+) -> Result<(Trail, InForce, Account), TrailError> {
+    let (rules, text) = read_rules(config)?;
+    let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
+    let failed = |why: String| TrailError { path: config.directory.clone(), why, is_full: false };
+    let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns()).map_err(|error| failed(error.to_string()))?;
+    if opened.unclosed {
+        tracing::warn!(torn = opened.torn_len(), "the audit trail had no end; it was put in order, and says so");
+    }
+    if let Some(error) = log.refused() {
+        let policy = match config.keeping.policy {
+            Policy::Count => None,
+            Policy::Block => Some("block"),
+            Policy::Halt => Some("halt"),
+        };
+        if let Some(policy) = policy {
+            let why =
+                format!("no record can be kept, and the policy is to {policy}: {error}; make room, or start with --audit-policy count");
+            return Err(TrailError { is_full: true, ..failed(why) });
+        }
+        tracing::error!(%error, "audit records can't be written yet; what is lost until there is room is counted");
+    }
+    let account = Account::new(config, deny, text, log.next_seq() == 1);
+    let keeping = Keeping { waits: !deny.is_empty(), ..config.keeping.clone() };
+    let trail = Trail::start(log, disk, keeping, halt).map_err(|error| failed(error.to_string()))?;
+    Ok((trail, InForce::new(Arc::new(rules)), account))
+}
+
+/// Records what was done to the service, or to what it serves under the name of an export.
+pub fn act(trail: &Trail, what: Act, export: &[u8], detail: &str) {
+    record_act(trail, what, 0, export, detail);
+}
+
+fn record_act(trail: &Trail, what: Act, result: u32, export: &[u8], detail: &str) {
+    trail.record(&Record {
+        time_ns: now_ns(),
+        class: Class::Administrative,
+        operation: what as u16,
+        result,
+        uid: Some(rustix::process::getuid().as_raw()),
+        export,
+        detail: detail.as_bytes(),
+        ..Record::default()
+    });
+}
+
+/// The wall clock, as records have it.
+pub fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn read_rules(config: &TrailConfig) -> Result<(Rules, Option<Vec<u8>>), TrailError> {
+    let Some(path) = &config.rules else { return Ok((Rules::everything(), None)) };
+    let failed = |why: String| TrailError { path: path.clone(), why, is_full: false };
+    let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    let parsed = Rules::parse(&text, &System);
+    let rules = parsed.map_err(|errors| failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")))?;
+    Ok((rules, Some(text)))
+}
+
+/// Names of users and groups by the system.
+struct System;
+
+impl Resolve for System {
+    fn user(&self, name: &str) -> Option<u32> {
+        nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
+    }
+}
+
+/// The number of this boot, as the kernel gives it.
+fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    data_encoding::HEXLOWER.decode(digits.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok()).unwrap_or_default()
+}

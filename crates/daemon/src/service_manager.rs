@@ -1,0 +1,77 @@
+//! The service manager: it is told how far we are (sd_notify(3)), and may have opened our sockets
+//! (sd_listen_fds(3)). Where there is none, nothing happens.
+//!
+//! Knows nothing of what is served.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::OnceLock;
+
+/// Connects to the manager, if there is one: before a sandbox could forbid it. Later calls change
+/// nothing.
+pub fn meet() {
+    MANAGER.get_or_init(|| {
+        let name = std::env::var_os("NOTIFY_SOCKET")?;
+        let connect = || -> io::Result<UnixDatagram> {
+            let address = match name.as_bytes().strip_prefix(b"@") {
+                Some(name) => SocketAddr::from_abstract_name(name)?,
+                None => SocketAddr::from_pathname(&name)?,
+            };
+            let socket = UnixDatagram::unbound()?;
+            socket.connect_addr(&address)?;
+            // A manager that does not listen must not stop us.
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        connect().inspect_err(|error| tracing::warn!(%error, name = %name.display(), "the service manager can't be told anything")).ok()
+    });
+}
+
+/// Clients are answered from now on; also after a reload. `status`: a line for people.
+pub fn ready(status: &str) {
+    tell(&format!("READY=1\nSTATUS={}", status.replace('\n', " ")));
+}
+
+/// The configuration is being read anew; [`ready`] ends it.
+pub fn reloading() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let micros = now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000;
+    tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
+}
+
+/// What is under way is finished, and then we end.
+pub fn stopping() {
+    tell("STOPPING=1");
+}
+
+/// The sockets on which the manager listens for us, in its order. To be called once.
+///
+/// # Errors
+/// If one of them is no listening TCP socket.
+pub fn listeners() -> io::Result<Vec<TcpListener>> {
+    let mut passed = listenfd::ListenFd::from_env();
+    let mut listeners = Vec::new();
+    for number in 0..passed.len() {
+        if let Some(listener) = passed.take_tcp_listener(number)? {
+            listener.set_nonblocking(true)?;
+            // Inherited by accepted sockets: replies are sent whole, so waiting for more to send only delays
+            // them.
+            socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
+            listeners.push(listener);
+        }
+    }
+    Ok(listeners)
+}
+
+fn tell(state: &str) {
+    if let Some(Some(socket)) = MANAGER.get()
+        && let Err(error) = socket.send(state.as_bytes())
+    {
+        tracing::warn!(%error, state, "the service manager could not be told");
+    }
+}
+
+static MANAGER: OnceLock<Option<UnixDatagram>> = OnceLock::new();

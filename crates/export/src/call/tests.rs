@@ -1,0 +1,175 @@
+//! RPC headers, right and wrong.
+
+use super::*;
+use std::net::SocketAddr;
+use vouch_oncrpc::AUTH_BODY_LEN_MAX;
+
+fn engine() -> Arc<Connection> {
+    crate::tests::engine().connection_opened(SocketAddr::from(([192, 0, 2, 1], 700)))
+}
+
+fn call<'a>(program: u32, version: u32, procedure: u32, cred: OpaqueAuth<'a>) -> Call<'a> {
+    Call { xid: 7, program, version, procedure, cred, verf: OpaqueAuth::NONE, args: &[1, 2, 3, 4] }
+}
+
+fn take(call: &Call<'_>) -> Incoming {
+    let mut w = Writer::new();
+    call.encode(&mut w);
+    read(w.into_bytes().into(), &engine(), &mut LastCredential::default(), Vec::new())
+}
+
+/// The words behind xid and message type.
+fn answer(incoming: Incoming) -> Vec<u32> {
+    let (Incoming::Answer(bytes) | Incoming::Denied(bytes, ..)) = incoming else { panic!("an answer was expected") };
+    assert_eq!(bytes[..4], (0x8000_0000u32 + bytes.len() as u32 - 4).to_be_bytes());
+    let words: Vec<u32> = bytes[4..].chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+    assert_eq!(words[..2], [7, 1]);
+    words[2..].to_vec()
+}
+
+fn sys_body(gids: u32) -> Vec<u8> {
+    let mut w = Writer::new();
+    AuthSys { stamp: 0, machine_name: b"m".to_vec(), uid: 5, gid: 6, gids: (0..gids).collect() }.encode(&mut w);
+    w.into_bytes()
+}
+
+#[test]
+fn null_needs_no_credential() {
+    // RFC 8881, section 16.1.1.
+    let odd = OpaqueAuth { flavor: Flavor(77), body: &[] };
+    assert_eq!(answer(take(&call(100_003, 4, 0, odd))), [0, 0, 0, 0]);
+}
+
+#[test]
+fn wrong_program_version_and_procedure_have_their_answers() {
+    // RFC 5531, section 9.
+    assert_eq!(answer(take(&call(100_005, 3, 1, OpaqueAuth::NONE))), [0, 0, 0, 1]);
+    assert_eq!(answer(take(&call(100_003, 3, 1, OpaqueAuth::NONE))), [0, 0, 0, 2, 4, 4]);
+    assert_eq!(answer(take(&call(100_003, 4, 2, OpaqueAuth::NONE))), [0, 0, 0, 3]);
+}
+
+#[test]
+fn credentials_that_can_not_be_believed_are_denied() {
+    let denied = |flavor: u32, body: &[u8]| answer(take(&call(100_003, 4, 1, OpaqueAuth { flavor: Flavor(flavor), body })));
+    assert_eq!(denied(1, &sys_body(16)[..12]), [1, 1, 1]);
+    assert_eq!(denied(1, &[&sys_body(2)[..], &[0; 4]].concat()), [1, 1, 1]);
+    assert_eq!(denied(2, &[]), [1, 1, 2]);
+    assert_eq!(denied(6, &[0; AUTH_BODY_LEN_MAX]), [1, 1, 1]);
+}
+
+#[test]
+fn compound_comes_with_its_caller_and_its_arguments() {
+    let body = sys_body(2);
+    let Incoming::Compound(request, None) = take(&call(100_003, 4, 1, OpaqueAuth { flavor: Flavor::SYS, body: &body })) else {
+        panic!("a compound")
+    };
+    assert_eq!(request.principal, Principal::Sys { uid: 5, gid: 6, gids: Arc::from([0, 1]) });
+    assert_eq!((request.xid, request.flavour, &request.body[..]), (7, Flavour::Sys, &[1, 2, 3, 4][..]));
+    assert!(request.spans_allowed);
+    // Mark, xid, REPLY, MSG_ACCEPTED, AUTH_NONE, length 0, SUCCESS.
+    assert_eq!(request.reply.len(), 28);
+}
+
+#[test]
+fn credential_that_changes_on_a_connection_is_read_anew() {
+    let mut last = LastCredential::default();
+    let mut who = |gids: u32| {
+        let body = sys_body(gids);
+        let mut w = Writer::new();
+        call(100_003, 4, 1, OpaqueAuth { flavor: Flavor::SYS, body: &body }).encode(&mut w);
+        match read(w.into_bytes().into(), &engine(), &mut last, Vec::new()) {
+            Incoming::Compound(Request { principal: Principal::Sys { gids, .. }, .. }, None) => gids.len(),
+            _ => panic!("a compound"),
+        }
+    };
+    assert_eq!([who(1), who(1), who(3), who(1)], [1, 1, 3, 1]);
+}
+
+#[test]
+fn a_context_is_neither_made_nor_ended_by_a_call_to_another_program_or_version() {
+    // RFC 2203, sections 5.2.2 and 5.4; RFC 5531, section 9.
+    use crate::clock;
+    use crate::gss::tests::{Claimer, context};
+    use crate::gss::{Recent, look_alone};
+    use vouch_rpcsec_gss::Initiation;
+    let (gss, mut client) = context(Service::Integrity);
+    let taken = |mut record: Vec<u8>| {
+        let what = look_alone(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
+        read_protected(&record.into(), what, &engine(), Vec::new(), clock::boot_ms())
+    };
+    for (program, version, refusal) in [(100_005, 4, Some(&[0, 0, 0, 1][..])), (100_003, 3, Some(&[0, 0, 0, 2, 4, 4])), (100_003, 4, None)]
+    {
+        let mut w = Writer::new();
+        Initiation::begin(Claimer, Service::None).unwrap().call(7, program, version, &mut w);
+        let mut unreadable = w.as_bytes().to_vec();
+        unreadable.truncate(unreadable.len() - 4);
+        let mut ending = Writer::new();
+        [7, 0, 2, program, version, 0].into_iter().for_each(|word| ending.u32(word));
+        client.destroy(&mut ending, 0).unwrap();
+        let [made, unreadable, ended] = [w.into_bytes(), unreadable, ending.into_bytes()].map(taken);
+        match refusal {
+            Some(words) => {
+                assert_eq!([answer(made), answer(unreadable)], [words, words]);
+                assert!(matches!(ended, Incoming::Sealed(..)));
+            }
+            None => {
+                assert!(matches!(made, Incoming::Init(_)) && matches!(ended, Incoming::Destroyed(..)));
+                assert_eq!(answer(unreadable), [0, 0, 0, 4]);
+            }
+        }
+    }
+}
+
+// RFC 2203, section 5.4. Calls of one read are looked at in one go, and done one by one.
+#[test]
+fn a_call_behind_the_end_of_its_context_is_not_done_though_it_was_looked_at_before() {
+    use crate::clock;
+    use crate::gss::tests::{call, context};
+    use crate::gss::{Recent, look_alone};
+    let (gss, mut client) = context(Service::Privacy);
+    let compound = |client: &mut _| call(client, 7, &[0; 12], usize::MAX).split_off(4);
+    let before = compound(&mut client);
+    let mut ending = Writer::new();
+    [7, 0, 2, 100_003, 4, 0].into_iter().for_each(|word| ending.u32(word));
+    client.destroy(&mut ending, 0).unwrap();
+    let records = [before, ending.into_bytes(), compound(&mut client)];
+    let looked = records.map(|mut record| {
+        let what = look_alone(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
+        (record, what)
+    });
+    let [before, ending, behind] = looked;
+    let taken = |(record, what): (Vec<u8>, Protected)| read_protected(&record.into(), what, &engine(), Vec::new(), clock::boot_ms());
+    assert!(matches!(taken(before), Incoming::Compound(..)));
+    let Incoming::Destroyed(_, _, context) = taken(ending) else { panic!("the end of a context") };
+    gss.destroy(&context);
+    // RPCSEC_GSS_CTXPROBLEM.
+    assert_eq!(answer(taken(behind)), [1, 1, 14]);
+}
+
+// The same of a ticket that ends meanwhile.
+#[test]
+fn a_call_is_not_done_when_its_ticket_has_ended_since_it_was_looked_at() {
+    use crate::clock;
+    use crate::gss::tests::{call, context};
+    use crate::gss::{Recent, look_alone};
+    let (gss, mut client) = context(Service::Integrity);
+    let mut record = call(&mut client, 7, &[0; 12], usize::MAX).split_off(4);
+    let what = look_alone(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
+    assert_eq!(answer(read_protected(&record.into(), what, &engine(), Vec::new(), u64::MAX)), [1, 1, 14]);
+}
+
+#[test]
+fn replies_are_told_from_calls() {
+    let mut w = Writer::new();
+    Reply::accepted(9, Accepted::Success(&[])).encode(&mut w);
+    let incoming = read(w.into_bytes().into(), &engine(), &mut LastCredential::default(), Vec::new());
+    assert!(matches!(incoming, Incoming::CallbackReply(9, _)));
+}
+
+proptest::proptest! {
+    #[test]
+    fn garbage_never_panics(bytes: Vec<u8>) {
+        let _ = read(bytes.clone().into(), &engine(), &mut LastCredential::default(), Vec::new());
+        let _ = refuse(&bytes, Vec::new());
+    }
+}

@@ -1,0 +1,128 @@
+//! The system's users and groups. May sleep.
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+
+/// A user of the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UserRecord {
+    pub(crate) name: String,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// What the Kerberos library's rules say of a principal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Local {
+    /// The name of its user on this machine; there may be none of that name.
+    Name(String),
+    /// It has none.
+    NoName,
+    /// There are no rules: no library.
+    NoRules,
+}
+
+/// The name service failed, which says nothing of what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Silent;
+
+/// What is asked of a name service. While it fails what it said last holds; a caller of whom it has
+/// said nothing waits, whoever has no account may be, and what is shown is numbers.
+pub(crate) trait NameService: Send + Sync {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent>;
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent>;
+    fn group(&self, gid: u32) -> Result<Option<String>, Silent>;
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent>;
+    /// Groups of a user, the primary one among them.
+    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent>;
+    /// Name of a principal's user, by the rules of the Kerberos library (`auth_to_local` of
+    /// krb5.conf).
+    fn local_name(&self, principal: &str) -> Local;
+}
+
+impl<S: NameService + ?Sized> NameService for Arc<S> {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+        (**self).user(uid)
+    }
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+        (**self).user_by_name(name)
+    }
+    fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+        (**self).group(gid)
+    }
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+        (**self).group_by_name(name)
+    }
+    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+        (**self).groups(user, gid)
+    }
+    fn local_name(&self, principal: &str) -> Local {
+        (**self).local_name(principal)
+    }
+}
+
+/// getpwuid_r(3) and its kin, by nsswitch.conf.
+pub(crate) struct System;
+
+impl NameService for System {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+        as_ourselves();
+        Ok(known("user", User::from_uid(Uid::from_raw(uid)))?.map(record))
+    }
+
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+        as_ourselves();
+        Ok(known("user", User::from_name(name))?.map(record))
+    }
+
+    fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+        as_ourselves();
+        Ok(known("group", Group::from_gid(Gid::from_raw(gid)))?.map(|group| group.name))
+    }
+
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+        as_ourselves();
+        Ok(known("group", Group::from_name(name))?.map(|group| group.gid.as_raw()))
+    }
+
+    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+        as_ourselves();
+        // No user has such a name.
+        let Ok(user) = CString::new(user) else { return Ok(Vec::new()) };
+        let groups = getgrouplist(&user, Gid::from_raw(gid)).map_err(|error| {
+            tracing::warn!(?user, %error, "the name service does not tell a user's groups");
+            Silent
+        })?;
+        Ok(groups.into_iter().map(Gid::as_raw).collect())
+    }
+
+    fn local_name(&self, principal: &str) -> Local {
+        as_ourselves();
+        match vouch_gss_mit::local_name(principal) {
+            Ok(Some(name)) => Local::Name(name),
+            Ok(None) => Local::NoName,
+            Err(_) => Local::NoRules,
+        }
+    }
+}
+
+/// The thread may have the identity of a caller, who need not be let into the name service's files
+/// and sockets.
+pub(crate) fn as_ourselves() {
+    if let Err(error) = vouch_vfs_posix::leave_callers() {
+        tracing::warn!(%error, "a thread keeps the identity of its last caller");
+    }
+}
+
+fn known<T>(what: &str, answer: nix::Result<Option<T>>) -> Result<Option<T>, Silent> {
+    answer.map_err(|error| {
+        tracing::warn!(%error, "the name service does not answer about a {what}");
+        Silent
+    })
+}
+
+fn record(user: User) -> UserRecord {
+    UserRecord { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw() }
+}

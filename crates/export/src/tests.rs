@@ -1,0 +1,306 @@
+//! The driver as clients see it: RPC over real sockets against the engine, with a file system in
+//! memory.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use vouch_oncrpc::{Call, OpaqueAuth, begin_record};
+use vouch_xdr::Writer;
+
+use super::*;
+
+mod audit;
+mod contexts;
+mod load;
+mod lost;
+pub(super) mod waiting;
+
+/// An engine that exports nothing.
+pub(super) fn engine() -> vouch_nfs4_server::Server {
+    let config = vouch_nfs4_server::Config {
+        lease_ms: 10_000,
+        grace_ms: 0,
+        minor_versions: 0..=2,
+        delegations: true,
+        domain: "example.org".into(),
+        numeric_owners: true,
+        server_owner: vec![1],
+        boot: 1,
+        filehandle_key: [2; 32],
+        implementation: None,
+        limits: vouch_nfs4_server::Limits::default(),
+    };
+    let names =
+        Arc::new(Names::new(identity::System, Idmap::default(), Groups::Client, identity::PrincipalMap::default(), Unknown::Refuse));
+    let recovered = vouch_nfs4_server::Recovered::default();
+    vouch_nfs4_server::Server::new(
+        config,
+        vouch_nfs4_server::Exports::default(),
+        names,
+        Arc::new(Metrics::new()),
+        recovered,
+        [3; 32],
+        clock::now(),
+    )
+}
+
+/// A server of a file system in memory, in threads of this process, without giving up their
+/// privileges for the tests' other threads.
+struct Running {
+    address: SocketAddr,
+    driver: std::sync::Weak<Driver>,
+    state: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    _directory: tempfile::TempDir,
+}
+
+impl Running {
+    fn start(change: impl FnOnce(&mut ExportConfig)) -> Self {
+        Self::start_with(change, vouch_vfs::memory::MemoryFs::new())
+    }
+
+    /// The same, of these files.
+    fn start_with(change: impl FnOnce(&mut ExportConfig), files: vouch_vfs::memory::MemoryFs) -> Self {
+        Self::start_in(change, Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))))
+    }
+
+    /// The same, where the system is this.
+    fn start_in(change: impl FnOnce(&mut ExportConfig), seams: Seams) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let list = directory.path().join("exports");
+        std::fs::write(&list, "/data *(rw,insecure,no_root_squash)\n").unwrap();
+        let mut config = ExportConfig {
+            origin: Origin::Files(vec![list]),
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            passed: Vec::new(),
+            metrics: None,
+            state: directory.path().join("state"),
+            lease: Duration::from_secs(5),
+            threads: Some(2),
+            minor_versions: 0..=2,
+            delegations: true,
+            domain: None,
+            idmap: None,
+            numeric_owners: true,
+            groups: Groups::Client,
+            principal_map: None,
+            unknown_principals: Unknown::Refuse,
+            keytab: None,
+            resolve_every: Duration::from_secs(1),
+            limits: Limits::default(),
+            audit: None,
+        };
+        change(&mut config);
+        let state = config.state.clone();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready, wait) = std::sync::mpsc::channel();
+        let asked = stop.clone();
+        // Privileges are given up by the thread that opens, for those that it starts.
+        let thread = thread::spawn(move || {
+            let server = Server::open_with(config, seams).unwrap();
+            ready.send((server.addresses()[0], Arc::downgrade(&server.driver))).unwrap();
+            server.run(|| asked.load(Ordering::SeqCst)).unwrap();
+        });
+        let (address, driver) = wait.recv().unwrap();
+        Running { address, driver, state, stop, thread: Some(thread), _directory: directory }
+    }
+
+    fn connect(&self) -> TcpStream {
+        self.connect_from(1)
+    }
+
+    /// From 127.0.0.`host`.
+    fn connect_from(&self, host: u8) -> TcpStream {
+        use socket2::{Domain, Socket, Type};
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, host], 0)).into()).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        let socket = TcpStream::from(socket);
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket
+    }
+
+    fn status(&self) -> Status {
+        match control::ask(&state_directory::control_path(&self.state), control::Question::Status).unwrap() {
+            control::Answer::Status(status) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            if !thread::panicking() {
+                ended.unwrap();
+            }
+        }
+    }
+}
+
+/// A record with a call of NFS: NULL, or a COMPOUND of minor version 9, which is always answered
+/// with a status and no operation.
+fn call(xid: u32, procedure: u32) -> Vec<u8> {
+    let mut w = Writer::new();
+    let start = begin_record(&mut w);
+    let args = [0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0];
+    let args = if procedure == 0 { &[][..] } else { &args[..] };
+    Call { xid, program: 100_003, version: 4, procedure, cred: OpaqueAuth::NONE, verf: OpaqueAuth::NONE, args }.encode(&mut w);
+    let mut bytes = w.into_bytes();
+    vouch_oncrpc::end_record(&mut bytes, start, 0);
+    bytes
+}
+
+fn read_record(socket: &mut TcpStream) -> Vec<u8> {
+    let mut mark = [0; 4];
+    socket.read_exact(&mut mark).unwrap();
+    let mut record = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    socket.read_exact(&mut record).unwrap();
+    record
+}
+
+fn xid(record: &[u8]) -> u32 {
+    u32::from_be_bytes(*record.first_chunk().unwrap())
+}
+
+#[test]
+fn calls_are_answered_in_order_however_they_are_cut() {
+    let server = Running::start(|_| ());
+    let calls: Vec<u8> = (0..3000).flat_map(|i| call(i, i % 2)).collect();
+    for piece_len in [7, 1000, 1_000_000] {
+        let mut socket = server.connect();
+        let mut writer = socket.try_clone().unwrap();
+        let calls = calls.clone();
+        let sender = thread::spawn(move || calls.chunks(piece_len).for_each(|piece| writer.write_all(piece).unwrap()));
+        for i in 0..3000 {
+            assert_eq!(xid(&read_record(&mut socket)), i);
+        }
+        sender.join().unwrap();
+    }
+}
+
+#[test]
+fn who_sends_no_rpc_is_cut_off_and_others_are_not() {
+    let server = Running::start(|_| ());
+    let mut good = server.connect();
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x80, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 9], &[0x80, 0, 0, 0], &[0xff; 64]] {
+        let mut socket = server.connect();
+        socket.write_all(garbage).unwrap();
+        assert_eq!(socket.read(&mut [0; 16]).unwrap_or(0), 0, "{garbage:?}");
+    }
+    good.write_all(&call(5, 0)).unwrap();
+    assert_eq!(xid(&read_record(&mut good)), 5);
+}
+
+#[test]
+fn who_never_reads_stops_being_read_and_holds_nobody_up() {
+    let server = Running::start(|_| ());
+    let mut greedy = server.connect();
+    greedy.set_nonblocking(true).unwrap();
+    let calls: Vec<u8> = (0..1000).flat_map(|i| call(i, 1)).collect();
+    let (mut sent, mut full) = (0usize, 0);
+    // Far less than it would take in if it took everything in: both sockets' buffers, and the limit on
+    // replies.
+    while full < 40 {
+        match greedy.write(&calls[sent % calls.len()..]) {
+            Ok(n) => (sent, full) = (sent + n, 0),
+            Err(_) => {
+                thread::sleep(Duration::from_millis(10));
+                full += 1;
+            }
+        }
+        assert!(sent < 64 << 20, "{sent}");
+    }
+    let mut other = server.connect();
+    other.write_all(&call(5, 1)).unwrap();
+    assert_eq!(xid(&read_record(&mut other)), 5);
+    // Once it reads, all that it was owed comes.
+    greedy.set_nonblocking(false).unwrap();
+    let whole = sent / calls.len() * 1000;
+    for i in 0..whole {
+        assert_eq!(xid(&read_record(&mut greedy)) as usize, i % 1000);
+    }
+}
+
+#[test]
+fn who_is_slow_with_a_record_is_cut_off() {
+    let server = Running::start(|config| config.limits.stall_max = Duration::from_secs(1));
+    let mut slow = server.connect();
+    let mut idle = server.connect();
+    slow.write_all(&call(1, 0)[..10]).unwrap();
+    let began = std::time::Instant::now();
+    assert_eq!(slow.read(&mut [0; 16]).unwrap_or(0), 0);
+    assert!(began.elapsed() < Duration::from_secs(10));
+    // Silence between records is no fault.
+    idle.write_all(&call(2, 0)).unwrap();
+    assert_eq!(xid(&read_record(&mut idle)), 2);
+}
+
+#[test]
+fn one_address_can_not_take_all_places() {
+    let server = Running::start(|config| config.limits.connections_per_address_max = 3);
+    let mut sockets: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    for socket in &mut sockets {
+        socket.write_all(&call(1, 0)).unwrap();
+        read_record(socket);
+    }
+    let mut refused = server.connect();
+    assert_eq!(refused.read(&mut [0; 16]).unwrap_or(0), 0);
+    sockets.pop();
+    // The place is free as soon as the end has been seen.
+    let found = (0..200).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        let mut socket = server.connect();
+        socket.write_all(&call(1, 0)).is_ok() && socket.read(&mut [0; 16]).unwrap_or(0) > 0
+    });
+    assert!(found);
+}
+
+#[test]
+fn thousands_of_idle_connections_cost_little_and_hold_nothing_up() {
+    let server = Running::start(|_| ());
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+    };
+    let mut first = server.connect();
+    first.write_all(&call(1, 1)).unwrap();
+    read_record(&mut first);
+    let before = resident();
+    let count = 2000;
+    let mut sockets: Vec<_> = (0..count).map(|_| server.connect()).collect();
+    for socket in &mut sockets {
+        socket.write_all(&call(9, 1)).unwrap();
+    }
+    for socket in &mut sockets {
+        assert_eq!(xid(&read_record(socket)), 9);
+    }
+    // In KiB; other tests run in this process too.
+    let each = resident().saturating_sub(before) * 1024 / count;
+    assert!(each < 8192, "{each} bytes a connection");
+}
+
+#[test]
+fn status_and_reload_go_through_the_control_socket() {
+    let server = Running::start(|_| ());
+    let path = state_directory::control_path(&server.state);
+    let status = || match control::ask(&path, control::Question::Status).unwrap() {
+        control::Answer::Status(status) => status,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(status().exports[0].pseudo_path, "/data");
+    let list = server.state.parent().unwrap().join("exports");
+    std::fs::write(&list, "/data *(rw)\n/more *(ro,no_wdelay)\n").unwrap();
+    let answer = control::ask(&path, control::Question::Reload).unwrap();
+    assert!(matches!(&answer, control::Answer::Reloaded(comments) if comments.len() == 1), "{answer:?}");
+    assert_eq!(status().exports.len(), 2);
+    std::fs::write(&list, "/data *(rw,wrong)\n").unwrap();
+    let answer = control::ask(&path, control::Question::Reload).unwrap();
+    assert!(matches!(&answer, control::Answer::Failed(why) if why.contains("line 1") && why.contains("stays in force")), "{answer:?}");
+    assert_eq!(status().exports.len(), 2);
+}

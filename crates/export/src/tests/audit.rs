@@ -1,0 +1,468 @@
+//! What clients do becomes records, and nothing is acknowledged without its record where the
+//! administrator wants it so.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use vouch_audit::frame::Kind;
+use vouch_audit::keys::Ratchet;
+use vouch_audit::record::{Act, Class, Refusal};
+use vouch_audit::trail::{Durable, KEY, Keeping, Policy, Rotation, SystemDisk, Trust, create, entries, verify};
+use vouch_audit::{Flavour, Record, operations};
+use vouch_nfs4::op::{ShareAccess, StableHow};
+use vouch_nfs4::{Attributes, Verifier};
+use vouch_nfs4_client::{Client, Config, Identity, Plain};
+use vouch_oncrpc::AuthSys;
+
+mod denied;
+mod held;
+mod named;
+mod watched;
+
+use super::*;
+use crate::AuditConfig;
+use vouch_daemon::audit_trail::TrailConfig;
+
+fn key() -> Ratchet {
+    Ratchet::new([3; 16], &[4; 32])
+}
+
+fn config(directory: &Path, rules: Option<&str>, keeping: Keeping) -> AuditConfig {
+    create(&SystemDisk, &directory.join(KEY), &key()).unwrap();
+    let rules = rules.map(|text| {
+        let path = directory.join("rules");
+        std::fs::write(&path, text).unwrap();
+        path
+    });
+    let trail = TrailConfig { directory: directory.to_owned(), key: None, rules, keeping, rotation: Rotation::default() };
+    AuditConfig { trail, deny: Vec::new() }
+}
+
+/// No client has a name.
+struct Nobody;
+
+impl crate::resolver::Resolver for Nobody {
+    fn addresses(&self, _: &str) -> Result<Vec<std::net::IpAddr>, crate::resolver::NoAnswer> {
+        Ok(Vec::new())
+    }
+
+    fn name(&self, _: std::net::IpAddr) -> Result<Option<String>, crate::resolver::NoAnswer> {
+        Ok(None)
+    }
+
+    fn in_netgroup(&self, _: &str, _: &str) -> bool {
+        false
+    }
+}
+
+fn open(config: AuditConfig) -> crate::audit::Audit {
+    let hosts = Arc::new(crate::hosts::Hosts::new(Arc::new(Nobody)));
+    crate::audit::Audit::open(config, hosts, Arc::new(SystemDisk)).unwrap()
+}
+
+/// Refusals that were recorded: which, how many it stands for that were left out, and what is said
+/// of it.
+fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
+    let mut found = Vec::new();
+    entries(directory, 1, |entry| {
+        if entry.kind == Kind::Record {
+            let mut scratch = Vec::new();
+            let record = Record::decode(&entry.body, &mut scratch).unwrap();
+            if record.class == Class::Refusal {
+                let detail = String::from_utf8_lossy(record.detail).into_owned();
+                found.push((Refusal::of(record.operation).unwrap(), record.gap.unwrap_or(0), detail));
+            }
+        }
+        true
+    })
+    .unwrap();
+    found
+}
+
+/// A COMPOUND by a credential that can't be read.
+fn bad_credential(xid: u32) -> Vec<u8> {
+    let mut w = Writer::new();
+    let start = begin_record(&mut w);
+    let cred = OpaqueAuth { flavor: vouch_oncrpc::Flavor::SYS, body: b"nothing of the kind" };
+    let verf = OpaqueAuth { flavor: vouch_oncrpc::Flavor::NONE, body: b"" };
+    Call { xid, program: 100_003, version: 4, procedure: 1, cred, verf, args: b"" }.encode(&mut w);
+    let mut bytes = w.into_bytes();
+    vouch_oncrpc::end_record(&mut bytes, start, 0);
+    bytes
+}
+
+#[test]
+fn a_flood_of_bad_credentials_is_counted_and_does_not_fill_the_trail() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), None, Keeping::default());
+    let server = Running::start(|all| all.audit = Some(config));
+    let began = std::time::Instant::now();
+    let count = 5000;
+    let mut socket = server.connect();
+    let mut reply = [0; 24];
+    for xid in 0..count {
+        socket.write_all(&bad_credential(xid)).unwrap();
+        socket.read_exact(&mut reply).unwrap();
+        // MSG_DENIED (1) by AUTH_ERROR (1), AUTH_BADCRED (1).
+        assert_eq!(reply[12..], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]);
+    }
+    drop((socket, server));
+    let most = 100 + began.elapsed().as_secs() + 1;
+    let found = refusals(directory.path());
+    let told = found.iter().filter(|(why, ..)| *why == Refusal::Authentication);
+    assert!(told.clone().all(|(_, _, detail)| detail == "a credential of AUTH_SYS that can't be read"), "{found:?}");
+    let (told, left_out) = (told.count() as u64, found.iter().map(|(_, left_out, _)| left_out).sum::<u64>());
+    assert!((100..=most).contains(&told), "{told} records of {count}, at most {most}");
+    assert_eq!(told + left_out, u64::from(count));
+    let (why, _, detail) = found.last().unwrap();
+    assert!(*why == Refusal::Many && detail.ends_with(" of 127.0.0.1"), "{detail}");
+}
+
+#[test]
+fn made_up_filehandles_are_refusals_and_a_rule_can_leave_them_out() {
+    for (rules, wanted) in [("", 20), ("-a never,exit -F flavour=sys\n", 0), ("-a never,exit -S PUTFH\n", 20)] {
+        let directory = tempfile::tempdir().unwrap();
+        let config = config(directory.path(), Some(rules), Keeping::default());
+        let server = Running::start(|all| all.audit = Some(config));
+        block_on(async {
+            let client = client(&server, "one").await;
+            for number in 0..20u8 {
+                // What is recorded counts, whatever the client makes of the status.
+                drop(client.compound().putfh(&vouch_nfs4::Filehandle::new(&[number; 32]).unwrap()).send().await);
+            }
+            client.close().await.unwrap();
+        });
+        drop(server);
+        let found = refusals(directory.path());
+        assert_eq!(found.iter().filter(|(why, ..)| *why == Refusal::Handle).count(), wanted, "{rules:?}: {found:?}");
+    }
+}
+
+/// A line a record: operation, path, new path, key, result; or the act.
+fn read(directory: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    entries(directory, 1, |entry| {
+        if entry.kind == Kind::Record {
+            let mut scratch = Vec::new();
+            let record = Record::decode(&entry.body, &mut scratch).unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            lines.push(match record.class {
+                Class::Operation => {
+                    assert_eq!((record.flavour, record.address.is_some(), record.uid), (Flavour::Sys, true, Some(0)));
+                    let fields = [text(record.path), text(record.path2), text(record.key)].join(" ");
+                    let totals = record.open_ns.map_or_else(String::new, |_| format!(" {:?} {:?}", record.read, record.written));
+                    let detail = if record.detail.is_empty() { String::new() } else { format!(" ({})", text(record.detail)) };
+                    format!("{} {fields} {}{totals}{detail}", operations::name(record.operation), record.result)
+                }
+                Class::Administrative => Act::of(record.operation).unwrap().name().to_owned(),
+                other => other.name().to_owned(),
+            });
+        }
+        true
+    })
+    .unwrap();
+    lines
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+async fn client(server: &Running, name: &str) -> Client {
+    client_in_life(server, name, 1).await
+}
+
+async fn client_in_life(server: &Running, name: &str, life: u8) -> Client {
+    client_of(server, name, life, 1).await
+}
+
+async fn client_of(server: &Running, name: &str, life: u8, minor: u32) -> Client {
+    let identity = Identity::new(name.as_bytes(), Verifier([life; 8]));
+    let root = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
+    Client::connect(Config::new(server.address, minor, identity, Plain::sys(&root))).await.unwrap()
+}
+
+#[test]
+fn who_did_what_is_recorded_by_the_rules_and_verifies() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "-a never,exit -F path=/data/d/quiet\n-a always,exit -S OPEN,CLOSE,CREATE,RENAME,REMOVE -k change\n-a always,exit -S LOOKUP -F success=0 -k failed\n";
+    let config = config(directory.path(), Some(rules), Keeping::default());
+    let server = Running::start(|all| all.audit = Some(config));
+    block_on(async {
+        let client = client(&server, "one").await;
+        let data = client.walk(b"/data").await.unwrap();
+        let below = client.mkdir(&data.handle, b"d", 0o755).await.unwrap();
+        let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+        let file = client.open(&below, b"f", ShareAccess::BOTH, Some(&mode)).await.unwrap();
+        client.write(&file, 0, b"hello", StableHow::FileSync).await.unwrap();
+        assert_eq!(client.read(&file, 0, 100).await.unwrap().0, b"hello");
+        client.rename(&data.handle, b"d", &data.handle, b"e").await.unwrap();
+        client.close_file(file).await.unwrap();
+        let quiet = client.open(&below, b"quiet", ShareAccess::BOTH, Some(&mode)).await.unwrap();
+        client.close_file(quiet).await.unwrap();
+        client.remove(&below, b"f").await.unwrap();
+        assert!(client.walk(b"/data/e/f").await.is_err());
+        client.close().await.unwrap();
+    });
+    drop(server);
+    assert_eq!(
+        read(directory.path()),
+        [
+            "start",
+            "CREATE /data/d  change 0 (makes a directory)",
+            "OPEN /data/d/f  change 0",
+            "RENAME /data/d /data/e change 0",
+            // Its directory has another name now, and so has it.
+            "CLOSE /data/e/f  change 0 Some(5) Some(5)",
+            "OPEN /data/e/quiet  change 0",
+            "CLOSE /data/e/quiet  change 0 Some(0) Some(0)",
+            "REMOVE /data/e/f  change 0",
+            "LOOKUP /data/e/f  failed 2",
+            "stop",
+        ]
+    );
+    let report = verify(directory.path(), &Trust { public: Some(key().public()), ..Trust::default() }, |_, _| {}).unwrap();
+    assert_eq!((report.faults, report.unsealed), (vec![], 0));
+}
+
+#[test]
+fn an_open_that_its_client_never_closes_has_a_record_of_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), Some("-a always,exit -S OPEN,CLOSE -k use\n"), Keeping::default());
+    let server = Running::start(|all| all.audit = Some(config));
+    block_on(async {
+        let gone = client(&server, "one").await;
+        let data = gone.walk(b"/data").await.unwrap();
+        let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+        let file = gone.open(&data.handle, b"f", ShareAccess::BOTH, Some(&mode)).await.unwrap();
+        gone.write(&file, 0, b"hello", StableHow::FileSync).await.unwrap();
+        assert_eq!(gone.read(&file, 1, 100).await.unwrap().0, b"ello");
+        drop((file, gone));
+        // Its machine has crashed, and comes back.
+        client_in_life(&server, "one", 2).await.close().await.unwrap();
+    });
+    drop(server);
+    let records = read(directory.path());
+    let ended = "CLOSE /data/f  use 0 Some(4) Some(5) (ended by the server: the client has begun anew)";
+    assert_eq!(records, ["start", "OPEN /data/f  use 0", ended, "stop"]);
+}
+
+#[test]
+fn under_block_a_reply_finds_its_record_on_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let keeping = Keeping { policy: Policy::Block, durable: Durable::Each, ..Keeping::default() };
+    let config = config(directory.path(), None, keeping);
+    let server = Running::start(|all| all.audit = Some(config));
+    block_on(async {
+        let client = client(&server, "one").await;
+        let data = client.walk(b"/data").await.unwrap();
+        for number in 0..30 {
+            let name = format!("d{number}");
+            client.mkdir(&data.handle, name.as_bytes(), 0o755).await.unwrap();
+            let wanted = format!("CREATE /data/{name}   0 (makes a directory)");
+            assert!(read(directory.path()).contains(&wanted), "{wanted}");
+        }
+        client.close().await.unwrap();
+    });
+}
+
+#[test]
+fn rules_are_read_anew_and_faulty_ones_change_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), Some("-a always,exit -S CREATE\n"), Keeping::default());
+    let rules = config.trail.rules.clone().unwrap();
+    let audit = Arc::new(open(config));
+    std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n").unwrap();
+    let error = audit.read_rules().err().expect("it is faulty");
+    assert!(error.contains("line 2"), "{error}");
+    // Fewer lines that record more are no turning down.
+    std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S OPEN\n").unwrap();
+    audit.put(audit.read_rules().unwrap());
+    std::fs::write(&rules, "-a always,exit -S OPEN,CREATE,READ\n").unwrap();
+    audit.put(audit.read_rules().unwrap());
+    std::fs::write(&rules, "").unwrap();
+    audit.put(audit.read_rules().unwrap());
+    audit.stop();
+    assert_eq!(read(directory.path()), ["rules", "rules", "turned-down", "stop"]);
+}
+
+#[test]
+fn a_keytab_that_is_changed_is_told_also_if_that_was_while_there_was_no_server() {
+    let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = config(directory.path(), None, Keeping::default());
+    let keytab = elsewhere.path().join("keytab");
+    let change = |text: &str| {
+        let new = elsewhere.path().join("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, &keytab).unwrap();
+    };
+    let start = || {
+        let audit = open(config.clone());
+        audit.watch_keys(keytab.clone());
+        audit.started();
+        audit
+    };
+    change("one key");
+    let audit = start();
+    audit.look_at_keys();
+    change("another");
+    audit.look_at_keys();
+    audit.look_at_keys();
+    change("a third one");
+    // What came last is told at the end.
+    audit.stop();
+    start().stop();
+    change("a fourth");
+    start().stop();
+    start().stop();
+    std::fs::remove_file(&keytab).unwrap();
+    start().stop();
+    let all = ["start", "key", "key", "stop", "start", "stop", "start", "key", "stop", "start", "stop", "start", "key", "stop"];
+    assert_eq!(read(directory.path()), all);
+}
+
+/// Records of operations that have this path, or this new path: operation, both paths, detail,
+/// file.
+fn records(directory: &Path) -> Vec<(String, String, Vec<u8>)> {
+    let mut found = Vec::new();
+    entries(directory, 1, |entry| {
+        if entry.kind == Kind::Record {
+            let mut scratch = Vec::new();
+            let record = Record::decode(&entry.body, &mut scratch).unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            if record.class == Class::Operation {
+                let what = [operations::name(record.operation), &text(record.path), &text(record.path2)].join(" ");
+                found.push((what.trim_end().to_owned(), text(record.detail), record.file.to_vec()));
+            }
+        }
+        true
+    })
+    .unwrap();
+    found
+}
+
+#[test]
+fn a_watched_file_is_watched_under_all_its_names_and_a_copy_names_its_source() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), Some("-w /data/secret -p r -k secret\n"), Keeping::default());
+    let server = Running::start(|all| all.audit = Some(config));
+    block_on(async {
+        let client = client(&server, "one").await;
+        let data = client.walk(b"/data").await.unwrap();
+        let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+        let file = client.open(&data.handle, b"secret", ShareAccess::BOTH, Some(&mode)).await.unwrap();
+        client.write(&file, 0, b"hello", StableHow::FileSync).await.unwrap();
+        client.close_file(file).await.unwrap();
+        let secret = client.walk(b"/data/secret").await.unwrap();
+        client.link(&secret.handle, &data.handle, b"other").await.unwrap();
+        // By its other name, and nobody has asked for the watched one since.
+        let other = client.open(&data.handle, b"other", ShareAccess::READ, None).await.unwrap();
+        client.close_file(other).await.unwrap();
+        client.close().await.unwrap();
+    });
+    drop(server);
+    let found: Vec<(String, String)> = records(directory.path()).into_iter().map(|(what, detail, _)| (what, detail)).collect();
+    assert_eq!(
+        found,
+        [("OPEN /data/secret".to_owned(), String::new()), ("OPEN /data/other".to_owned(), "also named \"/data/secret\"".to_owned()),]
+    );
+}
+
+#[test]
+fn records_of_names_have_the_identity_of_what_they_name_or_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "-a always,exit -S OPEN,RENAME,REMOVE,LOOKUP,SETATTR,CREATE\n";
+    let config = config(directory.path(), Some(rules), Keeping::default());
+    let server = Running::start(|all| all.audit = Some(config));
+    block_on(async {
+        let client = client(&server, "one").await;
+        let data = client.walk(b"/data").await.unwrap();
+        let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+        let file = client.open(&data.handle, b"f", ShareAccess::BOTH, Some(&mode)).await.unwrap();
+        client.close_file(file).await.unwrap();
+        client.rename(&data.handle, b"f", &data.handle, b"g").await.unwrap();
+        client.mkdir(&data.handle, b"d", 0o755).await.unwrap();
+        client.remove(&data.handle, b"g").await.unwrap();
+        assert!(client.walk(b"/data/none").await.is_err());
+        assert!(client.open(&data.handle, b"none", ShareAccess::READ, None).await.is_err());
+        client.close().await.unwrap();
+    });
+    drop(server);
+    let found = records(directory.path());
+    let of = |what: &str| found.iter().find(|(known, ..)| known == what).unwrap_or_else(|| panic!("{what}: {found:?}"));
+    let (_, _, file) = of("OPEN /data/f");
+    assert!(!file.is_empty());
+    assert_eq!((&of("RENAME /data/f /data/g").2, &of("REMOVE /data/g").2), (file, file));
+    assert!(of("LOOKUP /data/none").2.is_empty() && of("OPEN /data/none").2.is_empty());
+    assert_eq!(of("CREATE /data/d").1, "makes a directory");
+}
+
+#[test]
+fn whom_a_file_is_given_to_is_in_the_record_also_where_that_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), Some("-a always,exit -S SETATTR\n"), Keeping::default());
+    let files = vouch_vfs::memory::MemoryFs::new();
+    let server = Running::start_with(|all| all.audit = Some(config), files.clone());
+    block_on(async {
+        let client = client(&server, "one").await;
+        let data = client.walk(b"/data").await.unwrap();
+        let d = client.mkdir(&data.handle, b"d", 0o755).await.unwrap();
+        let set = async |attributes: &Attributes<'_>, mask: &[u32]| {
+            let mut values = Writer::new();
+            attributes.encode(vouch_nfs4::Bitmap::of(mask), &mut values);
+            let bytes = values.into_bytes();
+            let attrs = <vouch_nfs4::Fattr<'_> as vouch_nfs4::Wire<'_>>::decode(&mut vouch_xdr::Reader::new(&bytes)).unwrap();
+            let args = vouch_nfs4::op::SetattrArgs { stateid: vouch_nfs4::Stateid::ANONYMOUS, attrs };
+            client.compound().putfh(&d).op(&vouch_nfs4::op::Args::Setattr(args)).send().await.is_ok()
+        };
+        let (user, group) = (Some(vouch_nfs4::Bytes(b"1000")), Some(vouch_nfs4::Bytes(b"7")));
+        set(&Attributes { owner: user, owner_group: group, mode: Some(0o700), ..Attributes::default() }, &[33, 36, 37]).await;
+        set(&Attributes { owner_group: group, ..Attributes::default() }, &[37]).await;
+        files.set_fault(|call, _| (call == vouch_vfs::memory::Call::SetAttributes).then_some(vouch_vfs::Error::Permission));
+        set(&Attributes { owner: user, ..Attributes::default() }, &[36]).await;
+        client.close().await.unwrap();
+    });
+    drop(server);
+    let told: Vec<_> = records(directory.path()).into_iter().map(|(_, detail, _)| detail).collect();
+    assert_eq!(told, ["sets mode 0700, owner uid 1000 gid 7", "sets owner gid 7", "sets owner uid 1000"]);
+}
+
+#[test]
+fn what_is_turned_down_by_a_restart_is_told_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let block = Keeping { policy: Policy::Block, durable: Durable::Each, ..Keeping::default() };
+    let first = config(directory.path(), Some("-w /srv -p wa\n"), block);
+    let rules = first.trail.rules.clone().unwrap();
+    let start = |config: AuditConfig| {
+        let audit = open(config);
+        audit.started();
+        audit.stop();
+        read(directory.path()).split_off(0)
+    };
+    let again = |change: &dyn Fn(&mut AuditConfig)| {
+        let mut config = first.clone();
+        change(&mut config);
+        let before = read(directory.path()).len();
+        start(config).split_off(before)
+    };
+    assert_eq!(start(first.clone()), ["start", "stop"]);
+    assert_eq!(again(&|_| ()), ["start", "stop"]);
+    // A weaker policy, later durability, fewer rules, an export that is denied no more; and what says
+    // what was is gone.
+    assert_eq!(again(&|config| config.trail.keeping.policy = Policy::Count), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|config| config.deny = vec!["/srv".into()]), ["start", "stop"]);
+    assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|config| config.trail.keeping.durable = Durable::System), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|_| ()), ["start", "stop"]);
+    // A later seal, and what is not kept for good; and both as before.
+    assert_eq!(again(&|config| config.trail.rotation.seal_ns_max *= 2), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|config| config.trail.keeping.retention.age_ns_max = Some(1 << 60)), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|_| ()), ["start", "stop"]);
+    std::fs::write(&rules, "-w /srv -p rwa\n").unwrap();
+    assert_eq!(again(&|_| ()), ["start", "stop"]);
+    std::fs::write(&rules, "-w /srv/data -p rwa\n").unwrap();
+    assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);
+    std::fs::remove_file(directory.path().join("in-force")).unwrap();
+    assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|_| ()), ["start", "stop"]);
+}

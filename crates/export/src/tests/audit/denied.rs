@@ -1,0 +1,35 @@
+//! Who is turned away by ACCESS leaves a record of that: a client that is told no asks for nothing
+//! more.
+
+use vouch_nfs4::op::{Access, AccessArgs, Args};
+use vouch_vfs::memory::MemoryFs;
+
+use super::*;
+
+#[test]
+fn who_is_not_let_into_a_directory_is_in_the_trail_though_he_only_asked() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = include_str!("../../../../../packaging/audit/sensitive.rules");
+    let config = config(directory.path(), Some(rules), Keeping::default());
+    let server = Running::start_with(|all| all.audit = Some(config), MemoryFs::new());
+    block_on(async {
+        let root = client(&server, "one").await;
+        let data = root.walk(b"/data").await.unwrap();
+        let closed = root.mkdir(&data.handle, b"closed", 0o700).await.unwrap();
+        root.mkdir(&data.handle, b"open", 0o755).await.unwrap();
+        root.close().await.unwrap();
+        let identity = Identity::new(b"two", Verifier([2; 8]));
+        let user = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 1000, gid: 1000, gids: Vec::new() };
+        let user = Client::connect(Config::new(server.address, 1, identity, Plain::sys(&user))).await.unwrap();
+        let open = user.walk(b"/data/open").await.unwrap().handle;
+        // What Linux asks of a directory: all that there is.
+        let asked = Args::Access(AccessArgs { access: Access(0x1f) });
+        for handle in [closed, open] {
+            user.compound().putfh(&handle).op(&asked).send().await.unwrap();
+        }
+        user.close().await.unwrap();
+    });
+    drop(server);
+    let found: Vec<String> = records(directory.path()).into_iter().map(|(what, ..)| what).collect();
+    assert_eq!(found, ["ACCESS /data/closed"]);
+}

@@ -1,0 +1,313 @@
+//! The replica server: many trees in one process, no secret, no knowledge of what it serves.
+//!
+//! Owns the sockets, the threads and the order of things at start and stop. The way of a request:
+//! `worker` reads, `connection` cuts and queues, `answer` finds where the frames lie in the packs
+//! (`trees`), `send` hands these places to the kernel. Deliberately lacks any trust in or need for
+//! keys: a client believes nothing that a replica says.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{io, thread};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::Notify;
+
+mod answer;
+mod connection;
+mod counters;
+mod damage;
+#[cfg(test)]
+mod golden;
+mod limits;
+mod output;
+mod report;
+mod sandbox;
+mod send;
+#[cfg(test)]
+mod tests;
+mod trees;
+mod worker;
+
+pub use limits::{CONNECTION_LEN_MAX, Limits};
+pub use sandbox::{SandboxError, SandboxMode};
+
+use vouch_daemon::{listener, metrics_page};
+
+use answer::Replica;
+use counters::{Count, Counters};
+use limits::{DESCRIPTORS_RESERVED, TICK};
+use report::Report;
+use trees::{Tree, Trees};
+use worker::{Shared, Worker};
+
+/// What to serve, where, and within which bounds.
+#[derive(Debug, Clone)]
+pub struct ServeConfig {
+    /// Directories of databases; at least one must be readable at the start, the others may come up
+    /// later.
+    pub databases: Vec<PathBuf>,
+    /// Addresses to answer clients on.
+    pub listen: Vec<SocketAddr>,
+    /// Sockets that listen already, and are to be used besides; all threads share each.
+    pub passed: Vec<Arc<TcpListener>>,
+    /// Address of the metrics and health page.
+    pub metrics: Option<SocketAddr>,
+    /// Threads; as many as there are cores if `None`.
+    pub threads: Option<usize>,
+    /// Bounds.
+    pub limits: Limits,
+    /// How much of a sandbox is wanted.
+    pub sandbox: SandboxMode,
+}
+
+/// Why a replica does not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The configuration names nothing to do.
+    #[error("{0}")]
+    Config(&'static str),
+    /// An address can't be listened on.
+    #[error("{address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// None of the databases can be opened; this is the first one's reason.
+    #[error(transparent)]
+    Database(#[from] vouch_tree_store::Error),
+    /// Two databases are of one tree.
+    #[error("{first} and {second} are databases of the same tree; serve one of them")]
+    SameTree {
+        /// The one that was named first.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// The sandbox.
+    #[error("sandbox: {0}; --sandbox off runs without it")]
+    Sandbox(#[from] SandboxError),
+    /// The system under us.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A thread ended though it was not told to: a fault of ours.
+    #[error("a serving thread ended by itself; this is a fault of this program")]
+    ThreadEnded,
+}
+
+/// Opens, serves until `stop` says so, and closes. For a caller that needs nothing in between; else
+/// see [`Server`].
+///
+/// # Errors
+/// Those of [`Server::open`] and [`Server::run`].
+pub fn run(config: ServeConfig, stop: impl Fn() -> bool) -> Result<(), ServeError> {
+    Server::open(config)?.run(stop)
+}
+
+/// A replica with everything open and, if so wanted, already in its sandbox; nothing is answered
+/// yet.
+pub struct Server {
+    workers: Vec<Worker>,
+    page: Option<TcpListener>,
+    report: Arc<Report>,
+    addresses: Vec<SocketAddr>,
+    /// Databases that could not be opened yet.
+    waiting: Vec<PathBuf>,
+}
+
+impl Server {
+    /// Opens databases and sockets, then restricts the calling thread and all threads that it
+    /// starts later. Threads that run already stay as they are, so call this early.
+    ///
+    /// # Errors
+    /// When there is nothing to serve, an address is taken, or a required sandbox can't be had.
+    pub fn open(mut config: ServeConfig) -> Result<Self, ServeError> {
+        if config.databases.is_empty() || config.listen.is_empty() && config.passed.is_empty() {
+            return Err(ServeError::Config("a replica needs a database and an address to listen on"));
+        }
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads = config.threads.unwrap_or(cores).max(1);
+        config.limits.connections_max = config.limits.connections_max.min(descriptors_for_connections()?).max(1);
+        let (trees, waiting) = open_trees(&config.databases)?;
+        let trees = Arc::new(trees);
+        let shared = Arc::new(Shared { limits: config.limits, open: AtomicUsize::new(0), stop: AtomicBool::new(false) });
+
+        let mut of_thread: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
+        let mut addresses = Vec::new();
+        for passed in &config.passed {
+            let failed = |source| ServeError::System { doing: "passed sockets", source };
+            addresses.push(passed.local_addr().map_err(failed)?);
+            for list in &mut of_thread {
+                list.push(passed.try_clone().map_err(failed)?);
+            }
+        }
+        for &address in &config.listen {
+            let failed = |source| ServeError::Listen { address, source };
+            let listeners = listener::bind(address, threads).map_err(failed)?;
+            addresses.push(listeners[0].local_addr().map_err(failed)?);
+            of_thread.iter_mut().zip(listeners).for_each(|(list, listener)| list.push(listener));
+        }
+        let page = config
+            .metrics
+            .map(|address| TcpListener::bind(address).map_err(|source| ServeError::Listen { address, source }))
+            .transpose()?;
+
+        let counters: Vec<_> = (0..threads).map(|_| Arc::new(Counters::default())).collect();
+        let workers = of_thread.into_iter().zip(&counters).map(|(listeners, counters)| {
+            let replica = Replica { trees: trees.clone(), counters: counters.clone() };
+            Worker::new(listeners, replica, shared.clone())
+        });
+        let workers = workers.collect::<io::Result<_>>().map_err(|source| ServeError::System { doing: "epoll", source })?;
+        let report = Report { trees, shared, threads: counters, reloads: Count::default(), reload_failures: Count::default() };
+        enter_sandbox(&config.databases, config.sandbox)?;
+        Ok(Self { workers, page, report: Arc::new(report), addresses, waiting })
+    }
+
+    /// Where clients are answered; with the port that was found where 0 was asked for.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Where the metrics page is.
+    pub fn page_address(&self) -> Option<SocketAddr> {
+        self.page.as_ref().and_then(|page| page.local_addr().ok())
+    }
+
+    /// Serves until `stop`, which is asked ten times a second, returns true; then lets replies
+    /// under way leave.
+    ///
+    /// # Errors
+    /// When a thread can't be started, or ends by itself.
+    pub fn run(mut self, stop: impl Fn() -> bool) -> Result<(), ServeError> {
+        let system = |source| ServeError::System { doing: "threads", source };
+        let wakers: Vec<_> = self.workers.iter().map(Worker::waker).collect();
+        let mut threads: Vec<JoinHandle<io::Result<()>>> = Vec::new();
+        for (i, worker) in std::mem::take(&mut self.workers).into_iter().enumerate() {
+            threads.push(thread::Builder::new().name(format!("serve-{i}")).spawn(move || worker.run()).map_err(system)?);
+        }
+        let page_stop = Arc::new(Notify::new());
+        let page = self.page.take().map(|listener| {
+            let (report, stop) = (self.report.clone(), page_stop.clone());
+            thread::Builder::new().name("page".into()).spawn(move || metrics_page::run(listener, &report, &stop))
+        });
+        let page = page.transpose().map_err(system)?;
+        tracing::info!(addresses = ?self.addresses, threads = threads.len(), "serving");
+
+        let mut ended = false;
+        let mut looked_ago = Duration::ZERO;
+        while !stop() && !ended {
+            thread::sleep(STOP_STEP);
+            looked_ago += STOP_STEP;
+            if looked_ago >= TICK {
+                looked_ago = Duration::ZERO;
+                self.look_for_news();
+            }
+            ended = threads.iter().any(JoinHandle::is_finished) || page.as_ref().is_some_and(JoinHandle::is_finished);
+        }
+        self.report.shared.stop.store(true, Ordering::Release);
+        for waker in wakers {
+            waker.wake().map_err(system)?;
+        }
+        page_stop.notify_one();
+        for thread in threads.into_iter().chain(page) {
+            thread.join().map_err(|_| ServeError::ThreadEnded)?.map_err(system)?;
+        }
+        tracing::info!("stopped");
+        if ended { Err(ServeError::ThreadEnded) } else { Ok(()) }
+    }
+
+    /// Takes up new revisions, and databases that could not be opened before.
+    fn look_for_news(&mut self) {
+        for tree in self.report.trees.all() {
+            let before = tree.trouble();
+            match tree.refresh() {
+                Ok(true) => {
+                    self.report.reloads.add(1);
+                    let revision = tree.offer().revision.map(|revision| revision.number);
+                    tracing::info!(path = %tree.path().display(), ?revision, "database has changed");
+                }
+                Ok(false) if before.is_some() => tracing::info!(path = %tree.path().display(), "database is well again"),
+                Ok(false) => {}
+                Err(trouble) => {
+                    self.report.reload_failures.add(1);
+                    if before.as_ref() != Some(&trouble) {
+                        tracing::error!(path = %tree.path().display(), %trouble, "database is broken; what is open is served on");
+                    }
+                }
+            }
+        }
+        let trees = &self.report.trees;
+        self.waiting.retain(|path| match Tree::open(path) {
+            Ok(tree) => {
+                let hostid = *tree.hostid();
+                match trees.add(tree) {
+                    Ok(()) => tracing::info!(path = %path.display(), %hostid, "database has come up"),
+                    Err(first) => tracing::error!(path = %path.display(), first = %first.display(), "another database of a tree that is served; ignored"),
+                }
+                false
+            }
+            Err(_) => true,
+        });
+    }
+}
+
+/// Opens what can be opened; the rest is tried again later, unless it is all.
+fn open_trees(paths: &[PathBuf]) -> Result<(Trees, Vec<PathBuf>), ServeError> {
+    let trees = Trees::default();
+    let mut failed = Vec::new();
+    for path in paths {
+        match Tree::open(path) {
+            Ok(tree) => {
+                let (hostid, revision) = (*tree.hostid(), tree.offer().revision.map(|revision| revision.number));
+                trees.add(tree).map_err(|first| ServeError::SameTree { first, second: path.clone() })?;
+                tracing::info!(path = %path.display(), %hostid, ?revision, "database opened");
+            }
+            Err(error) => failed.push((path.clone(), error)),
+        }
+    }
+    if failed.len() == paths.len() {
+        return Err(failed.swap_remove(0).1.into());
+    }
+    for (path, error) in &failed {
+        tracing::error!(path = %path.display(), %error, "database can't be opened; it is tried again every second");
+    }
+    Ok((trees, failed.into_iter().map(|(path, _)| path).collect()))
+}
+
+fn enter_sandbox(databases: &[PathBuf], mode: SandboxMode) -> Result<(), ServeError> {
+    if mode == SandboxMode::Off {
+        tracing::warn!("no sandbox: a compromise of this process could read whatever its user can");
+        return Ok(());
+    }
+    // A database that isn't there yet can't be allowed; it can only come up inside its directory.
+    let directories: Vec<&Path> = databases.iter().map(PathBuf::as_path).filter(|path| path.is_dir()).collect();
+    let applied = sandbox::apply(&directories, mode)?;
+    if applied.files {
+        tracing::info!("sandbox: {applied}");
+    } else {
+        tracing::warn!("sandbox: {applied}; this kernel has no landlock");
+    }
+    Ok(())
+}
+
+/// Raises the limit on descriptors as far as it goes; how many of them connections may take.
+fn descriptors_for_connections() -> Result<usize, ServeError> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .map_err(|errno| ServeError::System { doing: "limit on open files", source: errno.into() })?;
+    let all = usize::try_from(maximum.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    Ok(all - DESCRIPTORS_RESERVED.min(all / 2))
+}
+
+/// How often the order to stop is looked for.
+const STOP_STEP: Duration = Duration::from_millis(100);

@@ -1,0 +1,103 @@
+//! The options of a service that say what is recorded, where, and what is done when it can't be.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use vouch_audit::trail::{Durable, Keeping, Policy, Retention, Rotation};
+
+use crate::{size, when};
+use vouch_daemon::audit_trail::TrailConfig;
+
+/// Audit.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Audit")]
+pub(crate) struct AuditArgs {
+    /// Record who does what in this trail, whose key `vouch audit keygen` has made.
+    #[arg(id = "audit", long = "audit", value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Rules in auditctl's syntax: which operations are recorded; all that act on files without.
+    /// Read anew at SIGHUP.
+    #[arg(long = "audit-rules", value_name = "FILE", requires = "audit")]
+    rules: Option<PathBuf>,
+    /// The trail's key, if not in its directory.
+    #[arg(long = "audit-key", value_name = "FILE", requires = "audit")]
+    key: Option<PathBuf>,
+    /// What is done when a record can't be kept.
+    #[arg(long = "audit-policy", value_name = "POLICY", default_value = "count", requires = "audit")]
+    policy: PolicyName,
+    /// When records are made durable: each, a number of records, a duration, or none.
+    #[arg(long = "audit-sync", value_name = "WHEN", default_value = "1s", value_parser = parse_durable, requires = "audit")]
+    sync: Durable,
+    /// Close segments of this length.
+    #[arg(long = "audit-segment", value_name = "SIZE", default_value = "64M", value_parser = parse_segment, requires = "audit")]
+    segment: u64,
+    /// Close segments of this age.
+    #[arg(long = "audit-segment-age", value_name = "DURATION", default_value = "1h", value_parser = when::parse_duration, requires = "audit")]
+    segment_age: Duration,
+    /// Records wait at most so long for a seal: what a thief of the server could still rewrite.
+    #[arg(long = "audit-seal", value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration, requires = "audit")]
+    seal: Duration,
+    /// Remove segments that are older; none without.
+    #[arg(long = "audit-keep", value_name = "DURATION", value_parser = when::parse_duration, requires = "audit")]
+    keep: Option<Duration>,
+    /// Remove the oldest segments while all are longer than this.
+    #[arg(long = "audit-keep-size", value_name = "SIZE", value_parser = size::parse, requires = "audit")]
+    keep_size: Option<u64>,
+    /// Never remove segments that are younger, whatever their size.
+    #[arg(long = "audit-keep-floor", value_name = "DURATION", default_value = "30d", value_parser = when::parse_duration, requires = "audit")]
+    keep_floor: Duration,
+}
+
+/// What is done when a record can't be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PolicyName {
+    /// Nothing is acknowledged without its record on disk.
+    Block,
+    /// The service goes on; what was lost is counted, and the count is a record.
+    Count,
+    /// The service stops.
+    Halt,
+}
+
+impl AuditArgs {
+    /// What is to be recorded, if anything.
+    pub(crate) fn config(&self) -> Option<TrailConfig> {
+        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let retention = Retention { age_ns_max: self.keep.map(nanos), len_max: self.keep_size, age_ns_min: nanos(self.keep_floor) };
+        let policy = match self.policy {
+            PolicyName::Block => Policy::Block,
+            PolicyName::Count => Policy::Count,
+            PolicyName::Halt => Policy::Halt,
+        };
+        Some(TrailConfig {
+            directory: self.directory.clone()?,
+            key: self.key.clone(),
+            rules: self.rules.clone(),
+            keeping: Keeping { policy, durable: self.sync, retention, ..Keeping::default() },
+            rotation: Rotation { len_max: self.segment, age_ns_max: nanos(self.segment_age), seal_ns_max: nanos(self.seal) },
+        })
+    }
+}
+
+/// A segment has a header and a seal at least: one that is not much longer holds nothing.
+const SEGMENT_LEN_MIN: u64 = 4096;
+
+fn parse_segment(text: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        len if len < SEGMENT_LEN_MIN => Err("a segment has 4K at least".into()),
+        len => Ok(len),
+    }
+}
+
+fn parse_durable(text: &str) -> Result<Durable, String> {
+    match text {
+        "each" => Ok(Durable::Each),
+        "none" => Ok(Durable::System),
+        _ => match text.parse::<u64>() {
+            Ok(0) => Err("a number of records is at least 1".into()),
+            Ok(count) => Ok(Durable::Records(count)),
+            Err(_) => when::parse_duration(text).map(Durable::Every),
+        },
+    }
+}
