@@ -1,53 +1,45 @@
-//! What the replica benchmarks share: a published tree to serve, the servers as processes, a load
-//! generator that costs little, and the words for the machine. Every answer of a replica is checked
-//! while it is measured: the first to a request by its hashes, the others by comparison with the
-//! first.
+//! Programs that measure what `vouch bench` cannot start by itself. They use the sessions,
+//! statistics and CPU accounting of `vouch-bench`.
+//!
+//! - `exports`: builds of `vouch export` and NFS-Ganesha, each flavour, in one run
+//! - `seal`: message protection beside libipsec-mb
+//! - `audit`: the audit trail without a server
 
-pub mod bare;
-pub mod kernel_audit;
-pub mod load;
-pub mod nfs;
-pub mod process;
-pub mod rpc;
-pub mod tree;
+pub mod realm;
+pub mod servers;
 
 use std::fmt::Display;
 
-/// Ends the program with one line if something that the measurement needs fails. Unwinds rather
-/// than exits, so that the servers that were started end too: one left behind would spoil every
-/// measurement after it.
-pub trait OrStop<T> {
-    /// The value, or the end.
-    fn or_stop(self, doing: impl Display) -> T;
+use vouch_bench::pairs::{Bench, Rounds, Watcher};
+use vouch_bench::{Run, Stop, Subject};
+
+/// Ends the program with one line on standard error.
+pub trait OrExit<T> {
+    /// The value. Unwinds on an error, so that the servers which were started end too.
+    fn or_exit(self, doing: impl Display) -> T;
 }
 
-impl<T, E: Display> OrStop<T> for Result<T, E> {
-    fn or_stop(self, doing: impl Display) -> T {
+impl<T, E: Display> OrExit<T> for Result<T, E> {
+    fn or_exit(self, doing: impl Display) -> T {
         self.unwrap_or_else(|error| {
             eprintln!("{doing}: {error}");
-            std::panic::resume_unwind(Box::new("a measurement ended early"))
+            std::panic::resume_unwind(Box::new("the benchmark ended early"))
         })
     }
 }
 
-/// The middle one of some measurements.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+/// A run with a fixed number of rounds after a warm-up.
+pub fn bench(subjects: Vec<Box<dyn Subject>>, rounds: usize) -> Bench {
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let rounds = Rounds { least: rounds, most: rounds, tight: 0.0, warm_up: true };
+    Bench::new(Run::begin(command, false), subjects, rounds, Box::new(StandardError), Stop::default())
 }
 
-/// One line about the machine: a figure is worth nothing without it.
-pub fn machine() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let cpu = read("/proc/cpuinfo").lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1).map(str::to_owned));
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let load = read("/proc/loadavg");
-    let load: Vec<_> = load.split(' ').take(3).collect();
-    let kernel = read("/proc/sys/kernel/osrelease");
-    format!(
-        "{cores} cores of {}, Linux {}, load and server share them over loopback; load average at the start {}",
-        cpu.unwrap_or_else(|| "an unknown CPU".into()),
-        kernel.trim().split('-').next().unwrap_or_default(),
-        load.join(" ")
-    )
+/// Prints each measurement as it starts.
+struct StandardError;
+
+impl Watcher for StandardError {
+    fn now(&mut self, done_s: f64, total_s: f64, what: &str) {
+        eprintln!("{:3.0}%  {what}", 100.0 * done_s / total_s.max(1e-9));
+    }
 }

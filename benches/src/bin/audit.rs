@@ -1,6 +1,5 @@
-//! The audit trail by itself: what a record costs its writer, how long trails are, how fast they
-//! answer, and whether memory stays flat. What it costs an export is measured by `exports
-//! --audited`.
+//! The audit trail without a server: speed of the writer, bytes a record, time of a search.
+//! `exports --audited` and `vouch bench audit` measure what a trail costs a server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,24 +10,26 @@ use clap::{Parser, Subcommand};
 use vouch_audit::keys::Ratchet;
 use vouch_audit::operations::number;
 use vouch_audit::trail::{
-    Durable, Index, KEY, Keeping, Log, Options, Policy, Query, Reading, Rotation, Segment, SystemDisk, Trail, Trust, create, search,
-    segments, verify,
+    Durable, Index, KEY, Keeping, Log, Options, Policy, Query, Reading, Segment, SystemDisk, Trail, create, search, segments,
 };
 use vouch_audit::{Class, Flavour, Record};
-use vouch_benches::{OrStop as _, machine, median};
+use vouch_bench::machine::Machine;
+use vouch_bench::statistics::median;
+use vouch_benches::OrExit as _;
+use vouch_benches::servers::resident_kib;
 
 #[derive(Parser)]
-#[command(about = "Records a second, bytes a record, time of a search")]
+#[command(about = "Measure the audit trail: records a second, bytes a record, time of a search")]
 struct Args {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Subcommand)]
-enum What {
-    /// Records a second of the writer on one core, without and with its threads.
+enum Command {
+    /// Measure the writer on one core, without and with its threads.
     Writer {
-        /// Directory for trails, which are removed.
+        /// Directory for trails. They are removed after each round.
         #[arg(long)]
         dir: PathBuf,
         /// Records a round.
@@ -38,8 +39,7 @@ enum What {
         #[arg(long, default_value_t = 5)]
         rounds: usize,
     },
-    /// Makes a trail by the writer with its threads, which indexes and compresses it; tells memory
-    /// as it grows.
+    /// Make an indexed and compressed trail, and print memory while it grows.
     Make {
         /// The trail's directory, which must not exist.
         #[arg(long)]
@@ -48,52 +48,38 @@ enum What {
         #[arg(long, default_value_t = 100_000_000)]
         records: u64,
     },
-    /// Bytes a record of a trail's closed segments.
+    /// Print bytes a record of a trail's closed segments.
     Size {
         /// The trail's directory.
         #[arg(long)]
         dir: PathBuf,
     },
-    /// Searches a trail that `make` has made, for users, paths and files.
+    /// Search a trail that `make` made, for users, paths and files.
     Search {
         /// The trail's directory.
         #[arg(long)]
         dir: PathBuf,
-        /// Questions of each kind.
+        /// Searches of each kind.
         #[arg(long, default_value_t = 20)]
         rounds: u64,
-    },
-    /// Records for so long at so many a second; tells memory, and whether the trail is without a
-    /// gap.
-    Soak {
-        /// The trail's directory, which must not exist.
-        #[arg(long)]
-        dir: PathBuf,
-        /// Seconds.
-        #[arg(long, default_value_t = 180)]
-        seconds: u64,
-        /// Records a second.
-        #[arg(long, default_value_t = 50_000)]
-        rate: u64,
     },
 }
 
 fn main() {
-    println!("audit: machine: {}", machine());
-    match Args::parse().what {
-        What::Writer { dir, records, rounds } => writer(&dir, records, rounds),
-        What::Make { dir, records } => make(&dir, records),
-        What::Size { dir } => size(&dir),
-        What::Search { dir, rounds } => ask(&dir, rounds),
-        What::Soak { dir, seconds, rate } => soak(&dir, seconds, rate),
+    println!("{}", Machine::here().brief());
+    match Args::parse().command {
+        Command::Writer { dir, records, rounds } => writer(&dir, records, rounds),
+        Command::Make { dir, records } => make(&dir, records),
+        Command::Size { dir } => size(&dir),
+        Command::Search { dir, rounds } => search_all(&dir, rounds),
     }
 }
 
-/// Records that the writer takes at once.
+/// Records of one batch.
 const GROUP: usize = 150;
 
-/// What a user of a site does: files of a few hundred directories, by a few thousand users from
-/// some hundred clients; each opened, read and closed.
+/// Records of a busy site: 3,000 users on 300 clients open, read and close files of 400
+/// directories.
 struct Load {
     at: u64,
     random: u64,
@@ -107,9 +93,9 @@ impl Load {
         Load { at, random: 0, path: String::new(), principal: String::new(), file: [0; 16] }
     }
 
-    fn each(&mut self, done: &mut impl FnMut(&Record<'_>)) {
+    fn next(&mut self, use_record: &mut impl FnMut(&Record<'_>)) {
         use std::fmt::Write as _;
-        // Four records on a file, then another.
+        // Four records for each file.
         let (turn, step) = (self.at / 4, self.at % 4);
         self.at += 1;
         self.random = mix(turn);
@@ -149,10 +135,11 @@ impl Load {
             xid: Some(self.random as u32),
             ..Record::default()
         };
-        done(&record);
+        use_record(&record);
     }
 }
 
+/// SplitMix64.
 fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -160,22 +147,22 @@ fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-fn begin(dir: &Path) -> Log {
-    fs::create_dir(dir).or_stop(dir.display());
-    create(&SystemDisk, &dir.join(KEY), &Ratchet::new([1; 16], &[2; 32])).or_stop("a key");
-    Log::open(Arc::new(SystemDisk), dir, Options::default(), now_ns()).or_stop("a trail").0
+fn new_log(dir: &Path) -> Log {
+    fs::create_dir(dir).or_exit(dir.display());
+    create(&SystemDisk, &dir.join(KEY), &Ratchet::new([1; 16], &[2; 32])).or_exit("create a key");
+    Log::open(Arc::new(SystemDisk), dir, Options::default(), now_ns()).or_exit("open a trail").0
 }
 
 fn writer(dir: &Path, records: u64, rounds: usize) {
-    let (mut alone, mut of_thread, mut wall) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut log_rates, mut thread_rates, mut wall_rates) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds {
         let place = dir.join(format!("writer-{round}"));
-        let mut log = begin(&place);
-        // What threads that record do, is done before.
+        let mut log = new_log(&place);
+        // Encoding is the work of serving threads and is not measured here.
         let mut bodies: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut load = Load::new(0);
         (0..10_000).for_each(|_| {
-            load.each(&mut |record| {
+            load.next(&mut |record| {
                 let mut body = Vec::new();
                 record.encode(&mut body);
                 bodies.push((record.time_ns, body));
@@ -190,46 +177,46 @@ fn writer(dir: &Path, records: u64, rounds: usize) {
             }
             drop(appending);
             if first % 150 == 0 {
-                log.write().or_stop("a write");
-                log.maintain(now_ns()).or_stop("a seal");
+                log.write().or_exit("write");
+                log.maintain(now_ns()).or_exit("seal");
             }
         }
-        log.sync().or_stop("a sync");
-        alone.push(records as f64 / begun.elapsed().as_secs_f64());
+        log.sync().or_exit("sync");
+        log_rates.push(records as f64 / begun.elapsed().as_secs_f64());
         drop(log);
-        fs::remove_dir_all(&place).or_stop(place.display());
+        fs::remove_dir_all(&place).or_exit(place.display());
 
-        let log = begin(&place);
+        let log = new_log(&place);
         let keeping =
             Keeping { policy: Policy::Block, durable: Durable::Every(Duration::from_secs(1)), compress: false, ..Keeping::default() };
-        let trail = Trail::start(log, Arc::new(SystemDisk), keeping, || ()).or_stop("a trail");
+        let trail = Trail::start(log, Arc::new(SystemDisk), keeping, || ()).or_exit("open a trail");
         let begun = Instant::now();
         let mut load = Load::new(0);
-        (0..records).for_each(|_| load.each(&mut |record| assert!(trail.record(record))));
+        (0..records).for_each(|_| load.next(&mut |record| assert!(trail.record(record))));
         while trail.counts().waiting_len > 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        wall.push(records as f64 / begun.elapsed().as_secs_f64());
-        of_thread.push(records as f64 / cpu_of_thread("audit"));
+        wall_rates.push(records as f64 / begun.elapsed().as_secs_f64());
+        thread_rates.push(records as f64 / cpu_of_thread("audit"));
         trail.stop();
         drop(trail);
-        fs::remove_dir_all(&place).or_stop(place.display());
+        fs::remove_dir_all(&place).or_exit(place.display());
         println!(
-            "round {round}: log alone {:.0}/s, writer thread {:.0}/s of its CPU, with one that records {:.0}/s",
-            alone[round], of_thread[round], wall[round]
+            "round {round}: log {:.0} records/s, writer thread {:.0} records/s of its CPU time, one recording thread {:.0} records/s",
+            log_rates[round], thread_rates[round], wall_rates[round]
         );
     }
     println!(
-        "median: log alone {:.0} records/s of one core, writer thread {:.0} records a second of its CPU, with one thread that records {:.0} records/s",
-        median(alone),
-        median(of_thread),
-        median(wall)
+        "median: log {:.0} records/s, writer thread {:.0} records/s of its CPU time, one recording thread {:.0} records/s",
+        median(&log_rates),
+        median(&thread_rates),
+        median(&wall_rates)
     );
 }
 
-/// CPU that a thread of this process has used, seconds.
+/// CPU seconds of a thread of this process.
 fn cpu_of_thread(name: &str) -> f64 {
-    for task in fs::read_dir("/proc/self/task").or_stop("threads").flatten() {
+    for task in fs::read_dir("/proc/self/task").or_exit("list threads").flatten() {
         let stat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
         let comm = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         if comm.trim() == name
@@ -241,21 +228,15 @@ fn cpu_of_thread(name: &str) -> f64 {
     f64::NAN
 }
 
-fn resident_kib() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
-}
-
 fn make(dir: &Path, records: u64) {
     let keeping = Keeping { policy: Policy::Block, ..Keeping::default() };
-    let trail = Trail::start(begin(dir), Arc::new(SystemDisk), keeping, || ()).or_stop("a trail");
+    let trail = Trail::start(new_log(dir), Arc::new(SystemDisk), keeping, || ()).or_exit("open a trail");
     let begun = Instant::now();
     let mut load = Load::new(0);
     for number in 1..=records {
-        load.each(&mut |record| assert!(trail.record(record)));
+        load.next(&mut |record| assert!(trail.record(record)));
         if number % 10_000_000 == 0 {
-            println!("{number} records, {:.0} s, {} MiB resident", begun.elapsed().as_secs_f64(), resident_kib() / 1024);
+            println!("{number} records, {:.0} s, {} MiB resident", begun.elapsed().as_secs_f64(), resident_kib(std::process::id()) / 1024);
         }
     }
     trail.stop();
@@ -266,8 +247,8 @@ fn make(dir: &Path, records: u64) {
 fn size(dir: &Path) {
     let (mut len, mut index, mut plain, mut records, mut count) = (0, 0, 0, 0, 0);
     let len_of = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
-    for file in segments(dir).or_stop(dir.display()).iter().filter(|file| file.packed) {
-        let segment = Segment::open(file).or_stop(file.path.display());
+    for file in segments(dir).or_exit(dir.display()).iter().filter(|file| file.packed) {
+        let segment = Segment::open(file).or_exit(file.path.display());
         let Some(known) = Index::open(file, &segment) else { continue };
         len += len_of(&file.path);
         index += len_of(&dir.join(format!("{:012}.index", file.number)));
@@ -284,9 +265,9 @@ fn size(dir: &Path) {
     );
 }
 
-fn ask(dir: &Path, rounds: u64) {
+fn search_all(dir: &Path, rounds: u64) {
     let total: u64 = segments(dir)
-        .or_stop(dir.display())
+        .or_exit(dir.display())
         .iter()
         .filter_map(|file| Index::open(file, &Segment::open(file).ok()?))
         .map(|index| index.span.1)
@@ -321,51 +302,12 @@ fn ask(dir: &Path, rounds: u64) {
                 left -= 1;
                 left > 0
             })
-            .or_stop("a search");
+            .or_exit("search");
             times.push(begun.elapsed().as_secs_f64() * 1e3);
         }
         let worst = times.iter().copied().fold(0.0, f64::max);
-        println!("{name}: median {:.1} ms, longest {worst:.1} ms, {:.1} records each", median(times), hits as f64 / rounds as f64);
+        println!("{name}: median {:.1} ms, longest {worst:.1} ms, {:.1} records each", median(&times), hits as f64 / rounds as f64);
     }
-}
-
-fn soak(dir: &Path, seconds: u64, rate: u64) {
-    let rotation = Rotation { len_max: 8 << 20, ..Rotation::default() };
-    fs::create_dir(dir).or_stop(dir.display());
-    let key = Ratchet::new([1; 16], &[2; 32]);
-    create(&SystemDisk, &dir.join(KEY), &key).or_stop("a key");
-    let log = Log::open(Arc::new(SystemDisk), dir, Options { rotation, ..Options::default() }, now_ns()).or_stop("a trail").0;
-    let trail = Trail::start(log, Arc::new(SystemDisk), Keeping::default(), || ()).or_stop("a trail");
-    let (begun, mut load, mut sent, mut told) = (Instant::now(), Load::new(0), 0u64, 0);
-    let mut resident = Vec::new();
-    while begun.elapsed() < Duration::from_secs(seconds) {
-        let due = (begun.elapsed().as_secs_f64() * rate as f64) as u64;
-        while sent < due {
-            load.each(&mut |record| {
-                trail.record(record);
-            });
-            sent += 1;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-        if begun.elapsed().as_secs() >= told + 10 {
-            told += 10;
-            resident.push(resident_kib());
-            println!("{told} s: {sent} records, {} KiB resident, {} lost", resident_kib(), trail.counts().lost);
-        }
-    }
-    let lost = trail.counts().lost;
-    trail.stop();
-    let report = verify(dir, &Trust { public: Some(key.public()), ..Trust::default() }, |_, _| {}).or_stop("the trail");
-    println!(
-        "{sent} records sent, {} in the trail, {lost} lost, {} segments, {} faults, {} unsealed; resident {} to {} KiB",
-        report.records,
-        report.segments,
-        report.faults.len(),
-        report.unsealed,
-        resident.iter().min().unwrap_or(&0),
-        resident.iter().max().unwrap_or(&0)
-    );
-    assert!(report.faults.is_empty() && report.records == sent - lost + u64::from(lost > 0), "the trail is whole");
 }
 
 const USERS: u64 = 3000;

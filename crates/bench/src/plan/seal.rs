@@ -3,6 +3,7 @@
 //! the other, measured in the same round: two seconds for each kind and length.
 
 use std::hint::black_box;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ pub struct Seal {
     pub lens: Vec<usize>,
     /// How long each kernel works a round.
     pub time: Duration,
+    /// A program that measures libipsec-mb (`benches/seal_peers.c`).
+    pub ipsec_mb: Option<PathBuf>,
 }
 
 impl Seal {
@@ -36,7 +39,7 @@ impl Seal {
     /// As a run is done that is to be believed.
     pub fn full() -> Self {
         let (counts, lens) = (vec![1, 2, 4, 8, 16, 32, 64], vec![256, 4096, 16_384, 65_536, 1 << 20]);
-        Self { enctypes: Self::all(), counts, lens, time: Duration::from_millis(30) }
+        Self { enctypes: Self::all(), counts, lens, time: Duration::from_millis(30), ipsec_mb: None }
     }
 
     /// A first look.
@@ -70,6 +73,9 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
         bench.leave_out("openssl is not installed: its figures".into());
     }
     subjects.extend(Kernels::available().iter().map(|kernels| about(kernels.name(), kernels.describe().to_string())));
+    if how.ipsec_mb.is_some() {
+        subjects.push(about(IPSEC_MB, "cipher and hash of the same bytes, without tokens".into()));
+    }
     bench.run.subjects.extend(subjects.iter().cloned());
     // OpenSSL's figure is of a length, whatever is together: it is measured beside all counts of that
     // length, and of no other.
@@ -87,6 +93,9 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
             bench.show(at as f64 / total as f64, &format!("{verb}, {}, {len} bytes, {what}", enctype.name()))
         };
         let ours = |bench: &mut Bench, count: usize, label: &str| {
+            if let Some(program) = how.ipsec_mb.as_deref().filter(|_| label == IPSEC_MB) {
+                return ipsec_mb(program, enctype, work, count, len, how.time);
+            }
             let kernels = Kernels::available().iter().find(|kernels| kernels.name() == label)?;
             show(bench, &format!("{count} together, {label}"));
             Some(measure(kernels, enctype, work, count, len, how.time))
@@ -256,6 +265,23 @@ fn speed(what: &[&str], len: usize) -> Option<f64> {
     text.lines().rev().find(|line| line.starts_with("+F:"))?.rsplit(':').next()?.trim().parse().ok()
 }
 
+/// libipsec-mb's cipher and hash over `count` bodies. None of what its program leaves out.
+fn ipsec_mb(program: &Path, enctype: Enctype, work: Work, count: usize, len: usize, time: Duration) -> Option<Sample> {
+    let verb = match work {
+        Work::Seal => "seal",
+        Work::Open => "open",
+        Work::Mic => return None,
+    };
+    let numbers = [(enctype as i32).to_string(), count.to_string(), len.to_string(), time.as_millis().to_string()];
+    let output = Command::new(program).arg(verb).args(numbers).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, rate) = text.lines().filter_map(|line| line.split_once('\t')).find(|(name, _)| name.contains(IPSEC_MB))?;
+    let (bytes, rate) = ((count * len) as u64, rate.trim().parse::<f64>().ok()? * 1e9);
+    let seconds = bytes as f64 / rate;
+    Some(Sample { seconds, bytes, operations: count as u64, client_cpu_s: Some(seconds), ..Sample::default() })
+}
+
+const IPSEC_MB: &str = "libipsec-mb";
 const OPENSSL: &str = "openssl";
 /// More would be memory's speed, not the processor's.
 const TOGETHER_LEN_MAX: usize = 8 << 20;
