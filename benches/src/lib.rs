@@ -10,8 +10,8 @@ pub mod servers;
 
 use std::fmt::Display;
 
-use vouch_bench::pairs::{Bench, Rounds, Watcher};
-use vouch_bench::{Run, Stop, Subject};
+use vouch_bench::runner::{ProgressSink, Rounds, Runner};
+use vouch_bench::{Run, StopFlag, Subject};
 
 /// Ends the program with one line on standard error.
 pub trait OrExit<T> {
@@ -29,16 +29,16 @@ impl<T, E: Display> OrExit<T> for Result<T, E> {
 }
 
 /// A run with a fixed number of rounds after a warm-up.
-pub fn bench(subjects: Vec<Box<dyn Subject>>, rounds: usize) -> Bench {
+pub fn bench(subjects: Vec<Box<dyn Subject>>, rounds: usize) -> Runner {
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let rounds = Rounds { least: rounds, most: rounds, tight: 0.0, warm_up: true };
-    Bench::new(Run::begin(command, false), subjects, rounds, Box::new(StandardError), Stop::default())
+    Runner::new(Run::begin(command, false), subjects, rounds, Box::new(StandardError), StopFlag::default())
 }
 
 /// Prints each measurement as it starts.
 struct StandardError;
 
-impl Watcher for StandardError {
+impl ProgressSink for StandardError {
     fn now(&mut self, done_s: f64, total_s: f64, what: &str) {
         eprintln!("{:3.0}%  {what}", 100.0 * done_s / total_s.max(1e-9));
     }

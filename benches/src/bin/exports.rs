@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use vouch_bench::case::{Content, Copy, Load, Metric, Order};
 use vouch_bench::nfs::{NfsOptions, NfsSubject};
-use vouch_bench::pairs::Planned;
+use vouch_bench::runner::PlannedCase;
 use vouch_bench::target::{NfsTarget, Sec};
-use vouch_bench::{Case, Run, Stop, Subject, report};
+use vouch_bench::{Case, Run, StopFlag, Subject, report};
 use vouch_benches::realm::{self, Realm};
 use vouch_benches::servers::{EXPORT, Server};
 use vouch_benches::{OrExit as _, bench};
@@ -77,10 +77,10 @@ fn main() {
     for &sec in &args.sec {
         let connect = |(label, server): &(String, Server)| -> Box<dyn Subject> {
             let options = options(format!("{label} {sec}"), server, sec, 1, args.connections);
-            Box::new(NfsSubject::connect(options, &Stop::default()).or_exit(format!("{label}, sec={sec}")))
+            Box::new(NfsSubject::connect(options, &StopFlag::default()).or_exit(format!("{label}, sec={sec}")))
         };
         let mut bench = bench(servers.iter().map(connect).collect(), args.rounds);
-        let outcome = bench.all(&plan(&args, sec));
+        let outcome = bench.run_all(&plan(&args, sec));
         let run = bench.finish(&outcome);
         match &mut whole {
             None => whole = Some(run),
@@ -126,7 +126,7 @@ fn options(label: String, server: &Server, sec: Sec, sessions: usize, connection
 }
 
 /// The cases. The panel names the flavour, so that ratios compare servers under one flavour.
-fn plan(args: &Args, sec: Sec) -> Vec<Planned> {
+fn plan(args: &Args, sec: Sec) -> Vec<PlannedCase> {
     let seconds = args.seconds;
     let load = |order, block, read_percent, depth| {
         Case::Load(Load { order, block, read_percent, depth, rate: None, seconds, file_len: args.file_mib << 20 })
@@ -146,7 +146,7 @@ fn plan(args: &Args, sec: Sec) -> Vec<Planned> {
     ];
     let planned = |(name, case): (&str, Case)| {
         let metric = if matches!(case, Case::Load(_)) { case.metric() } else { Metric::OperationsPerSecond };
-        Planned { metric, ..Planned::new("exports", sec.to_string(), name, case) }
+        PlannedCase { metric, ..PlannedCase::new("exports", sec.to_string(), name, case) }
     };
     let is_wanted = |(name, _): &(&str, Case)| args.only.is_empty() || args.only.iter().any(|part| name.contains(part.as_str()));
     cases.into_iter().filter(is_wanted).map(planned).collect()
@@ -156,7 +156,7 @@ fn plan(args: &Args, sec: Sec) -> Vec<Planned> {
 fn memory(label: &str, server: &Server, args: &Args, clients: usize) {
     let before = server.resident_kib();
     let options = options(label.to_owned(), server, args.sec[0], clients, 1);
-    let mut subject = NfsSubject::connect(options, &Stop::default()).or_exit(label);
+    let mut subject = NfsSubject::connect(options, &StopFlag::default()).or_exit(label);
     let after = server.resident_kib();
     let each = after.saturating_sub(before) as f64 / clients as f64;
     println!("{label}: {before} KiB without clients, {after} KiB with {clients} idle clients, {each:.2} KiB each");

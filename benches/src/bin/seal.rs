@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use vouch_bench::plan::{Seal, seal};
 use vouch_bench::report;
+use vouch_bench::workload::{Seal, seal};
 use vouch_benches::bench;
 
 #[derive(Parser)]

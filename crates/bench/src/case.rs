@@ -69,7 +69,7 @@ pub enum Case {
 impl Case {
     /// What it is measured with, beyond what its name says.
     pub fn parameters(&self) -> String {
-        use crate::plan::{block, size};
+        use crate::workload::{block, size};
         let time = |seconds: f64| format!("{seconds} s each");
         match *self {
             Self::Put(Copy { streams, depth, .. }) | Self::Get(Copy { streams, depth, .. }) => {
@@ -225,7 +225,7 @@ impl Case {
         }
     }
 
-    /// About how long one measurement takes, seconds: for the time that is left.
+    /// SubjectInfo how long one measurement takes, seconds: for the time that is left.
     pub fn about_s(&self) -> f64 {
         match self {
             Self::Put(copy) | Self::Get(copy) => 0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6,

@@ -1,36 +1,35 @@
-//! What each layer of a file service costs, measured: workloads, load generators, statistics and
-//! reports.
+//! Benchmarks of file services: workloads, load generators, statistics and reports.
 //!
-//! A [`Case`] is one thing to measure; a [`Subject`] is something that it is measured on: an NFS
-//! server under one flavour, a mounted directory, scp. [`pairs::Bench`] measures a list of cases on
-//! all subjects in turn, round by round, and gathers a [`Run`], from which the table, the CSV and
-//! the page are made, now or later. Knows no command line and prints nothing.
+//! A [`Subject`] is a system under test: an NFS server under one flavour, a mounted directory, scp.
+//! A [`Case`] is one measurement. A [`workload`] is a list of cases. The [`runner`] measures each
+//! case on all subjects in turn, round by round, and returns a [`Run`]. Reports are made from the
+//! `Run` alone. This crate parses no command line and prints nothing.
 
 pub mod agent;
 pub mod case;
 pub mod content;
 pub mod cpu;
 mod error;
+mod escape;
 pub mod latency;
 pub mod machine;
 pub mod nfs;
-pub mod null;
-pub mod pairs;
-pub mod plan;
-mod printable;
+pub mod null_calls;
+mod page_versions;
 pub mod record;
 pub mod report;
+pub mod runner;
 pub mod sample;
 pub mod statistics;
-pub mod stop;
+pub mod stop_flag;
 pub mod subject;
 pub mod target;
-mod written;
+pub mod workload;
 
 pub use case::Case;
 pub use error::Error;
 pub use latency::Latency;
 pub use record::Run;
 pub use sample::Sample;
-pub use stop::Stop;
+pub use stop_flag::StopFlag;
 pub use subject::Subject;

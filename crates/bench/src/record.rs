@@ -8,12 +8,12 @@ use crate::latency::Latency;
 use crate::machine::Machine;
 use crate::sample::{Quantiles, Sample};
 use crate::statistics::Interval;
-use crate::subject::About;
-use crate::{Case, Error, printable, statistics};
+use crate::subject::SubjectInfo;
+use crate::{Case, Error, escape, statistics};
 
-mod due;
+mod latency_at_rate;
 
-pub use due::{DueLatency, LatencyFigure};
+pub use latency_at_rate::{LatencyAtRate, LatencyFigure};
 
 /// A run, or what it had come to when it was interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,12 +42,12 @@ pub struct Run {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub nodes: Vec<(String, Machine)>,
     /// What was measured; the first is what the others are compared with.
-    pub subjects: Vec<About>,
+    pub subjects: Vec<SubjectInfo>,
     /// The figures.
     pub results: Vec<CaseResult>,
     /// What was left out, and why.
     pub left_out: Vec<String>,
-    /// What a reader should know before believing a figure.
+    /// What a reader should know before with_check a figure.
     pub notes: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ pub struct SubjectResult {
     pub calls: Option<Calls>,
     /// How certain the latency is, of a load that is due at a rate: what its figure is to others.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub latency: Option<DueLatency>,
+    pub latency: Option<LatencyAtRate>,
     /// CPU seconds of the client an operation.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_cpu_s: Option<f64>,
@@ -174,19 +174,19 @@ impl Run {
             schema: String,
             version: u32,
         }
-        let head: Head = serde_json::from_str(text)
-            .map_err(|error| Error::Input(printable::word(&format!("{name}: not a record of a run: {error}"))))?;
+        let head: Head =
+            serde_json::from_str(text).map_err(|error| Error::Input(escape::word(&format!("{name}: not a record of a run: {error}"))))?;
         if head.schema != SCHEMA || head.version != VERSION {
             return Err(Error::Input(format!(
                 "{name}: {} version {}; this program reads {SCHEMA} version {VERSION}",
-                printable::word(&head.schema),
+                escape::word(&head.schema),
                 head.version
             )));
         }
-        let failed = |error: serde_json::Error| Error::Input(printable::word(&format!("{name}: {error}")));
+        let failed = |error: serde_json::Error| Error::Input(escape::word(&format!("{name}: {error}")));
         let mut value: serde_json::Value = serde_json::from_str(text).map_err(failed)?;
         // It may be anybody's, and goes to terminals.
-        printable::record(&mut value);
+        escape::record(&mut value);
         let mut run: Self = serde_json::from_value(value).map_err(failed)?;
         // Earlier records don't say of how many values an interval is.
         for subject in run.results.iter_mut().flat_map(|result| &mut result.subjects) {

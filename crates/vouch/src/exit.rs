@@ -125,7 +125,7 @@ pub(crate) enum Cause {
     /// The audit trail of what is not an NFS server.
     Trail(TrailError),
     /// A measurement.
-    Bench(vouch_bench::Error),
+    Runner(vouch_bench::Error),
     /// Something failed in the middle, and the rest was done.
     Incomplete(String),
     /// A signal asked us to stop.
@@ -161,7 +161,7 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::Serve(error) => code_of_serve(error),
         Cause::Export(error) => code_of_export(error),
         Cause::Trail(error) => code_of_trail(error),
-        Cause::Bench(error) => code_of_bench(error),
+        Cause::Runner(error) => code_of_bench(error),
         Cause::Incomplete(_) => Code::Incomplete,
         Cause::Interrupted => Code::Interrupted,
         Cause::Silent(code) => *code,
@@ -339,7 +339,7 @@ impl fmt::Display for Cause {
             Cause::Serve(error) => f.write_str(&chain(error)),
             Cause::Export(error) => f.write_str(&chain(error)),
             Cause::Trail(error) => f.write_str(&chain(error)),
-            Cause::Bench(error) => f.write_str(&chain(error)),
+            Cause::Runner(error) => f.write_str(&chain(error)),
             Cause::Interrupted => f.write_str("interrupted"),
             Cause::Silent(_) => f.write_str("failed"),
         }
@@ -413,7 +413,7 @@ causes! {
     Serve(ServeError),
     Export(ExportError),
     Trail(TrailError),
-    Bench(vouch_bench::Error),
+    Runner(vouch_bench::Error),
 }
 
 /// Names the place of an error.

@@ -1,26 +1,26 @@
 //! Load from many nodes: an agent on each ([`serve`]), which does benchmark work and nothing else
 //! for who proves to be allowed, and a subject that lets all of them measure at once
-//! ([`FleetSubject`]).
+//! ([`DistributedSubject`]).
 
-mod fleet;
-mod node;
-mod wire;
+mod channel;
+mod coordinator;
+mod server;
 
-pub use fleet::{Fleet, FleetSubject};
-pub use node::{Limits, serve};
-pub use wire::{Acceptor, Credential};
+pub use channel::{Acceptor, Credential};
+pub use coordinator::{AgentPool, DistributedSubject};
+pub use server::{Limits, serve};
 
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::nfs::NfsOptions;
-use crate::subject::About;
+use crate::subject::SubjectInfo;
 use crate::{Case, Sample};
 
 /// What a coordinator asks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Ask {
+enum Request {
     /// Connect to a server; the number names it from then on.
     Open { number: u32, options: Box<NfsOptions> },
     /// Make ready what a case needs.
@@ -38,9 +38,9 @@ enum Ask {
 /// What an agent answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Answer {
+enum Response {
     /// It is connected.
-    Opened { about: About, node: String, machine: Box<Machine> },
+    Opened { about: SubjectInfo, node: String, machine: Box<Machine> },
     /// It is done.
     Done,
     /// What it measured.

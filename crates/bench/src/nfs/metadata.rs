@@ -9,7 +9,7 @@ use vouch_nfs4::{Bitmap, Bytes, Filehandle, Name, OwnerSeq, Status};
 use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
 use vouch_xdr::Writer;
 
-use super::{Gain, Opened, Work, copy, open_args, opened, packed_mode, putfh, unpacked};
+use super::{CallResult, CallSource, Opened, open_args, opened, packed_mode, putfh, small_files, unpacked};
 use crate::content::mix;
 
 /// What Linux asks after a look at a file.
@@ -17,7 +17,7 @@ const WANTED: Bitmap = Bitmap::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 
 
 /// One object after the other, in a directory with so many files to look at.
 #[derive(Debug)]
-pub(super) struct Git {
+pub(super) struct GitMetadata {
     directory: Filehandle,
     files: u64,
     /// Tells the names of this session's objects in this round from those of others: a round may
@@ -45,7 +45,7 @@ enum Step {
     Remove,
 }
 
-impl Git {
+impl GitMetadata {
     pub(super) fn new(directory: Filehandle, files: u64, session: usize, depth: usize, seed: u64) -> Self {
         let lane = Lane { step: Step::Look, looks: 0, file: 0 };
         Self { directory, files, names: format!("{session}-{seed:x}"), lanes: vec![lane; depth], seed, mode: packed_mode(0o444) }
@@ -61,7 +61,7 @@ const LOOKS: u32 = 10;
 /// An object of some lines.
 const OBJECT: [u8; 300] = [b'o'; 300];
 
-impl Work for Git {
+impl CallSource for GitMetadata {
     fn next(&mut self, lane: usize) -> bool {
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.lanes[lane].file = mix(self.seed) % self.files.max(1);
@@ -74,7 +74,7 @@ impl Work for Git {
         match step {
             Step::Look => {
                 putfh(&self.directory, call, w);
-                call.op(w, &Args::Lookup(LookupArgs { name: Name(&copy::name(file)) }));
+                call.op(w, &Args::Lookup(LookupArgs { name: Name(&small_files::name(file)) }));
                 call.op(w, &Args::Getattr(GetattrArgs { wanted: WANTED }));
             }
             Step::Create => {
@@ -103,7 +103,7 @@ impl Work for Git {
         }
     }
 
-    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, Error> {
+    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
         let lane = &mut self.lanes[lane];
         body.next_ok()?;
         lane.step = match lane.step {
@@ -132,7 +132,7 @@ impl Work for Git {
                 Step::Look
             }
         };
-        Ok(Gain { bytes: 0, operations: 1 })
+        Ok(CallResult { bytes: 0, operations: 1 })
     }
 
     fn refused(&mut self, lane: usize, _status: Status) {
@@ -152,7 +152,7 @@ pub(super) struct Getattr {
     pub(super) handle: Filehandle,
 }
 
-impl Work for Getattr {
+impl CallSource for Getattr {
     fn next(&mut self, _lane: usize) -> bool {
         true
     }
@@ -162,10 +162,10 @@ impl Work for Getattr {
         call.op(w, &Args::Getattr(GetattrArgs { wanted: WANTED }));
     }
 
-    fn reply(&mut self, _lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, Error> {
+    fn reply(&mut self, _lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
         body.next_ok()?;
         match body.next_ok()? {
-            Results::Getattr(Ok(_)) => Ok(Gain { bytes: 0, operations: 1 }),
+            Results::Getattr(Ok(_)) => Ok(CallResult { bytes: 0, operations: 1 }),
             _ => Err(Error::Mismatch("not GETATTR's result")),
         }
     }

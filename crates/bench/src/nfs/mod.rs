@@ -1,20 +1,20 @@
-//! Load on an NFSv4.1 server from user space: sessions ([`Session`]), what they ask ([`Work`]), and
+//! Load on an NFSv4.1 server from user space: sessions ([`Session`]), what they ask ([`CallSource`]), and
 //! the server under one flavour as a subject ([`NfsSubject`]).
 
-mod blocks;
-mod copy;
-#[cfg(test)]
-mod faults;
+mod file_operations;
+mod large_file;
+mod load;
 mod metadata;
 mod session;
+mod small_files;
 mod subject;
-mod tree;
-mod work;
+#[cfg(test)]
+mod tests;
 
+pub use load::{CallResult, CallSource, Pace, Tally};
 pub use session::Session;
 pub use subject::{NfsOptions, NfsSubject};
 pub(crate) use subject::{PREFIX, part_of, stored};
-pub use work::{Gain, Pace, Tally, Work};
 
 use vouch_nfs4::op::{Args, OpenArgs, OpenClaim, OpenHow, PutfhArgs, Results, ShareAccess, ShareDeny};
 use vouch_nfs4::{Bytes, ClientId, Filehandle, OwnerSeq, StateOwner, Stateid};

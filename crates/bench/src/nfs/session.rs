@@ -12,9 +12,9 @@ use vouch_nfs4_client::{Error as CallError, Identity, OpenCall, Pipeline, Plain,
 use vouch_oncrpc::AuthSys;
 use vouch_xdr::Writer;
 
-use super::work::{Clock, Pace, Tally, Work};
+use super::load::{CallSource, Clock, Pace, Tally};
 use crate::target::{NfsTarget, Sec};
-use crate::{Error, Stop, cpu};
+use crate::{Error, StopFlag, cpu};
 
 /// Who measures what, and how.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ pub struct Session {
 
 impl Session {
     /// Introduces itself under a name of its own.
-    pub fn connect(options: SessionOptions, stop: &Stop) -> Result<Self, Error> {
+    pub fn connect(options: SessionOptions, stop: &StopFlag) -> Result<Self, Error> {
         let pipeline = pipeline_unless(&options, stop)?;
         Ok(Self { pipeline, options, stalled: false, renewals: 0, used: Instant::now(), patience: PATIENCE, idle: IDLE })
     }
@@ -70,7 +70,7 @@ impl Session {
     pub fn one<T>(
         &mut self,
         what: &str,
-        stop: &Stop,
+        stop: &StopFlag,
         write: impl FnMut(&mut OpenCall, &mut Writer),
         read: impl FnMut(ReplyBody<'_>) -> Result<T, CallError>,
     ) -> Result<T, Error> {
@@ -81,7 +81,7 @@ impl Session {
     fn ask<T>(
         &mut self,
         what: &str,
-        stop: &Stop,
+        stop: &StopFlag,
         mut write: impl FnMut(&mut OpenCall, &mut Writer),
         mut read: impl FnMut(ReplyBody<'_>) -> Result<T, CallError>,
     ) -> Result<T, Error> {
@@ -96,14 +96,14 @@ impl Session {
             let mut outcome = None;
             while outcome.is_none() {
                 self.pipeline.turn(Some(TICK), |_, _, body| outcome = Some(body.and_then(&mut read))).map_err(Error::nfs(what))?;
-                if stop.hurries() && sent.elapsed() > SILENCE || sent.elapsed() > 4 * PATIENCE {
+                if stop.must_hurry() && sent.elapsed() > SILENCE || sent.elapsed() > 4 * PATIENCE {
                     self.stalled = true;
                     return Err(Error::Unreachable(format!("{what}: the server does not answer")));
                 }
             }
             match outcome {
                 Some(Err(CallError::Refused { status: Status::GRACE | Status::DELAY, .. })) if start.elapsed() < GRACE => {
-                    if stop.asked() {
+                    if stop.is_set() {
                         return Err(Error::Interrupted);
                     }
                     std::thread::sleep(PAUSE);
@@ -115,7 +115,14 @@ impl Session {
     }
 
     /// Runs a load until it has no more to ask, or the time is over, or somebody asks to stop.
-    pub fn run(&mut self, work: &mut dyn Work, depth: usize, pace: Pace, limit: Option<Duration>, stop: &Stop) -> Result<Tally, Error> {
+    pub fn run(
+        &mut self,
+        work: &mut dyn CallSource,
+        depth: usize,
+        pace: Pace,
+        limit: Option<Duration>,
+        stop: &StopFlag,
+    ) -> Result<Tally, Error> {
         self.renew(stop)?;
         let mut tally = Tally { lanes: depth as u32, ..Tally::default() };
         let start = Instant::now();
@@ -141,7 +148,7 @@ impl Session {
             let now = Instant::now();
             let over = end.is_some_and(|end| now >= end);
             // What was due before the end is sent also by who woke up late for it.
-            asking &= !stop.asked() && fault.is_none() && !(closed && over);
+            asking &= !stop.is_set() && fault.is_none() && !(closed && over);
             while asking && clock.next() <= now && (closed || end.is_none_or(|end| clock.next() < end)) {
                 let Some(lane) = idle.pop_front() else { break };
                 let at = if closed { Instant::now() } else { clock.next() };
@@ -215,7 +222,7 @@ impl Session {
             // Calls that many later ones have overtaken are lost: their answers are not worth the wait that a
             // slow server is.
             let lost = || (0..depth).filter(|lane| !idle.contains(lane)).all(|lane| last - sent[lane] > OVERTAKEN.max(3 * longest));
-            let patience = if stop.hurries() || !asking && lost() { SILENCE } else { self.patience };
+            let patience = if stop.must_hurry() || !asking && lost() { SILENCE } else { self.patience };
             match turn {
                 Ok(0) if waited.elapsed() > patience && self.pipeline.submitter().in_flight() > 0 => {
                     // A server that drops requests (RFC 2203 allows it outside its window) must not end the run. Nor is
@@ -237,7 +244,7 @@ impl Session {
                 }
             }
         }
-        if !closed && !stop.asked() {
+        if !closed && !stop.is_set() {
             // What was due and never sent has waited until now at least.
             let end = end.unwrap_or(last);
             while clock.next() < end {
@@ -258,11 +265,11 @@ impl Session {
 
     /// Runs a load to its end, which has one. What the server puts off is asked again after a
     /// pause, which counts.
-    pub fn complete(&mut self, work: &mut dyn Work, depth: usize, stop: &Stop) -> Result<Tally, Error> {
+    pub fn complete(&mut self, work: &mut dyn CallSource, depth: usize, stop: &StopFlag) -> Result<Tally, Error> {
         let (start, mut sum) = (Instant::now(), Tally::default());
         loop {
             sum.add(&self.run(work, depth, Pace::Closed, None, stop)?);
-            if start.elapsed() > PUT_OFF || stop.asked() || !work.again() {
+            if start.elapsed() > PUT_OFF || stop.is_set() || !work.again() {
                 return Ok(sum);
             }
             std::thread::sleep(PAUSE);
@@ -272,7 +279,7 @@ impl Session {
 
     /// How often it has connected anew, after doing so if the last load ended with calls that
     /// nobody answered. What was open before that has to be opened again.
-    pub(super) fn renewals(&mut self, stop: &Stop) -> Result<u64, Error> {
+    pub(super) fn renewals(&mut self, stop: &StopFlag) -> Result<u64, Error> {
         self.renew(stop)?;
         Ok(self.renewals)
     }
@@ -282,7 +289,7 @@ impl Session {
         self.renewals
     }
 
-    fn renew(&mut self, stop: &Stop) -> Result<(), Error> {
+    fn renew(&mut self, stop: &StopFlag) -> Result<(), Error> {
         // While others were measured a lease may have run out; a server need not keep who holds nothing
         // (RFC 8881, section 8.4.2.3).
         if !self.stalled && self.used.elapsed() > self.idle {
@@ -313,7 +320,7 @@ enum Submitted {
     NoSlot,
 }
 
-fn submit(pipeline: &mut Pipeline, work: &mut dyn Work, lane: usize) -> Result<Submitted, CallError> {
+fn submit(pipeline: &mut Pipeline, work: &mut dyn CallSource, lane: usize) -> Result<Submitted, CallError> {
     if pipeline.submitter().idle() == 0 {
         return Ok(Submitted::NoSlot);
     }
@@ -328,7 +335,7 @@ fn submit(pipeline: &mut Pipeline, work: &mut dyn Work, lane: usize) -> Result<S
 
 /// A server that is silent is waited for by another thread, so that who wants to stop does not wait
 /// for it too.
-fn pipeline_unless(options: &SessionOptions, stop: &Stop) -> Result<Pipeline, Error> {
+fn pipeline_unless(options: &SessionOptions, stop: &StopFlag) -> Result<Pipeline, Error> {
     let ((sender, made), theirs) = (mpsc::channel(), options.clone());
     std::thread::spawn(move || {
         // Who has stopped waiting needs none.
@@ -340,7 +347,7 @@ fn pipeline_unless(options: &SessionOptions, stop: &Stop) -> Result<Pipeline, Er
             Ok(pipeline) => return pipeline,
             Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::Program("a thread failed".into())),
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                if stop.hurries() && asked.get_or_insert_with(Instant::now).elapsed() > SILENCE {
+                if stop.must_hurry() && asked.get_or_insert_with(Instant::now).elapsed() > SILENCE {
                     return Err(Error::Unreachable(format!("{}: the server does not answer", options.target)));
                 }
             }

@@ -9,21 +9,21 @@ use std::time::Duration;
 use vouch_nfs4::Filehandle;
 use vouch_nfs4_client::Error as CallError;
 
-use super::blocks::{BLOCK_LEN, Mixed, Whole};
-use super::copy::{self, Small, Way};
-use super::metadata::{Getattr, Git};
+use super::large_file::{BLOCK_LEN, ReadWriteMix, WholeFile};
+use super::metadata::{Getattr, GitMetadata};
 use super::session::SessionOptions;
+use super::small_files::{self, FileAction, SmallFiles};
 use super::{Opened, Pace, Session, Tally};
 use crate::case::{Content, Copy, Load};
 use crate::content::{Pages, mix};
 use crate::cpu::ServerCpu;
+use crate::page_versions::{PageVersions, in_flight_max};
 use crate::record::BUSIEST;
-use crate::subject::{About, Meter};
+use crate::subject::{CpuMeter, SubjectInfo};
 use crate::target::{NfsTarget, Sec};
-use crate::written::{Written, in_flight_max};
-use crate::{Case, Error, Sample, Stop, Subject};
+use crate::{Case, Error, Sample, StopFlag, Subject};
 
-mod looked_at;
+mod metadata_files;
 
 /// How a server is measured.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
@@ -51,7 +51,7 @@ pub struct NfsOptions {
 /// A server under one flavour.
 pub struct NfsSubject {
     options: NfsOptions,
-    stop: Stop,
+    stop: StopFlag,
     pages: Pages,
     pub(super) sessions: Vec<Session>,
     root: Filehandle,
@@ -63,9 +63,9 @@ pub struct NfsSubject {
     /// that time.
     large: Option<(u64, Vec<(Opened, u64)>)>,
     /// What was written to it.
-    written: Arc<Written>,
+    written: Arc<PageVersions>,
     /// The directory of files to look at.
-    looked_at: Option<Filehandle>,
+    metadata_files: Option<Filehandle>,
     /// Where each kind of copy was put last.
     copies: HashMap<Key, (String, Filehandle)>,
     rounds: u64,
@@ -76,7 +76,7 @@ type Key = (u64, u64, Content);
 
 impl NfsSubject {
     /// Connects all sessions and makes its directory.
-    pub fn connect(options: NfsOptions, stop: &Stop) -> Result<Self, Error> {
+    pub fn connect(options: NfsOptions, stop: &StopFlag) -> Result<Self, Error> {
         let session = SessionOptions {
             target: options.target.clone(),
             sec: options.sec,
@@ -105,7 +105,7 @@ impl NfsSubject {
         let address = options.target.address()?;
         let local = address.ip().is_loopback() || ServerCpu::listening_at(address).is_some();
         let (stop, pages) = (stop.clone(), Pages::new());
-        let (large, looked_at, copies) = (None, None, HashMap::new());
+        let (large, metadata_files, copies) = (None, None, HashMap::new());
         Ok(Self {
             options,
             stop,
@@ -116,11 +116,11 @@ impl NfsSubject {
             directory,
             local,
             large,
-            looked_at,
+            metadata_files,
             copies,
             rounds: 0,
             old: Vec::new(),
-            written: Arc::new(Written::new(0)),
+            written: Arc::new(PageVersions::new(0)),
         })
     }
 
@@ -163,9 +163,9 @@ impl NfsSubject {
         let whole = *copy;
         self.all(copy.files, move |_, files, session| {
             if whole.len <= BLOCK_LEN {
-                let way = if writes { Way::Make } else { Way::Read };
+                let way = if writes { FileAction::Make } else { FileAction::Read };
                 let count = files.end - files.start;
-                let mut work = Small::new(&pages, directory, files, &whole, way);
+                let mut work = SmallFiles::new(&pages, directory, files, &whole, way);
                 let tally = session.complete(&mut work, whole.streams as usize, &stop)?;
                 let done = tally.operations;
                 return all_of(tally, done, count, "files", session, &stop);
@@ -173,8 +173,8 @@ impl NfsSubject {
             let start = std::time::Instant::now();
             let mut sum = Tally::default();
             for number in files {
-                let file = session.open(&directory, &copy::name(number), writes, &stop)?;
-                let mut work = Whole::new(&pages, file, number, whole.content, whole.len, writes, whole.depth as usize);
+                let file = session.open(&directory, &small_files::name(number), writes, &stop)?;
+                let mut work = WholeFile::new(&pages, file, number, whole.content, whole.len, writes, whole.depth as usize);
                 let tally = session.complete(&mut work, whole.depth as usize, &stop)?;
                 let bytes = tally.bytes;
                 let tally = match all_of(tally, bytes, whole.len, "bytes of a file", session, &stop) {
@@ -207,12 +207,12 @@ impl NfsSubject {
         let line = Copy { files, len: LINE_LEN, content: Content::Random, streams: depth, depth: 1 };
         self.all(files, move |_, share, session| {
             let mut sum = Tally::default();
-            for way in [Way::Make, Way::Append] {
-                let mut work = Small::new(&pages, directory, share.clone(), &line, way);
+            for way in [FileAction::Make, FileAction::Append] {
+                let mut work = SmallFiles::new(&pages, directory, share.clone(), &line, way);
                 sum.add(&session.complete(&mut work, depth as usize, &stop)?);
             }
             let count = 3 * (share.end - share.start);
-            sum.add(&session.remove_files(directory, share.map(copy::name), depth as usize, &stop)?);
+            sum.add(&session.remove_files(directory, share.map(small_files::name), depth as usize, &stop)?);
             // What was not done took no time.
             let done = sum.operations;
             let mut sum = all_of(sum, done, count, "changes", session, &stop)?;
@@ -236,7 +236,7 @@ impl NfsSubject {
             }
             let load = Load { depth, ..load };
             let pace = load.rate.map_or(Pace::Closed, |rate| Pace::Open(rate * f64::from(depth) / f64::from(whole)));
-            let mut work = Mixed::new(&pages, opens[at], LARGE_NUMBER, load, mix(seed * 1000 + at as u64), &written);
+            let mut work = ReadWriteMix::new(&pages, opens[at], LARGE_NUMBER, load, mix(seed * 1000 + at as u64), &written);
             let tally = session.run(&mut work, depth as usize, pace, Some(Duration::from_secs_f64(load.seconds)), &stop)?;
             last.lock().unwrap_or_else(PoisonError::into_inner).extend(work.last());
             Ok(tally)
@@ -258,7 +258,7 @@ impl NfsSubject {
     fn read_back(&mut self, load: &Load, blocks: Vec<u64>) -> Result<(), Error> {
         let (open, written, stop) = (self.opens()?[0], self.written.clone(), self.stop.clone());
         let (load, count) = (Load { depth: load.depth.min(MAKE_DEPTH as u32), ..*load }, blocks.len() as u64);
-        let mut work = Mixed::new(&self.pages, open, LARGE_NUMBER, load, 0, &written).reading(blocks);
+        let mut work = ReadWriteMix::new(&self.pages, open, LARGE_NUMBER, load, 0, &written).reading(blocks);
         let session = &mut self.sessions[0];
         let tally = session.run(&mut work, load.depth as usize, Pace::Closed, None, &stop)?;
         let done = tally.operations;
@@ -279,7 +279,7 @@ impl NfsSubject {
     }
 
     fn metadata(&mut self, depth: u32, seconds: f64) -> Result<Sample, Error> {
-        let directory = self.looked_at.ok_or_else(|| Error::NotFound("there are no files to look at".into()))?;
+        let directory = self.metadata_files.ok_or_else(|| Error::NotFound("there are no files to look at".into()))?;
         self.rounds += 1;
         let (stop, sessions, seed) = (self.stop.clone(), self.sessions.len(), self.rounds);
         self.all(sessions as u64, move |at, _, session| {
@@ -287,7 +287,7 @@ impl NfsSubject {
             if depth == 0 {
                 return Ok(Tally::default());
             }
-            let mut work = Git::new(directory, LOOKED_AT, at, depth, mix(seed * 1000 + at as u64));
+            let mut work = GitMetadata::new(directory, METADATA_FILES, at, depth, mix(seed * 1000 + at as u64));
             session.run(&mut work, depth, Pace::Closed, Some(Duration::from_secs_f64(seconds)), &stop)
         })
     }
@@ -305,7 +305,7 @@ impl NfsSubject {
 
     /// Runs a load on all sessions at once, each with its share of `count`.
     fn all(&mut self, count: u64, run: impl Fn(usize, Range<u64>, &mut Session) -> Result<Tally, Error> + Sync) -> Result<Sample, Error> {
-        let meter = Meter::begin(self.options.server_cpu.as_ref(), self.local)?;
+        let meter = CpuMeter::begin(self.options.server_cpu.as_ref(), self.local)?;
         let sessions = self.sessions.len() as u64;
         let share = |at: u64| count * at / sessions..count * (at + 1) / sessions;
         let tallies: Vec<Result<Tally, Error>> = if sessions == 1 {
@@ -341,7 +341,7 @@ impl NfsSubject {
         sample.depth = fewer.then_some(in_flight);
         sample.others.push((BUSIEST.into(), busiest));
         meter.end(&mut sample)?;
-        if self.stop.asked() { Err(Error::Interrupted) } else { Ok(sample) }
+        if self.stop.is_set() { Err(Error::Interrupted) } else { Ok(sample) }
     }
 
     /// The large file, at least so long, open in each session.
@@ -360,7 +360,7 @@ impl NfsSubject {
         }
         let first = &mut self.sessions[0];
         let file = first.open(&own, LARGE, true, &stop)?;
-        let mut work = Whole::new(&self.pages, file, LARGE_NUMBER, Content::Random, len, true, MAKE_DEPTH);
+        let mut work = WholeFile::new(&self.pages, file, LARGE_NUMBER, Content::Random, len, true, MAKE_DEPTH);
         let tally = first.complete(&mut work, MAKE_DEPTH, &stop)?;
         let bytes = tally.bytes;
         all_of(tally, bytes, len, "bytes of a file", first, &stop)?;
@@ -369,23 +369,23 @@ impl NfsSubject {
         let opens = std::iter::once(Ok(file)).chain(others).collect::<Result<Vec<_>, _>>()?;
         let renewals = self.sessions.iter().map(Session::has_renewed);
         self.large = Some((len, opens.into_iter().zip(renewals).collect()));
-        self.written = Arc::new(Written::new(len));
+        self.written = Arc::new(PageVersions::new(len));
         Ok(())
     }
 }
 
 impl Subject for NfsSubject {
-    fn about(&self) -> About {
+    fn info(&self) -> SubjectInfo {
         let NfsOptions { label, target, sec, sessions, connections, .. } = &self.options;
         let stored = "files that are copied and objects of metadata are stored for good (FILE_SYNC, or COMMIT before CLOSE), writes of loads UNSTABLE without COMMIT";
         let clock = "data is made and compared with the clock running; latencies are of calls, of which a small file takes three";
         let how = format!("NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s), which share the calls in flight");
         let found = self.sessions.first().map(Session::found).unwrap_or_default();
         let details = std::iter::once(how).chain(found).chain([stored.to_owned(), clock.to_owned()]).collect();
-        About { label: label.clone(), target: target.to_string(), sec: Some(sec.to_string()), details }
+        SubjectInfo { label: label.clone(), target: target.to_string(), sec: Some(sec.to_string()), details }
     }
 
-    fn lacks(&self, case: &Case) -> Option<String> {
+    fn unsupported(&self, case: &Case) -> Option<String> {
         match case {
             Case::Connect { .. } => Some("a session is for more than one file".into()),
             Case::Audit { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => Some(OTHER_WORK.into()),
@@ -400,7 +400,7 @@ impl Subject for NfsSubject {
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {
         match case {
             Case::Load(load) => self.make_large(load.file_len),
-            Case::Metadata { .. } => self.make_looked_at(),
+            Case::Metadata { .. } => self.make_metadata_files(),
             Case::Get(copy) if !self.copies.contains_key(&(copy.files, copy.len, copy.content)) => self.put(copy).map(drop),
             _ => Ok(()),
         }
@@ -436,10 +436,10 @@ impl Subject for NfsSubject {
         }
         if let Some((_, opens)) = self.large.take() {
             // It may be that calls are lost, and with them the session; then the lease closes it.
-            let stop = self.stop.of_cleaning();
+            let stop = self.stop.for_cleanup();
             for (session, (open, _)) in self.sessions.iter_mut().zip(opens) {
                 // Who does not answer one does not answer the others.
-                if session.close(open, &stop).is_err() && stop.hurries() {
+                if session.close(open, &stop).is_err() && stop.must_hurry() {
                     break;
                 }
             }
@@ -462,8 +462,8 @@ pub(crate) fn stored(case: &Case) -> Option<&'static str> {
 /// What is to be done to its end is done to its end, or it is an error that says why not: a file
 /// with a hole would be told as corrupt by who reads it, or, of zeros, as whole; and what was left
 /// out made the rest look fast.
-fn all_of(tally: Tally, done: u64, of: u64, what: &str, session: &Session, stop: &Stop) -> Result<Tally, Error> {
-    if stop.asked() {
+fn all_of(tally: Tally, done: u64, of: u64, what: &str, session: &Session, stop: &StopFlag) -> Result<Tally, Error> {
+    if stop.is_set() {
         return Err(Error::Interrupted);
     }
     if done >= of {
@@ -482,7 +482,7 @@ const OTHER_WORK: &str = "it is measured by other means";
 const LARGE: &[u8] = b"large";
 const LARGE_NUMBER: u64 = u64::MAX;
 /// Files to look at: the index of a middling repository.
-const LOOKED_AT: u64 = 1000;
+const METADATA_FILES: u64 = 1000;
 const MAKE_DEPTH: usize = 8;
 /// What a file is made with, and what is appended: a line of a log.
 const LINE_LEN: u64 = 64;

@@ -60,7 +60,7 @@ fn who_stores_less_has_no_ratio_and_that_is_said() {
 fn parts_keep_their_baselines_and_no_two_subjects_have_one_label() {
     let part = |labels: &[&str], detail: &str| {
         let mut run = Run::begin("test".into(), true);
-        let about = |label: &&str| About { label: (*label).into(), target: "x".into(), sec: None, details: vec![detail.into()] };
+        let about = |label: &&str| SubjectInfo { label: (*label).into(), target: "x".into(), sec: None, details: vec![detail.into()] };
         run.subjects = labels.iter().map(about).collect();
         let mut result = case(Metric::OperationsPerSecond);
         result.sum_up(labels[0], labels.iter().map(|label| ((*label).to_owned(), vec![sample(1.0, 10)])).collect());
@@ -147,7 +147,7 @@ fn a_step_has_latencies_with_their_doubt_also_of_an_earlier_record() {
     // The rate is what was asked for, of both.
     assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(1.0));
     run.results.push(result.clone());
-    run.subjects = ["a", "b"].map(|label| About { label: label.into(), target: "x".into(), sec: None, details: Vec::new() }).into();
+    run.subjects = ["a", "b"].map(|label| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() }).into();
     let mut earlier: serde_json::Value = serde_json::from_str(&run.to_json()).expect("our own");
     for subject in earlier["results"][0]["subjects"].as_array_mut().expect("two") {
         subject.as_object_mut().expect("an object").remove("latency");

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::words::number;
+use super::format::number;
 
 /// A series of a plot with lines; its place among the subjects decides its look.
 pub(super) struct Line {

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
+use super::format::{figure, latency, ratio};
 use super::table::{columns, drop_empty, faults};
-use super::words::{figure, latency, ratio};
 use crate::record::{CaseResult, Run, SubjectResult};
 use crate::statistics::SURE;
-use crate::{Case, printable};
+use crate::{Case, escape};
 
 /// What both have measured, and how much faster the second is. The runs are not pairs: intervals
 /// that overlap mean no difference is shown, and ranges of a few rounds never do. What was measured
@@ -82,7 +82,7 @@ pub fn compare(a: &Run, b: &Run) -> String {
     if few {
         text.push_str(&format!("\nnote: of fewer than {SURE} rounds nothing is called faster or slower\n"));
     }
-    printable::lines(&text)
+    escape::lines(&text)
 }
 
 /// What the runs differ in as a whole.
@@ -120,7 +120,7 @@ fn settings(a: &Run, b: &Run) -> Vec<String> {
             notes.push(format!("{} is another target: A: {}; B: {}", ours.label, ours.target, theirs.target));
         }
         if (&ours.sec, &ours.details) != (&theirs.sec, &theirs.details) {
-            let tell = |about: &crate::subject::About| about.sec.iter().chain(&about.details).cloned().collect::<Vec<_>>().join("; ");
+            let tell = |about: &crate::subject::SubjectInfo| about.sec.iter().chain(&about.details).cloned().collect::<Vec<_>>().join("; ");
             notes.push(format!("{} is measured in another way: A: {}; B: {}", ours.label, tell(ours), tell(theirs)));
         }
     }
@@ -142,11 +142,11 @@ mod tests {
     use super::*;
     use crate::Sample;
     use crate::case::Metric;
-    use crate::subject::About;
+    use crate::subject::SubjectInfo;
 
     fn run(rounds: usize, rate: u64, depth: u32, detail: &str) -> Run {
         let mut run = Run::begin("test".into(), false);
-        run.subjects = vec![About { label: "a".into(), target: "x".into(), sec: None, details: vec![detail.into()] }];
+        run.subjects = vec![SubjectInfo { label: "a".into(), target: "x".into(), sec: None, details: vec![detail.into()] }];
         let case = Some(Case::Getattr { depth, seconds: 1.0 });
         let mut result = CaseResult { case, ..CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond) };
         let sample = Sample { seconds: 1.0, operations: rate, ..Sample::default() };

@@ -13,7 +13,7 @@ pub fn csv(run: &Run) -> String {
     others.iter().for_each(|name| text.push_str(&format!(",{}", quoted(name))));
     text.push_str("\r\n");
     for result in &run.results {
-        let unit = super::words::axis(result.metric);
+        let unit = super::format::axis(result.metric);
         let base = result.of(result.baseline(run)).map_or(&[][..], |base| &base.samples);
         for subject in &result.subjects {
             for (round, sample) in subject.samples.iter().enumerate() {
@@ -33,7 +33,7 @@ pub fn csv(run: &Run) -> String {
                     number(result.x),
                     quoted(&subject.label),
                     format!("{}", round + 1),
-                    format!("{}", super::words::on_axis(result.metric, sample.figure(result.metric))),
+                    format!("{}", super::format::on_axis(result.metric, sample.figure(result.metric))),
                     quoted(unit),
                     format!("{}", sample.seconds),
                     format!("{}", sample.bytes),
@@ -73,7 +73,7 @@ mod tests {
     use crate::Sample;
     use crate::case::Metric;
     use crate::record::CaseResult;
-    use crate::subject::About;
+    use crate::subject::SubjectInfo;
 
     #[test]
     fn each_line_has_the_latencies_and_the_ratio_of_its_own_round() {
@@ -83,7 +83,7 @@ mod tests {
             sample
         };
         let mut run = Run::begin("test".into(), false);
-        run.subjects = vec![About { label: "a".into(), target: "x".into(), sec: None, details: Vec::new() }];
+        run.subjects = vec![SubjectInfo { label: "a".into(), target: "x".into(), sec: None, details: Vec::new() }];
         let mut result = CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond);
         let (a, b) = (vec![round(100, 10), round(100, 20)], vec![round(50, 30), round(200, 40)]);
         result.sum_up("a", vec![("a".into(), a), ("b".into(), b)]);

@@ -4,11 +4,11 @@
 use std::fmt::Write as _;
 
 use super::chart::{Axes, Bar, Line, Point, bars, escape, lines};
-use super::words::{axis, by_bytes, confidence, cpu, figure, latency, number, on_axis, ratio, telling, within};
+use super::format::{axis, by_bytes, confidence, cpu, figure, latency, number, on_axis, ratio, telling, within};
 use crate::case::Metric;
-use crate::plan::{Level, deltas};
-use crate::record::{Calls, CaseResult, DueLatency, LatencyFigure, Run, SubjectResult};
+use crate::record::{Calls, CaseResult, LatencyAtRate, LatencyFigure, Run, SubjectResult};
 use crate::statistics::{self, Interval};
+use crate::workload::{Level, deltas};
 
 /// The page of a run.
 pub fn html(run: &Run) -> String {
@@ -153,7 +153,7 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
     if run.baselines(&run.results).len() > 1 {
         let _ = writeln!(page, "<p>Ratios are to {}.</p>", escape(&run.baselines(results.iter().copied()).join(", ")));
     }
-    let how = super::words::parameters(results);
+    let how = super::format::parameters(results);
     if !how.is_empty() {
         let _ = writeln!(page, "<p><small>{}</small></p>", escape(&how));
     }
@@ -186,7 +186,7 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
             Some(Point { x, y, low, high, says: format!("{}: {}, {}", subject.label, result.name, figure(metric, interval.median)) })
         });
         let (name, tell_x): (_, fn(f64) -> String) = match workload {
-            "transfer" => ("bytes of the file", |x| crate::plan::size(x as u64)),
+            "transfer" => ("bytes of the file", |x| crate::workload::size(x as u64)),
             "tree" => ("clients", |x| format!("{x:.0}")),
             _ => ("", number),
         };
@@ -254,7 +254,7 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
                 let interval = interval.filter(|interval| interval.values > 1);
                 interval.map_or("–".into(), |interval| format!("{} – {}", tell(interval.low), tell(interval.high)))
             };
-            let due = |part: fn(DueLatency) -> LatencyFigure| subject.latency.map(part);
+            let due = |part: fn(LatencyAtRate) -> LatencyFigure| subject.latency.map(part);
             let is_baseline = subject.label == result.baseline(run);
             let against = |interval, told| if is_baseline && told { "1".into() } else { ratio(interval) };
             let cells = [
@@ -293,7 +293,7 @@ fn foot(run: &Run, page: &mut String) {
         }
     };
     row("Command", run.command.clone());
-    row("Begun", format!("{}, took {}", run.began, super::words::seconds(run.seconds)));
+    row("Begun", format!("{}, took {}", run.began, super::format::seconds(run.seconds)));
     for about in &run.subjects {
         row(&escape(&about.label), std::iter::once(about.target.clone()).chain(about.details.clone()).collect::<Vec<_>>().join("; "));
     }
@@ -327,7 +327,7 @@ fn series(run: &Run, results: &[&CaseResult], point: impl Fn(&CaseResult, &Subje
 
 /// A latency of all rounds, and of the rounds of a step.
 type OfCalls = fn(&Calls) -> f64;
-type OfStep = fn(DueLatency) -> LatencyFigure;
+type OfStep = fn(LatencyAtRate) -> LatencyFigure;
 
 /// A bar's parts, where it may lie, and what it says.
 type Drawn = (Vec<f64>, Option<(f64, f64)>, String);

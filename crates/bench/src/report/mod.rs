@@ -4,9 +4,9 @@
 mod chart;
 mod compare;
 mod csv;
+mod format;
 mod html;
 mod table;
-mod words;
 
 pub use compare::compare;
 pub use csv::csv;
@@ -17,14 +17,15 @@ pub use table::table;
 mod tests {
     use crate::case::{Load, Metric, Order};
     use crate::record::CaseResult;
-    use crate::subject::About;
+    use crate::subject::SubjectInfo;
     use crate::{Case, Run, Sample};
 
     /// A run of one step: all that was due was done, by `b` with twice the latency of `a`, each
     /// within a tenth.
     pub(super) fn steps() -> Run {
         let mut run = Run::begin("test".into(), false);
-        run.subjects = ["a", "b"].map(|label| About { label: label.into(), target: "x".into(), sec: None, details: Vec::new() }).into();
+        run.subjects =
+            ["a", "b"].map(|label| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() }).into();
         let rounds = |times: u64| {
             let round = |us: u64| {
                 let mut sample = Sample { seconds: 1.0, operations: 1000, ..Sample::default() };

@@ -1,9 +1,9 @@
 //! The table on the terminal.
 
-use super::words::{confidence, cpu, doubt, figure, latency, number, parameters, ratio, telling, within};
-use crate::plan::{Level, deltas};
-use crate::record::{CaseResult, DueLatency, LatencyFigure, Run, SubjectResult};
-use crate::{Case, printable};
+use super::format::{confidence, cpu, doubt, figure, latency, number, parameters, ratio, telling, within};
+use crate::record::{CaseResult, LatencyAtRate, LatencyFigure, Run, SubjectResult};
+use crate::workload::{Level, deltas};
+use crate::{Case, escape};
 
 /// All panels of a run, and what a reader should know.
 pub fn table(run: &Run) -> String {
@@ -25,7 +25,7 @@ pub fn table(run: &Run) -> String {
                 let calls =
                     |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or(NONE.into(), |calls| latency(value(calls)));
                 let telling = telling(result, subject);
-                let due = |part: fn(DueLatency) -> LatencyFigure| subject.latency.map(part);
+                let due = |part: fn(LatencyAtRate) -> LatencyFigure| subject.latency.map(part);
                 let is_baseline = subject.label == result.baseline(run);
                 let against = |interval, told| if is_baseline && told { "1".into() } else { ratio(interval) };
                 let mut row = vec![
@@ -75,7 +75,7 @@ pub fn table(run: &Run) -> String {
     if run.incomplete {
         text.push_str("\nincomplete: something failed in the middle, see what was left out\n");
     }
-    printable::lines(&text)
+    escape::lines(&text)
 }
 
 /// Names of the other figures of a panel.

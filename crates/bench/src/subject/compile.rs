@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use crate::content::mix;
-use crate::{Error, Latency, Sample, Stop};
+use crate::{Error, Latency, Sample, StopFlag};
 
 /// Whether a compiler is here.
 pub fn is_here() -> bool {
@@ -59,7 +59,7 @@ pub fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
 
 /// Compiles it, objects in a directory of this machine, and runs what came of it. False if that
 /// gives another result than the source has.
-pub fn run(directory: &Path, parts: u32, jobs: u32, stop: &Stop, sample: &mut Sample) -> Result<bool, Error> {
+pub fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, sample: &mut Sample) -> Result<bool, Error> {
     let own = directory.join(name(parts));
     let objects = tempfile::tempdir().map_err(Error::io("a directory for objects"))?;
     let sources: Vec<String> = (0..parts).map(|part| format!("part{part}")).chain(["main".to_owned()]).collect();
@@ -74,7 +74,7 @@ pub fn run(directory: &Path, parts: u32, jobs: u32, stop: &Stop, sample: &mut Sa
             scope.spawn(|| {
                 while let Some(name) = sources.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
                     let begun = Instant::now();
-                    let outcome = if stop.asked() { Err(Error::Interrupted) } else { one(name).map(drop) };
+                    let outcome = if stop.is_set() { Err(Error::Interrupted) } else { one(name).map(drop) };
                     let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     sum.0.record(begun.elapsed().as_nanos() as u64);
                     if outcome.is_err() {
@@ -142,7 +142,7 @@ mod tests {
         }
         let directory = tempfile::tempdir().expect("a directory");
         prepare(directory.path(), 3).expect("files");
-        let compile = || run(directory.path(), 3, 2, &Stop::default(), &mut Sample::default());
+        let compile = || run(directory.path(), 3, 2, &StopFlag::default(), &mut Sample::default());
         assert!(compile().expect("a compile"));
         let header = directory.path().join("project-3/include/header5.h");
         let text = fs::read_to_string(&header).expect("it is there");

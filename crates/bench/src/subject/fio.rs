@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::case::{Load, Order};
-use crate::{Error, Sample, Stop};
+use crate::{Error, Sample, StopFlag};
 
 /// Whether fio is here.
 pub(super) fn is_here() -> bool {
@@ -16,13 +16,13 @@ pub(super) fn is_here() -> bool {
 }
 
 /// Writes the file that loads read.
-pub(super) fn lay_out(file: &Path, len: u64, stop: &Stop) -> Result<(), Error> {
+pub(super) fn lay_out(file: &Path, len: u64, stop: &StopFlag) -> Result<(), Error> {
     let args = [format!("--size={len}"), "--rw=write".into(), "--bs=1M".into(), "--do_verify=0".into(), "--end_fsync=1".into()];
     run(file, &args, stop).map(drop)
 }
 
 /// Reads the whole file and compares it.
-pub(super) fn verify(file: &Path, len: u64, stop: &Stop) -> Result<(), Error> {
+pub(super) fn verify(file: &Path, len: u64, stop: &StopFlag) -> Result<(), Error> {
     run(file, &[format!("--size={len}"), "--rw=read".into(), "--bs=1M".into()], stop).map(drop)
 }
 
@@ -42,7 +42,7 @@ pub(super) struct How {
 /// A load, and the CPU seconds that its threads took for it: fio also starts, lays out its
 /// verification and reports, which is no part of it. Each call in flight is a thread that waits for
 /// it.
-pub(super) fn load(file: &Path, load: &Load, how: How, stop: &Stop) -> Result<(Sample, Option<f64>), Error> {
+pub(super) fn load(file: &Path, load: &Load, how: How, stop: &StopFlag) -> Result<(Sample, Option<f64>), Error> {
     let args = args(load, how);
     let report = run(file, &args, stop)?;
     let (mut sample, cpu) = (sample(&report)?, cpu_s(&report));
@@ -83,7 +83,7 @@ fn args(load: &Load, how: How) -> Vec<String> {
     args.into_iter().chain(durable).chain(part.map(|part| format!("--offset_increment={part}"))).collect()
 }
 
-fn run(file: &Path, args: &[String], stop: &Stop) -> Result<Value, Error> {
+fn run(file: &Path, args: &[String], stop: &StopFlag) -> Result<Value, Error> {
     let directory = file.parent().unwrap_or(file);
     let mut command = Command::new("fio");
     command.arg("--name=vouch-bench").arg(format!("--filename={}", file.display())).args(args);
@@ -109,7 +109,7 @@ fn run(file: &Path, args: &[String], stop: &Stop) -> Result<Value, Error> {
     let err = read(err.map(|err| Box::new(err) as _));
     let status = super::wait(&mut child, stop).map_err(|error| Error::Program(format!("fio: {error}")))?;
     let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
-    if stop.asked() {
+    if stop.is_set() {
         return Err(Error::Interrupted);
     }
     if err.contains("verify failed") || err.contains("verify: bad") || out.contains("verify: bad") {
@@ -170,7 +170,7 @@ mod tests {
             return;
         }
         let at = tempfile::tempdir().expect("a directory");
-        let (file, stop) = (at.path().join("large"), Stop::default());
+        let (file, stop) = (at.path().join("large"), StopFlag::default());
         lay_out(&file, 1 << 20, &stop).expect("a file");
         let load_of = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 2, rate: None, seconds: 0.05, file_len: 1 << 20 };
         let (sample, cpu) =

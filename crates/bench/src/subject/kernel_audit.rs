@@ -10,12 +10,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::helper::Undo;
-use super::{About, Helper, Meter, wait};
+use super::child_process::CleanupHook;
+use super::{ChildProcess, CpuMeter, SubjectInfo, wait};
 use crate::case::AuditWork;
 use crate::cpu::{self, ServerCpu};
-use crate::plan::Mpi;
-use crate::{Case, Error, Sample, Stop, Subject};
+use crate::workload::Mpi;
+use crate::{Case, Error, Sample, StopFlag, Subject};
 
 /// What the kernel is told to audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,13 +93,13 @@ pub struct AuditSubject {
     mpi: Option<Arc<Mpi>>,
     /// The kernel's audit; the first of the subjects keeps it for all.
     _guard: Option<AuditGuard>,
-    stop: Stop,
+    stop: StopFlag,
 }
 
 /// The kernel's audit while it is ours: off again, and without rules, when dropped.
 pub struct AuditGuard {
-    daemon: Helper,
-    _undo: Undo,
+    daemon: ChildProcess,
+    _undo: CleanupHook,
     _configuration: tempfile::TempDir,
 }
 
@@ -134,8 +134,8 @@ impl AuditGuard {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let daemon = Helper::start(&mut daemon).map_err(|error| format!("auditd: {error}"))?;
-        let mut guard = Self { daemon, _undo: Undo::at_the_end(give_back), _configuration: configuration };
+        let daemon = ChildProcess::start(&mut daemon).map_err(|error| format!("auditd: {error}"))?;
+        let mut guard = Self { daemon, _undo: CleanupHook::at_the_end(give_back), _configuration: configuration };
         let start = Instant::now();
         while start.elapsed() < PATIENCE && guard.daemon.try_wait().is_ok_and(|status| status.is_none()) {
             if auditctl(&["-s"]).is_ok_and(|status| status.contains(&format!("pid {}", guard.daemon.id()))) {
@@ -159,7 +159,7 @@ impl Drop for AuditGuard {
 
 impl AuditSubject {
     /// With these rules, in `directory`.
-    pub fn new(rules: Rules, directory: &Path, worker: Vec<OsString>, guard: Option<AuditGuard>, stop: &Stop) -> Self {
+    pub fn new(rules: Rules, directory: &Path, worker: Vec<OsString>, guard: Option<AuditGuard>, stop: &StopFlag) -> Self {
         Self { rules, directory: directory.to_owned(), own: None, worker, mpi: None, _guard: guard, stop: stop.clone() }
     }
 }
@@ -172,12 +172,17 @@ impl AuditSubject {
 }
 
 impl Subject for AuditSubject {
-    fn about(&self) -> About {
+    fn info(&self) -> SubjectInfo {
         let details = self.rules.arguments(&self.directory).iter().map(|rule| format!("auditctl {}", rule.join(" "))).collect();
-        About { label: self.rules.label().into(), target: format!("the kernel's audit, {}", self.directory.display()), sec: None, details }
+        SubjectInfo {
+            label: self.rules.label().into(),
+            target: format!("the kernel's audit, {}", self.directory.display()),
+            sec: None,
+            details,
+        }
     }
 
-    fn lacks(&self, case: &Case) -> Option<String> {
+    fn unsupported(&self, case: &Case) -> Option<String> {
         (!matches!(case, Case::Audit { .. })).then(|| "it measures audit alone".into())
     }
 
@@ -191,7 +196,7 @@ impl Subject for AuditSubject {
         let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
         tell(self.rules, own.path())?;
         let (before, lost, cost) = (switches(), lost(), Cost::begin());
-        let meter = Meter::begin(None, false)?;
+        let meter = CpuMeter::begin(None, false)?;
         let start = Instant::now();
         let mut command = match (work, &self.mpi) {
             (AuditWork::Mpi, Some(mpi)) => mpi.command(*files, own.path()),
@@ -216,7 +221,7 @@ impl Subject for AuditSubject {
         auditctl(&["-D"]).map_err(refused)?;
         self.own = Some(own);
         match status.success() {
-            _ if self.stop.asked() => Err(Error::Interrupted),
+            _ if self.stop.is_set() => Err(Error::Interrupted),
             true => Ok(sample),
             false => Err(Error::Program("the work failed".into())),
         }

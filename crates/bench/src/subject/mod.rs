@@ -1,33 +1,33 @@
 //! What cases are measured on.
 
+mod child_process;
 pub mod compile;
-mod connect;
-mod daemon;
-mod exported;
+mod connections;
+mod cpu_meter;
+mod file_reads;
 mod fio;
-mod helper;
+mod fuse_daemon;
 mod kernel_audit;
-mod meter;
 mod mount;
-mod reading;
-mod recorder;
+mod private_export;
+mod recording_proxy;
 mod replay;
 mod scp;
 mod sshd;
-mod web;
+mod web_server;
 
-pub use connect::{Asked, ConnectSubject};
-pub use exported::{Audited, ExportSubject};
-pub use helper::{Helper, end_all};
+pub use child_process::{ChildProcess, terminate_all};
+pub use connections::{ConnectSubject, Request};
+pub use cpu_meter::CpuMeter;
+pub use file_reads::{DropCaches, ReadSubject, prepare};
 pub use kernel_audit::{AuditGuard, AuditSubject, Rules};
-pub use meter::Meter;
 pub use mount::{MountOptions, MountSubject};
-pub use reading::{Forget, ReadingSubject, prepare};
-pub use recorder::Recorder;
-pub use replay::{AnswerCheck, Belief, ReplaySubject};
+pub use private_export::{AuditMode, ExportSubject};
+pub use recording_proxy::RecordingProxy;
+pub use replay::{AnswerCheck, ReplaySubject, ReplyCheck};
 pub use scp::ScpSubject;
 pub use sshd::Sshd;
-pub use web::WebServer;
+pub use web_server::WebServer;
 
 use serde::{Deserialize, Serialize};
 
@@ -37,10 +37,10 @@ use crate::{Case, Error, Sample};
 /// that copies.
 pub trait Subject: Send {
     /// What the report says of it.
-    fn about(&self) -> About;
+    fn info(&self) -> SubjectInfo;
 
     /// Why it can't do a case; nothing if it can.
-    fn lacks(&self, case: &Case) -> Option<String>;
+    fn unsupported(&self, case: &Case) -> Option<String>;
 
     /// How far what the case writes has come when a write counts as done, where that is not "stored
     /// for good": subjects that differ in it do not do the same work, and have no ratio to each
@@ -70,7 +70,7 @@ pub trait Subject: Send {
 
 /// What the report says of a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct SubjectInfo {
     /// Its name in tables and plots; no two of a run have the same.
     pub label: String,
     /// The target, as it was written.
@@ -84,14 +84,14 @@ pub struct About {
 }
 
 /// Waits for a program's end; ends it when somebody asks to stop.
-pub(crate) fn wait(child: &mut std::process::Child, stop: &crate::Stop) -> std::io::Result<std::process::ExitStatus> {
+pub(crate) fn wait(child: &mut std::process::Child, stop: &crate::StopFlag) -> std::io::Result<std::process::ExitStatus> {
     // So long is a program let alone that ends by itself soon: a sleep would be part of what is
     // measured.
     for pause_us in (0u64..).map(|turn| (50 << turn.min(5)).min(1000)) {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        if stop.asked() {
+        if stop.is_set() {
             child.kill()?;
             return child.wait();
         }

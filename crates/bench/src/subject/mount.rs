@@ -10,16 +10,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::daemon::Daemon;
-use super::{About, Meter, fio};
+use super::fuse_daemon::Daemon;
+use super::{CpuMeter, SubjectInfo, fio};
 use crate::case::{Content, Copy, Load};
 use crate::content::{Pages, mix};
 use crate::cpu::{self, ServerCpu};
-use crate::written::Written;
-use crate::{Case, Error, Latency, Sample, Stop, Subject, machine};
+use crate::page_versions::PageVersions;
+use crate::{Case, Error, Latency, Sample, StopFlag, Subject, machine};
 
 mod cache;
-mod due;
+mod open_loop;
 
 /// How a directory is measured.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ struct Did {
 /// A mounted directory.
 pub struct MountSubject {
     options: MountOptions,
-    stop: Stop,
+    stop: StopFlag,
     pages: Pages,
     own: Option<PathBuf>,
     /// Whether the file system takes reads that pass the cache by.
@@ -63,7 +63,7 @@ pub struct MountSubject {
     /// Who shows the directory, if it is FUSE.
     daemon: Daemon,
     /// What was written to the file of loads that are due at a time.
-    written: Written,
+    written: PageVersions,
     /// Length of the file that loads use; fio's and ours differ.
     large: HashMap<bool, u64>,
     copies: HashMap<(u64, u64, Content), PathBuf>,
@@ -72,7 +72,7 @@ pub struct MountSubject {
 
 impl MountSubject {
     /// Makes its directory.
-    pub fn begin(options: MountOptions, stop: &Stop) -> Result<Self, Error> {
+    pub fn begin(options: MountOptions, stop: &StopFlag) -> Result<Self, Error> {
         let at = &options.directory;
         let foreign = fs::read_dir(at)
             .map_err(Error::file(at))?
@@ -90,7 +90,7 @@ impl MountSubject {
         })?;
         let (stop, pages, own, fio) = (stop.clone(), Pages::new(), Some(own), fio::is_here());
         let daemon = options.client_cpu.clone().map_or_else(|| Daemon::of(&options.directory), Daemon::Found);
-        let (written, large, copies) = (Written::new(0), HashMap::new(), HashMap::new());
+        let (written, large, copies) = (PageVersions::new(0), HashMap::new(), HashMap::new());
         Ok(Self { options, stop, pages, own, direct, fio, daemon, written, large, copies, rounds: 0 })
     }
 
@@ -161,7 +161,7 @@ impl MountSubject {
             let mut bytes = 0;
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= copy.files || self.stop.asked() {
+                if number >= copy.files || self.stop.is_set() {
                     return Ok(Did { bytes, waited_s: 0.0 });
                 }
                 let start = Instant::now();
@@ -188,10 +188,10 @@ impl MountSubject {
                 latency.record(start.elapsed().as_nanos() as u64);
                 io::Result::Ok(())
             };
-            while start.elapsed() < time && !self.stop.asked() {
+            while start.elapsed() < time && !self.stop.is_set() {
                 for _ in 0..10 {
                     seed = mix(seed);
-                    timed(&mut || fs::symlink_metadata(directory.join(format!("file{:06}", seed % LOOKED_AT))).map(drop))?;
+                    timed(&mut || fs::symlink_metadata(directory.join(format!("file{:06}", seed % METADATA_FILES))).map(drop))?;
                 }
                 // The calls that the same takes by NFS: made, written for good, closed.
                 let mut object = None;
@@ -211,7 +211,7 @@ impl MountSubject {
     fn getattr(&self, depth: u32, seconds: f64) -> Result<Sample, Error> {
         let (own, start, time) = (self.own()?, Instant::now(), Duration::from_secs_f64(seconds));
         self.threads(depth, |latency, _| {
-            while start.elapsed() < time && !self.stop.asked() {
+            while start.elapsed() < time && !self.stop.is_set() {
                 let start = Instant::now();
                 fs::symlink_metadata(&own)?;
                 latency.record(start.elapsed().as_nanos() as u64);
@@ -252,16 +252,16 @@ impl MountSubject {
         meter.end(&mut sample)?;
         sample.client_cpu_s = sample.client_cpu_s.map(|client| (client - waited_s).max(0.0));
         match fault {
-            _ if self.stop.asked() => Err(Error::Interrupted),
+            _ if self.stop.is_set() => Err(Error::Interrupted),
             Some(error) if error.kind() == io::ErrorKind::InvalidData => Err(Error::Corrupt(self.options.directory.display().to_string())),
             Some(error) => Err(Error::file(&self.options.directory)(error)),
             None => Ok(sample),
         }
     }
 
-    fn meter(&self) -> Result<Meter<'_>, Error> {
+    fn meter(&self) -> Result<CpuMeter<'_>, Error> {
         let server = self.options.server_cpu.as_ref();
-        let meter = Meter::begin(server, server.is_some_and(ServerCpu::is_local))?;
+        let meter = CpuMeter::begin(server, server.is_some_and(ServerCpu::is_local))?;
         Ok(match &self.daemon {
             Daemon::None => meter,
             Daemon::Found(daemon) => meter.with(Some(daemon.clone()))?,
@@ -282,13 +282,13 @@ impl MountSubject {
         Ok(())
     }
 
-    fn make_looked_at(&self) -> Result<(), Error> {
+    fn make_metadata_files(&self) -> Result<(), Error> {
         let directory = self.own()?.join("repository");
         if directory.exists() {
             return Ok(());
         }
         fs::create_dir(&directory).map_err(Error::file(&directory))?;
-        let made = (0..LOOKED_AT).try_for_each(|number| {
+        let made = (0..METADATA_FILES).try_for_each(|number| {
             let path = directory.join(format!("file{number:06}"));
             fs::write(&path, [b'f'; 100]).map_err(Error::file(&path))
         });
@@ -311,7 +311,7 @@ fn directory_in<T>(at: &Path, try_it: impl FnOnce(&Path) -> Result<T, Error>) ->
 }
 
 impl Subject for MountSubject {
-    fn about(&self) -> About {
+    fn info(&self) -> SubjectInfo {
         let MountOptions { label, directory, .. } = &self.options;
         let daemon = match self.daemon {
             Daemon::None => None,
@@ -325,10 +325,10 @@ impl Subject for MountSubject {
         let clock = "data is made and compared with the clock running; latencies of copies are of whole files".to_owned();
         let checked = "loads by fio: reads are compared by checksums, which find no write that was lost; a mixed load compares nothing while it runs, and after each load that writes the whole file is read and compared".to_owned();
         let details = machine::mount_of(directory).into_iter().chain([self.cache(), stored, clock, checked]).chain(daemon).collect();
-        About { label: label.clone(), target: directory.display().to_string(), sec: None, details }
+        SubjectInfo { label: label.clone(), target: directory.display().to_string(), sec: None, details }
     }
 
-    fn lacks(&self, case: &Case) -> Option<String> {
+    fn unsupported(&self, case: &Case) -> Option<String> {
         match case {
             Case::Connect { .. }
             | Case::Audit { .. }
@@ -355,7 +355,7 @@ impl Subject for MountSubject {
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {
         match case {
             Case::Load(load) => self.make_large(load),
-            Case::Metadata { .. } => self.make_looked_at(),
+            Case::Metadata { .. } => self.make_metadata_files(),
             Case::Get(copy) if !self.copies.contains_key(&(copy.files, copy.len, copy.content)) => self.put(copy).map(drop),
             _ => Ok(()),
         }
@@ -425,7 +425,7 @@ impl Drop for MountSubject {
 
 const OTHER_WORK: &str = "it is measured by other means";
 const BLOCK_LEN: usize = 1 << 20;
-const LOOKED_AT: u64 = 1000;
+const METADATA_FILES: u64 = 1000;
 const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits().cast_signed();
 const DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits().cast_signed();
 
@@ -444,7 +444,7 @@ mod tests {
             client_cpu: None,
             not_empty: true,
         };
-        MountSubject::begin(options, &Stop::default()).expect("a directory")
+        MountSubject::begin(options, &StopFlag::default()).expect("a directory")
     }
 
     #[test]

@@ -7,12 +7,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{About, Meter};
+use super::{CpuMeter, SubjectInfo};
 use crate::cpu::{self, ServerCpu};
-use crate::{Case, Error, Latency, Sample, Stop, Subject};
+use crate::{Case, Error, Latency, Sample, StopFlag, Subject};
 
 /// What clients look at before they believe an answer.
-pub enum Belief {
+pub enum ReplyCheck {
     /// Whether it is the first one to the same call, by its hash.
     Same,
     /// Whether it is as long as the first one: for what a client costs that checks nothing.
@@ -30,31 +30,31 @@ pub struct ReplaySubject {
     label: String,
     address: SocketAddr,
     calls: Vec<Vec<u8>>,
-    belief: Belief,
+    belief: ReplyCheck,
     /// The hash and the length of the first answer to each call.
     first: Vec<OnceLock<(Option<blake3::Hash>, usize)>>,
     server_cpu: Option<ServerCpu>,
-    stop: Stop,
+    stop: StopFlag,
 }
 
 impl ReplaySubject {
-    /// The calls are records, as [`super::Recorder`] keeps them.
-    pub fn new(label: String, address: SocketAddr, calls: Vec<Vec<u8>>, server_cpu: Option<ServerCpu>, stop: &Stop) -> Self {
+    /// The calls are records, as [`super::RecordingProxy`] keeps them.
+    pub fn new(label: String, address: SocketAddr, calls: Vec<Vec<u8>>, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         let first = calls.iter().map(|_| OnceLock::new()).collect();
-        Self { label, address, calls, belief: Belief::Same, first, server_cpu, stop: stop.clone() }
+        Self { label, address, calls, belief: ReplyCheck::Same, first, server_cpu, stop: stop.clone() }
     }
 
     /// The same, whose clients look at something else.
     #[must_use]
-    pub fn believing(self, belief: Belief) -> Self {
+    pub fn with_check(self, belief: ReplyCheck) -> Self {
         Self { belief, ..self }
     }
 
     fn believes(&self, call: &[u8], answer: &[u8], first: &OnceLock<(Option<blake3::Hash>, usize)>) -> bool {
         let hash = match &self.belief {
-            Belief::Same => Some(blake3::hash(answer)),
-            Belief::Length => None,
-            Belief::Checked(check) => return check(call, answer),
+            ReplyCheck::Same => Some(blake3::hash(answer)),
+            ReplyCheck::Length => None,
+            ReplyCheck::Checked(check) => return check(call, answer),
         };
         let found = (hash, answer.len());
         *first.get_or_init(|| found) == found
@@ -69,7 +69,7 @@ impl ReplaySubject {
         let (mut answer, mut bytes) = (Vec::new(), 0);
         for (call, first) in self.calls.iter().zip(&self.first) {
             let begun = Instant::now();
-            if begun >= end || self.stop.asked() {
+            if begun >= end || self.stop.is_set() {
                 break;
             }
             answer.clear();
@@ -106,21 +106,21 @@ pub(super) fn record(stream: &mut impl Read, answer: &mut Vec<u8>) -> std::io::R
 }
 
 impl Subject for ReplaySubject {
-    fn about(&self) -> About {
+    fn info(&self) -> SubjectInfo {
         let again = "one at a time, and again on a new connection";
         let detail = match self.belief {
-            Belief::Same => {
+            ReplyCheck::Same => {
                 let count = self.calls.len();
                 format!("{count} calls of a client that knew nothing before, {again}; each answer compared with the first by its hash")
             }
-            Belief::Length => format!("the calls of a client that knew nothing before, {again}; each answer taken as it comes"),
-            Belief::Checked(_) => format!("the calls of a client that knew nothing before, {again}; each answer verified"),
+            ReplyCheck::Length => format!("the calls of a client that knew nothing before, {again}; each answer taken as it comes"),
+            ReplyCheck::Checked(_) => format!("the calls of a client that knew nothing before, {again}; each answer verified"),
         };
         let details = vec![detail];
-        About { label: self.label.clone(), target: self.address.to_string(), sec: None, details }
+        SubjectInfo { label: self.label.clone(), target: self.address.to_string(), sec: None, details }
     }
 
-    fn lacks(&self, case: &Case) -> Option<String> {
+    fn unsupported(&self, case: &Case) -> Option<String> {
         (!matches!(case, Case::Replay { .. })).then(|| "it is asked what was recorded alone".into())
     }
 
@@ -130,7 +130,7 @@ impl Subject for ReplaySubject {
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
         let Case::Replay { clients, seconds } = case else { return Err(Error::Input("it is asked what was recorded alone".into())) };
-        let meter = Meter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?;
+        let meter = CpuMeter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?;
         let start = Instant::now();
         let end = start + Duration::from_secs_f64(*seconds);
         let sum = Mutex::new((Sample::default(), Ok(())));
@@ -138,7 +138,7 @@ impl Subject for ReplaySubject {
             for _ in 0..*clients {
                 scope.spawn(|| {
                     let (mut latency, mut bytes, mut outcome) = (Latency::new(), 0, Ok(()));
-                    while Instant::now() < end && !self.stop.asked() && outcome.is_ok() {
+                    while Instant::now() < end && !self.stop.is_set() && outcome.is_ok() {
                         outcome = self.client(end, &mut latency).map(|more| bytes += more);
                     }
                     let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -158,7 +158,7 @@ impl Subject for ReplaySubject {
         sample.others.iter_mut().for_each(|(_, busiest)| *busiest /= sample.seconds);
         meter.end(&mut sample)?;
         outcome?;
-        if self.stop.asked() { Err(Error::Interrupted) } else { Ok(sample) }
+        if self.stop.is_set() { Err(Error::Interrupted) } else { Ok(sample) }
     }
 
     fn tidy(&mut self) -> Result<(), Error> {
@@ -179,7 +179,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::subject::Recorder;
+    use crate::subject::RecordingProxy;
 
     /// Answers each record with itself, and after so many with something else.
     fn echo(right: usize) -> SocketAddr {
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn what_a_client_asked_is_asked_again_by_many() {
         let server = echo(usize::MAX);
-        let recorder = Recorder::begin(server).expect("loopback");
+        let recorder = RecordingProxy::begin(server).expect("loopback");
         let mut client = TcpStream::connect(recorder.address()).expect("the relay");
         let (asked, mut answer) = (vec![call(b"a first call"), call(b"and a second")], Vec::new());
         for call in &asked {
@@ -221,7 +221,7 @@ mod tests {
         }
         assert_eq!(recorder.calls(), asked);
         assert_eq!(answer, asked.concat());
-        let mut subject = ReplaySubject::new("echo".into(), server, recorder.calls(), None, &Stop::default());
+        let mut subject = ReplaySubject::new("echo".into(), server, recorder.calls(), None, &StopFlag::default());
         let sample = subject.measure(&Case::Replay { clients: 4, seconds: 0.2 }).expect("answers");
         assert!(sample.operations >= 8 && sample.bytes == sample.operations * 16, "{sample:?}");
     }
@@ -230,12 +230,12 @@ mod tests {
     fn what_is_checked_is_what_the_subject_is_told() {
         let calls = || vec![call(b"a call and more")];
         let case = Case::Replay { clients: 1, seconds: 20.0 };
-        let checked = Belief::Checked(Box::new(|call, answer| call == answer));
-        let mut subject = ReplaySubject::new("echo".into(), echo(10), calls(), None, &Stop::default()).believing(checked);
+        let checked = ReplyCheck::Checked(Box::new(|call, answer| call == answer));
+        let mut subject = ReplaySubject::new("echo".into(), echo(10), calls(), None, &StopFlag::default()).with_check(checked);
         let outcome = subject.measure(&case);
         assert!(matches!(outcome, Err(Error::Corrupt(_))), "{outcome:?}");
         let case = Case::Replay { clients: 1, seconds: 0.2 };
-        let mut subject = ReplaySubject::new("echo".into(), echo(10), calls(), None, &Stop::default()).believing(Belief::Length);
+        let mut subject = ReplaySubject::new("echo".into(), echo(10), calls(), None, &StopFlag::default()).with_check(ReplyCheck::Length);
         let sample = subject.measure(&case).expect("bytes that nobody looks at");
         assert!(sample.operations > 10, "{sample:?}");
     }
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn another_answer_than_the_first_is_found_out() {
         let server = echo(10);
-        let mut subject = ReplaySubject::new("echo".into(), server, vec![call(b"a call and more")], None, &Stop::default());
+        let mut subject = ReplaySubject::new("echo".into(), server, vec![call(b"a call and more")], None, &StopFlag::default());
         let outcome = subject.measure(&Case::Replay { clients: 1, seconds: 20.0 });
         assert!(matches!(outcome, Err(Error::Corrupt(_))), "{outcome:?}");
     }

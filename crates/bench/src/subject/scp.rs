@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{About, Helper, Meter, Sshd};
+use super::{ChildProcess, CpuMeter, Sshd, SubjectInfo};
 use crate::case::{Content, Copy};
 use crate::content::Pages;
-use crate::{Case, Error, Sample, Stop, Subject, cpu};
+use crate::{Case, Error, Sample, StopFlag, Subject, cpu};
 
 /// A host that files are copied to by scp.
 pub struct ScpSubject {
@@ -21,7 +21,7 @@ pub struct ScpSubject {
     options: Vec<String>,
     /// The private sshd, which ends with it.
     server: Option<Sshd>,
-    stop: Stop,
+    stop: StopFlag,
     pages: Pages,
     /// Files to be copied, here; what came back.
     local: tempfile::TempDir,
@@ -33,7 +33,7 @@ pub struct ScpSubject {
 
 impl ScpSubject {
     /// To a host, or to this machine by an sshd of its own.
-    pub fn begin(label: String, host: Option<&str>, stop: &Stop) -> Result<Self, Error> {
+    pub fn begin(label: String, host: Option<&str>, stop: &StopFlag) -> Result<Self, Error> {
         let local = tempfile::tempdir().map_err(Error::io("a directory of our own"))?;
         let mut options = vec!["-o".into(), "BatchMode=yes".into(), "-o".into(), "LogLevel=ERROR".into()];
         let (host, server) = match host {
@@ -59,7 +59,7 @@ impl ScpSubject {
     fn ssh(&self, command: &str) -> Result<String, Error> {
         let mut program = Command::new("ssh");
         program.args(&self.options).arg(&self.host).arg(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = Helper::output(&mut program, &self.stop, LAST).map_err(|error| Error::Program(format!("ssh: {error}")))?;
+        let output = ChildProcess::output(&mut program, &self.stop, LAST).map_err(|error| Error::Program(format!("ssh: {error}")))?;
         let output = output.ok_or_else(|| Error::Unreachable(format!("scp://{}: it does not answer", self.host)))?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
@@ -71,14 +71,14 @@ impl ScpSubject {
     /// stopped, file by file, as the other subjects do it.
     fn scp(&self, from: &str, to: &str, copy: &Copy, stores: Option<&Path>) -> Result<Sample, Error> {
         let server = self.server.as_ref().map(Sshd::cpu);
-        let meter = Meter::begin(server.as_ref(), server.is_some())?;
+        let meter = CpuMeter::begin(server.as_ref(), server.is_some())?;
         let (start, before) = (Instant::now(), cpu::children_s());
         let mut command = Command::new("scp");
         command.args(&self.options).args(["-q", "-r", from, to]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = Helper::start(&mut command).map_err(|error| Error::Program(format!("scp: {error}")))?;
+        let mut child = ChildProcess::start(&mut command).map_err(|error| Error::Program(format!("scp: {error}")))?;
         let status = super::wait(&mut child, &self.stop).map_err(|error| Error::Program(format!("scp: {error}")))?;
         let programs = cpu::children_s() - before;
-        if let Some(there) = stores.filter(|_| status.success() && !self.stop.asked()) {
+        if let Some(there) = stores.filter(|_| status.success() && !self.stop.is_set()) {
             for number in 0..copy.files {
                 let path = there.join(format!("file{number:06}"));
                 fs::File::open(&path).and_then(|file| file.sync_all()).map_err(Error::file(&path))?;
@@ -87,7 +87,7 @@ impl ScpSubject {
         let mut sample = Sample { seconds: start.elapsed().as_secs_f64(), ..Sample::default() };
         // ssh encrypts on one thread; scp beside it takes an eighth of what both take.
         sample.busy(programs * 7.0 / 8.0 / sample.seconds);
-        if self.stop.asked() {
+        if self.stop.is_set() {
             return Err(Error::Interrupted);
         }
         if !status.success() {
@@ -151,7 +151,7 @@ impl ScpSubject {
 }
 
 impl Subject for ScpSubject {
-    fn about(&self) -> About {
+    fn info(&self) -> SubjectInfo {
         let ours = if self.server.is_some() { "a private sshd on loopback" } else { "the host's sshd" };
         let stored = match self.server {
             Some(_) => "what is copied there is stored for good, file by file, with the clock running",
@@ -160,10 +160,10 @@ impl Subject for ScpSubject {
         let back = "what is copied back is written to this machine".to_owned();
         let clock = "data is made before and compared after, with the clock stopped".to_owned();
         let details = vec![format!("{ours}, scp -r with its own choice of cipher"), stored.to_owned(), back, clock];
-        About { label: self.label.clone(), target: format!("scp://{}", self.host), sec: None, details }
+        SubjectInfo { label: self.label.clone(), target: format!("scp://{}", self.host), sec: None, details }
     }
 
-    fn lacks(&self, case: &Case) -> Option<String> {
+    fn unsupported(&self, case: &Case) -> Option<String> {
         (!matches!(case, Case::Put(_) | Case::Get(_))).then(|| "scp copies files and does nothing else".into())
     }
 

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::Helper;
+use super::ChildProcess;
 use crate::Error;
 use crate::cpu::ServerCpu;
 
 /// It ends with this value.
 pub struct Sshd {
-    child: Helper,
+    child: ChildProcess,
     directory: PathBuf,
     port: u16,
 }
@@ -61,7 +61,7 @@ impl Sshd {
             let log = fs::File::create(directory.join("log")).map_err(Error::file(directory))?;
             let mut command = Command::new(program);
             command.args(["-D", "-e", "-f"]).arg(path("config")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-            let child = Helper::start(&mut command).map_err(|error| Error::Program(format!("sshd: {error}")))?;
+            let child = ChildProcess::start(&mut command).map_err(|error| Error::Program(format!("sshd: {error}")))?;
             let mut server = Self { child, directory: directory.to_owned(), port };
             let start = Instant::now();
             while start.elapsed() < PATIENCE && server.child.try_wait().is_ok_and(|status| status.is_none()) {

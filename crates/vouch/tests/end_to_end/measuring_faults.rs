@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use vouch_bench::case::{Load, Order};
 use vouch_bench::nfs::{NfsOptions, NfsSubject};
-use vouch_bench::pairs::{Bench, Planned, Rounds, Watcher};
+use vouch_bench::runner::{PlannedCase, ProgressSink, Rounds, Runner};
 use vouch_bench::target::{Sec, Target};
-use vouch_bench::{Case, Run, Stop};
+use vouch_bench::{Case, Run, StopFlag};
 use vouch_oncrpc::{RecordReader, begin_record, end_record};
 use vouch_xdr::Writer;
 
@@ -46,7 +46,7 @@ fn a_refusal_says_what_helps() {
 
 struct Silent;
 
-impl Watcher for Silent {
+impl ProgressSink for Silent {
     fn now(&mut self, _: f64, _: f64, _: &str) {}
 }
 
@@ -58,15 +58,15 @@ fn calls_that_a_server_drops_cost_errors_and_not_the_run() {
     let (sec, service, server_cpu) = (Sec::Sys, None, None);
     let options =
         NfsOptions { label: "drops".into(), target, sec, service, sessions: 1, connections: 1, slots: 32, server_cpu, not_empty: false };
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let subject = NfsSubject::connect(options, &stop).expect("a session");
     let rounds = Rounds { least: 2, most: 2, tight: 0.0, warm_up: false };
-    let mut bench = Bench::new(Run::begin("test".into(), true), vec![Box::new(subject)], rounds, Box::new(Silent), stop);
+    let mut bench = Runner::new(Run::begin("test".into(), true), vec![Box::new(subject)], rounds, Box::new(Silent), stop);
     let load = |depth| {
         Case::Load(Load { order: Order::Random, block: 4096, read_percent: 100, depth, rate: None, seconds: 0.5, file_len: 1 << 20 })
     };
-    let plan = [Planned::new("iops", "deep", "reads", load(32)), Planned::new("iops", "shallow", "reads", load(16))];
-    let outcome = bench.all(&plan);
+    let plan = [PlannedCase::new("iops", "deep", "reads", load(32)), PlannedCase::new("iops", "shallow", "reads", load(16))];
+    let outcome = bench.run_all(&plan);
     let run = bench.finish(&outcome);
     assert!(outcome.is_ok(), "{outcome:?}");
     let [deep, shallow] = &run.results[..] else { panic!("{:?} {:?}", run.left_out, run.notes) };

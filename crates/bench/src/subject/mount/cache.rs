@@ -17,7 +17,7 @@ impl MountSubject {
         let mut block = vec![0; if warm { READ_LEN } else { 0 }];
         // Names are looked up here either way; who drops all forgets them again.
         for path in files {
-            if self.stop.asked() {
+            if self.stop.is_set() {
                 return Err(Error::Interrupted);
             }
             let mut file = File::open(path).map_err(Error::file(path))?;
@@ -160,7 +160,7 @@ mod tests {
         let mut warm = begin(at.path(), true);
         let (order, block, read_percent, depth, rate) = (Order::Random, 4096, 100, 1, None);
         let load = Load { order, block, read_percent, depth, rate, seconds: 0.02, file_len: 256 << 20 };
-        if !tells(at.path()) || warm.lacks(&Case::Load(load)).is_some() {
+        if !tells(at.path()) || warm.unsupported(&Case::Load(load)).is_some() {
             println!("skipped: needs fio");
             return;
         }

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
-use vouch_bench::Stop;
+use vouch_bench::StopFlag;
 use vouch_bench::agent::{Acceptor, Limits, serve};
 
 use crate::exit::{At as _, Failure, Outcome};
@@ -37,9 +37,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         None => Acceptor::Kerberos { keytab: args.keytab.clone(), principals: args.principal.clone() },
     };
     let listener = TcpListener::bind(args.listen).at(args.listen)?;
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let asked = stop.clone();
-    let _taken = interrupt::take(move || asked.ask());
+    let _taken = interrupt::take(move || asked.set());
     output::text(&format!("agent on {}\n", listener.local_addr().at(args.listen)?))?;
     serve(&listener, &acceptor, Limits::default(), &stop, &|line| tracing::info!("{line}"))?;
     Ok(())

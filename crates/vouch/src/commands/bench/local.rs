@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use vouch_bench::case::AuditWork;
-use vouch_bench::plan::{self, audit};
-use vouch_bench::subject::{AuditGuard, AuditSubject, Audited, ExportSubject, Rules};
-use vouch_bench::{Run, Stop, Subject};
+use vouch_bench::subject::{AuditGuard, AuditMode, AuditSubject, ExportSubject, Rules};
+use vouch_bench::workload::{self, audit};
+use vouch_bench::{Run, StopFlag, Subject};
 
 use super::measure::{Measure, Part, Wish};
 use crate::cli::Global;
@@ -42,13 +42,13 @@ impl Seal {
 }
 
 /// How message protection is measured.
-pub(super) fn of_seal(quick: bool) -> plan::Seal {
-    if quick { plan::Seal::quick() } else { plan::Seal::full() }
+pub(super) fn of_seal(quick: bool) -> workload::Seal {
+    if quick { workload::Seal::quick() } else { workload::Seal::full() }
 }
 
 /// The part of a run that measures it.
-pub(super) fn seal<'a>(how: plan::Seal) -> Part<'a> {
-    Part::new(|_: &mut Run, _: &Stop| Ok(Vec::new()), move |bench| plan::seal(bench, &how))
+pub(super) fn seal<'a>(how: workload::Seal) -> Part<'a> {
+    Part::new(|_: &mut Run, _: &StopFlag| Ok(Vec::new()), move |bench| workload::seal(bench, &how))
 }
 
 /// What audit costs: the same work with the kernel's audit off, with file watches, with system
@@ -87,31 +87,31 @@ pub(super) fn audit_parts(directory: &Path, files: u64, kernel: bool) -> Vec<Par
 
 /// An export without a record, with our trail, with the kernel's.
 fn exported_part(directory: &Path, files: u64, kernel: bool) -> Part<'_> {
-    let subjects = move |run: &mut Run, stop: &Stop| {
+    let subjects = move |run: &mut Run, stop: &StopFlag| {
         let program = std::env::current_exe().at("this program")?;
-        let mut audited = vec![Audited::Not, Audited::Trail];
+        let mut audited = vec![AuditMode::None, AuditMode::Trail];
         match kernel.then(AuditGuard::take) {
             None => {}
-            Some(Ok(guard)) => audited.push(Audited::Kernel(guard)),
+            Some(Ok(guard)) => audited.push(AuditMode::Kernel(guard)),
             Some(Err(why)) => run.left_out.push(format!("an export under the kernel's audit: {why}")),
         }
         let subject = |audited| Box::new(ExportSubject::new(&program, directory, audited, stop)) as Box<dyn Subject>;
         Ok(audited.into_iter().map(subject).collect())
     };
-    Part::new(subjects, move |bench| bench.all(&audit::exported(files)))
+    Part::new(subjects, move |bench| bench.run_all(&audit::exported(files)))
 }
 
 /// Work on the machine's own files under the kernel's audit.
 fn local_part(directory: &Path, files: u64) -> Part<'_> {
     // Known once the subjects are made, and asked when the plan is.
-    let built: Rc<OnceCell<Arc<plan::Mpi>>> = Rc::default();
+    let built: Rc<OnceCell<Arc<workload::Mpi>>> = Rc::default();
     let by_mpi = built.clone();
-    let subjects = move |run: &mut Run, stop: &Stop| {
+    let subjects = move |run: &mut Run, stop: &StopFlag| {
         let worker: Vec<OsString> = vec![std::env::current_exe().at("this program")?.into(), "bench".into(), "work".into()];
         // While the first subject lives the kernel's audit is ours.
         let guard = AuditGuard::take().map_err(|why| Failure::refused("audit", why))?;
         run.machine.with_version("auditctl", "-v");
-        match plan::Mpi::build() {
+        match workload::Mpi::build() {
             Ok(mpi) => {
                 run.machine.with_version("mpirun", "--version");
                 let _ = built.set(Arc::new(mpi));
@@ -125,7 +125,7 @@ fn local_part(directory: &Path, files: u64) -> Part<'_> {
         });
         Ok(all.into())
     };
-    Part::new(subjects, move |bench| bench.all(&audit::audit(files, by_mpi.get().is_some())))
+    Part::new(subjects, move |bench| bench.run_all(&audit::audit(files, by_mpi.get().is_some())))
 }
 
 /// What `audit` measures, in a process of its own.
@@ -149,7 +149,7 @@ impl Work {
 }
 
 fn enctype(name: &str) -> Result<String, String> {
-    let all = plan::Seal::all();
+    let all = workload::Seal::all();
     if all.iter().any(|other| other == name) { Ok(name.to_owned()) } else { Err(format!("one of {}", all.join(", "))) }
 }
 

@@ -2,8 +2,8 @@
 //! its report.
 
 use indicatif::ProgressBar;
-use vouch_bench::pairs::{Bench, Rounds, Watcher};
-use vouch_bench::{Error, Run, Stop, Subject};
+use vouch_bench::runner::{ProgressSink, Rounds, Runner};
+use vouch_bench::{Error, Run, StopFlag, Subject};
 
 use super::outputs::Outputs;
 use crate::cli::Global;
@@ -20,7 +20,7 @@ pub(super) struct Measure {
     /// have no confidence.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
-    /// Stop a case early when each interval is within this many percent of its median; of steps of
+    /// StopFlag a case early when each interval is within this many percent of its median; of steps of
     /// iops that of the median latency.
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     tight: Option<f64>,
@@ -29,9 +29,9 @@ pub(super) struct Measure {
 }
 
 /// Makes subjects.
-type Make<'a> = Box<dyn FnOnce(&mut Run, &Stop) -> Outcome<Vec<Box<dyn Subject>>> + 'a>;
+type Make<'a> = Box<dyn FnOnce(&mut Run, &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> + 'a>;
 /// Measures.
-type Work<'a> = Box<dyn FnOnce(&mut Bench) -> Result<(), Error> + 'a>;
+type Work<'a> = Box<dyn FnOnce(&mut Runner) -> Result<(), Error> + 'a>;
 
 /// Subjects, and what is measured on them.
 pub(super) struct Part<'a> {
@@ -47,8 +47,8 @@ pub(super) struct Part<'a> {
 impl<'a> Part<'a> {
     /// One that a run does not do without if it is the first.
     pub(super) fn new(
-        subjects: impl FnOnce(&mut Run, &Stop) -> Outcome<Vec<Box<dyn Subject>>> + 'a,
-        work: impl FnOnce(&mut Bench) -> Result<(), Error> + 'a,
+        subjects: impl FnOnce(&mut Run, &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> + 'a,
+        work: impl FnOnce(&mut Runner) -> Result<(), Error> + 'a,
     ) -> Self {
         Self { subjects: Box::new(subjects), work: Box::new(work), optional: false }
     }
@@ -62,26 +62,26 @@ impl<'a> Part<'a> {
 /// Ctrl-C, heard from the first file on that is made for a run: what was made is removed, and what
 /// there is is told.
 pub(super) struct Wish {
-    stop: Stop,
+    stop: StopFlag,
     _taken: interrupt::Taken,
 }
 
 impl Wish {
     /// From now on.
     pub(super) fn new() -> Self {
-        let stop = Stop::default();
+        let stop = StopFlag::default();
         let asked = stop.clone();
         let notify = move || {
-            asked.ask();
+            asked.set();
             // A second signal ends the process at once, and a terminal tells it to nobody else: not to those
             // who work for the run.
-            std::mem::forget(interrupt::on_interrupt(vouch_bench::subject::end_all));
+            std::mem::forget(interrupt::on_interrupt(vouch_bench::subject::terminate_all));
         };
         Self { stop, _taken: interrupt::take(notify) }
     }
 
     /// Who is asked.
-    pub(super) const fn stop(&self) -> &Stop {
+    pub(super) const fn stop(&self) -> &StopFlag {
         &self.stop
     }
 }
@@ -105,7 +105,7 @@ impl Measure {
             let mut run = Run::begin(command.clone(), self.quick);
             let subjects = match (part.subjects)(&mut run, stop) {
                 Ok(subjects) => subjects,
-                Err(_) if stop.asked() => {
+                Err(_) if stop.is_set() => {
                     outcome = Err(Error::Interrupted);
                     break;
                 }
@@ -118,7 +118,7 @@ impl Measure {
                 }
             };
             let bar = progress::fraction(global, "measuring");
-            let mut bench = Bench::new(run, subjects, self.rounds(), Box::new(Bar(bar.clone())), stop.clone());
+            let mut bench = Runner::new(run, subjects, self.rounds(), Box::new(Bar(bar.clone())), stop.clone());
             let measured = (part.work)(&mut bench);
             bench.sum_up(&measured);
             if matches!(measured, Err(Error::Interrupted)) {
@@ -182,7 +182,7 @@ fn joined(whole: Option<Run>, part: Run, several: bool) -> Run {
 /// Draws how far the run is.
 struct Bar(ProgressBar);
 
-impl Watcher for Bar {
+impl ProgressSink for Bar {
     fn now(&mut self, done_s: f64, total_s: f64, what: &str) {
         self.0.set_length((total_s * 10.0) as u64);
         self.0.set_position((done_s * 10.0) as u64);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vouch_bench::null;
+use vouch_bench::null_calls;
 use vouch_bench::target::Target;
 
 use crate::exit::{Failure, Outcome};
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Some(Target::Nfs(nfs)) => Some(nfs.address()?),
         Some(_) => return Err(Failure::usage("--target", "NULL is called of NFS servers: nfs://HOST[:PORT]/")),
     };
-    let ceiling = null::null(address, NFS, args.depth, Duration::from_secs(args.seconds))?;
+    let ceiling = null_calls::measure(address, NFS, args.depth, Duration::from_secs(args.seconds))?;
     if args.json {
         return output::json(&ceiling);
     }

@@ -4,12 +4,12 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use vouch_bench::agent::{Credential, Fleet, FleetSubject};
+use vouch_bench::agent::{AgentPool, Credential, DistributedSubject};
 use vouch_bench::cpu::{ServerCpu, is_local};
 use vouch_bench::nfs::{NfsOptions, NfsSubject};
 use vouch_bench::subject::{MountOptions, MountSubject, ScpSubject};
 use vouch_bench::target::{NfsTarget, Sec, Target};
-use vouch_bench::{Error, Run, Stop, Subject, machine};
+use vouch_bench::{Error, Run, StopFlag, Subject, machine};
 
 use super::agent::token;
 use crate::exit::{Failure, Outcome};
@@ -168,14 +168,14 @@ impl Subjects {
 
     /// Makes all of them; when one can't be made, those before it are cleaned. `depth` is the most
     /// calls in flight.
-    pub(super) fn make(&self, depth: u32, run: &mut Run, stop: &Stop) -> Outcome<Vec<Box<dyn Subject>>> {
+    pub(super) fn make(&self, depth: u32, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         if self.are_none() {
             return Err(Failure::usage("--target", "say what to measure, or name a mounted directory by --mount; see `vouch help bench`"));
         }
         self.check()?;
         let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
         let made = self.fill(depth, run, stop, &mut subjects);
-        let labels: Vec<String> = subjects.iter().map(|subject| subject.about().label).collect();
+        let labels: Vec<String> = subjects.iter().map(|subject| subject.info().label).collect();
         let twice = labels.iter().enumerate().find(|(at, label)| labels[..*at].contains(label));
         let made = made.and(
             twice.map_or(Ok(()), |(_, label)| Err(Failure::usage("--target", format!("{label} would name two; label them: LABEL=…")))),
@@ -183,7 +183,7 @@ impl Subjects {
         if let Err(failure) = made {
             // Each for itself; why there is no run is told last.
             for subject in &mut subjects {
-                let (label, place) = (subject.about().label, subject.place().unwrap_or_default());
+                let (label, place) = (subject.info().label, subject.place().unwrap_or_default());
                 if let Err(error) = subject.clean() {
                     tracing::warn!("{label}: what was made could not be removed: {error}; left behind: {place}");
                 }
@@ -193,7 +193,7 @@ impl Subjects {
         Ok(subjects)
     }
 
-    fn fill(&self, depth: u32, run: &mut Run, stop: &Stop, subjects: &mut Vec<Box<dyn Subject>>) -> Outcome {
+    fn fill(&self, depth: u32, run: &mut Run, stop: &StopFlag, subjects: &mut Vec<Box<dyn Subject>>) -> Outcome {
         let fleet = self.fleet(stop)?;
         let mut servers = self.servers();
         for Labelled { label, value } in &self.target {
@@ -205,7 +205,7 @@ impl Subjects {
                         subjects.push(match &fleet {
                             None => Box::new(NfsSubject::connect(options, stop).map_err(with_cure)?),
                             Some(fleet) => {
-                                let subject = FleetSubject::open(fleet, subjects.len() as u32, options).map_err(with_cure)?;
+                                let subject = DistributedSubject::open(fleet, subjects.len() as u32, options).map_err(with_cure)?;
                                 run.nodes = subject.nodes().to_vec();
                                 Box::new(subject)
                             }
@@ -282,7 +282,7 @@ impl Subjects {
         })
     }
 
-    fn fleet(&self, stop: &Stop) -> Outcome<Option<Fleet>> {
+    fn fleet(&self, stop: &StopFlag) -> Outcome<Option<AgentPool>> {
         if self.agent.is_empty() {
             return Ok(None);
         }
@@ -301,7 +301,7 @@ impl Subjects {
             }
         };
         let all: Vec<SocketAddr> = addresses.iter().map(|(address, _)| *address).collect();
-        Ok(Some(Fleet::connect(&all, &credential, stop)?))
+        Ok(Some(AgentPool::connect(&all, &credential, stop)?))
     }
 }
 

@@ -7,12 +7,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use vouch_bench::cpu::ServerCpu;
-use vouch_bench::plan;
 use vouch_bench::subject::{
-    About, Asked, ConnectSubject, Forget, Helper, ReadingSubject, Recorder, ReplaySubject, Sshd, WebServer, compile, prepare,
+    ChildProcess, ConnectSubject, DropCaches, ReadSubject, RecordingProxy, ReplaySubject, Request, Sshd, SubjectInfo, WebServer, compile,
+    prepare,
 };
 use vouch_bench::target::{Target, resolve};
-use vouch_bench::{Run, Stop, Subject};
+use vouch_bench::workload;
+use vouch_bench::{Run, StopFlag, Subject};
 
 use self::mounted::Mounted;
 use super::measure::{Measure, Part, Wish};
@@ -65,16 +66,16 @@ impl Tree {
 /// The parts of a run that measure a tree: what it is read by, what many clients of it ask, and
 /// connections.
 pub(super) fn parts<'a>(world: &'a World, targets: &'a [Target], quick: bool) -> Vec<Part<'a>> {
-    let (reads, replay, connections) = (plan::tree(quick), plan::replay(quick), plan::connections(quick));
-    let subjects = move |run: &mut Run, stop: &Stop| world.readers(run, stop);
-    let replayed = move |run: &mut Run, stop: &Stop| world.replayed(quick, run, stop);
-    let asked = move |run: &mut Run, stop: &Stop| world.asked(targets, run, stop);
-    let verified = plan::verification(quick).into_iter().map(move |(read, case)| {
-        let subjects = move |_: &mut Run, stop: &Stop| world.verifying(read, stop);
-        Part::new(subjects, move |bench| bench.all(&[case]))
+    let (reads, replay, connections) = (workload::tree(quick), workload::replay(quick), workload::connections(quick));
+    let subjects = move |run: &mut Run, stop: &StopFlag| world.readers(run, stop);
+    let replayed = move |run: &mut Run, stop: &StopFlag| world.replayed(quick, run, stop);
+    let asked = move |run: &mut Run, stop: &StopFlag| world.asked(targets, run, stop);
+    let verified = workload::verification(quick).into_iter().map(move |(read, case)| {
+        let subjects = move |_: &mut Run, stop: &StopFlag| world.verifying(read, stop);
+        Part::new(subjects, move |bench| bench.run_all(&[case]))
     });
-    let first = Part::new(subjects, move |bench| bench.all(&reads));
-    let last = [Part::new(replayed, move |bench| bench.all(&replay)), Part::new(asked, move |bench| bench.all(&connections))];
+    let first = Part::new(subjects, move |bench| bench.run_all(&reads));
+    let last = [Part::new(replayed, move |bench| bench.run_all(&replay)), Part::new(asked, move |bench| bench.run_all(&connections))];
     std::iter::once(first).chain(verified).chain(last).collect()
 }
 
@@ -90,7 +91,7 @@ pub(super) struct World {
 }
 
 struct Replica {
-    child: Helper,
+    child: ChildProcess,
     address: String,
 }
 
@@ -114,8 +115,8 @@ impl Drop for Replica {
 impl World {
     /// Makes it. Whoever wants to stop meanwhile is heard after each step, and what there is by
     /// then is removed.
-    pub(super) fn make(at: &Path, quick: bool, stop: &Stop) -> Outcome<Self> {
-        let go_on = || if stop.asked() { Err(Failure::interrupted()) } else { Ok(()) };
+    pub(super) fn make(at: &Path, quick: bool, stop: &StopFlag) -> Outcome<Self> {
+        let go_on = || if stop.is_set() { Err(Failure::interrupted()) } else { Ok(()) };
         // A program that Ctrl-C has ended too fails for no other reason.
         let run = |args: &[&str]| {
             let outcome = run(&std::env::current_exe().at("this program")?, args);
@@ -126,10 +127,10 @@ impl World {
         let directory = tempfile::Builder::new().prefix("vouch-bench-").tempdir_in(at).at(at.display())?;
         let path = |name: &str| directory.path().join(name);
         std::fs::create_dir(path("src")).at(at.display())?;
-        let reads: Vec<_> = plan::tree_reads(quick).into_iter().map(|(_, _, read)| read).collect();
+        let reads: Vec<_> = workload::tree_reads(quick).into_iter().map(|(_, _, read)| read).collect();
         prepare(&path("src"), &reads)?;
         go_on()?;
-        compile::prepare(&path("src"), plan::parts(quick))?;
+        compile::prepare(&path("src"), workload::parts(quick))?;
         std::fs::create_dir_all(path("src/one/two")).at(at.display())?;
         for small in NAMES {
             std::fs::write(path("src").join(small), [b's'; SMALL_LEN]).at(at.display())?;
@@ -141,7 +142,7 @@ impl World {
         let mut command = Command::new(&program);
         let log = std::fs::File::create(path("replica.log")).at(at.display())?;
         command.args(["serve", "--db", &db, "--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let mut replica = Replica { child: Helper::start(&mut command).at("the replica")?, address: String::new() };
+        let mut replica = Replica { child: ChildProcess::start(&mut command).at("the replica")?, address: String::new() };
         let mut line = String::new();
         if let Some(out) = replica.child.stdout.take() {
             std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).at("the replica")?;
@@ -169,13 +170,17 @@ impl World {
     }
 
     /// The directory itself; the tree with caches cold, warm, and without any; sshfs cold and warm.
-    fn readers(&self, run: &mut Run, stop: &Stop) -> Outcome<Vec<Box<dyn Subject>>> {
+    fn readers(&self, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         let source = self.directory.path().join("src");
-        let about =
-            |label: &str, target: String, detail: &str| About { label: label.into(), target, sec: None, details: vec![detail.into()] };
+        let about = |label: &str, target: String, detail: &str| SubjectInfo {
+            label: label.into(),
+            target,
+            sec: None,
+            details: vec![detail.into()],
+        };
         let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
         let local = about("local directory", source.display().to_string(), "what the tree was made from");
-        subjects.push(Box::new(ReadingSubject::new(local, source.clone(), Box::new(|| Ok(None)), None, stop)));
+        subjects.push(Box::new(ReadSubject::new(local, source.clone(), Box::new(|| Ok(None)), None, stop)));
         for (label, detail, warm, cached) in [
             ("tree cold", "mounted anew for each round, empty disk cache; every byte verified", false, true),
             ("tree warm", "mounted once; caches of the client and of the kernel", true, true),
@@ -186,9 +191,9 @@ impl World {
             let mut mounted = Mounted::tree(&self.program, self.options(&self.replica.address, "state"), &self.name, cache, &at, warm);
             // A machine without FUSE is told so now.
             mounted.renew().map_err(Failure::from)?;
-            let forget: Forget = Box::new(move || mounted.renew());
+            let forget: DropCaches = Box::new(move || mounted.renew());
             let server = Some(ServerCpu::Process(self.replica.child.id()));
-            subjects.push(Box::new(ReadingSubject::new(about(label, self.name.clone(), detail), at, forget, server, stop)));
+            subjects.push(Box::new(ReadSubject::new(about(label, self.name.clone(), detail), at, forget, server, stop)));
         }
         for (label, detail, warm) in [
             ("sshfs cold", "sshfs of the directory, by an sshd on loopback, mounted anew for each round", false),
@@ -204,9 +209,9 @@ impl World {
             match made {
                 Err(error) => run.left_out.push(format!("{label}: {error}")),
                 Ok((mut mounted, cpu)) => {
-                    let forget: Forget = Box::new(move || mounted.renew());
+                    let forget: DropCaches = Box::new(move || mounted.renew());
                     let about = about(label, format!("sshfs of {}", source.display()), detail);
-                    subjects.push(Box::new(ReadingSubject::new(about, at, forget, Some(cpu), stop)));
+                    subjects.push(Box::new(ReadSubject::new(about, at, forget, Some(cpu), stop)));
                 }
             }
         }
@@ -215,18 +220,18 @@ impl World {
     }
 
     /// The replica, asked by many what a cold client asked for a compile.
-    fn replayed(&self, quick: bool, run: &mut Run, stop: &Stop) -> Outcome<Vec<Box<dyn Subject>>> {
+    fn replayed(&self, quick: bool, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         if !compile::is_here() {
             return Err(Failure::not_found("clients that replay a compile", "a C compiler is not installed (cc)"));
         }
         let replica = self.replica()?;
-        let recorder = Recorder::begin(replica)?;
+        let recorder = RecordingProxy::begin(replica)?;
         let at = self.place("recorded")?;
         let options = self.options(&recorder.address().to_string(), "state-recorded");
         let cache = Some(self.directory.path().join("cache-recorded"));
         let mut mounted = Mounted::tree(&self.program, options, &self.name, cache, &at, false);
         mounted.renew()?;
-        let right = compile::run(&at, plan::parts(quick), 2, stop, &mut vouch_bench::Sample::default())?;
+        let right = compile::run(&at, workload::parts(quick), 2, stop, &mut vouch_bench::Sample::default())?;
         drop(mounted);
         if !right {
             return Err(vouch_bench::Error::Corrupt(self.name.clone()).into());
@@ -241,11 +246,11 @@ impl World {
     }
 
     /// The replica and the web servers.
-    fn asked(&self, targets: &[Target], run: &mut Run, stop: &Stop) -> Outcome<Vec<Box<dyn Subject>>> {
+    fn asked(&self, targets: &[Target], run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         let address = self.replica()?;
         let mut records = [Vec::new(), Vec::new()];
         for (at, name) in NAMES.iter().enumerate() {
-            let recorder = Recorder::begin(address)?;
+            let recorder = RecordingProxy::begin(address)?;
             let options = self.options(&recorder.address().to_string(), &format!("state-{at}"));
             let file = format!("{}/{name}", self.name);
             let words: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -256,14 +261,14 @@ impl World {
             records[at] = recorder.calls();
         }
         let mut subjects: Vec<Box<dyn Subject>> =
-            vec![Box::new(ConnectSubject::new("replica".into(), address, Asked::Records(records), None, stop))];
+            vec![Box::new(ConnectSubject::new("replica".into(), address, Request::Records(records), None, stop))];
         let paths = NAMES.map(|name| format!("/{name}"));
         match &self.web {
             Err(why) => run.left_out.push(format!("a web server of its own: {why}")),
             Ok(web) => {
                 run.machine.with_version("nginx", "-v");
                 run.machine.with_version("openssl", "version");
-                let (http, https) = (Asked::Http(paths.clone()), Asked::Https(paths));
+                let (http, https) = (Request::Http(paths.clone()), Request::Https(paths));
                 subjects.push(Box::new(ConnectSubject::new("nginx HTTP".into(), web.http, http, Some(web.cpu()), stop)));
                 subjects.push(Box::new(ConnectSubject::new("nginx HTTPS".into(), web.https, https, Some(web.cpu()), stop)));
             }
@@ -273,7 +278,7 @@ impl World {
                 return Err(Failure::usage("--target", "connections are compared with http:// and https://"));
             };
             let paths = [path.clone(), format!("/one/two{path}")];
-            let (label, asked) = if *tls { ("https", Asked::Https(paths)) } else { ("http", Asked::Http(paths)) };
+            let (label, asked) = if *tls { ("https", Request::Https(paths)) } else { ("http", Request::Http(paths)) };
             let subject = ConnectSubject::new(format!("{label} {host}:{port}"), resolve(host, *port)?, asked, None, stop);
             subjects.push(Box::new(subject.named(host)));
         }

@@ -1,6 +1,6 @@
 //! The options of each workload, and the plan that they make.
 
-use vouch_bench::plan;
+use vouch_bench::workload;
 
 use super::measure::{Measure, Part, Wish};
 use super::subjects::Subjects;
@@ -39,13 +39,13 @@ pub(super) struct Transfer {
 impl Transfer {
     /// The plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
-        let mut how = if self.measure.quick { plan::Transfer::quick() } else { plan::Transfer::full() };
+        let mut how = if self.measure.quick { workload::Transfer::quick() } else { workload::Transfer::full() };
         how.sizes = self.sizes.unwrap_or(how.sizes);
         how.small.0 = self.small_files.unwrap_or(how.small.0);
         how.large = (self.large_files.unwrap_or(how.large.0), self.large_size.unwrap_or(how.large.1));
         (how.streams, how.depth) = (self.streams, self.depth);
-        let plan = plan::transfer(&how);
-        self.measure.run(global, &Wish::new(), vec![on(&self.subjects, self.depth.max(self.streams), move |bench| bench.all(&plan))])
+        let plan = workload::transfer(&how);
+        self.measure.run(global, &Wish::new(), vec![on(&self.subjects, self.depth.max(self.streams), move |bench| bench.run_all(&plan))])
     }
 }
 
@@ -83,13 +83,13 @@ struct Load {
 impl Iops {
     /// The plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
-        let mut how = if self.measure.quick { plan::Iops::quick() } else { plan::Iops::full() };
+        let mut how = if self.measure.quick { workload::Iops::quick() } else { workload::Iops::full() };
         how.depth = self.load.depth;
         how.seconds = self.load.seconds.unwrap_or(how.seconds);
         how.file_len = self.load.file_size.unwrap_or(how.file_len);
         how.blocks = self.blocks.unwrap_or(how.blocks);
         how.steps = self.steps.unwrap_or(how.steps);
-        self.measure.run(global, &Wish::new(), vec![on(&self.subjects, how.depth, move |bench| plan::iops(bench, &how))])
+        self.measure.run(global, &Wish::new(), vec![on(&self.subjects, how.depth, move |bench| workload::iops(bench, &how))])
     }
 }
 
@@ -107,12 +107,12 @@ pub(super) struct Concurrency {
 impl Concurrency {
     /// The plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
-        let mut how = if self.measure.quick { plan::Concurrency::quick() } else { plan::Concurrency::full() };
+        let mut how = if self.measure.quick { workload::Concurrency::quick() } else { workload::Concurrency::full() };
         how.depth = self.load.depth;
         how.seconds = self.load.seconds.unwrap_or(how.seconds);
         how.file_len = self.load.file_size.unwrap_or(how.file_len);
-        let plan = plan::concurrency(&how);
-        self.measure.run(global, &Wish::new(), vec![on(&self.subjects, how.depth, move |bench| bench.all(&plan))])
+        let plan = workload::concurrency(&how);
+        self.measure.run(global, &Wish::new(), vec![on(&self.subjects, how.depth, move |bench| bench.run_all(&plan))])
     }
 }
 
@@ -140,20 +140,20 @@ impl All {
     pub(super) fn run(self, global: &Global) -> Outcome {
         let quick = self.measure.quick;
         let (transfer, iops, concurrency) = match quick {
-            true => (plan::Transfer::quick(), plan::Iops::quick(), plan::Concurrency::quick()),
-            false => (plan::Transfer::full(), plan::Iops::full(), plan::Concurrency::full()),
+            true => (workload::Transfer::quick(), workload::Iops::quick(), workload::Concurrency::quick()),
+            false => (workload::Transfer::full(), workload::Iops::full(), workload::Concurrency::full()),
         };
-        let work = move |bench: &mut vouch_bench::pairs::Bench| {
-            bench.all(&plan::transfer(&transfer))?;
-            plan::iops(bench, &iops)?;
-            bench.all(&plan::concurrency(&concurrency))
+        let work = move |bench: &mut vouch_bench::runner::Runner| {
+            bench.run_all(&workload::transfer(&transfer))?;
+            workload::iops(bench, &iops)?;
+            bench.run_all(&workload::concurrency(&concurrency))
         };
         let (wish, mut left_out) = (Wish::new(), Vec::new());
         let world = match self.no_tree {
             true => None,
             false => match tree::World::make(&std::env::temp_dir(), quick, wish.stop()) {
                 Ok(world) => Some(world),
-                Err(failure) if wish.stop().asked() => return Err(failure),
+                Err(failure) if wish.stop().is_set() => return Err(failure),
                 Err(failure) => {
                     left_out.push(format!("tree: {failure}"));
                     None
@@ -178,9 +178,9 @@ impl All {
 fn on<'a>(
     subjects: &'a Subjects,
     depth: u32,
-    work: impl FnOnce(&mut vouch_bench::pairs::Bench) -> Result<(), vouch_bench::Error> + 'a,
+    work: impl FnOnce(&mut vouch_bench::runner::Runner) -> Result<(), vouch_bench::Error> + 'a,
 ) -> Part<'a> {
-    Part::new(move |run: &mut vouch_bench::Run, stop: &vouch_bench::Stop| subjects.make(depth, run, stop), work)
+    Part::new(move |run: &mut vouch_bench::Run, stop: &vouch_bench::StopFlag| subjects.make(depth, run, stop), work)
 }
 
 /// Calls in flight where nothing else is said.

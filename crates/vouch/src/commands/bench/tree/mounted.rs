@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use vouch_bench::Error;
 use vouch_bench::cpu::ServerCpu;
-use vouch_bench::subject::{Helper, Sshd};
+use vouch_bench::subject::{ChildProcess, Sshd};
 
 /// A mount that can be had anew.
 pub(super) struct Mounted {
@@ -21,7 +21,7 @@ pub(super) struct Mounted {
     log: PathBuf,
     /// Whether anything may be known from before.
     warm: bool,
-    child: Option<Helper>,
+    child: Option<ChildProcess>,
     /// What it needs while it is mounted.
     _server: Option<Sshd>,
 }
@@ -83,7 +83,7 @@ impl Mounted {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let program = |error: std::io::Error| Error::Program(format!("{}: {error}", self.command[0]));
-        let child = self.child.insert(Helper::start(&mut command).map_err(program)?);
+        let child = self.child.insert(ChildProcess::start(&mut command).map_err(program)?);
         let start = Instant::now();
         // Whoever looks while it is being mounted may be told of an error that passes.
         while device(&self.at).is_ok_and(|now| now == before) || std::fs::read_dir(&self.at).is_err() {

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use vouch_bench::case::{Case, Read};
 use vouch_bench::cpu::ServerCpu;
-use vouch_bench::subject::{About, Belief, ReadingSubject, Recorder, ReplaySubject};
-use vouch_bench::{Error, Stop, Subject};
+use vouch_bench::subject::{ReadSubject, RecordingProxy, ReplaySubject, ReplyCheck, SubjectInfo};
+use vouch_bench::{Error, StopFlag, Subject};
 use vouch_oncrpc::{Accepted, Call, RECORD_MARK_LEN, Reply, ReplyBody};
 use vouch_tree::protocol::{GetDataArgs, GetDataResult, GetFsinfoResult, PROGRAM, Procedure};
 use vouch_tree::{HostId, Iv, SignedFsinfo, TreeName, frame};
@@ -19,30 +19,30 @@ use crate::exit::{Failure, Outcome};
 
 impl World {
     /// The two clients, who make the calls of this read.
-    pub(super) fn verifying(&self, read: Read, stop: &Stop) -> Outcome<Vec<Box<dyn Subject>>> {
+    pub(super) fn verifying(&self, read: Read, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         let replica = self.replica()?;
         let name: TreeName = self.name.parse().map_err(|error| Failure::input(&self.name, error))?;
         let hostid = *name.hostid();
         let calls = self.calls_of(replica, read, stop)?;
         let subject = |label: &str, belief| -> Box<dyn Subject> {
             let server = Some(ServerCpu::Process(self.replica.child.id()));
-            Box::new(ReplaySubject::new(label.into(), replica, calls.clone(), server, stop).believing(belief))
+            Box::new(ReplaySubject::new(label.into(), replica, calls.clone(), server, stop).with_check(belief))
         };
         let iv = OnceLock::new();
         let check = move |call: &[u8], answer: &[u8]| is_true(&hostid, &iv, call, answer).is_some();
-        Ok(vec![subject("nothing verified", Belief::Length), subject("all verified", Belief::Checked(Box::new(check)))])
+        Ok(vec![subject("nothing verified", ReplyCheck::Length), subject("all verified", ReplyCheck::Checked(Box::new(check)))])
     }
 
     /// What the mount asks for a read when it knows nothing.
-    fn calls_of(&self, replica: std::net::SocketAddr, read: Read, stop: &Stop) -> Outcome<Vec<Vec<u8>>> {
-        let recorder = Recorder::begin(replica)?;
+    fn calls_of(&self, replica: std::net::SocketAddr, read: Read, stop: &StopFlag) -> Outcome<Vec<Vec<u8>>> {
+        let recorder = RecordingProxy::begin(replica)?;
         let what = format!("read {} {}", read.files, read.len);
         let at = self.place(&what)?;
         let options = self.options(&recorder.address().to_string(), &format!("state {what}"));
         let mut mounted = Mounted::tree(&self.program, options, &self.name, None, &at, false);
         mounted.renew()?;
-        let about = About { label: what, target: self.name.clone(), sec: None, details: Vec::new() };
-        ReadingSubject::new(about, at, Box::new(|| Ok(None)), None, stop).measure(&Case::Read(read))?;
+        let about = SubjectInfo { label: what, target: self.name.clone(), sec: None, details: Vec::new() };
+        ReadSubject::new(about, at, Box::new(|| Ok(None)), None, stop).measure(&Case::Read(read))?;
         drop(mounted);
         let calls = recorder.calls();
         // A client that asked nothing of what carries the data would show that verification is free.

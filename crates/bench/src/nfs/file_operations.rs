@@ -9,12 +9,12 @@ use vouch_nfs4::{Bitmap, Cookie, Filehandle, Name, OwnerSeq, Status, Verifier};
 use vouch_nfs4_client::{Error as CallError, OpenCall, ReplyBody};
 use vouch_xdr::Writer;
 
-use super::{Gain, Opened, Session, Tally, Work, open_args, opened, packed_mode, putfh, unpacked};
-use crate::{Error, Stop};
+use super::{CallResult, CallSource, Opened, Session, Tally, open_args, opened, packed_mode, putfh, unpacked};
+use crate::{Error, StopFlag};
 
 impl Session {
     /// The handle of a path from the server's root.
-    pub(super) fn walk(&mut self, path: &[String], stop: &Stop) -> Result<Filehandle, Error> {
+    pub(super) fn walk(&mut self, path: &[String], stop: &StopFlag) -> Result<Filehandle, Error> {
         let write = |call: &mut OpenCall, w: &mut Writer| {
             call.op(w, &Args::Putrootfh);
             path.iter().for_each(|name| call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })));
@@ -27,7 +27,7 @@ impl Session {
     }
 
     /// The entries of a directory, and whether each is a directory.
-    pub(super) fn list(&mut self, directory: &Filehandle, stop: &Stop) -> Result<Vec<(Vec<u8>, bool)>, Error> {
+    pub(super) fn list(&mut self, directory: &Filehandle, stop: &StopFlag) -> Result<Vec<(Vec<u8>, bool)>, Error> {
         let (mut cookie, mut verifier, mut entries) = (Cookie(0), Verifier::default(), Vec::new());
         loop {
             let args = ReaddirArgs { cookie, verifier, dir_count: 16 * 1024, max_count: 64 * 1024, wanted: Bitmap::of(&[1]) };
@@ -54,7 +54,7 @@ impl Session {
     }
 
     /// Makes a directory.
-    pub(super) fn mkdir(&mut self, directory: &Filehandle, name: &str, stop: &Stop) -> Result<Filehandle, Error> {
+    pub(super) fn mkdir(&mut self, directory: &Filehandle, name: &str, stop: &StopFlag) -> Result<Filehandle, Error> {
         let mode = packed_mode(0o755);
         let write = |call: &mut OpenCall, w: &mut Writer| {
             putfh(directory, call, w);
@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// Opens a file to read, or makes it to write.
-    pub(super) fn open(&mut self, directory: &Filehandle, name: &[u8], writes: bool, stop: &Stop) -> Result<Opened, Error> {
+    pub(super) fn open(&mut self, directory: &Filehandle, name: &[u8], writes: bool, stop: &StopFlag) -> Result<Opened, Error> {
         let mode = packed_mode(0o644);
         let write = |call: &mut OpenCall, w: &mut Writer| {
             let (how, access) = match writes {
@@ -87,7 +87,7 @@ impl Session {
     }
 
     /// Makes a file durable.
-    pub(super) fn commit(&mut self, file: Opened, stop: &Stop) -> Result<(), Error> {
+    pub(super) fn commit(&mut self, file: Opened, stop: &StopFlag) -> Result<(), Error> {
         let write = |call: &mut OpenCall, w: &mut Writer| {
             putfh(&file.handle, call, w);
             call.op(w, &Args::Commit(CommitArgs { offset: 0, count: 0 }));
@@ -96,7 +96,7 @@ impl Session {
     }
 
     /// Closes a file.
-    pub(super) fn close(&mut self, file: Opened, stop: &Stop) -> Result<(), Error> {
+    pub(super) fn close(&mut self, file: Opened, stop: &StopFlag) -> Result<(), Error> {
         let write = |call: &mut OpenCall, w: &mut Writer| {
             putfh(&file.handle, call, w);
             call.op(w, &Args::Close(CloseArgs { seq: OwnerSeq(0), stateid: file.stateid }));
@@ -106,8 +106,8 @@ impl Session {
 
     /// Removes a directory with all that is in it. Works also when somebody has asked to stop: that
     /// is when it is needed.
-    pub(super) fn remove_all(&mut self, parent: &Filehandle, name: &[u8], stop: &Stop) -> Result<(), Error> {
-        let stop = &stop.of_cleaning();
+    pub(super) fn remove_all(&mut self, parent: &Filehandle, name: &[u8], stop: &StopFlag) -> Result<(), Error> {
+        let stop = &stop.for_cleanup();
         let look = |call: &mut OpenCall, w: &mut Writer| {
             putfh(parent, call, w);
             call.op(w, &Args::Lookup(LookupArgs { name: Name(name) }));
@@ -139,7 +139,7 @@ impl Session {
         directory: Filehandle,
         mut names: impl Iterator<Item = Vec<u8>>,
         depth: usize,
-        stop: &Stop,
+        stop: &StopFlag,
     ) -> Result<Tally, Error> {
         let mut work = Removes { directory, names: &mut names, lanes: vec![Vec::new(); depth], put_off: Vec::new(), again: Vec::new() };
         self.complete(&mut work, depth, stop)
@@ -159,7 +159,7 @@ struct Removes<'a> {
     again: Vec<Vec<u8>>,
 }
 
-impl Work for Removes<'_> {
+impl CallSource for Removes<'_> {
     fn next(&mut self, lane: usize) -> bool {
         let Some(name) = self.again.pop().or_else(|| self.names.next()) else { return false };
         self.lanes[lane] = name;
@@ -171,10 +171,10 @@ impl Work for Removes<'_> {
         call.op(w, &Args::Remove(RemoveArgs { name: Name(&self.lanes[lane]) }));
     }
 
-    fn reply(&mut self, _lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, CallError> {
+    fn reply(&mut self, _lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, CallError> {
         body.next_ok()?;
         body.next_ok()?;
-        Ok(Gain { bytes: 0, operations: 1 })
+        Ok(CallResult { bytes: 0, operations: 1 })
     }
 
     fn refused(&mut self, lane: usize, status: Status) {

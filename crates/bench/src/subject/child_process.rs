@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::Stop;
+use crate::StopFlag;
 
 /// A program that outlives Ctrl-C. Whoever has it ends it.
-pub struct Helper(Child);
+pub struct ChildProcess(Child);
 
-impl Helper {
+impl ChildProcess {
     /// Starts it.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Helper {
 
     /// Runs it to its end, and gives what it printed where that was piped; none when somebody asked
     /// to stop, and it went on for longer than this all the same.
-    pub(crate) fn output(command: &mut Command, stop: &Stop, last: Duration) -> io::Result<Option<Output>> {
+    pub(crate) fn output(command: &mut Command, stop: &StopFlag, last: Duration) -> io::Result<Option<Output>> {
         let mut helper = Self::start(command)?;
         let (out, err) = (gather(helper.stdout.take()), gather(helper.stderr.take()));
         let mut asked = None;
@@ -37,7 +37,7 @@ impl Helper {
             if let Some(status) = helper.try_wait()? {
                 break status;
             }
-            if stop.hurries() && asked.get_or_insert_with(Instant::now).elapsed() > last {
+            if stop.must_hurry() && asked.get_or_insert_with(Instant::now).elapsed() > last {
                 helper.kill()?;
                 helper.wait()?;
                 return Ok(None);
@@ -59,7 +59,7 @@ fn gather(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<V
     })
 }
 
-impl Deref for Helper {
+impl Deref for ChildProcess {
     type Target = Child;
 
     fn deref(&self) -> &Child {
@@ -67,13 +67,13 @@ impl Deref for Helper {
     }
 }
 
-impl DerefMut for Helper {
+impl DerefMut for ChildProcess {
     fn deref_mut(&mut self) -> &mut Child {
         &mut self.0
     }
 }
 
-impl Drop for Helper {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let id = self.0.id();
         running().retain(|other| *other != id);
@@ -82,9 +82,9 @@ impl Drop for Helper {
 
 /// What is changed of the machine itself for a run, and changed back where it ends without waiting
 /// for anything. Whoever changed it changes it back else.
-pub(super) struct Undo(fn());
+pub(super) struct CleanupHook(fn());
 
-impl Undo {
+impl CleanupHook {
     /// From now on.
     pub(super) fn at_the_end(undo: fn()) -> Self {
         undoing().push(undo);
@@ -92,7 +92,7 @@ impl Undo {
     }
 }
 
-impl Drop for Undo {
+impl Drop for CleanupHook {
     fn drop(&mut self) {
         let mut all = undoing();
         let at = all.iter().position(|undo| std::ptr::fn_addr_eq(*undo, self.0));
@@ -102,7 +102,7 @@ impl Drop for Undo {
 
 /// Changes back what was changed of the machine, and asks all that run to end, for who ends without
 /// waiting for anything.
-pub fn end_all() {
+pub fn terminate_all() {
     undo_all(&UNDOING);
     for pid in running().drain(..).filter_map(|id| Pid::from_raw(id.cast_signed())) {
         let _ = kill_process_group(pid, Signal::TERM);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_program_that_helps_is_in_a_group_of_its_own() {
-        let mut helper = Helper::start(Command::new("sleep").arg("60")).expect("sleep");
+        let mut helper = ChildProcess::start(Command::new("sleep").arg("60")).expect("sleep");
         let pid = Pid::from_raw(helper.id().cast_signed());
         assert_eq!(rustix::process::getpgid(pid).ok(), pid);
         assert!(running().contains(&helper.id()));
@@ -152,7 +152,7 @@ mod tests {
             unreachable!("whoever changed it has changed it back");
         }
         let known = || undoing().iter().filter(|undo| std::ptr::fn_addr_eq(**undo, never as fn())).count();
-        let (kept, other) = (Undo::at_the_end(never), Undo::at_the_end(never));
+        let (kept, other) = (CleanupHook::at_the_end(never), CleanupHook::at_the_end(never));
         assert_eq!(known(), 2);
         drop(other);
         assert_eq!(known(), 1);
@@ -178,11 +178,11 @@ mod tests {
     fn what_a_program_says_is_heard_and_who_goes_on_for_ever_is_ended_once_somebody_stops() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo out; echo err >&2; exit 3"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = Helper::output(&mut command, &Stop::default(), Duration::ZERO).expect("sh").expect("it ends");
+        let output = ChildProcess::output(&mut command, &StopFlag::default(), Duration::ZERO).expect("sh").expect("it ends");
         assert_eq!((output.status.code(), &output.stdout[..], &output.stderr[..]), (Some(3), &b"out\n"[..], &b"err\n"[..]));
-        let stop = Stop::default();
-        stop.ask();
-        let ended = Helper::output(Command::new("sleep").arg("3600"), &stop, Duration::from_millis(50)).expect("sleep");
+        let stop = StopFlag::default();
+        stop.set();
+        let ended = ChildProcess::output(Command::new("sleep").arg("3600"), &stop, Duration::from_millis(50)).expect("sleep");
         assert!(ended.is_none());
     }
 }

@@ -4,30 +4,30 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use super::wire::{Credential, Line};
-use super::{Answer, Ask};
+use super::channel::{Channel, Credential};
+use super::{Request, Response};
 use crate::cpu::ServerCpu;
 use crate::machine::Machine;
 use crate::nfs::{NfsOptions, part_of};
-use crate::subject::{About, Meter};
-use crate::{Case, Error, Sample, Stop, Subject};
+use crate::subject::{CpuMeter, SubjectInfo};
+use crate::{Case, Error, Sample, StopFlag, Subject};
 
 /// The agents of a run; all subjects share their connections.
 #[derive(Clone)]
-pub struct Fleet(Arc<Mutex<Vec<Member>>>);
+pub struct AgentPool(Arc<Mutex<Vec<Member>>>);
 
 struct Member {
     name: String,
     /// None when it has left a question unanswered: it ends what it does when it is hung up on, and
     /// removes what it made.
-    line: Option<Line>,
+    line: Option<Channel>,
 }
 
-impl Fleet {
+impl AgentPool {
     /// Connects to all of them.
-    pub fn connect(agents: &[SocketAddr], credential: &dyn Fn(SocketAddr) -> Credential, stop: &Stop) -> Result<Self, Error> {
+    pub fn connect(agents: &[SocketAddr], credential: &dyn Fn(SocketAddr) -> Credential, stop: &StopFlag) -> Result<Self, Error> {
         let members = agents.iter().map(|&address| {
-            let mut line = Line::connect(address, &credential(address), stop)?;
+            let mut line = Channel::connect(address, &credential(address), stop)?;
             line.without_hurry(Some(stop));
             Ok(Member { name: address.to_string(), line: Some(line) })
         });
@@ -35,12 +35,12 @@ impl Fleet {
     }
 
     /// Asks all, then hears all: they work at the same time.
-    fn all(&self, ask: &Ask) -> Result<Vec<(usize, String, Answer)>, Error> {
+    fn all(&self, ask: &Request) -> Result<Vec<(usize, String, Response)>, Error> {
         self.each(&|_| Some(ask.clone()))
     }
 
     /// Asks each for its own, or nothing, then hears those that were asked; each with its place.
-    fn each(&self, ask: &dyn Fn(usize) -> Option<Ask>) -> Result<Vec<(usize, String, Answer)>, Error> {
+    fn each(&self, ask: &dyn Fn(usize) -> Option<Request>) -> Result<Vec<(usize, String, Response)>, Error> {
         let mut members = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (mut asked, mut unasked) = (Vec::new(), None);
         for (at, member) in members.iter_mut().enumerate() {
@@ -62,7 +62,7 @@ impl Fleet {
             }
         }
         // All are heard before a failure is told, or the next answer would be to another question.
-        let mut heard: Vec<Result<(usize, String, Answer), Error>> = asked
+        let mut heard: Vec<Result<(usize, String, Response), Error>> = asked
             .into_iter()
             .map(|(at, member)| {
                 let name = member.name.clone();
@@ -71,9 +71,9 @@ impl Fleet {
                     member.line = None;
                 }
                 match answer?.ok_or_else(|| Error::Unreachable(format!("agent {name}: it hung up, or does not answer")))? {
-                    Answer::Failed { why, corrupt: true, .. } => Err(Error::Corrupt(format!("agent {name}: {why}"))),
-                    Answer::Failed { why, unreachable: true, .. } => Err(Error::Unreachable(format!("agent {name}: {why}"))),
-                    Answer::Failed { why, .. } => Err(Error::Refused(format!("agent {name}: {why}"))),
+                    Response::Failed { why, corrupt: true, .. } => Err(Error::Corrupt(format!("agent {name}: {why}"))),
+                    Response::Failed { why, unreachable: true, .. } => Err(Error::Unreachable(format!("agent {name}: {why}"))),
+                    Response::Failed { why, .. } => Err(Error::Refused(format!("agent {name}: {why}"))),
                     answer => Ok((at, name, answer)),
                 }
             })
@@ -88,25 +88,25 @@ impl Fleet {
 }
 
 /// A server, as all agents see it.
-pub struct FleetSubject {
-    fleet: Fleet,
+pub struct DistributedSubject {
+    fleet: AgentPool,
     number: u32,
-    about: About,
+    about: SubjectInfo,
     server_cpu: Option<ServerCpu>,
     /// Names of the nodes, and what they are.
     nodes: Vec<(String, Machine)>,
     clean: bool,
 }
 
-impl FleetSubject {
+impl DistributedSubject {
     /// Lets all agents connect to a server; `number` is this subject's own in the fleet.
-    pub fn open(fleet: &Fleet, number: u32, options: NfsOptions) -> Result<Self, Error> {
+    pub fn open(fleet: &AgentPool, number: u32, options: NfsOptions) -> Result<Self, Error> {
         let server_cpu = options.server_cpu.clone();
-        let opened = fleet.all(&Ask::Open { number, options: Box::new(options) })?;
+        let opened = fleet.all(&Request::Open { number, options: Box::new(options) })?;
         let mut about = None;
         let mut nodes = Vec::new();
         for (_, name, answer) in opened {
-            let Answer::Opened { about: theirs, node, machine } = answer else {
+            let Response::Opened { about: theirs, node, machine } = answer else {
                 return Err(Error::Refused(format!("agent {name}: it answers something else")));
             };
             about.get_or_insert(theirs);
@@ -160,12 +160,12 @@ fn share(case: &Case, at: usize, nodes: usize) -> Option<Case> {
     Some(case)
 }
 
-impl Subject for FleetSubject {
-    fn about(&self) -> About {
+impl Subject for DistributedSubject {
+    fn info(&self) -> SubjectInfo {
         self.about.clone()
     }
 
-    fn lacks(&self, case: &Case) -> Option<String> {
+    fn unsupported(&self, case: &Case) -> Option<String> {
         matches!(
             case,
             Case::Connect { .. } | Case::Audit { .. } | Case::Changes { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. }
@@ -179,18 +179,18 @@ impl Subject for FleetSubject {
 
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {
         let (number, nodes) = (self.number, self.nodes.len());
-        self.fleet.each(&|at| share(case, at, nodes).map(|case| Ask::Prepare { number, case })).map(drop)
+        self.fleet.each(&|at| share(case, at, nodes).map(|case| Request::Prepare { number, case })).map(drop)
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
-        self.fleet.all(&Ask::Ready)?;
-        let meter = Meter::begin(self.server_cpu.as_ref(), true)?;
+        self.fleet.all(&Request::Ready)?;
+        let meter = CpuMeter::begin(self.server_cpu.as_ref(), true)?;
         let (number, nodes) = (self.number, self.nodes.len());
-        let measured = self.fleet.each(&|at| share(case, at, nodes).map(|case| Ask::Measure { number, case }))?;
+        let measured = self.fleet.each(&|at| share(case, at, nodes).map(|case| Request::Measure { number, case }))?;
         let mut sample = Sample::default();
         let (mut fewer, mut in_flight) = (false, 0);
         for (at, node, answer) in measured {
-            let Answer::Measured { sample: part } = answer else {
+            let Response::Measured { sample: part } = answer else {
                 return Err(Error::Refused(format!("agent {node}: it answers something else")));
             };
             let wanted = share(case, at, nodes).map_or(0, |case| case.depth());
@@ -207,7 +207,7 @@ impl Subject for FleetSubject {
     }
 
     fn tidy(&mut self) -> Result<(), Error> {
-        self.fleet.all(&Ask::Tidy { number: self.number }).map(drop)
+        self.fleet.all(&Request::Tidy { number: self.number }).map(drop)
     }
 
     fn place(&self) -> Option<String> {
@@ -218,7 +218,7 @@ impl Subject for FleetSubject {
         if std::mem::replace(&mut self.clean, true) {
             return Ok(());
         }
-        self.fleet.all(&Ask::Clean { number: self.number }).map(drop)
+        self.fleet.all(&Request::Clean { number: self.number }).map(drop)
     }
 }
 
@@ -238,20 +238,22 @@ mod tests {
         let agent = std::thread::spawn(move || {
             let stream = listener.accept().expect("the coordinator").0;
             let within = std::time::Duration::from_secs(60);
-            let mut line = Line::accept(stream, &Acceptor::Token(token()), within, &Stop::default(), || true).expect("it knows the token");
+            let mut line =
+                Channel::accept(stream, &Acceptor::Token(token()), within, &StopFlag::default(), || true).expect("it knows the token");
             for _ in 0..2 {
-                let asked = line.receive::<Ask>("the coordinator").expect("a question").expect("not the end");
-                let node = if matches!(asked, Ask::Tidy { .. }) { "the first" } else { "the second" };
-                line.send(&Answer::Failed { why: node.into(), unreachable: false, corrupt: false }, "the coordinator").expect("it listens");
+                let asked = line.receive::<Request>("the coordinator").expect("a question").expect("not the end");
+                let node = if matches!(asked, Request::Tidy { .. }) { "the first" } else { "the second" };
+                line.send(&Response::Failed { why: node.into(), unreachable: false, corrupt: false }, "the coordinator")
+                    .expect("it listens");
             }
         });
-        let line = Line::connect(at, &Credential::Token(b"a secret of some length".to_vec()), &Stop::default()).expect("it listens");
+        let line = Channel::connect(at, &Credential::Token(b"a secret of some length".to_vec()), &StopFlag::default()).expect("it listens");
         let member = |name: &str, line| Member { name: name.into(), line };
-        let fleet = Fleet(Arc::new(Mutex::new(vec![member("here", Some(line)), member("gone", None)])));
-        let lost = fleet.all(&Ask::Tidy { number: 1 }).map(drop);
+        let fleet = AgentPool(Arc::new(Mutex::new(vec![member("here", Some(line)), member("gone", None)])));
+        let lost = fleet.all(&Request::Tidy { number: 1 }).map(drop);
         assert!(matches!(&lost, Err(Error::Unreachable(why)) if why.contains("gone") && why.contains("if it still runs")), "{lost:?}");
         // The next answer is to the next question.
-        let answer = fleet.each(&|at| (at == 0).then_some(Ask::Ready)).map(drop);
+        let answer = fleet.each(&|at| (at == 0).then_some(Request::Ready)).map(drop);
         assert!(matches!(&answer, Err(Error::Refused(why)) if why.contains("the second")), "{answer:?}");
         agent.join().expect("it ends");
     }
@@ -265,10 +267,11 @@ mod tests {
             let serve = |corrupt| {
                 let stream = listener.accept().expect("the coordinator").0;
                 let within = std::time::Duration::from_secs(60);
-                let mut line = Line::accept(stream, &Acceptor::Token(token()), within, &Stop::default(), || true).expect("the token");
+                let mut line =
+                    Channel::accept(stream, &Acceptor::Token(token()), within, &StopFlag::default(), || true).expect("the token");
                 std::thread::spawn(move || {
-                    while let Ok(Some(_)) = line.receive::<Ask>("the coordinator") {
-                        let failed = Answer::Failed { why: format!("corrupt: {corrupt}"), unreachable: false, corrupt };
+                    while let Ok(Some(_)) = line.receive::<Request>("the coordinator") {
+                        let failed = Response::Failed { why: format!("corrupt: {corrupt}"), unreachable: false, corrupt };
                         line.send(&failed, "the coordinator").expect("it listens");
                     }
                 })
@@ -277,13 +280,13 @@ mod tests {
                 agent.join().expect("it ends");
             }
         });
-        let connect = || Line::connect(at, &Credential::Token(token()), &Stop::default()).expect("it listens");
+        let connect = || Channel::connect(at, &Credential::Token(token()), &StopFlag::default()).expect("it listens");
         let member = |name: &str, line| Member { name: name.into(), line };
         let (first, second) = (connect(), connect());
         let members = vec![member("refuses", Some(first)), member("has read it", Some(second)), member("gone", None)];
-        let fleet = Fleet(Arc::new(Mutex::new(members)));
+        let fleet = AgentPool(Arc::new(Mutex::new(members)));
         for asked in [2, 3] {
-            let told = fleet.each(&|at| (at < asked).then_some(Ask::Ready)).map(drop);
+            let told = fleet.each(&|at| (at < asked).then_some(Request::Ready)).map(drop);
             assert!(matches!(&told, Err(Error::Corrupt(why)) if why.contains("has read it")), "{told:?}");
         }
         drop(fleet);

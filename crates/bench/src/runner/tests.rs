@@ -4,11 +4,11 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::subject::About;
+use crate::subject::SubjectInfo;
 
 struct Silent;
 
-impl Watcher for Silent {
+impl ProgressSink for Silent {
     fn now(&mut self, _: f64, _: f64, _: &str) {}
 }
 
@@ -17,7 +17,7 @@ struct Fake {
     rates: Vec<u64>,
     log: Arc<Mutex<Vec<&'static str>>>,
     cleaned: Arc<Mutex<usize>>,
-    stop_at: Option<(usize, Stop)>,
+    stop_at: Option<(usize, StopFlag)>,
     count: usize,
     /// What it fails with when it is stopped, and whether it hangs when it is to clean.
     fails: Option<&'static str>,
@@ -25,11 +25,11 @@ struct Fake {
 }
 
 impl Subject for Fake {
-    fn about(&self) -> About {
-        About { label: self.label.into(), target: "fake".into(), sec: None, details: Vec::new() }
+    fn info(&self) -> SubjectInfo {
+        SubjectInfo { label: self.label.into(), target: "fake".into(), sec: None, details: Vec::new() }
     }
 
-    fn lacks(&self, _: &Case) -> Option<String> {
+    fn unsupported(&self, _: &Case) -> Option<String> {
         None
     }
 
@@ -44,7 +44,7 @@ impl Subject for Fake {
         if let Some((at, stop)) = &self.stop_at
             && *at == self.count
         {
-            stop.ask();
+            stop.set();
             return Err(self.fails.map_or(Error::Interrupted, |why| Error::Unreachable(why.into())));
         }
         if let (None, Some(why)) = (&self.stop_at, self.fails) {
@@ -71,15 +71,15 @@ impl Subject for Fake {
 }
 
 fn bench(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run, Vec<&'static str>, usize) {
-    let (log, cleaned, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)), Stop::default());
+    let (log, cleaned, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)), StopFlag::default());
     let subjects = ["a", "b"].into_iter().zip(rates).map(|(label, rates)| {
         let stop_at = stop_at.filter(|_| label == "b").map(|at| (at, stop.clone()));
         Box::new(Fake { label, rates, log: log.clone(), cleaned: cleaned.clone(), stop_at, count: 0, fails: None, hangs: false })
             as Box<dyn Subject>
     });
     let run = Run::begin("test".into(), false);
-    let mut bench = Bench::new(run, subjects.collect(), rounds, Box::new(Silent), stop.clone());
-    let outcome = bench.all(&[Planned::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
+    let mut bench = Runner::new(run, subjects.collect(), rounds, Box::new(Silent), stop.clone());
+    let outcome = bench.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
     let run = bench.finish(&outcome);
     let log = log.lock().expect("no test fails with it").clone();
     let cleaned = *cleaned.lock().expect("no test fails with it");
@@ -105,9 +105,9 @@ fn a_case_without_the_baseline_has_no_ratio() {
         Box::new(Fake { label, rates: vec![10], log, cleaned, stop_at: None, count: 0, fails: None, hangs: false }) as Box<dyn Subject>
     };
     let subjects = ["a", "b", "c"].map(fake).into();
-    let mut bench = Bench::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), Stop::default());
-    let planned = Planned::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 });
-    bench.case(&planned, &mut |label| label != "a").expect("nothing fails");
+    let mut bench = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), StopFlag::default());
+    let planned = PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 });
+    bench.run_case(&planned, &mut |label| label != "a").expect("nothing fails");
     let result = &bench.run.results[0];
     assert_eq!(result.subjects.iter().map(|subject| (&subject.label[..], subject.ratio)).collect::<Vec<_>>(), [("b", None), ("c", None)]);
     let table = crate::report::table(&bench.run);
@@ -125,8 +125,8 @@ fn a_run_that_loses_a_subject_goes_on_and_is_incomplete() {
     };
     for (fails, incomplete) in [(None, false), (Some("it is gone"), true)] {
         let subjects = vec![fake("a", None), fake("b", fails)];
-        let mut bench = Bench::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), Stop::default());
-        let outcome = bench.all(&[Planned::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
+        let mut bench = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), StopFlag::default());
+        let outcome = bench.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
         assert!(outcome.is_ok());
         let run = bench.finish(&outcome);
         assert_eq!((run.incomplete, run.results[0].of("a").map(|subject| subject.samples.len())), (incomplete, Some(3)));
@@ -156,8 +156,8 @@ fn of_a_step_it_is_the_latency_that_has_to_be_tight() {
         sample.latency.record_many(us * 1000, 1000);
         sample
     });
-    assert!(!rounds.are_tight(&samples, Metric::OperationsPerSecond, Some(&load(Some(1000.0)))));
-    assert!(rounds.are_tight(&samples, Metric::OperationsPerSecond, Some(&load(None))));
+    assert!(!rounds.are_precise(&samples, Metric::OperationsPerSecond, Some(&load(Some(1000.0)))));
+    assert!(rounds.are_precise(&samples, Metric::OperationsPerSecond, Some(&load(None))));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn an_interrupted_run_keeps_what_it_has_and_cleans_up() {
 
 #[test]
 fn a_stopped_run_is_interrupted_whatever_fails_of_it_and_says_what_a_hanging_subject_left_behind() {
-    let (stop, cleaned) = (Stop::default(), Arc::new(Mutex::new(0)));
+    let (stop, cleaned) = (StopFlag::default(), Arc::new(Mutex::new(0)));
     let fake = |label, hangs: bool| Fake {
         label,
         rates: vec![10],
@@ -193,8 +193,8 @@ fn a_stopped_run_is_interrupted_whatever_fails_of_it_and_says_what_a_hanging_sub
     };
     let subjects: Vec<Box<dyn Subject>> = vec![Box::new(fake("a", true)), Box::new(fake("b", false))];
     let rounds = Rounds { least: 1, most: 1, tight: 0.0, warm_up: false };
-    let mut bench = Bench::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), stop.clone());
-    let outcome = bench.all(&[Planned::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
+    let mut bench = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), stop.clone());
+    let outcome = bench.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
     assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
     let run = bench.finish(&outcome);
     assert!(run.interrupted && run.left_out.is_empty(), "{:?}", run.left_out);

@@ -10,7 +10,7 @@ use vouch_xdr::Writer;
 use crate::Latency;
 
 /// What each lane asks next. A lane is one call in flight, and what follows from its reply.
-pub trait Work {
+pub trait CallSource {
     /// Whether the lane has another call to make; prepares it.
     fn next(&mut self, lane: usize) -> bool;
 
@@ -18,7 +18,7 @@ pub trait Work {
     fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer);
 
     /// Takes the reply: bytes moved and things done by it.
-    fn reply(&mut self, lane: usize, body: ReplyBody<'_>) -> Result<Gain, CallError>;
+    fn reply(&mut self, lane: usize, body: ReplyBody<'_>) -> Result<CallResult, CallError>;
 
     /// The server refused the lane's call: the lane begins with something new.
     fn refused(&mut self, lane: usize, status: Status);
@@ -31,7 +31,7 @@ pub trait Work {
 
 /// What a reply brought.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Gain {
+pub struct CallResult {
     /// Bytes of file data, read or written.
     pub bytes: u64,
     /// Operations in the words of the case.

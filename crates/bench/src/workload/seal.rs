@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use vouch_krb5_seal::{ContextKeys, Enctype, Kernels, MicJob, OpenJob, Role, SealJob, mic_many_with, open_many_with, seal_many_with};
 
 use crate::case::Metric;
-use crate::pairs::Bench;
 use crate::record::CaseResult;
-use crate::subject::About;
+use crate::runner::Runner;
+use crate::subject::SubjectInfo;
 use crate::{Error, Sample, cpu};
 
 /// How.
@@ -56,10 +56,10 @@ enum Work {
 }
 
 /// Measures all of it.
-pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
+pub fn seal(bench: &mut Runner, how: &Seal) -> Result<(), Error> {
     let has_openssl =
         Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
-    let about = |label: &str, details: String| About {
+    let about = |label: &str, details: String| SubjectInfo {
         label: label.into(),
         target: "this processor, one core".into(),
         sec: None,
@@ -70,7 +70,7 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
         bench.run.machine.with_version("openssl", "version");
         subjects.push(about(OPENSSL, "openssl speed: AES-CBC, then HMAC; seconds a byte added up".into()));
     } else {
-        bench.leave_out("openssl is not installed: its figures".into());
+        bench.skip("openssl is not installed: its figures".into());
     }
     subjects.extend(Kernels::available().iter().map(|kernels| about(kernels.name(), kernels.describe().to_string())));
     if how.ipsec_mb.is_some() {
@@ -89,10 +89,10 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
     let (mut results, mut outcome) = (Vec::new(), Ok(()));
     for (at, (enctype, work, verb, len)) in plan.into_iter().enumerate() {
         let counts: Vec<usize> = how.counts.iter().copied().filter(|count| count * len <= TOGETHER_LEN_MAX).collect();
-        let show = |bench: &mut Bench, what: &str| {
+        let show = |bench: &mut Runner, what: &str| {
             bench.show(at as f64 / total as f64, &format!("{verb}, {}, {len} bytes, {what}", enctype.name()))
         };
-        let ours = |bench: &mut Bench, count: usize, label: &str| {
+        let ours = |bench: &mut Runner, count: usize, label: &str| {
             if let Some(program) = how.ipsec_mb.as_deref().filter(|_| label == IPSEC_MB) {
                 return ipsec_mb(program, enctype, work, count, len, how.time);
             }
@@ -112,7 +112,7 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
         });
         for (count, samples) in group.counts {
             let panel = format!("{verb}, {}, {count} together", enctype.name());
-            let name = crate::plan::size(len as u64);
+            let name = crate::workload::size(len as u64);
             let mut result = CaseResult { x: Some(len as f64), ..CaseResult::new("seal", panel, name, Metric::BytesPerSecond) };
             result.sum_up(bench.run.baseline(), samples);
             if !result.subjects.is_empty() {
@@ -143,7 +143,7 @@ struct Group {
 type OfSubjects = Vec<(String, Vec<Sample>)>;
 
 impl Group {
-    fn new(subjects: &[About], counts: &[usize]) -> Self {
+    fn new(subjects: &[SubjectInfo], counts: &[usize]) -> Self {
         let empty = || subjects.iter().map(|about| (about.label.clone(), Vec::new())).collect();
         Self { counts: counts.iter().map(|count| (*count, empty())).collect() }
     }
@@ -151,14 +151,14 @@ impl Group {
     /// In each round OpenSSL, and at once each count on all kernels: a pair is of the same seconds.
     /// After a pass of ours that does not count; OpenSSL works for a second each time, which
     /// leaves what it begins with without weight.
-    fn measure(&mut self, bench: &mut Bench, ask: &mut dyn FnMut(&mut Bench, Asked<'_>) -> Option<Sample>) -> Result<(), Error> {
+    fn measure(&mut self, bench: &mut Runner, ask: &mut dyn FnMut(&mut Runner, Asked<'_>) -> Option<Sample>) -> Result<(), Error> {
         let passes = bench.rounds.most + usize::from(bench.rounds.warm_up);
         for pass in 0..passes {
             let warm_up = bench.rounds.warm_up && pass == 0;
             let peer = if warm_up { None } else { ask(bench, Asked::OpenSsl) };
             for (count, samples) in &mut self.counts {
                 for (label, samples) in samples {
-                    if bench.stop.asked() {
+                    if bench.stop.is_set() {
                         return Err(Error::Interrupted);
                     }
                     let sample = if label == OPENSSL { peer.clone() } else { ask(bench, Asked::Kernels { count: *count, label }) };
@@ -166,7 +166,7 @@ impl Group {
                 }
             }
             let all = || self.counts.iter().flat_map(|(_, samples)| samples);
-            let tight = all().all(|(_, samples)| bench.rounds.are_tight(samples, Metric::BytesPerSecond, None));
+            let tight = all().all(|(_, samples)| bench.rounds.are_precise(samples, Metric::BytesPerSecond, None));
             if pass + usize::from(!bench.rounds.warm_up) >= bench.rounds.least && tight {
                 break;
             }
@@ -293,21 +293,21 @@ const BATCH_S: f64 = 100e-6;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pairs::{Rounds, Watcher};
-    use crate::{Run, Stop};
+    use crate::runner::{ProgressSink, Rounds};
+    use crate::{Run, StopFlag};
 
     struct Silent;
 
-    impl Watcher for Silent {
+    impl ProgressSink for Silent {
         fn now(&mut self, _: f64, _: f64, _: &str) {}
     }
 
     fn asked(rounds: Rounds, speed: impl Fn(usize) -> u64) -> (Group, Vec<String>) {
-        let subject = |label: &str| About { label: label.into(), target: "x".into(), sec: None, details: Vec::new() };
+        let subject = |label: &str| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() };
         let mut group = Group::new(&[subject(OPENSSL), subject("plain")], &[1, 16]);
-        let mut bench = Bench::new(Run::begin("test".into(), true), Vec::new(), rounds, Box::new(Silent), Stop::default());
+        let mut bench = Runner::new(Run::begin("test".into(), true), Vec::new(), rounds, Box::new(Silent), StopFlag::default());
         let mut log = Vec::new();
-        let mut ask = |_: &mut Bench, what: Asked<'_>| {
+        let mut ask = |_: &mut Runner, what: Asked<'_>| {
             log.push(match what {
                 Asked::OpenSsl => OPENSSL.to_owned(),
                 Asked::Kernels { count, label } => format!("{label} {count}"),

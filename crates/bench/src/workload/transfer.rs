@@ -3,8 +3,8 @@
 
 use crate::Case;
 use crate::case::{Content, Copy};
-use crate::pairs::Planned;
-use crate::plan::size;
+use crate::runner::PlannedCase;
+use crate::workload::size;
 
 /// How large.
 #[derive(Debug, Clone)]
@@ -39,13 +39,13 @@ impl Transfer {
 }
 
 /// The cases, in the document's order.
-pub fn transfer(how: &Transfer) -> Vec<Planned> {
+pub fn transfer(how: &Transfer) -> Vec<PlannedCase> {
     let mut plan = Vec::new();
     let copy = |files, len, content| Copy { files, len, content, streams: how.streams, depth: how.depth };
-    let both = |plan: &mut Vec<Planned>, panel: &str, name: &str, x: Option<f64>, copy: Copy| {
+    let both = |plan: &mut Vec<PlannedCase>, panel: &str, name: &str, x: Option<f64>, copy: Copy| {
         for (direction, case) in [("there", Case::Put(copy)), ("back", Case::Get(copy))] {
-            let planned = Planned::new("transfer", format!("{panel}, {direction}"), name, case);
-            plan.push(Planned { x, ..planned });
+            let planned = PlannedCase::new("transfer", format!("{panel}, {direction}"), name, case);
+            plan.push(PlannedCase { x, ..planned });
         }
     };
     for &content in &how.contents {
@@ -70,7 +70,7 @@ mod tests {
         let plan = transfer(&Transfer::full());
         assert_eq!(plan.len(), 2 * (2 * 7 + 2));
         for pair in plan.chunks(2) {
-            let [Planned { case: Case::Put(put), .. }, Planned { case: Case::Get(get), .. }] = pair else { panic!("{pair:?}") };
+            let [PlannedCase { case: Case::Put(put), .. }, PlannedCase { case: Case::Get(get), .. }] = pair else { panic!("{pair:?}") };
             assert_eq!(put, get);
         }
         assert!(plan.iter().any(|planned| planned.name == "10000 × 5 kB"));

@@ -7,24 +7,24 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::{About, Meter, compile};
+use super::{CpuMeter, SubjectInfo, compile};
 use crate::case::{Content, Order, Read};
 use crate::content::{Pages, mix, shuffled};
 use crate::cpu::ServerCpu;
-use crate::{Case, Error, Sample, Stop, Subject};
+use crate::{Case, Error, Sample, StopFlag, Subject};
 
 /// What a subject does so that nothing is known from before; not part of what is measured.
 /// Gives the program that shows the directory, if one does: its CPU time is the client's.
-pub type Forget = Box<dyn FnMut() -> Result<Option<ServerCpu>, Error> + Send>;
+pub type DropCaches = Box<dyn FnMut() -> Result<Option<ServerCpu>, Error> + Send>;
 
 /// A directory that is read.
-pub struct ReadingSubject {
-    about: About,
+pub struct ReadSubject {
+    about: SubjectInfo,
     directory: PathBuf,
-    forget: Forget,
+    forget: DropCaches,
     server_cpu: Option<ServerCpu>,
     pages: Pages,
-    stop: Stop,
+    stop: StopFlag,
     rounds: u64,
 }
 
@@ -53,9 +53,9 @@ fn name(read: &Read) -> String {
     format!("{}-{}-{what}", read.files, read.len)
 }
 
-impl ReadingSubject {
+impl ReadSubject {
     /// A directory that [`prepare`] has filled, or what shows it.
-    pub fn new(about: About, directory: PathBuf, forget: Forget, server_cpu: Option<ServerCpu>, stop: &Stop) -> Self {
+    pub fn new(about: SubjectInfo, directory: PathBuf, forget: DropCaches, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         Self { about, directory, forget, server_cpu, pages: Pages::new(), stop: stop.clone(), rounds: 0 }
     }
 
@@ -84,7 +84,7 @@ impl ReadingSubject {
                 sample.operations += 1;
                 begun = Instant::now();
             }
-            if self.stop.asked() {
+            if self.stop.is_set() {
                 break;
             }
         }
@@ -92,12 +92,12 @@ impl ReadingSubject {
     }
 }
 
-impl Subject for ReadingSubject {
-    fn about(&self) -> About {
+impl Subject for ReadSubject {
+    fn info(&self) -> SubjectInfo {
         self.about.clone()
     }
 
-    fn lacks(&self, case: &Case) -> Option<String> {
+    fn unsupported(&self, case: &Case) -> Option<String> {
         match case {
             Case::Read(_) => None,
             Case::Compile { .. } if compile::is_here() => None,
@@ -113,7 +113,7 @@ impl Subject for ReadingSubject {
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
         let helper = (self.forget)()?;
         self.rounds += 1;
-        let meter = Meter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?.with(helper)?;
+        let meter = CpuMeter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?.with(helper)?;
         let mut sample = Sample::default();
         let start = Instant::now();
         let right = match case {
@@ -124,7 +124,7 @@ impl Subject for ReadingSubject {
         sample.seconds = start.elapsed().as_secs_f64();
         meter.end(&mut sample)?;
         match right {
-            _ if self.stop.asked() => Err(Error::Interrupted),
+            _ if self.stop.is_set() => Err(Error::Interrupted),
             true => Ok(sample),
             false => Err(Error::Corrupt(self.about.label.clone())),
         }

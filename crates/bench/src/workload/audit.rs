@@ -9,11 +9,12 @@ use std::path::Path;
 
 use crate::Case;
 use crate::case::{AuditWork, Metric};
-use crate::pairs::Planned;
+use crate::runner::PlannedCase;
 
 /// The cases: so many files, and what each work does with them; one by MPI where that is installed.
-pub fn audit(files: u64, mpi: bool) -> Vec<Planned> {
-    let case = |name: &str, work| Planned { metric: Metric::Seconds, ..Planned::new("audit", "Time", name, Case::Audit { work, files }) };
+pub fn audit(files: u64, mpi: bool) -> Vec<PlannedCase> {
+    let case =
+        |name: &str, work| PlannedCase { metric: Metric::Seconds, ..PlannedCase::new("audit", "Time", name, Case::Audit { work, files }) };
     let all =
         [case("create, append, remove", AuditWork::Files), case("system calls", AuditWork::SystemCalls), case("hybrid", AuditWork::Hybrid)];
     all.into_iter().chain(mpi.then(|| case("MPI", AuditWork::Mpi))).collect()
@@ -21,8 +22,8 @@ pub fn audit(files: u64, mpi: bool) -> Vec<Planned> {
 
 /// The first of them by NFS, on an export: without a record, with our own trail, and with the
 /// kernel's audit of its directory.
-pub fn exported(files: u64) -> Vec<Planned> {
-    vec![Planned::new("audit", "Time, by NFS", "create, append, remove", Case::Changes { files, depth: DEPTH })]
+pub fn exported(files: u64) -> Vec<PlannedCase> {
+    vec![PlannedCase::new("audit", "Time, by NFS", "create, append, remove", Case::Changes { files, depth: DEPTH })]
 }
 
 /// Calls in flight on the export.

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::Helper;
+use super::ChildProcess;
 use crate::Error;
 use crate::cpu::ServerCpu;
 
 /// It ends with this value.
 pub struct WebServer {
-    child: Helper,
+    child: ChildProcess,
     /// Where it speaks HTTP.
     pub http: SocketAddr,
     /// Where it speaks HTTPS, TLS 1.3.
@@ -80,7 +80,7 @@ impl WebServer {
             fs::write(&file, config).map_err(Error::file(&file))?;
             let mut command = Command::new(program);
             command.args(["-e", &path("log"), "-p"]).arg(directory).arg("-c").arg(&file);
-            let child = Helper::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
+            let child = ChildProcess::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
             let mut server = Self { child: child.map_err(|error| Error::Program(format!("nginx: {error}")))?, http, https };
             let start = Instant::now();
             while start.elapsed() < PATIENCE && server.child.try_wait().is_ok_and(|status| status.is_none()) {

@@ -6,7 +6,7 @@ use crate::{Error, Sample};
 
 /// Begun before a measurement, ended after it.
 #[derive(Debug)]
-pub struct Meter<'a> {
+pub struct CpuMeter<'a> {
     server: Option<&'a ServerCpu>,
     /// Whether the server shares this machine.
     local: bool,
@@ -19,7 +19,7 @@ pub struct Meter<'a> {
     blind: bool,
 }
 
-impl<'a> Meter<'a> {
+impl<'a> CpuMeter<'a> {
     /// Reads all clocks.
     pub fn begin(server: Option<&'a ServerCpu>, local: bool) -> Result<Self, Error> {
         let server_s = server.map(ServerCpu::seconds).transpose()?;
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn what_a_program_takes_to_start_is_not_the_loads_but_is_known() {
         let end = |blind| {
-            let meter = Meter::begin(None, false).expect("our own clocks").blind(blind);
+            let meter = CpuMeter::begin(None, false).expect("our own clocks").blind(blind);
             let (start, mut state) = (cpu::thread_s(), 1);
             // Long enough for the machine to be told of.
             while cpu::thread_s() - start < 0.4 {

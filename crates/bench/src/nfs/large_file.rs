@@ -8,15 +8,15 @@ use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
 use vouch_xdr::Writer;
 
 use super::session::OTHER_DATA;
-use super::{Gain, Opened, Work, putfh};
+use super::{CallResult, CallSource, Opened, putfh};
 use crate::case::{Content, Load, Order};
 use crate::content::{Pages, mix};
-use crate::written::{self, Block, Written};
+use crate::page_versions::{self, Block, PageVersions};
 
 /// A mix of reads and writes, for as long as it is wanted. Each write is another, so that a read
 /// tells whether it is there.
 #[derive(Debug)]
-pub(super) struct Mixed<'a> {
+pub(super) struct ReadWriteMix<'a> {
     pages: Pages,
     file: Opened,
     number: u64,
@@ -24,7 +24,7 @@ pub(super) struct Mixed<'a> {
     blocks: u64,
     next: u64,
     seed: u64,
-    written: &'a Written,
+    written: &'a PageVersions,
     asked: Vec<Option<Asked>>,
     /// Blocks that were written last.
     last: VecDeque<u64>,
@@ -42,9 +42,9 @@ struct Asked {
     sent: bool,
 }
 
-impl<'a> Mixed<'a> {
-    pub(super) fn new(pages: &Pages, file: Opened, number: u64, load: Load, seed: u64, written: &'a Written) -> Self {
-        let (blocks, data) = (written::blocks(&load), vec![0; load.block as usize]);
+impl<'a> ReadWriteMix<'a> {
+    pub(super) fn new(pages: &Pages, file: Opened, number: u64, load: Load, seed: u64, written: &'a PageVersions) -> Self {
+        let (blocks, data) = (page_versions::blocks(&load), vec![0; load.block as usize]);
         // Sessions that read one after another begin apart.
         let next = mix(seed) % blocks;
         let (pages, asked, last) = (pages.clone(), vec![None; load.depth as usize], VecDeque::new());
@@ -81,14 +81,14 @@ impl<'a> Mixed<'a> {
     }
 }
 
-impl Drop for Mixed<'_> {
+impl Drop for ReadWriteMix<'_> {
     fn drop(&mut self) {
         // Calls without an answer are among them.
         (0..self.asked.len()).for_each(|lane| self.give_back(lane));
     }
 }
 
-impl Work for Mixed<'_> {
+impl CallSource for ReadWriteMix<'_> {
     fn next(&mut self, lane: usize) -> bool {
         self.give_back(lane);
         let number = match (&mut self.only, self.load.order) {
@@ -110,7 +110,7 @@ impl Work for Mixed<'_> {
         };
         let len = u64::from(self.load.block);
         let (number, block) = match self.only.is_some() || self.load.read_percent == 100 {
-            true => (number, Written::share(number, len)),
+            true => (number, PageVersions::share(number, len)),
             false => self.written.take(number, len, self.blocks),
         };
         if self.load.order == Order::Sequential {
@@ -134,7 +134,7 @@ impl Work for Mixed<'_> {
         }
     }
 
-    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, Error> {
+    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
         let Some(Asked { number, block, .. }) = self.asked[lane] else { return Err(Error::Mismatch("an answer to nothing")) };
         body.next_ok()?;
         match body.next_ok()? {
@@ -152,7 +152,7 @@ impl Work for Mixed<'_> {
         }
         self.written.give_back(block);
         self.asked[lane] = None;
-        Ok(Gain { bytes: u64::from(self.load.block), operations: 1 })
+        Ok(CallResult { bytes: u64::from(self.load.block), operations: 1 })
     }
 
     fn refused(&mut self, lane: usize, _status: Status) {
@@ -165,7 +165,7 @@ const SAMPLE: usize = 256;
 
 /// A whole file, block after block, once.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub(super) struct WholeFile {
     pages: Pages,
     file: Opened,
     number: u64,
@@ -180,7 +180,7 @@ pub(super) struct Whole {
     data: Vec<u8>,
 }
 
-impl Whole {
+impl WholeFile {
     pub(super) fn new(pages: &Pages, file: Opened, number: u64, content: Content, len: u64, writes: bool, depth: usize) -> Self {
         let (asked, data) = (vec![0; depth], vec![0; BLOCK_LEN as usize]);
         let (put_off, again) = (Vec::new(), Vec::new());
@@ -193,7 +193,7 @@ impl Whole {
     }
 }
 
-impl Work for Whole {
+impl CallSource for WholeFile {
     fn next(&mut self, lane: usize) -> bool {
         if let Some(offset) = self.again.pop() {
             self.asked[lane] = offset;
@@ -218,7 +218,7 @@ impl Work for Whole {
         }
     }
 
-    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, Error> {
+    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
         let (offset, len) = self.part(lane);
         body.next_ok()?;
         match body.next_ok()? {
@@ -227,7 +227,7 @@ impl Work for Whole {
             Results::Write(Ok(ok)) if ok.count as usize == len => {}
             _ => return Err(Error::Mismatch("a short transfer")),
         }
-        Ok(Gain { bytes: len as u64, operations: 1 })
+        Ok(CallResult { bytes: len as u64, operations: 1 })
     }
 
     fn refused(&mut self, lane: usize, status: Status) {
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_block_that_was_put_off_is_asked_again_and_one_that_was_refused_is_not() {
         let file = Opened { handle: vouch_nfs4::Filehandle::new(b"h").expect("a short one"), stateid: vouch_nfs4::Stateid::default() };
-        let mut work = Whole::new(&Pages::new(), file, 0, Content::Random, 3 * BLOCK_LEN + 5, true, 4);
+        let mut work = WholeFile::new(&Pages::new(), file, 0, Content::Random, 3 * BLOCK_LEN + 5, true, 4);
         assert!((0..4).all(|lane| work.next(lane)) && !work.next(0));
         work.refused(1, Status::DELAY);
         work.refused(2, Status::NOSPC);

@@ -10,7 +10,7 @@ use crate::content::{PAGE_LEN, Pages};
 /// The pages of a file: of each how often it was written, whether somebody works on it, and whether
 /// a write to it may be under way still.
 #[derive(Debug)]
-pub(crate) struct Written(Vec<AtomicU32>);
+pub(crate) struct PageVersions(Vec<AtomicU32>);
 
 /// A block, while somebody works on it.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ pub(crate) fn blocks(load: &Load) -> u64 {
     (load.file_len / u64::from(load.block)).max(1)
 }
 
-impl Written {
+impl PageVersions {
     /// Of a file of that length, which was just made.
     pub(crate) fn new(len: u64) -> Self {
         Self((0..len.div_ceil(PAGE_LEN as u64)).map(|_| AtomicU32::new(0)).collect())
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_write_that_was_lost_is_found_out_and_one_in_doubt_is_not_held_against_anybody() {
-        let (pages, written) = (Pages::new(), Written::new(8 * PAGE_LEN as u64));
+        let (pages, written) = (Pages::new(), PageVersions::new(8 * PAGE_LEN as u64));
         let mut bytes = vec![0; 2 * PAGE_LEN];
         let (number, block) = written.take(1, 2 * PAGE_LEN as u64, 4);
         assert_eq!((number, block.offset()), (1, 2 * PAGE_LEN as u64));
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_page_that_a_late_write_is_done_to_while_it_is_read_is_held_against_nobody() {
-        let (pages, written) = (Pages::new(), Written::new(PAGE_LEN as u64));
+        let (pages, written) = (Pages::new(), PageVersions::new(PAGE_LEN as u64));
         let (_, block) = written.take(0, PAGE_LEN as u64, 1);
         let (mut old, mut new) = (vec![0; PAGE_LEN], vec![0; PAGE_LEN]);
         pages.fill_anew(5, 0, &mut old, &|_| 0);
@@ -177,7 +177,7 @@ mod tests {
             let load = Load { order, block, read_percent, depth: 8, rate: None, seconds: 1.0, file_len: blocks * PAGE_LEN as u64 };
             assert_eq!(in_flight_max(&load), lanes);
         }
-        let written = Written::new(2 * PAGE_LEN as u64);
+        let written = PageVersions::new(2 * PAGE_LEN as u64);
         let working = [0; 2].map(|_: u32| AtomicU32::new(0));
         std::thread::scope(|scope| {
             for lane in 0..2 {

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use vouch_gss_mit::{ClientSource, MitAcceptor, MitInitiator};
 use vouch_rpcsec_gss::{Accept, Acceptor as _, InitStep, Initiator as _};
 
-use crate::{Error, Stop};
+use crate::{Error, StopFlag};
 
 /// How a coordinator proves that it may.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ pub enum Acceptor {
 }
 
 /// A proven connection.
-pub(super) struct Line {
+pub(super) struct Channel {
     input: BufReader<TcpStream>,
     output: TcpStream,
     key: [u8; 32],
@@ -51,31 +51,31 @@ pub(super) struct Line {
     sent: u64,
     received: u64,
     /// Until the other side has proven who it is.
-    hurry: Option<Hurry>,
+    hurry: Option<AuthDeadline>,
     /// From then on: who wants to stop does not wait long for an answer.
-    stop: Option<Stop>,
+    stop: Option<StopFlag>,
 }
 
 /// What a peer is held to that nobody knows yet: all of the proof together by then, in lines of
 /// that length.
 #[derive(Debug, Clone)]
-struct Hurry {
+struct AuthDeadline {
     until: Instant,
-    stop: Stop,
+    stop: StopFlag,
     line_len_max: usize,
 }
 
 /// The half that receives, for a thread of its own.
-pub(super) struct Receiver(Line);
+pub(super) struct Receiver(Channel);
 
-impl Line {
+impl Channel {
     /// The coordinator's side.
-    pub(super) fn connect(address: SocketAddr, credential: &Credential, stop: &Stop) -> Result<Self, Error> {
+    pub(super) fn connect(address: SocketAddr, credential: &Credential, stop: &StopFlag) -> Result<Self, Error> {
         let begun = Instant::now();
         loop {
             match Self::connect_once(address, credential, stop) {
                 // It may still be ending a run that is over.
-                Err(Error::Refused(why)) if why.ends_with(BUSY_WITH) && begun.elapsed() < BUSY_FOR && !stop.asked() => {
+                Err(Error::Refused(why)) if why.ends_with(BUSY_WITH) && begun.elapsed() < BUSY_FOR && !stop.is_set() => {
                     std::thread::sleep(TICK);
                 }
                 connected => return connected,
@@ -83,11 +83,11 @@ impl Line {
         }
     }
 
-    fn connect_once(address: SocketAddr, credential: &Credential, stop: &Stop) -> Result<Self, Error> {
+    fn connect_once(address: SocketAddr, credential: &Credential, stop: &StopFlag) -> Result<Self, Error> {
         let name = address.to_string();
         let stream =
             TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| Error::Unreachable(format!("agent {name}: {error}")))?;
-        let hurry = Hurry { until: Instant::now() + PATIENCE, stop: stop.clone(), line_len_max: PROOF_LEN_MAX };
+        let hurry = AuthDeadline { until: Instant::now() + PATIENCE, stop: stop.clone(), line_len_max: PROOF_LEN_MAX };
         let mut line = Self::begin(stream, COORDINATOR, AGENT, hurry, &name)?;
         let ours = nonce()?;
         let kind = if matches!(credential, Credential::Token(_)) { "token" } else { "kerberos" };
@@ -156,13 +156,13 @@ impl Line {
         stream: TcpStream,
         acceptor: &Acceptor,
         within: Duration,
-        stop: &Stop,
+        stop: &StopFlag,
         turn: impl FnOnce() -> bool,
     ) -> Result<Self, Error> {
         let name = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
         // A ticket may hold what a directory says of its user; a token's proof is short.
         let line_len_max = if matches!(acceptor, Acceptor::Token(_)) { TOKEN_LINE_LEN_MAX } else { PROOF_LEN_MAX };
-        let hurry = Hurry { until: Instant::now() + within, stop: stop.clone(), line_len_max };
+        let hurry = AuthDeadline { until: Instant::now() + within, stop: stop.clone(), line_len_max };
         let mut line = Self::begin(stream, AGENT, COORDINATOR, hurry, &name)?;
         let greeting = line.hear(&name)?;
         let mut words = greeting.split(' ');
@@ -214,7 +214,7 @@ impl Line {
         Ok(line)
     }
 
-    fn begin(stream: TcpStream, ours: u8, theirs: u8, hurry: Hurry, name: &str) -> Result<Self, Error> {
+    fn begin(stream: TcpStream, ours: u8, theirs: u8, hurry: AuthDeadline, name: &str) -> Result<Self, Error> {
         let failed = || Error::io(name.to_owned());
         stream.set_nodelay(true).map_err(failed())?;
         // Only until it has proven who it is: a measurement may take long. Between two looks at the clock.
@@ -226,7 +226,7 @@ impl Line {
 
     /// Lets the other side take its time from now on; until somebody asks to stop, where there is
     /// somebody.
-    pub(super) fn without_hurry(&mut self, stop: Option<&Stop>) {
+    pub(super) fn without_hurry(&mut self, stop: Option<&StopFlag>) {
         self.hurry = None;
         self.stop = stop.cloned();
         // A socket that takes no such option reports it with the next read.
@@ -300,13 +300,13 @@ impl Line {
         let line_len_max = self.hurry.as_ref().map_or(LINE_LEN_MAX, |hurry| hurry.line_len_max);
         loop {
             match &self.hurry {
-                Some(hurry) if hurry.stop.asked() => return Err(Error::Interrupted),
+                Some(hurry) if hurry.stop.is_set() => return Err(Error::Interrupted),
                 Some(hurry) if Instant::now() >= hurry.until => {
                     return Err(Error::Refused(format!("{name}: it does not prove itself in time")));
                 }
                 _ => {}
             }
-            let stopped = self.stop.as_ref().is_some_and(Stop::hurries);
+            let stopped = self.stop.as_ref().is_some_and(StopFlag::must_hurry);
             if stopped && asked.get_or_insert_with(Instant::now).elapsed() > ANSWERED_WITHIN {
                 return Err(Error::Unreachable(format!("{name}: it does not answer")));
             }
@@ -396,14 +396,14 @@ mod tests {
 
     use super::*;
 
-    fn pair(theirs: &[u8], ours: &[u8]) -> (Result<Line, Error>, Result<Line, Error>) {
+    fn pair(theirs: &[u8], ours: &[u8]) -> (Result<Channel, Error>, Result<Channel, Error>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
         let token = theirs.to_vec();
         let agent = std::thread::spawn(move || {
-            Line::accept(listener.accept().expect("the caller").0, &Acceptor::Token(token), PATIENCE, &Stop::default(), || true)
+            Channel::accept(listener.accept().expect("the caller").0, &Acceptor::Token(token), PATIENCE, &StopFlag::default(), || true)
         });
-        let coordinator = Line::connect(address, &Credential::Token(ours.to_vec()), &Stop::default());
+        let coordinator = Channel::connect(address, &Credential::Token(ours.to_vec()), &StopFlag::default());
         (agent.join().expect("it ends"), coordinator)
     }
 
@@ -428,7 +428,7 @@ mod tests {
 
     /// What comes of a peer that sends this over and over, a byte at a time, until it is hung up
     /// on.
-    fn held_by(text: &[u8], every: Duration, within: Duration, stop: &Stop) -> Result<Line, Error> {
+    fn held_by(text: &[u8], every: Duration, within: Duration, stop: &StopFlag) -> Result<Channel, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
         let text = text.to_vec();
@@ -441,21 +441,22 @@ mod tests {
                 std::thread::sleep(every);
             }
         });
-        let accepted = Line::accept(listener.accept().expect("the caller").0, &Acceptor::Token(b"secret".to_vec()), within, stop, || true);
+        let accepted =
+            Channel::accept(listener.accept().expect("the caller").0, &Acceptor::Token(b"secret".to_vec()), within, stop, || true);
         peer.join().expect("it is hung up on");
         accepted
     }
 
     #[test]
     fn who_proves_nothing_holds_an_agent_no_longer_than_it_is_patient() {
-        let (slow, stop) = (Duration::from_millis(20), Stop::default());
+        let (slow, stop) = (Duration::from_millis(20), StopFlag::default());
         let held = held_by(b"x", slow, Duration::from_millis(300), &stop);
         assert!(matches!(&held, Err(Error::Refused(why)) if why.contains("in time")), "{:?}", held.err());
         // Lines that never end are not gathered.
         let held = held_by(b"x", Duration::ZERO, Duration::from_secs(60), &stop);
         assert!(matches!(&held, Err(Error::Refused(why)) if why.contains("bytes")), "{:?}", held.err());
         // Who wants to stop does not wait for it.
-        stop.ask();
+        stop.set();
         assert!(matches!(held_by(b"x", slow, Duration::from_secs(60), &stop), Err(Error::Interrupted)));
     }
 
@@ -474,9 +475,9 @@ mod tests {
     fn who_wants_to_stop_does_not_wait_for_an_agent_that_hangs() {
         let (agent, coordinator) = pair(b"secret", b"secret");
         let (_agent, mut coordinator) = (agent.expect("the token"), coordinator.expect("the token"));
-        let stop = Stop::default();
+        let stop = StopFlag::default();
         coordinator.without_hurry(Some(&stop));
-        stop.ask();
+        stop.set();
         // It ends at all, which it did not; and not as an end of the connection.
         assert_eq!(coordinator.receive::<u32>("a").expect("no answer is none"), None);
     }

@@ -9,13 +9,13 @@ use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
 use vouch_xdr::Writer;
 
 use super::session::OTHER_DATA;
-use super::{Gain, Opened, Work, open_args, opened, packed_mode, putfh, unpacked};
+use super::{CallResult, CallSource, Opened, open_args, opened, packed_mode, putfh, unpacked};
 use crate::case::Content;
 use crate::content::Pages;
 
 /// Goes through the files of a directory, three calls each.
 #[derive(Debug)]
-pub(super) struct Small {
+pub(super) struct SmallFiles {
     pages: Pages,
     directory: Filehandle,
     files: Range<u64>,
@@ -24,7 +24,7 @@ pub(super) struct Small {
     again: Vec<u64>,
     len: usize,
     content: Content,
-    way: Way,
+    way: FileAction,
     lanes: Vec<Lane>,
     data: Vec<u8>,
     mode: Vec<u8>,
@@ -32,7 +32,7 @@ pub(super) struct Small {
 
 /// What is done with each file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum FileAction {
     /// It is made and written.
     Make,
     /// As much once more is written behind what is in it.
@@ -54,8 +54,8 @@ enum Step {
     Close(Opened),
 }
 
-impl Small {
-    pub(super) fn new(pages: &Pages, directory: Filehandle, files: Range<u64>, copy: &crate::case::Copy, way: Way) -> Self {
+impl SmallFiles {
+    pub(super) fn new(pages: &Pages, directory: Filehandle, files: Range<u64>, copy: &crate::case::Copy, way: FileAction) -> Self {
         let lanes = vec![Lane { step: Step::Open, number: 0 }; copy.streams as usize];
         let (len, data, mode) = (copy.len as usize, vec![0; copy.len as usize], packed_mode(0o644));
         let (put_off, again) = (Vec::new(), Vec::new());
@@ -68,7 +68,7 @@ pub(super) fn name(number: u64) -> Vec<u8> {
     format!("file{number:06}").into_bytes()
 }
 
-impl Work for Small {
+impl CallSource for SmallFiles {
     fn next(&mut self, lane: usize) -> bool {
         if let Step::Open = self.lanes[lane].step {
             let Some(number) = self.again.pop().or_else(|| self.files.next()) else { return false };
@@ -82,9 +82,9 @@ impl Work for Small {
         match step {
             Step::Open => {
                 let (how, access) = match self.way {
-                    Way::Make => (OpenHow::Create(CreateHow::Unchecked(unpacked(&self.mode))), ShareAccess::BOTH),
-                    Way::Append => (OpenHow::NoCreate, ShareAccess::WRITE),
-                    Way::Read => (OpenHow::NoCreate, ShareAccess::READ),
+                    FileAction::Make => (OpenHow::Create(CreateHow::Unchecked(unpacked(&self.mode))), ShareAccess::BOTH),
+                    FileAction::Append => (OpenHow::NoCreate, ShareAccess::WRITE),
+                    FileAction::Read => (OpenHow::NoCreate, ShareAccess::READ),
                 };
                 let name = name(number);
                 putfh(&self.directory, call, w);
@@ -93,10 +93,10 @@ impl Work for Small {
             }
             Step::Transfer(Opened { handle, stateid }) => {
                 putfh(&handle, call, w);
-                if self.way != Way::Read {
+                if self.way != FileAction::Read {
                     // What one write brings is asked to be durable at once, as Linux asks it for a file that is closed.
                     self.pages.fill(self.content, number, 0, &mut self.data);
-                    let offset = if self.way == Way::Append { self.len as u64 } else { 0 };
+                    let offset = if self.way == FileAction::Append { self.len as u64 } else { 0 };
                     call.op(w, &Args::Write(WriteArgs { stateid, offset, stable: StableHow::FileSync, data: Bytes(&self.data) }));
                 } else {
                     call.op(w, &Args::Read(ReadArgs { stateid, offset: 0, count: self.len as u32 + 1 }));
@@ -109,7 +109,7 @@ impl Work for Small {
         }
     }
 
-    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, Error> {
+    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
         let lane = &mut self.lanes[lane];
         body.next_ok()?;
         match lane.step {
@@ -126,10 +126,10 @@ impl Work for Small {
             Step::Close(_) => {
                 body.next_ok()?;
                 lane.step = Step::Open;
-                return Ok(Gain { bytes: self.len as u64, operations: 1 });
+                return Ok(CallResult { bytes: self.len as u64, operations: 1 });
             }
         }
-        Ok(Gain::default())
+        Ok(CallResult::default())
     }
 
     fn refused(&mut self, lane: usize, status: Status) {
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_file_that_was_put_off_is_begun_again_and_one_that_was_refused_is_not() {
         let copy = crate::case::Copy { files: 3, len: 10, content: Content::Random, streams: 2, depth: 1 };
-        let mut work = Small::new(&Pages::new(), Filehandle::new(b"h").expect("a short one"), 0..3, &copy, Way::Make);
+        let mut work = SmallFiles::new(&Pages::new(), Filehandle::new(b"h").expect("a short one"), 0..3, &copy, FileAction::Make);
         assert!(work.next(0) && work.next(1));
         work.refused(0, Status::DELAY);
         work.refused(1, Status::NOSPC);

@@ -8,7 +8,7 @@ use crate::case::Metric;
 use crate::record::{CaseResult, Run, SubjectResult};
 use crate::sample::Quantiles;
 use crate::statistics::{Interval, median};
-use crate::{Case, Error, Sample, Stop, Subject};
+use crate::{Case, Error, Sample, StopFlag, Subject};
 
 /// How often, and when it is enough.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +31,7 @@ impl Rounds {
     pub const QUICK: Self = Self { least: 3, most: 3, tight: 0.05, warm_up: true };
 
     /// Whether these are enough of one subject.
-    pub(crate) fn are_tight(&self, samples: &[Sample], metric: Metric, case: Option<&Case>) -> bool {
+    pub(crate) fn are_precise(&self, samples: &[Sample], metric: Metric, case: Option<&Case>) -> bool {
         let of_a_step = matches!(case, Some(Case::Load(load)) if load.rate.is_some());
         let figure = |sample: &Sample| match Quantiles::of(&sample.latency).filter(|_| of_a_step) {
             // How much it does is what was asked for.
@@ -44,22 +44,22 @@ impl Rounds {
 }
 
 /// Sees how far the run is.
-pub trait Watcher: Send {
+pub trait ProgressSink: Send {
     /// `done` of about `total` seconds of measuring; what is measured now.
     fn now(&mut self, done_s: f64, total_s: f64, what: &str);
 }
 
 /// A run that is under way.
-pub struct Bench {
+pub struct Runner {
     /// What is measured.
     pub subjects: Vec<Box<dyn Subject>>,
     /// How often.
     pub rounds: Rounds,
     /// Somebody who wants to stop.
-    pub stop: Stop,
+    pub stop: StopFlag,
     /// What has been measured.
     pub run: Run,
-    watcher: Box<dyn Watcher>,
+    watcher: Box<dyn ProgressSink>,
     started: Instant,
     done_s: f64,
     total_s: f64,
@@ -71,7 +71,7 @@ pub struct Bench {
 
 /// A case and its place in the report.
 #[derive(Debug, Clone)]
-pub struct Planned {
+pub struct PlannedCase {
     /// The command.
     pub workload: &'static str,
     /// The panel.
@@ -86,7 +86,7 @@ pub struct Planned {
     pub metric: Metric,
 }
 
-impl Planned {
+impl PlannedCase {
     /// With the case's own metric.
     pub fn new(workload: &'static str, panel: impl Into<String>, name: impl Into<String>, case: Case) -> Self {
         Self { workload, panel: panel.into(), name: name.into(), x: None, metric: case.metric(), case }
@@ -98,10 +98,10 @@ impl Planned {
     }
 }
 
-impl Bench {
+impl Runner {
     /// A run of these subjects; the first is the baseline.
-    pub fn new(run: Run, subjects: Vec<Box<dyn Subject>>, rounds: Rounds, watcher: Box<dyn Watcher>, stop: Stop) -> Self {
-        let run = Run { subjects: subjects.iter().map(|subject| subject.about()).collect(), ..run };
+    pub fn new(run: Run, subjects: Vec<Box<dyn Subject>>, rounds: Rounds, watcher: Box<dyn ProgressSink>, stop: StopFlag) -> Self {
+        let run = Run { subjects: subjects.iter().map(|subject| subject.info()).collect(), ..run };
         let (failed, elsewhere) = (Vec::new(), Vec::new());
         Self { subjects, rounds, stop, run, watcher, started: Instant::now(), done_s: 0.0, total_s: 0.0, failed, elsewhere }
     }
@@ -110,13 +110,13 @@ impl Bench {
     pub fn expect<'a>(&mut self, cases: impl IntoIterator<Item = &'a Case>) {
         let passes = (self.rounds.most + usize::from(self.rounds.warm_up)) as f64;
         for case in cases {
-            let able = self.subjects.iter().filter(|subject| subject.lacks(case).is_none()).count();
+            let able = self.subjects.iter().filter(|subject| subject.unsupported(case).is_none()).count();
             self.total_s += case.about_s() * passes * able as f64;
         }
     }
 
     /// Measures all of a plan.
-    pub fn all(&mut self, plan: &[Planned]) -> Result<(), Error> {
+    pub fn run_all(&mut self, plan: &[PlannedCase]) -> Result<(), Error> {
         self.expect(plan.iter().map(|planned| &planned.case));
         let mut panel = None;
         for planned in plan {
@@ -124,24 +124,24 @@ impl Bench {
                 self.tidy();
             }
             panel = Some(&planned.panel);
-            self.case(planned, &mut |_| true)?;
+            self.run_case(planned, &mut |_| true)?;
         }
         self.tidy();
-        if self.stop.asked() { Err(Error::Interrupted) } else { Ok(()) }
+        if self.stop.is_set() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
     /// Measures a case on the subjects that are `wanted`; what came of it is the last result.
-    pub fn case(&mut self, planned: &Planned, wanted: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
-        let labels: Vec<String> = self.subjects.iter().map(|subject| subject.about().label).collect();
+    pub fn run_case(&mut self, planned: &PlannedCase, wanted: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
+        let labels: Vec<String> = self.subjects.iter().map(|subject| subject.info().label).collect();
         let mut samples: Vec<(String, Vec<Sample>)> = labels.iter().map(|label| (label.clone(), Vec::new())).collect();
         let mut able: Vec<usize> = Vec::new();
         for (at, label) in labels.iter().enumerate() {
             if self.failed.contains(label) || !wanted(label) {
                 continue;
             }
-            match self.subjects[at].lacks(&planned.case) {
+            match self.subjects[at].unsupported(&planned.case) {
                 None => able.push(at),
-                Some(why) => self.leave_out(format!("{label}: {}: {why}", planned.workload)),
+                Some(why) => self.skip(format!("{label}: {}: {why}", planned.workload)),
             }
         }
         let expected = self.total_s.max(self.done_s + 1e-9);
@@ -152,7 +152,7 @@ impl Bench {
         'rounds: for pass in 0..passes {
             let warm_up = self.rounds.warm_up && pass == 0;
             for &at in &able.clone() {
-                if self.stop.asked() {
+                if self.stop.is_set() {
                     outcome = Err(Error::Interrupted);
                     break 'rounds;
                 }
@@ -169,7 +169,7 @@ impl Bench {
                         }
                     }
                     // Who is asked to stop fails in many ways, and so do those who work for it.
-                    Err(_) if self.stop.asked() => {
+                    Err(_) if self.stop.is_set() => {
                         outcome = Err(Error::Interrupted);
                         break 'rounds;
                     }
@@ -179,7 +179,7 @@ impl Bench {
                     }
                     Err(error) => {
                         self.run.incomplete = true;
-                        self.leave_out(format!("{}: {}, {}: {}", labels[at], planned.panel, planned.name, error.with_cure()));
+                        self.skip(format!("{}: {}, {}: {}", labels[at], planned.panel, planned.name, error.with_cure()));
                         able.retain(|other| *other != at);
                         if matches!(error, Error::Unreachable(_)) {
                             self.failed.push(labels[at].clone());
@@ -188,18 +188,18 @@ impl Bench {
                 }
             }
             let counted = pass + usize::from(!self.rounds.warm_up);
-            let tight = samples.iter().all(|(_, samples)| self.rounds.are_tight(samples, planned.metric, Some(&planned.case)));
+            let tight = samples.iter().all(|(_, samples)| self.rounds.are_precise(samples, planned.metric, Some(&planned.case)));
             if able.is_empty() || counted >= self.rounds.least && tight {
                 break;
             }
         }
         // What was saved by stopping early, or is left of those that failed, is no longer to be waited for.
         self.done_s = before + share * (passes * labels.len().min(able.len().max(1))) as f64;
-        let Planned { workload, panel, name, x, metric, case } = planned.clone();
+        let PlannedCase { workload, panel, name, x, metric, case } = planned.clone();
         let mut result = CaseResult { x, case: Some(case), ..CaseResult::new(workload, panel, name, metric) };
         result.sum_up(self.run.baseline(), samples);
         let stored: Vec<(String, Option<&'static str>)> =
-            self.subjects.iter().map(|subject| (subject.about().label, subject.stored(&planned.case))).collect();
+            self.subjects.iter().map(|subject| (subject.info().label, subject.stored(&planned.case))).collect();
         let apart = result.part(&stored);
         if let Some(why) = apart
             && !self.run.notes.contains(&why)
@@ -222,13 +222,13 @@ impl Bench {
     pub fn tidy(&mut self) {
         for subject in &mut self.subjects {
             if let Err(error) = subject.tidy() {
-                self.run.notes.push(format!("{}: {error}", subject.about().label));
+                self.run.notes.push(format!("{}: {error}", subject.info().label));
             }
         }
     }
 
     /// Says what was not measured, once.
-    pub fn leave_out(&mut self, why: String) {
+    pub fn skip(&mut self, why: String) {
         if !self.run.left_out.contains(&why) {
             self.run.left_out.push(why);
         }
@@ -260,7 +260,7 @@ impl Bench {
         self.watcher.now(self.total_s, self.total_s, "removing what was made");
         let mut asked = None;
         for mut subject in std::mem::take(&mut self.subjects) {
-            let (label, place) = (subject.about().label, subject.place());
+            let (label, place) = (subject.info().label, subject.place());
             let (sender, done) = mpsc::channel();
             // A server, a mount or an agent that hangs keeps this thread, not who waits for it.
             std::thread::spawn(move || {
@@ -276,7 +276,7 @@ impl Bench {
                     }
                     Err(mpsc::RecvTimeoutError::Disconnected) => break Err("it failed".into()),
                     Err(mpsc::RecvTimeoutError::Timeout) => {
-                        if self.stop.asked() && asked.get_or_insert_with(Instant::now).elapsed() > CLEANED_WITHIN {
+                        if self.stop.is_set() && asked.get_or_insert_with(Instant::now).elapsed() > CLEANED_WITHIN {
                             break Err(format!("not in {} s after the interruption", CLEANED_WITHIN.as_secs()));
                         }
                     }

@@ -13,19 +13,19 @@ use vouch_xdr::Writer;
 use crate::Error;
 
 /// The relay; it takes no new connections once this is dropped.
-pub struct Recorder {
+pub struct RecordingProxy {
     address: SocketAddr,
     calls: Arc<Mutex<Vec<Vec<u8>>>>,
     over: Arc<AtomicBool>,
 }
 
-impl Drop for Recorder {
+impl Drop for RecordingProxy {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
     }
 }
 
-impl Recorder {
+impl RecordingProxy {
     /// Before a server.
     pub fn begin(server: SocketAddr) -> Result<Self, Error> {
         let failed = || Error::io("a relay on loopback");

@@ -14,7 +14,7 @@ use crate::{Error, cpu};
 
 /// What a core can do that calls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Ceiling {
+pub struct NullCallRate {
     /// Calls.
     pub calls: u64,
     /// On the clock.
@@ -23,7 +23,7 @@ pub struct Ceiling {
     pub thread_s: f64,
 }
 
-impl Ceiling {
+impl NullCallRate {
     /// Calls a second that one core issues, and whose replies it reads.
     pub fn calls_a_core(&self) -> f64 {
         self.calls as f64 / self.thread_s
@@ -32,7 +32,7 @@ impl Ceiling {
 
 /// Calls NULL of a program, `depth` at a time on one connection; of a thread of this process
 /// without an address.
-pub fn null(address: Option<SocketAddr>, program: (u32, u32), depth: u32, time: Duration) -> Result<Ceiling, Error> {
+pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, time: Duration) -> Result<NullCallRate, Error> {
     let address = match address {
         Some(address) => address,
         None => answerer()?,
@@ -72,7 +72,7 @@ pub fn null(address: Option<SocketAddr>, program: (u32, u32), depth: u32, time: 
             }
         }
     }
-    Ok(Ceiling { calls, seconds: start.elapsed().as_secs_f64(), thread_s: cpu::thread_s() - thread })
+    Ok(NullCallRate { calls, seconds: start.elapsed().as_secs_f64(), thread_s: cpu::thread_s() - thread })
 }
 
 fn call(w: &mut Writer, xid: u32, (program, version): (u32, u32)) {
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn every_call_is_answered() {
-        let ceiling = null(None, (100_003, 4), 64, Duration::from_millis(200)).expect("loopback");
+        let ceiling = measure(None, (100_003, 4), 64, Duration::from_millis(200)).expect("loopback");
         assert!(ceiling.calls >= 64 && ceiling.thread_s > 0.0 && ceiling.calls_a_core() > 0.0, "{ceiling:?}");
     }
 
@@ -155,7 +155,7 @@ mod tests {
                 let _ = stream.write_all(w.as_bytes());
             }
         });
-        let ceiling = null(Some(address), (100_003, 4), 8, Duration::from_millis(100)).expect("answers, in another order");
+        let ceiling = measure(Some(address), (100_003, 4), 8, Duration::from_millis(100)).expect("answers, in another order");
         assert!(ceiling.calls >= 8, "{ceiling:?}");
         server.join().expect("the server ends");
     }
@@ -168,7 +168,7 @@ mod tests {
             let (mut stream, _) = listener.accept().expect("the caller");
             let _ = stream.write_all(&[0x80, 0, 0, 4, 1, 2, 3, 4]);
         });
-        assert!(null(Some(address), (100_003, 4), 4, Duration::from_millis(200)).is_err());
+        assert!(measure(Some(address), (100_003, 4), 4, Duration::from_millis(200)).is_err());
         liar.join().expect("the liar ends");
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::Case;
 use crate::case::{Load, Metric, Order};
-use crate::pairs::Planned;
 use crate::record::Run;
+use crate::runner::PlannedCase;
 use crate::statistics::Interval;
 
 /// How.
@@ -46,7 +46,7 @@ pub enum Level {
 }
 
 /// The cases.
-pub fn concurrency(how: &Concurrency) -> Vec<Planned> {
+pub fn concurrency(how: &Concurrency) -> Vec<PlannedCase> {
     let mut plan = Vec::new();
     for (panel, depth) in [(LOW, 1), (HIGH, how.depth)] {
         for (order, block, metric) in
@@ -56,10 +56,10 @@ pub fn concurrency(how: &Concurrency) -> Vec<Planned> {
                 let Concurrency { seconds, file_len, .. } = *how;
                 let case = Case::Load(Load { order, block, read_percent, depth, rate: None, seconds, file_len });
                 let name = format!("{} {}", if order == Order::Sequential { "sequential" } else { "random" }, mix(read_percent));
-                plan.push(Planned { metric, ..Planned::new("concurrency", panel, name, case) });
+                plan.push(PlannedCase { metric, ..PlannedCase::new("concurrency", panel, name, case) });
             }
         }
-        plan.push(Planned::new("concurrency", panel, "metadata", Case::Metadata { depth, seconds: how.seconds }));
+        plan.push(PlannedCase::new("concurrency", panel, "metadata", Case::Metadata { depth, seconds: how.seconds }));
     }
     plan
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::Sample;
     use crate::record::CaseResult;
-    use crate::subject::About;
+    use crate::subject::SubjectInfo;
 
     #[test]
     fn latency_added_is_of_pairs_and_has_an_interval() {
@@ -115,7 +115,7 @@ mod tests {
             sample
         };
         let mut run = Run::begin("test".into(), false);
-        let about = |label: &str| About { label: label.into(), target: "x".into(), sec: None, details: Vec::new() };
+        let about = |label: &str| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() };
         run.subjects = ["sys", "krb5p"].map(about).into();
         let mut result = CaseResult::new("concurrency", LOW, "random reads", Metric::OperationsPerSecond);
         // The machine slows down in the course of the run, for both: what is added is 100 to 120.

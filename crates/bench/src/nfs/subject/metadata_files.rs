@@ -2,28 +2,28 @@
 
 use vouch_nfs4::Filehandle;
 
-use super::super::copy::{Small, Way};
-use super::{LOOKED_AT, MAKE_DEPTH, NfsSubject, all_of};
+use super::super::small_files::{FileAction, SmallFiles};
+use super::{MAKE_DEPTH, METADATA_FILES, NfsSubject, all_of};
 use crate::Error;
 use crate::case::{Content, Copy};
 
 impl NfsSubject {
     /// Makes them. Where calls had no answer they are made anew: one that is lost does not cost the
     /// case.
-    pub(super) fn make_looked_at(&mut self) -> Result<(), Error> {
+    pub(super) fn make_metadata_files(&mut self) -> Result<(), Error> {
         let mut tries = 0;
-        while self.looked_at.is_none() {
+        while self.metadata_files.is_none() {
             tries += 1;
             self.rounds += 1;
             let (own, stop, name) = (self.directory()?, self.stop.clone(), format!("repository-{}", self.rounds));
             let made = self.make_files(&own, &name);
-            if made.is_err() && !stop.asked() && self.sessions[0].remove_all(&own, name.as_bytes(), &stop).is_err() {
+            if made.is_err() && !stop.is_set() && self.sessions[0].remove_all(&own, name.as_bytes(), &stop).is_err() {
                 // It goes with the rest; the next has another name.
                 self.old.push(name);
             }
-            self.looked_at = match made {
+            self.metadata_files = match made {
                 Ok(directory) => Some(directory),
-                Err(Error::Refused(_)) if tries < TRIES && !stop.asked() => None,
+                Err(Error::Refused(_)) if tries < TRIES && !stop.is_set() => None,
                 Err(error) => return Err(error),
             };
         }
@@ -33,11 +33,11 @@ impl NfsSubject {
     fn make_files(&mut self, own: &Filehandle, name: &str) -> Result<Filehandle, Error> {
         let (stop, session) = (self.stop.clone(), &mut self.sessions[0]);
         let directory = session.mkdir(own, name, &stop)?;
-        let copy = Copy { files: LOOKED_AT, len: 100, content: Content::Random, streams: MAKE_DEPTH as u32, depth: 1 };
-        let mut work = Small::new(&self.pages, directory, 0..LOOKED_AT, &copy, Way::Make);
+        let copy = Copy { files: METADATA_FILES, len: 100, content: Content::Random, streams: MAKE_DEPTH as u32, depth: 1 };
+        let mut work = SmallFiles::new(&self.pages, directory, 0..METADATA_FILES, &copy, FileAction::Make);
         let tally = session.complete(&mut work, MAKE_DEPTH, &stop)?;
         let done = tally.operations;
-        all_of(tally, done, LOOKED_AT, "files", session, &stop).map(|_| directory)
+        all_of(tally, done, METADATA_FILES, "files", session, &stop).map(|_| directory)
     }
 }
 

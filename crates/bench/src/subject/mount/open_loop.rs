@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::{BLOCK_LEN, Did, MountSubject};
 use crate::case::{Content, Load, Order};
 use crate::content::{mix, shuffled};
-use crate::written::{self, Block, Written, in_flight_max};
+use crate::page_versions::{self, Block, PageVersions, in_flight_max};
 use crate::{Error, Sample, cpu};
 
 impl MountSubject {
@@ -28,7 +28,7 @@ impl MountSubject {
             file.write_all(part).map_err(Error::file(&path))?;
         }
         file.sync_all().map_err(Error::file(&path))?;
-        self.written = Written::new(len);
+        self.written = PageVersions::new(len);
         Ok(())
     }
 
@@ -40,7 +40,7 @@ impl MountSubject {
         }
         let file = File::options().read(true).write(true).custom_flags(self.flags()).open(&path).map_err(Error::file(&path))?;
         let seed = mix(seed);
-        let (blocks, block_len) = (written::blocks(load), u64::from(load.block));
+        let (blocks, block_len) = (page_versions::blocks(load), u64::from(load.block));
         let depth = in_flight_max(load);
         let (start, next, end) = (Instant::now(), AtomicU64::new(0), Duration::from_secs_f64(load.seconds));
         let (unsent, last) = (AtomicU64::new(0), Mutex::new(Vec::new()));
@@ -55,7 +55,7 @@ impl MountSubject {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let due = Duration::from_secs_f64(at as f64 / rate);
-                if due >= end || self.stop.asked() {
+                if due >= end || self.stop.is_set() {
                     last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).append(&mut wrote);
                     return Ok(did);
                 }
@@ -68,7 +68,7 @@ impl MountSubject {
                 let place = if load.order == Order::Random { shuffled(at, blocks, seed) } else { at % blocks };
                 let writes = mix(at ^ seed.rotate_left(32)) % 100 >= u64::from(load.read_percent);
                 let number = if load.read_percent == 100 {
-                    self.check(&file, data, Written::share(place, block_len)).map(|()| place)?
+                    self.check(&file, data, PageVersions::share(place, block_len)).map(|()| place)?
                 } else {
                     self.one(&file, data, (place, block_len, blocks), writes)?
                 };
@@ -88,7 +88,7 @@ impl MountSubject {
             // Else a file system that loses all would be the fastest.
             let mut memory = aligned(load.block);
             for number in last.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
-                self.check(&file, memory.data(), Written::share(number, block_len)).map_err(|error| match error.kind() {
+                self.check(&file, memory.data(), PageVersions::share(number, block_len)).map_err(|error| match error.kind() {
                     io::ErrorKind::InvalidData => Error::Corrupt(path.display().to_string()),
                     _ => Error::file(&path)(error),
                 })?;
@@ -185,7 +185,7 @@ mod tests {
             let (order, read_percent) = (Order::Random, 50);
             let load = |rate| Case::Load(Load { order, block: 4096, read_percent, depth: 2, rate, seconds: 0.2, file_len: 1 << 20 });
             // fio's say how far the steps of the others go: they wait likewise.
-            match subject.lacks(&load(None)) {
+            match subject.unsupported(&load(None)) {
                 Some(why) => println!("skipped in part: {why}"),
                 None => {
                     subject.prepare(&load(None)).expect("a file");
@@ -198,7 +198,7 @@ mod tests {
             assert_eq!(sample.operations + sample.unsent, 20);
             assert_eq!(sample.latency.count(), 20);
             assert!(sample.seconds >= 0.2, "{}", sample.seconds);
-            assert_eq!(subject.about().details.iter().any(|detail| detail.contains("O_DSYNC")), !warm);
+            assert_eq!(subject.info().details.iter().any(|detail| detail.contains("O_DSYNC")), !warm);
             subject.clean().expect("it is removed");
         }
     }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use super::wire::{Acceptor, Line};
-use super::{Answer, Ask};
+use super::channel::{Acceptor, Channel};
+use super::{Request, Response};
 use crate::nfs::NfsSubject;
-use crate::{Case, Error, Stop, Subject};
+use crate::{Case, Error, StopFlag, Subject};
 
 /// What a coordinator may ask for at most.
 #[derive(Debug, Clone, Copy)]
@@ -40,11 +40,17 @@ impl Default for Limits {
 ///
 /// # Errors
 /// Those of the listener.
-pub fn serve(listener: &TcpListener, acceptor: &Acceptor, limits: Limits, stop: &Stop, log: &(dyn Fn(String) + Sync)) -> Result<(), Error> {
+pub fn serve(
+    listener: &TcpListener,
+    acceptor: &Acceptor,
+    limits: Limits,
+    stop: &StopFlag,
+    log: &(dyn Fn(String) + Sync),
+) -> Result<(), Error> {
     listener.set_nonblocking(true).map_err(Error::io("the listener"))?;
-    let (turn, unproven) = (Turn::default(), Unproven::default());
+    let (turn, unproven) = (CoordinatorSlot::default(), PendingHandshakes::default());
     std::thread::scope(|scope| {
-        while !stop.asked() {
+        while !stop.is_set() {
             match listener.accept() {
                 Ok((stream, peer)) => {
                     let Some(place) = unproven.admit(peer.ip()) else {
@@ -55,7 +61,7 @@ pub fn serve(listener: &TcpListener, acceptor: &Acceptor, limits: Limits, stop: 
                     scope.spawn(move || {
                         let outcome = stream.set_nonblocking(false).map_err(Error::io("a connection")).and_then(|()| {
                             if turn.is_at_work() {
-                                Line::turn_away(stream);
+                                Channel::turn_away(stream);
                                 return Err(Error::Refused("turned away: another is worked for".into()));
                             }
                             log(format!("{peer}: connected"));
@@ -78,16 +84,16 @@ pub fn serve(listener: &TcpListener, acceptor: &Acceptor, limits: Limits, stop: 
 
 /// Whose turn it is, and whether he has not hung up yet.
 #[derive(Default)]
-struct Turn(Mutex<Option<Arc<AtomicBool>>>);
+struct CoordinatorSlot(Mutex<Option<Arc<AtomicBool>>>);
 
 /// A turn, until it is dropped.
-struct Taken<'a> {
-    turn: &'a Turn,
+struct SlotGuard<'a> {
+    turn: &'a CoordinatorSlot,
     /// False when the coordinator has hung up, and what was made for him is being removed.
     at_work: Arc<AtomicBool>,
 }
 
-impl Turn {
+impl CoordinatorSlot {
     fn whose(&self) -> MutexGuard<'_, Option<Arc<AtomicBool>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,17 +103,17 @@ impl Turn {
     }
 
     /// Takes it, unless another is worked for. One that is being ended is waited for.
-    fn take(&self, stop: &Stop) -> Option<Taken<'_>> {
+    fn take(&self, stop: &StopFlag) -> Option<SlotGuard<'_>> {
         let begun = Instant::now();
         loop {
             let mut whose = self.whose();
             if whose.is_none() {
                 let at_work = Arc::new(AtomicBool::new(true));
                 *whose = Some(at_work.clone());
-                return Some(Taken { turn: self, at_work });
+                return Some(SlotGuard { turn: self, at_work });
             }
             drop(whose);
-            if self.is_at_work() || stop.asked() || begun.elapsed() > ENDED_WITHIN {
+            if self.is_at_work() || stop.is_set() || begun.elapsed() > ENDED_WITHIN {
                 return None;
             }
             std::thread::sleep(TICK);
@@ -115,7 +121,7 @@ impl Turn {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
         *self.turn.whose() = None;
     }
@@ -124,16 +130,16 @@ impl Drop for Taken<'_> {
 /// Who has connected and not proven who he is, by address; of IPv6 a /64, of which a host picks the
 /// rest as it likes.
 #[derive(Default)]
-struct Unproven(Arc<Mutex<HashMap<IpAddr, usize>>>);
+struct PendingHandshakes(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
 /// A place among them, until it is dropped.
-struct Place {
+struct HandshakePermit {
     all: Arc<Mutex<HashMap<IpAddr, usize>>>,
     address: IpAddr,
 }
 
-impl Unproven {
-    fn admit(&self, address: IpAddr) -> Option<Place> {
+impl PendingHandshakes {
+    fn admit(&self, address: IpAddr) -> Option<HandshakePermit> {
         let address = match address.to_canonical() {
             IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
             address => address,
@@ -144,11 +150,11 @@ impl Unproven {
             return None;
         }
         all.insert(address, count + 1);
-        Some(Place { all: self.0.clone(), address })
+        Some(HandshakePermit { all: self.0.clone(), address })
     }
 }
 
-impl Drop for Place {
+impl Drop for HandshakePermit {
     fn drop(&mut self) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = all.get_mut(&self.address) {
@@ -159,9 +165,16 @@ impl Drop for Place {
 }
 
 /// One coordinator, to its end; how much was measured. It is his turn from his proof on.
-fn coordinator(stream: TcpStream, acceptor: &Acceptor, limits: Limits, ended: &Stop, turn: &Turn, place: Place) -> Result<u64, Error> {
+fn coordinator(
+    stream: TcpStream,
+    acceptor: &Acceptor,
+    limits: Limits,
+    ended: &StopFlag,
+    turn: &CoordinatorSlot,
+    place: HandshakePermit,
+) -> Result<u64, Error> {
     let mut taken = None;
-    let mut line = Line::accept(stream, acceptor, PROOF_WITHIN, ended, || {
+    let mut line = Channel::accept(stream, acceptor, PROOF_WITHIN, ended, || {
         taken = turn.take(ended);
         taken.is_some()
     })?;
@@ -171,36 +184,36 @@ fn coordinator(stream: TcpStream, acceptor: &Acceptor, limits: Limits, ended: &S
     line.without_hurry(None);
     let (mut line, mut receiver) = line.part()?;
     // A coordinator that hangs up in the middle of a measurement ends it.
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let (gone, works, (sender, asks)) = (stop.clone(), at_work.clone(), mpsc::channel());
     std::thread::spawn(move || {
-        while let Ok(Some(ask)) = receiver.receive::<Ask>("the coordinator") {
+        while let Ok(Some(ask)) = receiver.receive::<Request>("the coordinator") {
             if sender.send(ask).is_err() {
                 break;
             }
         }
         works.store(false, Ordering::Relaxed);
-        gone.ask();
+        gone.set();
     });
     let mut subjects: HashMap<u32, NfsSubject> = HashMap::new();
     let (mut measured, mut outcome) = (0, Ok(()));
     let mut asked = Instant::now();
     loop {
-        if ended.asked() {
-            stop.ask();
+        if ended.is_set() {
+            stop.set();
         }
         let ask = match asks.recv_timeout(Duration::from_millis(200)) {
             Ok(ask) => ask,
             // It may be frozen; others want to measure, too.
-            Err(mpsc::RecvTimeoutError::Timeout) if !stop.asked() && asked.elapsed() > limits.silence => {
+            Err(mpsc::RecvTimeoutError::Timeout) if !stop.is_set() && asked.elapsed() > limits.silence => {
                 outcome = Err(Error::Refused("it asks nothing any more".into()));
                 break;
             }
-            Err(mpsc::RecvTimeoutError::Timeout) if !stop.asked() => continue,
+            Err(mpsc::RecvTimeoutError::Timeout) if !stop.is_set() => continue,
             Err(_) => break,
         };
-        measured += u64::from(matches!(ask, Ask::Measure { .. }));
-        let answer = answer(ask, &mut subjects, limits, &stop).unwrap_or_else(|error| Answer::Failed {
+        measured += u64::from(matches!(ask, Request::Measure { .. }));
+        let answer = answer(ask, &mut subjects, limits, &stop).unwrap_or_else(|error| Response::Failed {
             unreachable: matches!(error, Error::Unreachable(_)),
             corrupt: matches!(error, Error::Corrupt(_)),
             why: error.with_cure(),
@@ -219,38 +232,38 @@ fn coordinator(stream: TcpStream, acceptor: &Acceptor, limits: Limits, ended: &S
     outcome.map(|()| measured)
 }
 
-fn answer(ask: Ask, subjects: &mut HashMap<u32, NfsSubject>, limits: Limits, stop: &Stop) -> Result<Answer, Error> {
+fn answer(ask: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Limits, stop: &StopFlag) -> Result<Response, Error> {
     let unknown = || Error::Input("no such subject".into());
     Ok(match ask {
-        Ask::Open { number, options } => {
+        Request::Open { number, options } => {
             if subjects.len() >= limits.subjects || options.sessions > limits.sessions || options.connections > 64 || options.slots > 1024 {
                 return Err(Error::Refused("more than this agent does".into()));
             }
             // Other nodes of the same run work in the same directory.
             let options = crate::nfs::NfsOptions { server_cpu: None, ..*options };
             let subject = NfsSubject::connect(options, stop)?;
-            let about = subject.about();
+            let about = subject.info();
             subjects.insert(number, subject);
             let machine = Box::new(crate::machine::Machine::here());
-            Answer::Opened { about, machine, node: rustix::system::uname().nodename().to_string_lossy().into_owned() }
+            Response::Opened { about, machine, node: rustix::system::uname().nodename().to_string_lossy().into_owned() }
         }
-        Ask::Prepare { number, case } => {
+        Request::Prepare { number, case } => {
             within(&case, limits)?;
             subjects.get_mut(&number).ok_or_else(unknown)?.prepare(&case)?;
-            Answer::Done
+            Response::Done
         }
-        Ask::Ready => Answer::Done,
-        Ask::Measure { number, case } => {
+        Request::Ready => Response::Done,
+        Request::Measure { number, case } => {
             within(&case, limits)?;
-            Answer::Measured { sample: Box::new(subjects.get_mut(&number).ok_or_else(unknown)?.measure(&case)?) }
+            Response::Measured { sample: Box::new(subjects.get_mut(&number).ok_or_else(unknown)?.measure(&case)?) }
         }
-        Ask::Tidy { number } => {
+        Request::Tidy { number } => {
             subjects.get_mut(&number).ok_or_else(unknown)?.tidy()?;
-            Answer::Done
+            Response::Done
         }
-        Ask::Clean { number } => {
+        Request::Clean { number } => {
             subjects.remove(&number).ok_or_else(unknown)?.clean()?;
-            Answer::Done
+            Response::Done
         }
     })
 }
@@ -300,14 +313,14 @@ mod tests {
 
     const TOKEN: &[u8] = b"a secret of some length";
 
-    fn coordinate(at: SocketAddr) -> Result<Line, Error> {
-        Line::connect(at, &Credential::Token(TOKEN.to_vec()), &Stop::default())
+    fn coordinate(at: SocketAddr) -> Result<Channel, Error> {
+        Channel::connect(at, &Credential::Token(TOKEN.to_vec()), &StopFlag::default())
     }
 
     /// An agent, while something is done with it; what it has told.
     fn with_an_agent(silence: Duration, work: impl FnOnce(SocketAddr)) -> Vec<String> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let (at, stop, told) = (listener.local_addr().expect("a port"), Stop::default(), Mutex::new(Vec::new()));
+        let (at, stop, told) = (listener.local_addr().expect("a port"), StopFlag::default(), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             let log = |line| told.lock().expect("no test fails with it").push(line);
             let limits = Limits { silence, ..Limits::default() };
@@ -316,7 +329,7 @@ mod tests {
                 move || serve(listener, &Acceptor::Token(TOKEN.to_vec()), limits, &stop, &log)
             });
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(at)));
-            stop.ask();
+            stop.set();
             agent.join().expect("it ends").expect("the listener is whole");
             done.unwrap_or_else(|fault| std::panic::resume_unwind(fault));
         });
@@ -352,8 +365,8 @@ mod tests {
 
     #[test]
     fn an_address_has_a_part_of_the_places_and_gives_them_back() {
-        let (unproven, address) = (Unproven::default(), |text: &str| text.parse::<IpAddr>().expect("an address"));
-        let mut places: Vec<Place> =
+        let (unproven, address) = (PendingHandshakes::default(), |text: &str| text.parse::<IpAddr>().expect("an address"));
+        let mut places: Vec<HandshakePermit> =
             (0..UNPROVEN_OF_ADDRESS_MAX).map(|_| unproven.admit(address("2001:db8::1")).expect("there is room")).collect();
         // A host has all of its /64.
         assert!(unproven.admit(address("2001:db8::ffff:2")).is_none() && unproven.admit(address("2001:db8:0:1::1")).is_some());

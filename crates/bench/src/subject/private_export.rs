@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::kernel_audit::{AuditGuard, COST, Cost, Watch, switches};
-use super::{About, Helper};
+use super::{ChildProcess, SubjectInfo};
 use crate::cpu::ServerCpu;
 use crate::nfs::{NfsOptions, NfsSubject};
 use crate::target::{NfsTarget, Sec};
-use crate::{Case, Error, Sample, Stop, Subject};
+use crate::{Case, Error, Sample, StopFlag, Subject};
 
-/// Who records what is done on the export.
-pub enum Audited {
-    /// Nobody.
-    Not,
-    /// The export's own trail: every operation.
+/// What records the operations on an export.
+pub enum AuditMode {
+    /// Nothing.
+    None,
+    /// The audit trail of `vouch export`: every operation.
     Trail,
-    /// The kernel, by a watch on the directory.
+    /// The kernel's audit, with a watch on the directory.
     Kernel(AuditGuard),
 }
 
@@ -27,15 +27,15 @@ pub enum Audited {
 pub struct ExportSubject {
     program: PathBuf,
     directory: PathBuf,
-    audited: Audited,
+    audited: AuditMode,
     /// What the last round left behind.
     own: Option<tempfile::TempDir>,
-    stop: Stop,
+    stop: StopFlag,
 }
 
 impl ExportSubject {
     /// Of directories that are made below `directory`, by this program.
-    pub fn new(program: &Path, directory: &Path, audited: Audited, stop: &Stop) -> Self {
+    pub fn new(program: &Path, directory: &Path, audited: AuditMode, stop: &StopFlag) -> Self {
         Self { program: program.to_owned(), directory: directory.to_owned(), audited, own: None, stop: stop.clone() }
     }
 
@@ -61,14 +61,14 @@ impl ExportSubject {
 
 /// A server that ends with this value.
 struct Server {
-    child: Helper,
+    child: ChildProcess,
     port: u16,
 }
 
 impl Server {
     fn start(mut command: Command) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error::Program(format!("vouch export: {error}"));
-        let child = Helper::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null())).map_err(failed)?;
+        let child = ChildProcess::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null())).map_err(failed)?;
         let mut server = Self { child, port: 0 };
         let mut line = String::new();
         let said = server.child.stdout.take().map(|said| BufReader::new(said).read_line(&mut line));
@@ -94,17 +94,17 @@ impl Drop for Server {
 }
 
 impl Subject for ExportSubject {
-    fn about(&self) -> About {
+    fn info(&self) -> SubjectInfo {
         let (label, detail) = match self.audited {
-            Audited::Not => ("export", "nothing is recorded"),
-            Audited::Trail => ("export, trail", "vouch export --audit, every operation, policy count, synced each second"),
-            Audited::Kernel(_) => (
+            AuditMode::None => ("export", "nothing is recorded"),
+            AuditMode::Trail => ("export, trail", "vouch export --audit, every operation, policy count, synced each second"),
+            AuditMode::Kernel(_) => (
                 "export, kernel",
                 "auditctl -w DIR -p rwxa on what is exported; server CPU with auditd's and kauditd's where they can be read",
             ),
         };
         let details = vec![detail.to_owned(), "NFSv4.1 from user space".to_owned()];
-        About {
+        SubjectInfo {
             label: label.into(),
             target: format!("a private export below {}", self.directory.display()),
             sec: Some("sys".into()),
@@ -112,7 +112,7 @@ impl Subject for ExportSubject {
         }
     }
 
-    fn lacks(&self, case: &Case) -> Option<String> {
+    fn unsupported(&self, case: &Case) -> Option<String> {
         (!matches!(case, Case::Changes { .. })).then(|| "it measures changes alone".into())
     }
 
@@ -125,14 +125,14 @@ impl Subject for ExportSubject {
         let path = |name: &str| own.path().join(name);
         fs::create_dir(path("files")).map_err(Error::file(own.path()))?;
         let rules = match self.audited {
-            Audited::Kernel(_) => Some(Watch::begin(&path("files"))?),
+            AuditMode::Kernel(_) => Some(Watch::begin(&path("files"))?),
             _ => None,
         };
         let mut command = Command::new(&self.program);
         command.args(["export", "--listen", "127.0.0.1:0", "--pseudo", "/export", "--options", "rw,no_root_squash,insecure", "--dir"]);
         command.arg(path("files")).arg("--state").arg(path("state"));
         let public = match self.audited {
-            Audited::Trail => {
+            AuditMode::Trail => {
                 command.arg("--audit").arg(path("trail"));
                 Some(self.run(&["audit", "keygen"], &path("trail"))?)
             }
@@ -143,7 +143,7 @@ impl Subject for ExportSubject {
         let target = NfsTarget { host: "127.0.0.1".into(), port: server.port, path: vec!["export".into()] };
         let mut export = NfsSubject::connect(
             NfsOptions {
-                label: self.about().label,
+                label: self.info().label,
                 target,
                 sec: Sec::Sys,
                 service: None,

@@ -2,8 +2,8 @@
 //! until the knee: the step after which a subject no longer does what is asked of it.
 
 use crate::case::{Load, Metric, Order};
-use crate::pairs::{Bench, Planned};
-use crate::plan::block;
+use crate::runner::{PlannedCase, Runner};
+use crate::workload::block;
 use crate::{Case, Error};
 
 /// How.
@@ -39,7 +39,7 @@ impl Iops {
 }
 
 /// Measures all curves.
-pub fn iops(bench: &mut Bench, how: &Iops) -> Result<(), Error> {
+pub fn iops(bench: &mut Runner, how: &Iops) -> Result<(), Error> {
     let curves: Vec<(u8, u32, Order)> = how
         .reads
         .iter()
@@ -53,11 +53,11 @@ pub fn iops(bench: &mut Bench, how: &Iops) -> Result<(), Error> {
     bench.expect(&expected);
     for curve in curves {
         let panel = title(curve);
-        let planned = |name: String, rate: Option<f64>| Planned {
+        let planned = |name: String, rate: Option<f64>| PlannedCase {
             metric: Metric::OperationsPerSecond,
-            ..Planned::new("iops", &panel, name, load(curve, rate))
+            ..PlannedCase::new("iops", &panel, name, load(curve, rate))
         };
-        bench.case(&planned("as fast as it goes".into(), None), &mut |_| true)?;
+        bench.run_case(&planned("as fast as it goes".into(), None), &mut |_| true)?;
         let fastest = peaks(bench, &panel).into_iter().map(|(_, peak)| peak).fold(0.0, f64::max);
         if fastest <= 0.0 {
             continue;
@@ -65,7 +65,7 @@ pub fn iops(bench: &mut Bench, how: &Iops) -> Result<(), Error> {
         let mut beyond: Vec<String> = Vec::new();
         let peaks: Vec<f64> = peaks(bench, &panel).into_iter().map(|(_, peak)| peak).collect();
         for rate in rates(&peaks, how.steps) {
-            bench.case(&planned(format!("{rate:.0} a second"), Some(rate)).at(rate), &mut |label| {
+            bench.run_case(&planned(format!("{rate:.0} a second"), Some(rate)).at(rate), &mut |label| {
                 !beyond.iter().any(|other| other == label)
             })?;
             let Some(result) = bench.run.results.last() else { break };
@@ -79,7 +79,7 @@ pub fn iops(bench: &mut Bench, how: &Iops) -> Result<(), Error> {
 }
 
 /// What each subject does of a panel when it is asked for all.
-fn peaks(bench: &Bench, panel: &str) -> Vec<(String, f64)> {
+fn peaks(bench: &Runner, panel: &str) -> Vec<(String, f64)> {
     let result = bench.run.results.iter().rev().find(|result| result.panel == panel && result.x.is_none());
     result.map_or(Vec::new(), |result| {
         result.subjects.iter().filter_map(|subject| Some((subject.label.clone(), subject.figure?.median))).collect()

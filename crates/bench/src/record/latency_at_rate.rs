@@ -12,7 +12,7 @@ use crate::statistics::Interval;
 
 /// Latencies of a load that is due at a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct DueLatency {
+pub struct LatencyAtRate {
     /// Of the middle call of each round.
     pub p50: LatencyFigure,
     /// Of that which 99 of 100 were not longer than.
@@ -71,7 +71,7 @@ impl CaseResult {
         let base = self.of(baseline).map(|base| base.samples.clone());
         for subject in &mut self.subjects {
             let of = |part: Part| LatencyFigure::of(&subject.samples, base.as_deref().filter(|_| subject.ratio.is_some()), part);
-            subject.latency = of(|calls| calls.p50_us).zip(of(|calls| calls.p99_us)).map(|(p50, p99)| DueLatency { p50, p99 });
+            subject.latency = of(|calls| calls.p50_us).zip(of(|calls| calls.p99_us)).map(|(p50, p99)| LatencyAtRate { p50, p99 });
         }
     }
 }
@@ -80,7 +80,7 @@ impl SubjectResult {
     /// Takes all ratios away.
     pub(super) fn take_ratios(&mut self) {
         self.ratio = None;
-        if let Some(DueLatency { p50, p99 }) = &mut self.latency {
+        if let Some(LatencyAtRate { p50, p99 }) = &mut self.latency {
             (p50.ratio, p50.added_us, p99.ratio, p99.added_us) = (None, None, None, None);
         }
     }

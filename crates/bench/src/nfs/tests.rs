@@ -23,7 +23,7 @@ use super::session::SessionOptions;
 use super::{NfsOptions, NfsSubject, Pace, Session};
 use crate::case::{Content, Copy, Load, Order};
 use crate::target::{NfsTarget, Sec};
-use crate::{Case, Error, Stop, Subject};
+use crate::{Case, Error, StopFlag, Subject};
 
 /// What the server keeps, by path, and what it is told to do wrong.
 #[derive(Default)]
@@ -257,10 +257,10 @@ fn target(address: SocketAddr) -> NfsTarget {
 }
 
 fn subject(address: SocketAddr) -> NfsSubject {
-    subject_of(address, 1, &Stop::default())
+    subject_of(address, 1, &StopFlag::default())
 }
 
-fn subject_of(address: SocketAddr, sessions: usize, stop: &Stop) -> NfsSubject {
+fn subject_of(address: SocketAddr, sessions: usize, stop: &StopFlag) -> NfsSubject {
     let options = NfsOptions {
         label: "in memory".into(),
         target: target(address),
@@ -324,12 +324,12 @@ fn a_server_that_falls_silent_is_not_fast_by_that() {
     let (address, world) = start();
     world.lock().unwrap_or_else(PoisonError::into_inner).answers = Some(10);
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
-    let mut session = Session::connect(options, &Stop::default()).expect("a session");
+    let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
     session.patience = Duration::from_secs(1);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
     // It is not waited for that long: nobody answers.
     let limit = Duration::from_secs(60);
-    let tally = session.run(&mut work, 4, Pace::Closed, Some(limit), &Stop::default()).expect("errors, and no end");
+    let tally = session.run(&mut work, 4, Pace::Closed, Some(limit), &StopFlag::default()).expect("errors, and no end");
     assert_eq!((tally.unanswered, tally.errors), (4, 4));
     // The last reply came soon, and four calls waited for a second in vain.
     assert!(tally.operations <= 10 && tally.seconds >= limit.as_secs_f64(), "{tally:?}");
@@ -339,9 +339,9 @@ fn a_server_that_falls_silent_is_not_fast_by_that() {
 
 fn getattrs_of(address: SocketAddr, pace: Pace, seconds: f64) -> super::Tally {
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 64 };
-    let mut session = Session::connect(options, &Stop::default()).expect("a session");
+    let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
     let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
-    session.run(&mut work, 64, pace, Some(Duration::from_secs_f64(seconds)), &Stop::default()).expect("a server that answers")
+    session.run(&mut work, 64, pace, Some(Duration::from_secs_f64(seconds)), &StopFlag::default()).expect("a server that answers")
 }
 
 #[test]
@@ -360,10 +360,11 @@ fn a_load_goes_on_when_the_server_has_answered_all_that_was_due() {
 fn a_silence_in_which_nothing_is_due_is_not_the_servers() {
     let (address, _world) = start();
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
-    let mut session = Session::connect(options, &Stop::default()).expect("a session");
+    let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
     session.patience = Duration::from_millis(300);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
-    let tally = session.run(&mut work, 4, Pace::Open(1.0), Some(Duration::from_secs(3)), &Stop::default()).expect("a server that answers");
+    let tally =
+        session.run(&mut work, 4, Pace::Open(1.0), Some(Duration::from_secs(3)), &StopFlag::default()).expect("a server that answers");
     assert_eq!((tally.operations, tally.unanswered, tally.unsent), (3, 0, 0));
 }
 
@@ -396,7 +397,7 @@ fn writes_that_are_acknowledged_and_lost_are_found_out() {
 #[test]
 fn of_a_file_of_fewer_blocks_than_calls_no_two_share_one_that_is_written() {
     let (address, world) = start();
-    let mut subject = subject_of(address, 2, &Stop::default());
+    let mut subject = subject_of(address, 2, &StopFlag::default());
     let load = |read_percent, rate| {
         Case::Load(Load { order: Order::Random, block: 4096, read_percent, depth: 8, rate, seconds: 0.2, file_len: 3 * 4096 })
     };
@@ -435,7 +436,7 @@ fn who_was_idle_for_longer_than_a_lease_introduces_himself_again() {
     let (address, world) = start();
     let mut subject = subject(address);
     subject.sessions[0].idle = Duration::ZERO;
-    let end_all = || {
+    let terminate_all = || {
         let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
         world.ended = world.sessions;
     };
@@ -443,11 +444,11 @@ fn who_was_idle_for_longer_than_a_lease_introduces_himself_again() {
     let case = Case::Load(load);
     subject.prepare(&case).expect("a file");
     for _ in 0..2 {
-        end_all();
+        terminate_all();
         let sample = subject.measure(&case).expect("the file is opened again");
         assert!(sample.operations > 0 && sample.errors == 0, "{sample:?}");
     }
-    end_all();
+    terminate_all();
     subject.clean().expect("it is removed");
     assert!(world.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty());
 }
@@ -455,7 +456,7 @@ fn who_was_idle_for_longer_than_a_lease_introduces_himself_again() {
 #[test]
 fn one_call_at_a_time_is_one_however_many_sessions_there_are() {
     let (address, world) = start();
-    let mut subject = subject_of(address, 4, &Stop::default());
+    let mut subject = subject_of(address, 4, &StopFlag::default());
     for (depth, sessions) in [(1, 1), (3, 3), (64, 4)] {
         world.lock().unwrap_or_else(PoisonError::into_inner).asked_on.clear();
         let sample = subject.measure(&Case::Getattr { depth, seconds: 0.2 }).expect("a server that answers");
@@ -468,10 +469,10 @@ fn one_call_at_a_time_is_one_however_many_sessions_there_are() {
 #[test]
 fn who_wants_to_stop_does_not_wait_for_a_server_that_hangs() {
     let (address, world) = start();
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let mut subject = subject_of(address, 1, &stop);
     world.lock().unwrap_or_else(PoisonError::into_inner).silent = true;
-    stop.ask();
+    stop.set();
     // Each of these waited for a minute and more; the machine may be slow, but not so slow.
     let begun = std::time::Instant::now();
     assert!(subject.place().is_some_and(|place| place.contains("vouch-bench-")));

@@ -2,7 +2,7 @@
 
 use crate::Case;
 use crate::case::{Content, Metric, Order, Read};
-use crate::pairs::Planned;
+use crate::runner::PlannedCase;
 
 /// The reads: 1,000 × 1 KB, then 40 MB in sequence and at random, of noise and of zeros.
 pub fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)> {
@@ -18,23 +18,24 @@ pub fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)> {
 }
 
 /// The reads as cases.
-pub fn tree(quick: bool) -> Vec<Planned> {
+pub fn tree(quick: bool) -> Vec<PlannedCase> {
     let planned = |(panel, name, read): (&str, &str, Read)| {
         let name = if read.files > 1 { format!("{} × {name}", read.files) } else { format!("{} MiB {name}", read.len >> 20) };
         let metric = if read.files > 1 { Metric::Seconds } else { Metric::BytesPerSecond };
-        Planned { metric, ..Planned::new("tree", panel, name, Case::Read(read)) }
+        PlannedCase { metric, ..PlannedCase::new("tree", panel, name, Case::Read(read)) }
     };
-    let compile = Planned::new("tree", "A compile", format!("{} sources", parts(quick)), Case::Compile { parts: parts(quick), jobs: 2 });
+    let compile =
+        PlannedCase::new("tree", "A compile", format!("{} sources", parts(quick)), Case::Compile { parts: parts(quick), jobs: 2 });
     tree_reads(quick).into_iter().map(planned).chain([compile]).collect()
 }
 
 /// What verification costs a client, by the small files and the large one of noise: what is read to
 /// record the calls, and the case.
-pub fn verification(quick: bool) -> Vec<(Read, Planned)> {
+pub fn verification(quick: bool) -> Vec<(Read, PlannedCase)> {
     let seconds = if quick { 0.3 } else { 1.0 };
     let planned = |(_, name, read): (&str, &str, Read)| {
         let name = if read.files > 1 { format!("{} × {name}", read.files) } else { format!("{} MiB", read.len >> 20) };
-        (read, Planned::new("tree", "A client that verifies, and one that does not", name, Case::Replay { clients: 1, seconds }))
+        (read, PlannedCase::new("tree", "A client that verifies, and one that does not", name, Case::Replay { clients: 1, seconds }))
     };
     tree_reads(quick).into_iter().take(2).map(planned).collect()
 }
@@ -45,18 +46,18 @@ pub const fn parts(quick: bool) -> u32 {
 }
 
 /// Many clients at once that make the reads of a cold client's compile.
-pub fn replay(quick: bool) -> Vec<Planned> {
+pub fn replay(quick: bool) -> Vec<PlannedCase> {
     let (counts, seconds): (&[u32], f64) = if quick { (&[1, 8, 64], 0.5) } else { (&[1, 2, 4, 8, 16, 32, 64, 128, 256], 3.0) };
     let case = |&clients: &u32| {
         let name = if clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
-        Planned::new("tree", "Clients that replay a compile's reads", name, Case::Replay { clients, seconds }).at(f64::from(clients))
+        PlannedCase::new("tree", "Clients that replay a compile's reads", name, Case::Replay { clients, seconds }).at(f64::from(clients))
     };
     counts.iter().map(case).collect()
 }
 
 /// Connections a second, for names of one component and of three.
-pub fn connections(quick: bool) -> Vec<Planned> {
+pub fn connections(quick: bool) -> Vec<PlannedCase> {
     let seconds = if quick { 0.5 } else { 5.0 };
-    let case = |depth, name: &str| Planned::new("tree", "Connections", name, Case::Connect { depth, seconds });
+    let case = |depth, name: &str| PlannedCase::new("tree", "Connections", name, Case::Connect { depth, seconds });
     vec![case(1, "a name of one component"), case(3, "a name of three")]
 }

@@ -8,13 +8,13 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::{About, Meter};
+use super::{CpuMeter, SubjectInfo};
 use crate::cpu::{self, ServerCpu};
-use crate::{Case, Error, Latency, Sample, Stop, Subject};
+use crate::{Case, Error, Latency, Sample, StopFlag, Subject};
 
 /// What is asked on each connection.
 #[derive(Debug, Clone)]
-pub enum Asked {
+pub enum Request {
     /// These RPC records one after the other, each when the one before is answered: of the name
     /// with one component, and with three.
     Records([Vec<Vec<u8>>; 2]),
@@ -31,16 +31,16 @@ pub struct ConnectSubject {
     address: SocketAddr,
     /// What it is called, where that is a name.
     name: Option<String>,
-    asked: Asked,
+    asked: Request,
     server_cpu: Option<ServerCpu>,
-    stop: Stop,
+    stop: StopFlag,
     /// The first answer to each of the two names.
     first: [Mutex<Option<Vec<u8>>>; 2],
 }
 
 impl ConnectSubject {
     /// At this address.
-    pub fn new(label: String, address: SocketAddr, asked: Asked, server_cpu: Option<ServerCpu>, stop: &Stop) -> Self {
+    pub fn new(label: String, address: SocketAddr, asked: Request, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         let server_cpu = server_cpu.or_else(|| ServerCpu::listening_at(address));
         Self { label, address, name: None, asked, server_cpu, stop: stop.clone(), first: Default::default() }
     }
@@ -54,7 +54,7 @@ impl ConnectSubject {
 
     /// A request for a page, of the server's name.
     fn get(&self, path: &str) -> String {
-        let standard = if matches!(self.asked, Asked::Https(_)) { 443 } else { 80 };
+        let standard = if matches!(self.asked, Request::Https(_)) { 443 } else { 80 };
         let host = match &self.name {
             Some(name) if self.address.port() == standard => name.clone(),
             Some(name) => format!("{name}:{}", self.address.port()),
@@ -65,8 +65,8 @@ impl ConnectSubject {
 
     fn sockets(&self, name: usize, time: Duration, sample: &mut Sample) -> Result<(), Error> {
         let requests = match &self.asked {
-            Asked::Records(of_names) => of_names[name].clone(),
-            Asked::Http(paths) | Asked::Https(paths) => {
+            Request::Records(of_names) => of_names[name].clone(),
+            Request::Http(paths) | Request::Https(paths) => {
                 vec![self.get(&paths[name]).into_bytes()]
             }
         };
@@ -76,7 +76,7 @@ impl ConnectSubject {
                 scope.spawn(|| {
                     let mut latency = Latency::new();
                     let mut fault = None;
-                    while start.elapsed() < time && !self.stop.asked() && fault.is_none() {
+                    while start.elapsed() < time && !self.stop.is_set() && fault.is_none() {
                         let begun = Instant::now();
                         fault = self.once(name, &requests).err();
                         latency.record(begun.elapsed().as_nanos() as u64);
@@ -100,7 +100,7 @@ impl ConnectSubject {
         stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
         stream.set_nodelay(true).map_err(lost)?;
         let mut answer = Vec::new();
-        if matches!(self.asked, Asked::Records(_)) {
+        if matches!(self.asked, Request::Records(_)) {
             for request in requests {
                 stream.write_all(request).map_err(lost)?;
                 super::replay::record(&mut stream, &mut answer).map_err(lost)?;
@@ -161,7 +161,7 @@ impl ConnectSubject {
             String::from_utf8_lossy(&head[..len]).into_owned()
         });
         let start = Instant::now();
-        while !reader.is_finished() && start.elapsed() < PATIENCE && !self.stop.asked() {
+        while !reader.is_finished() && start.elapsed() < PATIENCE && !self.stop.is_set() {
             std::thread::sleep(Duration::from_millis(5));
         }
         let _ = child.kill();
@@ -170,7 +170,7 @@ impl ConnectSubject {
         let head = reader.join().unwrap_or_default();
         asked.map_err(program)?;
         match head.split(' ').nth(1) {
-            _ if self.stop.asked() => Err(Error::Interrupted),
+            _ if self.stop.is_set() => Err(Error::Interrupted),
             Some("200") => Ok(()),
             Some(_) => Err(Error::NotFound(format!("https://{}{path}: {}", self.address, head.trim()))),
             None => Err(Error::Unreachable(format!("{}: no answer by TLS", self.address))),
@@ -217,26 +217,26 @@ impl ConnectSubject {
 }
 
 impl Subject for ConnectSubject {
-    fn about(&self) -> About {
+    fn info(&self) -> SubjectInfo {
         let how = match self.asked {
-            Asked::Records(_) => "a connection, the calls of a client that knows nothing and reads one file, which it verifies",
-            Asked::Http(_) => "a connection, GET",
-            Asked::Https(_) => {
+            Request::Records(_) => "a connection, the calls of a client that knows nothing and reads one file, which it verifies",
+            Request::Http(_) => "a connection, GET",
+            Request::Https(_) => {
                 "a connection, TLS 1.3 with a full handshake, GET, by openssl s_time; its answers are counted, not compared; of a client that a connection fails, an error, none is counted"
             }
         };
-        let nameless = matches!(self.asked, Asked::Https(_)) && self.name.is_some();
+        let nameless = matches!(self.asked, Request::Https(_)) && self.name.is_some();
         let details = std::iter::once(how).chain(nameless.then_some("s_time tells no name of the server (no SNI, no Host)"));
         let target = self.name.as_ref().map_or_else(|| self.address.to_string(), |name| format!("{name} ({})", self.address));
-        About { label: self.label.clone(), target, sec: None, details: details.map(str::to_owned).collect() }
+        SubjectInfo { label: self.label.clone(), target, sec: None, details: details.map(str::to_owned).collect() }
     }
 
-    fn lacks(&self, case: &Case) -> Option<String> {
+    fn unsupported(&self, case: &Case) -> Option<String> {
         (!matches!(case, Case::Connect { .. })).then(|| "it is asked for small things alone".into())
     }
 
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {
-        let (Asked::Https(paths), Case::Connect { depth, .. }) = (&self.asked, case) else { return Ok(()) };
+        let (Request::Https(paths), Case::Connect { depth, .. }) = (&self.asked, case) else { return Ok(()) };
         // What counts answers by TLS looks at none of them.
         self.is_served(&paths[usize::from(*depth > 1)])
     }
@@ -244,9 +244,10 @@ impl Subject for ConnectSubject {
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
         let Case::Connect { depth, seconds } = case else { return Err(Error::Input("it is asked for small things alone".into())) };
         let (name, time) = (usize::from(*depth > 1), Duration::from_secs_f64(*seconds));
-        let meter = Meter::begin(self.server_cpu.as_ref(), matches!(self.server_cpu, Some(ServerCpu::Process(_) | ServerCpu::Cgroup(_))))?;
+        let meter =
+            CpuMeter::begin(self.server_cpu.as_ref(), matches!(self.server_cpu, Some(ServerCpu::Process(_) | ServerCpu::Cgroup(_))))?;
         let mut sample = Sample::default();
-        if let Asked::Https(paths) = &self.asked {
+        if let Request::Https(paths) = &self.asked {
             let before = cpu::children_s();
             (sample.operations, sample.errors, sample.seconds) = self.handshakes(&paths[name], time)?;
             // Each of them is one thread.
@@ -255,7 +256,7 @@ impl Subject for ConnectSubject {
             self.sockets(name, time, &mut sample)?;
         }
         meter.end(&mut sample)?;
-        if self.stop.asked() { Err(Error::Interrupted) } else { Ok(sample) }
+        if self.stop.is_set() { Err(Error::Interrupted) } else { Ok(sample) }
     }
 
     fn tidy(&mut self) -> Result<(), Error> {
@@ -309,16 +310,17 @@ mod tests {
             }
             asked
         });
-        let subject = |host: &str, asked: Asked| ConnectSubject::new("http".into(), address, asked, None, &Stop::default()).named(host);
+        let subject =
+            |host: &str, asked: Request| ConnectSubject::new("http".into(), address, asked, None, &StopFlag::default()).named(host);
         let paths = || ["/a".to_owned(), "/b".to_owned()];
         for host in ["files.example", "127.0.0.1"] {
-            let subject = subject(host, Asked::Http(paths()));
+            let subject = subject(host, Request::Http(paths()));
             subject.once(0, &[subject.get("/a").into_bytes()]).expect("it answers");
         }
         let asked = server.join().expect("it ends");
         let host = |name: &str| format!("GET /a HTTP/1.0\r\nHost: {name}:{}\r\n\r\n", address.port());
         assert_eq!(asked, [host("files.example"), host("127.0.0.1")]);
-        let told = subject("files.example", Asked::Https(paths())).about();
+        let told = subject("files.example", Request::Https(paths())).info();
         assert!(told.target.starts_with("files.example (") && told.details.iter().any(|detail| detail.contains("no SNI")), "{told:?}");
     }
 
@@ -333,8 +335,8 @@ mod tests {
             Err(error) => return println!("skipped: needs the packages nginx and openssl: {error}"),
         };
         let subject = |path: &str| {
-            let asked = Asked::Https([path.into(), path.into()]);
-            ConnectSubject::new("https".into(), web.https, asked, None, &Stop::default())
+            let asked = Request::Https([path.into(), path.into()]);
+            ConnectSubject::new("https".into(), web.https, asked, None, &StopFlag::default())
         };
         let case = Case::Connect { depth: 1, seconds: 1.0 };
         subject("/small").prepare(&case).expect("it is there");

@@ -1,0 +1,49 @@
+//! Request to stop a run, shared by all threads that work for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A flag that is set once. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct StopFlag {
+    requested: Arc<AtomicBool>,
+    /// Whether the holder removes what a run made, and so goes on after the request.
+    cleanup: bool,
+}
+
+impl StopFlag {
+    /// Requests the stop.
+    pub fn set(&self) {
+        self.requested.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the holder has to stop. Never true for [`StopFlag::for_cleanup`].
+    pub fn is_set(&self) -> bool {
+        !self.cleanup && self.must_hurry()
+    }
+
+    /// The same flag for cleanup, which goes on after the request with short timeouts.
+    #[must_use]
+    pub fn for_cleanup(&self) -> Self {
+        Self { requested: self.requested.clone(), cleanup: true }
+    }
+
+    /// Whether a stop was requested, also for cleanup. Timeouts are short from then on.
+    pub fn must_hurry(&self) -> bool {
+        self.requested.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cleanup_hurries_but_does_not_stop() {
+        let stop = StopFlag::default();
+        let cleanup = stop.for_cleanup();
+        assert!(!cleanup.must_hurry());
+        stop.set();
+        assert!(stop.is_set() && stop.must_hurry() && cleanup.must_hurry() && !cleanup.is_set());
+    }
+}
