@@ -139,7 +139,7 @@ impl Driver {
         };
         let reply = loop {
             identity::take_would_wait();
-            if let Progress::Done(reply) = compound.run_surviving(&self.engine, disks, names) {
+            if let Progress::Done(reply) = compound.run_catching_panics(&self.engine, disks, names) {
                 break reply;
             }
             // It waits for the answer to a question that has to be asked first, or belongs elsewhere.

@@ -8,7 +8,7 @@ use vouch_oncrpc::{Accepted, AuthSys, Call, Flavor, OpaqueAuth, Reply, ReplyBody
 use vouch_xdr::{Reader, Writer, Xdr as _};
 
 use crate::Effect;
-use crate::filehandle::{HandleCodec, Named};
+use crate::filehandle::{HandleCodec, HandleTarget};
 use crate::state::{CallbackAnswer, CallbackCredential, CallbackOp, FileKey, HolderAttributes, OutgoingCallback};
 
 /// The callback as the driver sends it.
@@ -55,7 +55,7 @@ pub(crate) fn encode(callback: &OutgoingCallback, xid: u32, handles: &HandleCode
 }
 
 fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
-    let handle = |file: &FileKey| handles.seal(&Named::File(file.export, file.file));
+    let handle = |file: &FileKey| handles.seal(&HandleTarget::File(file.export, file.file));
     match op {
         CallbackOp::Null => {}
         CallbackOp::Recall { stateid, file, truncate } => {

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use crate::ConnectionId;
-use crate::admission;
-use crate::grant::GrantCache;
-use crate::sight::Sight;
+use crate::access::admission;
+use crate::access::grant::GrantCache;
+use crate::pseudo_fs::VisibilityCache;
 
 /// A connection: who is at its other end.
 pub struct Connection {
@@ -16,7 +16,7 @@ pub struct Connection {
     peer: SocketAddr,
     grants: Mutex<GrantCache>,
     admission: Mutex<Option<admission::Known>>,
-    sight: Mutex<Sight>,
+    visibility: Mutex<VisibilityCache>,
     closed: AtomicBool,
 }
 
@@ -27,7 +27,7 @@ impl Connection {
             peer,
             grants: Mutex::default(),
             admission: Mutex::default(),
-            sight: Mutex::default(),
+            visibility: Mutex::default(),
             closed: AtomicBool::new(false),
         }
     }
@@ -59,7 +59,7 @@ impl Connection {
         &self.admission
     }
 
-    pub(crate) fn sight(&self) -> &Mutex<Sight> {
-        &self.sight
+    pub(crate) fn visibility(&self) -> &Mutex<VisibilityCache> {
+        &self.visibility
     }
 }

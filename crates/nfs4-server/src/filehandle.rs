@@ -27,7 +27,7 @@ pub(crate) struct PseudoId(pub(crate) u64);
 
 /// What a filehandle names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum HandleTarget {
     /// A directory of the pseudo file system.
     Pseudo(PseudoId),
     /// A file of an export.
@@ -45,16 +45,16 @@ impl HandleCodec {
     }
 
     /// The filehandle of what is named.
-    pub(crate) fn seal(&self, named: &Named) -> Filehandle {
+    pub(crate) fn seal(&self, named: &HandleTarget) -> Filehandle {
         let mut bytes = [0u8; FILEHANDLE_LEN_MAX];
         bytes[0] = VERSION;
         let pseudo;
         let (kind, export, identity) = match named {
-            Named::Pseudo(id) => {
+            HandleTarget::Pseudo(id) => {
                 pseudo = id.0.to_be_bytes();
                 (KIND_PSEUDO, 0, &pseudo[..])
             }
-            Named::File(export, id) => (KIND_FILE, export.0, id.as_bytes()),
+            HandleTarget::File(export, id) => (KIND_FILE, export.0, id.as_bytes()),
         };
         bytes[1] = kind;
         bytes[2..HEAD_LEN].copy_from_slice(&export.to_be_bytes());
@@ -67,7 +67,7 @@ impl HandleCodec {
 
     /// What a filehandle names. RFC 8881, section 15.1.2.1: one that this server can't have made is
     /// BADHANDLE.
-    pub(crate) fn open(&self, handle: &Filehandle) -> Result<Named, Status> {
+    pub(crate) fn open(&self, handle: &Filehandle) -> Result<HandleTarget, Status> {
         let (body, mac) = handle.as_bytes().split_last_chunk::<MAC_LEN>().ok_or(Status::BADHANDLE)?;
         let (head, identity) = body.split_first_chunk::<HEAD_LEN>().ok_or(Status::BADHANDLE)?;
         if !same(&self.mac(body), mac) {
@@ -75,8 +75,12 @@ impl HandleCodec {
         }
         let [version, kind, export @ ..] = *head;
         match (version, kind) {
-            (VERSION, KIND_PSEUDO) => Ok(Named::Pseudo(PseudoId(u64::from_be_bytes(identity.try_into().map_err(|_| Status::BADHANDLE)?)))),
-            (VERSION, KIND_FILE) => Ok(Named::File(ExportId(u32::from_be_bytes(export)), FileId::new(identity).ok_or(Status::BADHANDLE)?)),
+            (VERSION, KIND_PSEUDO) => {
+                Ok(HandleTarget::Pseudo(PseudoId(u64::from_be_bytes(identity.try_into().map_err(|_| Status::BADHANDLE)?))))
+            }
+            (VERSION, KIND_FILE) => {
+                Ok(HandleTarget::File(ExportId(u32::from_be_bytes(export)), FileId::new(identity).ok_or(Status::BADHANDLE)?))
+            }
             // Authentic, so a version of this server made it that was installed earlier or later.
             _ => Err(Status::STALE),
         }
@@ -97,12 +101,12 @@ fn same(a: &[u8; MAC_LEN], b: &[u8; MAC_LEN]) -> bool {
 mod tests {
     use super::*;
 
-    fn samples() -> Vec<Named> {
+    fn samples() -> Vec<HandleTarget> {
         vec![
-            Named::Pseudo(PseudoId(0)),
-            Named::Pseudo(PseudoId(u64::MAX)),
-            Named::File(ExportId(7), FileId::new(b"").unwrap()),
-            Named::File(ExportId(u32::MAX), FileId::new(&[9; vouch_vfs::FILE_ID_LEN_MAX]).unwrap()),
+            HandleTarget::Pseudo(PseudoId(0)),
+            HandleTarget::Pseudo(PseudoId(u64::MAX)),
+            HandleTarget::File(ExportId(7), FileId::new(b"").unwrap()),
+            HandleTarget::File(ExportId(u32::MAX), FileId::new(&[9; vouch_vfs::FILE_ID_LEN_MAX]).unwrap()),
         ]
     }
 

@@ -10,65 +10,50 @@
 //! runs the [`Compound`] that it gets. One that would have to wait for a disk stops before the
 //! operation that would, and goes on where sleeping does no harm.
 
-mod acl;
-mod admission;
-mod asked;
-mod attribute;
+mod access;
+mod attributes;
+mod background_job;
 mod callback;
+mod callback_target;
 mod compound;
 mod config;
 mod connection;
-mod cookie;
 mod effect;
+mod error;
 mod export;
 mod filehandle;
-mod fingerprint;
-mod grant;
-mod identity;
-mod io;
-mod job;
+mod files;
 mod limits;
-mod look;
-mod machine;
-mod naming;
-mod observe;
+mod name_cookie;
 mod observer;
 mod op;
-mod owner;
-mod principal;
-mod replies;
+mod pseudo_fs;
 mod request;
-mod rest;
 mod server;
-mod session;
-mod sight;
 pub mod state;
-mod status_report;
-mod stop;
-mod syncs;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod time;
-mod tree;
-mod walk;
 
-pub use compound::{Compound, Progress};
+pub use access::identity::{Identity, Unanswered};
+pub use access::principal::{Flavour, Principal};
+pub use background_job::{Job, JobProgress};
+pub use callback_target::{CallbackContext, CallbackContexts, CallbackId, CallbackTo, ConnectionId, ContextLife};
+pub use compound::run::{Compound, Progress};
 pub use config::Config;
 pub use connection::Connection;
-pub use effect::{CallbackContext, CallbackContexts, CallbackId, CallbackTo, ConnectionId, ContextLife, Effect, Recovered, Unreachable};
+pub use effect::{Effect, Recovered, Unreachable};
 pub use export::{ClientAccess, ClientMatcher, Export, ExportId, Exports, ExportsError, FlavourAccess, Squash, SquashWho};
-pub use identity::{Identity, Unanswered};
-pub use job::{Job, JobProgress};
 pub use limits::Limits;
-pub use naming::NameOrder;
-pub use observer::{
+pub use observer::interface::{
     Asked, Denial, Denied, Lost, Named, Naming, NoObserver, Observation, Observer, Stage, Told, Totals, asked as asked_bits,
 };
-pub use principal::{Flavour, Principal};
+pub use observer::name_order::NameOrder;
 pub use request::{Reply, Request};
-pub use server::{Replaced, Server, Tick};
+pub use server::export_change::Replaced;
+pub use server::status::{ClientReport, ErrorReport, StatusReport};
+pub use server::{Server, Tick};
 pub use state::Loss;
-pub use status_report::{ClientReport, ErrorReport, StatusReport};
 pub use time::Now;
 
-pub(crate) use io::OpenHandle;
+pub(crate) use files::open_handle::OpenHandle;

@@ -7,23 +7,22 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use vouch_nfs4::{Status, Verifier};
+use vouch_nfs4::Verifier;
 
-mod ended;
+pub(crate) mod export_change;
+pub(crate) mod status;
+pub(crate) mod write_verifier;
 
-pub use ended::Replaced;
-
+use crate::compound::reply_cache::ReplyCache;
 use crate::filehandle::HandleCodec;
-use crate::io::{Anonymous, OpenHandle, Releases};
-use crate::replies::Replies;
+use crate::files::open_handle::{AnonymousOpens, CloseQueue, OpenHandle};
+use crate::pseudo_fs::Tree;
 use crate::state::{ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect, Totals};
-use crate::syncs::Syncs;
-use crate::tree::Tree;
-use crate::walk::{Core, Object};
 use crate::{
-    CallbackContexts, CallbackId, Compound, Config, Connection, ConnectionId, Effect, ErrorReport, Exports, Identity, Now, Observer,
-    Principal, Recovered, Request, StatusReport, Unreachable, callback,
+    CallbackContexts, CallbackId, Config, Connection, ConnectionId, Effect, ErrorReport, Exports, Identity, Now, Observer, Principal,
+    Recovered, StatusReport, Unreachable, callback,
 };
+use write_verifier::SyncTracker;
 
 /// An NFSv4 server.
 pub struct Server {
@@ -39,15 +38,15 @@ pub struct Server {
     answered: Condvar,
     /// Calls that wait for it.
     awaiting: AtomicU32,
-    replies: Replies,
-    anonymous: Anonymous,
+    reply_cache: ReplyCache,
+    anonymous: AnonymousOpens,
     connections: AtomicU64,
     /// Where each connection leads, for the report.
     peers: Mutex<HashMap<ConnectionId, SocketAddr>>,
     callback_xids: AtomicU32,
     /// Numbers given to effects that change records.
     record_orders: AtomicU64,
-    syncs: Syncs,
+    sync_tracker: SyncTracker,
     errors: Mutex<VecDeque<ErrorReport>>,
     callback_contexts: OnceLock<Arc<dyn CallbackContexts>>,
     /// The last moment that the driver told, for what has no moment of its own.
@@ -101,13 +100,13 @@ impl Server {
             state: Mutex::new(State::new(state, &records, seed, now.mono_ms)),
             answered: Condvar::new(),
             awaiting: AtomicU32::new(0),
-            replies: Replies::default(),
-            anonymous: Anonymous::default(),
+            reply_cache: ReplyCache::default(),
+            anonymous: AnonymousOpens::default(),
             connections: AtomicU64::new(1),
             peers: Mutex::default(),
             callback_xids: AtomicU32::new(1),
             record_orders: AtomicU64::new(1),
-            syncs: Syncs::default(),
+            sync_tracker: SyncTracker::default(),
             errors: Mutex::default(),
             callback_contexts: OnceLock::new(),
             now: Mutex::new(now),
@@ -142,11 +141,6 @@ impl Server {
         self.with_state(&mut effects, now.mono_ms, |state| state.connection_closed(connection.id()));
         *self.now.lock() = now;
         effects
-    }
-
-    /// A call has come.
-    pub fn begin(&self, request: Request, now: Now) -> Compound {
-        Compound::new(self, request, now)
     }
 
     /// Exports that lie below others in which no directory leads to them, and those others, by
@@ -200,7 +194,7 @@ impl Server {
         let status = self.state.lock().status(now.mono_ms);
         let mut report = {
             let peers = self.peers.lock();
-            crate::status_report::of_state(&status, |id| peers.get(&id).copied())
+            status::of_state(&status, |id| peers.get(&id).copied())
         };
         report.grace_left_ms = status.grace_left_ms;
         report.recent_errors = self.errors.lock().iter().cloned().collect();
@@ -235,11 +229,11 @@ impl Server {
         &self.handles
     }
 
-    pub(crate) fn replies(&self) -> &Replies {
-        &self.replies
+    pub(crate) fn reply_cache(&self) -> &ReplyCache {
+        &self.reply_cache
     }
 
-    pub(crate) fn anonymous(&self) -> &Anonymous {
+    pub(crate) fn anonymous(&self) -> &AnonymousOpens {
         &self.anonymous
     }
 
@@ -258,13 +252,13 @@ impl Server {
     pub(crate) fn write_verifier(&self) -> Verifier {
         // Odd, so that no two counts of one start come to the same; and large, so that the next starts' are
         // far away.
-        let losses = self.syncs.losses().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let losses = self.sync_tracker.losses().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Verifier((self.config.boot ^ losses).to_be_bytes())
     }
 
     /// Who makes data durable, and whether that has failed.
-    pub(crate) fn syncs(&self) -> &Syncs {
-        &self.syncs
+    pub(crate) fn sync_tracker(&self) -> &SyncTracker {
+        &self.sync_tracker
     }
 
     /// Does something to the state under its lock. What is to be done outside is encoded after the
@@ -279,7 +273,7 @@ impl Server {
             let first = if taken.is_empty() { 0 } else { self.record_orders.fetch_add(taken.len() as u64, Ordering::Relaxed) };
             (result, taken, first)
         };
-        let mut releases = Releases::default();
+        let mut releases = CloseQueue::default();
         for (order, effect) in (first..).zip(taken) {
             match effect {
                 StateEffect::Callback(outgoing) => {
@@ -301,24 +295,7 @@ impl Server {
         result
     }
 
-    /// Keeps an error that was the environment's fault or ours, for the report.
-    pub(crate) fn note_error(&self, core: &Core, object: Option<&Object>, status: Status, source: &std::io::Error) {
-        let export = match object.or(core.current.as_ref()) {
-            Some(Object::File(file)) => Some(file.grant.site.export.id.0),
-            _ => None,
-        };
-        let report = ErrorReport {
-            at_seconds: core.now.wall.seconds,
-            peer: core.connection.peer(),
-            operation: vouch_nfs4::op::Op(core.op).name().unwrap_or("ILLEGAL"),
-            status: status.0,
-            export,
-            message: source.to_string(),
-        };
-        self.keep_error(report);
-    }
-
-    /// The same, of what is no operation of a call.
+    /// Keeps an error for the report.
     pub(crate) fn keep_error(&self, report: ErrorReport) {
         let mut errors = self.errors.lock();
         if errors.len() >= ERRORS_MAX {

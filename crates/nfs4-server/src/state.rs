@@ -78,6 +78,7 @@ use std::sync::Arc;
 
 use vouch_nfs4::ClientId;
 
+pub use crate::access::network::Network;
 pub use client::{Callback40, Credential, Family};
 pub use copy::CopyProgress;
 pub use delegation::{Granted, Holder, Touch, Want};
@@ -91,7 +92,6 @@ pub use maker::Maker;
 pub use open::{Claim, Extra, OpenCall, OpenPlan, Opened};
 pub use opener::known_as;
 pub use owner::{OwnerToken, OwnerTurn};
-pub use places::Network;
 pub use range::{Mode, Range};
 pub use recovery::RecoveryRecord;
 pub use report::{ClientStatus, DelegationStatus, LockStatus, OpenStatus, SessionStatus, StateStatus, Totals};

@@ -3,29 +3,30 @@
 use vouch_nfs4::op::{Access, AccessArgs, AccessOk, Results};
 use vouch_vfs::FileType;
 
-use crate::stop::Outcome;
-use crate::walk::{Object, Walk};
+use crate::compound::context::CompoundContext;
+use crate::error::OpResult;
+use crate::files::file_ref::Object;
 
 const CHANGES: Access = Access(Access::MODIFY.0 | Access::EXTEND.0 | Access::DELETE.0 | Access::XAWRITE.0);
 const XATTRS: Access = Access(Access::XAREAD.0 | Access::XAWRITE.0 | Access::XALIST.0);
 
-pub(crate) fn access(walk: &mut Walk<'_>, args: &AccessArgs) -> Outcome {
-    let object = walk.current_object()?;
+pub(crate) fn access(context: &mut CompoundContext<'_>, args: &AccessArgs) -> OpResult {
+    let object = context.current_object()?;
     let plain = Access(Access::READ.0 | Access::MODIFY.0 | Access::EXTEND.0);
     let on_directory = plain | Access::LOOKUP | Access::DELETE;
     let (supported, granted) = match &object {
         Object::Pseudo(_) => (on_directory, Access::READ | Access::LOOKUP),
         Object::File(file) => {
-            let attributes = file.files().attributes(&file.id, walk.patience)?;
+            let attributes = file.files().attributes(&file.id, context.patience)?;
             let mut supported = match attributes.file_type {
                 FileType::Directory => on_directory,
                 _ => plain | Access::EXECUTE,
             };
-            if walk.minor >= 2 && file.grant.site.traits.xattrs {
+            if context.minor >= 2 && file.grant.site.traits.xattrs {
                 supported |= XATTRS;
             }
             let asked = vouch_vfs::Access((args.access & supported).0);
-            let mut granted = Access(file.files().access(&file.grant.caller, &file.id, asked, walk.patience)?.0);
+            let mut granted = Access(file.files().access(&file.grant.caller, &file.id, asked, context.patience)?.0);
             if file.grant.read_only() {
                 granted = Access(granted.0 & !CHANGES.0);
             }
@@ -34,7 +35,7 @@ pub(crate) fn access(walk: &mut Walk<'_>, args: &AccessArgs) -> Outcome {
     };
     // RFC 8881, section 18.1.3: supported is a subset of what was asked, and access of that.
     let supported = supported & args.access;
-    walk.granted = walk.tracks.then_some((granted & supported).0);
-    Results::Access(Ok(AccessOk { supported, access: granted & supported })).encode(walk.out);
+    context.granted = context.tracks.then_some((granted & supported).0);
+    Results::Access(Ok(AccessOk { supported, access: granted & supported })).encode(context.out);
     Ok(())
 }

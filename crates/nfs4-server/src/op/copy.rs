@@ -5,16 +5,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use vouch_nfs4::cb::OffloadInfo;
 use vouch_nfs4::op::{CopyArgs, CopyOk, CopyRequirements, Results, StableHow, WriteResponse};
-use vouch_nfs4::{Stateid, Status, Verifier};
+use vouch_nfs4::{Status, Verifier};
 use vouch_vfs::Patience;
 
-use crate::io::{self, Use};
-use crate::job::{JobProgress, Steps};
-use crate::observe::Outlasting;
-use crate::observer::Stage;
+use crate::background_job::{JobProgress, Steps};
+use crate::compound::context::CompoundContext;
+use crate::error::{OpError, OpResult};
+use crate::files::copy_pair::Pair;
+use crate::observer::interface::Stage;
+use crate::observer::notification::BackgroundCopyOp;
 use crate::state::StateKey;
-use crate::stop::{Outcome, Stop};
-use crate::walk::{FileRef, Walk};
 use crate::{Effect, Job, Now, OpenHandle, Server};
 
 /// From this length on a copy is not done by a thread that must not wait.
@@ -22,54 +22,12 @@ const LONG_LEN: u64 = 1 << 20;
 /// From this length on a copy goes on in the background, if the client lets it.
 const BACKGROUND_LEN: u64 = 64 << 20;
 
-/// The two files of a copy or a clone: the saved one is the source, the current one the
-/// destination.
-pub(crate) struct Pair {
-    from: FileRef,
-    pub(crate) to: FileRef,
-    pub(crate) source: OpenHandle,
-    pub(crate) destination: OpenHandle,
-    same: bool,
-}
-
-impl Pair {
-    pub(crate) fn open(walk: &mut Walk<'_>, source: &Stateid, destination: &Stateid) -> Result<Pair, Stop> {
-        let from = walk.saved_file(Status::ISDIR)?;
-        let to = walk.current_file(Status::ISDIR)?;
-        // RFC 7862, section 15.2.3: files of two file systems are copied by the client.
-        if !from.same_export(&to) {
-            return Err(Status::XDEV.into());
-        }
-        to.writable()?;
-        let destination = io::open_for(walk, &to, destination, Use::Write)?;
-        // The source's stateid may be the saved one (RFC 8881, section 16.2.3.1.2).
-        let current = std::mem::replace(&mut walk.core.current_stateid, walk.core.saved_stateid);
-        let source = io::open_for(walk, &from, source, Use::Read);
-        walk.core.current_stateid = current;
-        let same = from.id == to.id;
-        Ok(Pair { from, to, source: source?, destination, same })
-    }
-
-    /// RFC 7862, sections 15.2.3 and 15.13.3: ranges of one file must not overlap, and must be
-    /// ranges. `size`: the source's; a count of zero means to the end of it.
-    pub(crate) fn check_range(&self, size: u64, from: u64, to: u64, count: u64) -> Result<(), Status> {
-        let count = if count == 0 { size.saturating_sub(from) } else { count };
-        let ends = (from.checked_add(count), to.checked_add(count));
-        let (Some(from_end), Some(to_end)) = ends else { return Err(Status::INVAL) };
-        if to_end > self.to.grant.site.traits.file_size_max {
-            return Err(Status::FBIG);
-        }
-        let overlaps = from < to_end && to < from_end;
-        if self.same && overlaps { Err(Status::INVAL) } else { Ok(()) }
-    }
-}
-
-pub(crate) fn copy(walk: &mut Walk<'_>, args: &CopyArgs<'_>) -> Outcome {
+pub(crate) fn copy(context: &mut CompoundContext<'_>, args: &CopyArgs<'_>) -> OpResult {
     // RFC 7862, section 15.2.3: copies from other servers are not offered.
     if !args.source_server.is_empty() {
         return Err(Status::NOTSUPP.into());
     }
-    let pair = Pair::open(walk, &args.source, &args.destination)?;
+    let pair = Pair::open(context, &args.source, &args.destination)?;
     let size = pair.source.file().attributes()?.size;
     pair.check_range(size, args.source_offset, args.destination_offset, args.count)?;
     // RFC 7862, section 15.2.3: a source offset beyond the end, and a range that goes beyond it, are
@@ -78,8 +36,8 @@ pub(crate) fn copy(walk: &mut Walk<'_>, args: &CopyArgs<'_>) -> Outcome {
         return Err(Status::INVAL.into());
     }
     let len = if args.count == 0 { size - args.source_offset } else { args.count };
-    if walk.patience == Patience::None && len >= LONG_LEN {
-        return Err(Stop::Blocked);
+    if context.patience == Patience::None && len >= LONG_LEN {
+        return Err(OpError::WouldBlock);
     }
     let mut copying = Copying {
         source: pair.source.clone(),
@@ -90,36 +48,36 @@ pub(crate) fn copy(walk: &mut Walk<'_>, args: &CopyArgs<'_>) -> Outcome {
         done: 0,
     };
     if !args.synchronous && len >= BACKGROUND_LEN {
-        return in_background(walk, &pair, copying);
+        return in_background(context, &pair, copying);
     }
-    let step = walk.server.config().limits.copy_step_len_max;
-    let verifier = walk.server.write_verifier();
+    let step = context.server.config().limits.copy_step_len_max;
+    let verifier = context.server.write_verifier();
     while copying.done < copying.len.min(step) && copying.step()? {}
-    walk.bytes_read += copying.done;
-    walk.bytes_written += copying.done;
+    context.bytes_read += copying.done;
+    context.bytes_written += copying.done;
     let response = WriteResponse { callback: None, count: copying.done, committed: StableHow::Unstable, verifier };
-    answer(walk, response, true);
+    answer(context, response, true);
     Ok(())
 }
 
-fn answer(walk: &mut Walk<'_>, response: WriteResponse, synchronous: bool) {
+fn answer(context: &mut CompoundContext<'_>, response: WriteResponse, synchronous: bool) {
     let requirements = CopyRequirements { consecutive: true, synchronous };
-    Results::Copy(Ok(CopyOk { response, requirements })).encode(walk.out);
+    Results::Copy(Ok(CopyOk { response, requirements })).encode(context.out);
 }
 
 /// RFC 7862, section 15.2.3: the copy goes on after the answer, which names it.
-fn in_background(walk: &mut Walk<'_>, pair: &Pair, copying: Copying) -> Outcome {
-    let client = walk.turn()?.client;
-    let (key, terms) = (pair.to.key(), walk.terms());
-    let told = Outlasting::of(walk.core, pair.from.clone(), pair.to.clone());
-    let (copy, stateid) = walk.granting(&pair.to, |state| state.copy_begin(client, &key, terms))?;
-    let verifier = walk.server.write_verifier();
+fn in_background(context: &mut CompoundContext<'_>, pair: &Pair, copying: Copying) -> OpResult {
+    let client = context.turn()?.client;
+    let (key, terms) = (pair.to.key(), context.terms());
+    let told = BackgroundCopyOp::of(context.call, pair.from.clone(), pair.to.clone());
+    let (copy, stateid) = context.granting(&pair.to, |state| state.copy_begin(client, &key, terms))?;
+    let verifier = context.server.write_verifier();
     // Its bytes are counted where it was opened only if others are, too.
-    let tracks = walk.tracks;
-    walk.core.stage = Stage::Begun;
-    let job = Job::new(walk.connection.peer().ip(), Background { copy, copying, verifier, tracks, told, end: None });
-    walk.core.effects.push(Effect::Background(job));
-    answer(walk, WriteResponse { callback: Some(stateid), count: 0, committed: StableHow::Unstable, verifier }, false);
+    let tracks = context.tracks;
+    context.call.stage = Stage::Begun;
+    let job = Job::new(context.connection.peer().ip(), Background { copy, copying, verifier, tracks, told, end: None });
+    context.call.effects.push(Effect::Background(job));
+    answer(context, WriteResponse { callback: Some(stateid), count: 0, committed: StableHow::Unstable, verifier }, false);
     Ok(())
 }
 
@@ -154,7 +112,7 @@ struct Background {
     /// From before its first byte.
     verifier: Verifier,
     tracks: bool,
-    told: Outlasting,
+    told: BackgroundCopyOp,
     /// How it has ended, once the observer has been told, and before anybody else is.
     end: Option<OffloadInfo>,
 }
@@ -177,8 +135,8 @@ impl Steps for Background {
         let stepped = if before < self.copying.len { self.copying.step() } else { Ok(false) };
         let done = self.copying.done;
         if self.tracks {
-            self.copying.source.tally().add(done - before, 0);
-            self.copying.destination.tally().add(0, done - before);
+            self.copying.source.usage().add(done - before, 0);
+            self.copying.destination.usage().add(0, done - before);
         }
         let info = match stepped {
             Ok(true) if done < self.copying.len => {
@@ -195,9 +153,9 @@ impl Steps for Background {
                 let verifier = self.verifier;
                 OffloadInfo::Done(WriteResponse { callback: None, count: done, committed: StableHow::Unstable, verifier })
             }
-            Err(error) => match Stop::from(error) {
-                Stop::Status(status) | Stop::Written(status) | Stop::Fault(status, _) => OffloadInfo::Failed(status, done),
-                Stop::Blocked => return JobProgress::More,
+            Err(error) => match OpError::from(error) {
+                OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _) => OffloadInfo::Failed(status, done),
+                OpError::WouldBlock => return JobProgress::More,
             },
         };
         let status = match info {

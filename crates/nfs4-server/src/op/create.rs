@@ -5,14 +5,15 @@ use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{CreateArgs, CreateOk, CreateType, Results};
 use vouch_vfs::{Error, NewNode, Patience};
 
-use crate::attribute::settings;
-use crate::naming::Turn;
-use crate::observer::Naming;
-use crate::stop::{Outcome, Stop};
-use crate::walk::{Object, Walk, change_info};
+use crate::attributes::settings;
+use crate::compound::context::{CompoundContext, change_info};
+use crate::error::{OpError, OpResult};
+use crate::files::file_ref::Object;
+use crate::observer::interface::Naming;
+use crate::observer::name_order::Turn;
 
-pub(crate) fn create(walk: &mut Walk<'_>, args: &CreateArgs<'_>) -> Outcome {
-    let object = walk.current_object()?;
+pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -> OpResult {
+    let object = context.current_object()?;
     let Object::File(directory) = object else { return Err(Status::ROFS.into()) };
     let node = match args.kind {
         // RFC 8881, section 18.4.3: a link to nothing is INVAL.
@@ -25,24 +26,24 @@ pub(crate) fn create(walk: &mut Walk<'_>, args: &CreateArgs<'_>) -> Outcome {
         CreateType::Plain(FileType::Socket) => NewNode::Socket,
         CreateType::Plain(_) | CreateType::Unknown(_) => return Err(Status::BADTYPE.into()),
     };
-    super::require_directory(walk, &directory)?;
-    let name = super::name(args.name)?;
-    let supported = walk.supported(&Object::File(directory.clone()));
-    let settings = settings(&args.attrs, supported, node == NewNode::Directory, true, &walk.owners())?;
+    crate::files::directory::require_directory(context, &directory)?;
+    let name = crate::files::directory::name(args.name)?;
+    let supported = context.supported(&Object::File(directory.clone()));
+    let settings = settings(&args.attrs, supported, node == NewNode::Directory, true, &context.owners())?;
     if settings.set.size.is_some() {
         return Err(Status::INVAL.into());
     }
     directory.writable()?;
-    super::not_a_junction(walk, &directory, name).map_err(|_| Stop::Status(Status::EXIST))?;
+    crate::files::directory::require_no_junction(context, &directory, name).map_err(|_| OpError::Status(Status::EXIST))?;
     // Making a name reads its directory, and there is no asking for it only where that is in memory. A
     // look-up tells.
-    if walk.patience == Patience::None
-        && let Err(Error::WouldBlock) = directory.files().lookup(&directory.grant.caller, &directory.id, name, walk.patience)
+    if context.patience == Patience::None
+        && let Err(Error::WouldBlock) = directory.files().lookup(&directory.grant.caller, &directory.id, name, context.patience)
     {
-        return Err(Stop::Blocked);
+        return Err(OpError::WouldBlock);
     }
     let mut named = directory.id;
-    let made = walk.change_names(
+    let made = context.change_names(
         &directory,
         Turn::AmongOthers,
         || directory.files().make(&directory.grant.caller, &directory.id, name, node, &settings.set),
@@ -53,11 +54,11 @@ pub(crate) fn create(walk: &mut Walk<'_>, args: &CreateArgs<'_>) -> Outcome {
     );
     let (id, _, change) = made?;
     let file = directory.with(id);
-    if let Err(stop) = super::setattr::set_acls(&file, &settings) {
-        return Err(super::unmade(walk, &directory, name, &id, stop));
+    if let Err(stop) = crate::files::creation::set_acls(&file, &settings) {
+        return Err(crate::files::creation::remove_unfinished(context, &directory, name, &id, stop));
     }
-    walk.must_sync(&directory.grant, &[id, directory.id]);
-    walk.set_current(Object::File(file));
-    Results::Create(Ok(CreateOk { change: change_info(change), attrs_set: settings.mask })).encode(walk.out);
+    context.must_sync(&directory.grant, &[id, directory.id]);
+    context.set_current(Object::File(file));
+    Results::Create(Ok(CreateOk { change: change_info(change), attrs_set: settings.mask })).encode(context.out);
     Ok(())
 }

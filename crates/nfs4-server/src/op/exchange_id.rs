@@ -3,32 +3,32 @@
 use vouch_nfs4::op::{ExchangeIdArgs, ExchangeIdFlags, ExchangeIdOk, ImplId, Results};
 use vouch_nfs4::{Bytes, ServerOwner, StateProtect, StateProtectReply, Status, Time};
 
-use crate::machine::WRITES;
-use crate::stop::Outcome;
-use crate::walk::Walk;
+use crate::access::machine_credential::WRITES;
+use crate::compound::context::CompoundContext;
+use crate::error::OpResult;
 
-pub(crate) fn exchange_id(walk: &mut Walk<'_>, args: &ExchangeIdArgs<'_>) -> Outcome {
+pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdArgs<'_>) -> OpResult {
     // RFC 7862, section 14.1: the flag came with 4.2; before, a bit that is not defined is INVAL (RFC
     // 8881, section 18.35.3).
-    if walk.minor < 2 && args.flags.contains(ExchangeIdFlags::SUPP_FENCE_OPS) {
+    if context.minor < 2 && args.flags.contains(ExchangeIdFlags::SUPP_FENCE_OPS) {
         return Err(Status::INVAL.into());
     }
     let mut args = args.clone();
     if let StateProtect::MachineCred(ops) = &mut args.state_protect
-        && !machine_writes(walk)
+        && !machine_writes(context)
     {
         ops.must_allow = ops.must_allow.minus(WRITES);
     }
-    let now = walk.now.mono_ms;
-    let (principal, flavour) = (walk.principal.clone(), walk.flavour);
-    let credential = crate::state::Credential { principal: &principal, flavour, address: walk.connection.peer().ip() };
-    let connection = walk.connection.id();
-    let introduced = walk.state(|state| {
+    let now = context.now.mono_ms;
+    let (principal, flavour) = (context.principal.clone(), context.flavour);
+    let credential = crate::state::Credential { principal: &principal, flavour, address: context.connection.peer().ip() };
+    let connection = context.connection.id();
+    let introduced = context.state(|state| {
         let introduced = state.exchange_id(&args, credential, now)?;
         state.called_over(introduced.client, connection);
         Ok::<_, Status>(introduced)
     })?;
-    let config = walk.server.config();
+    let config = context.server.config();
     let impl_id = config.implementation.as_ref().map(|(domain, name)| ImplId {
         domain: Bytes(domain.as_bytes()),
         name: Bytes(name.as_bytes()),
@@ -44,15 +44,16 @@ pub(crate) fn exchange_id(walk: &mut Walk<'_>, args: &ExchangeIdArgs<'_>) -> Out
         server_scope: Bytes(&config.server_owner),
         impl_id,
     };
-    Results::ExchangeId(Ok(ok)).encode(walk.out);
+    Results::ExchangeId(Ok(ok)).encode(context.out);
     Ok(())
 }
 
 /// Whether the machine may write for its users in any export that this client sees; each export is
-/// asked again when it does (`Walk::is_machine_for`).
-fn machine_writes(walk: &Walk<'_>) -> bool {
-    let peer = walk.connection.peer();
-    walk.tree
+/// asked again when it does (`CompoundContext::is_machine_for`).
+fn machine_writes(context: &CompoundContext<'_>) -> bool {
+    let peer = context.connection.peer();
+    context
+        .tree
         .sites()
         .any(|site| site.export.clients.access_for(peer).is_some_and(|access| access.flavours.iter().any(|under| under.machine_writes)))
 }

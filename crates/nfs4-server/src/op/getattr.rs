@@ -3,22 +3,23 @@
 use vouch_nfs4::op::{GetattrArgs, Op};
 use vouch_nfs4::{Attributes, Status};
 
-use crate::attribute;
-use crate::stop::Outcome;
-use crate::walk::{Object, Walk};
+use crate::attributes;
+use crate::compound::context::CompoundContext;
+use crate::error::OpResult;
+use crate::files::file_ref::Object;
 
-pub(crate) fn getattr(walk: &mut Walk<'_>, args: &GetattrArgs) -> Outcome {
+pub(crate) fn getattr(context: &mut CompoundContext<'_>, args: &GetattrArgs) -> OpResult {
     // RFC 8881, section 5.5: what can only be set can't be asked for.
     if !args.wanted.and(Attributes::WRITE_ONLY).is_empty() {
         return Err(Status::INVAL.into());
     }
-    let object = walk.current_object()?;
-    let mut view = walk.view(&object, args.wanted)?;
+    let object = context.current_object()?;
+    let mut view = context.view(&object, args.wanted)?;
     if let Object::File(file) = &object {
-        super::delegated::ask_holder(walk, file, args.wanted, &mut view.attributes)?;
+        crate::files::delegation_conflict::ask_holder(context, file, args.wanted, &mut view.attributes)?;
     }
-    walk.out.u32(Op::GETATTR.0);
-    walk.out.u32(Status::OK.0);
-    let owners = walk.owners();
-    attribute::encode(&view, args.wanted, Status::OK, &owners, walk.out)
+    context.out.u32(Op::GETATTR.0);
+    context.out.u32(Status::OK.0);
+    let owners = context.owners();
+    attributes::encode(&view, args.wanted, Status::OK, &owners, context.out)
 }

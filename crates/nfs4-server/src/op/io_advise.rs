@@ -4,13 +4,13 @@ use vouch_nfs4::op::{IoAdvice, IoAdviseArgs, IoAdviseOk, Results};
 use vouch_nfs4::{Bitmap, Status};
 use vouch_vfs::Advice;
 
-use crate::io::{self, Use};
-use crate::stop::Outcome;
-use crate::walk::Walk;
+use crate::compound::context::CompoundContext;
+use crate::error::OpResult;
+use crate::files::open_file::{self, Use};
 
-pub(crate) fn io_advise(walk: &mut Walk<'_>, args: &IoAdviseArgs) -> Outcome {
-    let file = walk.current_file(Status::ISDIR)?;
-    let open = io::open_for(walk, &file, &args.stateid, Use::Any)?;
+pub(crate) fn io_advise(context: &mut CompoundContext<'_>, args: &IoAdviseArgs) -> OpResult {
+    let file = context.current_file(Status::ISDIR)?;
+    let open = open_file::open_for(context, &file, &args.stateid, Use::Any)?;
     let mut used = Bitmap::EMPTY;
     for (hint, advice) in [
         (IoAdvice::Normal, Advice::Normal),
@@ -25,6 +25,6 @@ pub(crate) fn io_advise(walk: &mut Walk<'_>, args: &IoAdviseArgs) -> Outcome {
         }
     }
     // RFC 7862, section 15.5.3: what is not made use of is left out of the answer.
-    Results::IoAdvise(Ok(IoAdviseOk { hints: used })).encode(walk.out);
+    Results::IoAdvise(Ok(IoAdviseOk { hints: used })).encode(context.out);
     Ok(())
 }

@@ -8,27 +8,28 @@ use vouch_nfs4::op::{
 };
 use vouch_nfs4::{Bytes, StateOwner, Status};
 
-use super::owner_call::{by_state, in_turn, known_owner};
+use crate::compound::context::CompoundContext;
+use crate::compound::owner_sequence::{by_state, in_turn, owner_key};
+use crate::error::{OpError, OpResult};
+use crate::files::file_ref::FileRef;
 use crate::state::{Denied, LockBy, LockCall, LockError, Mode, Range};
-use crate::stop::{Outcome, Stop};
-use crate::walk::{FileRef, Walk};
 
-pub(crate) fn lock(walk: &mut Walk<'_>, args: &LockArgs<'_>) -> Outcome {
-    let file = lockable(walk)?;
-    let now = walk.now.mono_ms;
+pub(crate) fn lock(context: &mut CompoundContext<'_>, args: &LockArgs<'_>) -> OpResult {
+    let file = lockable(context)?;
+    let now = context.now.mono_ms;
     let (stateid, seq) = match &args.locker {
-        Locker::New(new) => (walk.substituted(&new.open)?, new.open_seq),
-        Locker::Old(old) => (walk.substituted(&old.lock)?, old.seq),
+        Locker::New(new) => (context.substituted(&new.open)?, new.open_seq),
+        Locker::Old(old) => (context.substituted(&old.lock)?, old.seq),
     };
-    let turn = by_state(walk, stateid, seq);
-    in_turn(walk, turn, |walk| {
-        if let (Locker::New(new), 0) = (&args.locker, walk.minor) {
+    let turn = by_state(context, stateid, seq);
+    in_turn(context, turn, |context| {
+        if let (Locker::New(new), 0) = (&args.locker, context.minor) {
             // RFC 7530, section 16.10.5: the lock owner's client id must be a good one.
-            let caller = walk.proven();
-            walk.state(|state| state.client_of_40(new.owner.client, caller.as_ref(), now))?;
+            let caller = context.proven();
+            context.state(|state| state.client_of_40(new.owner.client, caller.as_ref(), now))?;
         }
         let owner = match &args.locker {
-            Locker::New(new) => known_owner(walk, &new.owner.owner),
+            Locker::New(new) => owner_key(context, &new.owner.owner),
             Locker::Old(_) => Cow::default(),
         };
         let by = match &args.locker {
@@ -37,72 +38,72 @@ pub(crate) fn lock(walk: &mut Walk<'_>, args: &LockArgs<'_>) -> Outcome {
         };
         let (mode, wait) = mode(args.kind);
         let range = Range::new(args.offset, args.length)?;
-        let call = LockCall { client: walk.client_of_session(), file: file.key(), by, range, mode, wait, reclaim: args.reclaim };
-        match walk.state(|state| state.lock(&call, now)) {
+        let call = LockCall { client: context.client_of_session(), file: file.key(), by, range, mode, wait, reclaim: args.reclaim };
+        match context.state(|state| state.lock(&call, now)) {
             Ok(stateid) => {
-                walk.result_stateid(stateid);
-                Results::Lock(Ok(LockOk { stateid })).encode(walk.out);
+                context.result_stateid(stateid);
+                Results::Lock(Ok(LockOk { stateid })).encode(context.out);
                 Ok(())
             }
-            Err(error) => refused(walk, error),
+            Err(error) => refused(context, error),
         }
     })
 }
 
-pub(crate) fn lockt(walk: &mut Walk<'_>, args: &LocktArgs<'_>) -> Outcome {
-    let file = lockable(walk)?;
-    let now = walk.now.mono_ms;
-    let client = match walk.client_of_session() {
+pub(crate) fn lockt(context: &mut CompoundContext<'_>, args: &LocktArgs<'_>) -> OpResult {
+    let file = lockable(context)?;
+    let now = context.now.mono_ms;
+    let client = match context.client_of_session() {
         Some(client) => client,
         None => {
-            let caller = walk.proven();
-            walk.state(|state| state.client_of_40(args.owner.client, caller.as_ref(), now))?
+            let caller = context.proven();
+            context.state(|state| state.client_of_40(args.owner.client, caller.as_ref(), now))?
         }
     };
-    let owner = known_owner(walk, &args.owner.owner);
+    let owner = owner_key(context, &args.owner.owner);
     let range = Range::new(args.offset, args.length)?;
     let (mode, _) = mode(args.kind);
-    match walk.state(|state| state.test_lock(client, &owner, &file.key(), range, mode, now)) {
+    match context.state(|state| state.test_lock(client, &owner, &file.key(), range, mode, now)) {
         Ok(()) => {
-            Results::Lockt(Ok(())).encode(walk.out);
+            Results::Lockt(Ok(())).encode(context.out);
             Ok(())
         }
-        Err(error) => refused(walk, error),
+        Err(error) => refused(context, error),
     }
 }
 
-pub(crate) fn locku(walk: &mut Walk<'_>, args: &LockuArgs) -> Outcome {
-    let file = lockable(walk)?;
-    let stateid = walk.substituted(&args.stateid)?;
-    let now = walk.now.mono_ms;
-    let turn = by_state(walk, stateid, args.seq);
-    in_turn(walk, turn, |walk| {
+pub(crate) fn locku(context: &mut CompoundContext<'_>, args: &LockuArgs) -> OpResult {
+    let file = lockable(context)?;
+    let stateid = context.substituted(&args.stateid)?;
+    let now = context.now.mono_ms;
+    let turn = by_state(context, stateid, args.seq);
+    in_turn(context, turn, |context| {
         let range = Range::new(args.offset, args.length)?;
-        let client = walk.client_of_session();
-        let stateid = walk.state(|state| state.unlock(client, &stateid, &file.key(), range, now))?;
-        walk.result_stateid(stateid);
-        Results::Locku(Ok(LockuOk { stateid })).encode(walk.out);
+        let client = context.client_of_session();
+        let stateid = context.state(|state| state.unlock(client, &stateid, &file.key(), range, now))?;
+        context.result_stateid(stateid);
+        Results::Locku(Ok(LockuOk { stateid })).encode(context.out);
         Ok(())
     })
 }
 
-pub(crate) fn release_lockowner(walk: &mut Walk<'_>, args: &ReleaseLockownerArgs<'_>) -> Outcome {
-    let (now, caller) = (walk.now.mono_ms, walk.proven());
-    walk.state(|state| {
+pub(crate) fn release_lockowner(context: &mut CompoundContext<'_>, args: &ReleaseLockownerArgs<'_>) -> OpResult {
+    let (now, caller) = (context.now.mono_ms, context.proven());
+    context.state(|state| {
         let client = state.client_of_40(args.owner.client, caller.as_ref(), now)?;
         state.release_lock_owner(client, &args.owner.owner, caller.as_ref())
     })?;
-    Results::ReleaseLockowner(Ok(())).encode(walk.out);
+    Results::ReleaseLockowner(Ok(())).encode(context.out);
     Ok(())
 }
 
 /// RFC 8881, section 18.10.3: only regular files have locks; a directory is ISDIR.
-fn lockable(walk: &Walk<'_>) -> Result<FileRef, Stop> {
-    let file = walk.current_file(Status::ISDIR)?;
-    match file.files().attributes(&file.id, walk.patience)?.file_type {
+fn lockable(context: &CompoundContext<'_>) -> Result<FileRef, OpError> {
+    let file = context.current_file(Status::ISDIR)?;
+    match file.files().attributes(&file.id, context.patience)?.file_type {
         vouch_vfs::FileType::Regular => Ok(file),
         vouch_vfs::FileType::Directory => Err(Status::ISDIR.into()),
-        vouch_vfs::FileType::Symlink if walk.minor > 0 => Err(Status::SYMLINK.into()),
+        vouch_vfs::FileType::Symlink if context.minor > 0 => Err(Status::SYMLINK.into()),
         _ => Err(Status::WRONG_TYPE.into()),
     }
 }
@@ -117,7 +118,7 @@ fn mode(kind: LockType) -> (Mode, bool) {
 }
 
 /// RFC 8881, section 18.10.3: DENIED says which lock is in the way.
-fn refused(walk: &mut Walk<'_>, error: LockError) -> Outcome {
+fn refused(context: &mut CompoundContext<'_>, error: LockError) -> OpResult {
     let denied = match error {
         LockError::Status(status) => return Err(status.into()),
         LockError::Denied(denied) => denied,
@@ -126,10 +127,10 @@ fn refused(walk: &mut Walk<'_>, error: LockError) -> Outcome {
     let kind = if *mode == Mode::Shared { LockType::Read } else { LockType::Write };
     let owner = StateOwner { client: *client, owner: Bytes(owner) };
     let failure = LockFailure::Denied(LockDenied { offset: range.offset(), length: range.length(), kind, owner });
-    match Op(walk.op) {
+    match Op(context.op) {
         Op::LOCK => Results::Lock(Err(failure)),
         _ => Results::Lockt(Err(failure)),
     }
-    .encode(walk.out);
-    Err(Stop::Written(Status::DENIED))
+    .encode(context.out);
+    Err(OpError::Encoded(Status::DENIED))
 }

@@ -12,11 +12,13 @@ use vouch_nfs4::op::{
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Bitmap, Bytes, ChangeInfo, Name, Status};
 use vouch_vfs::{Access, Error, FileType, Leniency, OpenAccess, OpenFile, Patience};
 
-use super::owner_call::{in_turn, known_owner};
-use crate::io::{Held, OpenHandle, wrong_type};
+use crate::compound::context::CompoundContext;
+use crate::compound::owner_sequence::{in_turn, owner_key};
+use crate::error::{OpError, OpResult};
+use crate::files::file_ref::{FileRef, Object};
+use crate::files::open_file::{handle_of, wrong_type};
+use crate::files::open_handle::{OpenHandle, OpenState};
 use crate::state::{Claim, ClientKey, Extra, Granted, OpenCall, Opened, OwnerKind, Share, Terms, Want};
-use crate::stop::{Outcome, Stop};
-use crate::walk::{FileRef, Object, Walk};
 
 /// An OPEN, as far as it is known without looking at files.
 #[derive(Clone, Copy)]
@@ -39,48 +41,48 @@ struct Found {
     done: u32,
 }
 
-pub(crate) fn open(walk: &mut Walk<'_>, args: &OpenArgs<'_>) -> Outcome {
-    walk.current_any()?;
-    let now = walk.now.mono_ms;
-    let client = match walk.turn() {
+pub(crate) fn open(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>) -> OpResult {
+    context.current_any()?;
+    let now = context.now.mono_ms;
+    let client = match context.turn() {
         Ok(turn) => turn.client,
         Err(_) => {
-            let caller = walk.proven();
-            walk.state(|state| state.client_of_40(args.owner.client, caller.as_ref(), now))?
+            let caller = context.proven();
+            context.state(|state| state.client_of_40(args.owner.client, caller.as_ref(), now))?
         }
     };
-    let owner = known_owner(walk, args.owner.owner.0);
-    in_turn(walk, |state| state.owner_turn(client, OwnerKind::Open, &owner, args.seq), |walk| execute(walk, args, client, &owner))
+    let owner = owner_key(context, args.owner.owner.0);
+    in_turn(context, |state| state.owner_turn(client, OwnerKind::Open, &owner, args.seq), |context| execute(context, args, client, &owner))
 }
 
-fn execute(walk: &mut Walk<'_>, args: &OpenArgs<'_>, client: ClientKey, owner: &[u8]) -> Outcome {
-    if walk.minor == 0 && args.access.0 & !ShareAccess::BOTH.0 != 0 {
+fn execute(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>, client: ClientKey, owner: &[u8]) -> OpResult {
+    if context.minor == 0 && args.access.0 & !ShareAccess::BOTH.0 != 0 {
         return Err(Status::INVAL.into());
     }
     let (share, want) = (Share::new(args.access, args.deny)?, Want::new(args.access)?);
-    let (claim, name) = claim(walk, &args.claim)?;
+    let (claim, name) = claim(context, &args.claim)?;
     // RFC 9754, sections 4 and 5: an extension of 4.2.
-    let asked = |bit: ShareAccess| walk.minor >= 2 && args.access.contains(bit);
+    let asked = |bit: ShareAccess| context.minor >= 2 && args.access.contains(bit);
     let extra = Extra { times: asked(ShareAccess::WANT_DELEG_TIMESTAMPS), for_open: asked(ShareAccess::WANT_OPEN_XOR_DELEGATION) };
-    let opener = walk.proven().filter(|_| walk.minor == 0);
-    let wish = Wish { client, owner, share, want, extra, claim, terms: walk.terms(), opener: opener.as_ref() };
+    let opener = context.proven().filter(|_| context.minor == 0);
+    let wish = Wish { client, owner, share, want, extra, claim, terms: context.terms(), opener: opener.as_ref() };
     let (file, found, opened) = match &args.how {
         // RFC 8881, section 18.16.3: a file is made only by name and without a claim to it.
         OpenHow::Create(how) => match args.claim {
-            OpenClaim::Null(name) => create::create(walk, &wish, name, how)?,
+            OpenClaim::Null(name) => create::create(context, &wish, name, how)?,
             _ => return Err(Status::INVAL.into()),
         },
         OpenHow::NoCreate => {
             let file = match name {
-                Some(name) => by_name(walk, name)?,
-                None => walk.current_file(Status::ISDIR)?,
+                Some(name) => by_name(context, name)?,
+                None => context.current_file(Status::ISDIR)?,
             };
-            let opened = existing(walk, &wish, &file, false, None)?;
+            let opened = existing(context, &wish, &file, false, None)?;
             (file, Found { change: ChangeInfo::default(), attrs_set: Bitmap::EMPTY, done: 0 }, opened)
         }
     };
-    walk.granted = walk.tracks.then(|| granted(share) | found.done);
-    finish(walk, file, &found, &opened);
+    context.granted = context.tracks.then(|| granted(share) | found.done);
+    finish(context, file, &found, &opened);
     Ok(())
 }
 
@@ -92,26 +94,26 @@ fn granted(share: Share) -> u32 {
 }
 
 /// The claim in the words of state, and the name if it goes by one.
-fn claim<'a>(walk: &Walk<'_>, claim: &OpenClaim<'a>) -> Result<(Claim, Option<Name<'a>>), Stop> {
+fn claim<'a>(context: &CompoundContext<'_>, claim: &OpenClaim<'a>) -> Result<(Claim, Option<Name<'a>>), OpError> {
     let since_4_1 = matches!(claim, OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh);
-    if walk.minor == 0 && since_4_1 {
+    if context.minor == 0 && since_4_1 {
         // RFC 7531 has no such arms.
         return Err(Status::BADXDR.into());
     }
     Ok(match claim {
         OpenClaim::Null(name) => (Claim::New, Some(*name)),
         OpenClaim::Previous(kind) => (Claim::Previous(*kind), None),
-        OpenClaim::DelegateCur(cur) => (Claim::Delegated(walk.substituted(&cur.stateid)?), Some(cur.name)),
+        OpenClaim::DelegateCur(cur) => (Claim::Delegated(context.substituted(&cur.stateid)?), Some(cur.name)),
         OpenClaim::DelegatePrev(name) => (Claim::DelegatedPrevious, Some(*name)),
         OpenClaim::Fh => (Claim::New, None),
-        OpenClaim::DelegCurFh(stateid) => (Claim::Delegated(walk.substituted(stateid)?), None),
+        OpenClaim::DelegCurFh(stateid) => (Claim::Delegated(context.substituted(stateid)?), None),
         OpenClaim::DelegPrevFh => (Claim::DelegatedPrevious, None),
     })
 }
 
-fn by_name(walk: &Walk<'_>, name: Name<'_>) -> Result<FileRef, Stop> {
-    walk.current_object()?;
-    match super::lookup::find(walk, name)? {
+fn by_name(context: &CompoundContext<'_>, name: Name<'_>) -> Result<FileRef, OpError> {
+    context.current_object()?;
+    match crate::files::directory::find(context, name)? {
         Object::File(file) if !file.grant.flavour_fits => Err(Status::WRONGSEC.into()),
         Object::File(file) => Ok(file),
         Object::Pseudo(_) => Err(Status::ISDIR.into()),
@@ -120,27 +122,33 @@ fn by_name(walk: &Walk<'_>, name: Name<'_>) -> Result<FileRef, Stop> {
 
 /// Opens a file that is there. `truncate`: it is cut to nothing, as UNCHECKED4 asks. `made`: an
 /// earlier call of the same exclusive create has made it, and this is it, open.
-fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool, made: Option<Arc<dyn OpenFile>>) -> Result<Opened, Stop> {
-    let attributes = file.files().attributes(&file.id, walk.patience)?;
+fn existing(
+    context: &mut CompoundContext<'_>,
+    wish: &Wish<'_>,
+    file: &FileRef,
+    truncate: bool,
+    made: Option<Arc<dyn OpenFile>>,
+) -> Result<Opened, OpError> {
+    let attributes = file.files().attributes(&file.id, context.patience)?;
     match attributes.file_type {
         FileType::Regular => {}
         FileType::Directory => return Err(Status::ISDIR.into()),
         FileType::Symlink => return Err(Status::SYMLINK.into()),
         // RFC 7530, section 16.16.5: 4.0 has SYMLINK for all that is no regular file and no directory; RFC 8881, section 18.16.3:
         // WRONG_TYPE.
-        _ if walk.minor == 0 => return Err(Status::SYMLINK.into()),
+        _ if context.minor == 0 => return Err(Status::SYMLINK.into()),
         _ => return Err(Status::WRONG_TYPE.into()),
     }
     if wish.share.writes() || truncate {
         file.writable()?;
     }
     if truncate {
-        super::may_free(walk, attributes.size)?;
+        crate::files::open_file::may_free(context, attributes.size)?;
     }
     let mut call = OpenCall { truncate, ..wish.call(file, attributes.uid) };
-    let now = walk.now.mono_ms;
-    let patience = walk.patience;
-    let plan = walk.state(|state| state.check_open(&call, now)).map_err(|status| {
+    let now = context.now.mono_ms;
+    let patience = context.patience;
+    let plan = context.state(|state| state.check_open(&call, now)).map_err(|status| {
         // Who may not open the file at all is told so, and not how others have it open.
         let rights = if status == Status::SHARE_DENIED { check_rights(file, wish.share, patience) } else { Ok(()) };
         rights.err().unwrap_or(status.into())
@@ -153,18 +161,18 @@ fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool
     let let_in = made.is_some() || owner && matches!(wish.claim, Claim::Previous(_));
     let used = used_by_delegation(wish.claim);
     let more = OpenAccess { read: wanted.read || used.read, write: wanted.write || used.write };
-    let open = match open_file(walk, wish, file, plan.existing.clone(), more, made, let_in) {
+    let open = match open_file(context, wish, file, plan.existing.clone(), more, made, let_in) {
         // The open is reclaimed without its delegation, which could not be used for what it allows.
-        Err(Stop::Status(_)) if more != wanted => {
+        Err(OpError::Status(_)) if more != wanted => {
             call.claim = Claim::Previous(DelegationType::None);
-            open_file(walk, wish, file, plan.existing, wanted, None, let_in)?
+            open_file(context, wish, file, plan.existing, wanted, None, let_in)?
         }
         open => open?,
     };
     if truncate {
-        cut(walk, file, open.file())?;
+        cut(context, file, open.file())?;
     }
-    Ok(walk.granting(file, |state| state.open(&call, open, plan.union, now))?)
+    Ok(context.granting(file, |state| state.open(&call, open, plan.union, now))?)
 }
 
 /// What the file has to be open for, that a delegation which is reclaimed with the open can be
@@ -178,25 +186,25 @@ fn used_by_delegation(claim: Claim) -> OpenAccess {
 /// The owner's open file, if it serves, or one that does. `let_in`: the caller need not prove that
 /// he may have what is his own.
 fn open_file(
-    walk: &Walk<'_>,
+    context: &CompoundContext<'_>,
     wish: &Wish<'_>,
     file: &FileRef,
     before: Option<OpenHandle>,
     wanted: OpenAccess,
     made: Option<Arc<dyn OpenFile>>,
     let_in: bool,
-) -> Result<OpenHandle, Stop> {
+) -> Result<OpenHandle, OpError> {
     if wanted.write {
         file.writable()?;
     }
     if let Some(open) = before.as_ref().filter(|open| covers(open.file().access(), wanted)) {
         // The owner's name is the client's word; whoever calls now must have the right himself.
         if !let_in {
-            check_rights(file, wish.share, walk.patience)?;
+            check_rights(file, wish.share, context.patience)?;
         }
         return Ok(open.clone());
     }
-    let open = |leniency| file.files().open(&file.grant.caller, &file.id, wanted, leniency, walk.patience);
+    let open = |leniency| file.files().open(&file.grant.caller, &file.id, wanted, leniency, context.patience);
     let opened = match made.filter(|made| covers(made.access(), wanted)) {
         Some(made) => Ok(made),
         None if let_in => open(Leniency::Owner),
@@ -204,22 +212,22 @@ fn open_file(
             // What it has open was let in then, as when the file was made with a mode that would not; only what is asked for now has to be
             // proven.
             Err(Error::Access) if before.is_some() => {
-                check_rights(file, wish.share, walk.patience)?;
+                check_rights(file, wish.share, context.patience)?;
                 let same = before.as_ref().is_some_and(|before| before.is_by(&file.grant.caller));
                 open(if same { Leniency::Proven } else { Leniency::Owner })
             }
             opened => opened,
         },
     };
-    let opened = opened.map_err(|error| wrong_type(walk.minor, error))?;
+    let opened = opened.map_err(|error| wrong_type(context.minor, error))?;
     Ok(match before {
-        Some(before) => Held::widened(opened, &file.grant.caller, &before),
-        None => Held::new(opened, walk, file),
+        Some(before) => OpenState::widened(opened, &file.grant.caller, &before),
+        None => handle_of(opened, context, file),
     })
 }
 
 /// RFC 8881, section 18.16.3: UNCHECKED4 with a size of zero truncates.
-fn cut(walk: &mut Walk<'_>, file: &FileRef, open: &dyn OpenFile) -> Result<(), Stop> {
+fn cut(context: &mut CompoundContext<'_>, file: &FileRef, open: &dyn OpenFile) -> Result<(), OpError> {
     match open.access().write {
         true => open.truncate(0)?,
         false => {
@@ -227,7 +235,7 @@ fn cut(walk: &mut Walk<'_>, file: &FileRef, open: &dyn OpenFile) -> Result<(), S
             file.files().set_attributes(&file.grant.caller, &file.id, None, &set)?;
         }
     }
-    walk.must_sync(&file.grant, &[file.id]);
+    context.must_sync(&file.grant, &[file.id]);
     Ok(())
 }
 
@@ -235,7 +243,7 @@ fn covers(has: OpenAccess, wanted: OpenAccess) -> bool {
     (has.read || !wanted.read) && (has.write || !wanted.write)
 }
 
-fn check_rights(file: &FileRef, share: Share, patience: Patience) -> Result<(), Stop> {
+fn check_rights(file: &FileRef, share: Share, patience: Patience) -> Result<(), OpError> {
     let mut wanted = Access::default();
     if share.reads() {
         wanted = wanted | Access::READ;
@@ -263,12 +271,12 @@ impl<'a> Wish<'a> {
 }
 
 /// Writes the result, and makes the file and its stateid the current ones.
-fn finish(walk: &mut Walk<'_>, file: FileRef, found: &Found, opened: &Opened) {
+fn finish(context: &mut CompoundContext<'_>, file: FileRef, found: &Found, opened: &Opened) {
     let mut flags = OpenResultFlags::LOCKTYPE_POSIX;
     if opened.confirm {
         flags |= OpenResultFlags::CONFIRM;
     }
-    if walk.minor > 0 {
+    if context.minor > 0 {
         flags |= OpenResultFlags::MAY_NOTIFY_LOCK;
     }
     if opened.extra.for_open {
@@ -281,9 +289,9 @@ fn finish(walk: &mut Walk<'_>, file: FileRef, found: &Found, opened: &Opened) {
         attrs_set: found.attrs_set,
         delegation: delegation(opened.delegation, opened.extra.times),
     };
-    Results::Open(Ok(ok)).encode(walk.out);
-    walk.set_current(Object::File(file));
-    walk.result_stateid(opened.stateid);
+    Results::Open(Ok(ok)).encode(context.out);
+    context.set_current(Object::File(file));
+    context.result_stateid(opened.stateid);
 }
 
 /// RFC 8881, section 10.4.1: the ACE says who may open without asking. Nobody: the client asks for

@@ -5,20 +5,20 @@ use vouch_nfs4::Status;
 use vouch_nfs4::op::{ReadPlusArgs, ReadPlusWriter};
 use vouch_vfs::{Content, Error, OpenFile, ReadInto, SeekTarget};
 
-use crate::io::{self, Use};
-use crate::stop::{Outcome, Stop};
-use crate::walk::Walk;
+use crate::compound::context::CompoundContext;
+use crate::error::{OpError, OpResult};
+use crate::files::open_file::{self, Use};
 
 /// Segments of one answer: a file of nothing but small holes is better sent as data.
 const SEGMENTS_MAX: u32 = 64;
 
-pub(crate) fn read_plus(walk: &mut Walk<'_>, args: &ReadPlusArgs) -> Outcome {
-    let file = walk.current_file(Status::ISDIR)?;
-    let open = io::open_for(walk, &file, &args.stateid, Use::Read)?;
+pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) -> OpResult {
+    let file = context.current_file(Status::ISDIR)?;
+    let open = open_file::open_for(context, &file, &args.stateid, Use::Read)?;
     let size = open.file().attributes()?.size;
-    let len = u64::from(args.count.min(walk.server.config().limits.io_len_max));
+    let len = u64::from(args.count.min(context.server.config().limits.io_len_max));
     let end = args.offset.saturating_add(len).min(size);
-    let mut writer = ReadPlusWriter::begin(walk.out);
+    let mut writer = ReadPlusWriter::begin(context.out);
     let (mut at, mut segments) = (args.offset, 0);
     while at < end && segments < SEGMENTS_MAX {
         segments += 1;
@@ -27,7 +27,7 @@ pub(crate) fn read_plus(walk: &mut Walk<'_>, args: &ReadPlusArgs) -> Outcome {
             false => at,
         };
         if data_at > at {
-            writer.hole(walk.out, at, data_at - at);
+            writer.hole(context.out, at, data_at - at);
             at = data_at;
             continue;
         }
@@ -35,14 +35,14 @@ pub(crate) fn read_plus(walk: &mut Walk<'_>, args: &ReadPlusArgs) -> Outcome {
             true => next(open.file(), at, SeekTarget::Hole)?.unwrap_or(end).clamp(at, end),
             false => end,
         };
-        let start = writer.begin_data(walk.out, at);
+        let start = writer.begin_data(context.out, at);
         let wanted = usize::try_from(hole_at - at).expect("a read is bounded by the limit of I/O");
-        let into = ReadInto { bytes: walk.out.bytes_mut(), span_allowed: false };
-        let Content::Bytes { len, .. } = open.file().read(at, wanted, into, walk.patience)? else {
+        let into = ReadInto { bytes: context.out.bytes_mut(), span_allowed: false };
+        let Content::Bytes { len, .. } = open.file().read(at, wanted, into, context.patience)? else {
             unreachable!("a span was not allowed");
         };
-        writer.end_data(walk.out, start);
-        walk.bytes_read += len as u64;
+        writer.end_data(context.out, start);
+        context.bytes_read += len as u64;
         at += len as u64;
         // The file has become shorter meanwhile, or the data starts where a hole was seen.
         if len == 0 {
@@ -50,11 +50,11 @@ pub(crate) fn read_plus(walk: &mut Walk<'_>, args: &ReadPlusArgs) -> Outcome {
         }
     }
     // RFC 7862, section 15.10.3: eof as for READ.
-    writer.finish(walk.out, at >= size || args.offset >= size);
+    writer.finish(context.out, at >= size || args.offset >= size);
     Ok(())
 }
 
-fn next(open: &dyn OpenFile, at: u64, target: SeekTarget) -> Result<Option<u64>, Stop> {
+fn next(open: &dyn OpenFile, at: u64, target: SeekTarget) -> Result<Option<u64>, OpError> {
     match open.seek(at, target) {
         Ok(offset) => Ok(Some(offset)),
         Err(Error::NoSuchRegion) => Ok(None),

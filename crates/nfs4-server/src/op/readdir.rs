@@ -9,12 +9,13 @@ use vouch_nfs4::{Attributes, Bitmap, Status};
 use vouch_vfs::{DirectoryEntry, Error, FileId, FileType, Time};
 
 use crate::ExportId;
-use crate::attribute::{self, View};
+use crate::attributes::source::PSEUDO_TRAITS;
+use crate::attributes::{self, View};
+use crate::compound::context::CompoundContext;
+use crate::error::{OpError, OpResult};
 use crate::filehandle::PseudoId;
-use crate::look::PSEUDO_TRAITS;
-use crate::stop::{Outcome, Stop};
-use crate::tree::{Child, PSEUDO_FSID};
-use crate::walk::{FileRef, Object, Walk};
+use crate::files::file_ref::{FileRef, Object};
+use crate::pseudo_fs::{Child, PSEUDO_FSID};
 
 /// Cookies stay right whatever happens to a directory, so there is nothing to verify.
 const VERIFIER: [u8; 8] = [0; 8];
@@ -28,12 +29,12 @@ const WITHOUT_FILE: Bitmap = Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEI
 const OF_PLACE: Bitmap = Bitmap::of(&[Attr::RDATTR_ERROR.0, Attr::MOUNTED_ON_FILEID.0]);
 /// Attributes that are asked of the file system while a listing is not under way: it may hold a
 /// lock for it.
-const ASKED_LATER: Bitmap = attribute::ACL.or(attribute::SPACE);
+const ASKED_LATER: Bitmap = attributes::ACL.or(attributes::SPACE);
 
-pub(crate) fn readdir(walk: &mut Walk<'_>, args: &ReaddirArgs) -> Outcome {
-    let object = walk.current_object()?;
+pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> OpResult {
+    let object = context.current_object()?;
     if let Object::File(file) = &object {
-        let attributes = file.files().attributes(&file.id, walk.patience)?;
+        let attributes = file.files().attributes(&file.id, context.patience)?;
         if attributes.file_type != FileType::Directory {
             return Err(Status::NOTDIR.into());
         }
@@ -49,26 +50,26 @@ pub(crate) fn readdir(walk: &mut Walk<'_>, args: &ReaddirArgs) -> Outcome {
         return Err(Status::NOT_SAME.into());
     }
     // RFC 8881, section 18.23.3: maxcount is about the whole result without the status.
-    let len_max = (args.max_count as usize).min(walk.room().saturating_sub(8)).min(walk.server.config().limits.io_len_max as usize);
+    let len_max = (args.max_count as usize).min(context.room().saturating_sub(8)).min(context.server.config().limits.io_len_max as usize);
     if len_max < 8 + TAIL_LEN {
         return Err(Status::TOOSMALL.into());
     }
-    walk.out.u32(Op::READDIR.0);
-    walk.out.u32(Status::OK.0);
-    walk.out.bytes_mut().extend_from_slice(&VERIFIER);
-    let asks = super::delegated::asks_for_entries(walk, args.wanted);
-    let mut list = Listing { wanted: args.wanted, end_max: walk.result_at + 8 + len_max, entries: 0, stopped: None, asks };
+    context.out.u32(Op::READDIR.0);
+    context.out.u32(Status::OK.0);
+    context.out.bytes_mut().extend_from_slice(&VERIFIER);
+    let asks = crate::files::delegation_conflict::asks_for_entries(context, args.wanted);
+    let mut list = Listing { wanted: args.wanted, end_max: context.result_at + 8 + len_max, entries: 0, stopped: None, asks };
     let eof = match &object {
-        Object::Pseudo(id) => list.pseudo(walk, *id, args.cookie.0)?,
-        Object::File(file) => list.directory(walk, file, args.cookie.0)?,
+        Object::Pseudo(id) => list.pseudo(context, *id, args.cookie.0)?,
+        Object::File(file) => list.directory(context, file, args.cookie.0)?,
     };
-    debug_assert!(walk.out.len() >= walk.result_at + HEAD_LEN, "entries are only added");
+    debug_assert!(context.out.len() >= context.result_at + HEAD_LEN, "entries are only added");
     if list.entries == 0 && !eof {
         // RFC 8881, section 18.23.3: not even one entry fits.
         return Err(list.stopped.unwrap_or(Status::TOOSMALL.into()));
     }
-    walk.out.bool(false);
-    walk.out.bool(eof);
+    context.out.bool(false);
+    context.out.bool(eof);
     Ok(())
 }
 
@@ -79,13 +80,13 @@ struct Listing {
     entries: usize,
     /// Why it ended before the room did. What is there already is a good answer; the client asks
     /// for the rest.
-    stopped: Option<Stop>,
+    stopped: Option<OpError>,
     /// Whether files may be held by others who know more of them.
     asks: bool,
 }
 
 /// An entry whose attributes are asked for after the listing.
-struct Later {
+struct DeferredNotification {
     name: Vec<u8>,
     cookie: u64,
     file_number: u64,
@@ -93,18 +94,18 @@ struct Later {
 }
 
 impl Listing {
-    fn pseudo(&mut self, walk: &mut Walk<'_>, id: PseudoId, cookie: u64) -> Result<bool, Stop> {
-        let tree = walk.tree.clone();
+    fn pseudo(&mut self, context: &mut CompoundContext<'_>, id: PseudoId, cookie: u64) -> Result<bool, OpError> {
+        let tree = context.tree.clone();
         let node = tree.node(id).ok_or(Status::STALE)?;
         // Names of one cookie are told together or not at all: that no page ends between them.
-        let mut together = (0, walk.out.len(), 0);
+        let mut together = (0, context.out.len(), 0);
         for (at, name, place) in node.children_after(cookie) {
-            let Some(child) = walk.seen(place) else { continue };
+            let Some(child) = context.seen(place) else { continue };
             if at != together.0 {
-                together = (at, walk.out.len(), self.entries);
+                together = (at, context.out.len(), self.entries);
             }
-            if self.child(walk, at, name, child).is_break() {
-                walk.out.truncate(together.1);
+            if self.child(context, at, name, child).is_break() {
+                context.out.truncate(together.1);
                 self.entries = together.2;
                 return Ok(false);
             }
@@ -112,15 +113,15 @@ impl Listing {
         Ok(true)
     }
 
-    fn directory(&mut self, walk: &mut Walk<'_>, directory: &FileRef, cookie: u64) -> Result<bool, Stop> {
+    fn directory(&mut self, context: &mut CompoundContext<'_>, directory: &FileRef, cookie: u64) -> Result<bool, OpError> {
         let with_files = !self.wanted.minus(WITHOUT_FILE).is_empty();
-        let patience = walk.patience;
+        let patience = context.patience;
         let export = directory.grant.site.export.id;
-        let junctions = walk.tree.has_junctions(export, &directory.id);
+        let junctions = context.tree.has_junctions(export, &directory.id);
         // Entries that lead to other exports, too, are looked at when the listing is over; and those whose
         // holder may have to be asked.
         let later = junctions || self.asks || !self.wanted.and(ASKED_LATER).is_empty();
-        let (mut waiting, mut room) = (Vec::new(), self.end_max.saturating_sub(walk.out.len()));
+        let (mut waiting, mut room) = (Vec::new(), self.end_max.saturating_sub(context.out.len()));
         let listed = directory.files().read_directory(
             &directory.grant.caller,
             &directory.id,
@@ -129,7 +130,7 @@ impl Listing {
             patience,
             &mut |entry: DirectoryEntry<'_>| {
                 if !later {
-                    return self.entry(walk, directory, entry.cookie, entry.name, entry.file_number, entry.file);
+                    return self.entry(context, directory, entry.cookie, entry.name, entry.file_number, entry.file);
                 }
                 let len = entry.name.len() + 24;
                 if room < len {
@@ -137,24 +138,24 @@ impl Listing {
                 }
                 room -= len;
                 let DirectoryEntry { name, cookie, file_number, file } = entry;
-                waiting.push(Later { name: name.to_vec(), cookie, file_number, file });
+                waiting.push(DeferredNotification { name: name.to_vec(), cookie, file_number, file });
                 ControlFlow::Continue(())
             },
         );
         if self.asks {
-            let regular = waiting.iter().filter_map(|entry: &Later| match &entry.file {
+            let regular = waiting.iter().filter_map(|entry: &DeferredNotification| match &entry.file {
                 Some(Ok((id, attributes))) if attributes.file_type == FileType::Regular => Some(directory.with(*id)),
                 _ => None,
             });
-            if super::delegated::ask_holders(walk, regular, self.wanted) {
-                return Err(Stop::Blocked);
+            if crate::files::delegation_conflict::ask_holders(context, regular, self.wanted) {
+                return Err(OpError::WouldBlock);
             }
         }
-        for Later { name, cookie, file_number, file } in waiting {
-            let place = walk.tree.junction(export, &directory.id, &name);
-            let flow = match place.and_then(|place| walk.seen(place)) {
-                Some(child) => self.child(walk, cookie, &name, child),
-                None => self.entry(walk, directory, cookie, &name, file_number, file),
+        for DeferredNotification { name, cookie, file_number, file } in waiting {
+            let place = context.tree.junction(export, &directory.id, &name);
+            let flow = match place.and_then(|place| context.seen(place)) {
+                Some(child) => self.child(context, cookie, &name, child),
+                None => self.entry(context, directory, cookie, &name, file_number, file),
             };
             if flow.is_break() {
                 return Ok(false);
@@ -169,7 +170,7 @@ impl Listing {
 
     fn entry(
         &mut self,
-        walk: &mut Walk<'_>,
+        context: &mut CompoundContext<'_>,
         directory: &FileRef,
         cookie: u64,
         name: &[u8],
@@ -177,84 +178,90 @@ impl Listing {
         file: Option<Result<(FileId, vouch_vfs::Attributes), Error>>,
     ) -> ControlFlow<()> {
         let view = match file {
-            None => Ok(bare(walk, file_number)),
-            Some(Ok((id, attributes))) => self.file(walk, &directory.with(id), attributes),
+            None => Ok(bare(context, file_number)),
+            Some(Ok((id, attributes))) => self.file(context, &directory.with(id), attributes),
             // Removed meanwhile: not an entry any more.
             Some(Err(Error::NotFound | Error::Stale)) => return ControlFlow::Continue(()),
             Some(Err(error)) => Err(error.into()),
         };
-        self.push(walk, cookie, name, &view)
+        self.push(context, cookie, name, &view)
     }
 
-    fn file(&self, walk: &mut Walk<'_>, file: &FileRef, mut attributes: vouch_vfs::Attributes) -> Result<View, Stop> {
+    fn file(&self, context: &mut CompoundContext<'_>, file: &FileRef, mut attributes: vouch_vfs::Attributes) -> Result<View, OpError> {
         if self.asks {
-            super::delegated::ask_holder(walk, file, self.wanted, &mut attributes)?;
+            crate::files::delegation_conflict::ask_holder(context, file, self.wanted, &mut attributes)?;
         }
-        walk.file_view(file, attributes, self.wanted)
+        context.file_view(file, attributes, self.wanted)
     }
 
     /// The root of an export stands where the name does (RFC 8881, section 7.7). Section 18.23.3:
     /// one that does not take the flavour is no failure of READDIR; its place is told, and the
     /// failure where more was asked.
-    fn child(&mut self, walk: &mut Walk<'_>, cookie: u64, name: &[u8], child: Child) -> ControlFlow<()> {
+    fn child(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], child: Child) -> ControlFlow<()> {
         let id = match child {
             Child::Node(id) => {
-                let view = walk.pseudo_view(id, self.wanted);
-                return self.push(walk, cookie, name, &view);
+                let view = context.pseudo_view(id, self.wanted);
+                return self.push(context, cookie, name, &view);
             }
             Child::Export(id) => id,
         };
-        let view = self.export_view(walk, id);
-        let place = walk.tree.site(id).map(|site| site.mounted_on);
+        let view = self.export_view(context, id);
+        let place = context.tree.site(id).map(|site| site.mounted_on);
         let of_place = self.wanted.minus(OF_PLACE).is_empty() || self.wanted.has(Attr::RDATTR_ERROR.0);
         match (&view, place) {
-            (Err(Stop::Status(status)), Some(mounted_on)) if of_place => {
-                self.put(walk, cookie, name, Ok((&bare(walk, mounted_on), self.wanted.and(OF_PLACE), *status)))
+            (Err(OpError::Status(status)), Some(mounted_on)) if of_place => {
+                self.put(context, cookie, name, Ok((&bare(context, mounted_on), self.wanted.and(OF_PLACE), *status)))
             }
-            _ => self.push(walk, cookie, name, &view),
+            _ => self.push(context, cookie, name, &view),
         }
     }
 
-    fn export_view(&self, walk: &Walk<'_>, id: ExportId) -> Result<View, Stop> {
-        let object = walk.object(walk.tree.site(id).ok_or(Status::STALE)?.handle())?;
+    fn export_view(&self, context: &CompoundContext<'_>, id: ExportId) -> Result<View, OpError> {
+        let object = context.object(context.tree.site(id).ok_or(Status::STALE)?.handle())?;
         match &object {
             Object::File(file) if !file.grant.flavour_fits => Err(Status::WRONGSEC.into()),
-            _ => walk.view(&object, self.wanted),
+            _ => context.view(&object, self.wanted),
         }
     }
 
     /// Appends an entry with all that was asked for, if it fits.
-    fn push(&mut self, walk: &mut Walk<'_>, cookie: u64, name: &[u8], view: &Result<View, Stop>) -> ControlFlow<()> {
+    fn push(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], view: &Result<View, OpError>) -> ControlFlow<()> {
         let wanted = self.wanted;
-        self.put(walk, cookie, name, view.as_ref().map(|view| (view, wanted, Status::OK)))
+        self.put(context, cookie, name, view.as_ref().map(|view| (view, wanted, Status::OK)))
     }
 
     /// Appends an entry with these attributes and this rdattr_error, if it fits. RFC 8881, section
     /// 5.8.1.12: a failure ends the operation unless rdattr_error was asked for.
-    fn put(&mut self, walk: &mut Walk<'_>, cookie: u64, name: &[u8], told: Result<(&View, Bitmap, Status), &Stop>) -> ControlFlow<()> {
-        let start = walk.out.len();
-        walk.out.bool(true);
-        walk.out.u64(cookie);
-        walk.out.opaque(name);
-        let owners = walk.owners();
+    fn put(
+        &mut self,
+        context: &mut CompoundContext<'_>,
+        cookie: u64,
+        name: &[u8],
+        told: Result<(&View, Bitmap, Status), &OpError>,
+    ) -> ControlFlow<()> {
+        let start = context.out.len();
+        context.out.bool(true);
+        context.out.u64(cookie);
+        context.out.opaque(name);
+        let owners = context.owners();
         let encoded = match told {
-            Ok((view, of, error)) => attribute::encode(view, of, error, &owners, walk.out),
-            Err(Stop::Blocked) => Err(Stop::Blocked),
+            Ok((view, of, error)) => attributes::encode(view, of, error, &owners, context.out),
+            Err(OpError::WouldBlock) => Err(OpError::WouldBlock),
             Err(stop) => match (self.wanted.has(Attr::RDATTR_ERROR.0), stop) {
-                (true, Stop::Status(status) | Stop::Written(status) | Stop::Fault(status, _)) => {
-                    attribute::encode(&bare(walk, 0), Bitmap::of(&[Attr::RDATTR_ERROR.0]), *status, &owners, walk.out)
+                (true, OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _)) => {
+                    attributes::encode(&bare(context, 0), Bitmap::of(&[Attr::RDATTR_ERROR.0]), *status, &owners, context.out)
                 }
-                (false, Stop::Status(status) | Stop::Written(status) | Stop::Fault(status, _)) => Err(Stop::Status(*status)),
-                (_, Stop::Blocked) => Err(Stop::Blocked),
+                (false, OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _)) => Err(OpError::Status(*status)),
+                (_, OpError::WouldBlock) => Err(OpError::WouldBlock),
             },
         };
         if let Err(stop) = encoded {
-            walk.out.truncate(start);
+            context.out.truncate(start);
             self.stopped = Some(stop);
             return ControlFlow::Break(());
         }
-        if walk.out.len() + TAIL_LEN > self.end_max {
-            walk.out.truncate(start);
+        if context.out.len() + TAIL_LEN > self.end_max {
+            context.out.truncate(start);
             return ControlFlow::Break(());
         }
         self.entries += 1;
@@ -263,10 +270,10 @@ impl Listing {
 }
 
 /// A view of which only the file's number is known.
-fn bare(walk: &Walk<'_>, file_number: u64) -> View {
+fn bare(context: &CompoundContext<'_>, file_number: u64) -> View {
     let never = Time::default();
     View {
-        minor: walk.minor,
+        minor: context.minor,
         attributes: vouch_vfs::Attributes {
             file_type: FileType::Regular,
             mode: 0,

@@ -4,28 +4,29 @@ use vouch_nfs4::op::{RenameArgs, RenameOk, Results};
 use vouch_nfs4::{ChangeId, ChangeInfo, Status};
 use vouch_vfs::Error;
 
-use super::delegated;
-use crate::naming::Turn;
-use crate::observer::Naming;
-use crate::stop::{Outcome, Stop};
-use crate::walk::{FileRef, Walk, change_info};
+use crate::compound::context::{CompoundContext, change_info};
+use crate::error::{OpError, OpResult};
+use crate::files::delegation_conflict;
+use crate::files::file_ref::FileRef;
+use crate::observer::interface::Naming;
+use crate::observer::name_order::Turn;
 
-pub(crate) fn rename(walk: &mut Walk<'_>, args: &RenameArgs<'_>) -> Outcome {
-    let from = walk.saved_file(Status::ROFS)?;
-    let to = walk.current_file(Status::ROFS)?;
-    super::require_directory(walk, &from)?;
-    super::require_directory(walk, &to)?;
-    let (old, new) = (super::name(args.old)?, super::name(args.new)?);
+pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -> OpResult {
+    let from = context.saved_file(Status::ROFS)?;
+    let to = context.current_file(Status::ROFS)?;
+    crate::files::directory::require_directory(context, &from)?;
+    crate::files::directory::require_directory(context, &to)?;
+    let (old, new) = (crate::files::directory::name(args.old)?, crate::files::directory::name(args.new)?);
     if !from.same_export(&to) {
         return Err(Status::XDEV.into());
     }
     from.writable()?;
-    super::not_a_junction(walk, &from, old)?;
-    super::not_a_junction(walk, &to, new)?;
+    crate::files::directory::require_no_junction(context, &from, old)?;
+    crate::files::directory::require_no_junction(context, &to, new)?;
     let caller = &to.grant.caller;
-    let changes = walk.name_changes(to.grant.site.export.id);
-    let (moved, _) = from.files().lookup(caller, &from.id, old, walk.patience)?;
-    let replaced = match to.files().lookup(caller, &to.id, new, walk.patience) {
+    let changes = context.name_changes(to.grant.site.export.id);
+    let (moved, _) = from.files().lookup(caller, &from.id, old, context.patience)?;
+    let replaced = match to.files().lookup(caller, &to.id, new, context.patience) {
         Ok(found) => Some(found),
         Err(Error::NotFound) => None,
         Err(error) => return Err(error.into()),
@@ -33,23 +34,23 @@ pub(crate) fn rename(walk: &mut Walk<'_>, args: &RenameArgs<'_>) -> Outcome {
     // RFC 8881, section 18.26.3: two names of one file, and so a name and itself: nothing is done, and
     // nothing changes.
     if replaced.as_ref().is_some_and(|(id, _)| *id == moved) {
-        let (source, target) = (unchanged(walk, &from)?, unchanged(walk, &to)?);
-        Results::Rename(Ok(RenameOk { source, target })).encode(walk.out);
+        let (source, target) = (unchanged(context, &from)?, unchanged(context, &to)?);
+        Results::Rename(Ok(RenameOk { source, target })).encode(context.out);
         return Ok(());
     }
     if let Some((_, attributes)) = &replaced
         && attributes.links == 1
     {
-        super::may_free(walk, attributes.size)?;
+        crate::files::open_file::may_free(context, attributes.size)?;
     }
     // RFC 8881, section 10.4: renaming, and being replaced, conflict with delegations.
-    delegated::recall_for_change(walk, &from.with(moved))?;
+    delegation_conflict::recall_for_change(context, &from.with(moved))?;
     if let Some((id, _)) = replaced {
-        delegated::recall_for_change(walk, &to.with(id))?;
+        delegation_conflict::recall_for_change(context, &to.with(id))?;
     }
-    let patience = walk.patience;
+    let patience = context.patience;
     let mut named = moved;
-    let renamed = walk.change_names(
+    let renamed = context.change_names(
         &to,
         Turn::Alone,
         || to.files().rename(caller, &from.id, old, &to.id, new),
@@ -65,18 +66,18 @@ pub(crate) fn rename(walk: &mut Walk<'_>, args: &RenameArgs<'_>) -> Outcome {
     );
     let renamed = renamed.map_err(|error| match error {
         // RFC 8881, section 18.26.3: a target of another kind, or a directory that isn't empty, is EXIST.
-        Error::NotDirectory | Error::IsDirectory | Error::NotEmpty => Stop::Status(Status::EXIST),
+        Error::NotDirectory | Error::IsDirectory | Error::NotEmpty => OpError::Status(Status::EXIST),
         error => error.into(),
     })?;
     if let Some(id) = renamed.replaced {
-        walk.server.forget_anonymous(&to.with(id).key());
+        context.server.forget_anonymous(&to.with(id).key());
     }
-    walk.must_sync(&to.grant, &[from.id, to.id]);
-    Results::Rename(Ok(RenameOk { source: change_info(renamed.from), target: change_info(renamed.to) })).encode(walk.out);
+    context.must_sync(&to.grant, &[from.id, to.id]);
+    Results::Rename(Ok(RenameOk { source: change_info(renamed.from), target: change_info(renamed.to) })).encode(context.out);
     Ok(())
 }
 
-fn unchanged(walk: &Walk<'_>, directory: &FileRef) -> Result<ChangeInfo, Stop> {
-    let change = ChangeId(directory.files().attributes(&directory.id, walk.patience)?.change);
+fn unchanged(context: &CompoundContext<'_>, directory: &FileRef) -> Result<ChangeInfo, OpError> {
+    let change = ChangeId(directory.files().attributes(&directory.id, context.patience)?.change);
     Ok(ChangeInfo { atomic: true, before: change, after: change })
 }

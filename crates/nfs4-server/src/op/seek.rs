@@ -4,13 +4,13 @@ use vouch_nfs4::Status;
 use vouch_nfs4::op::{DataContent, Results, SeekArgs, SeekOk};
 use vouch_vfs::{Error, SeekTarget};
 
-use crate::io::{self, Use};
-use crate::stop::Outcome;
-use crate::walk::Walk;
+use crate::compound::context::CompoundContext;
+use crate::error::OpResult;
+use crate::files::open_file::{self, Use};
 
-pub(crate) fn seek(walk: &mut Walk<'_>, args: &SeekArgs) -> Outcome {
-    let file = walk.current_file(Status::ISDIR)?;
-    let open = io::open_for(walk, &file, &args.stateid, Use::Read)?;
+pub(crate) fn seek(context: &mut CompoundContext<'_>, args: &SeekArgs) -> OpResult {
+    let file = context.current_file(Status::ISDIR)?;
+    let open = open_file::open_for(context, &file, &args.stateid, Use::Read)?;
     let size = open.file().attributes()?.size;
     // RFC 7862, section 15.11.3: a place past the end is NXIO.
     if args.offset >= size {
@@ -27,6 +27,6 @@ pub(crate) fn seek(walk: &mut Walk<'_>, args: &SeekArgs) -> Outcome {
         Err(Error::NoSuchRegion) => SeekOk { eof: true, offset: size },
         Err(error) => return Err(error.into()),
     };
-    Results::Seek(Ok(ok)).encode(walk.out);
+    Results::Seek(Ok(ok)).encode(context.out);
     Ok(())
 }

@@ -6,62 +6,62 @@ use std::net::{IpAddr, SocketAddr};
 use vouch_nfs4::op::{RenewArgs, Results, SetclientidArgs, SetclientidConfirmArgs, SetclientidFailure, SetclientidOk};
 use vouch_nfs4::{Bytes, NetAddr, Status};
 
+use crate::compound::context::CompoundContext;
+use crate::error::{OpError, OpResult};
 use crate::state::{Callback40, Credential, SetClientError};
-use crate::stop::{Outcome, Stop};
-use crate::walk::Walk;
 
-pub(crate) fn setclientid(walk: &mut Walk<'_>, args: &SetclientidArgs<'_>) -> Outcome {
+pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidArgs<'_>) -> OpResult {
     let location = &args.callback.location;
     let callback = Callback40 {
         // RFC 7530, section 3.3.3: callbacks would have to prove this server to the client's own service, which is not done: such a client
         // gets no delegations.
-        address: if walk.flavour.is_proven() { None } else { address(location, walk.connection.peer().ip()) },
+        address: if context.flavour.is_proven() { None } else { address(location, context.connection.peer().ip()) },
         netid: location.netid.0.into(),
         universal_address: location.address.0.into(),
         program: args.callback.program,
         ident: args.callback_ident,
     };
-    let now = walk.now.mono_ms;
-    let (principal, flavour) = (walk.principal.clone(), walk.flavour);
-    let credential = Credential { principal: &principal, flavour, address: walk.connection.peer().ip() };
-    match walk.state(|state| state.set_client(&args.client, callback, credential, now)) {
+    let now = context.now.mono_ms;
+    let (principal, flavour) = (context.principal.clone(), context.flavour);
+    let credential = Credential { principal: &principal, flavour, address: context.connection.peer().ip() };
+    match context.state(|state| state.set_client(&args.client, callback, credential, now)) {
         Ok((client, confirm)) => {
-            Results::Setclientid(Ok(SetclientidOk { client, confirm })).encode(walk.out);
+            Results::Setclientid(Ok(SetclientidOk { client, confirm })).encode(context.out);
             Ok(())
         }
         Err(SetClientError::InUse(other)) => {
             let address = NetAddr { netid: Bytes(&other.netid), address: Bytes(&other.universal_address) };
-            Results::Setclientid(Err(SetclientidFailure::InUse(address))).encode(walk.out);
-            Err(Stop::Written(Status::CLID_INUSE))
+            Results::Setclientid(Err(SetclientidFailure::InUse(address))).encode(context.out);
+            Err(OpError::Encoded(Status::CLID_INUSE))
         }
         Err(SetClientError::Status(status)) => Err(status.into()),
     }
 }
 
-pub(crate) fn confirm(walk: &mut Walk<'_>, args: &SetclientidConfirmArgs) -> Outcome {
-    let now = walk.now.mono_ms;
-    let (principal, flavour) = (walk.principal.clone(), walk.flavour);
-    let credential = Credential { principal: &principal, flavour, address: walk.connection.peer().ip() };
-    let connection = walk.connection.id();
-    walk.state(|state| {
+pub(crate) fn confirm(context: &mut CompoundContext<'_>, args: &SetclientidConfirmArgs) -> OpResult {
+    let now = context.now.mono_ms;
+    let (principal, flavour) = (context.principal.clone(), context.flavour);
+    let credential = Credential { principal: &principal, flavour, address: context.connection.peer().ip() };
+    let connection = context.connection.id();
+    context.state(|state| {
         state.confirm_client(args.client, args.confirm, credential, now)?;
         state.called_over(args.client, connection);
         Ok::<_, Status>(())
     })?;
-    Results::SetclientidConfirm(Ok(())).encode(walk.out);
+    Results::SetclientidConfirm(Ok(())).encode(context.out);
     Ok(())
 }
 
-pub(crate) fn renew(walk: &mut Walk<'_>, args: &RenewArgs) -> Outcome {
-    let (connection, now, caller) = (walk.connection.id(), walk.now.mono_ms, walk.proven());
-    walk.state(|state| {
+pub(crate) fn renew(context: &mut CompoundContext<'_>, args: &RenewArgs) -> OpResult {
+    let (connection, now, caller) = (context.connection.id(), context.now.mono_ms, context.proven());
+    context.state(|state| {
         let renewed = state.renew(args.client, caller.as_ref(), now);
         if renewed != Err(Status::ACCESS) {
             state.called_over(args.client, connection);
         }
         renewed
     })?;
-    Results::Renew(Ok(())).encode(walk.out);
+    Results::Renew(Ok(())).encode(context.out);
     Ok(())
 }
 

@@ -4,36 +4,37 @@ use vouch_nfs4::op::{Results, VerifyArgs};
 use vouch_nfs4::{Fattr, Status, Wire as _};
 use vouch_xdr::{Reader, Writer};
 
-use crate::attribute;
-use crate::stop::{Outcome, Stop};
-use crate::walk::{Object, Walk};
+use crate::attributes;
+use crate::compound::context::CompoundContext;
+use crate::error::{OpError, OpResult};
+use crate::files::file_ref::Object;
 
-pub(crate) fn verify(walk: &mut Walk<'_>, args: &VerifyArgs<'_>) -> Outcome {
-    if !same(walk, &args.attrs)? {
+pub(crate) fn verify(context: &mut CompoundContext<'_>, args: &VerifyArgs<'_>) -> OpResult {
+    if !same(context, &args.attrs)? {
         return Err(Status::NOT_SAME.into());
     }
-    Results::Verify(Ok(())).encode(walk.out);
+    Results::Verify(Ok(())).encode(context.out);
     Ok(())
 }
 
-pub(crate) fn nverify(walk: &mut Walk<'_>, args: &VerifyArgs<'_>) -> Outcome {
-    if same(walk, &args.attrs)? {
+pub(crate) fn nverify(context: &mut CompoundContext<'_>, args: &VerifyArgs<'_>) -> OpResult {
+    if same(context, &args.attrs)? {
         return Err(Status::SAME.into());
     }
-    Results::Nverify(Ok(())).encode(walk.out);
+    Results::Nverify(Ok(())).encode(context.out);
     Ok(())
 }
 
-fn same(walk: &mut Walk<'_>, theirs: &Fattr<'_>) -> Result<bool, Stop> {
-    let object = walk.current_object()?;
+fn same(context: &mut CompoundContext<'_>, theirs: &Fattr<'_>) -> Result<bool, OpError> {
+    let object = context.current_object()?;
     // RFC 8881, section 18.31.3: what is not supported is ATTRNOTSUPP, what can't be compared INVAL.
-    let mut view = walk.view(&object, theirs.mask)?;
+    let mut view = context.view(&object, theirs.mask)?;
     let wanted = theirs.comparison(view.supported())?;
     if let Object::File(file) = &object {
-        super::delegated::ask_holder(walk, file, theirs.mask, &mut view.attributes)?;
+        crate::files::delegation_conflict::ask_holder(context, file, theirs.mask, &mut view.attributes)?;
     }
     let mut ours = Writer::new();
-    attribute::encode(&view, theirs.mask, Status::OK, &walk.owners(), &mut ours)?;
+    attributes::encode(&view, theirs.mask, Status::OK, &context.owners(), &mut ours)?;
     // Ours may be longer than what a client can send, and are not the same then: an ACL with thousands
     // of entries.
     let Ok(ours) = Fattr::decode(&mut Reader::new(ours.as_bytes())) else { return Ok(false) };

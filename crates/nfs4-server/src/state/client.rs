@@ -12,8 +12,9 @@ use super::effect::{CallbackCredential, StateEffect};
 use super::hash::{Map, Set};
 use super::id::{CallbackKey, ClientKey, FileRef, OwnerKey, SessionKey, StateKey};
 use super::maker::Maker;
-use super::places::{Listed, Network, Origin, Place};
+use super::places::{Listed, Origin, Place};
 use super::{OwnerKind, State};
+use crate::access::network::Network;
 use crate::{ConnectionId, ContextLife, Flavour, Principal};
 
 /// Who sends a call.

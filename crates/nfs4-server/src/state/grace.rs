@@ -9,8 +9,8 @@ use super::effect::StateEffect;
 use super::hash::Map;
 use super::id::ClientKey;
 use super::maker::Maker;
-use super::places::Network;
 use super::recovery::RecoveryRecord;
+use crate::access::network::Network;
 
 /// The grace period and those for whom it is.
 pub(super) struct Grace {

@@ -3,7 +3,6 @@
 //! record is decided in `room`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::client::Credential;
@@ -12,38 +11,7 @@ use super::id::ClientKey;
 use super::limits::ORIGIN_SHARE;
 use super::looks::{Gates, Looks, Scarce};
 use crate::Principal;
-
-/// What one host may have for itself of all addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Network {
-    /// One address.
-    V4([u8; 4]),
-    /// The first half of the address: a host picks the other as it likes (RFC 4291, section 2.5.1).
-    V6([u8; 8]),
-}
-
-impl Network {
-    /// That of an address.
-    pub fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Network::V4(address.octets()),
-            IpAddr::V6(address) => Network::V6(*address.octets().first_chunk().expect("an address has 16 bytes")),
-        }
-    }
-}
-
-impl std::fmt::Display for Network {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Network::V4(address) => write!(f, "{}", std::net::Ipv4Addr::from(*address)),
-            Network::V6(half) => {
-                let mut address = [0; 16];
-                address[..8].copy_from_slice(half);
-                write!(f, "{}/64", std::net::Ipv6Addr::from(address))
-            }
-        }
-    }
-}
+use crate::access::network::Network;
 
 /// Where a record comes from, as far as that can't be chosen at will: the principal where it is
 /// proven, else the network that one host may have for itself.

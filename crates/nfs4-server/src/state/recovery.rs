@@ -7,7 +7,7 @@ use vouch_xdr::{Error, Reader, Writer};
 
 use super::client::Family;
 use super::maker::Maker;
-use super::places::Network;
+use crate::access::network::Network;
 
 const VERSION: u32 = 3;
 /// Without the address.

@@ -12,8 +12,9 @@ use super::backchannel::BackSlot;
 use super::client::{BackContext, BackParms, Credential, Protection};
 use super::id::{ClientKey, SessionKey, session_index};
 use super::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_PRESSURE_SHARE, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE};
-use super::places::{Network, Origin, Place};
+use super::places::{Origin, Place};
 use super::slots::{self, Begun, SlotTable};
+use crate::access::network::Network;
 use vouch_nfs4::op::Op;
 
 use super::State;

@@ -14,7 +14,7 @@ use crate::world::{Client, World, compound, lookup, mode, results, user};
 /// Runs a call as a thread does that outlives panics; its reply, or none, and what is to be done.
 fn run(world: &World, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Option<Vec<u8>>, Vec<Effect>) {
     let mut call = world.begin(Flavour::Sys, connection, principal, body);
-    let Progress::Done(reply) = call.run_surviving(&world.server, Patience::Any, Patience::Any) else {
+    let Progress::Done(reply) = call.run_catching_panics(&world.server, Patience::Any, Patience::Any) else {
         panic!("with patience nothing blocks")
     };
     (reply.map(|reply| reply.bytes[28..].to_vec()), call.take_effects())

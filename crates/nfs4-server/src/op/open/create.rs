@@ -7,45 +7,51 @@ use vouch_nfs4::{Bitmap, ChangeId, ChangeInfo, Name, Status};
 use vouch_vfs::{CreateHow as Make, Error, OpenAccess};
 
 use super::{Found, Wish, existing};
-use crate::attribute::{self, Settings, settings};
-use crate::io::Held;
-use crate::naming::Turn;
-use crate::observer::{Naming, asked};
+use crate::attributes::{self, Settings, settings};
+use crate::compound::context::{CompoundContext, change_info};
+use crate::error::OpError;
+use crate::files::file_ref::{FileRef, Object};
+use crate::files::open_file::handle_of;
+use crate::observer::interface::{Naming, asked};
+use crate::observer::name_order::Turn;
 use crate::state::Opened;
-use crate::stop::Stop;
-use crate::walk::{FileRef, Object, Walk, change_info};
 
 /// Times in which a file system may keep the verifier: a client sets them anew when it is told of
 /// them (RFC 8881, section 18.16.3).
 const VERIFIER_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_MODIFY.0]);
 
-pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: &CreateHow<'_>) -> Result<(FileRef, Found, Opened), Stop> {
-    let Object::File(directory) = walk.current_object()? else {
+pub(super) fn create(
+    context: &mut CompoundContext<'_>,
+    wish: &Wish<'_>,
+    name: Name<'_>,
+    how: &CreateHow<'_>,
+) -> Result<(FileRef, Found, Opened), OpError> {
+    let Object::File(directory) = context.current_object()? else {
         return Err(Status::ROFS.into());
     };
-    if walk.minor == 0 && matches!(how, CreateHow::Exclusive41(_)) {
+    if context.minor == 0 && matches!(how, CreateHow::Exclusive41(_)) {
         return Err(Status::BADXDR.into());
     }
-    super::super::require_directory(walk, &directory)?;
-    let component = super::super::name(name)?;
-    let settings = wanted(walk, &directory, how)?;
+    crate::files::directory::require_directory(context, &directory)?;
+    let component = crate::files::directory::name(name)?;
+    let settings = wanted(context, &directory, how)?;
     directory.writable()?;
-    let now = walk.now.mono_ms;
+    let now = context.now.mono_ms;
     // Before anything is made: whether new opens are let in at all.
-    walk.state(|state| state.admits(wish.client, now))?;
+    context.state(|state| state.admits(wish.client, now))?;
     if let CreateHow::Unchecked(_) = how {
-        match super::by_name(walk, name) {
-            Ok(file) => return found(walk, wish, &directory, file, &settings),
-            Err(Stop::Status(Status::NOENT)) => {}
+        match super::by_name(context, name) {
+            Ok(file) => return found(context, wish, &directory, file, &settings),
+            Err(OpError::Status(Status::NOENT)) => {}
             Err(stop) => return Err(stop),
         }
     }
     // And whether there is room for one: a file that is made and taken back may have been found by
     // others, with what they wrote. What is there may be open by this owner, which takes no room.
-    if let Err(status) = walk.state(|state| state.has_room_to_open(wish.client, wish.owner, wish.opener, now)) {
-        match super::by_name(walk, name) {
-            Err(Stop::Status(Status::NOENT)) => return Err(status.into()),
-            Err(Stop::Blocked) => return Err(Stop::Blocked),
+    if let Err(status) = context.state(|state| state.has_room_to_open(wish.client, wish.owner, wish.opener, now)) {
+        match super::by_name(context, name) {
+            Err(OpError::Status(Status::NOENT)) => return Err(status.into()),
+            Err(OpError::WouldBlock) => return Err(OpError::WouldBlock),
             _ => {}
         }
     }
@@ -59,7 +65,7 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     let sized = settings.set.size.is_some_and(|size| size > 0);
     let access = OpenAccess { read: wish.share.reads(), write: wish.share.writes() || sized };
     let mut named = directory.id;
-    let created = walk.change_names(
+    let created = context.change_names(
         &directory,
         Turn::AmongOthers,
         || directory.files().create(&directory.grant.caller, &directory.id, component, make, &settings.set, access),
@@ -70,7 +76,7 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     );
     let created = created.map_err(|error| match error {
         // What is there under the name of a file to be made.
-        Error::IsSymlink | Error::WrongType | Error::IsDirectory if make != Make::Unchecked => Stop::Status(Status::EXIST),
+        Error::IsSymlink | Error::WrongType | Error::IsDirectory if make != Make::Unchecked => OpError::Status(Status::EXIST),
         error => error.into(),
     })?;
     let file = directory.with(created.id);
@@ -78,29 +84,29 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
         // Made by another between the look and the making, or by this call when it came before.
         if make == Make::Unchecked {
             let truncate = settings.set.size == Some(0);
-            let opened = existing(walk, wish, &file, truncate, None)?;
+            let opened = existing(context, wish, &file, truncate, None)?;
             return Ok((file, Found { change: change_info(created.directory), attrs_set: Bitmap::EMPTY, done: emptied(truncate) }, opened));
         }
         // Nor may it have come to set the ACL.
-        super::super::setattr::set_acls(&file, &settings)?;
-        let opened = existing(walk, wish, &file, false, Some(created.open))?;
+        crate::files::creation::set_acls(&file, &settings)?;
+        let opened = existing(context, wish, &file, false, Some(created.open))?;
         // The call that made it may have ended before that was on the disk.
-        walk.must_sync(&directory.grant, &[file.id, directory.id]);
+        context.must_sync(&directory.grant, &[file.id, directory.id]);
         let attrs_set = told(how, &settings);
         return Ok((file, Found { change: change_info(created.directory), attrs_set, done: asked::CREATE }, opened));
     }
-    if let Err(stop) = super::super::setattr::set_acls(&file, &settings) {
+    if let Err(stop) = crate::files::creation::set_acls(&file, &settings) {
         drop(created.open);
-        return Err(taken_back(walk, &directory, component, &file, &settings, stop));
+        return Err(taken_back(context, &directory, component, &file, &settings, stop));
     }
-    walk.must_sync(&directory.grant, &[file.id, directory.id]);
+    context.must_sync(&directory.grant, &[file.id, directory.id]);
     let call = wish.call(&file, file.grant.caller.uid);
-    let open = Held::new(created.open, walk, &file);
-    let opened = match walk.granting(&file, |state| state.open(&call, open, wish.share, now)) {
+    let open = handle_of(created.open, context, &file);
+    let opened = match context.granting(&file, |state| state.open(&call, open, wish.share, now)) {
         // Others of its calls have taken the room since, and it would find its own file in the way when it has some; or the export is not
         // for it any more, or not so.
         Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY | Status::WRONGSEC | Status::ACCESS)) => {
-            return Err(taken_back(walk, &directory, component, &file, &settings, status.into()));
+            return Err(taken_back(context, &directory, component, &file, &settings, status.into()));
         }
         opened => opened?,
     };
@@ -109,27 +115,34 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
 
 /// Takes a file back that could not be set up or opened; not one that others use already, or have
 /// written to.
-fn taken_back(walk: &mut Walk<'_>, directory: &FileRef, name: vouch_vfs::Name<'_>, file: &FileRef, settings: &Settings, why: Stop) -> Stop {
+fn taken_back(
+    context: &mut CompoundContext<'_>,
+    directory: &FileRef,
+    name: vouch_vfs::Name<'_>,
+    file: &FileRef,
+    settings: &Settings,
+    why: OpError,
+) -> OpError {
     let key = file.key();
     let size = settings.set.size.unwrap_or(0);
-    let is_as_made = file.files().attributes(&file.id, walk.patience).is_ok_and(|attributes| attributes.size == size);
-    if !is_as_made || walk.state(|state| state.has_state(&key)) {
+    let is_as_made = file.files().attributes(&file.id, context.patience).is_ok_and(|attributes| attributes.size == size);
+    if !is_as_made || context.state(|state| state.has_state(&key)) {
         return why;
     }
-    super::super::unmade(walk, directory, name, &file.id, why)
+    crate::files::creation::remove_unfinished(context, directory, name, &file.id, why)
 }
 
 /// What the new file shall be like.
-fn wanted(walk: &Walk<'_>, directory: &FileRef, how: &CreateHow<'_>) -> Result<Settings, Stop> {
-    let supported = walk.supported(&Object::File(directory.clone()));
-    let read = |attrs| settings(attrs, supported, false, true, &walk.owners());
+fn wanted(context: &CompoundContext<'_>, directory: &FileRef, how: &CreateHow<'_>) -> Result<Settings, OpError> {
+    let supported = context.supported(&Object::File(directory.clone()));
+    let read = |attrs| settings(attrs, supported, false, true, &context.owners());
     match how {
         CreateHow::Unchecked(attrs) | CreateHow::Guarded(attrs) => read(attrs),
         CreateHow::Exclusive(_) => Ok(Settings::default()),
         CreateHow::Exclusive41(both) => {
             let wanted = read(&both.attrs)?;
             // RFC 8881, section 18.16.3: what suppattr_exclcreat doesn't name is INVAL.
-            match wanted.mask.minus(attribute::EXCLUSIVE_CREATE).is_empty() {
+            match wanted.mask.minus(attributes::EXCLUSIVE_CREATE).is_empty() {
                 true => Ok(wanted),
                 false => Err(Status::INVAL.into()),
             }
@@ -140,19 +153,19 @@ fn wanted(walk: &Walk<'_>, directory: &FileRef, how: &CreateHow<'_>) -> Result<S
 /// UNCHECKED4 found a file: it is opened, and cut if the size was to be zero; other attributes are
 /// left as they are.
 fn found(
-    walk: &mut Walk<'_>,
+    context: &mut CompoundContext<'_>,
     wish: &Wish<'_>,
     directory: &FileRef,
     file: FileRef,
     settings: &Settings,
-) -> Result<(FileRef, Found, Opened), Stop> {
+) -> Result<(FileRef, Found, Opened), OpError> {
     let truncate = settings.set.size == Some(0);
     // Before anything is done: this may have to wait.
-    let change = match directory.files().attributes(&directory.id, walk.patience) {
-        Err(Error::WouldBlock) => return Err(Stop::Blocked),
+    let change = match directory.files().attributes(&directory.id, context.patience) {
+        Err(Error::WouldBlock) => return Err(OpError::WouldBlock),
         attributes => ChangeId(attributes.map_or(0, |attributes| attributes.change)),
     };
-    let opened = existing(walk, wish, &file, truncate, None)?;
+    let opened = existing(context, wish, &file, truncate, None)?;
     let attrs_set = if truncate { Bitmap::of(&[Attr::SIZE.0]) } else { Bitmap::EMPTY };
     Ok((file, Found { change: ChangeInfo { atomic: true, before: change, after: change }, attrs_set, done: emptied(truncate) }, opened))
 }

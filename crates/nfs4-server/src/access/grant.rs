@@ -1,0 +1,117 @@
+//! What a caller may do with an export: the export's rule for the client and the caller's local
+//! rights, resolved once and kept a while with the connection.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vouch_nfs4::Status;
+use vouch_vfs::{Caller, Patience};
+
+use crate::error::OpError;
+use crate::pseudo_fs::{Site, Tree};
+use crate::{ClientAccess, ExportId, Flavour, Identity, Principal};
+
+/// The right to act in an export, as somebody.
+pub(crate) struct Grant {
+    pub(crate) site: Arc<Site>,
+    pub(crate) access: Arc<ClientAccess>,
+    /// With whose rights; the anonymous user's where the flavour doesn't fit.
+    pub(crate) caller: Arc<Caller>,
+    /// Whether the export takes the flavour of the call; if not, all but a few operations answer
+    /// WRONGSEC.
+    pub(crate) flavour_fits: bool,
+    /// Whether the flavour may change nothing.
+    read_only: bool,
+}
+
+/// How long a grant is believed before exports and identities are asked again, milliseconds: a
+/// client that was shut out or a group that was left takes effect so soon.
+const GRANT_AGE_MS_MAX: u64 = 5_000;
+/// Grants kept with a connection: users times exports in use at once on one machine; the oldest
+/// goes.
+const GRANTS_PER_CONNECTION_MAX: usize = 64;
+
+/// Grants of one connection.
+#[derive(Default)]
+pub(crate) struct GrantCache {
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    grant: Arc<Grant>,
+    principal: Principal,
+    flavour: Flavour,
+    generation: u64,
+    made_ms: u64,
+}
+
+/// Who asks for a grant, and when.
+pub(crate) struct Asker<'a> {
+    pub(crate) cache: &'a Mutex<GrantCache>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) principal: &'a Principal,
+    pub(crate) flavour: Flavour,
+    pub(crate) now_ms: u64,
+    pub(crate) patience: Patience,
+}
+
+impl Grant {
+    /// The grant of `asker` for an export. STALE if the export is gone or not for this client, as
+    /// Linux answers; DELAY if that, or who the caller is, can't be told yet; ACCESS if the caller
+    /// is nobody here.
+    pub(crate) fn resolve(asker: &Asker<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Arc<Grant>, OpError> {
+        let mut cache = asker.cache.lock();
+        let known = cache.entries.iter().position(|entry| {
+            entry.grant.site.export.id == export && entry.flavour == asker.flavour && entry.principal == *asker.principal
+        });
+        if let Some(at) = known {
+            let entry = &cache.entries[at];
+            if entry.generation == tree.generation && asker.now_ms.saturating_sub(entry.made_ms) < GRANT_AGE_MS_MAX {
+                return Ok(entry.grant.clone());
+            }
+            cache.entries.swap_remove(at);
+        }
+        drop(cache);
+        let grant = Arc::new(Self::fresh(asker, tree, identity, export)?);
+        let mut cache = asker.cache.lock();
+        if cache.entries.len() >= GRANTS_PER_CONNECTION_MAX {
+            cache.entries.remove(0);
+        }
+        cache.entries.push(Entry {
+            grant: grant.clone(),
+            principal: asker.principal.clone(),
+            flavour: asker.flavour,
+            generation: tree.generation,
+            made_ms: asker.now_ms,
+        });
+        Ok(grant)
+    }
+
+    fn fresh(asker: &Asker<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Grant, OpError> {
+        let site = tree.site(export).ok_or(Status::STALE)?.clone();
+        let peer = asker.peer;
+        let clients = &site.export.clients;
+        let refusal = || if clients.is_undecided(peer) { Status::DELAY } else { Status::STALE };
+        let access = clients.access_for(peer).ok_or_else(refusal)?;
+        if access.refuses_port(asker.flavour, peer.port()) {
+            return Err(Status::ACCESS.into());
+        }
+        let Some(under) = access.under(asker.flavour).copied() else {
+            // Who it is does not matter: WRONGSEC must be told also to a caller who has no account here, so
+            // that the client looks for another flavour.
+            let squash = access.flavours.first().ok_or(Status::STALE)?.squash;
+            let caller = Arc::new(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []));
+            // What the machine writes for its users goes where some flavour may write.
+            let read_only = access.flavours.iter().all(|under| under.read_only);
+            return Ok(Grant { site, access, caller, flavour_fits: false, read_only });
+        };
+        let caller = identity.caller(asker.principal, peer, &under.squash, asker.patience)?.ok_or(Status::ACCESS)?;
+        Ok(Grant { site, access, caller, flavour_fits: true, read_only: under.read_only })
+    }
+
+    /// Whether nothing may be changed.
+    pub(crate) fn read_only(&self) -> bool {
+        self.read_only || self.site.traits.read_only
+    }
+}

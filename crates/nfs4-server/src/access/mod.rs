@@ -1,0 +1,8 @@
+//! Who calls, and what the caller may do with an export.
+
+pub(crate) mod admission;
+pub(crate) mod grant;
+pub(crate) mod identity;
+pub(crate) mod machine_credential;
+pub(crate) mod network;
+pub(crate) mod principal;

@@ -1,0 +1,167 @@
+//! Values of attributes on the wire, written straight into the reply: no structure of all of them
+//! is made on the way.
+
+use vouch_nfs4::attr::{Attr, ChangeAttrType, FileType as Type, SpecData};
+use vouch_nfs4::{Ace, AclSupport, Bitmap, Bytes, Status, Time, Wire as _};
+use vouch_vfs::FileType;
+use vouch_xdr::Writer;
+
+use super::{EXCLUSIVE_CREATE, View};
+use crate::attributes::acl::{Entry, Who};
+use crate::attributes::owner::{Kind, Owners};
+use crate::error::OpError;
+
+/// Appends as a `fattr4` those of `wanted` that the file has. `error` is what `rdattr_error` says
+/// (RFC 8881, section 5.8.1.12).
+pub(crate) fn encode(view: &View, wanted: Bitmap, error: Status, owners: &Owners<'_>, out: &mut Writer) -> Result<(), OpError> {
+    let mut mask = wanted.and(view.supported());
+    let absent = [
+        (Attr::FILEHANDLE, view.handle.is_none()),
+        (Attr::ACL, view.acl.is_none()),
+        (Attr::DACL, view.acl.is_none()),
+        // Only to be set.
+        (Attr::TIME_ACCESS_SET, true),
+        (Attr::TIME_MODIFY_SET, true),
+        (Attr::MODE_SET_MASKED, true),
+        (Attr::MODE_UMASK, true),
+        (Attr::TIME_DELEG_ACCESS, true),
+        (Attr::TIME_DELEG_MODIFY, true),
+    ];
+    for (attr, is_absent) in absent {
+        if is_absent {
+            mask = mask.without(attr.0);
+        }
+    }
+    if view.space.is_none() {
+        mask = mask.minus(super::SPACE);
+    }
+    mask.encode(out);
+    let start = out.begin_opaque();
+    for number in mask.iter() {
+        value(view, Attr(number), error, owners, out)?;
+    }
+    out.end_opaque(start);
+    Ok(())
+}
+
+fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut Writer) -> Result<(), OpError> {
+    let a = &view.attributes;
+    let limits = &owners.config.limits;
+    match attr {
+        Attr::SUPPORTED_ATTRS => view.supported().encode(out),
+        Attr::TYPE => wire_type(a.file_type).encode(out),
+        Attr::FH_EXPIRE_TYPE => out.u32(if view.traits.persistent_ids { FH4_PERSISTENT } else { FH4_VOLATILE_ANY }),
+        Attr::CHANGE => out.u64(a.change),
+        Attr::SIZE => out.u64(a.size),
+        Attr::LINK_SUPPORT | Attr::SYMLINK_SUPPORT | Attr::UNIQUE_HANDLES => out.bool(true),
+        Attr::NAMED_ATTR => out.bool(false),
+        Attr::FSID => view.fsid.encode(out),
+        Attr::LEASE_TIME => out.u32(u32::try_from(owners.config.lease_ms / 1000).unwrap_or(u32::MAX)),
+        Attr::RDATTR_ERROR => error.encode(out),
+        Attr::ACL => acl(view.acl.as_deref().unwrap_or_default(), owners, out)?,
+        Attr::DACL => {
+            // No flags of the list as a whole: what was inherited isn't told apart.
+            out.u32(0);
+            acl(view.acl.as_deref().unwrap_or_default(), owners, out)?;
+        }
+        Attr::ACLSUPPORT => (AclSupport::ALLOW | AclSupport::DENY).encode(out),
+        Attr::CANSETTIME | Attr::CASE_PRESERVING | Attr::CHOWN_RESTRICTED | Attr::HOMOGENEOUS | Attr::NO_TRUNC => out.bool(true),
+        Attr::CASE_INSENSITIVE => out.bool(false),
+        Attr::FILEHANDLE => view.handle.as_ref().into_iter().for_each(|handle| handle.encode(out)),
+        Attr::FILEID => out.u64(a.file_number),
+        Attr::MOUNTED_ON_FILEID => out.u64(view.mounted_on),
+        Attr::MAXFILESIZE => out.u64(view.traits.file_size_max),
+        Attr::MAXLINK => out.u32(view.traits.links_max),
+        Attr::MAXNAME => out.u32(view.traits.name_len_max),
+        Attr::MAXREAD | Attr::MAXWRITE => out.u64(limits.io_len_max.into()),
+        Attr::MODE => out.u32(a.mode.into()),
+        Attr::NUMLINKS => out.u32(a.links),
+        Attr::OWNER => owner(Kind::User, a.uid, owners, out)?,
+        Attr::OWNER_GROUP => owner(Kind::Group, a.gid, owners, out)?,
+        Attr::RAWDEV => SpecData { major: a.device.0, minor: a.device.1 }.encode(out),
+        // With other links left, removing this one frees nothing.
+        Attr::SPACE_FREED => out.u64(if a.links > 1 { 0 } else { a.space_used }),
+        Attr::SPACE_USED => out.u64(a.space_used),
+        Attr::TIME_ACCESS => time(a.accessed).encode(out),
+        Attr::TIME_CREATE => time(a.created.unwrap_or_default()).encode(out),
+        Attr::TIME_DELTA => Time { seconds: 0, nanoseconds: 1 }.encode(out),
+        Attr::TIME_METADATA => time(a.changed).encode(out),
+        Attr::TIME_MODIFY => time(a.modified).encode(out),
+        Attr::SUPPATTR_EXCLCREAT => EXCLUSIVE_CREATE.and(view.supported()).encode(out),
+        // FSCHARSET_CAP4_CONTAINS_NON_UTF8: names are bytes.
+        Attr::FS_CHARSET_CAP => out.u32(1),
+        Attr::CLONE_BLKSIZE => out.u32(view.traits.clone_block_len),
+        Attr::OPEN_ARGUMENTS => super::OPEN_ARGUMENTS.encode(out),
+        // RFC 7862, section 12.2.3. A client that is told that it only grows takes a smaller one for an old reply, and keeps what it has
+        // cached.
+        Attr::CHANGE_ATTR_TYPE if view.traits.change_grows => ChangeAttrType::MONOTONIC_INCR.encode(out),
+        Attr::CHANGE_ATTR_TYPE => ChangeAttrType::TIME_METADATA.encode(out),
+        Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
+        other => space(view, other, out),
+    }
+    Ok(())
+}
+
+fn space(view: &View, attr: Attr, out: &mut Writer) {
+    let space = view.space.unwrap_or_default();
+    let (used, soft, hard) = space.quota.unwrap_or_default();
+    // No limit is written as 0, and leaves what there is.
+    let left = |limit: u64| if limit == 0 { space.bytes_available } else { limit.saturating_sub(used) };
+    out.u64(match attr {
+        Attr::FILES_AVAIL => space.files_available,
+        Attr::FILES_FREE => space.files_free,
+        Attr::FILES_TOTAL => space.files_total,
+        Attr::SPACE_AVAIL => space.bytes_available,
+        Attr::SPACE_FREE => space.bytes_free,
+        Attr::SPACE_TOTAL => space.bytes_total,
+        Attr::QUOTA_AVAIL_HARD => left(hard),
+        Attr::QUOTA_AVAIL_SOFT => left(soft),
+        Attr::QUOTA_USED => used,
+        other => unreachable!("attribute {} is among those supported and has no value", other.0),
+    });
+}
+
+fn owner(kind: Kind, id: u32, owners: &Owners<'_>, out: &mut Writer) -> Result<(), OpError> {
+    let start = out.begin_opaque();
+    owners.write(kind, id, out.bytes_mut())?;
+    out.end_opaque(start);
+    Ok(())
+}
+
+fn acl(entries: &[Entry], owners: &Owners<'_>, out: &mut Writer) -> Result<(), OpError> {
+    out.count(entries.len());
+    let mut name = Vec::new();
+    for entry in entries {
+        name.clear();
+        match entry.who {
+            Who::Owner => name.extend_from_slice(b"OWNER@"),
+            Who::Group => name.extend_from_slice(b"GROUP@"),
+            Who::Everyone => name.extend_from_slice(b"EVERYONE@"),
+            Who::User(id) => owners.write(Kind::User, id, &mut name)?,
+            Who::NamedGroup(id) => owners.write(Kind::Group, id, &mut name)?,
+        }
+        Ace { kind: entry.kind, flags: entry.flags, mask: entry.mask, who: Bytes(&name) }.encode(out);
+    }
+    Ok(())
+}
+
+fn wire_type(kind: FileType) -> Type {
+    match kind {
+        FileType::Regular => Type::Regular,
+        FileType::Directory => Type::Directory,
+        FileType::Symlink => Type::Symlink,
+        FileType::BlockDevice => Type::Block,
+        FileType::CharDevice => Type::Character,
+        FileType::Fifo => Type::Fifo,
+        FileType::Socket => Type::Socket,
+    }
+}
+
+/// RFC 8881, section 4.2.3: handles that stay good, and such that may become stale before their
+/// file is gone.
+const FH4_PERSISTENT: u32 = 0;
+const FH4_VOLATILE_ANY: u32 = 2;
+
+fn time(time: vouch_vfs::Time) -> Time {
+    Time { seconds: time.seconds, nanoseconds: time.nanos }
+}

@@ -1,0 +1,13 @@
+//! Attributes and ACLs (RFC 8881, sections 5 and 6).
+
+pub(crate) mod acl;
+mod encode;
+pub(crate) mod owner;
+mod settings;
+pub(crate) mod source;
+mod supported;
+
+pub(crate) use encode::encode;
+pub(crate) use settings::{Settings, settings};
+use supported::OPEN_ARGUMENTS;
+pub(crate) use supported::{ACL, EXCLUSIVE_CREATE, SPACE, View, supported};

@@ -1,0 +1,88 @@
+//! Owners as the protocol writes them (RFC 8881, section 5.9): `name@domain`, or plain numbers as
+//! Linux does under AUTH_SYS.
+
+use std::io::Write as _;
+
+use vouch_nfs4::Status;
+use vouch_vfs::Patience;
+
+use crate::error::OpError;
+use crate::{Config, Flavour, Identity};
+
+/// A user or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    User,
+    Group,
+}
+
+/// Translates between numbers and owner strings.
+#[derive(Clone, Copy)]
+pub(crate) struct Owners<'a> {
+    pub(crate) identity: &'a dyn Identity,
+    pub(crate) config: &'a Config,
+    pub(crate) flavour: Flavour,
+    pub(crate) patience: Patience,
+}
+
+impl Owners<'_> {
+    /// Appends the owner string of a number. One without a name is sent as a number: RFC 8881 asks
+    /// for that rather than for a lie.
+    pub(crate) fn write(&self, kind: Kind, id: u32, out: &mut Vec<u8>) -> Result<(), OpError> {
+        let numeric = self.config.numeric_owners && matches!(self.flavour, Flavour::Sys | Flavour::None);
+        let name = match (numeric, kind) {
+            (true, _) => None,
+            (false, Kind::User) => self.identity.user_name(id, self.patience)?,
+            (false, Kind::Group) => self.identity.group_name(id, self.patience)?,
+        };
+        let written = match name {
+            Some(name) => write!(out, "{name}@{}", self.config.domain),
+            None => write!(out, "{id}"),
+        };
+        written.expect("a vector takes all that is written to it");
+        Ok(())
+    }
+
+    /// The number that an owner string means. RFC 8881, section 5.9: one that can't be translated
+    /// is BADOWNER.
+    pub(crate) fn parse(&self, kind: Kind, owner: &[u8]) -> Result<u32, OpError> {
+        // RFC 8881, section 5.9, leaves it open; an owner of no length is no name at all.
+        if owner.is_empty() {
+            return Err(Status::INVAL.into());
+        }
+        let text = std::str::from_utf8(owner).map_err(|_| Status::BADOWNER)?;
+        if let Some(id) = number(text) {
+            return Ok(id);
+        }
+        let (name, domain) = text.rsplit_once('@').ok_or(Status::BADOWNER)?;
+        if !domain.eq_ignore_ascii_case(&self.config.domain) {
+            return Err(Status::BADOWNER.into());
+        }
+        let id = match kind {
+            Kind::User => self.identity.uid(name, self.patience)?,
+            Kind::Group => self.identity.gid(name, self.patience)?,
+        };
+        // A number at our domain: what a client makes of a number that it can't translate.
+        id.or_else(|| number(name)).ok_or_else(|| Status::BADOWNER.into())
+    }
+}
+
+/// RFC 8881, section 5.9: decimal digits without leading zeros.
+fn number(text: &str) -> Option<u32> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    if digits { text.parse().ok().filter(|&id| id != u32::MAX) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_no_signs_and_no_leading_zeros() {
+        assert_eq!(number("0"), Some(0));
+        assert_eq!(number("4294967294"), Some(u32::MAX - 1));
+        for text in ["", "+1", "-1", "01", "4294967295", "4294967296", "1a", " 1"] {
+            assert_eq!(number(text), None, "{text}");
+        }
+    }
+}

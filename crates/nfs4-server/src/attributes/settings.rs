@@ -1,0 +1,107 @@
+//! What a client sets: decoded, judged, and in the words of file systems.
+
+use vouch_nfs4::attr::Attr;
+use vouch_nfs4::{AceFlags, Acl, Bitmap, Fattr, Status};
+use vouch_vfs::{PosixAcl, SetAttributes, SetTime, Time};
+
+use crate::attributes::acl::{self, Entry, Who};
+use crate::attributes::owner::{Kind, Owners};
+use crate::error::OpError;
+
+/// Attributes to be set.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    /// Which, as the client named them.
+    pub(crate) mask: Bitmap,
+    /// Those that file systems set together.
+    pub(crate) set: SetAttributes,
+    /// Times of access and of change that the holder of a delegation has kept.
+    pub(crate) kept: (Option<vouch_nfs4::Time>, Option<vouch_nfs4::Time>),
+    /// The access ACL.
+    pub(crate) access_acl: Option<PosixAcl>,
+    /// The default ACL of a directory; an empty one is removed.
+    pub(crate) default_acl: Option<PosixAcl>,
+}
+
+/// Reads what is to be set on a file of the given kind, on a file system that supports `supported`.
+pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, new: bool, owners: &Owners<'_>) -> Result<Settings, OpError> {
+    // Creation times can be read but not set here.
+    let values = attrs.settings(supported.without(Attr::TIME_CREATE.0))?;
+    let mut set = SetAttributes { size: values.size, ..SetAttributes::default() };
+    // RFC 8881, section 6.2.4, and RFC 8275, section 5: one word on the mode only.
+    let words = [values.mode.is_some(), values.mode_set_masked.is_some(), values.mode_umask.is_some()];
+    if words.into_iter().filter(|&word| word).count() > 1 {
+        return Err(Status::INVAL.into());
+    }
+    if let Some(bits) = values.mode {
+        set.mode = Some(mode(bits)?);
+    }
+    if let Some(masked) = values.mode_set_masked {
+        set.mode = Some(mode(masked.value)?);
+        set.mode_mask = Some(mode(masked.mask)?);
+    }
+    if let Some(umasked) = values.mode_umask {
+        // RFC 8275, section 5: only for what is being made.
+        if !new {
+            return Err(Status::INVAL.into());
+        }
+        set.mode = Some(mode(umasked.mode)?);
+        set.umask = Some(mode(umasked.umask)? & 0o777);
+    }
+    if let Some(owner) = values.owner {
+        set.uid = Some(owners.parse(Kind::User, &owner)?);
+    }
+    if let Some(group) = values.owner_group {
+        set.gid = Some(owners.parse(Kind::Group, &group)?);
+    }
+    set.accessed = values.time_access_set.map(time).transpose()?;
+    set.modified = values.time_modify_set.map(time).transpose()?;
+    let kept = (values.time_deleg_access, values.time_deleg_modify);
+    // RFC 9754, section 5: they have a meaning only for a file that is there.
+    if [kept.0, kept.1].into_iter().flatten().any(|time| new || !time.is_valid()) {
+        return Err(Status::INVAL.into());
+    }
+    let mut settings = Settings { mask: attrs.mask, set, kept, access_acl: None, default_acl: None };
+    if let Some(list) = values.acl.or(values.dacl.map(|dacl| dacl.aces)) {
+        let posix = acl::from_nfs(&entries(&list, owners)?, directory)?;
+        settings.access_acl = posix.access;
+        if directory {
+            settings.default_acl = Some(posix.default.unwrap_or_default());
+        }
+    }
+    Ok(settings)
+}
+
+/// RFC 8881, section 6.2.4: bits beyond the twelve are INVAL.
+fn mode(bits: u32) -> Result<u16, Status> {
+    u16::try_from(bits).ok().filter(|bits| bits & !0o7777 == 0).ok_or(Status::INVAL)
+}
+
+fn time(time: vouch_nfs4::SetTime) -> Result<SetTime, Status> {
+    match time {
+        vouch_nfs4::SetTime::Server => Ok(SetTime::Now),
+        // RFC 8881, section 3.3.1: nanoseconds of a second and more are INVAL.
+        vouch_nfs4::SetTime::Client(time) if !time.is_valid() => Err(Status::INVAL),
+        vouch_nfs4::SetTime::Client(time) => Ok(SetTime::To(Time { seconds: time.seconds, nanos: time.nanoseconds })),
+    }
+}
+
+fn entries(list: &Acl<'_>, owners: &Owners<'_>) -> Result<Vec<Entry>, OpError> {
+    if list.0.len() > owners.config.limits.acl_entries_max {
+        // More than the file system could hold.
+        return Err(Status::NOSPC.into());
+    }
+    let mut entries = Vec::with_capacity(list.0.len());
+    for ace in list.0.iter() {
+        let group = ace.flags.contains(AceFlags::IDENTIFIER_GROUP);
+        let who = match ace.who.0 {
+            b"OWNER@" => Who::Owner,
+            b"GROUP@" => Who::Group,
+            b"EVERYONE@" => Who::Everyone,
+            name if group => Who::NamedGroup(owners.parse(Kind::Group, name)?),
+            name => Who::User(owners.parse(Kind::User, name)?),
+        };
+        entries.push(Entry { kind: ace.kind, flags: ace.flags, mask: ace.mask, who });
+    }
+    Ok(entries)
+}

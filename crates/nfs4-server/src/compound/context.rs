@@ -1,0 +1,413 @@
+//! What an operation works with: the current and the saved file, who calls, and where the result
+//! goes.
+
+use std::sync::Arc;
+
+use vouch_nfs4::{ChangeId, ChangeInfo, Stateid, Status};
+use vouch_vfs::{Attributes, DirectoryChange, FileId, FileSpan, FileType, Patience};
+use vouch_xdr::Writer;
+
+use crate::access::grant::{Asker, Grant};
+use crate::attributes::owner::Owners;
+use crate::compound::lookahead::Lookahead;
+use crate::compound::reply_cache::ReplyKey;
+use crate::error::OpError;
+use crate::filehandle::HandleTarget;
+use crate::files::file_ref::{FileRef, Object};
+use crate::files::open_handle::{OpenHandle, UsedBy};
+use crate::observer::interface::{Denial, Denied, Stage, Totals};
+use crate::pseudo_fs::{Child, Place, Tree};
+use crate::state::{ClientKey, FileKey, OwnerToken, State, Terms, Turn};
+use crate::{Connection, Effect, ErrorReport, Flavour, Now, Principal, Server};
+
+/// Whether the reply waits for recovery records (RFC 8881, section 8.4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordWait {
+    None,
+    /// The reply grants something that another client could reclaim after a crash.
+    ForGrant,
+    /// The reply repeats an earlier one.
+    ForReplay,
+}
+
+/// Metadata that must be durable before the reply is sent.
+pub(crate) struct PendingSync {
+    pub(crate) files: Arc<Grant>,
+    pub(crate) ids: Vec<FileId>,
+    /// Where the result of the first operation stands that depends on it, and how many stand before
+    /// it.
+    pub(crate) result_at: usize,
+    pub(crate) results_before: u32,
+    pub(crate) op: u32,
+}
+
+impl PendingSync {
+    /// The files across all exports.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = FileKey> {
+        let export = &self.files.site.export;
+        self.ids.iter().map(|&file| FileKey::new(export.id, file, export.file_system.home(&file)))
+    }
+}
+
+/// A compound's working state; the arguments are read elsewhere.
+pub(crate) struct CompoundContext<'s> {
+    pub(crate) server: &'s Server,
+    pub(crate) patience: Patience,
+    pub(crate) call: &'s mut CallState,
+    pub(crate) out: &'s mut Writer,
+    /// What follows the operation.
+    pub(crate) lookahead: Lookahead<'s>,
+}
+
+/// The session of a compound that is being executed.
+pub(crate) struct Running {
+    pub(crate) turn: Turn,
+}
+
+/// What outlives a stop.
+pub(crate) struct CallState {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) principal: Principal,
+    pub(crate) flavour: Flavour,
+    pub(crate) enctype: Option<u32>,
+    pub(crate) xid: u32,
+    pub(crate) now: Now,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) minor: u32,
+    pub(crate) current: Option<Object>,
+    pub(crate) saved: Option<Object>,
+    /// The current stateid (RFC 8881, section 16.2.3.1.2) and the saved one.
+    pub(crate) current_stateid: Option<Stateid>,
+    pub(crate) saved_stateid: Option<Stateid>,
+    pub(crate) session: Option<Running>,
+    /// The owner of 4.0 whose call is being done.
+    pub(crate) owner: Option<OwnerToken>,
+    /// The call of 4.0 as the cache of replies will know it, and as it does.
+    pub(crate) candidate: Option<ReplyKey>,
+    pub(crate) replay: Option<ReplyKey>,
+    pub(crate) spans_allowed: bool,
+    pub(crate) spans: Vec<(usize, FileSpan)>,
+    pub(crate) spans_len: usize,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) pending_syncs: Vec<PendingSync>,
+    /// The current filehandle was put under a flavour that its export doesn't take, for what the
+    /// client's machine does for its users.
+    pub(crate) machine_admitted: bool,
+    /// The operation at hand is such.
+    pub(crate) machine_does: bool,
+    /// For the name service.
+    pub(crate) names: Patience,
+    /// Operation that is being done, its place among the results, and where its result starts.
+    pub(crate) op: u32,
+    pub(crate) index: u32,
+    pub(crate) result_at: usize,
+    /// Most bytes that the results may have, counted from the start of the buffer.
+    pub(crate) end_max: usize,
+    /// Bytes that will follow the results on the wire.
+    pub(crate) tail_len: usize,
+    /// What is answered when they would have more.
+    pub(crate) end_status: Status,
+    /// Of what the reply tells that a recovery record may be needed for.
+    pub(crate) record_wait: RecordWait,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+    /// Whether the observer wants to know more of the operation than is counted: then the open
+    /// files that it reads and writes by, the access that it grants and what a close sums up.
+    pub(crate) tracks: bool,
+    pub(crate) used: [Option<(OpenHandle, UsedBy)>; 2],
+    pub(crate) granted: Option<u32>,
+    pub(crate) totals: Option<Totals>,
+    /// Of SETATTR: user and group that it sets.
+    pub(crate) new_owner: (Option<u32>, Option<u32>),
+    pub(crate) stage: Stage,
+    /// The export of which the operation changed what must become durable.
+    pub(crate) changed: Option<crate::ExportId>,
+    /// What the observer made of a name that the operation changed.
+    pub(crate) named: Option<crate::Named>,
+}
+
+impl CallState {
+    /// The turn of the session, in 4.1.
+    pub(crate) fn turn(&self) -> Result<Turn, Status> {
+        self.session.as_ref().map(|running| running.turn).ok_or(Status::OP_NOT_IN_SESSION)
+    }
+
+    /// Before an operation.
+    pub(crate) fn begin_tracking(&mut self, tracks: bool) {
+        self.tracks = tracks;
+        (self.used, self.granted, self.totals, self.changed) = ([const { None }; 2], None, None, None);
+        (self.named, self.stage, self.new_owner) = (None, Stage::Whole, (None, None));
+    }
+
+    /// After it: what was read and written is counted where it was open. Whether any file was used
+    /// otherwise than by the caller's own open.
+    pub(crate) fn count(&mut self, (read, written): (u64, u64)) -> bool {
+        let mut unopened = false;
+        for (writes, used) in self.used.iter_mut().enumerate() {
+            if let Some((held, by)) = used.take() {
+                held.usage().add(if writes == 0 { read } else { 0 }, if writes == 0 { 0 } else { written });
+                unopened |= held.usage().is_unopened(by, writes);
+            }
+        }
+        unopened
+    }
+}
+
+impl std::ops::Deref for CompoundContext<'_> {
+    type Target = CallState;
+
+    fn deref(&self) -> &CallState {
+        self.call
+    }
+}
+
+impl std::ops::DerefMut for CompoundContext<'_> {
+    fn deref_mut(&mut self) -> &mut CallState {
+        self.call
+    }
+}
+
+impl<'s> CompoundContext<'s> {
+    /// The current object, under whatever flavour. RFC 8881, section 15.1.2.5: NOFILEHANDLE if
+    /// there is none.
+    pub(crate) fn current_any(&self) -> Result<&Object, OpError> {
+        self.current.as_ref().ok_or_else(|| Status::NOFILEHANDLE.into())
+    }
+
+    /// The current object, for an operation to which the export's flavours apply (RFC 8881, section
+    /// 2.6.3.1).
+    pub(crate) fn current_object(&self) -> Result<Object, OpError> {
+        self.checked(self.current_any()?)
+    }
+
+    /// The saved object, likewise.
+    pub(crate) fn saved_object(&self) -> Result<Object, OpError> {
+        // RFC 8881, section 15.1.2.5: NOFILEHANDLE for the saved one too.
+        self.checked(self.saved.as_ref().ok_or(Status::NOFILEHANDLE)?)
+    }
+
+    /// The object, if its export takes the call's flavour, or the client's machine does for a user
+    /// what it may do under any.
+    fn checked(&self, object: &Object) -> Result<Object, OpError> {
+        match object {
+            Object::File(file) if !file.grant.flavour_fits && !self.machine_does => Err(Status::WRONGSEC.into()),
+            object => Ok(object.clone()),
+        }
+    }
+
+    /// The current file of an export; `otherwise` is what a directory of the pseudo file system
+    /// answers.
+    pub(crate) fn current_file(&self, otherwise: Status) -> Result<FileRef, OpError> {
+        file_of(self.current_object()?, otherwise)
+    }
+
+    /// The saved file of an export.
+    pub(crate) fn saved_file(&self, otherwise: Status) -> Result<FileRef, OpError> {
+        file_of(self.saved_object()?, otherwise)
+    }
+
+    /// Makes an object the current one. RFC 8881, section 16.2.3.1.2: the current stateid goes with
+    /// a new filehandle.
+    pub(crate) fn set_current(&mut self, object: Object) {
+        self.current = Some(object);
+        self.current_stateid = None;
+    }
+
+    /// The object that a filehandle or a path has led to.
+    pub(crate) fn object(&self, named: HandleTarget) -> Result<Object, OpError> {
+        match named {
+            HandleTarget::Pseudo(id) => {
+                self.tree.node(id).ok_or(Status::STALE)?;
+                // What is not shown because it can't be told yet would look as if it were gone.
+                if self.is_undecided() {
+                    return Err(Status::DELAY.into());
+                }
+                Ok(Object::Pseudo(id))
+            }
+            HandleTarget::File(export, id) => Ok(Object::File(FileRef { grant: self.grant(export)?, id })),
+        }
+    }
+
+    pub(crate) fn grant(&self, export: crate::ExportId) -> Result<Arc<Grant>, OpError> {
+        let asker = Asker {
+            cache: self.connection.grants(),
+            peer: self.connection.peer(),
+            principal: &self.principal,
+            flavour: self.flavour,
+            now_ms: self.now.mono_ms,
+            patience: self.names,
+        };
+        let granted = Grant::resolve(&asker, &self.tree, self.server.identity(), export);
+        if let Err(OpError::Status(status @ (Status::STALE | Status::ACCESS))) = granted {
+            self.tell_denied(export, status == Status::ACCESS);
+        }
+        granted
+    }
+
+    /// RecordWait the observer that an export is not for who asks for it. `known`: the client is one
+    /// that it is for.
+    pub(crate) fn tell_denied(&self, export: crate::ExportId, known: bool) {
+        let Some(site) = self.tree.site(export) else { return };
+        let access = site.export.clients.access_for(self.connection.peer());
+        let why = match access {
+            None => Denial::Client,
+            Some(_) if !known => return,
+            Some(access) if access.refuses_port(self.flavour, self.connection.peer().port()) => Denial::Port,
+            Some(_) => Denial::Caller,
+        };
+        self.server.observer().denied(&Denied {
+            connection: &self.connection,
+            principal: &self.principal,
+            flavour: self.flavour,
+            enctype: self.enctype,
+            export: &site.export,
+            why,
+        });
+    }
+
+    /// What stands at a place, if it is for the client or leads to what is.
+    pub(crate) fn seen(&self, place: Place) -> Option<Child> {
+        let (peer, now_ms) = (self.connection.peer(), self.now.mono_ms);
+        self.tree.seen(place, peer, |node| self.connection.visibility().lock().leads(&self.tree, node, peer, now_ms))
+    }
+
+    /// Whether it can't be told yet of any export whether it is for the client.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.connection.visibility().lock().is_undecided(&self.tree, self.connection.peer(), self.now.mono_ms)
+    }
+
+    pub(crate) fn owners(&self) -> Owners<'s> {
+        Owners { identity: self.server.identity(), config: self.server.config(), flavour: self.flavour, patience: self.names }
+    }
+
+    /// Does something to the state of the server, under its lock, and notes what is to be done
+    /// outside.
+    #[inline]
+    pub(crate) fn state<R>(&mut self, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
+        self.server.with_state(&mut self.call.effects, self.call.now.mono_ms, act)
+    }
+
+    /// The same for what grants something of a file. A call goes on with the exports that there
+    /// were when it began; what they have granted ends with them, under the lock of the state
+    /// (`Server::replace_exports`), and under it they grant nothing any more.
+    pub(crate) fn granting<R>(
+        &mut self,
+        file: &FileRef,
+        act: impl FnOnce(&mut State<OpenHandle>) -> Result<R, Status>,
+    ) -> Result<R, Status> {
+        let (server, generation, peer, terms) = (self.server, self.tree.generation, self.connection.peer(), self.terms());
+        let mut act = Some(act);
+        loop {
+            // The exports are asked outside of the lock, as they may ask a disk, and those that there are then
+            // must be in force still.
+            let (asked, verdict) = server.still_grants(generation, file, peer, terms);
+            let done = self.state(|state| {
+                let act = (server.generation() == asked).then(|| act.take()).flatten()?;
+                Some(verdict.and_then(|()| act(state)))
+            });
+            if let Some(result) = done {
+                return result;
+            }
+        }
+    }
+
+    /// How the call came.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms { flavour: self.flavour, reserved_port: self.connection.peer().port() < 1024 }
+    }
+
+    /// The reply must not leave before all records are durable that were to be written until now:
+    /// what others held and have lost was not in the way of this call, and must not be
+    /// reclaimed after it (RFC 8881, section 8.4.3).
+    pub(crate) fn wait_for_records(&mut self) {
+        self.call.record_wait = RecordWait::ForGrant;
+    }
+
+    /// The client of the session, in 4.1; state finds it by the stateid in 4.0.
+    pub(crate) fn client_of_session(&self) -> Option<ClientKey> {
+        self.session.as_ref().map(|running| running.turn.client)
+    }
+
+    /// Who calls, where that is proven.
+    pub(crate) fn proven(&self) -> Option<Arc<str>> {
+        match &self.principal {
+            Principal::Gss { name } => Some(name.clone()),
+            Principal::Sys { .. } | Principal::None => None,
+        }
+    }
+
+    /// The stateid that is meant. RFC 8881, section 16.2.3.1.2: a special one stands for the
+    /// current one.
+    pub(crate) fn substituted(&self, stateid: &Stateid) -> Result<Stateid, Status> {
+        if self.minor == 0 || *stateid != Stateid::CURRENT {
+            return Ok(*stateid);
+        }
+        self.current_stateid.ok_or(Status::BAD_STATEID)
+    }
+
+    /// An operation's stateid becomes the current one.
+    pub(crate) fn result_stateid(&mut self, stateid: Stateid) {
+        self.current_stateid = Some(stateid);
+    }
+
+    /// Bytes that the result being written may still have.
+    pub(crate) fn room(&self) -> usize {
+        self.end_max.saturating_sub(self.out.len() + self.spans_len)
+    }
+
+    /// Notes that metadata of these files must be durable before the reply goes.
+    pub(crate) fn must_sync(&mut self, grant: &Arc<Grant>, ids: &[FileId]) {
+        if !grant.site.export.sync {
+            return;
+        }
+        self.changed = Some(grant.site.export.id);
+        let known = self.pending_syncs.iter_mut().find(|one| one.files.site.export.id == grant.site.export.id);
+        if let Some(known) = known {
+            known.ids.extend_from_slice(ids);
+            return;
+        }
+        let (result_at, results_before, op) = (self.result_at, self.index, self.op);
+        self.pending_syncs.push(PendingSync { files: grant.clone(), ids: ids.to_vec(), result_at, results_before, op });
+    }
+
+    /// Attributes of a file that must be a directory.
+    pub(crate) fn require_directory(&self, attributes: &Attributes) -> Result<(), Status> {
+        match attributes.file_type {
+            FileType::Directory => Ok(()),
+            // RFC 8881, section 15.1.2.8: a link where a directory is wanted is told apart.
+            FileType::Symlink => Err(Status::SYMLINK),
+            _ => Err(Status::NOTDIR),
+        }
+    }
+}
+
+fn file_of(object: Object, otherwise: Status) -> Result<FileRef, OpError> {
+    match object {
+        Object::File(file) => Ok(file),
+        Object::Pseudo(_) => Err(otherwise.into()),
+    }
+}
+
+/// What a change did to a directory, in the protocol's words.
+pub(crate) fn change_info(change: DirectoryChange) -> ChangeInfo {
+    ChangeInfo { atomic: change.atomic, before: ChangeId(change.before), after: ChangeId(change.after) }
+}
+
+impl Server {
+    /// Keeps an error that was the environment's fault or ours, for the report.
+    pub(crate) fn note_error(&self, call: &CallState, object: Option<&Object>, status: Status, source: &std::io::Error) {
+        let export = match object.or(call.current.as_ref()) {
+            Some(Object::File(file)) => Some(file.grant.site.export.id.0),
+            _ => None,
+        };
+        let report = ErrorReport {
+            at_seconds: call.now.wall.seconds,
+            peer: call.connection.peer(),
+            operation: vouch_nfs4::op::Op(call.op).name().unwrap_or("ILLEGAL"),
+            status: status.0,
+            export,
+            message: source.to_string(),
+        };
+        self.keep_error(report);
+    }
+}

@@ -1,0 +1,80 @@
+//! RecordWait a retry from another call that reuses its number: a digest of who calls, under which
+//! flavour, and of the beginning of what is asked. The flavour counts because what was
+//! answered under one may be refused under another, and a reply that is sent again is judged by
+//! nothing else.
+//!
+//! No cryptography: who forges one cheats himself out of an answer. It is computed for every call,
+//! so it is cheap.
+
+use std::hash::{Hash as _, Hasher};
+
+use crate::{Flavour, Principal};
+
+/// Bytes of the body that are looked at: beyond the heads of all operations lies data.
+const LEN_MAX: usize = 512;
+
+/// The fingerprint of a call.
+pub(crate) fn of(principal: &Principal, flavour: Flavour, operations: u32, body: &[u8]) -> u64 {
+    let mut mix = Mix(0x9e37_79b9_7f4a_7c15 ^ (u64::from(operations) | (flavour as u64) << 32));
+    // Groups may be listed anew between a call and its retry.
+    match principal {
+        Principal::None => mix.add(1),
+        Principal::Sys { uid, .. } => mix.add(2 | u64::from(*uid) << 32),
+        Principal::Gss { name } => name.hash(&mut mix),
+    }
+    mix.add(body.len() as u64);
+    mix.write(&body[..body.len().min(LEN_MAX)]);
+    mix.finish()
+}
+
+/// Folded multiplication, eight bytes a step.
+struct Mix(u64);
+
+impl Mix {
+    #[inline]
+    fn add(&mut self, word: u64) {
+        let wide = u128::from(self.0 ^ word) * u128::from(0x8bb8_4b93_962e_acc9_u64);
+        self.0 = (wide as u64) ^ (wide >> 64) as u64 ^ 0x2d35_8dcc_aa6c_78a5;
+    }
+}
+
+impl Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.add(u64::from_le_bytes(*word));
+        }
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.add(u64::from_le_bytes(last) ^ (rest.len() as u64) << 56);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_a_call_counts() {
+        let sys = |uid| Principal::Sys { uid, gid: 0, gids: [].into() };
+        let body = [7u8; 100];
+        let sys_of = |uid, operations, body: &[u8]| of(&sys(uid), Flavour::Sys, operations, body);
+        let base = sys_of(1, 3, &body);
+        assert_eq!(base, sys_of(1, 3, &body));
+        assert_ne!(base, sys_of(2, 3, &body));
+        assert_ne!(base, sys_of(1, 4, &body));
+        assert_ne!(base, sys_of(1, 3, &body[..96]));
+        let gss = Principal::Gss { name: "alice@R".into() };
+        let proven = [Flavour::Krb5, Flavour::Krb5i, Flavour::Krb5p].map(|flavour| of(&gss, flavour, 3, &body));
+        assert!(proven[0] != proven[1] && proven[0] != proven[2] && proven[1] != proven[2]);
+        for at in 0..body.len() {
+            let mut other = body;
+            other[at] ^= 1;
+            assert_ne!(base, sys_of(1, 3, &other), "{at}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What follows an operation in its COMPOUND: security negotiation depends on it (RFC 8881, section
+//! 2.6.3.1.1), and so does what a client's machine may do for its users.
+
+use vouch_nfs4::op::{Args, Op, OpenClaim};
+use vouch_xdr::Reader;
+
+/// The operations after the one that is being done, not decoded yet.
+#[derive(Clone, Copy)]
+pub(crate) struct Lookahead<'a> {
+    pub(crate) minor: u32,
+    pub(crate) body: &'a [u8],
+    pub(crate) count: u32,
+}
+
+impl<'a> Lookahead<'a> {
+    /// Number of the next operation, if there is one.
+    pub(crate) fn next(&self) -> Option<u32> {
+        if self.count == 0 { None } else { Reader::new(self.body).u32().ok() }
+    }
+
+    /// Whether what follows decides about the flavour of a filehandle that is put, so that the
+    /// operation that puts it must not answer WRONGSEC.
+    pub(crate) fn next_op_checks_flavor(&self) -> bool {
+        // Section 2.6.3.1.1.2: SAVEFH is looked through.
+        match self.operations().find(|args| args.op() != Op::SAVEFH) {
+            // Section 2.6.3.1.1.6: nothing follows.
+            None => true,
+            Some(Args::Open(open)) => match open.claim {
+                // Section 2.6.3.1.1.3: an OPEN by name says it itself.
+                OpenClaim::Null(_) | OpenClaim::DelegateCur(_) | OpenClaim::DelegatePrev(_) => true,
+                OpenClaim::Previous(_) | OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh => false,
+            },
+            // Sections 2.6.3.1.1.1 (another filehandle), 2.6.3.1.1.3, 2.6.3.1.1.4 (lookups) and 2.6.3.1.1.5.
+            Some(args) => matches!(
+                args.op(),
+                Op::PUTFH | Op::PUTROOTFH | Op::PUTPUBFH | Op::RESTOREFH | Op::LOOKUP | Op::LOOKUPP | Op::SECINFO | Op::SECINFO_NO_NAME
+            ),
+        }
+    }
+
+    /// What follows and is done to the filehandle that is being put: up to the operation that goes
+    /// on to another.
+    pub(crate) fn ops_on_same_filehandle(&self) -> impl Iterator<Item = Args<'a>> + use<'a> {
+        let moves = |op| {
+            matches!(
+                op,
+                Op::PUTFH | Op::PUTROOTFH | Op::PUTPUBFH | Op::RESTOREFH | Op::LOOKUP | Op::LOOKUPP | Op::OPEN | Op::OPENATTR | Op::CREATE
+            )
+        };
+        self.operations().take_while(move |args| !moves(args.op()))
+    }
+
+    /// What follows, as far as it can be read.
+    fn operations(&self) -> impl Iterator<Item = Args<'a>> + use<'a> {
+        let (minor, mut r) = (self.minor, Reader::new(self.body));
+        (0..self.count).map_while(move |_| Args::decode(minor, &mut r).ok())
+    }
+}

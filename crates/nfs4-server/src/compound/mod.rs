@@ -1,0 +1,12 @@
+//! A COMPOUND from its first byte to its reply (RFC 8881, section 16.2; RFC 7530, section 16.2).
+
+pub(crate) mod context;
+pub(crate) mod dispatch;
+pub(crate) mod fingerprint;
+pub(crate) mod lookahead;
+pub(crate) mod owner_sequence;
+mod panic_guard;
+mod precheck;
+pub(crate) mod reply_cache;
+pub(crate) mod run;
+pub(crate) mod sequence;

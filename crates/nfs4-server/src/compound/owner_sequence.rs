@@ -1,0 +1,97 @@
+//! Calls of open owners and lock owners of 4.0, which have numbers (RFC 7530, section 9.1.7): each
+//! is done once, and the last can be answered again.
+
+use std::borrow::Cow;
+
+use vouch_nfs4::op::Op;
+use vouch_nfs4::{OwnerSeq, Stateid, Status};
+
+use crate::OpenHandle;
+use crate::compound::context::CompoundContext;
+use crate::error::{OpError, OpResult};
+use crate::files::file_ref::Object;
+use crate::state::{OwnerReply, OwnerTurn, State, known_as};
+
+/// Does `call` in the owner's turn. In 4.1 there are no turns: sessions have them.
+pub(crate) fn in_turn(
+    context: &mut CompoundContext<'_>,
+    turn: impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status>,
+    call: impl FnOnce(&mut CompoundContext<'_>) -> OpResult,
+) -> OpResult {
+    if context.minor > 0 {
+        return call(context);
+    }
+    let token = match context.call.owner.take() {
+        // Gone on with after a stop.
+        Some(token) => token,
+        None => match context.state(turn)? {
+            OwnerTurn::New(token) => token,
+            OwnerTurn::Replay(reply) => return replay(context, &reply),
+        },
+    };
+    // Kept where it is found if the call panics: the owner's next call would wait for it for ever.
+    context.call.owner = Some(token);
+    let outcome = call(context);
+    let status = match outcome {
+        Ok(()) => Status::OK,
+        Err(OpError::WouldBlock) => return Err(OpError::WouldBlock),
+        Err(OpError::Encoded(status)) => status,
+        Err(OpError::Status(status)) => context.fail(status),
+        Err(OpError::Fault(status, source)) => {
+            context.server.note_error(context.call, None, status, &source);
+            context.fail(status)
+        }
+    };
+    let bytes = context.out.as_bytes()[context.result_at..].to_vec();
+    let file = match &context.current {
+        Some(Object::File(file)) if Op(context.op) == Op::OPEN && status.is_ok() => Some(file.key()),
+        _ => None,
+    };
+    let reply = OwnerReply { op: context.op, bytes, file };
+    context.call.owner = None;
+    context.state(|state| state.owner_done(&token, status, reply));
+    if status.is_ok() { Ok(()) } else { Err(OpError::Encoded(status)) }
+}
+
+/// Under which name an owner that a call names is known: in 4.0 it is its principal's, so that
+/// nobody else uses up its numbers or is told its last result.
+pub(crate) fn owner_key<'a>(context: &CompoundContext<'_>, name: &'a [u8]) -> Cow<'a, [u8]> {
+    if context.minor > 0 { name.into() } else { known_as(name, context.proven().as_ref()).into() }
+}
+
+/// The turn of the owner of what a stateid names, for those who may act on that: nobody else uses
+/// up its numbers or is told its last result.
+pub(crate) fn by_state(
+    context: &CompoundContext<'_>,
+    stateid: Stateid,
+    seq: OwnerSeq,
+) -> impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status> + use<> {
+    let (caller, now, op) = (context.proven(), context.now.mono_ms, Op(context.op));
+    move |state| {
+        // After ACCESS clients move their number on (section 9.1.7), after BAD_STATEID not: who closes
+        // under another principal of his own stays in step with what he opened before. Where
+        // more is asked than to give something back, BAD_STATEID would set off recovery.
+        let gives_back = op == Op::CLOSE || op == Op::LOCKU;
+        state.heard_by(&stateid, caller.as_ref(), now).map_err(|status| if gives_back { Status::BAD_STATEID } else { status })?;
+        state.owner_turn_by_state(&stateid, seq, now)
+    }
+}
+
+/// Section 9.1.8: the last call again is answered as it was; one that is another operation is none
+/// of it.
+fn replay(context: &mut CompoundContext<'_>, reply: &OwnerReply) -> OpResult {
+    if reply.op != context.op || reply.bytes.len() < 8 {
+        return Err(Status::BAD_SEQID.into());
+    }
+    if let Some(key) = reply.file {
+        let grant = context.grant(key.export)?;
+        context.set_current(Object::File(crate::files::file_ref::FileRef { grant, id: key.file }));
+    }
+    context.out.raw(&reply.bytes);
+    let word = |at: usize| u32::from_be_bytes([reply.bytes[at], reply.bytes[at + 1], reply.bytes[at + 2], reply.bytes[at + 3]]);
+    debug_assert_eq!(word(0), context.op, "a result begins with its operation");
+    match Status(word(4)) {
+        Status::OK => Ok(()),
+        status => Err(OpError::Encoded(status)),
+    }
+}

@@ -1,0 +1,60 @@
+//! What becomes of a call that panics on its way: it is answered, as a fault of the server's, and
+//! whatever waits for its end hears of it. Who panics is in error, and says so; but a slot, an
+//! owner or a retry that waits for the call would wait for ever.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use vouch_nfs4::Status;
+use vouch_nfs4::op::{Op, Results};
+use vouch_vfs::Patience;
+use vouch_xdr::Writer;
+
+use super::run::{At, Compound, Ended, Progress};
+use crate::state::OwnerReply;
+use crate::{Effect, Server, compound::sequence};
+
+impl Compound {
+    /// As [`Compound::run_with_patience`], for threads that outlive a panic: the call then ends with
+    /// SERVERFAULT.
+    pub fn run_catching_panics(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
+        self.run_by(names, |compound, body, out| {
+            // What it leaves behind is what any thread that panics would: locks are released, and what was half
+            // done is what `answer_fault` is for.
+            let walked = catch_unwind(AssertUnwindSafe(|| compound.run_operations(server, patience, body, out)));
+            walked.unwrap_or_else(|_| compound.answer_fault(server, out))
+        })
+    }
+
+    fn answer_fault(&mut self, server: &Server, out: &mut Writer) -> Ended {
+        let status = Status::SERVERFAULT;
+        self.at = At::Over;
+        let call = &mut self.call;
+        server.note_error(call, None, status, &io::Error::other("the call ended in a panic; this is an error in this program"));
+        let Some(head) = self.head.take() else {
+            // Nobody knows of it yet.
+            call.effects.push(Effect::Disconnect(call.connection.id()));
+            return Ended::Unanswered;
+        };
+        // Of what was changed before, nobody knows whether it is on the disk: the first such result does
+        // not stand.
+        let (result_at, op, before) = match call.pending_syncs.first() {
+            Some(one) => (one.result_at, one.op, one.results_before),
+            None => (call.result_at, call.op, call.index),
+        };
+        out.truncate(result_at);
+        call.spans.retain(|(at, _)| *at <= result_at);
+        Results::failure(Op(op), status).encode(out);
+        if let Some(token) = call.owner.take() {
+            let reply = OwnerReply { op, bytes: out.as_bytes()[result_at..].to_vec(), file: None };
+            server.with_state(&mut call.effects, call.now.mono_ms, |state| state.owner_done(&token, status, reply));
+        }
+        for one in call.pending_syncs.drain(..) {
+            self.deferred.iter_mut().for_each(|deferred| deferred.fail(one.files.site.export.id, status));
+        }
+        self.deferred.drain(..).for_each(|deferred| deferred.tell(server, &self.call));
+        head.finish(out, status, before + 1);
+        sequence::finish(server, &mut self.call, &out.as_bytes()[self.start..]);
+        Ended::Answered
+    }
+}

@@ -1,0 +1,111 @@
+//! Whether an operation of a COMPOUND is done at all, before it is: by its place, by its number, by
+//! what can be told of it.
+
+use vouch_nfs4::Status;
+use vouch_nfs4::op::{Args, Op};
+
+use super::context::{CallState, CompoundContext};
+use super::run::Place;
+use crate::Server;
+use crate::access::admission::{AGE_MS_MAX, Admission, Known};
+use crate::files::file_ref::Object;
+
+/// Whether an operation may stand where it does, and be done at all.
+pub(super) fn check(call: &CallState, args: &Args<'_>, place: &Place, server: &Server) -> Result<(), Status> {
+    let op = args.op();
+    if matches!(args, Args::Illegal(_)) {
+        return Err(Status::OP_ILLEGAL);
+    }
+    if place.done >= server.config().limits.operations_max {
+        return Err(if call.minor == 0 { Status::RESOURCE } else { Status::TOO_MANY_OPS });
+    }
+    if call.minor > 0 {
+        let alone =
+            matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::DESTROY_SESSION | Op::DESTROY_CLIENTID);
+        match place.done {
+            0 if op == Op::SEQUENCE => {}
+            // RFC 8881, section 2.10.2 and the descriptions of these: without SEQUENCE they must be alone.
+            0 if alone && place.count > 1 => return Err(Status::NOT_ONLY_OP),
+            0 if alone => {}
+            0 => return Err(Status::OP_NOT_IN_SESSION),
+            _ if op == Op::SEQUENCE => return Err(Status::SEQUENCE_POS),
+            // Section 18.34.3: never with others.
+            _ if op == Op::BIND_CONN_TO_SESSION => return Err(Status::NOT_ONLY_OP),
+            _ => {}
+        }
+        if op.removed_in_4_1() {
+            return Err(Status::NOTSUPP);
+        }
+    }
+    // What can't be recorded must not be done, where the administrator wants it so.
+    if let Some(Object::File(file)) = &call.current
+        && !server.observer().admits(call.op, file.grant.site.export.id)
+    {
+        return Err(Status::SERVERFAULT);
+    }
+    // What changes something must not be done if its result could not be told.
+    if changes(op) && call.result_at + call.spans_len + CHANGE_LEN_MAX > call.end_max {
+        return Err(call.end_status);
+    }
+    Ok(())
+}
+
+/// Whether an operation changes anything, so that it must not be done twice, and not without room
+/// for its result.
+pub(super) fn changes(op: Op) -> bool {
+    matches!(
+        op,
+        Op::CLOSE
+            | Op::CREATE
+            | Op::DELEGRETURN
+            | Op::LINK
+            | Op::LOCK
+            | Op::LOCKU
+            | Op::OPEN
+            | Op::OPEN_CONFIRM
+            | Op::OPEN_DOWNGRADE
+            | Op::REMOVE
+            | Op::RENAME
+            | Op::SETATTR
+            | Op::WRITE
+            | Op::ALLOCATE
+            | Op::COPY
+            | Op::DEALLOCATE
+            | Op::CLONE
+            | Op::SETXATTR
+            | Op::REMOVEXATTR
+            | Op::FREE_STATEID
+    )
+}
+
+/// Longest result of an operation that changes something: an OPEN with a delegation.
+const CHANGE_LEN_MAX: usize = 512;
+
+/// Whether the operation makes or moves what a client is known by.
+fn makes_a_client(op: Op) -> bool {
+    matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::SETCLIENTID | Op::SETCLIENTID_CONFIRM)
+}
+
+/// ACCESS for an operation that makes a client of one whom no export is for, which Linux tells its
+/// user as "access denied by server". DELAY if that can't be told yet.
+pub(super) fn check_admission(context: &CompoundContext<'_>, op: Op) -> Result<(), Status> {
+    if !makes_a_client(op) {
+        return Ok(());
+    }
+    // Of now, and not of when the call began: what it makes would outlast a reload.
+    let (tree, now_ms) = (context.server.tree(), context.now.mono_ms);
+    let mut known = context.connection.admission().lock();
+    let fresh = |known: &&Known| known.generation == tree.generation && now_ms.saturating_sub(known.made_ms) < AGE_MS_MAX;
+    let admission = match known.as_ref().filter(fresh) {
+        Some(known) => known.admission,
+        None => tree.admission(context.connection.peer()),
+    };
+    if admission != Admission::Undecided && known.as_ref().is_none_or(|known| !fresh(&known)) {
+        *known = Some(Known { admission, generation: tree.generation, made_ms: now_ms });
+    }
+    match admission {
+        Admission::Admitted => Ok(()),
+        Admission::Refused => Err(Status::ACCESS),
+        Admission::Undecided => Err(Status::DELAY),
+    }
+}

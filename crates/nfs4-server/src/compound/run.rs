@@ -1,0 +1,486 @@
+//! The walk through a COMPOUND (RFC 8881, section 16.2; RFC 7530, section 16.2): one operation at a
+//! time is decoded, executed and its result encoded.
+//!
+//! Where an operation would have to wait, the walk stops before it, with nothing of it done, and
+//! can be gone on with deferred. What each operation does is in `op`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use vouch_nfs4::op::{Args, Op, Results};
+use vouch_nfs4::{CompoundHead, ReplyWriter, Status};
+use vouch_vfs::{FileId, FileSystem, Patience};
+use vouch_xdr::{Reader, Writer};
+
+use super::dispatch::dispatch;
+use super::precheck;
+use crate::compound::context::{CallState, CompoundContext, RecordWait};
+use crate::compound::lookahead::Lookahead;
+use crate::compound::sequence::{self, Opening};
+use crate::error::OpError;
+use crate::observer::notification::{CompletedOp, DeferredNotification};
+use crate::state::FileKey;
+use crate::{Effect, ExportId, Now, Reply, Request, Server};
+
+/// How far a compound is.
+pub enum Progress {
+    /// Finished: effects first, in order, then the reply, if there is one (a duplicate of a call
+    /// that is still being worked on gets none, and its connection ends).
+    Done(Option<Reply>),
+    /// The next operation has to wait for a disk or a network: run it on with [`Patience::Any`]
+    /// where that does no harm.
+    Blocked,
+}
+
+/// A COMPOUND on its way. Once begun it must be run until it is done, even if its connection is
+/// gone: its session's slot waits for it.
+pub struct Compound {
+    pub(super) call: CallState,
+    body: Bytes,
+    out: Vec<u8>,
+    /// Where the results of the COMPOUND start in `out`.
+    pub(super) start: usize,
+    pub(super) at: At,
+    /// The reply's head, from when it was begun.
+    pub(super) head: Option<ReplyWriter>,
+    /// Operations that are told once it is known whether their changes are on the disk.
+    pub(super) deferred: Vec<DeferredNotification>,
+}
+
+/// Where the walk is.
+pub(super) enum At {
+    Head,
+    /// Before an operation.
+    Operation(Place),
+    /// All operations are done; metadata must become durable.
+    Sync(Place, Status),
+    Over,
+}
+
+pub(super) struct Place {
+    /// What of the body is still to be read.
+    position: usize,
+    pub(super) count: u32,
+    pub(super) done: u32,
+    head: ReplyWriter,
+}
+
+/// What follows an operation.
+enum Next {
+    Go,
+    End(Status),
+    Blocked,
+    /// The reply is one that was sent before, and stands already.
+    Replayed,
+}
+
+/// How a context ended.
+pub(super) enum Ended {
+    Answered,
+    /// The call is a duplicate of one that is being worked on.
+    Unanswered,
+    Blocked,
+}
+
+impl Compound {
+    pub(crate) fn new(server: &Server, request: Request, now: Now) -> Self {
+        let start = request.reply.len();
+        let call = CallState {
+            connection: request.connection,
+            principal: request.principal,
+            flavour: request.flavour,
+            enctype: request.enctype,
+            xid: request.xid,
+            now,
+            tree: server.tree(),
+            minor: 0,
+            current: None,
+            saved: None,
+            current_stateid: None,
+            saved_stateid: None,
+            session: None,
+            owner: None,
+            candidate: None,
+            replay: None,
+            spans_allowed: request.spans_allowed && request.flavour.plain_data(),
+            spans: Vec::new(),
+            spans_len: 0,
+            effects: Vec::new(),
+            pending_syncs: Vec::new(),
+            machine_admitted: false,
+            machine_does: false,
+            names: Patience::None,
+            op: 0,
+            index: 0,
+            result_at: start,
+            end_max: start + server.config().limits.message_len_max as usize,
+            tail_len: request.reply_tail_len,
+            end_status: Status::RESOURCE,
+            record_wait: RecordWait::None,
+            bytes_read: 0,
+            bytes_written: 0,
+            tracks: false,
+            used: [const { None }; 2],
+            granted: None,
+            totals: None,
+            new_owner: (None, None),
+            stage: crate::observer::interface::Stage::Whole,
+            changed: None,
+            named: None,
+        };
+        Compound { call, body: request.body, out: request.reply, start, at: At::Head, head: None, deferred: Vec::new() }
+    }
+
+    /// Goes on until it is done or would have to wait. Once done, it must not be run again.
+    pub fn run(&mut self, server: &Server, patience: Patience) -> Progress {
+        self.run_with_patience(server, patience, patience)
+    }
+
+    /// The same with patience for disks, and another for the name service: each may have threads of
+    /// its own that wait for it.
+    pub fn run_with_patience(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
+        self.run_by(names, |compound, body, out| compound.run_operations(server, patience, body, out))
+    }
+
+    pub(super) fn run_by(&mut self, names: Patience, run: impl FnOnce(&mut Self, &[u8], &mut Writer) -> Ended) -> Progress {
+        self.call.names = names;
+        let body = std::mem::take(&mut self.body);
+        let mut out = Writer::append_to(std::mem::take(&mut self.out));
+        let progress = run(self, &body, &mut out);
+        self.out = out.into_bytes();
+        self.body = body;
+        match progress {
+            Ended::Blocked => Progress::Blocked,
+            Ended::Unanswered => Progress::Done(None),
+            Ended::Answered => {
+                let bytes = std::mem::take(&mut self.out);
+                Progress::Done(Some(Reply { bytes, spans: std::mem::take(&mut self.call.spans) }))
+            }
+        }
+    }
+
+    /// Copies the call's arguments if they are no longer than `len_max`: one that has to wait then
+    /// keeps nothing else alive of what it came in.
+    pub fn copy_body(&mut self, len_max: usize) {
+        if self.body.len() <= len_max {
+            self.body = Bytes::copy_from_slice(&self.body);
+        }
+    }
+
+    /// Bytes of the call's arguments that are kept.
+    pub fn body_len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Time has passed since it began, or was stopped: what it does from here on is done now.
+    pub fn resume_at(&mut self, now: Now) {
+        if now.mono_ms > self.call.now.mono_ms {
+            self.call.now = now;
+        }
+    }
+
+    /// Whether the reply must not leave before all records are durable that were to be persisted
+    /// until now, by whatever call: it tells of something granted that another would reclaim
+    /// after a crash, or tells again what was told with a record (RFC 8881, section 8.4.3).
+    pub fn waits_for_records(&self) -> bool {
+        self.call.record_wait != RecordWait::None
+    }
+
+    /// Whether the reply is one that was made before, for this call when it came first: nothing was
+    /// done now, and the observer was told of nothing.
+    pub fn tells_again(&self) -> bool {
+        self.call.record_wait == RecordWait::ForReplay
+    }
+
+    /// Whether nothing is left to do but to wait until changes are on the disk, best together with
+    /// others: the export that they are of. Arguments are let go.
+    pub fn waits_for_sync(&mut self) -> Option<ExportId> {
+        let (At::Sync(..), [one]) = (&self.at, &self.call.pending_syncs[..]) else { return None };
+        let export = &one.files.site.export;
+        if !export.file_system.syncs_together(&one.ids) {
+            return None;
+        }
+        self.body = Bytes::new();
+        Some(export.id)
+    }
+
+    /// Makes durable what these compounds wait for, by one call for all that are of one file
+    /// system. Sleeps. A failure is left to each to meet by itself when it is run on,
+    /// as it must be afterwards in any case.
+    pub fn sync_together<'a>(server: &Server, compounds: impl IntoIterator<Item = &'a mut Compound>) {
+        let (mut ids, mut keys): (Vec<FileId>, Vec<FileKey>) = (Vec::new(), Vec::new());
+        let mut together: Vec<&mut Compound> = Vec::new();
+        let mut file_system: Option<Arc<dyn FileSystem>> = None;
+        for compound in compounds {
+            let [one] = &compound.call.pending_syncs[..] else { continue };
+            let of_this = file_system.get_or_insert_with(|| one.files.site.export.file_system.clone());
+            if Arc::ptr_eq(of_this, &one.files.site.export.file_system) {
+                ids.extend_from_slice(&one.ids);
+                keys.extend(one.keys());
+                together.push(compound);
+            }
+        }
+        let Some(file_system) = file_system else { return };
+        if server.sync_tracker().during(&keys, || file_system.sync_metadata(&ids, Patience::Any)).is_ok() {
+            together.into_iter().for_each(|compound| compound.call.pending_syncs.clear());
+        }
+    }
+
+    /// What is to be done outside, before the reply is sent. To be called after each run.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.call.effects)
+    }
+
+    pub(super) fn run_operations(&mut self, server: &Server, patience: Patience, body: &[u8], out: &mut Writer) -> Ended {
+        loop {
+            match std::mem::replace(&mut self.at, At::Over) {
+                At::Head => match self.head(server, body, out) {
+                    Ok(at) => self.at = at,
+                    Err(ended) => return ended,
+                },
+                At::Operation(mut place) => {
+                    let next = self.operation(server, patience, body, out, &mut place);
+                    match next {
+                        Next::Go if place.done < place.count => self.at = At::Operation(place),
+                        Next::Go => self.at = At::Sync(place, Status::OK),
+                        Next::End(status) => self.at = At::Sync(place, status),
+                        Next::Blocked => {
+                            self.at = At::Operation(place);
+                            return Ended::Blocked;
+                        }
+                        Next::Replayed => return Ended::Answered,
+                    }
+                }
+                At::Sync(mut place, mut status) => {
+                    if let Some(failed) = self.sync(server, patience, out, &mut place) {
+                        match failed {
+                            Ok(worse) => status = worse,
+                            Err(()) => {
+                                self.at = At::Sync(place, status);
+                                return Ended::Blocked;
+                            }
+                        }
+                    }
+                    self.deferred.drain(..).for_each(|deferred| deferred.tell(server, &self.call));
+                    let Place { done, head, .. } = place;
+                    head.finish(out, status, done);
+                    sequence::finish(server, &mut self.call, &out.as_bytes()[self.start..]);
+                    return Ended::Answered;
+                }
+                At::Over => return Ended::Unanswered,
+            }
+        }
+    }
+
+    /// Reads what stands before the operations.
+    fn head(&mut self, server: &Server, body: &[u8], out: &mut Writer) -> Result<At, Ended> {
+        let mut r = Reader::new(body);
+        let whole = |out: &mut Writer, status, tag: &[u8]| {
+            ReplyWriter::begin(out, tag).finish(out, status, 0);
+            Err(Ended::Answered)
+        };
+        let Ok(head) = CompoundHead::decode(&mut r) else { return whole(out, Status::BADXDR, b"") };
+        if head.tag.len() > server.config().limits.tag_len_max {
+            return whole(out, Status::RESOURCE, b"");
+        }
+        // RFC 8881, section 16.2.3: before anything else.
+        if !server.config().minor_versions.contains(&head.minor) {
+            return whole(out, Status::MINOR_VERS_MISMATCH, head.tag);
+        }
+        self.call.minor = head.minor;
+        if head.count == 0 {
+            return whole(out, Status::OK, head.tag);
+        }
+        if head.minor == 0 {
+            match sequence::duplicate(server, &mut self.call, body) {
+                sequence::Duplicate::No => {}
+                sequence::Duplicate::UnderWay => {
+                    // RFC 7530, section 3.1.1: a client calls again only over a new connection, and waits for ever for
+                    // an answer over one that stays.
+                    self.call.effects.push(Effect::Disconnect(self.call.connection.id()));
+                    return Err(Ended::Unanswered);
+                }
+                sequence::Duplicate::Answered(reply) => {
+                    out.raw(&reply);
+                    self.call.record_wait = RecordWait::ForReplay;
+                    return Err(Ended::Answered);
+                }
+            }
+        }
+        let position = body.len() - r.remaining();
+        let writer = ReplyWriter::begin(out, head.tag);
+        self.head = Some(writer);
+        Ok(At::Operation(Place { position, count: head.count, done: 0, head: writer }))
+    }
+
+    /// Decodes and does one operation.
+    fn operation(&mut self, server: &Server, patience: Patience, body: &[u8], out: &mut Writer, place: &mut Place) -> Next {
+        let mut r = Reader::new(&body[place.position..]);
+        let call = &mut self.call;
+        call.index = place.done;
+        call.result_at = out.len();
+        let number = r.clone().u32();
+        call.op = number.unwrap_or(vouch_nfs4::op::ILLEGAL);
+        let args = Args::decode(call.minor, &mut r);
+        let last = place.done + 1 == place.count;
+        let lookahead = Lookahead { minor: call.minor, body: r.rest(), count: place.count - place.done - 1 };
+        let (object, bytes) = (call.current.clone(), (call.bytes_read, call.bytes_written));
+        let asked = args.as_ref().ok().filter(|_| server.observer().wants(call.op)).map(crate::observer::arguments::of);
+        call.begin_tracking(asked.is_some());
+        let judged = match &args {
+            Ok(args) => precheck::check(call, args, place, server),
+            Err(error) => Err(crate::compound::dispatch::unreadable(Op(call.op), error)),
+        };
+        let mut context = CompoundContext { server, patience, call, out, lookahead };
+        let outcome = match (judged, args) {
+            (Err(status), _) => Err(OpError::Status(status)),
+            (Ok(()), Ok(Args::Sequence(args))) => {
+                let opening = Opening { args: &args, body_len: body.len(), rest: r.rest(), operations: place.count };
+                match sequence::sequence(&mut context, &opening) {
+                    Ok(sequence::Sequence::Go) => Ok(()),
+                    Ok(sequence::Sequence::Answered(reply)) => {
+                        let start = self.start;
+                        context.out.truncate(start);
+                        context.out.raw(&reply);
+                        context.call.record_wait = RecordWait::ForReplay;
+                        return Next::Replayed;
+                    }
+                    Ok(sequence::Sequence::Uncached) => {
+                        // RFC 8881, section 2.10.6.1.3: the operation after SEQUENCE says it.
+                        place.done += 1;
+                        if let Some(op) = context.lookahead.next() {
+                            Results::failure(Op(op), Status::RETRY_UNCACHED_REP).encode(context.out);
+                            place.done += 1;
+                            return Next::End(Status::RETRY_UNCACHED_REP);
+                        }
+                        return Next::End(Status::OK);
+                    }
+                    Err(stop) => Err(stop),
+                }
+            }
+            (Ok(()), Ok(args)) => {
+                if matches!(args.op(), Op::OPEN | Op::LOCK | Op::WANT_DELEGATION) {
+                    context.call.record_wait = RecordWait::ForGrant;
+                }
+                if precheck::changes(args.op()) {
+                    sequence::begin_change(server, context.call);
+                }
+                context.call.machine_does = context.machine_admitted && context.is_admitted(&args);
+                dispatch(&mut context, &args)
+            }
+            (Ok(()), Err(_)) => unreachable!("arguments that can't be read were judged"),
+        };
+        let status = match outcome {
+            Ok(()) => context.fits(last),
+            Err(OpError::WouldBlock) => {
+                let at = context.result_at;
+                context.out.truncate(at);
+                return Next::Blocked;
+            }
+            Err(OpError::Encoded(status)) => status,
+            Err(OpError::Status(status)) => context.fail(status),
+            Err(OpError::Fault(status, source)) => {
+                server.note_error(context.call, object.as_ref(), status, &source);
+                context.fail(status)
+            }
+        };
+        place.position = body.len() - r.remaining();
+        place.done += 1;
+        let moved = (call.bytes_read - bytes.0, call.bytes_written - bytes.1);
+        let unopened = call.count(moved);
+        let changed = (call.changed.take(), call.named.take());
+        let call = &self.call;
+        let seen = CompletedOp {
+            op: call.op,
+            status,
+            object: object.as_ref(),
+            after: call.current.as_ref(),
+            saved: call.saved.as_ref(),
+            asked: asked.map(|asked| asked.unopened_if(unopened)),
+            stage: call.stage,
+            granted: call.granted,
+            totals: call.totals,
+            new_owner: call.new_owner,
+            bytes: moved,
+            named: None,
+        };
+        seen.notify_or_defer(server, call, changed, &mut self.deferred);
+        if status.is_ok() { Next::Go } else { Next::End(status) }
+    }
+
+    /// Makes durable what the operations changed. `Some(Ok)`: it failed, and the result of the
+    /// operation that it failed for is written anew. `Some(Err)`: it must wait.
+    fn sync(&mut self, server: &Server, patience: Patience, out: &mut Writer, place: &mut Place) -> Option<Result<Status, ()>> {
+        let mut worse = None;
+        while let Some(one) = self.call.pending_syncs.last() {
+            let sync = || one.files.site.export.file_system.sync_metadata(&one.ids, patience);
+            let synced = match patience {
+                Patience::None => server.sync_tracker().watched(sync()),
+                Patience::Any => server.sync_tracker().during(&one.keys().collect::<Vec<_>>(), sync),
+            };
+            match synced {
+                Ok(()) => {}
+                Err(vouch_vfs::Error::WouldBlock) if patience == Patience::None => return Some(Err(())),
+                Err(error) => {
+                    let (status, source) = match OpError::from(error) {
+                        OpError::Fault(status, source) => (status, source),
+                        OpError::Status(status) | OpError::Encoded(status) => {
+                            (status, std::io::Error::other("metadata did not become durable"))
+                        }
+                        OpError::WouldBlock => (Status::DELAY, std::io::Error::other("waits although it was let")),
+                    };
+                    let export = one.files.site.export.id;
+                    self.deferred.iter_mut().for_each(|deferred| deferred.fail(export, status));
+                    out.truncate(one.result_at);
+                    Results::failure(Op(one.op), status).encode(out);
+                    place.done = one.results_before + 1;
+                    let results = one.result_at;
+                    self.call.spans.retain(|(at, _)| *at <= results);
+                    server.note_error(&self.call, None, status, &source);
+                    worse = Some(Ok(status));
+                }
+            }
+            self.call.pending_syncs.pop();
+        }
+        worse
+    }
+}
+
+impl CompoundContext<'_> {
+    /// Writes the result of an operation that failed with nothing but a status.
+    pub(crate) fn fail(&mut self, status: Status) -> Status {
+        let status = super::dispatch::status_of_minor(self.minor, status);
+        let (at, op) = (self.result_at, self.op);
+        self.out.truncate(at);
+        while self.call.spans.last().is_some_and(|(position, _)| *position > at) {
+            let (_, span) = self.call.spans.pop().expect("one has just been seen");
+            self.call.spans_len -= span.len;
+        }
+        // RFC 8881, section 16.2.3: a number that isn't known is answered by OP_ILLEGAL in its place.
+        match Op(op).since().is_some_and(|since| since <= self.minor) {
+            true => Results::failure(Op(op), status).encode(self.out),
+            false => Results::Illegal(status).encode(self.out),
+        }
+        status
+    }
+
+    /// A result is only good if the reply may be so long (RFC 8881, section 2.10.6.4).
+    fn fits(&mut self, last: bool) -> Status {
+        let reserve = if last { 0 } else { FAILURE_LEN };
+        if self.out.len() + self.spans_len + reserve <= self.end_max {
+            return Status::OK;
+        }
+        let status = self.end_status;
+        self.fail(status)
+    }
+}
+
+/// Length of a result that says nothing but a status.
+const FAILURE_LEN: usize = 8;
+
+impl Server {
+    /// Begins a call.
+    pub fn begin(&self, request: Request, now: Now) -> Compound {
+        Compound::new(self, request, now)
+    }
+}

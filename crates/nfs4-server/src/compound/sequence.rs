@@ -1,0 +1,116 @@
+//! What makes a COMPOUND happen once: the slot of a session (RFC 8881, section 2.10.6), and for 4.0
+//! the cache of replies to calls that change something.
+
+use vouch_nfs4::Status;
+use vouch_nfs4::op::{Results, SequenceArgs, SequenceOk};
+
+use crate::compound::context::{CallState, CompoundContext, Running};
+use crate::compound::reply_cache::{Known, ReplyKey};
+use crate::error::OpError;
+use crate::state::{SequenceCall, Sequenced};
+use crate::{Server, compound::fingerprint};
+
+/// A compound that begins with SEQUENCE.
+pub(crate) struct Opening<'a> {
+    pub(crate) args: &'a SequenceArgs,
+    pub(crate) body_len: usize,
+    /// What follows SEQUENCE.
+    pub(crate) rest: &'a [u8],
+    pub(crate) operations: u32,
+}
+
+/// What SEQUENCE came to.
+pub(crate) enum Sequence {
+    /// Go on; its result is written.
+    Go,
+    /// A retry; these are the results.
+    Answered(Vec<u8>),
+    /// A retry whose results were not kept; SEQUENCE's own is written.
+    Uncached,
+}
+
+/// ReplyCache up to this length are kept whether the client asks for it or not: it costs next to
+/// nothing.
+const KEPT_LEN_MAX: usize = 256;
+/// RPC header of a call as clients send it under AUTH_SYS, which is part of a request's length.
+const CALL_HEADER_LEN: usize = 40;
+const RECORD_MARK_LEN: usize = vouch_oncrpc::RECORD_MARK_LEN;
+
+pub(crate) fn sequence(context: &mut CompoundContext<'_>, opening: &Opening<'_>) -> Result<Sequence, OpError> {
+    let call = SequenceCall {
+        args: opening.args,
+        connection: context.connection.id(),
+        address: context.connection.peer().ip(),
+        request_len: opening.body_len + CALL_HEADER_LEN,
+        operations: opening.operations,
+        fingerprint: fingerprint::of(&context.principal, context.flavour, opening.operations, opening.rest),
+    };
+    let now = context.now.mono_ms;
+    match context.state(|state| state.sequence(&call, now))? {
+        Sequenced::New(turn) => {
+            write(context, turn.ok);
+            // The buffer begins with the record mark, which is no part of the message.
+            let tail_len = context.call.tail_len;
+            let limit = |len: u32| (RECORD_MARK_LEN + len as usize).saturating_sub(tail_len);
+            let whole = limit(turn.response_len_max);
+            let kept = limit(turn.response_cached_len_max);
+            (context.call.end_max, context.call.end_status) = match turn.cache_this && kept < whole {
+                true => (kept, Status::REP_TOO_BIG_TO_CACHE),
+                false => (whole, Status::REP_TOO_BIG),
+            };
+            context.call.spans_allowed &= !turn.cache_this;
+            context.call.session = Some(Running { turn });
+            Ok(Sequence::Go)
+        }
+        Sequenced::Replay(reply) => Ok(Sequence::Answered(reply)),
+        Sequenced::Uncached(ok) => {
+            write(context, ok);
+            Ok(Sequence::Uncached)
+        }
+    }
+}
+
+fn write(context: &mut CompoundContext<'_>, ok: SequenceOk) {
+    Results::Sequence(Ok(ok)).encode(context.out);
+}
+
+/// The compound is done: its results are kept for a retry.
+pub(crate) fn finish(server: &Server, call: &mut CallState, results: &[u8]) {
+    if let Some(running) = call.session.take() {
+        let plain = call.spans.is_empty();
+        let kept = plain && (running.turn.cache_this || results.len() <= KEPT_LEN_MAX);
+        let now = call.now.mono_ms;
+        server.with_state(&mut call.effects, now, |state| state.finish(&running.turn, kept.then_some(results), now));
+    }
+    if let Some(key) = call.replay.take() {
+        server.reply_cache().answered(key, &call.connection, results, call.now.mono_ms);
+    }
+}
+
+/// Whether a call of 4.0 has come before.
+pub(crate) enum Duplicate {
+    No,
+    UnderWay,
+    Answered(Vec<u8>),
+}
+
+pub(crate) fn duplicate(server: &Server, call: &mut CallState, body: &[u8]) -> Duplicate {
+    let digest = fingerprint::of(&call.principal, call.flavour, 0, body);
+    let key = ReplyKey { peer: call.connection.peer().ip(), xid: call.xid, digest, len: body.len() };
+    match server.reply_cache().look(&key, &call.connection) {
+        Some(Known::Answered(reply)) => Duplicate::Answered(reply),
+        Some(Known::UnderWay) => Duplicate::UnderWay,
+        None => {
+            call.candidate = Some(key);
+            Duplicate::No
+        }
+    }
+}
+
+/// A call of 4.0 is about to change something: a duplicate of it must not do so again.
+pub(crate) fn begin_change(server: &Server, call: &mut CallState) {
+    if let Some(key) = call.candidate.take() {
+        server.reply_cache().begin(key, &call.connection, call.now.mono_ms);
+        call.replay = Some(key);
+    }
+}

@@ -1,0 +1,39 @@
+//! What CREATE, OPEN and SETATTR share: ACLs of new files, and files that could not be set up.
+
+use vouch_nfs4::Status;
+use vouch_vfs::PosixAclKind;
+
+use crate::attributes::Settings;
+use crate::compound::context::CompoundContext;
+use crate::error::OpError;
+use crate::files::file_ref::{FileRef, Object};
+
+/// Sets what was given of ACLs. RFC 8881, section 6.4.1.3: after the mode.
+pub(crate) fn set_acls(file: &FileRef, settings: &Settings) -> Result<(), OpError> {
+    let set = |kind, acl| file.files().set_acl(&file.grant.caller, &file.id, kind, acl);
+    if let Some(acl) = &settings.access_acl {
+        set(PosixAclKind::Access, acl)?;
+    }
+    if let Some(acl) = &settings.default_acl {
+        set(PosixAclKind::Default, acl)?;
+    }
+    Ok(())
+}
+
+/// What was just made lacks what was asked for with it, and so must not stay: a file that its maker
+/// takes for closed to others by its ACL would be open to them. Only that file is removed, whatever
+/// has its name by now. The failure is told, whatever comes of this.
+pub(crate) fn remove_unfinished(
+    context: &CompoundContext<'_>,
+    directory: &FileRef,
+    name: vouch_vfs::Name<'_>,
+    made: &vouch_vfs::FileId,
+    why: OpError,
+) -> OpError {
+    if let Err(error) = directory.files().unmake(&directory.grant.caller, &directory.id, name, made) {
+        let (object, source) =
+            (Object::File(directory.with(*made)), std::io::Error::other(format!("could not be set up, nor removed: {error}")));
+        context.server.note_error(context.call, Some(&object), Status::IO, &source);
+    }
+    why
+}

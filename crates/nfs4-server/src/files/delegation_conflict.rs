@@ -1,0 +1,112 @@
+//! What delegations of others mean for an operation: they are recalled, or their holder is asked
+//! (RFC 8881, sections 10.4.2 to 10.4.4).
+//!
+//! READDIR of 4.0 asks nobody: that version does not tell who calls, and a holder that lists its
+//! own directory would be asked for each of its files.
+
+use vouch_nfs4::attr::Attr;
+use vouch_nfs4::{Bitmap, Status};
+use vouch_vfs::{Attributes, Patience, Time};
+
+use crate::compound::context::CompoundContext;
+use crate::error::OpError;
+use crate::files::file_ref::FileRef;
+use crate::server::HOLDER_WAIT_MS;
+use crate::state::{Holder, HolderAttributes, Touch};
+
+/// What the holder of a write delegation may have changed without telling yet.
+const HELD: Bitmap = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
+/// What else, if it keeps the file's times (RFC 9754, section 5).
+const HELD_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_METADATA.0, Attr::TIME_MODIFY.0]);
+
+/// Before a name of the file is made, changed or removed.
+pub(crate) fn recall_for_change(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {
+    touch(context, file, Touch::Name)
+}
+
+/// Before attributes are set.
+pub(crate) fn recall_for_setattr(context: &mut CompoundContext<'_>, file: &FileRef, size: bool) -> Result<(), OpError> {
+    touch(context, file, if size { Touch::Change } else { Touch::Attributes })
+}
+
+fn touch(context: &mut CompoundContext<'_>, file: &FileRef, touch: Touch) -> Result<(), OpError> {
+    context.wait_for_records();
+    let (client, key, now) = (context.client_of_session(), file.key(), context.now.mono_ms);
+    Ok(context.state(|state| state.touch(&key, client, touch, now))?)
+}
+
+/// Questions of one listing that are under way at once.
+const QUESTIONS_MAX: usize = 64;
+
+/// Whether a listing with these attributes has to ask holders about its entries.
+pub(crate) fn asks_for_entries(context: &mut CompoundContext<'_>, wanted: Bitmap) -> bool {
+    let held = !wanted.and(HELD.or(HELD_TIMES)).is_empty();
+    held && context.minor > 0 && context.server.delegates() && context.state(|state| state.totals().delegations > 0)
+}
+
+/// Asks the holders of all these files at once; each answer is then waited for by [`ask_holder`].
+/// Whether there are new questions, which must leave before that.
+pub(crate) fn ask_holders(context: &mut CompoundContext<'_>, files: impl Iterator<Item = FileRef>, wanted: Bitmap) -> bool {
+    let (client, now, times) = (context.client_of_session(), context.now.mono_ms, wanted.and(HELD).is_empty());
+    let before = context.effects.len();
+    for file in files {
+        if context.effects.len() >= before + QUESTIONS_MAX {
+            break;
+        }
+        // What has come of it is found when the file's turn comes.
+        let _ = context.state(|state| state.delegated_attributes(&file.key(), client, times, now));
+    }
+    context.effects.len() > before
+}
+
+/// Section 10.4.3: size and change of a file under a write delegation are asked of its holder, and
+/// times where it keeps them. The answer is waited for a little: DELAY costs the client more.
+pub(crate) fn ask_holder(
+    context: &mut CompoundContext<'_>,
+    file: &FileRef,
+    wanted: Bitmap,
+    attributes: &mut Attributes,
+) -> Result<(), OpError> {
+    if wanted.and(HELD.or(HELD_TIMES)).is_empty() || attributes.file_type != vouch_vfs::FileType::Regular || !context.server.delegates() {
+        return Ok(());
+    }
+    let (client, key, now, times) = (context.client_of_session(), file.key(), context.now.mono_ms, wanted.and(HELD).is_empty());
+    let mut waited = false;
+    loop {
+        let sent = context.effects.len();
+        match context.state(|state| state.delegated_attributes(&key, client, times, now))? {
+            Holder::None => return Ok(()),
+            Holder::Told(told) => {
+                overlay(attributes, &told, context.now.wall);
+                return Ok(());
+            }
+            Holder::Asked(at) if waited || now >= at + HOLDER_WAIT_MS => return Err(Status::DELAY.into()),
+            // The question leaves before the answer is waited for.
+            Holder::Asked(_) if context.patience == Patience::None || context.effects.len() > sent => return Err(OpError::WouldBlock),
+            Holder::Asked(_) => {
+                context.server.await_holder(&key, client);
+                waited = true;
+            }
+        }
+    }
+}
+
+fn overlay(attributes: &mut Attributes, told: &HolderAttributes, wall: Time) {
+    attributes.size = told.size;
+    // The holder counts its own changes from what it was given: a value that differs from ours says
+    // that there were some.
+    attributes.change = attributes.change.max(told.change);
+    if let Some(accessed) = told.accessed {
+        attributes.accessed = newest(attributes.accessed, accessed, wall);
+    }
+    if let Some(modified) = told.modified {
+        attributes.modified = newest(attributes.modified, modified, wall);
+        attributes.changed = attributes.changed.max(attributes.modified);
+    }
+}
+
+/// RFC 9754, section 5: a holder's time counts if it is later than what the server knows, and never
+/// as later than now.
+pub(crate) fn newest(known: Time, told: vouch_nfs4::Time, wall: Time) -> Time {
+    known.max(Time { seconds: told.seconds, nanos: told.nanoseconds }.min(wall))
+}

@@ -1,0 +1,160 @@
+//! Which open file I/O goes to: the one that a stateid names, or one opened for an anonymous
+//! stateid and kept for a while.
+
+use std::sync::Arc;
+
+use vouch_nfs4::{Stateid, Status};
+use vouch_vfs::{Access, Error, Leniency, OpenAccess, OpenFile, Patience};
+
+use super::file_ref::FileRef;
+use super::open_handle::{FREED_LEN_LONG, OpenHandle, OpenState, Origin, UsedBy};
+use crate::compound::context::CompoundContext;
+use crate::error::OpError;
+use crate::state::{Io, IoGrant};
+
+/// What a file is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Read,
+    Write,
+    /// Whatever it is open for.
+    Any,
+}
+
+/// The open file that `stateid` lets be used. Special stateids open with the caller's own rights
+/// (RFC 8881, section 8.2.3).
+pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, stateid: &Stateid, purpose: Use) -> Result<OpenHandle, OpError> {
+    let stateid = context.substituted(stateid)?;
+    let io = match purpose {
+        Use::Read | Use::Any => Io::Read,
+        Use::Write => Io::Write,
+    };
+    let (client, key, now) = (context.client_of_session(), file.key(), context.now.mono_ms);
+    let caller = if context.minor == 0 { context.proven() } else { None };
+    let granted = context.state(|state| {
+        if client.is_none() {
+            // Whether the lease is renewed by it. Who may read and write is told by rights, whoever has opened
+            // the file.
+            let _ = state.heard_by(&stateid, caller.as_ref(), now);
+        }
+        match state.io(client, &stateid, &key, io, now) {
+            Err(Status::OPENMODE) if purpose == Use::Any => state.io(client, &stateid, &key, Io::Write, now),
+            granted => granted,
+        }
+    });
+    let granted = granted.map_err(|status| match file.files().attributes(&file.id, context.patience) {
+        // The export shows another directory now: that the file is gone says more than that its state is.
+        Err(Error::Stale) if status == Status::BAD_STATEID => Status::STALE,
+        _ => status,
+    })?;
+    let delegated = matches!(granted, IoGrant::Delegated(_));
+    match granted {
+        IoGrant::Open(held) | IoGrant::Delegated(held) => {
+            // A stateid is no key: whoever isn't the opener needs the rights himself (RFC 8881, section 8.2.4
+            // and 18.32.3: ACCESS).
+            let opener = held.is_by(&file.grant.caller);
+            let by = match (opener, delegated) {
+                (false, _) => UsedBy::Another,
+                (true, true) => UsedBy::Delegation,
+                (true, false) => UsedBy::Opener,
+            };
+            // Before the rights: what is refused was tried.
+            match purpose {
+                Use::Read if context.tracks => context.used[0] = Some((held.clone(), by)),
+                Use::Write if context.tracks => context.used[1] = Some((held.clone(), by)),
+                _ => {}
+            }
+            if by == UsedBy::Another && !context.is_machine_for(&file.grant) {
+                rights(context, file, purpose)?;
+            }
+            Ok(held)
+        }
+        IoGrant::Anonymous => {
+            context.wait_for_records();
+            anonymous(context, file, purpose)
+        }
+    }
+}
+
+/// An open file for COMMIT, which carries no stateid: one of those that there are, or a new one.
+/// RFC 8881, section 18.3.4: ACCESS for whom the file is not to write; as Linux's server has it, it
+/// is to write for its owner whatever its mode. Who has it open for writing was let in, and may
+/// make durable what he wrote.
+pub(crate) fn open_to_commit(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<OpenHandle, OpError> {
+    let (key, caller) = (file.key(), &file.grant.caller);
+    let client = context.client_of_session();
+    if let Some(own) = context.state(|state| state.open_to_write(client, &key, |held| held.is_by(caller))) {
+        return Ok(own);
+    }
+    let is_machine = context.is_machine_for(&file.grant);
+    match context.state(|state| state.any_open(&key)) {
+        Some(open) if is_machine => Ok(open),
+        Some(open) => {
+            if caller.uid != open.file().attributes()?.uid {
+                rights(context, file, Use::Write)?;
+            }
+            Ok(open)
+        }
+        None => anonymous(context, file, Use::Write),
+    }
+}
+
+fn rights(context: &CompoundContext<'_>, file: &FileRef, purpose: Use) -> Result<(), OpError> {
+    let wanted = match purpose {
+        // As Linux does: what may be executed may be read for it.
+        Use::Read | Use::Any => Access::READ | Access::EXECUTE,
+        Use::Write => Access::MODIFY,
+    };
+    let has = file.files().access(&file.grant.caller, &file.id, wanted, context.patience)?;
+    if (has & wanted) == Access::default() { Err(Status::ACCESS.into()) } else { Ok(()) }
+}
+
+fn anonymous(context: &mut CompoundContext<'_>, file: &FileRef, purpose: Use) -> Result<OpenHandle, OpError> {
+    let access = match purpose {
+        Use::Read | Use::Any => OpenAccess { read: true, write: false },
+        Use::Write => OpenAccess { read: false, write: true },
+    };
+    let (key, caller) = (file.key(), &file.grant.caller);
+    if let Some(open) = context.server.anonymous().get(&key, caller, access, context.now.mono_ms) {
+        return Ok(open);
+    }
+    let opened =
+        file.files().open(caller, &file.id, access, Leniency::Owner, context.patience).map_err(|error| wrong_type(context.minor, error))?;
+    let open = Arc::new(OpenState::new(opened, caller, context.connection.peer().ip(), context.now.mono_ms, None));
+    context.server.anonymous().put(key, caller.clone(), access, open.clone(), context.now.mono_ms);
+    if context.server.tree().generation != context.tree.generation {
+        // Those of exports that are gone may have been closed before.
+        context.server.anonymous().forget_exports(&[key.export]);
+    }
+    Ok(open)
+}
+
+/// RFC 8881, section 18.22.3 and others: a directory is ISDIR, a symbolic link SYMLINK, anything
+/// else WRONG_TYPE; RFC 7530 has INVAL for both.
+pub(crate) fn wrong_type(minor: u32, error: Error) -> OpError {
+    match error {
+        Error::IsSymlink | Error::WrongType if minor == 0 => Status::INVAL.into(),
+        Error::IsSymlink => Status::SYMLINK.into(),
+        error => error.into(),
+    }
+}
+
+/// Whether a thread that must not wait may give so much of a file back.
+pub(crate) fn may_free(context: &CompoundContext<'_>, len: u64) -> Result<(), OpError> {
+    if context.patience == Patience::None && len >= FREED_LEN_LONG { Err(OpError::WouldBlock) } else { Ok(()) }
+}
+
+/// The handle of an open with a stateid, opened by the call at hand.
+pub(crate) fn handle_of(open: Arc<dyn OpenFile>, context: &CompoundContext<'_>, file: &FileRef) -> OpenHandle {
+    let origin = || Origin {
+        connection: context.connection.id(),
+        peer: context.connection.peer(),
+        principal: context.principal.clone(),
+        flavour: context.flavour,
+        enctype: context.enctype,
+        minor: context.minor,
+        file: file.clone(),
+    };
+    let origin = context.tracks.then(origin);
+    Arc::new(OpenState::new(open, &file.grant.caller, context.connection.peer().ip(), context.now.mono_ms, origin))
+}

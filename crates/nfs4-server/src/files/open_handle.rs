@@ -1,0 +1,258 @@
+//! Open files as state keeps them, and those that are kept for anonymous stateids.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use vouch_vfs::{Caller, OpenAccess, OpenFile};
+
+use super::file_ref::FileRef;
+use crate::background_job::{JobProgress, Steps};
+use crate::observer::interface::{Lost, Totals};
+use crate::state::{FileKey, Loss};
+use crate::{ConnectionId, Effect, ExportId, Flavour, Job, Now, Observer, Principal, Server};
+
+/// An open file as state keeps it.
+pub(crate) type OpenHandle = Arc<OpenState>;
+
+/// An open file, and with whose rights it was opened.
+pub(crate) struct OpenState {
+    open: Arc<dyn OpenFile>,
+    opener: Arc<Caller>,
+    tally: Arc<UsageCounter>,
+    /// Where it was opened from.
+    address: IpAddr,
+    /// Where it came from, if the observer wants to know how it ends.
+    origin: Option<Arc<Origin>>,
+}
+
+/// Who opened what. The client may be gone when that is told.
+pub(crate) struct Origin {
+    pub(crate) connection: ConnectionId,
+    pub(crate) peer: SocketAddr,
+    pub(crate) principal: Principal,
+    pub(crate) flavour: Flavour,
+    pub(crate) enctype: Option<u32>,
+    pub(crate) minor: u32,
+    pub(crate) file: FileRef,
+}
+
+/// Who uses an open file, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UsedBy {
+    /// Who opened it, by that open.
+    Opener,
+    /// The same, by the delegation that came with it: for opens that the server is not told of.
+    Delegation,
+    /// Somebody else, by the opener's stateid.
+    Another,
+}
+
+/// What was read and written by it. Goes with the open.
+pub(crate) struct UsageCounter {
+    since_ms: u64,
+    read: AtomicU64,
+    written: AtomicU64,
+    /// Whether its delegation was read and written by, since the open or the last close.
+    delegation_used: [AtomicBool; 2],
+}
+
+impl UsageCounter {
+    pub(crate) fn add(&self, read: u64, written: u64) {
+        for (sum, bytes) in [(&self.read, read), (&self.written, written)] {
+            // Others may be at it, so even nothing would cost the line of the cache that it is in.
+            if bytes > 0 {
+                sum.fetch_add(bytes, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether a use of the file is one of which no OPEN has told: any of who didn't open it; of
+    /// the delegation the first to read and the first to write, since the open or
+    /// the last close, as an open that the server is not told of. `writes`: 1, or 0.
+    pub(crate) fn is_unopened(&self, by: UsedBy, writes: usize) -> bool {
+        match by {
+            UsedBy::Opener => false,
+            UsedBy::Delegation => !self.delegation_used[writes].swap(true, Ordering::Relaxed),
+            UsedBy::Another => true,
+        }
+    }
+
+    /// The sums, which begin anew.
+    pub(crate) fn take(&self, now_ms: u64) -> Totals {
+        let take = |sum: &AtomicU64| sum.swap(0, Ordering::Relaxed);
+        self.delegation_used.iter().for_each(|used| used.store(false, Ordering::Relaxed));
+        Totals { read: take(&self.read), written: take(&self.written), open_ms: now_ms.saturating_sub(self.since_ms) }
+    }
+}
+
+impl OpenState {
+    /// Of an open that has a stateid.
+    pub(crate) fn new(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, address: IpAddr, since_ms: u64, origin: Option<Origin>) -> OpenState {
+        let tally =
+            Arc::new(UsageCounter { since_ms, read: AtomicU64::new(0), written: AtomicU64::new(0), delegation_used: Default::default() });
+        OpenState { open, opener: opener.clone(), tally, address, origin: origin.map(Arc::new) }
+    }
+
+    /// In the place of another, for more than that was opened for.
+    pub(crate) fn widened(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, before: &OpenState) -> OpenHandle {
+        let (tally, origin) = (before.tally.clone(), before.origin.clone());
+        Arc::new(OpenState { open, opener: opener.clone(), tally, address: before.address, origin })
+    }
+
+    /// RecordWait the observer that it ended otherwise than by its client's word.
+    pub(crate) fn tell_lost(&self, observer: &dyn Observer, delegation: bool, why: Loss, now_ms: u64) {
+        let Some(origin) = &self.origin else { return };
+        let grant = &origin.file.grant;
+        observer.lost(&Lost {
+            connection: origin.connection,
+            peer: origin.peer,
+            principal: &origin.principal,
+            flavour: origin.flavour,
+            enctype: origin.enctype,
+            minor: origin.minor,
+            export: &grant.site.export,
+            caller: &grant.caller,
+            file: &origin.file.id,
+            delegation,
+            totals: self.tally.take(now_ms),
+            why,
+        });
+    }
+
+    /// What was read and written by it.
+    pub(crate) fn usage(&self) -> &UsageCounter {
+        &self.tally
+    }
+
+    /// Whether it was opened with these rights.
+    pub(crate) fn is_by(&self, caller: &Arc<Caller>) -> bool {
+        Arc::ptr_eq(&self.opener, caller) || self.opener == *caller
+    }
+
+    /// The open file.
+    pub(crate) fn file(&self) -> &dyn OpenFile {
+        &*self.open
+    }
+}
+
+/// Open files that are let go of. What would take its time is done by a thread that may sleep: with
+/// the last that has it open go the blocks of a file without a name, and who ends another's
+/// thousands of opens has his own call to answer.
+#[derive(Default)]
+pub(crate) struct CloseQueue {
+    closed: usize,
+    rest: Vec<OpenState>,
+}
+
+/// So many are closed at once.
+const CLOSES_AT_ONCE: usize = 256;
+
+impl CloseQueue {
+    pub(crate) fn add(&mut self, open: OpenHandle, effects: &mut Vec<Effect>) {
+        let Ok(held) = Arc::try_unwrap(open) else { return };
+        if self.closed >= CLOSES_AT_ONCE {
+            return self.rest.push(held);
+        }
+        self.closed += 1;
+        if held.open.frees_when_closed() >= FREED_LEN_LONG {
+            effects.push(Effect::Background(Job::new(held.address, Closing(vec![held]))));
+        }
+    }
+
+    /// There are no more.
+    pub(crate) fn end(self, effects: &mut Vec<Effect>) {
+        if let Some(first) = self.rest.first() {
+            effects.push(Effect::Background(Job::new(first.address, Closing(self.rest))));
+        }
+    }
+}
+
+struct Closing(Vec<OpenState>);
+
+impl Steps for Closing {
+    fn step(&mut self, _: &Server, _: Now) -> JobProgress {
+        self.0.truncate(self.0.len().saturating_sub(CLOSES_AT_ONCE));
+        if self.0.is_empty() { JobProgress::Done(Vec::new()) } else { JobProgress::More }
+    }
+}
+
+/// Files that were opened for anonymous stateids. Small: clients that open files don't use it.
+#[derive(Default)]
+pub(crate) struct AnonymousOpens {
+    entries: Mutex<VecDeque<Entry>>,
+}
+
+struct Entry {
+    file: FileKey,
+    caller: Arc<Caller>,
+    access: OpenAccess,
+    open: OpenHandle,
+    used_ms: u64,
+}
+
+impl Entry {
+    /// Whether it is this file, opened by this export: by another it may be open for more.
+    fn of(&self, file: &FileKey) -> bool {
+        self.file.export == file.export && self.file == *file
+    }
+}
+
+/// Open files that are kept: each is looked at to find one.
+const ENTRIES_MAX: usize = 64;
+/// How long an unused one is kept, milliseconds: rights are checked when it is opened, so not for
+/// long.
+const IDLE_MS_MAX: u64 = 2_000;
+
+impl AnonymousOpens {
+    pub(crate) fn get(&self, file: &FileKey, caller: &Arc<Caller>, access: OpenAccess, now_ms: u64) -> Option<OpenHandle> {
+        let mut entries = self.entries.lock();
+        let entry = entries
+            .iter_mut()
+            .find(|entry| entry.of(file) && entry.access == access && (Arc::ptr_eq(&entry.caller, caller) || entry.caller == *caller))?;
+        if entry.used_ms.saturating_add(IDLE_MS_MAX) <= now_ms {
+            return None;
+        }
+        Some(entry.open.clone())
+    }
+
+    pub(crate) fn put(&self, file: FileKey, caller: Arc<Caller>, access: OpenAccess, open: OpenHandle, now_ms: u64) {
+        let mut entries = self.entries.lock();
+        entries.retain(|entry| !(entry.of(&file) && entry.access == access && entry.caller == caller));
+        let dropped = if entries.len() >= ENTRIES_MAX { entries.pop_front() } else { None };
+        entries.push_back(Entry { file, caller, access, open, used_ms: now_ms });
+        drop(entries);
+        drop(dropped);
+    }
+
+    /// Closes what has aged.
+    pub(crate) fn clean(&self, now_ms: u64) {
+        let old: Vec<Entry> = {
+            let mut entries = self.entries.lock();
+            let all = std::mem::take(&mut *entries);
+            let (kept, old) = all.into_iter().partition(|entry| entry.used_ms.saturating_add(IDLE_MS_MAX) > now_ms);
+            *entries = kept;
+            old.into()
+        };
+        drop(old);
+    }
+
+    /// Closes those of exports that are gone.
+    pub(crate) fn forget_exports(&self, gone: &[ExportId]) {
+        self.entries.lock().retain(|entry| !gone.contains(&entry.file.export));
+    }
+
+    /// Closes those of a file that is gone, so that its blocks are freed.
+    pub(crate) fn forget(&self, file: &FileKey) {
+        let mut entries = self.entries.lock();
+        if entries.iter().any(|entry| entry.file == *file) {
+            entries.retain(|entry| entry.file != *file);
+        }
+    }
+}
+
+/// Bytes from which on it takes its time to give them back: blocks are freed one by one, and pages
+/// of memory before them, which is some milliseconds.
+pub(crate) const FREED_LEN_LONG: u64 = 64 << 20;

@@ -1,0 +1,131 @@
+//! What an operation's arguments say to one who keeps records: names, access asked for, place.
+//! Judges nothing.
+
+use vouch_nfs4::attr::{Attr, FileType};
+use vouch_nfs4::op::{Args, CreateHow, CreateType, OpenClaim, OpenHow, ShareAccess};
+use vouch_nfs4::{Bitmap, Stateid};
+use vouch_vfs::Access;
+
+use crate::observer::interface::{Asked, asked};
+
+/// What SETATTR sets, as it is told, and by which attributes.
+const SET: [(u32, Bitmap); 5] = [
+    (asked::TRUNCATE, Bitmap::of(&[Attr::SIZE.0])),
+    (asked::MODE, Bitmap::of(&[Attr::MODE.0, Attr::MODE_SET_MASKED.0])),
+    (asked::OWNER, Bitmap::of(&[Attr::OWNER.0, Attr::OWNER_GROUP.0])),
+    (asked::ACL, crate::attributes::ACL),
+    (asked::TIMES, Bitmap::of(&[Attr::TIME_ACCESS_SET.0, Attr::TIME_MODIFY_SET.0])),
+];
+
+/// What these arguments ask for.
+pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
+    let named = |name: &'a [u8]| Asked { name: Some(name), ..Asked::default() };
+    // The current stateid (RFC 8881, section 16.2.3.1.2) is special in form only.
+    let unopened = |stateid: &Stateid| *stateid == Stateid::ANONYMOUS || *stateid == Stateid::READ_BYPASS;
+    let data = |offset, stateid: &Stateid, access: Access| {
+        let asked = Asked { offset: Some(offset), access: Some(access.0), ..Asked::default() };
+        asked.unopened_if(unopened(stateid))
+    };
+    let pair = |source: &Stateid, destination: &Stateid, offset| {
+        let asked = Asked { offset: Some(offset), access: Some(Access::READ.0 | Access::MODIFY.0), ..Asked::default() };
+        asked.unopened_if(unopened(source) || unopened(destination))
+    };
+    match args {
+        Args::Lookup(args) => named(args.name.0),
+        Args::Remove(args) => named(args.name.0),
+        Args::Create(args) => {
+            let kind = match &args.kind {
+                CreateType::Symlink(_) => FileType::Symlink,
+                CreateType::Block(_) => FileType::Block,
+                CreateType::Character(_) => FileType::Character,
+                CreateType::Plain(kind) => *kind,
+                CreateType::Unknown(_) => return named(args.name.0),
+            };
+            Asked { access: Some((kind as u32) << asked::TYPE_SHIFT), ..named(args.name.0) }
+        }
+        Args::Secinfo(args) => named(args.name.0),
+        Args::Link(args) => Asked { new_name: Some(args.name.0), ..Asked::default() },
+        Args::Rename(args) => Asked { name: Some(args.old.0), new_name: Some(args.new.0), ..Asked::default() },
+        Args::Open(args) => {
+            let name = match &args.claim {
+                OpenClaim::Null(name) | OpenClaim::DelegatePrev(name) => Some(name.0),
+                OpenClaim::DelegateCur(cur) => Some(cur.name.0),
+                // Of the current filehandle.
+                OpenClaim::Previous(_) | OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh => None,
+            };
+            let mut access = 0;
+            if args.access.contains(ShareAccess::READ) {
+                access |= Access::READ.0;
+            }
+            if args.access.contains(ShareAccess::WRITE) {
+                access |= Access::MODIFY.0 | Access::EXTEND.0;
+            }
+            if let OpenHow::Create(how) = &args.how {
+                access |= asked::CREATE;
+                // Of the others none takes a file that is there and empties it.
+                if let CreateHow::Unchecked(attrs) = how
+                    && attrs.attributes().is_ok_and(|set| set.size == Some(0))
+                {
+                    access |= asked::TRUNCATE;
+                }
+            }
+            Asked { name, access: Some(access), ..Asked::default() }
+        }
+        Args::Access(args) => Asked { access: Some(args.access.0), ..Asked::default() },
+        Args::Setattr(args) => {
+            let mask = args.attrs.mask;
+            let mut access = 0;
+            let mut rest = mask;
+            for (bit, attributes) in SET {
+                if !mask.and(attributes).is_empty() {
+                    access |= bit;
+                    rest = rest.minus(attributes);
+                }
+            }
+            if !rest.is_empty() {
+                access |= asked::OTHER;
+            }
+            let mode = match access & asked::MODE {
+                0 => None,
+                // What can't be read is refused as it is done, and tells nothing here.
+                _ => args.attrs.attributes().ok().and_then(|set| set.mode.or(set.mode_set_masked.map(|masked| masked.value & masked.mask))),
+            };
+            Asked { access: Some(access), mode, ..Asked::default() }
+        }
+        Args::Read(args) => data(args.offset, &args.stateid, Access::READ),
+        Args::ReadPlus(args) => data(args.offset, &args.stateid, Access::READ),
+        Args::Write(args) => data(args.offset, &args.stateid, Access::MODIFY),
+        Args::Commit(args) => Asked { offset: Some(args.offset), access: Some(Access::MODIFY.0), ..Asked::default() },
+        Args::Copy(args) => pair(&args.source, &args.destination, args.destination_offset),
+        Args::Clone(args) => pair(&args.source, &args.destination, args.destination_offset),
+        _ => Asked::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vouch_nfs4::op::{DelegateCur, DelegationType, OpenArgs, ShareDeny};
+    use vouch_nfs4::{Bytes, ClientId, Name, OwnerSeq, StateOwner};
+
+    use super::*;
+
+    #[test]
+    fn an_open_is_of_the_name_that_its_claim_has() {
+        let name = Name(b"f");
+        let claims = [
+            (OpenClaim::Null(name), true),
+            (OpenClaim::DelegateCur(DelegateCur { stateid: Stateid::ANONYMOUS, name }), true),
+            (OpenClaim::DelegatePrev(name), true),
+            (OpenClaim::Previous(DelegationType::None), false),
+            (OpenClaim::Fh, false),
+            (OpenClaim::DelegCurFh(Stateid::ANONYMOUS), false),
+            (OpenClaim::DelegPrevFh, false),
+        ];
+        for (claim, is_named) in claims {
+            let owner = StateOwner { client: ClientId(0), owner: Bytes(b"") };
+            let (access, deny) = (ShareAccess::READ, ShareDeny(0));
+            let args = Args::Open(OpenArgs { seq: OwnerSeq(0), access, deny, owner, how: OpenHow::NoCreate, claim });
+            assert_eq!(of(&args).name, is_named.then_some(&b"f"[..]), "{claim:?}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! When what was done is told to the observer: at once; but what changed names or attributes, and
+//! all that follows it in its call, once it is known whether that is on the disk, so that nothing
+//! is told as done which the reply says failed. What became of names is told before (`naming`), and
+//! so is whatever else depends on when an operation was done.
+
+use std::sync::Arc;
+
+use vouch_nfs4::Status;
+use vouch_nfs4::op::Op;
+
+use crate::compound::context::CallState;
+use crate::files::file_ref::{FileRef, Object};
+use crate::observer::interface::{Asked, Named, Stage, Told, Totals};
+use crate::{Connection, ErrorReport, ExportId, Flavour, Now, Observation, Principal, Server};
+
+/// An operation and what came of it.
+pub(crate) struct CompletedOp<'a> {
+    pub(crate) op: u32,
+    pub(crate) status: Status,
+    /// What the filehandles stood for: the current one before, both after.
+    pub(crate) object: Option<&'a Object>,
+    pub(crate) after: Option<&'a Object>,
+    pub(crate) saved: Option<&'a Object>,
+    /// What was asked, if the observer wants to know.
+    pub(crate) asked: Option<Asked<'a>>,
+    pub(crate) stage: Stage,
+    pub(crate) granted: Option<u32>,
+    pub(crate) totals: Option<Totals>,
+    pub(crate) new_owner: (Option<u32>, Option<u32>),
+    /// Bytes read and written.
+    pub(crate) bytes: (u64, u64),
+    /// What the observer made of the name.
+    pub(crate) named: Option<&'a Named>,
+}
+
+/// Who called, and how.
+struct By<'a> {
+    connection: &'a Connection,
+    principal: &'a Principal,
+    flavour: Flavour,
+    enctype: Option<u32>,
+    xid: u32,
+    minor: u32,
+}
+
+impl<'a> By<'a> {
+    fn of(call: &'a CallState) -> Self {
+        let CallState { connection, principal, flavour, enctype, xid, minor, .. } = call;
+        By { connection, principal, flavour: *flavour, enctype: *enctype, xid: *xid, minor: *minor }
+    }
+}
+
+/// A copy that goes on after its answer, as its end is told.
+pub(crate) struct BackgroundCopyOp {
+    connection: Arc<Connection>,
+    principal: Principal,
+    flavour: Flavour,
+    enctype: Option<u32>,
+    xid: u32,
+    minor: u32,
+    op: u32,
+    from: Object,
+    to: Object,
+}
+
+impl BackgroundCopyOp {
+    pub(crate) fn of(call: &CallState, from: FileRef, to: FileRef) -> Self {
+        let CallState { connection, principal, flavour, enctype, xid, minor, op, .. } = call;
+        BackgroundCopyOp {
+            connection: connection.clone(),
+            principal: principal.clone(),
+            flavour: *flavour,
+            enctype: *enctype,
+            xid: *xid,
+            minor: *minor,
+            op: *op,
+            from: Object::File(from),
+            to: Object::File(to),
+        }
+    }
+
+    /// What there is to report of a fault of ours.
+    pub(crate) fn fault(&self, now: Now, status: Status, message: &str) -> ErrorReport {
+        ErrorReport {
+            at_seconds: now.wall.seconds,
+            peer: self.connection.peer(),
+            operation: Op(self.op).name().unwrap_or("ILLEGAL"),
+            status: status.0,
+            export: file_of(Some(&self.to)).map(|file| file.grant.site.export.id.0),
+            message: message.to_owned(),
+        }
+    }
+
+    /// RecordWait its end, after so many bytes.
+    pub(crate) fn tell(&self, server: &Server, status: Status, stage: Stage, done: u64) {
+        let BackgroundCopyOp { connection, principal, flavour, enctype, xid, minor, op, from, to } = self;
+        let access = vouch_vfs::Access::READ.0 | vouch_vfs::Access::MODIFY.0;
+        let seen = CompletedOp {
+            op: *op,
+            status,
+            object: Some(to),
+            after: Some(to),
+            saved: Some(from),
+            asked: server.observer().wants(*op).then_some(Asked { access: Some(access), ..Asked::default() }),
+            stage,
+            granted: None,
+            totals: None,
+            new_owner: (None, None),
+            bytes: (done, done),
+            named: None,
+        };
+        seen.tell(server, &By { connection, principal, flavour: *flavour, enctype: *enctype, xid: *xid, minor: *minor });
+    }
+}
+
+/// The same, kept until its change is on the disk.
+pub(crate) struct DeferredNotification {
+    op: u32,
+    status: Status,
+    object: Option<Object>,
+    after: Option<Object>,
+    saved: Option<Object>,
+    asked: Option<OwnedArguments>,
+    stage: Stage,
+    granted: Option<u32>,
+    totals: Option<Totals>,
+    new_owner: (Option<u32>, Option<u32>),
+    bytes: (u64, u64),
+    named: Option<Named>,
+    /// The export that its own change is of.
+    changed: Option<ExportId>,
+}
+
+/// What was asked, with names of its own.
+struct OwnedArguments {
+    name: Option<Box<[u8]>>,
+    new_name: Option<Box<[u8]>>,
+    /// Without names.
+    rest: Asked<'static>,
+}
+
+impl OwnedArguments {
+    fn of(asked: Asked<'_>) -> Self {
+        let own = |name: Option<&[u8]>| name.map(Box::from);
+        Self { name: own(asked.name), new_name: own(asked.new_name), rest: Asked { name: None, new_name: None, ..asked } }
+    }
+
+    fn asked(&self) -> Asked<'_> {
+        Asked { name: self.name.as_deref(), new_name: self.new_name.as_deref(), ..self.rest }
+    }
+}
+
+impl CompletedOp<'_> {
+    /// RecordWait it now, or when the changes that the call waits for are on the disk. `changed`: the
+    /// export that it changed what must become durable of.
+    pub(crate) fn notify_or_defer(
+        self,
+        server: &Server,
+        call: &CallState,
+        (changed, named): (Option<ExportId>, Option<Named>),
+        deferred: &mut Vec<DeferredNotification>,
+    ) {
+        if changed.is_none() && deferred.is_empty() {
+            return CompletedOp { named: named.as_ref(), ..self }.tell(server, &By::of(call));
+        }
+        // Others may move the files before it is told.
+        let named = named.or_else(|| server.observer().noted(&self.observation(&By::of(call))));
+        deferred.push(DeferredNotification {
+            op: self.op,
+            status: self.status,
+            object: self.object.cloned(),
+            after: self.after.cloned(),
+            saved: self.saved.cloned(),
+            asked: self.asked.map(OwnedArguments::of),
+            stage: self.stage,
+            granted: self.granted,
+            totals: self.totals,
+            new_owner: self.new_owner,
+            bytes: self.bytes,
+            named,
+            changed,
+        });
+    }
+
+    fn tell(&self, server: &Server, by: &By<'_>) {
+        server.observer().operation(&self.observation(by));
+    }
+
+    fn observation<'o>(&'o self, by: &By<'o>) -> Observation<'o> {
+        let file = file_of(self.object);
+        let told = self.asked.map(|asked| {
+            let after = file_of(self.after);
+            // Where the filehandle was put by this operation, it is the one that it was done on.
+            let grant = file.or(after).map(|file| &file.grant);
+            Told {
+                export: grant.map(|grant| &grant.site.export),
+                caller: grant.map(|grant| &*grant.caller),
+                saved: file_of(self.saved).map(|file| &file.id),
+                after: after.map(|file| &file.id),
+                asked,
+                stage: self.stage,
+                granted: self.granted,
+                totals: self.totals,
+                new_owner: self.new_owner,
+                named: self.named,
+            }
+        });
+        Observation {
+            connection: by.connection,
+            principal: by.principal,
+            flavour: by.flavour,
+            enctype: by.enctype,
+            xid: by.xid,
+            minor: by.minor,
+            op: self.op,
+            status: self.status.0,
+            export: file.map(|file| file.grant.site.export.id),
+            file: file.map(|file| &file.id),
+            told,
+            bytes_read: self.bytes.0,
+            bytes_written: self.bytes.1,
+        }
+    }
+}
+
+impl DeferredNotification {
+    /// The changes of this export did not become durable.
+    pub(crate) fn fail(&mut self, export: ExportId, status: Status) {
+        if self.changed == Some(export) && self.status.is_ok() {
+            self.status = status;
+        }
+    }
+
+    /// RecordWait it.
+    pub(crate) fn tell(&self, server: &Server, call: &CallState) {
+        let seen = CompletedOp {
+            op: self.op,
+            status: self.status,
+            object: self.object.as_ref(),
+            after: self.after.as_ref(),
+            saved: self.saved.as_ref(),
+            asked: self.asked.as_ref().map(OwnedArguments::asked),
+            stage: self.stage,
+            granted: self.granted,
+            totals: self.totals,
+            new_owner: self.new_owner,
+            bytes: self.bytes,
+            named: self.named.as_ref(),
+        };
+        seen.tell(server, &By::of(call));
+    }
+}
+
+fn file_of(object: Option<&Object>) -> Option<&FileRef> {
+    match object {
+        Some(Object::File(file)) => Some(file),
+        _ => None,
+    }
+}

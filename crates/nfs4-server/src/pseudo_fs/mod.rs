@@ -1,0 +1,7 @@
+//! The pseudo file system (RFC 8881, section 7.3): one tree of names that joins all exports.
+
+mod tree;
+mod visibility;
+
+pub(crate) use tree::{Child, Node, PSEUDO_FSID, Place, Site, Tree};
+pub(crate) use visibility::VisibilityCache;

@@ -1,0 +1,356 @@
+//! The pseudo file system (RFC 8881, section 7.3): one tree of names that joins all exports. Made
+//! anew whenever the exports change; never altered.
+//!
+//! A node stands for a path that leads to exports. Those that lead into one stand beside it: for
+//! clients that may not see the upper export, and where the upper one has no directory to
+//! go through. Whoever may see an export goes through it; one below another hangs in a directory of
+//! the upper one: a junction.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use vouch_nfs4::Fsid;
+use vouch_vfs::{Attributes, Caller, FileId, FileType, Name, Patience, SystemId, Traits};
+
+use crate::access::admission::Admission;
+use crate::filehandle::{HandleTarget, PseudoId};
+use crate::name_cookie;
+use crate::state::{FileKey, Terms};
+use crate::{Export, ExportId, Exports};
+
+/// The pseudo file system's own fsid: the letters VOUCH, which no export's number is.
+pub(crate) const PSEUDO_FSID: Fsid = Fsid { major: 0x0056_4f55_4348, minor: 0 };
+
+/// The root of the pseudo file system.
+pub(crate) const ROOT: PseudoId = PseudoId(1);
+
+/// All that the exports amount to.
+#[derive(Clone)]
+pub(crate) struct Tree {
+    nodes: HashMap<PseudoId, Node>,
+    sites: HashMap<ExportId, Arc<Site>>,
+    /// Exports in the order of the configuration.
+    order: Vec<ExportId>,
+    junctions: HashMap<(ExportId, FileId), BTreeMap<Vec<u8>, Place>>,
+    /// By path: the directory of an upper export that it hangs in.
+    hung: HashMap<PseudoId, (ExportId, FileId)>,
+    /// By path: the path above.
+    parents: HashMap<PseudoId, PseudoId>,
+    /// By path: the export there.
+    at: HashMap<PseudoId, ExportId>,
+    /// Exports below others that have no directory to go through, and those others.
+    detours: Vec<(Arc<str>, Arc<str>)>,
+    /// Change attribute of all nodes: they change together, when the exports do.
+    pub(crate) change: u64,
+    /// When the tree was made, as the nodes' times.
+    pub(crate) made: vouch_vfs::Time,
+    /// RecordWait trees apart, and times between which exports came to be for others: what was resolved
+    /// with another one must be resolved again.
+    pub(crate) generation: u64,
+}
+
+/// A directory of the pseudo file system.
+#[derive(Clone, Default)]
+pub(crate) struct Node {
+    /// By cookie and name: the order in which they are listed.
+    children: BTreeMap<(u64, Vec<u8>), Place>,
+    /// Exports anywhere below: the node is shown to those who may see one of them.
+    below: Vec<ExportId>,
+}
+
+/// What stands at a name: an export, a node that leads further, or both.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    export: Option<ExportId>,
+    node: Option<PseudoId>,
+}
+
+/// What a name leads a client to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Child {
+    Node(PseudoId),
+    Export(ExportId),
+}
+
+/// An export in its place.
+pub(crate) struct Site {
+    pub(crate) export: Export,
+    pub(crate) root: FileId,
+    pub(crate) traits: Traits,
+    /// Whether quotas can be told.
+    pub(crate) quotas: bool,
+    /// The file system's own number at the root: another one is behind a mount point.
+    root_fsid: Option<u64>,
+    /// Its path, as the pseudo file system names it.
+    pub(crate) place: PseudoId,
+    /// File number of the directory that the export covers, for `mounted_on_fileid`.
+    pub(crate) mounted_on: u64,
+}
+
+impl Tree {
+    /// The tree of these exports. Asks their file systems for roots and for directories that nested
+    /// exports hang in, and waits for the answers.
+    pub(crate) fn new(exports: &Exports, generation: u64, change: u64, made: vouch_vfs::Time) -> Self {
+        let mut tree = Tree {
+            nodes: HashMap::from([(ROOT, Node::default())]),
+            sites: HashMap::new(),
+            order: exports.all().iter().map(|export| export.id).collect(),
+            junctions: HashMap::new(),
+            hung: HashMap::new(),
+            parents: HashMap::new(),
+            at: HashMap::new(),
+            detours: Vec::new(),
+            change,
+            made,
+            generation,
+        };
+        exports.all().iter().for_each(|export| tree.enter(export));
+        let by_id: HashMap<ExportId, &Arc<Export>> = exports.all().iter().map(|export| (export.id, export)).collect();
+        for export in exports.all() {
+            let mounted_on = tree.hang(export, &by_id);
+            let root = export.file_system.root();
+            let root_fsid = export.file_system.attributes(&root, Patience::Any).ok().map(|attributes| attributes.fsid);
+            let traits = export.file_system.traits();
+            let quotas = export.file_system.space(&Caller::root(), &root, Patience::Any).is_ok_and(|space| space.quota.is_some());
+            let place = id_of(&export.pseudo_path);
+            let mounted_on = mounted_on.unwrap_or(place.0);
+            let site = Site { export: Export::clone(export), root, traits, quotas, root_fsid, place, mounted_on };
+            tree.sites.insert(export.id, Arc::new(site));
+        }
+        tree
+    }
+
+    /// Makes the nodes that lead to an export.
+    fn enter(&mut self, export: &Export) {
+        let path = &export.pseudo_path;
+        self.at.insert(id_of(path), export.id);
+        for (depth, name) in path.iter().enumerate() {
+            let (above, here) = (id_of(&path[..depth]), id_of(&path[..=depth]));
+            self.parents.insert(here, above);
+            let node = self.nodes.entry(above).or_default();
+            node.below.push(export.id);
+            let place = node.children.entry(listed(name)).or_default();
+            match depth + 1 == path.len() {
+                true => place.export = Some(export.id),
+                false => place.node = Some(here),
+            }
+        }
+    }
+
+    /// Hangs an export in the one that it lies below, if there is one: where its name is, or else
+    /// where the way there ends, which goes on in the pseudo file system then. The file number
+    /// of the directory that it covers, if there is one.
+    fn hang(&mut self, export: &Export, exports: &HashMap<ExportId, &Arc<Export>>) -> Option<u64> {
+        let path = &export.pseudo_path;
+        let above = (0..path.len()).rev().find_map(|depth| self.at.get(&id_of(&path[..depth])))?;
+        let upper = exports.get(above)?;
+        let (caller, files) = (Caller::root(), &upper.file_system);
+        let find = |directory: &FileId, name: &[u8]| files.lookup(&caller, directory, Name::new(name)?, Patience::Any).ok();
+        // What another file system covers that is not of the export is nothing to go through.
+        let leads = |id: &FileId| files.home(id).system != SystemId::UNKNOWN;
+        let mut directory = files.root();
+        for depth in upper.pseudo_path.len()..path.len() {
+            let found = find(&directory, &path[depth]);
+            let last = depth + 1 == path.len();
+            match found {
+                Some((id, attributes)) if !last && attributes.file_type == FileType::Directory && leads(&id) => directory = id,
+                found => {
+                    let here = id_of(&path[..=depth]);
+                    let place = self.junctions.entry((upper.id, directory)).or_default().entry(path[depth].clone()).or_default();
+                    match last {
+                        true => place.export = Some(export.id),
+                        false => place.node = Some(here),
+                    }
+                    self.hung.insert(here, (upper.id, directory));
+                    if !last {
+                        self.detours.push((export.source.clone(), upper.source.clone()));
+                    }
+                    return found.filter(|_| last).map(|(_, attributes)| attributes.file_number);
+                }
+            }
+        }
+        None
+    }
+
+    /// Exports below others that have no directory to go through, and those others, by their
+    /// sources.
+    pub(crate) fn detours(&self) -> &[(Arc<str>, Arc<str>)] {
+        &self.detours
+    }
+
+    /// What PUTROOTFH leads a client to.
+    pub(crate) fn root(&self, peer: SocketAddr) -> HandleTarget {
+        self.named(ROOT, peer)
+    }
+
+    /// What stands at a path for a client: the export there, or else the node.
+    fn named(&self, id: PseudoId, peer: SocketAddr) -> HandleTarget {
+        match self.at.get(&id).filter(|export| self.sees(**export, peer)).and_then(|export| self.site(*export)) {
+            Some(site) => site.handle(),
+            None => HandleTarget::Pseudo(id),
+        }
+    }
+
+    /// What LOOKUPP leads a client to from the export or the node at a path; none at the root.
+    pub(crate) fn above(&self, id: PseudoId, peer: SocketAddr) -> Option<HandleTarget> {
+        match self.hung.get(&id) {
+            Some(&(upper, directory)) if self.sees(upper, peer) => Some(HandleTarget::File(upper, directory)),
+            _ => Some(self.named(*self.parents.get(&id)?, peer)),
+        }
+    }
+
+    pub(crate) fn node(&self, id: PseudoId) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    pub(crate) fn site(&self, id: ExportId) -> Option<&Arc<Site>> {
+        self.sites.get(&id)
+    }
+
+    /// All exports, in the order of the configuration.
+    pub(crate) fn sites(&self) -> impl Iterator<Item = &Arc<Site>> {
+        self.order.iter().filter_map(|id| self.site(*id))
+    }
+
+    /// What hangs in a directory of an export under this name.
+    pub(crate) fn junction(&self, export: ExportId, directory: &FileId, name: &[u8]) -> Option<Place> {
+        // Nearly always there is none at all: no hashing then.
+        if self.junctions.is_empty() {
+            return None;
+        }
+        self.junctions.get(&(export, *directory))?.get(name).copied()
+    }
+
+    /// Whether anything hangs in this directory.
+    pub(crate) fn has_junctions(&self, export: ExportId, directory: &FileId) -> bool {
+        !self.junctions.is_empty() && self.junctions.contains_key(&(export, *directory))
+    }
+
+    /// What a client finds at a place, where a directory leads to something that is for it
+    /// (`leads`); none if neither it is, nor anything below.
+    pub(crate) fn seen(&self, place: Place, peer: SocketAddr, leads: impl FnOnce(PseudoId) -> bool) -> Option<Child> {
+        if let Some(export) = place.export.filter(|&export| self.sees(export, peer)) {
+            return Some(Child::Export(export));
+        }
+        let node = place.node.or_else(|| Some(self.site(place.export?)?.place))?;
+        leads(node).then_some(Child::Node(node))
+    }
+
+    /// Whether any export below a node is for a client. O(n) in those.
+    pub(crate) fn leads(&self, node: PseudoId, peer: SocketAddr) -> bool {
+        self.node(node).is_some_and(|node| node.below.iter().any(|&export| self.sees(export, peer)))
+    }
+
+    /// Whether any export is for a client.
+    pub(crate) fn admission(&self, peer: SocketAddr) -> Admission {
+        if self.sites.keys().any(|&export| self.sees(export, peer)) {
+            return Admission::Admitted;
+        }
+        if self.is_undecided(peer) { Admission::Undecided } else { Admission::Refused }
+    }
+
+    /// Whether it can't be told yet of any export whether it is for a client. O(n) in exports.
+    pub(crate) fn is_undecided(&self, peer: SocketAddr) -> bool {
+        self.sites.values().any(|site| site.export.clients.is_undecided(peer))
+    }
+
+    fn sees(&self, export: ExportId, peer: SocketAddr) -> bool {
+        self.site(export).is_some_and(|site| site.export.clients.access_for(peer).is_some())
+    }
+}
+
+impl Place {
+    /// The export there.
+    pub(crate) fn export(self) -> Option<ExportId> {
+        self.export
+    }
+}
+
+impl Node {
+    pub(crate) fn child(&self, name: &[u8]) -> Option<Place> {
+        self.children.get(&listed(name)).copied()
+    }
+
+    /// Names after a cookie, with their own and what stands there.
+    pub(crate) fn children_after(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], Place)> {
+        let from = cookie.checked_add(1).map(|next| self.children.range((next, Vec::new())..));
+        from.into_iter().flatten().map(|((cookie, name), place)| (*cookie, &name[..], *place))
+    }
+
+    /// Directories in it, and the two links that every directory has.
+    pub(crate) fn links(&self) -> u32 {
+        u32::try_from(self.children.len()).unwrap_or(u32::MAX).saturating_add(2)
+    }
+}
+
+impl Site {
+    /// Whether it shows the same directory as another did.
+    pub(crate) fn shows_the_same_as(&self, other: &Site) -> bool {
+        let key = |site: &Site| FileKey::new(site.export.id, site.root, site.export.file_system.home(&site.root));
+        key(self) == key(other)
+    }
+
+    /// Whether a file of it was shown before and is not any more: it lies on a file system behind a
+    /// mount point that is not crossed now.
+    pub(crate) fn hides(&self, before: &Site, file: &FileId) -> bool {
+        let system = |id: &FileId| self.export.file_system.home(id).system;
+        self.is_opened_anew(before) && system(&self.root) != SystemId::UNKNOWN && system(file) == SystemId::UNKNOWN
+    }
+
+    /// Whether other files may be behind it than before.
+    pub(crate) fn is_opened_anew(&self, before: &Site) -> bool {
+        !Arc::ptr_eq(&self.export.file_system, &before.export.file_system)
+    }
+
+    /// Whether the export is for one of these on such terms, or may be. Port 0 stands for none,
+    /// where there is no connection: it comes again as it came.
+    pub(crate) fn lets_in(&self, peers: &[SocketAddr], terms: Terms) -> bool {
+        let clients = &self.export.clients;
+        peers.iter().any(|&peer| {
+            let port = match peer.port() {
+                0 if terms.reserved_port => 0,
+                0 => u16::MAX,
+                port => port,
+            };
+            let access = clients.access_for(peer);
+            access.is_some_and(|access| access.under(terms.flavour).is_some() && !access.refuses_port(terms.flavour, port))
+                || !clients.is_certain(peer)
+        })
+    }
+
+    /// What names the root.
+    pub(crate) fn handle(&self) -> HandleTarget {
+        HandleTarget::File(self.export.id, self.root)
+    }
+
+    /// The fsid of a file with these attributes: the export's, or one of its own where a mount
+    /// point was crossed inside (RFC 8881, section 7.7).
+    pub(crate) fn fsid(&self, attributes: &Attributes) -> Fsid {
+        let crossed = self.root_fsid.is_some_and(|root| root != attributes.fsid);
+        match (self.export.fsid, crossed) {
+            (Some((major, minor)), false) => Fsid { major, minor },
+            (None, false) => Fsid { major: self.export.id.0.into(), minor: 0 },
+            (_, true) => Fsid { major: u64::from(self.export.id.0) | 1 << 32, minor: attributes.fsid },
+        }
+    }
+}
+
+fn listed(name: &[u8]) -> (u64, Vec<u8>) {
+    (name_cookie::of_name(name), name.to_vec())
+}
+
+/// A node's number: from its path, so that filehandles live as long as the path does.
+fn id_of(path: &[Vec<u8>]) -> PseudoId {
+    if path.is_empty() {
+        return ROOT;
+    }
+    let mut hasher = blake3::Hasher::new();
+    for part in path {
+        hasher.update(b"/").update(part);
+    }
+    let hash = hasher.finalize();
+    let word = u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"));
+    // Below 2^63, as some clients want file numbers, and never the root's.
+    PseudoId((word >> 1) | 2)
+}

@@ -1,0 +1,107 @@
+//! Making data durable, as clients are told of it: by the write verifier (RFC 8881, section
+//! 18.32.3).
+//!
+//! The system tells of lost data once for each descriptor. So who fails says so to all, by a new
+//! verifier; and who has not failed looks, before he answers, whether another is about to fail in
+//! his stead.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+use vouch_vfs::Error::{self, Io, NoSpace, Quota, Resources};
+
+use crate::state::FileKey;
+
+/// What is being made durable, and how often that has failed.
+#[derive(Default)]
+pub(crate) struct SyncTracker {
+    losses: AtomicU64,
+    under_way: Mutex<UnderWay>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    /// Number of the next that begins.
+    next: u64,
+    of: HashMap<FileKey, BTreeSet<u64>>,
+}
+
+/// One that is under way; one that panics has failed.
+struct SyncInProgress<'a> {
+    tracker: &'a SyncTracker,
+    files: &'a [FileKey],
+    number: u64,
+    failed: bool,
+}
+
+impl SyncTracker {
+    /// How often data could not be made durable.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::SeqCst)
+    }
+
+    /// Notes what came of a call that made data durable, or did not.
+    pub(crate) fn watched<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        if is_loss(&result) {
+            self.losses.fetch_add(1, Ordering::SeqCst);
+        }
+        result
+    }
+
+    /// Makes data of these files durable by `act`, which sleeps; a failure is noted before anybody
+    /// who has begun before is answered.
+    pub(crate) fn during<T>(&self, files: &[FileKey], act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let mut under = self.begin(files);
+        let result = act();
+        under.failed = is_loss(&result);
+        result
+    }
+
+    /// As [`SyncTracker::during`], of one file; and when it has succeeded, waits for all of this file
+    /// that have begun meanwhile, one of whom may have been told what was this one's
+    /// to hear. Waits no longer than those take.
+    pub(crate) fn alone<T>(&self, file: FileKey, act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let result = self.during(&[file], act)?;
+        let mut under_way = self.under_way.lock();
+        let before = under_way.next;
+        while under_way.of.get(&file).and_then(BTreeSet::first).is_some_and(|&first| first < before) {
+            self.ended.wait(&mut under_way);
+        }
+        Ok(result)
+    }
+
+    fn begin<'a>(&'a self, files: &'a [FileKey]) -> SyncInProgress<'a> {
+        let mut under_way = self.under_way.lock();
+        let number = under_way.next;
+        under_way.next += 1;
+        for file in files {
+            under_way.of.entry(*file).or_default().insert(number);
+        }
+        SyncInProgress { tracker: self, files, number, failed: true }
+    }
+}
+
+impl Drop for SyncInProgress<'_> {
+    fn drop(&mut self) {
+        if self.failed {
+            self.tracker.losses.fetch_add(1, Ordering::SeqCst);
+        }
+        let mut under_way = self.tracker.under_way.lock();
+        for file in self.files {
+            if let Some(numbers) = under_way.of.get_mut(file) {
+                numbers.remove(&self.number);
+                if numbers.is_empty() {
+                    under_way.of.remove(file);
+                }
+            }
+        }
+        drop(under_way);
+        self.tracker.ended.notify_all();
+    }
+}
+
+fn is_loss<T>(result: &Result<T, Error>) -> bool {
+    matches!(result, Err(Io(_) | NoSpace | Quota | Resources(_)))
+}
