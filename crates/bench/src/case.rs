@@ -1,73 +1,72 @@
-//! What can be measured: one value describes a measurement wholly, here or on another node.
+//! One measurement. The value describes it completely, on this node or another one.
 
 use serde::{Deserialize, Serialize};
 
-/// One thing to measure.
+/// A measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Case {
-    /// Copies whole files there: each is made, written, made durable and closed.
+    /// Copy whole files to the subject: create, write, make durable, close.
     Put(Copy),
-    /// Copies them back, and compares every byte.
+    /// Copy the files back, and compare every byte.
     Get(Copy),
-    /// Reads and writes of one size within one large file.
+    /// Reads and writes of one size in one large file.
     Load(Load),
-    /// What a version control system does to metadata.
+    /// Metadata operations as git makes them.
     Metadata {
         /// Calls in flight.
         depth: u32,
-        /// Longest time.
+        /// Time limit.
         seconds: f64,
     },
-    /// Attributes of one file after another.
+    /// GETATTR of one file, again and again.
     Getattr {
         /// Calls in flight.
         depth: u32,
-        /// Longest time.
+        /// Time limit.
         seconds: f64,
     },
-    /// Reads of files that are there.
+    /// Reads of existing files.
     Read(Read),
-    /// A small C project compiled and run; its source is what is read, objects are elsewhere.
+    /// Compile a small C project and run the program. Only the sources are on the subject.
     Compile {
         /// Source files.
         parts: u32,
-        /// Compilers at a time.
+        /// Compilers that run at once.
         jobs: u32,
     },
-    /// The reads of such a compile, as its client made them, call after call, by many clients at
-    /// once.
+    /// Replay the recorded calls of a compile from many clients at once.
     Replay {
-        /// How many, each with a connection of its own.
+        /// Clients, each with its own connection.
         clients: u32,
-        /// Longest time.
+        /// Time limit.
         seconds: f64,
     },
-    /// Work on files under the kernel's audit.
+    /// File operations under the kernel's audit.
     Audit {
-        /// Which.
+        /// The kind of work.
         work: AuditWork,
-        /// Files.
+        /// Number of files.
         files: u64,
     },
-    /// Small files made, appended to and removed on an export.
+    /// Create, append to and remove small files on an export.
     Changes {
-        /// Files.
+        /// Number of files.
         files: u64,
         /// Calls in flight.
         depth: u32,
     },
-    /// Connections, each for one small file; `depth` components of its name.
+    /// Open a connection for one small file. Its path has `depth` components.
     Connect {
-        /// Components of the name.
+        /// Components of the path.
         depth: u32,
-        /// Longest time.
+        /// Time limit.
         seconds: f64,
     },
 }
 
 impl Case {
-    /// What it is measured with, beyond what its name says.
+    /// The parameters, for the report.
     pub fn parameters(&self) -> String {
         use crate::workload::{block, size};
         let time = |seconds: f64| format!("{seconds} s each");
@@ -88,85 +87,85 @@ impl Case {
     }
 }
 
-/// Files that are copied.
+/// Files of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Copy {
-    /// How many.
+    /// Number of files.
     pub files: u64,
-    /// Bytes of each.
+    /// Bytes of each file.
     pub len: u64,
-    /// What is in them.
+    /// Content of the files.
     pub content: Content,
-    /// Small files at a time.
+    /// Small files copied at once.
     pub streams: u32,
     /// Blocks of a large file in flight.
     pub depth: u32,
 }
 
-/// Files that are read whole, or a large one by the block.
+/// Files that are read whole, or one large file that is read by the block.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Read {
-    /// How many.
+    /// Number of files.
     pub files: u64,
-    /// Bytes of each.
+    /// Bytes of each file.
     pub len: u64,
     /// Bytes of a read.
     pub block: u32,
-    /// What is in them.
+    /// Content of the files.
     pub content: Content,
-    /// Whether one block after another or anywhere, as many in all.
+    /// Order of the blocks. A random read makes as many calls as a sequential one.
     pub order: Order,
 }
 
-/// What is in a file.
+/// Content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
-    /// Nothing but zeros.
+    /// Zeros.
     Zeros,
-    /// Noise that tells where it belongs.
+    /// Noise that identifies its file and page.
     Random,
 }
 
-/// Reads and writes within a file.
+/// Reads and writes in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// Whether one after another or anywhere.
+    /// Order of the blocks.
     pub order: Order,
-    /// Bytes of each.
+    /// Bytes of a call.
     pub block: u32,
-    /// Of 100, how many are reads.
+    /// Reads, percent of all calls.
     pub read_percent: u8,
-    /// Calls in flight at most.
+    /// Maximum calls in flight.
     pub depth: u32,
-    /// Calls a second that are due, whether or not the server keeps up; as fast as answers come
-    /// without.
+    /// Calls a second that are due, also when the server is slower (open loop). Without a rate,
+    /// each reply starts the next call (closed loop).
     pub rate: Option<f64>,
-    /// Longest time.
+    /// Time limit.
     pub seconds: f64,
     /// Bytes of the file.
     pub file_len: u64,
 }
 
-/// What is done while the kernel audits.
+/// Work done while the kernel audits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditWork {
-    /// Many files made, appended to and removed.
+    /// Create, append to and remove many files.
     Files,
-    /// Rights, owners and names changed.
+    /// Change modes, owners and names.
     SystemCalls,
-    /// Both, and computing between.
+    /// Both, with computation in between.
     Hybrid,
-    /// Files made and removed by the ranks of an MPI program, in step.
+    /// Ranks of an MPI program create and remove files in step.
     Mpi,
 }
 
 impl AuditWork {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Files, Self::SystemCalls, Self::Hybrid, Self::Mpi];
 
-    /// As a command line names it.
+    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Files => "files",
@@ -176,43 +175,43 @@ impl AuditWork {
         }
     }
 
-    /// The one of this name.
+    /// The kind with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|work| work.name() == name)
     }
 }
 
-/// Where the next block is.
+/// Order of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// After the one before.
+    /// Each block after the previous one.
     Sequential,
-    /// Anywhere.
+    /// Random.
     Random,
 }
 
-/// What a case's figure is.
+/// What is reported of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Bytes of file data a second: more is better.
+    /// Bytes of file data a second. More is better.
     BytesPerSecond,
-    /// Operations a second: more is better.
+    /// Operations a second. More is better.
     OperationsPerSecond,
-    /// Seconds for all of it: less is better.
+    /// Seconds for the whole case. Less is better.
     Seconds,
 }
 
 impl Metric {
-    /// Whether a larger figure is the better one.
+    /// Whether a larger value is better.
     pub const fn more_is_better(self) -> bool {
         !matches!(self, Self::Seconds)
     }
 }
 
 impl Case {
-    /// What its figure is, unless whoever plans it says otherwise.
+    /// The metric, unless the workload chooses another.
     pub const fn metric(&self) -> Metric {
         match self {
             Self::Put(copy) | Self::Get(copy) if copy.files == 1 => Metric::BytesPerSecond,
@@ -225,7 +224,7 @@ impl Case {
         }
     }
 
-    /// SubjectInfo how long one measurement takes, seconds: for the time that is left.
+    /// Estimated seconds of one measurement, for the progress bar.
     pub fn about_s(&self) -> f64 {
         match self {
             Self::Put(copy) | Self::Get(copy) => 0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6,
@@ -241,7 +240,7 @@ impl Case {
         }
     }
 
-    /// Calls in flight at most.
+    /// Maximum calls in flight.
     pub const fn depth(&self) -> u32 {
         match self {
             Self::Put(copy) | Self::Get(copy) => {
@@ -260,5 +259,5 @@ impl Case {
     }
 }
 
-/// From here on blocks are told by bytes, not by operations.
+/// From this block size on, a load is reported in bytes a second.
 const LARGE_BLOCK: u32 = 32 * 1024;

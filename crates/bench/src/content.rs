@@ -1,20 +1,19 @@
-//! File data that tells where it belongs, so that every byte that is read can be checked: pages of
-//! noise, each a different piece, with the file's number, the page's, and at the how manieth write
-//! it was put there at its front. Zeros where a document has zeros.
+//! File data that identifies its place, so that each byte read can be checked. A page is a piece of
+//! noise that starts with the numbers of its file, its page and its write.
 
 use crate::case::Content;
 
 /// Bytes of a page.
 pub const PAGE_LEN: usize = 4096;
 
-/// Makes and knows the data of files.
+/// Generates and checks file data.
 #[derive(Debug, Clone)]
 pub struct Pages {
     pool: std::sync::Arc<[u8]>,
 }
 
 impl Pages {
-    /// With the noise of all runs: nodes must agree on it.
+    /// The same noise in every run, because nodes must agree on it.
     pub fn new() -> Self {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let words = std::iter::repeat_with(|| {
@@ -24,7 +23,7 @@ impl Pages {
         Self { pool: words.take(POOL_LEN / 8).flat_map(u64::to_le_bytes).collect() }
     }
 
-    /// Fills `bytes` with what file `file` has at `offset`, which begins a page.
+    /// Fills `bytes` with the data of `file` at `offset`, which is a multiple of the page length.
     pub fn fill(&self, content: Content, file: u64, offset: u64, bytes: &mut [u8]) {
         match content {
             Content::Zeros => bytes.fill(0),
@@ -32,7 +31,7 @@ impl Pages {
         }
     }
 
-    /// Fills `bytes` with what file `file` has at `offset` after so many writes of each page.
+    /// Like [`Pages::fill`], for pages that were written `generation(page)` times.
     pub fn fill_anew(&self, file: u64, offset: u64, bytes: &mut [u8], generation: &dyn Fn(u64) -> u32) {
         for (chunk, page) in bytes.chunks_mut(PAGE_LEN).zip(offset / PAGE_LEN as u64..) {
             let generation = generation(page);
@@ -43,20 +42,20 @@ impl Pages {
         }
     }
 
-    /// Whether a page is what it is after so many writes.
+    /// Whether `bytes` are this page after so many writes.
     pub fn is(&self, file: u64, page: u64, generation: u32, bytes: &[u8]) -> bool {
         let head = head(file, page, generation);
         let len = head.len().min(bytes.len());
         bytes[..len] == head[..len] && bytes[len..] == self.noise(file, page, generation)[len..bytes.len()]
     }
 
-    /// Whether a page is one of that place, whatever was written to it.
+    /// Whether `bytes` are this page after any number of writes.
     pub fn is_at(&self, file: u64, page: u64, bytes: &[u8]) -> bool {
         let head = head(file, page, 0);
         bytes.len() == PAGE_LEN && bytes[..16] == head[..16]
     }
 
-    /// Whether `bytes` are what file `file` has at `offset`, which begins a page.
+    /// Whether `bytes` are the data of `file` at `offset`, which is a multiple of the page length.
     pub fn are(&self, content: Content, file: u64, offset: u64, bytes: &[u8]) -> bool {
         if content == Content::Zeros {
             return bytes.chunks(PAGE_LEN).all(|chunk| chunk == &ZEROS[..chunk.len()]);
@@ -84,20 +83,19 @@ fn head(file: u64, page: u64, generation: u32) -> [u8; 20] {
     head
 }
 
-/// The mixing function of splitmix64.
+/// The mixing function of SplitMix64.
 pub(crate) const fn mix(state: u64) -> u64 {
     let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
-/// Fits a core's own cache beside what is compared with it.
+/// Fits a core's cache together with the data it is compared with.
 const POOL_LEN: usize = 256 * 1024;
 static ZEROS: [u8; PAGE_LEN] = [0; PAGE_LEN];
 
-/// The place of the `at`th of `count` in an order of this seed: each once, and in another order
-/// when all have had their turn. A network of Feistel's over as many bits as are needed, gone
-/// through again where it leads beyond the last.
+/// Position `at` of a pseudo-random permutation of `count` values. Each pass has another order. A
+/// Feistel network over the next power of two, repeated until the value is in range.
 pub fn shuffled(at: u64, count: u64, seed: u64) -> u64 {
     let seed = seed ^ mix(at / count);
     let half = (u64::BITS - count.saturating_sub(1).leading_zeros()).div_ceil(2).max(1);
@@ -120,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_of_another_place_is_told_from_the_right_one() {
+    fn detects_data_of_another_place() {
         let pages = Pages::new();
         let mut bytes = vec![0; 3 * PAGE_LEN + 100];
         pages.fill(Content::Random, 7, 8192, &mut bytes);
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_an_earlier_write_is_told_from_the_last() {
+    fn detects_data_of_earlier_write() {
         let (pages, mut bytes) = (Pages::new(), vec![0; 2 * PAGE_LEN]);
         pages.fill_anew(7, 8192, &mut bytes, &|page| page as u32);
         assert!(pages.is(7, 2, 2, &bytes[..PAGE_LEN]) && pages.is(7, 3, 3, &bytes[PAGE_LEN..]));
@@ -143,14 +141,14 @@ mod tests {
         assert!(!pages.is(7, 2, 1, &bytes[..PAGE_LEN]));
         bytes[4000] ^= 1;
         assert!(!pages.is(7, 2, 2, &bytes[..PAGE_LEN]));
-        // Of another write the noise is other, too: half a page of each is found out.
+        // Another generation has other noise, so that a half-written page is detected.
         let mut other = vec![0; PAGE_LEN];
         pages.fill_anew(7, 8192, &mut other, &|_| 9);
         assert!(bytes[100..200] != other[100..200]);
     }
 
     #[test]
-    fn zeros_are_zeros_alone() {
+    fn zero_content_is_only_zeros() {
         let pages = Pages::new();
         let mut bytes = vec![9; 5000];
         pages.fill(Content::Zeros, 1, 0, &mut bytes);
@@ -160,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_has_each_once_and_another_order_for_each_seed_and_turn() {
+    fn shuffle_is_permutation_that_depends_on_seed_and_pass() {
         for count in (1..70).chain([1000, 1024, 1025]) {
             let order = |from: u64, seed| (from..from + count).map(|at| shuffled(at, count, seed)).collect::<Vec<_>>();
             let mut sorted = order(0, 7);

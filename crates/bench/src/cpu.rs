@@ -1,4 +1,4 @@
-//! CPU time: of this process, of a server wherever it tells, and of the whole machine.
+//! CPU time of this process, of a server, and of the whole machine.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Where a server's CPU time can be read.
+/// Source of a server's CPU time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerCpu {
@@ -18,7 +18,7 @@ pub enum ServerCpu {
     Process(u32),
     /// A control group of this machine, by its directory.
     Cgroup(PathBuf),
-    /// A page of metrics with `process_cpu_seconds_total`.
+    /// URL of a Prometheus page with `process_cpu_seconds_total`.
     Metrics(String),
 }
 
@@ -43,7 +43,7 @@ impl ServerCpu {
     /// CPU seconds so far.
     pub fn seconds(&self) -> Result<f64, Error> {
         match self {
-            Self::Process(pid) => process_s(*pid).ok_or_else(|| Error::NotFound(format!("process {pid}: it is not there"))),
+            Self::Process(pid) => process_s(*pid).ok_or_else(|| Error::NotFound(format!("process {pid}: no such process"))),
             Self::Cgroup(path) => {
                 let file = path.join("cpu.stat");
                 let text = fs::read_to_string(&file).map_err(Error::file(&file))?;
@@ -54,7 +54,7 @@ impl ServerCpu {
         }
     }
 
-    /// Whether what it tells of works on this machine, and so has a part in what the machine did.
+    /// Whether the server runs on this machine.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Process(_) | Self::Cgroup(_) => true,
@@ -66,8 +66,8 @@ impl ServerCpu {
         }
     }
 
-    /// The process that listens at an address of this machine, as far as this user may look. Who
-    /// listens at that very address has it before who listens at all of them.
+    /// The process that listens at this local address. A listener at exactly this address comes
+    /// before a wildcard listener.
     pub fn listening_at(address: SocketAddr) -> Option<Self> {
         if !is_local(address.ip()) {
             return None;
@@ -89,8 +89,8 @@ impl ServerCpu {
     }
 }
 
-/// Address and inode of a line of /proc/net/tcp or tcp6, if it listens (proc(5)); addresses in
-/// words of this machine's byte order.
+/// Address and inode of a listening socket in a line of /proc/net/tcp or tcp6 (proc(5)). Addresses
+/// are words in the machine's byte order.
 fn listener(line: &str) -> Option<(SocketAddr, String)> {
     let fields: Vec<_> = line.split_whitespace().collect();
     let (ip, port) = fields.get(1)?.split_once(':')?;
@@ -109,14 +109,14 @@ fn listener(line: &str) -> Option<(SocketAddr, String)> {
     (fields.get(3) == Some(&"0A")).then(|| Some((SocketAddr::new(ip, port), (*fields.get(9)?).to_owned())))?
 }
 
-/// The number of a thread of the kernel, by its name. A program that calls itself so is none: the
-/// kernel's are children of kthreadd.
+/// PID of a kernel thread, by name. Kernel threads are children of kthreadd, so that a program of
+/// the same name does not match.
 pub(crate) fn kernel_thread(name: &str) -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     processes.filter(|pid| is_kernel_thread(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default(), name)).min()
 }
 
-/// Whether a line of /proc/PID/stat is of a thread of the kernel with this name.
+/// Whether this line of /proc/PID/stat is a kernel thread with this name.
 fn is_kernel_thread(stat: &str, name: &str) -> bool {
     let named = stat.split_once(" (").and_then(|(_, rest)| rest.rsplit_once(") "));
     named.is_some_and(|(comm, rest)| comm == name && rest.split_whitespace().nth(1) == Some("2"))
@@ -132,17 +132,17 @@ pub fn thread_s() -> f64 {
     seconds_of(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
 }
 
-/// CPU seconds of the programs that this process started and that have ended.
+/// CPU seconds of child processes that have ended.
 pub fn children_s() -> f64 {
     stat("self").map_or(0.0, |fields| (fields.child_user + fields.child_system) / ticks_a_second())
 }
 
-/// CPU seconds that the machine has spent working, and those that it had.
+/// CPU seconds that the machine was busy, and that it had.
 pub fn machine_s() -> Option<(f64, f64)> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let values: Vec<f64> = text.lines().next()?.split_whitespace().skip(1).take(8).filter_map(|value| value.parse().ok()).collect();
     let [user, nice, system, idle, waiting, hard, soft, stolen] = values[..] else { return None };
-    // What the hypervisor took is not ours: it counts as work of others.
+    // Time stolen by the hypervisor counts as busy.
     let busy = user + nice + system + hard + soft + stolen;
     Some((busy / ticks_a_second(), (busy + idle + waiting) / ticks_a_second()))
 }
@@ -155,7 +155,7 @@ fn ticks_a_second() -> f64 {
     rustix::param::clock_ticks_per_second() as f64
 }
 
-/// Fields of /proc/PID/stat, ticks.
+/// Fields of /proc/PID/stat, in clock ticks.
 struct Stat {
     child_user: f64,
     child_system: f64,
@@ -163,14 +163,14 @@ struct Stat {
 
 fn stat(who: &str) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{who}/stat")).ok()?;
-    // What follows the name, which may hold anything: cutime is the 16th field (proc(5)).
+    // The name in parentheses may hold anything. cutime is the 16th field (proc(5)).
     let fields: Vec<f64> = text.rsplit(')').next()?.split_whitespace().skip(13).take(2).filter_map(|field| field.parse().ok()).collect();
     let [child_user, child_system] = fields[..] else { return None };
     Some(Stat { child_user, child_system })
 }
 
-/// Of a process and those that it has started, to the nanosecond; threads that are gone count. Of
-/// its children that have ended there are ticks alone: sshd and web servers work by such.
+/// CPU seconds of a process with its threads and children, living or ended. Ended children are
+/// counted in clock ticks, all others in nanoseconds.
 fn process_s(pid: u32) -> Option<f64> {
     let own = clock_s(pid)?;
     let children: f64 = children_of(pid).into_iter().filter_map(process_s).sum();
@@ -178,14 +178,14 @@ fn process_s(pid: u32) -> Option<f64> {
     Some(own + children + ended)
 }
 
-/// Of all threads: a child is of the thread that started it.
+/// Children of all threads.
 fn children_of(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
     lists.flat_map(|list| list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// Of one process, by its CPU clock.
+/// CPU seconds of one process, by its CPU clock.
 fn clock_s(pid: u32) -> Option<f64> {
     let clock = nix::time::clock_getcpuclockid(nix::unistd::Pid::from_raw(pid.cast_signed())).ok()?;
     let time = clock.now().ok()?;
@@ -206,7 +206,7 @@ fn metrics_s(url: &str) -> Result<f64, Error> {
     value.ok_or_else(|| Error::NotFound(format!("{url}: no process_cpu_seconds_total")))
 }
 
-/// Whether an address is one of this machine: one that can be bound.
+/// Whether this machine has the address: it can be bound.
 pub fn is_local(address: IpAddr) -> bool {
     address.is_loopback() || std::net::UdpSocket::bind((address, 0)).is_ok()
 }
@@ -219,18 +219,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_of_the_kernel_is_known_by_its_parent() {
+    fn kernel_thread_is_child_of_kthreadd() {
         let of = |line| is_kernel_thread(line, "kauditd");
         assert!(of("36 (kauditd) S 2 0 0 0 -1 2129984 0"));
         assert!(!of("36 (kauditd) S 1 36 36 0 -1 4194304 0"));
         assert!(!of("36 (x) S 2 (kauditd) S 2 0"));
         assert!(!of(""));
-        // A program of ours is none.
+        // No thread has this name.
         assert_eq!(kernel_thread("no such thread"), None);
     }
 
     #[test]
-    fn sources_are_read_from_text() {
+    fn parses_cpu_sources() {
         assert_eq!("pid:17".parse(), Ok(ServerCpu::Process(17)));
         assert_eq!("cgroup:/sys/fs/cgroup/x".parse(), Ok(ServerCpu::Cgroup("/sys/fs/cgroup/x".into())));
         assert!("pid:x".parse::<ServerCpu>().is_err());
@@ -238,16 +238,16 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_machine_tells_nothing_of_this_one() {
+    fn metrics_of_other_host_are_not_local() {
         let local = |text: &str| text.parse::<ServerCpu>().expect("a source").is_local();
         assert!(local("pid:1") && local("cgroup:/x") && local("http://127.0.0.1:9/metrics") && local("http://[::1]:9/metrics"));
-        // An address for documentation (RFC 5737), which no machine has.
+        // An address for documentation (RFC 5737).
         assert!(!local("http://192.0.2.1:9/metrics"));
     }
 
     #[test]
-    fn work_costs_this_process_what_the_system_says_too() {
-        // Without the children of other tests, which end meanwhile.
+    fn own_time_agrees_with_process_clock() {
+        // Without children, because those of other tests end meanwhile.
         let process = || clock_s(std::process::id()).expect("this process is there");
         let (own, before) = (own_s(), process());
         let mut state = 1;
@@ -256,13 +256,13 @@ mod tests {
         }
         assert!(state != 0);
         let (own, process) = (own_s() - own, process() - before);
-        // Other tests work in this process meanwhile.
+        // Other tests use CPU time of this process.
         assert!(process >= own * 0.5 - 0.05, "{process} of {own}");
     }
 
     #[test]
-    fn little_work_of_threads_that_are_gone_is_told_too() {
-        // Without the children of other tests, which end meanwhile: what is left of those is told in ticks.
+    fn process_clock_counts_ended_threads() {
+        // Without children, because those of other tests end meanwhile.
         let so_far = || clock_s(std::process::id()).expect("this process is there");
         for _ in 0..3 {
             let before = so_far();
@@ -275,13 +275,13 @@ mod tests {
                 thread_s() - start
             });
             let worked = worked.join().expect("it ends");
-            // Less than a tick, of a thread that is no more.
+            // Less than a clock tick, of a thread that has ended.
             assert!(so_far() - before >= worked, "{} of {worked}", so_far() - before);
         }
     }
 
     #[test]
-    fn a_child_of_another_thread_is_one_of_the_process() {
+    fn finds_children_of_all_threads() {
         let (told, hears) = std::sync::mpsc::channel();
         let (end, ends) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_kernels_table_tells_the_address() {
+    fn parses_listening_address() {
         let line = |at: &str, state: &str| {
             format!("   0: {at} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 4711 1")
         };
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_of_the_same_port_at_another_address_is_another() {
+    fn prefers_listener_at_exact_address() {
         let listen = |at: &str, port: u16| {
             let mut child = std::process::Command::new("python3")
                 .args(["-c", "import socket,sys\ns=socket.create_server((sys.argv[1],int(sys.argv[2])))\nprint(s.getsockname()[1],flush=True)\nsys.stdin.read()"])
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_is_found_by_its_address() {
+    fn finds_listening_process() {
         let mut child = std::process::Command::new("python3")
             .args([
                 "-c",
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_has_worked_and_rested() {
+    fn machine_time_is_busy_and_idle() {
         let (busy, had) = machine_s().expect("/proc/stat");
         assert!(busy > 0.0 && had >= busy);
     }

@@ -1,80 +1,80 @@
-//! What can end a measurement, and whose fault it was.
+//! Errors of a run.
 
 use std::io;
 use std::path::Path;
 
-/// Why a measurement can't go on.
+/// An error that ends a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was asked for makes no sense here.
+    /// The request makes no sense here.
     #[error("{0}")]
     Input(String),
-    /// Nothing is there.
+    /// The target does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// The place to work in holds something already.
+    /// The working directory is not empty.
     #[error("{0} is not empty")]
     NotEmpty(String),
-    /// Nobody answers, or no longer.
+    /// The peer does not answer.
     #[error("{0}")]
     Unreachable(String),
-    /// The peer, or a check of who it is, said no.
+    /// The peer refused, or its authentication failed.
     #[error("{0}")]
     Refused(String),
-    /// What was read is not what was written.
-    #[error("{0}: what was read is not what was written")]
+    /// The data read is not the data written.
+    #[error("{0}: the data read is not the data written")]
     Corrupt(String),
-    /// The system under us.
+    /// An error of the operating system.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// What failed.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A program that we started.
+    /// A program that the run started failed.
     #[error("{0}")]
     Program(String),
-    /// The server's answer to a call.
+    /// An NFS call failed.
     #[error("{what}: {source}")]
     Nfs {
-        /// What was being done.
+        /// What failed.
         what: String,
-        /// What came of it.
+        /// The client's error.
         source: vouch_nfs4_client::Error,
     },
-    /// Somebody asked to stop.
+    /// The user requested a stop.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Error {
-    /// An error of the system about a file.
+    /// Adds a path to a system error.
     pub fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
         Self::io(path.display().to_string())
     }
 
-    /// An error of the system while doing something.
+    /// Adds a description to a system error.
     pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
     }
 
-    /// What whoever measures may do about it, where that is known.
-    pub fn cure(&self) -> Option<&'static str> {
+    /// A hint that helps the user, where one is known.
+    pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotEmpty(_) => Some("name an empty directory, or say --not-empty: nothing that is there is touched"),
+            Self::NotEmpty(_) => Some("name an empty directory, or use --not-empty, which leaves existing files untouched"),
             Self::Nfs { source, .. } => of_call(source),
             _ => None,
         }
     }
 
-    /// The error and its cure, on one line.
-    pub fn with_cure(&self) -> String {
-        self.cure().map_or_else(|| self.to_string(), |cure| format!("{self}; {cure}"))
+    /// The error and its hint, on one line.
+    pub fn with_hint(&self) -> String {
+        self.hint().map_or_else(|| self.to_string(), |hint| format!("{self}; {hint}"))
     }
 
-    /// An error of a call.
+    /// Classifies the error of an NFS call.
     pub fn nfs(what: impl Into<String>) -> impl FnOnce(vouch_nfs4_client::Error) -> Self {
         let what = what.into();
         move |source| match source {
@@ -85,7 +85,7 @@ impl Error {
     }
 }
 
-/// What helps against a server's refusal.
+/// Hint for a call that the server refused.
 fn of_call(error: &vouch_nfs4_client::Error) -> Option<&'static str> {
     use vouch_nfs4::Status;
     use vouch_nfs4::op::Op;
@@ -93,22 +93,22 @@ fn of_call(error: &vouch_nfs4_client::Error) -> Option<&'static str> {
     let changes = |op: Op| [Op::CREATE, Op::OPEN, Op::REMOVE, Op::RENAME, Op::WRITE].contains(&op);
     match error {
         Call::Refused { op, status: Status::ACCESS | Status::PERM } if changes(*op) => Some(
-            "this user may not write there: with AUTH_SYS root is nobody unless the export says no_root_squash, with Kerberos the user is who the server \
-             maps the ticket's principal to; name a directory that the user may write to (chmod 1777)",
+            "this user may not write there; with AUTH_SYS root becomes nobody unless the export has no_root_squash; with Kerberos the server \
+             maps the ticket's principal to a user; name a directory that the user may write to (chmod 1777)",
         ),
         Call::Refused { status: Status::ACCESS | Status::PERM, .. } => Some(
-            "the server lets this host or user in nowhere there: it may want calls from a privileged port (exports(5): insecure lets others in), or not \
-             know this host, or the directory is closed to the user; under Kerberos it may know no user for the ticket's principal (getent passwd on the server)",
+            "the server refuses this host or user; it may require a privileged port (exports(5): insecure allows others), or not \
+             list this host, or the directory may be closed to the user; with Kerberos the principal may have no user (getent passwd on the server)",
         ),
         Call::Refused { status: Status::WRONGSEC, .. } => {
-            Some("the export does not take this flavour (exports(5): sec=); --sec says which are measured")
+            Some("the export does not allow this flavour (exports(5): sec=); choose flavours with --sec")
         }
-        Call::Refused { status: Status::ROFS, .. } => Some("it can only be read: name a directory that is exported rw"),
+        Call::Refused { status: Status::ROFS, .. } => Some("the export is read-only; name a directory that is exported rw"),
         Call::Refused { status: Status::NOSPC | Status::DQUOT, .. } => {
-            Some("there is no room: --quick, or smaller files (--file-size, --sizes, --large-size)")
+            Some("no space is left; use --quick or smaller files (--file-size, --sizes, --large-size)")
         }
         Call::Refused { status: Status::MINOR_VERS_MISMATCH, .. } => Some("the server does not speak NFSv4.1"),
-        Call::Denied(_) => Some("the server does not take this flavour, or not from this user; --sec says which are measured"),
+        Call::Denied(_) => Some("the server does not allow this flavour, or not for this user; choose flavours with --sec"),
         _ => None,
     }
 }
@@ -122,14 +122,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_names_what_helps() {
-        let said = |op, status| Error::nfs("there")(Call::Refused { op, status }).with_cure();
+    fn refusal_has_hint() {
+        let said = |op, status| Error::nfs("there")(Call::Refused { op, status }).with_hint();
         assert!(said(Op::CREATE, Status::ACCESS).contains("no_root_squash"));
         assert!(said(Op::LOOKUP, Status::ACCESS).contains("insecure"));
         assert!(said(Op::LOOKUP, Status::ACCESS).contains("principal"));
         assert!(said(Op::LOOKUP, Status::WRONGSEC).contains("--sec"));
-        assert!(said(Op::WRITE, Status::NOSPC).contains("no room"));
+        assert!(said(Op::WRITE, Status::NOSPC).contains("no space"));
         assert_eq!(said(Op::READ, Status::IO), "there: READ: NFS4ERR_IO");
-        assert!(Error::NotEmpty("nfs://h/x".into()).with_cure().ends_with("touched"));
+        assert!(Error::NotEmpty("nfs://h/x".into()).with_hint().ends_with("untouched"));
     }
 }

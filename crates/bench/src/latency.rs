@@ -1,37 +1,36 @@
-//! Latencies of many calls: a histogram that can be merged and sent, and loses no more than a part
-//! in a thousand.
+//! Histogram of call latencies, which can be merged and sent. Values keep three digits.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Latencies, nanoseconds.
+/// A histogram of nanoseconds.
 #[derive(Debug, Clone)]
 pub struct Latency(Histogram<u64>);
 
 impl Latency {
-    /// Of no call yet.
+    /// An empty histogram.
     pub fn new() -> Self {
         let mut histogram = Histogram::new(3).expect("three digits are allowed");
         histogram.auto(true);
         Self(histogram)
     }
 
-    /// Adds a call; O(1).
+    /// Adds a call. O(1).
     pub fn record(&mut self, nanoseconds: u64) {
         self.record_many(nanoseconds, 1);
     }
 
-    /// Adds calls of one latency.
+    /// Adds several calls of one latency.
     pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
         self.0.record_n(nanoseconds, count).expect("a histogram that grows takes every value");
     }
 
-    /// Adds all of another: what one histogram of both would hold.
+    /// Adds all calls of another histogram.
     pub fn merge(&mut self, other: &Self) {
         self.0.add(&other.0).expect("histograms that grow take every value");
     }
 
-    /// The same to a part in a hundred: an eighth of the steps, for what is kept.
+    /// A copy with two digits, for records. It is an eighth as long.
     pub fn coarse(&self) -> Self {
         let mut histogram = Histogram::new(2).expect("two digits are allowed");
         histogram.auto(true);
@@ -41,22 +40,22 @@ impl Latency {
         Self(histogram)
     }
 
-    /// Calls.
+    /// Number of calls.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// What this part of the calls took at most, microseconds; not a number without calls.
+    /// Quantile, microseconds. NaN without calls.
     pub fn quantile_us(&self, part: f64) -> f64 {
         if self.0.is_empty() { f64::NAN } else { self.0.value_at_quantile(part) as f64 / 1e3 }
     }
 
-    /// The mean, microseconds; not a number without calls.
+    /// Mean, microseconds. NaN without calls.
     pub fn mean_us(&self) -> f64 {
         if self.0.is_empty() { f64::NAN } else { self.0.mean() / 1e3 }
     }
 
-    /// The longest, microseconds.
+    /// Maximum, microseconds.
     pub fn max_us(&self) -> f64 {
         self.0.max() as f64 / 1e3
     }
@@ -78,7 +77,7 @@ impl PartialEq for Latency {
     }
 }
 
-/// Pairs of a latency and how many calls had it.
+/// Serialized as pairs of latency and count.
 impl Serialize for Latency {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.pairs().serialize(serializer)
@@ -98,7 +97,7 @@ impl<'de> Deserialize<'de> for Latency {
     }
 }
 
-/// What is longer than a day was no call, and would let the histogram grow without need.
+/// A longer latency is not plausible, and would make the histogram grow.
 const LONGEST: u64 = 86_400_000_000_000;
 
 #[cfg(test)]
@@ -106,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merged_histograms_are_the_histogram_of_all() {
+    fn merge_equals_histogram_of_all_calls() {
         let (mut a, mut b, mut both) = (Latency::new(), Latency::new(), Latency::new());
         for n in 0..10_000u64 {
             let value = crate::content::mix(n) % 50_000_000;
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn it_survives_the_wire() {
+    fn serialization_keeps_quantiles() {
         let mut latency = Latency::new();
         (1..2000).for_each(|n| latency.record(n * 977));
         let text = serde_json::to_string(&latency).expect("numbers");
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_short_and_nearly_the_same() {
+    fn coarse_copy_is_short_and_within_two_percent() {
         let mut latency = Latency::new();
         (1..200_000u64).for_each(|n| latency.record(20_000 + crate::content::mix(n) % 3_000_000));
         let coarse = latency.coarse();
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn without_calls_there_is_no_latency() {
+    fn empty_histogram_has_no_quantiles() {
         assert!(Latency::new().quantile_us(0.5).is_nan());
         assert!(Latency::new().mean_us().is_nan());
     }

@@ -1,4 +1,4 @@
-//! The machine: a figure is worth nothing without it.
+//! Description of the machine, for the report.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -6,34 +6,34 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// What a run's figures depend on, as far as the system tells.
+/// Hardware and software that figures depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Machine {
-    /// The processor, as it names itself.
+    /// CPU model.
     pub cpu: String,
-    /// Threads that run at once.
+    /// Hardware threads.
     pub cores: usize,
-    /// Instructions that matter to cryptography.
+    /// CPU features for cryptography.
     pub crypto: Vec<String>,
-    /// How the processor's speed is governed; none where nothing says.
+    /// CPU frequency governor, where the kernel reports one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub governor: Option<String>,
-    /// Bytes.
+    /// Memory, bytes.
     pub memory: u64,
-    /// The kernel's release.
+    /// Kernel release.
     pub kernel: String,
-    /// The distribution.
+    /// Distribution.
     pub system: String,
-    /// Load averages when the run began.
+    /// Load averages at the start of the run.
     pub load: String,
-    /// Interfaces that are up, with what each says of its speed.
+    /// Network interfaces that are up, with MTU and speed.
     pub network: Vec<String>,
-    /// Versions of programs that took part.
+    /// Versions of the programs involved.
     pub versions: Vec<String>,
 }
 
 impl Machine {
-    /// This one.
+    /// The machine this program runs on.
     pub fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let cpuinfo = read("/proc/cpuinfo");
@@ -62,7 +62,7 @@ impl Machine {
         }
     }
 
-    /// Notes the version of a program that takes part: the first line that it says of itself.
+    /// Adds the version of a program: the first line of its output.
     pub fn with_version(&mut self, program: &str, option: &str) {
         let Ok(output) = Command::new(program).arg(option).output() else { return };
         let said = [output.stdout, output.stderr].concat();
@@ -84,7 +84,7 @@ impl Machine {
     }
 }
 
-/// How a directory is mounted: source, type and options.
+/// Mount of a directory: source, type and options.
 pub fn mount_of(directory: &std::path::Path) -> Option<String> {
     let whole = directory.canonicalize().ok()?;
     let table = fs::read_to_string("/proc/self/mounts").ok()?;
@@ -96,7 +96,7 @@ pub fn mount_of(directory: &std::path::Path) -> Option<String> {
     found.max_by_key(|(len, _)| *len).map(|(_, text)| text)
 }
 
-/// Through which address of ours a server is reached.
+/// Local address from which a server is reached.
 pub fn route_to(address: SocketAddr) -> Option<String> {
     let socket = std::net::UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
     socket.connect(address).ok()?;
@@ -122,7 +122,7 @@ fn network() -> Vec<String> {
     interfaces
 }
 
-/// What cipher and hash code chooses by, on x86 and on Arm.
+/// CPU features that select cipher and hash code, on x86 and Arm.
 const CRYPTO: [&str; 14] = [
     "aes",
     "vaes",
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_is_known() {
+    fn describes_this_machine() {
         let machine = Machine::here();
         assert!(machine.cores > 0 && machine.memory > 0 && !machine.kernel.is_empty(), "{machine:?}");
         assert!(machine.network.iter().any(|line| line.starts_with("lo:")), "{machine:?}");

@@ -1,6 +1,5 @@
-//! RPC NULL calls in a plain loop, to a thread that answers at once: what a core can do that calls
-//! and does nothing else, which bounds every generator of load. The workloads' own makes, protects
-//! and compares as well, by other code; what it takes is the client's CPU of each of their rows.
+//! RPC NULL calls in a plain loop: the rate that one core can reach as a client. It is an upper
+//! bound for every load generator.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,26 +11,26 @@ use vouch_xdr::Writer;
 
 use crate::{Error, cpu};
 
-/// What a core can do that calls.
+/// Result of a run of NULL calls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct NullCallRate {
     /// Calls.
     pub calls: u64,
-    /// On the clock.
+    /// Wall-clock time.
     pub seconds: f64,
     /// CPU seconds of the calling thread.
     pub thread_s: f64,
 }
 
 impl NullCallRate {
-    /// Calls a second that one core issues, and whose replies it reads.
+    /// Calls a second of one core's CPU time.
     pub fn calls_a_core(&self) -> f64 {
         self.calls as f64 / self.thread_s
     }
 }
 
-/// Calls NULL of a program, `depth` at a time on one connection; of a thread of this process
-/// without an address.
+/// Sends NULL calls of a program, `depth` at a time on one connection. Without an address, a thread
+/// of this process answers.
 pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, time: Duration) -> Result<NullCallRate, Error> {
     let address = match address {
         Some(address) => address,
@@ -44,7 +43,8 @@ pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, tim
     let mut reader = RecordReader::new(RECORD_LEN_MAX);
     let (mut w, mut bytes) = (Writer::new(), vec![0; 256 * 1024]);
     let (mut outstanding, mut calls) = (depth, 0u64);
-    // Each lane has its call under way: its number tells the lane. Servers answer in any order.
+    // A lane is one call in flight. The xid identifies the lane, because servers answer in any
+    // order.
     let mut lanes: Vec<u32> = (0..depth).collect();
     lanes.iter().for_each(|&xid| call(&mut w, xid, program));
     let (start, thread) = (Instant::now(), cpu::thread_s());
@@ -53,7 +53,7 @@ pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, tim
         w.truncate(0);
         let n = stream.read(&mut bytes).map_err(failed())?;
         if n == 0 {
-            return Err(Error::Unreachable(format!("{address}: it ended the connection")));
+            return Err(Error::Unreachable(format!("{address}: the server closed the connection")));
         }
         let more = start.elapsed() < time;
         let mut input = &bytes[..n];
@@ -61,10 +61,10 @@ pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, tim
             let reply = Reply::decode(&record).map_err(|error| Error::Refused(format!("{address}: {error}")))?;
             let fits = matches!(reply.body, vouch_oncrpc::ReplyBody::Accepted { outcome: Accepted::Success(_), .. });
             let lane = lanes.get_mut((reply.xid % depth) as usize).filter(|lane| fits && **lane == reply.xid);
-            let lane = lane.ok_or_else(|| Error::Refused(format!("{address}: it answers NULL with something else")))?;
+            let lane = lane.ok_or_else(|| Error::Refused(format!("{address}: the answer does not match a NULL call")))?;
             calls += 1;
             if more {
-                // The numbers of a lane come round to it again only after all of them.
+                // Each lane has its own xids: they are equal modulo `depth`.
                 *lane = lane.checked_add(depth).unwrap_or(*lane % depth);
                 call(&mut w, *lane, program);
             } else {
@@ -82,7 +82,7 @@ fn call(w: &mut Writer, xid: u32, (program, version): (u32, u32)) {
     end_record(w.bytes_mut(), start, 0);
 }
 
-/// Answers one connection, and ends with it.
+/// Answers one connection.
 fn answerer() -> Result<SocketAddr, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("a port of loopback"))?;
     let address = listener.local_addr().map_err(Error::io("a port of loopback"))?;
@@ -106,7 +106,7 @@ fn answerer() -> Result<SocketAddr, Error> {
             w.truncate(0);
         }
     };
-    // A connection that breaks is the caller's to see.
+    // The caller sees a broken connection itself.
     std::thread::Builder::new().name("null".into()).spawn(move || drop(answer())).map_err(Error::io("a thread"))?;
     Ok(address)
 }
@@ -134,7 +134,7 @@ mod tests {
             let (mut reader, mut bytes) = (RecordReader::new(RECORD_LEN_MAX), [0; 4096]);
             let mut waiting: Vec<u32> = Vec::new();
             loop {
-                // The first stays behind while others come and go, until nothing more comes.
+                // The first call stays behind until no more calls come.
                 let kept = match stream.read(&mut bytes) {
                     Ok(0) => return,
                     Ok(n) => {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_with_something_else_is_found_out() {
+    fn detects_wrong_answer() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
         let liar = std::thread::spawn(move || {

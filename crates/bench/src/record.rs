@@ -1,5 +1,4 @@
-//! A run's record: everything that was measured, in a form that is kept (docs/formats/bench.md).
-//! Tables, plots and comparisons are made from it alone.
+//! The record of a run (docs/formats/bench.md). Reports and comparisons are made from it alone.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,93 +14,92 @@ mod latency_at_rate;
 
 pub use latency_at_rate::{LatencyAtRate, LatencyFigure};
 
-/// A run, or what it had come to when it was interrupted.
+/// A run, complete or interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// What this is: [`SCHEMA`].
+    /// [`SCHEMA`].
     pub schema: String,
-    /// Of the schema; another one is not read.
+    /// [`VERSION`].
     pub version: u32,
-    /// The command line.
+    /// Command line.
     pub command: String,
-    /// When it began, RFC 3339.
+    /// Start, RFC 3339.
     pub began: String,
-    /// How long it took.
+    /// Duration.
     pub seconds: f64,
-    /// Whether it was a first look.
+    /// Whether the run was quick.
     pub quick: bool,
-    /// Whether somebody ended it early.
+    /// Whether the user stopped the run.
     pub interrupted: bool,
-    /// Whether something failed in the middle: a subject was lost, or a case failed on one. What is
-    /// told is not all that was asked for.
+    /// Whether a subject was lost or a case failed.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub incomplete: bool,
-    /// Where.
+    /// The machine that ran the client.
     pub machine: Machine,
-    /// The nodes that took part beside it, by name.
+    /// Other nodes that took part, by name.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub nodes: Vec<(String, Machine)>,
-    /// What was measured; the first is what the others are compared with.
+    /// The subjects. The first is the baseline.
     pub subjects: Vec<SubjectInfo>,
-    /// The figures.
+    /// Results by case.
     pub results: Vec<CaseResult>,
-    /// What was left out, and why.
+    /// What was not measured, with the reason.
     pub left_out: Vec<String>,
-    /// What a reader should know before with_check a figure.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
 /// One case on all subjects.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CaseResult {
-    /// The command that measures it: `transfer`, `iops`.
+    /// The subcommand: `transfer`, `iops`.
     pub workload: String,
-    /// What it belongs to: cases of one panel are a table and a plot.
+    /// Group of cases that share a table and a plot.
     pub panel: String,
-    /// Its name within the panel.
+    /// Name within the panel.
     pub name: String,
-    /// Its place on the panel's axis, if that has numbers.
+    /// Position on the panel's axis.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub x: Option<f64>,
-    /// What its figure is.
+    /// What is reported.
     pub metric: Metric,
-    /// What its ratios are to.
+    /// Label of the baseline.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub baseline: String,
-    /// How it is measured, where that is one of the common cases.
+    /// The case, if it is one of [`Case`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub case: Option<Case>,
-    /// What each subject gave.
+    /// Results by subject.
     pub subjects: Vec<SubjectResult>,
 }
 
 /// One case on one subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubjectResult {
-    /// Which.
+    /// Label of the subject.
     pub label: String,
-    /// Each measurement, in the order of the rounds; without its latencies.
+    /// Measurements by round, without histograms.
     pub samples: Vec<Sample>,
-    /// The case's figure.
+    /// The reported value.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub figure: Option<Interval>,
-    /// Speed in parts of the baseline's, of pairs of the same round: above 1 is faster. None where
-    /// the baseline was not measured.
+    /// Speed relative to the baseline, from pairs of the same round. Above 1 is faster. None
+    /// without a baseline.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ratio: Option<Interval>,
     /// Latencies of all rounds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calls: Option<Calls>,
-    /// How certain the latency is, of a load that is due at a rate: what its figure is to others.
+    /// Latency intervals of an open-loop load.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency: Option<LatencyAtRate>,
-    /// CPU seconds of the client an operation.
+    /// Client CPU seconds an operation.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_cpu_s: Option<f64>,
-    /// CPU seconds of the server an operation.
+    /// Server CPU seconds an operation.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub server_cpu_s: Option<f64>,
-    /// Bytes of an operation.
+    /// Bytes an operation.
     pub operation_len: f64,
     /// Operations of all rounds.
     pub operations: u64,
@@ -109,42 +107,41 @@ pub struct SubjectResult {
     pub bytes: u64,
     /// Errors of all rounds.
     pub errors: u64,
-    /// How far what is written has come when a write counts as done, where that is not "stored for
-    /// good".
+    /// How far a write has come when it counts as done, if it is not on stable storage.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stored: Option<String>,
-    /// Whether the load generator itself could not do more.
+    /// Whether the load generator was the limit.
     #[serde(default)]
     pub client_is_limit: bool,
 }
 
-/// Latencies of calls.
+/// Latencies of calls, microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
-    /// Half took no longer, microseconds.
+    /// Median.
     pub p50_us: f64,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99_us: f64,
-    /// 999 of 1,000.
+    /// 99.9th percentile.
     pub p999_us: f64,
-    /// The mean.
+    /// Mean.
     pub mean_us: f64,
-    /// The longest.
+    /// Maximum.
     pub max_us: f64,
-    /// All of them.
+    /// All latencies.
     pub histogram: Latency,
 }
 
-/// Who does less than this part of what is due is past the knee.
+/// A subject below this share of the due rate is past the knee of its curve.
 const KNEE: f64 = 0.95;
 
-/// The schema's name.
+/// Name of the schema.
 pub const SCHEMA: &str = "vouch-bench";
-/// The schema's version.
+/// Version of the schema.
 pub const VERSION: u32 = 1;
 
 impl Run {
-    /// A run that begins now.
+    /// Starts a record.
     pub fn begin(command: String, quick: bool) -> Self {
         Self {
             schema: SCHEMA.into(),
@@ -167,15 +164,16 @@ impl Run {
     /// Reads a record.
     ///
     /// # Errors
-    /// If it is none, or of another version.
+    ///
+    /// The text is not a record, or has another version.
     pub fn from_json(text: &str, name: &str) -> Result<Self, Error> {
         #[derive(Deserialize)]
         struct Head {
             schema: String,
             version: u32,
         }
-        let head: Head =
-            serde_json::from_str(text).map_err(|error| Error::Input(escape::word(&format!("{name}: not a record of a run: {error}"))))?;
+        let head: Head = serde_json::from_str(text)
+            .map_err(|error| Error::Input(escape::word(&format!("{name}: not a record of `vouch bench`: {error}"))))?;
         if head.schema != SCHEMA || head.version != VERSION {
             return Err(Error::Input(format!(
                 "{name}: {} version {}; this program reads {SCHEMA} version {VERSION}",
@@ -185,17 +183,17 @@ impl Run {
         }
         let failed = |error: serde_json::Error| Error::Input(escape::word(&format!("{name}: {error}")));
         let mut value: serde_json::Value = serde_json::from_str(text).map_err(failed)?;
-        // It may be anybody's, and goes to terminals.
+        // The file may come from anyone, and its text goes to a terminal.
         escape::record(&mut value);
         let mut run: Self = serde_json::from_value(value).map_err(failed)?;
-        // Earlier records don't say of how many values an interval is.
+        // Earlier records do not hold the number of values of an interval.
         for subject in run.results.iter_mut().flat_map(|result| &mut result.subjects) {
             let rounds = subject.samples.len();
             for interval in [&mut subject.figure, &mut subject.ratio].into_iter().flatten().filter(|interval| interval.values == 0) {
                 interval.values = rounds;
             }
         }
-        // Nor how certain the latency of a step is.
+        // Earlier records do not hold latency intervals.
         let baseline = run.baseline().to_owned();
         for result in run.results.iter_mut().filter(|result| result.subjects.iter().all(|subject| subject.latency.is_none())) {
             let baseline = if result.baseline.is_empty() { baseline.clone() } else { result.baseline.clone() };
@@ -204,23 +202,22 @@ impl Run {
         Ok(run)
     }
 
-    /// As it is kept.
+    /// The record as JSON.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string(self).expect("numbers and text");
         text.push('\n');
         text
     }
 
-    /// Takes in a run of other subjects that was part of this one. Whose label is taken has another
-    /// from then on: no two have the same.
+    /// Adds the results of a run of other subjects. Labels that are taken get a number.
     pub fn absorb(&mut self, mut other: Self) {
-        // What is described in the same words is the same.
+        // Equal descriptions mean the same subject.
         other.subjects.retain(|about| !self.subjects.contains(about));
         for at in 0..other.subjects.len() {
             let label = other.subjects[at].label.clone();
             let taken = |name: &str| self.subjects.iter().chain(&other.subjects).any(|about| about.label == name);
             if self.subjects.iter().any(|about| about.label == label) {
-                let free = (2..).map(|number| format!("{label} {number}")).find(|name| !taken(name)).expect("numbers don't end");
+                let free = (2..).map(|number| format!("{label} {number}")).find(|name| !taken(name)).expect("numbers are unlimited");
                 other.rename(&label, &free);
             }
         }
@@ -236,7 +233,7 @@ impl Run {
         self.notes.extend(other.notes);
     }
 
-    /// Says in each note what it is about, lest what is said of a part be believed of all.
+    /// Prefixes each note with the parts of the run that it applies to.
     #[must_use]
     pub fn with_named_notes(mut self) -> Self {
         let workloads = self.results.iter().map(|result| &result.workload[..]).fold(Vec::new(), |mut all, workload| {
@@ -261,13 +258,12 @@ impl Run {
         labels.chain(results).filter(|label| **label == from).for_each(|label| to.clone_into(label));
     }
 
-    /// What is compared with while it is measured; of a run of several parts that of the first.
-    /// Each result says its own.
+    /// Label of the first subject.
     pub fn baseline(&self) -> &str {
         self.subjects.first().map_or("", |about| &about.label)
     }
 
-    /// What these results are compared with, each once.
+    /// Baselines of these results, without duplicates.
     pub fn baselines<'a>(&'a self, results: impl IntoIterator<Item = &'a CaseResult>) -> Vec<&'a str> {
         results.into_iter().map(|result| result.baseline(self)).fold(Vec::new(), |mut all, label| {
             if !all.contains(&label) {
@@ -277,7 +273,7 @@ impl Run {
         })
     }
 
-    /// Panels of one workload, in the order of their first case.
+    /// Panels, in the order of their first case.
     pub fn panels(&self) -> Vec<(&str, &str, Vec<&CaseResult>)> {
         let mut panels: Vec<(&str, &str, Vec<&CaseResult>)> = Vec::new();
         for result in &self.results {
@@ -291,19 +287,19 @@ impl Run {
 }
 
 impl CaseResult {
-    /// Of nobody yet.
+    /// A result without subjects.
     pub fn new(workload: impl Into<String>, panel: impl Into<String>, name: impl Into<String>, metric: Metric) -> Self {
         let (workload, panel, name) = (workload.into(), panel.into(), name.into());
         Self { workload, panel, name, x: None, metric, baseline: String::new(), case: None, subjects: Vec::new() }
     }
 
-    /// What its ratios are to.
+    /// Label of the baseline.
     pub fn baseline<'a>(&'a self, run: &'a Run) -> &'a str {
         if self.baseline.is_empty() { run.baseline() } else { &self.baseline }
     }
 
-    /// Takes the ratios away from those for whom a write is done when it has come less far, or
-    /// farther, than for the baseline; what there is to say of it.
+    /// Removes the ratios of subjects whose writes count as done at another point than the
+    /// baseline's. Returns a note about them.
     pub fn part(&mut self, stored: &[(String, Option<&'static str>)]) -> Option<String> {
         let of = |label: &str| stored.iter().find(|(other, _)| other == label).and_then(|(_, how)| *how);
         let (base, mut apart) = (of(&self.baseline), Vec::new());
@@ -317,7 +313,7 @@ impl CaseResult {
         }
         (!apart.is_empty()).then(|| {
             format!(
-                "{}: no ratio for writes that are done at another time than those of {} ({}): {}",
+                "{}: no ratio, because writes count as done at another point than for {} ({}): {}",
                 self.workload,
                 self.baseline,
                 base.unwrap_or(FOR_GOOD),
@@ -326,14 +322,13 @@ impl CaseResult {
         })
     }
 
-    /// The result of a subject.
+    /// Result of a subject.
     pub fn of(&self, label: &str) -> Option<&SubjectResult> {
         self.subjects.iter().find(|subject| subject.label == label)
     }
 
-    /// Sums up what each subject gave: the samples of each, round by round. A subject without
-    /// samples is left out. Ratios are to the subject of the label `baseline`; where it gave
-    /// nothing there are none, for another one's would be read as the baseline's.
+    /// Adds the samples of each subject, by round. Subjects without samples are left out. Without
+    /// samples of the baseline there are no ratios.
     pub fn sum_up(&mut self, baseline: &str, samples: Vec<(String, Vec<Sample>)>) {
         baseline.clone_into(&mut self.baseline);
         let base = samples.iter().find(|(label, _)| label == baseline).map_or(Vec::new(), |(_, samples)| samples.clone());
@@ -346,7 +341,7 @@ impl CaseResult {
                 SubjectResult::of(label, samples, Interval::of(&figures), Interval::of(&ratios))
             })
             .collect();
-        // Who has done all that was due was kept from nothing.
+        // A subject that did all calls that were due was not limited.
         let held: Vec<bool> = self.subjects.iter().map(|subject| self.is_held(subject)).collect();
         self.subjects.iter_mut().zip(held).filter(|(_, held)| *held).for_each(|(subject, _)| subject.client_is_limit = false);
         self.sum_up_latencies(baseline);
@@ -354,22 +349,22 @@ impl CaseResult {
 }
 
 impl SubjectResult {
-    /// Of the errors, calls that had no answer.
+    /// Errors without an answer.
     pub fn unanswered(&self) -> u64 {
         self.samples.iter().map(|sample| sample.unanswered).sum()
     }
 
-    /// Calls in flight, where the server allowed fewer than were wanted.
+    /// Calls in flight, where the server allowed fewer than wanted.
     pub fn in_flight(&self) -> Option<u32> {
         self.samples.iter().filter_map(|sample| sample.depth).min()
     }
 
-    /// Calls that were due at a time and never sent.
+    /// Calls that were due and never sent.
     pub fn unsent(&self) -> u64 {
         self.samples.iter().map(|sample| sample.unsent).sum()
     }
 
-    /// Medians of the other figures that the rounds told, by name.
+    /// Medians of other figures, by name.
     pub fn others(&self) -> Vec<(&str, f64)> {
         let mut names: Vec<&str> = Vec::new();
         for (name, _) in self.samples.iter().flat_map(|sample| &sample.others) {
@@ -419,8 +414,8 @@ impl SubjectResult {
     }
 }
 
-/// Whether the load generator could not do more: its busiest thread had no CPU time left, or it
-/// kept a server of the same machine from more, in the middle one of the rounds.
+/// Whether the load generator was the limit: its busiest thread had no CPU time left, or it crowded
+/// out a local server in at least half of the rounds.
 fn client_is_limit(samples: &[Sample]) -> bool {
     let busiest: Vec<f64> =
         samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == BUSIEST).map(|(_, part)| *part).collect();
@@ -441,12 +436,11 @@ impl Calls {
     }
 }
 
-/// How far a write has come otherwise.
-const FOR_GOOD: &str = "stored for good";
-/// The name of what the busiest thread of the load generator used of a CPU, in the other figures of
-/// a sample.
+/// Default durability of writes.
+const FOR_GOOD: &str = "on stable storage";
+/// Name of the figure: CPU share of the busiest client thread.
 pub(crate) const BUSIEST: &str = "busiest client thread";
-/// A client thread that is on a CPU for this part of the time has none left for more load.
+/// From this CPU share on, a thread has no time left.
 const LIMIT: f64 = 0.95;
 
 #[cfg(test)]

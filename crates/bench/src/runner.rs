@@ -1,5 +1,5 @@
-//! Measures cases on all subjects in turn: A B A B …, after a warm-up, until the interval is tight
-//! or the rounds are over. What disturbs the machine disturbs both halves of a pair.
+//! Measures each case on all subjects in turn (A B A B …), so that a disturbance of the machine
+//! affects all of them.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -10,31 +10,31 @@ use crate::sample::Quantiles;
 use crate::statistics::{Interval, median};
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
-/// How often, and when it is enough.
+/// Number of rounds and precision.
 #[derive(Debug, Clone, Copy)]
 pub struct Rounds {
-    /// At least.
+    /// Minimum.
     pub least: usize,
-    /// At most.
+    /// Maximum.
     pub most: usize,
-    /// It is enough when half of the interval is this part of the median for every subject: of the
-    /// figure, or, where calls are due at a rate, of the median latency.
+    /// A case ends early when half of each subject's interval is at most this share of its median.
+    /// An open-loop case uses the median latency.
     pub tight: f64,
-    /// Whether each subject is measured once before it counts.
+    /// Whether an extra first round is not counted.
     pub warm_up: bool,
 }
 
 impl Rounds {
-    /// As a run is done that is to be believed.
+    /// A full run.
     pub const FULL: Self = Self { least: crate::statistics::SURE, most: 10, tight: 0.02, warm_up: true };
-    /// A first look.
+    /// A quick run.
     pub const QUICK: Self = Self { least: 3, most: 3, tight: 0.05, warm_up: true };
 
-    /// Whether these are enough of one subject.
+    /// Whether the interval of one subject is narrow enough.
     pub(crate) fn are_precise(&self, samples: &[Sample], metric: Metric, case: Option<&Case>) -> bool {
         let of_a_step = matches!(case, Some(Case::Load(load)) if load.rate.is_some());
         let figure = |sample: &Sample| match Quantiles::of(&sample.latency).filter(|_| of_a_step) {
-            // How much it does is what was asked for.
+            // The rate of an open loop is given, so the latency is what varies.
             Some(calls) => calls.p50_us,
             None => sample.figure(metric),
         };
@@ -43,70 +43,70 @@ impl Rounds {
     }
 }
 
-/// Sees how far the run is.
+/// Receives the progress of a run.
 pub trait ProgressSink: Send {
-    /// `done` of about `total` seconds of measuring; what is measured now.
+    /// `done_s` of about `total_s` seconds are measured. `what` is measured now.
     fn now(&mut self, done_s: f64, total_s: f64, what: &str);
 }
 
-/// A run that is under way.
+/// A run in progress.
 pub struct Runner {
-    /// What is measured.
+    /// The subjects. The first is the baseline.
     pub subjects: Vec<Box<dyn Subject>>,
-    /// How often.
+    /// Number of rounds.
     pub rounds: Rounds,
-    /// Somebody who wants to stop.
+    /// Set to end the run early.
     pub stop: StopFlag,
-    /// What has been measured.
+    /// The results so far.
     pub run: Run,
     watcher: Box<dyn ProgressSink>,
     started: Instant,
     done_s: f64,
     total_s: f64,
-    /// Subjects that failed for good.
+    /// Labels of unreachable subjects.
     failed: Vec<String>,
-    /// How much of the machine others used, measurement by measurement.
+    /// Share of the machine that other processes used, by measurement.
     elsewhere: Vec<f64>,
 }
 
 /// A case and its place in the report.
 #[derive(Debug, Clone)]
 pub struct PlannedCase {
-    /// The command.
+    /// Subcommand of `vouch bench`.
     pub workload: &'static str,
-    /// The panel.
+    /// Panel of the report.
     pub panel: String,
-    /// The name within it.
+    /// Name within the panel.
     pub name: String,
-    /// The place on its axis.
+    /// Position on the panel's axis.
     pub x: Option<f64>,
     /// The case.
     pub case: Case,
-    /// What its figure is.
+    /// What is reported.
     pub metric: Metric,
 }
 
 impl PlannedCase {
-    /// With the case's own metric.
+    /// A case with its own metric.
     pub fn new(workload: &'static str, panel: impl Into<String>, name: impl Into<String>, case: Case) -> Self {
         Self { workload, panel: panel.into(), name: name.into(), x: None, metric: case.metric(), case }
     }
 
-    /// At this place of the panel's axis.
+    /// Sets the position on the panel's axis.
     pub fn at(self, x: f64) -> Self {
         Self { x: Some(x), ..self }
     }
 }
 
 impl Runner {
-    /// A run of these subjects; the first is the baseline.
+    /// Starts a run.
     pub fn new(run: Run, subjects: Vec<Box<dyn Subject>>, rounds: Rounds, watcher: Box<dyn ProgressSink>, stop: StopFlag) -> Self {
         let run = Run { subjects: subjects.iter().map(|subject| subject.info()).collect(), ..run };
         let (failed, elsewhere) = (Vec::new(), Vec::new());
         Self { subjects, rounds, stop, run, watcher, started: Instant::now(), done_s: 0.0, total_s: 0.0, failed, elsewhere }
     }
 
-    /// Expects these cases: for the time that is left.
+    /// Adds cases to the expected time.
     pub fn expect<'a>(&mut self, cases: impl IntoIterator<Item = &'a Case>) {
         let passes = (self.rounds.most + usize::from(self.rounds.warm_up)) as f64;
         for case in cases {
@@ -115,7 +115,7 @@ impl Runner {
         }
     }
 
-    /// Measures all of a plan.
+    /// Measures all cases.
     pub fn run_all(&mut self, plan: &[PlannedCase]) -> Result<(), Error> {
         self.expect(plan.iter().map(|planned| &planned.case));
         let mut panel = None;
@@ -130,7 +130,7 @@ impl Runner {
         if self.stop.is_set() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Measures a case on the subjects that are `wanted`; what came of it is the last result.
+    /// Measures one case on the subjects that are `wanted`. Its result is the last of the run.
     pub fn run_case(&mut self, planned: &PlannedCase, wanted: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
         let labels: Vec<String> = self.subjects.iter().map(|subject| subject.info().label).collect();
         let mut samples: Vec<(String, Vec<Sample>)> = labels.iter().map(|label| (label.clone(), Vec::new())).collect();
@@ -168,7 +168,7 @@ impl Runner {
                             samples[at].1.push(sample);
                         }
                     }
-                    // Who is asked to stop fails in many ways, and so do those who work for it.
+                    // A stop makes subjects and their programs fail in many ways.
                     Err(_) if self.stop.is_set() => {
                         outcome = Err(Error::Interrupted);
                         break 'rounds;
@@ -179,7 +179,7 @@ impl Runner {
                     }
                     Err(error) => {
                         self.run.incomplete = true;
-                        self.skip(format!("{}: {}, {}: {}", labels[at], planned.panel, planned.name, error.with_cure()));
+                        self.skip(format!("{}: {}, {}: {}", labels[at], planned.panel, planned.name, error.with_hint()));
                         able.retain(|other| *other != at);
                         if matches!(error, Error::Unreachable(_)) {
                             self.failed.push(labels[at].clone());
@@ -193,7 +193,7 @@ impl Runner {
                 break;
             }
         }
-        // What was saved by stopping early, or is left of those that failed, is no longer to be waited for.
+        // Rounds that were saved, or that belong to failed subjects, count as done.
         self.done_s = before + share * (passes * labels.len().min(able.len().max(1))) as f64;
         let PlannedCase { workload, panel, name, x, metric, case } = planned.clone();
         let mut result = CaseResult { x, case: Some(case), ..CaseResult::new(workload, panel, name, metric) };
@@ -212,13 +212,13 @@ impl Runner {
         outcome
     }
 
-    /// Shows how far a part of the run is that has no cases of the common kind.
+    /// Reports progress of work that is not a case.
     pub(crate) fn show(&mut self, part: f64, what: &str) {
         let elapsed = self.started.elapsed().as_secs_f64();
         self.watcher.now(elapsed, if part > 0.0 { elapsed / part } else { elapsed + 60.0 }, what);
     }
 
-    /// Removes what later cases don't need. What can't be removed now is tried again at the end.
+    /// Removes what later cases do not need. Failures are retried at the end.
     pub fn tidy(&mut self) {
         for subject in &mut self.subjects {
             if let Err(error) = subject.tidy() {
@@ -227,22 +227,21 @@ impl Runner {
         }
     }
 
-    /// Says what was not measured, once.
+    /// Records what was not measured, once.
     pub fn skip(&mut self, why: String) {
         if !self.run.left_out.contains(&why) {
             self.run.left_out.push(why);
         }
     }
 
-    /// Ends the run: says what a reader should know, and removes everything.
+    /// Ends the run: adds notes, and removes everything.
     pub fn finish(mut self, outcome: &Result<(), Error>) -> Run {
         self.sum_up(outcome);
         self.clean();
         self.run
     }
 
-    /// Says what a reader should know. From then on the run is told but for what could not be
-    /// removed.
+    /// Adds the notes of a finished run.
     pub fn sum_up(&mut self, outcome: &Result<(), Error>) {
         self.run.interrupted = matches!(outcome, Err(Error::Interrupted));
         if let Err(error) = outcome
@@ -254,15 +253,15 @@ impl Runner {
         self.judge();
     }
 
-    /// Removes everything; what is left behind is told in a note. Once somebody has asked to stop,
-    /// it does not wait for ever.
+    /// Removes everything that the run made. What remains is noted. After a stop request the time
+    /// is limited.
     pub fn clean(&mut self) {
-        self.watcher.now(self.total_s, self.total_s, "removing what was made");
+        self.watcher.now(self.total_s, self.total_s, "removing the run's files");
         let mut asked = None;
         for mut subject in std::mem::take(&mut self.subjects) {
             let (label, place) = (subject.info().label, subject.place());
             let (sender, done) = mpsc::channel();
-            // A server, a mount or an agent that hangs keeps this thread, not who waits for it.
+            // A server, mount or agent that hangs blocks only this thread.
             std::thread::spawn(move || {
                 let outcome = subject.clean();
                 sender.send((subject, outcome))
@@ -270,21 +269,21 @@ impl Runner {
             let outcome = loop {
                 match done.recv_timeout(TICK) {
                     Ok((subject, outcome)) => {
-                        // It lives on: others may need what it guards.
+                        // Other subjects may depend on what this one guards.
                         self.subjects.push(subject);
                         break outcome.map_err(|error| error.to_string());
                     }
                     Err(mpsc::RecvTimeoutError::Disconnected) => break Err("it failed".into()),
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         if self.stop.is_set() && asked.get_or_insert_with(Instant::now).elapsed() > CLEANED_WITHIN {
-                            break Err(format!("not in {} s after the interruption", CLEANED_WITHIN.as_secs()));
+                            break Err(format!("not finished {} s after the interruption", CLEANED_WITHIN.as_secs()));
                         }
                     }
                 }
             };
             if let Err(why) = outcome {
                 let left = place.map_or_else(String::new, |place| format!("; left behind: {place}"));
-                self.run.notes.push(format!("{label}: what was made could not be removed: {why}{left}"));
+                self.run.notes.push(format!("{label}: the run's files could not be removed: {why}{left}"));
             }
         }
     }
@@ -293,8 +292,8 @@ impl Runner {
         let loud = self.elsewhere.iter().filter(|part| **part > NOISY).count();
         if loud * 5 > self.elsewhere.len() {
             self.run.notes.push(format!(
-                "noisy machine: in {loud} of {} measurements others used more than {:.0}% of it (median {:.0}%); believe the ratios, which are of pairs, \
-                 more than the figures",
+                "noisy machine: in {loud} of {} measurements other processes used more than {:.0}% of it (median {:.0}%); ratios of pairs are more reliable \
+                 than absolute figures",
                 self.elsewhere.len(),
                 NOISY * 100.0,
                 median(&self.elsewhere) * 100.0,
@@ -308,7 +307,7 @@ impl Runner {
         let mut notes = Vec::new();
         if wide * 5 > intervals {
             notes.push(format!(
-                "{wide} of {intervals} figures are uncertain by more than {:.0}%: a quieter machine, or more rounds",
+                "{wide} of {intervals} figures are uncertain by more than {:.0}%; use a quieter machine or more rounds",
                 WIDE * 100.0
             ));
         }
@@ -318,8 +317,8 @@ impl Runner {
             .collect();
         if !limited.is_empty() {
             notes.push(format!(
-                "the client was the limit, and the server may do more: the load generator's busiest thread had no more to give, or the machine that it shares \
-                 with the server had nothing left and the client took most of it: {}",
+                "the client was the limit, and the server may be faster: the busiest thread of the load generator had no CPU time left, or client and server \
+                 share a machine without CPU time left, most of which the client used: {}",
                 limited.join("; ")
             ));
         }
@@ -327,13 +326,13 @@ impl Runner {
             (refused as fn(&SubjectResult) -> u64, "were refused"),
             (
                 SubjectResult::unanswered,
-                "had no answer, though the connection stood; under Kerberos a server may drop calls beyond its window (RFC 2203), and NFS-Ganesha's is 32: \
-                 their lanes were idle from then on, so with a smaller --depth there are fewer",
+                "had no answer on an open connection; with Kerberos a server may drop calls outside its sequence window (RFC 2203; 32 in NFS-Ganesha); \
+                 use a smaller --depth",
             ),
             (
                 SubjectResult::unsent,
-                "were due and never sent, because no earlier one came back: more was asked than was done; they are in the latencies with the time that they \
-                 had waited",
+                "were due and never sent, because no earlier call returned: the rate was higher than the server's; latencies include the time that they \
+                 waited",
             ),
         ] {
             let those: Vec<String> = all()
@@ -350,8 +349,8 @@ impl Runner {
             .collect();
         if !fewer.is_empty() {
             notes.push(format!(
-                "fewer calls were in flight than the case says, because the server gives no more slots, its window under Kerberos takes no more, or the file that is written to has no more blocks (--file-size); \
-                 latencies are shorter and rates lower for that alone: {}",
+                "fewer calls were in flight than the case says: the server grants fewer slots, its Kerberos sequence window is smaller, or the written file has fewer blocks (--file-size); \
+                 this alone makes latencies shorter and rates lower: {}",
                 fewer.join("; ")
             ));
         }
@@ -363,14 +362,14 @@ fn refused(subject: &SubjectResult) -> u64 {
     subject.errors - subject.unanswered().min(subject.errors)
 }
 
-/// How often is looked for who wants to stop.
+/// Interval of checks for a stop request.
 const TICK: Duration = Duration::from_millis(50);
-/// How long all of an interrupted run may be removed, together.
+/// Time limit for all cleanup after a stop request.
 const CLEANED_WITHIN: Duration = Duration::from_secs(15);
 
-/// A part of the machine that others may use before a run says so.
+/// Above this share of CPU time of other processes, a measurement is disturbed.
 const NOISY: f64 = 0.10;
-/// A figure is uncertain from here on.
+/// Above this relative width, a figure is uncertain.
 const WIDE: f64 = 0.10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What one measurement gave.
+//! Result of one measurement.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,65 +9,65 @@ use crate::record::BUSIEST;
 /// One measurement of one case on one subject.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
-    /// On the clock.
+    /// Wall-clock time.
     pub seconds: f64,
     /// Bytes of file data.
     pub bytes: u64,
-    /// Operations, in the words of the case: a block read, a file copied.
+    /// Operations, as the case defines them: blocks read, files copied.
     pub operations: u64,
-    /// Operations that the server refused, or left without an answer.
+    /// Operations that the server refused or did not answer.
     pub errors: u64,
-    /// Of the errors, those that had no answer.
+    /// Errors without an answer.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub unanswered: u64,
-    /// Calls that were due at a time and never sent, because none of those under way came back.
+    /// Calls that were due but never sent, because no earlier call returned.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub unsent: u64,
-    /// CPU seconds of the client, with the programs that it started.
+    /// CPU seconds of the client, including the programs that it started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_cpu_s: Option<f64>,
     /// CPU seconds of the server, where they can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_cpu_s: Option<f64>,
-    /// CPU seconds of this machine that neither of them used, as a part of what it has.
+    /// Share of this machine's CPU time that neither client nor server used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<f64>,
-    /// Whether the client kept a server of the same machine from more: the machine had nothing
-    /// left, and the client the larger part of it.
+    /// Whether the client limited a server on the same machine: no CPU time was left, and the
+    /// client used most of it.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub crowds: bool,
-    /// Calls in flight, where the server allowed fewer than were wanted.
+    /// Calls in flight, where the server allowed fewer than wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// What each node gave, by its name, where several took part.
+    /// Samples of the nodes, by name, where several nodes took part.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub nodes: Vec<(String, Sample)>,
-    /// Other figures of this case, by name.
+    /// Other figures of the case, by name.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub others: Vec<(String, f64)>,
-    /// The latencies in short, kept where [`Sample::latency`] is not.
+    /// Quantiles, kept after the histogram is dropped.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calls: Option<Quantiles>,
-    /// Latencies of the calls; from when they were due, where they were due at a time.
+    /// Latencies of the calls. With an open loop they count from the time when a call was due.
     #[serde(default)]
     pub latency: Latency,
 }
 
-/// Latencies of one measurement.
+/// Latencies of one measurement, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Half took no longer, microseconds.
+    /// Median.
     pub p50_us: f64,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99_us: f64,
-    /// 999 of 1,000.
+    /// 99.9th percentile.
     pub p999_us: f64,
-    /// The mean.
+    /// Mean.
     pub mean_us: f64,
 }
 
 impl Quantiles {
-    /// Of a histogram; none of no calls.
+    /// Quantiles of a histogram. None if it is empty.
     pub fn of(latency: &Latency) -> Option<Self> {
         (latency.count() > 0).then(|| Self {
             p50_us: latency.quantile_us(0.5),
@@ -79,7 +79,7 @@ impl Quantiles {
 }
 
 impl Metric {
-    /// Speed of a measurement in parts of the other's: above 1 is faster.
+    /// Speed relative to `base`. Above 1 is faster.
     pub fn ratio(self, sample: &Sample, base: &Sample) -> f64 {
         let ratio = sample.figure(self) / base.figure(self);
         if self.more_is_better() { ratio } else { 1.0 / ratio }
@@ -87,7 +87,7 @@ impl Metric {
 }
 
 impl Sample {
-    /// The case's figure.
+    /// The value of this metric.
     pub fn figure(&self, metric: Metric) -> f64 {
         match metric {
             Metric::BytesPerSecond => self.bytes as f64 / self.seconds,
@@ -96,7 +96,7 @@ impl Sample {
         }
     }
 
-    /// Adds what another node did at the same time.
+    /// Adds the sample of another node that measured at the same time.
     pub fn join(&mut self, node: String, other: Self) {
         self.seconds = self.seconds.max(other.seconds);
         self.bytes += other.bytes;
@@ -105,8 +105,7 @@ impl Sample {
         self.unanswered += other.unanswered;
         self.unsent += other.unsent;
         self.client_cpu_s = sum(self.client_cpu_s, other.client_cpu_s);
-        // Of that which holds for all as soon as it holds for one: noise, a server that allowed fewer
-        // calls, a generator that had no more to give.
+        // A disturbance or a limit on one node applies to the whole run.
         self.elsewhere = self.elsewhere.into_iter().chain(other.elsewhere).reduce(f64::max);
         self.crowds |= other.crowds;
         self.depth = self.depth.into_iter().chain(other.depth).min();
@@ -121,7 +120,7 @@ impl Sample {
         self.nodes.push((node, other));
     }
 
-    /// Notes what a part of the load generator used of a CPU; the most counts.
+    /// Records the CPU share of a client thread. The largest share is kept.
     pub(crate) fn busy(&mut self, part: f64) {
         match self.others.iter_mut().find(|(name, _)| name == BUSIEST) {
             Some((_, most)) => *most = most.max(part),
@@ -147,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_node_suffers_from_the_run_is_told_of() {
+    fn limit_on_one_node_applies_to_run() {
         let node = |busiest, elsewhere, depth| {
             let mut sample = Sample { seconds: 1.0, operations: 10, elsewhere, depth, ..Sample::default() };
             sample.busy(busiest);

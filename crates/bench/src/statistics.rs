@@ -1,10 +1,10 @@
-//! Medians, and how far they can be trusted. The bootstrap's randomness is a seed, so that the same
-//! figures give the same interval.
+//! Medians and their confidence intervals. The bootstrap has a fixed seed: equal values give equal
+//! intervals.
 
 use serde::{Deserialize, Serialize};
 
-/// A median, and from [`SURE`] values on where the true one lies with 95% confidence; of fewer
-/// values, only between which they were.
+/// A median with its 95% confidence interval. With fewer than [`SURE`] values, the interval is
+/// their range.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The median of the sample.
@@ -13,22 +13,21 @@ pub struct Interval {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Of how many values.
+    /// Number of values.
     #[serde(default)]
     pub values: usize,
 }
 
-/// From so many values on an interval holds the true median with 95% confidence: that all of five
-/// lie on one side of it happens once in sixteen.
+/// Minimum number of values for a 95% confidence interval. All of five values lie on one side of
+/// the median once in sixteen times.
 pub const SURE: usize = 6;
 
 impl Interval {
-    /// Of these values; none of none. Up to fifteen the ends are values of the sample by the sign
-    /// test, the innermost pair that holds the true median with 95% whatever it is a sample of:
-    /// the smallest and the largest of six to eight, the second ones of nine to eleven, the third
-    /// of twelve to fourteen, the fourth of fifteen. Of fewer than six it is their range. Of
-    /// more the ends are those between which 95% of the medians of resampled samples lie (Efron's
-    /// percentile bootstrap), which promises too much of few.
+    /// The interval of these values. None without values or with one that is not finite.
+    ///
+    /// Up to fifteen values, the ends come from the sign test: the innermost pair of values that
+    /// holds the true median with 95% confidence. From sixteen values on, the ends are percentiles
+    /// of resampled median_of_odd_even_and_no_values (Efron's percentile bootstrap).
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
             return None;
@@ -41,30 +40,29 @@ impl Interval {
             return Some(Self { median: median(values), low, high, values: values.len() });
         }
         let mut state = values.len() as u64;
-        let mut medians: Vec<f64> = (0..RESAMPLES)
+        let mut median_of_odd_even_and_no_values: Vec<f64> = (0..RESAMPLES)
             .map(|_| {
                 let mut drawn: Vec<f64> = values.iter().map(|_| values[draw(&mut state, values.len())]).collect();
                 median_of(&mut drawn)
             })
             .collect();
-        medians.sort_by(f64::total_cmp);
-        let at = |part: f64| medians[((RESAMPLES - 1) as f64 * part).round() as usize];
+        median_of_odd_even_and_no_values.sort_by(f64::total_cmp);
+        let at = |part: f64| median_of_odd_even_and_no_values[((RESAMPLES - 1) as f64 * part).round() as usize];
         Some(Self { median: median(values), low: at(0.025), high: at(0.975), values: values.len() })
     }
 
-    /// Whether it holds the true median with 95% confidence: of fewer values it is their range, and
-    /// says nothing of the next one.
+    /// Whether the interval holds the true median with 95% confidence.
     pub const fn is_sure(&self) -> bool {
         self.values >= SURE
     }
 
-    /// Half of its width, as a part of the median.
+    /// Half of the interval's width, as a share of the median.
     pub fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.high - self.low) / 2.0 / self.median.abs() }
     }
 }
 
-/// The middle one, or the mean of the two in the middle; not a number of none.
+/// The median. NaN without values.
 pub fn median(values: &[f64]) -> f64 {
     median_of(&mut values.to_vec())
 }
@@ -78,9 +76,8 @@ fn median_of(values: &mut [f64]) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// How many values may be left out at either end so that the true median lies between the others
-/// with 95% confidence: it does not where so many or fewer lie on one side of it, as heads of so
-/// many throws of a coin.
+/// Values to leave out at each end so that the others hold the true median with 95% confidence
+/// (sign test).
 fn left_out(values: usize) -> usize {
     let (mut ways, mut beyond, all) = (1.0, 0.0, 2f64.powi(values as i32));
     for heads in 0..values / 2 {
@@ -99,8 +96,7 @@ fn draw(state: &mut u64, below: usize) -> usize {
 }
 
 const RESAMPLES: usize = 2000;
-/// Of fewer values the bootstrap's interval is too narrow: of seven it holds the true median seven
-/// times of eight, of ten 93 of 100.
+/// The bootstrap's interval is too narrow for fewer values: with seven it covers 88%, with ten 93%.
 const BOOTSTRAPPED: usize = 16;
 
 #[cfg(test)]
@@ -108,14 +104,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians() {
+    fn median_of_odd_even_and_no_values() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
     }
 
     #[test]
-    fn an_interval_holds_its_median_and_the_same_figures_give_the_same() {
+    fn interval_is_deterministic_and_holds_median() {
         let values: Vec<f64> = (0..25).map(|n| 100.0 + f64::from(n % 7)).collect();
         let interval = Interval::of(&values).expect("there are values");
         assert!(interval.low <= interval.median && interval.median <= interval.high);
@@ -124,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn it_covers_the_true_median_about_as_often_as_it_says() {
+    fn interval_covers_true_median_as_often_as_promised() {
         let mut state = 1;
         let trials = 1000;
         for (count, at_least, at_most) in
@@ -132,7 +128,7 @@ mod tests {
         {
             let covered = (0..trials)
                 .filter(|_| {
-                    // Skewed, with median ln 2.
+                    // A skewed distribution with median ln 2.
                     let value = |state: &mut u64| -((draw(state, 1 << 30) as f64 + 1.0) / f64::from(1 << 30)).ln();
                     let values: Vec<f64> = (0..count).map(|_| value(&mut state)).collect();
                     let interval = Interval::of(&values).expect("there are values");
@@ -145,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_left_out_as_the_sign_test_allows() {
+    fn leaves_out_as_many_values_as_sign_test_allows() {
         let wanted = [(6, 0), (7, 0), (8, 0), (9, 1), (10, 1), (11, 1), (12, 2), (13, 2), (14, 2), (15, 3)];
         assert_eq!(wanted.map(|(values, _)| (values, left_out(values))), wanted);
         let interval = Interval::of(&[9.0, 1.0, 8.0, 2.0, 7.0, 3.0, 6.0, 4.0, 5.0, 100.0]).expect("there are values");
@@ -153,11 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_when_it_is_tight_is_right_as_often() {
+    fn early_stop_keeps_coverage() {
         let (mut state, trials) = (1, 1000);
         let covered = (0..trials)
             .filter(|_| {
-                // A bell of twelve throws, with a spread that lets about half stop before the tenth.
+                // A bell of twelve throws. About half of the trials stop before the tenth value.
                 let value =
                     |state: &mut u64| 1.0 + 0.013 * ((0..12).map(|_| draw(state, 1 << 30) as f64 / f64::from(1 << 30)).sum::<f64>() - 6.0);
                 let mut values: Vec<f64> = (0..SURE).map(|_| value(&mut state)).collect();
@@ -174,21 +170,21 @@ mod tests {
     }
 
     #[test]
-    fn few_values_have_a_range_and_promise_nothing() {
+    fn few_values_give_range_without_confidence() {
         let interval = Interval::of(&[3.0, 1.0, 2.0]).expect("there are values");
         assert_eq!((interval.low, interval.high, interval.values, interval.is_sure()), (1.0, 3.0, 3, false));
         assert!(Interval::of(&[1.0; 6]).is_some_and(|interval| interval.is_sure()));
     }
 
     #[test]
-    fn more_values_make_it_narrower() {
+    fn more_values_narrow_interval() {
         let of = |count: u64| Interval::of(&(0..count).map(|n| (crate::content::mix(n) % 1000) as f64 + 1000.0).collect::<Vec<_>>());
         let (few, many) = (of(10).expect("values"), of(1000).expect("values"));
         assert!(many.spread() < few.spread() / 3.0, "{few:?} {many:?}");
     }
 
     #[test]
-    fn equal_values_leave_no_doubt_and_none_give_none() {
+    fn equal_values_have_zero_width() {
         assert_eq!(Interval::of(&[5.0; 4]), Some(Interval { median: 5.0, low: 5.0, high: 5.0, values: 4 }));
         assert_eq!(Interval::of(&[]), None);
         assert_eq!(Interval::of(&[f64::NAN]), None);

@@ -1,4 +1,4 @@
-//! What is measured, as people write it: `nfs://HOST[:PORT]/PATH`, `scp://[HOST]`, `http://…`.
+//! Targets as written on the command line: `nfs://HOST[:PORT]/PATH`, `scp://[HOST]`, `http://…`.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -9,25 +9,25 @@ use vouch_rpcsec_gss::Service;
 
 use crate::Error;
 
-/// How calls are protected.
+/// Security flavour of NFS calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sec {
     /// AUTH_SYS.
     Sys,
-    /// Kerberos says who calls.
+    /// Kerberos authentication only.
     Krb5,
-    /// And protects what is said from changes.
+    /// Kerberos with integrity.
     Krb5i,
-    /// And from readers.
+    /// Kerberos with privacy.
     Krb5p,
 }
 
 impl Sec {
-    /// All of them.
+    /// All flavours.
     pub const ALL: [Self; 4] = [Self::Sys, Self::Krb5, Self::Krb5i, Self::Krb5p];
 
-    /// The service of RPCSEC_GSS, if it is by Kerberos.
+    /// The RPCSEC_GSS service. None for AUTH_SYS.
     pub const fn service(self) -> Option<Service> {
         match self {
             Self::Sys => None,
@@ -57,24 +57,24 @@ impl FromStr for Sec {
     }
 }
 
-/// An NFS server and a directory of it.
+/// A directory of an NFS server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NfsTarget {
-    /// Its name, or an address.
+    /// Host name or address.
     pub host: String,
-    /// Its port.
+    /// TCP port.
     pub port: u16,
-    /// Components of the directory's path from the server's root.
+    /// Components of the path from the server's root.
     pub path: Vec<String>,
 }
 
 impl NfsTarget {
-    /// The first address.
+    /// The first address of the host.
     pub fn address(&self) -> Result<SocketAddr, Error> {
         resolve(&self.host, self.port)
     }
 
-    /// The service's name for Kerberos.
+    /// The server's host-based service name for Kerberos.
     pub fn service(&self) -> String {
         let host = if self.host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()) { "localhost" } else { &self.host };
         format!("nfs@{host}")
@@ -89,22 +89,22 @@ impl fmt::Display for NfsTarget {
     }
 }
 
-/// What `--target` names.
+/// A value of `--target`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// An NFS server.
     Nfs(NfsTarget),
-    /// A host for scp; a private sshd of this machine if none.
+    /// A host for scp. None starts a private sshd on this machine.
     Scp(Option<String>),
-    /// A small file of a web server; whether by TLS.
+    /// A small file of a web server.
     Http {
-        /// Whether `https`.
+        /// Whether the scheme is `https`.
         tls: bool,
-        /// Its name, or an address.
+        /// Host name or address.
         host: String,
-        /// Its port.
+        /// TCP port.
         port: u16,
-        /// From the first slash on.
+        /// Path with its leading slash.
         path: String,
     },
 }
@@ -121,12 +121,12 @@ impl FromStr for Target {
                 let (host, port) = host_port(authority, NFS_PORT)?;
                 let path: Vec<String> = path.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
                 match path.iter().any(|name| name == "." || name == "..") {
-                    true => Err(format!("{text}: a path without . and ..")),
+                    true => Err(format!("{text}: the path must not contain . or ..")),
                     false => Ok(Self::Nfs(NfsTarget { host, port, path })),
                 }
             }
             "scp" if path.is_empty() => Ok(Self::Scp((!authority.is_empty()).then(|| authority.to_owned()))),
-            "scp" => Err(format!("{text}: scp://HOST, without a path: a directory of its own is made there")),
+            "scp" => Err(format!("{text}: write scp://HOST without a path; the run makes its own directory")),
             "http" | "https" => {
                 let tls = scheme == "https";
                 let (host, port) = host_port(authority, if tls { 443 } else { 80 })?;
@@ -137,10 +137,10 @@ impl FromStr for Target {
     }
 }
 
-/// The first address of a host.
+/// The first address of a host, IPv4 before IPv6.
 pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, Error> {
     let found = (host, port).to_socket_addrs().map_err(|error| Error::NotFound(format!("{host}: {error}")))?;
-    // Servers of this machine listen on IPv4 more often than not.
+    // Local servers listen on IPv4 more often than on IPv6.
     let mut all: Vec<SocketAddr> = found.collect();
     all.sort_by_key(SocketAddr::is_ipv6);
     all.into_iter().next().ok_or_else(|| Error::NotFound(format!("{host}: no address")))
@@ -152,7 +152,7 @@ fn host_port(authority: &str, port: u16) -> Result<(String, u16), String> {
         None => authority.rsplit_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
     };
     let port = given.map_or(Ok(port), |text| text.parse().map_err(|_| format!("{text}: not a port")))?;
-    if host.is_empty() { Err("a host is missing".into()) } else { Ok((host.to_owned(), port)) }
+    if host.is_empty() { Err("the host is missing".into()) } else { Ok((host.to_owned(), port)) }
 }
 
 const NFS_PORT: u16 = 2049;
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_read_and_written() {
+    fn parses_and_prints_targets() {
         for text in ["nfs://host/a/b", "nfs://host:99/", "nfs://[::1]:99/x"] {
             let Ok(Target::Nfs(nfs)) = text.parse::<Target>() else { panic!("{text}") };
             assert_eq!(nfs.to_string(), text);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_known_by_its_name() {
+    fn loopback_address_has_service_name_localhost() {
         let Ok(Target::Nfs(nfs)) = "nfs://127.0.0.1/x".parse() else { panic!("a target") };
         assert_eq!(nfs.service(), "nfs@localhost");
     }

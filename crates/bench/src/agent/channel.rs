@@ -1,9 +1,9 @@
-//! The line between coordinator and agent: who proves what, and messages that nobody in between can
-//! change, repeat or make up.
+//! Authenticated connection between coordinator and agent.
 //!
-//! Both sides send a nonce; the session's key comes of the shared token and both nonces, or is sent
-//! by Kerberos, sealed. Each message is a line of JSON with its keyed BLAKE3 before it, over
-//! direction, number and bytes. Nothing of it is secret but the key.
+//! Both sides send a nonce. The session key is derived from both nonces and the shared token, or
+//! from a secret that the coordinator sends sealed by Kerberos. Each message is a line of JSON with
+//! its keyed BLAKE3 hash over direction, number and bytes in front. Messages are authenticated but
+//! not encrypted.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -18,46 +18,45 @@ use vouch_rpcsec_gss::{Accept, Acceptor as _, InitStep, Initiator as _};
 
 use crate::{Error, StopFlag};
 
-/// How a coordinator proves that it may.
+/// Proof of a coordinator's identity.
 #[derive(Clone)]
 pub enum Credential {
-    /// A secret that both know.
+    /// Shared token.
     Token(Vec<u8>),
-    /// A ticket for this service: `host@NODE`.
+    /// Kerberos ticket for this service: `host@NODE`.
     Kerberos(String),
 }
 
-/// How an agent finds out.
+/// Check of a coordinator's identity.
 pub enum Acceptor {
-    /// A secret that both know.
+    /// Shared token.
     Token(Vec<u8>),
-    /// Its keys; and who may.
+    /// Kerberos.
     Kerberos {
-        /// The keytab; the system's if none.
+        /// Keytab. None uses the system's keytab.
         keytab: Option<PathBuf>,
-        /// Principals that may.
+        /// Principals that are allowed.
         principals: Vec<String>,
     },
 }
 
-/// A proven connection.
+/// An authenticated connection.
 pub(super) struct Channel {
     input: BufReader<TcpStream>,
     output: TcpStream,
     key: [u8; 32],
-    /// What this side's messages are marked with, and the other's.
+    /// Direction bytes of sent and received messages.
     ours: u8,
     theirs: u8,
     sent: u64,
     received: u64,
-    /// Until the other side has proven who it is.
+    /// Limits until the peer is authenticated.
     hurry: Option<AuthDeadline>,
-    /// From then on: who wants to stop does not wait long for an answer.
+    /// After authentication: a stop request shortens the wait for an answer.
     stop: Option<StopFlag>,
 }
 
-/// What a peer is held to that nobody knows yet: all of the proof together by then, in lines of
-/// that length.
+/// Time and line length that an unauthenticated peer may use.
 #[derive(Debug, Clone)]
 struct AuthDeadline {
     until: Instant,
@@ -65,16 +64,16 @@ struct AuthDeadline {
     line_len_max: usize,
 }
 
-/// The half that receives, for a thread of its own.
+/// The receiving half, for another thread.
 pub(super) struct Receiver(Channel);
 
 impl Channel {
-    /// The coordinator's side.
+    /// Connects as the coordinator.
     pub(super) fn connect(address: SocketAddr, credential: &Credential, stop: &StopFlag) -> Result<Self, Error> {
         let begun = Instant::now();
         loop {
             match Self::connect_once(address, credential, stop) {
-                // It may still be ending a run that is over.
+                // The agent may still be cleaning up after an earlier run.
                 Err(Error::Refused(why)) if why.ends_with(BUSY_WITH) && begun.elapsed() < BUSY_FOR && !stop.is_set() => {
                     std::thread::sleep(TICK);
                 }
@@ -97,14 +96,14 @@ impl Channel {
             return Err(Error::Refused(format!("agent {name}: {BUSY_WITH}")));
         }
         let theirs = unhex(&greeting, &name)?;
-        // Whoever is not accepted is hung up on, in whatever step that shows.
+        // An agent closes the connection at whatever step the proof fails.
         line.prove(credential, [&ours, &theirs], &name).map_err(|error| match error {
             Error::Unreachable(_) => Error::Refused(format!(
-                "agent {name}: it does not accept us: {}",
+                "agent {name}: the agent refuses this coordinator: {}",
                 if kind == "token" {
-                    "it has another token, or takes tickets alone"
+                    "it has another token, or accepts only Kerberos tickets"
                 } else {
-                    "it was told other principals (--principal), or takes a token (--token-file)"
+                    "its --principal does not name this user, or it accepts only a token (--token-file)"
                 }
             )),
             error => error,
@@ -135,23 +134,24 @@ impl Channel {
                 let mut sealed = vec![0; 32 + secret.len() + context.keys.trailer_len()];
                 sealed[32..32 + secret.len()].copy_from_slice(&secret);
                 let confounder = *nonce()?.first_chunk::<16>().expect("32 bytes hold 16");
-                context.keys.seal(context.token_seq, confounder, &mut sealed).map_err(|_| refused(&"the key can't be sealed"))?;
+                context.keys.seal(context.token_seq, confounder, &mut sealed).map_err(|_| refused(&"sealing the session key failed"))?;
                 self.plain(&hex(&sealed), name)?;
                 key(&secret, ours, theirs)
             }
         };
-        // The agent's proof first: a coordinator says nothing to who does not know the key.
+        // The agent proves itself before any other message.
         self.send(&"coordinator", name)?;
-        let hello: String = self.receive(name)?.ok_or_else(|| Error::Unreachable(format!("agent {name}: it hung up")))?;
+        let hello: String =
+            self.receive(name)?.ok_or_else(|| Error::Unreachable(format!("agent {name}: the agent closed the connection")))?;
         match &hello[..] {
             "agent" => Ok(()),
             BUSY => Err(Error::Refused(format!("agent {name}: {BUSY_WITH}"))),
-            _ => Err(Error::Refused(format!("agent {name}: it greets in another way"))),
+            _ => Err(Error::Refused(format!("agent {name}: unexpected greeting"))),
         }
     }
 
-    /// The agent's side. Whoever is not known by then is hung up on, in whatever pieces the proof
-    /// comes. Who is known is asked for, by `turn`, whether it can be worked for him.
+    /// Accepts a connection as the agent. `turn` reserves the agent for an authenticated
+    /// coordinator, and returns false if another one has it.
     pub(super) fn accept(
         stream: TcpStream,
         acceptor: &Acceptor,
@@ -160,7 +160,7 @@ impl Channel {
         turn: impl FnOnce() -> bool,
     ) -> Result<Self, Error> {
         let name = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
-        // A ticket may hold what a directory says of its user; a token's proof is short.
+        // A Kerberos ticket may hold authorization data of a directory. A token's proof is short.
         let line_len_max = if matches!(acceptor, Acceptor::Token(_)) { TOKEN_LINE_LEN_MAX } else { PROOF_LEN_MAX };
         let hurry = AuthDeadline { until: Instant::now() + within, stop: stop.clone(), line_len_max };
         let mut line = Self::begin(stream, AGENT, COORDINATOR, hurry, &name)?;
@@ -168,7 +168,7 @@ impl Channel {
         let mut words = greeting.split(' ');
         let (version, kind, nonce_text) = (words.next(), words.next(), words.next());
         if version != Some(GREETING) {
-            return Err(Error::Refused(format!("{name}: not a coordinator of this version")));
+            return Err(Error::Refused(format!("{name}: the peer is not a coordinator of this version")));
         }
         let theirs = unhex(nonce_text.unwrap_or_default(), &name)?;
         let ours = nonce()?;
@@ -194,21 +194,21 @@ impl Channel {
                     }
                 };
                 if !principals.iter().any(|principal| **principal == *context.principal) {
-                    return Err(refused(&format!("{} is none of those that may", context.principal)));
+                    return Err(refused(&format!("{} is not allowed (--principal)", context.principal)));
                 }
                 let mut sealed = unhex(&line.hear(&name)?, &name)?;
-                let body = context.keys.open(&mut sealed).map_err(|_| refused(&"the key does not open"))?;
+                let body = context.keys.open(&mut sealed).map_err(|_| refused(&"the session key does not decrypt"))?;
                 key(&sealed[body], &theirs, &ours)
             }
-            _ => return Err(Error::Refused(format!("{name}: it would prove itself in another way than this agent takes"))),
+            _ => return Err(Error::Refused(format!("{name}: the coordinator uses another kind of authentication than this agent"))),
         };
-        let hello: String = line.receive(&name)?.ok_or_else(|| Error::Refused(format!("{name}: it hung up")))?;
+        let hello: String = line.receive(&name)?.ok_or_else(|| Error::Refused(format!("{name}: the peer closed the connection")))?;
         if hello != "coordinator" {
-            return Err(Error::Refused(format!("{name}: it greets in another way")));
+            return Err(Error::Refused(format!("{name}: unexpected greeting")));
         }
         if !turn() {
             line.send(&BUSY, &name)?;
-            return Err(Error::Refused("turned away: another is worked for".into()));
+            return Err(Error::Refused("refused: the agent works for another coordinator".into()));
         }
         line.send(&"agent", &name)?;
         Ok(line)
@@ -217,23 +217,23 @@ impl Channel {
     fn begin(stream: TcpStream, ours: u8, theirs: u8, hurry: AuthDeadline, name: &str) -> Result<Self, Error> {
         let failed = || Error::io(name.to_owned());
         stream.set_nodelay(true).map_err(failed())?;
-        // Only until it has proven who it is: a measurement may take long. Between two looks at the clock.
+        // Short reads, so that deadline and stop request are checked.
         stream.set_read_timeout(Some(TICK)).map_err(failed())?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(failed())?;
         let input = BufReader::new(stream.try_clone().map_err(failed())?);
         Ok(Self { input, output: stream, key: [0; 32], ours, theirs, sent: 0, received: 0, hurry: Some(hurry), stop: None })
     }
 
-    /// Lets the other side take its time from now on; until somebody asks to stop, where there is
-    /// somebody.
+    /// Lifts the limits of an unauthenticated peer. With `stop`, a stop request still shortens
+    /// waits.
     pub(super) fn without_hurry(&mut self, stop: Option<&StopFlag>) {
         self.hurry = None;
         self.stop = stop.cloned();
-        // A socket that takes no such option reports it with the next read.
+        // A socket without this option reports an error with the next read.
         if stop.is_none() {
             let _ = self.output.set_read_timeout(None);
         }
-        // A node that is gone says nothing, not even that: the system asks.
+        // Keep-alive detects a node that is gone.
         let _ = sockopt::set_socket_keepalive(&self.output, true);
         let _ = sockopt::set_tcp_keepidle(&self.output, GONE_AFTER / 2);
         let _ = sockopt::set_tcp_keepintvl(&self.output, GONE_AFTER / 12);
@@ -241,21 +241,22 @@ impl Channel {
         let _ = sockopt::set_tcp_user_timeout(&self.output, GONE_AFTER.as_millis() as u32);
     }
 
-    /// Tells who has just connected that another is worked for.
+    /// Tells a new peer that another coordinator has the agent.
     pub(super) fn turn_away(mut stream: TcpStream) {
         let failed = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(TICK)));
         let said = failed.and_then(|()| stream.write_all(format!("{BUSY}\n").as_bytes()));
-        // What it has said is taken first, or the system would answer with a reset, and ours might be lost.
+        // Reads the peer's greeting first. Otherwise the kernel would reset the connection, and the
+        // message could be lost.
         let _ = said.and_then(|()| stream.shutdown(std::net::Shutdown::Write)).and_then(|()| stream.set_read_timeout(Some(TICK)));
         let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
     }
 
-    /// Ends the connection, for both halves.
+    /// Closes both halves.
     pub(super) fn hang_up(&self) {
         let _ = self.output.shutdown(std::net::Shutdown::Both);
     }
 
-    /// A message.
+    /// Sends a message.
     pub(super) fn send(&mut self, message: &impl Serialize, name: &str) -> Result<(), Error> {
         let text = serde_json::to_string(message).expect("numbers and text");
         let sum = mac(&self.key, self.ours, self.sent, text.as_bytes());
@@ -263,7 +264,7 @@ impl Channel {
         self.plain(&format!("{} {text}", hex(sum.as_bytes())), name)
     }
 
-    /// A message; none at the connection's end.
+    /// Receives a message. None at the end of the connection.
     pub(super) fn receive<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Error> {
         let line = match self.hear(name) {
             Err(Error::Unreachable(_)) => return Ok(None),
@@ -271,15 +272,15 @@ impl Channel {
         };
         let (sum, text) = line.split_once(' ').unwrap_or_default();
         let sum: Option<[u8; 32]> = unhex(sum, name)?.try_into().ok();
-        // blake3 compares in constant time.
+        // `blake3::Hash` compares in constant time.
         if sum.map(blake3::Hash::from) != Some(mac(&self.key, self.theirs, self.received, text.as_bytes())) {
-            return Err(Error::Refused(format!("{name}: a message that is not of whom it should be: another token?")));
+            return Err(Error::Refused(format!("{name}: a message fails authentication; the tokens may differ")));
         }
         self.received += 1;
         serde_json::from_str(text).map(Some).map_err(|error| Error::Refused(format!("{name}: {error}")))
     }
 
-    /// Parts the line: one half receives, the other sends.
+    /// Splits the connection into a sender and a receiver.
     pub(super) fn part(self) -> Result<(Self, Receiver), Error> {
         let failed = || Error::io("a connection");
         let output = self.output.try_clone().map_err(failed())?;
@@ -302,13 +303,13 @@ impl Channel {
             match &self.hurry {
                 Some(hurry) if hurry.stop.is_set() => return Err(Error::Interrupted),
                 Some(hurry) if Instant::now() >= hurry.until => {
-                    return Err(Error::Refused(format!("{name}: it does not prove itself in time")));
+                    return Err(Error::Refused(format!("{name}: the peer did not authenticate in time")));
                 }
                 _ => {}
             }
             let stopped = self.stop.as_ref().is_some_and(StopFlag::must_hurry);
             if stopped && asked.get_or_insert_with(Instant::now).elapsed() > ANSWERED_WITHIN {
-                return Err(Error::Unreachable(format!("{name}: it does not answer")));
+                return Err(Error::Unreachable(format!("{name}: no answer")));
             }
             let waits = self.hurry.is_some() || self.stop.is_some();
             let bytes = match self.input.fill_buf() {
@@ -318,24 +319,24 @@ impl Channel {
                 Err(error) => return Err(Error::Unreachable(format!("{name}: {error}"))),
             };
             if bytes.is_empty() {
-                return Err(Error::Unreachable(format!("{name}: it hung up")));
+                return Err(Error::Unreachable(format!("{name}: the peer closed the connection")));
             }
             let end = bytes.iter().position(|byte| *byte == b'\n');
             let len = end.unwrap_or(bytes.len());
             if line.len() + len > line_len_max {
-                return Err(Error::Refused(format!("{name}: a line of more than {line_len_max} bytes")));
+                return Err(Error::Refused(format!("{name}: a line exceeds {line_len_max} bytes")));
             }
             line.extend(&bytes[..len]);
             self.input.consume(len + usize::from(end.is_some()));
             if end.is_some() {
-                return String::from_utf8(line).map_err(|_| Error::Refused(format!("{name}: not a line of text")));
+                return String::from_utf8(line).map_err(|_| Error::Refused(format!("{name}: a line is not UTF-8")));
             }
         }
     }
 }
 
 impl Receiver {
-    /// A message; none at the connection's end.
+    /// Receives a message. None at the end of the connection.
     pub(super) fn receive<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Error> {
         self.0.receive(name)
     }
@@ -365,29 +366,29 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn unhex(text: &str, name: &str) -> Result<Vec<u8>, Error> {
-    data_encoding::HEXLOWER.decode(text.as_bytes()).map_err(|_| Error::Refused(format!("{name}: not a message of this protocol")))
+    data_encoding::HEXLOWER.decode(text.as_bytes()).map_err(|_| Error::Refused(format!("{name}: the message is not hexadecimal")))
 }
 
-/// What an agent says who works for another coordinator, and what is told of it.
+/// Message of an agent that works for another coordinator, and its text for the user.
 const BUSY: &str = "busy";
-const BUSY_WITH: &str = "it works for another coordinator";
-/// How long a coordinator asks again: as long as an agent may take to end a run that is over.
+const BUSY_WITH: &str = "the agent works for another coordinator";
+/// Time in which a coordinator retries a busy agent: as long as an agent may need for cleanup.
 const BUSY_FOR: Duration = Duration::from_secs(3);
-/// How long an agent may take for an answer once somebody has asked to stop.
+/// Time for an agent's answer after a stop request.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
-/// How long a node may be out of reach.
+/// Time after which an unreachable node is given up.
 const GONE_AFTER: Duration = Duration::from_secs(60);
 const GREETING: &str = "vouch-bench-2";
 const COORDINATOR: u8 = b'C';
 const AGENT: u8 = b'A';
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A sample with a full histogram is some hundred kilobytes.
+/// A sample with a full histogram has some hundred kilobytes.
 const LINE_LEN_MAX: usize = 16 << 20;
-/// A ticket with all the groups of its user is up to 64 KiB, twice that in hexadecimal.
+/// A ticket with all groups of a user has up to 64 KiB, in hexadecimal twice as much.
 const PROOF_LEN_MAX: usize = 192 << 10;
-/// A greeting and a nonce; a sum and a word.
+/// A greeting with a nonce, or a hash with a word.
 const TOKEN_LINE_LEN_MAX: usize = 512;
-/// How often a waiting side looks at the clock, and for who wants to stop.
+/// Interval of checks for deadlines and a stop request.
 const TICK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_the_token_is_heard() {
+    fn correct_token_is_accepted() {
         let (agent, coordinator) = pair(b"secret", b"secret");
         let (mut agent, mut coordinator) = (agent.expect("the token"), coordinator.expect("the token"));
         coordinator.send(&1u32, "a").expect("a line");
@@ -420,14 +421,13 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_it_is_not() {
+    fn wrong_token_is_refused() {
         let (agent, coordinator) = pair(b"secret", b"guess");
         assert!(matches!(agent, Err(Error::Refused(_))));
         assert!(coordinator.is_err());
     }
 
-    /// What comes of a peer that sends this over and over, a byte at a time, until it is hung up
-    /// on.
+    /// Result of a peer that sends this text slowly, again and again.
     fn held_by(text: &[u8], every: Duration, within: Duration, stop: &StopFlag) -> Result<Channel, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
@@ -448,14 +448,14 @@ mod tests {
     }
 
     #[test]
-    fn who_proves_nothing_holds_an_agent_no_longer_than_it_is_patient() {
+    fn unauthenticated_peer_is_limited_in_time_and_length() {
         let (slow, stop) = (Duration::from_millis(20), StopFlag::default());
         let held = held_by(b"x", slow, Duration::from_millis(300), &stop);
         assert!(matches!(&held, Err(Error::Refused(why)) if why.contains("in time")), "{:?}", held.err());
-        // Lines that never end are not gathered.
+        // Long lines are refused.
         let held = held_by(b"x", Duration::ZERO, Duration::from_secs(60), &stop);
         assert!(matches!(&held, Err(Error::Refused(why)) if why.contains("bytes")), "{:?}", held.err());
-        // Who wants to stop does not wait for it.
+        // A stop request ends the wait.
         stop.set();
         assert!(matches!(held_by(b"x", slow, Duration::from_secs(60), &stop), Err(Error::Interrupted)));
     }
@@ -472,13 +472,13 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_to_stop_does_not_wait_for_an_agent_that_hangs() {
+    fn stop_request_does_not_wait_for_silent_agent() {
         let (agent, coordinator) = pair(b"secret", b"secret");
         let (_agent, mut coordinator) = (agent.expect("the token"), coordinator.expect("the token"));
         let stop = StopFlag::default();
         coordinator.without_hurry(Some(&stop));
         stop.set();
-        // It ends at all, which it did not; and not as an end of the connection.
+        // The receive ends, and not as an end of the connection.
         assert_eq!(coordinator.receive::<u32>("a").expect("no answer is none"), None);
     }
 }

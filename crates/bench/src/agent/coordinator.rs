@@ -1,5 +1,4 @@
-//! One server, measured by all agents at once: they start together, their histograms are merged,
-//! and what each gave is kept.
+//! A subject that several agents measure at once. Their samples are merged, and kept by node.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -12,19 +11,18 @@ use crate::nfs::{NfsOptions, part_of};
 use crate::subject::{CpuMeter, SubjectInfo};
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
-/// The agents of a run; all subjects share their connections.
+/// Connections to the agents of a run, shared by all subjects.
 #[derive(Clone)]
 pub struct AgentPool(Arc<Mutex<Vec<Member>>>);
 
 struct Member {
     name: String,
-    /// None when it has left a question unanswered: it ends what it does when it is hung up on, and
-    /// removes what it made.
+    /// None after an unanswered request. The agent then ends its work and cleans up by itself.
     line: Option<Channel>,
 }
 
 impl AgentPool {
-    /// Connects to all of them.
+    /// Connects to all agents.
     pub fn connect(agents: &[SocketAddr], credential: &dyn Fn(SocketAddr) -> Credential, stop: &StopFlag) -> Result<Self, Error> {
         let members = agents.iter().map(|&address| {
             let mut line = Channel::connect(address, &credential(address), stop)?;
@@ -34,34 +32,33 @@ impl AgentPool {
         Ok(Self(Arc::new(Mutex::new(members.collect::<Result<_, Error>>()?))))
     }
 
-    /// Asks all, then hears all: they work at the same time.
+    /// Sends a request to all agents, then receives all responses.
     fn all(&self, ask: &Request) -> Result<Vec<(usize, String, Response)>, Error> {
         self.each(&|_| Some(ask.clone()))
     }
 
-    /// Asks each for its own, or nothing, then hears those that were asked; each with its place.
+    /// Sends each agent its own request, if any, then receives the responses with the agents'
+    /// positions.
     fn each(&self, ask: &dyn Fn(usize) -> Option<Request>) -> Result<Vec<(usize, String, Response)>, Error> {
         let mut members = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (mut asked, mut unasked) = (Vec::new(), None);
         for (at, member) in members.iter_mut().enumerate() {
             if let Some(ask) = ask(at) {
                 let gone = || {
-                    Error::Unreachable(format!(
-                        "agent {}: it did not answer; if it still runs, it removes by itself what it made",
-                        member.name
-                    ))
+                    Error::Unreachable(format!("agent {}: no answer; if the agent still runs, it removes its files by itself", member.name))
                 };
                 match member.line.as_mut().ok_or_else(gone).and_then(|line| line.send(&ask, &member.name)) {
                     Ok(()) => asked.push((at, member)),
                     Err(error) => {
-                        // A part of the question may have left.
+                        // A part of the request may have been sent.
                         member.line = None;
                         unasked = unasked.or(Some(error));
                     }
                 }
             }
         }
-        // All are heard before a failure is told, or the next answer would be to another question.
+        // All responses are received before an error is returned. Otherwise the next response would
+        // belong to this request.
         let mut heard: Vec<Result<(usize, String, Response), Error>> = asked
             .into_iter()
             .map(|(at, member)| {
@@ -70,7 +67,7 @@ impl AgentPool {
                 if !matches!(answer, Ok(Some(_))) {
                     member.line = None;
                 }
-                match answer?.ok_or_else(|| Error::Unreachable(format!("agent {name}: it hung up, or does not answer")))? {
+                match answer?.ok_or_else(|| Error::Unreachable(format!("agent {name}: connection closed, or no answer")))? {
                     Response::Failed { why, corrupt: true, .. } => Err(Error::Corrupt(format!("agent {name}: {why}"))),
                     Response::Failed { why, unreachable: true, .. } => Err(Error::Unreachable(format!("agent {name}: {why}"))),
                     Response::Failed { why, .. } => Err(Error::Refused(format!("agent {name}: {why}"))),
@@ -78,7 +75,7 @@ impl AgentPool {
                 }
             })
             .collect();
-        // Data that is not what was written is told before all else, whoever else failed.
+        // Corrupt data is reported before any other error.
         if let Some(corrupt) = heard.iter().position(|answer| matches!(answer, Err(Error::Corrupt(_)))) {
             heard.swap(0, corrupt);
             return heard.into_iter().collect();
@@ -87,19 +84,19 @@ impl AgentPool {
     }
 }
 
-/// A server, as all agents see it.
+/// A server that all agents measure.
 pub struct DistributedSubject {
     fleet: AgentPool,
     number: u32,
     about: SubjectInfo,
     server_cpu: Option<ServerCpu>,
-    /// Names of the nodes, and what they are.
+    /// Names and descriptions of the nodes.
     nodes: Vec<(String, Machine)>,
     clean: bool,
 }
 
 impl DistributedSubject {
-    /// Lets all agents connect to a server; `number` is this subject's own in the fleet.
+    /// Connects all agents to a server. `number` identifies the subject.
     pub fn open(fleet: &AgentPool, number: u32, options: NfsOptions) -> Result<Self, Error> {
         let server_cpu = options.server_cpu.clone();
         let opened = fleet.all(&Request::Open { number, options: Box::new(options) })?;
@@ -107,30 +104,29 @@ impl DistributedSubject {
         let mut nodes = Vec::new();
         for (_, name, answer) in opened {
             let Response::Opened { about: theirs, node, machine } = answer else {
-                return Err(Error::Refused(format!("agent {name}: it answers something else")));
+                return Err(Error::Refused(format!("agent {name}: unexpected response")));
             };
             about.get_or_insert(theirs);
             nodes.push((format!("{node} ({name})"), *machine));
         }
-        let mut about = about.ok_or_else(|| Error::Refused("no agent has opened it".into()))?;
+        let mut about = about.ok_or_else(|| Error::Refused("no agent connected to the server".into()))?;
         let names: Vec<&str> = nodes.iter().map(|(name, _)| &name[..]).collect();
         about.details.push(format!(
-            "{} agents, which share the files of a copy, the calls in flight and the rate of a load; a single file is one for each: {}",
+            "{} agents share the files of a copy, the calls in flight and the rate of a load; each has its own copy of a single file: {}",
             nodes.len(),
             names.join(", ")
         ));
         Ok(Self { fleet: fleet.clone(), number, about, server_cpu, nodes, clean: false })
     }
 
-    /// The nodes, by name.
+    /// Names and descriptions of the nodes.
     pub fn nodes(&self) -> &[(String, Machine)] {
         &self.nodes
     }
 }
 
-/// What the node at this place of so many does of a case; nothing if there is none left for it. The
-/// work is for all of them together, but for a single file, which can't be shared: there each has
-/// one.
+/// Share of a case for one node. None if nothing is left for it. A single file cannot be divided,
+/// so each node has one.
 fn share(case: &Case, at: usize, nodes: usize) -> Option<Case> {
     let mut case = *case;
     match &mut case {
@@ -170,7 +166,7 @@ impl Subject for DistributedSubject {
             case,
             Case::Connect { .. } | Case::Audit { .. } | Case::Changes { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. }
         )
-        .then(|| "agents measure NFS servers alone".into())
+        .then(|| "agents measure only NFS servers".into())
     }
 
     fn stored(&self, case: &Case) -> Option<&'static str> {
@@ -191,7 +187,7 @@ impl Subject for DistributedSubject {
         let (mut fewer, mut in_flight) = (false, 0);
         for (at, node, answer) in measured {
             let Response::Measured { sample: part } = answer else {
-                return Err(Error::Refused(format!("agent {node}: it answers something else")));
+                return Err(Error::Refused(format!("agent {node}: unexpected response")));
             };
             let wanted = share(case, at, nodes).map_or(0, |case| case.depth());
             fewer |= part.depth.is_some();
@@ -199,7 +195,7 @@ impl Subject for DistributedSubject {
             sample.join(self.nodes[at].0.clone(), *part);
         }
         sample.depth = fewer.then_some(in_flight);
-        // What this machine did is no load; the nodes tell what they suffered from.
+        // The load runs on the nodes, so their figures count instead of this machine's.
         let (client_s, elsewhere, others) = (sample.client_cpu_s, sample.elsewhere, sample.others.clone());
         meter.end(&mut sample)?;
         (sample.client_cpu_s, sample.elsewhere, sample.others) = (client_s, elsewhere, others);
@@ -211,7 +207,7 @@ impl Subject for DistributedSubject {
     }
 
     fn place(&self) -> Option<String> {
-        (!self.clean).then(|| format!("what the agents made in {}", self.about.target))
+        (!self.clean).then(|| format!("the agents' files in {}", self.about.target))
     }
 
     fn clean(&mut self) -> Result<(), Error> {
@@ -231,7 +227,7 @@ mod tests {
     use crate::case::{Content, Copy};
 
     #[test]
-    fn who_was_asked_is_heard_also_where_another_can_not_be_asked() {
+    fn responses_are_received_when_another_agent_is_gone() {
         let token = || b"a secret of some length".to_vec();
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let at = listener.local_addr().expect("a port");
@@ -251,15 +247,18 @@ mod tests {
         let member = |name: &str, line| Member { name: name.into(), line };
         let fleet = AgentPool(Arc::new(Mutex::new(vec![member("here", Some(line)), member("gone", None)])));
         let lost = fleet.all(&Request::Tidy { number: 1 }).map(drop);
-        assert!(matches!(&lost, Err(Error::Unreachable(why)) if why.contains("gone") && why.contains("if it still runs")), "{lost:?}");
-        // The next answer is to the next question.
+        assert!(
+            matches!(&lost, Err(Error::Unreachable(why)) if why.contains("gone") && why.contains("if the agent still runs")),
+            "{lost:?}"
+        );
+        // The next response belongs to the next request.
         let answer = fleet.each(&|at| (at == 0).then_some(Request::Ready)).map(drop);
         assert!(matches!(&answer, Err(Error::Refused(why)) if why.contains("the second")), "{answer:?}");
         agent.join().expect("it ends");
     }
 
     #[test]
-    fn data_that_is_not_what_was_written_is_told_before_all_else() {
+    fn corrupt_data_is_reported_first() {
         let token = || b"a secret of some length".to_vec();
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let at = listener.local_addr().expect("a port");
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_all_is_done_once() {
+    fn shares_add_up_to_case() {
         let copy = |files| Case::Put(Copy { files, len: 10, content: Content::Random, streams: 1, depth: 1 });
         let files = |files: u64, nodes: usize| -> Vec<u64> {
             let of = |at| share(&copy(files), at, nodes).map(|case| if let Case::Put(copy) = case { copy.files } else { 0 });
@@ -303,7 +302,7 @@ mod tests {
         assert_eq!(files(10, 3), [3, 3, 4]);
         assert_eq!(files(2, 3).iter().sum::<u64>(), 2);
         assert_eq!(files(2, 3).len(), 2);
-        // One file can't be shared.
+        // A single file cannot be divided.
         assert_eq!(files(1, 3), [1, 1, 1]);
         let load = crate::case::Load {
             order: crate::case::Order::Random,
@@ -315,7 +314,7 @@ mod tests {
             file_len: 1 << 20,
         };
         assert!(matches!(share(&Case::Load(load), 2, 3), Some(Case::Load(load)) if load.rate == Some(300.0) && load.depth == 1));
-        // One call at a time is one, of one node; what can't be parted evenly is parted all the same.
+        // A single call belongs to one node.
         for (depth, parts) in [(1, &[1][..]), (4, &[2, 1, 1]), (64, &[22, 21, 21])] {
             for case in [
                 Case::Load(crate::case::Load { depth, ..load }),

@@ -1,6 +1,5 @@
-//! Load from many nodes: an agent on each ([`serve`]), which does benchmark work and nothing else
-//! for who proves to be allowed, and a subject that lets all of them measure at once
-//! ([`DistributedSubject`]).
+//! Load from several nodes: an agent on each node ([`serve`]), and a subject that all agents
+//! measure at once ([`DistributedSubject`]).
 
 mod channel;
 mod coordinator;
@@ -17,34 +16,34 @@ use crate::nfs::NfsOptions;
 use crate::subject::SubjectInfo;
 use crate::{Case, Sample};
 
-/// What a coordinator asks.
+/// A coordinator's request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Request {
-    /// Connect to a server; the number names it from then on.
+    /// Connect to a server, which `number` identifies from then on.
     Open { number: u32, options: Box<NfsOptions> },
-    /// Make ready what a case needs.
+    /// Prepare a case.
     Prepare { number: u32, case: Case },
-    /// Say when nothing but the start is missing: the barrier.
+    /// Answer when ready to start. This is the barrier before a measurement.
     Ready,
-    /// Measure now.
+    /// Measure a case.
     Measure { number: u32, case: Case },
-    /// Remove what later cases don't need.
+    /// Remove what later cases do not need.
     Tidy { number: u32 },
     /// Remove everything.
     Clean { number: u32 },
 }
 
-/// What an agent answers.
+/// An agent's response.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Response {
-    /// It is connected.
+    /// Connected.
     Opened { about: SubjectInfo, node: String, machine: Box<Machine> },
-    /// It is done.
+    /// Done.
     Done,
-    /// What it measured.
+    /// The sample.
     Measured { sample: Box<Sample> },
-    /// It went wrong; and whether the server can't be reached, the data was not what was written.
+    /// The error, and its kind.
     Failed { why: String, unreachable: bool, corrupt: bool },
 }

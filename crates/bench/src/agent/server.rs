@@ -1,5 +1,5 @@
-//! An agent: hears who proves that he may be a coordinator, and measures for one at a time within
-//! its limits. Touches no file of its node.
+//! An agent: authenticates coordinators, and measures for one at a time within its limits. It opens
+//! no file of its node.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -12,18 +12,18 @@ use super::{Request, Response};
 use crate::nfs::NfsSubject;
 use crate::{Case, Error, StopFlag, Subject};
 
-/// What a coordinator may ask for at most.
+/// Limits of a coordinator.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Bytes of a file, or of all files of a copy.
     pub bytes: u64,
     /// Seconds of a case.
     pub seconds: f64,
-    /// Servers at a time.
+    /// Servers at once.
     pub subjects: usize,
-    /// Sessions of each.
+    /// Sessions with each server.
     pub sessions: usize,
-    /// How long a coordinator may ask nothing.
+    /// Maximum time between two requests.
     pub silence: Duration,
 }
 
@@ -33,13 +33,12 @@ impl Default for Limits {
     }
 }
 
-/// Serves coordinators until somebody asks to stop; tells `log` what happens. One at a time: two
-/// would spoil each other's figures, and the second is told so. Whoever connects may prove that he
-/// may be one while others do; it is his turn when he has, so that nobody is kept waiting by who
-/// proves nothing.
+/// Serves coordinators until a stop request, one at a time. Peers authenticate in parallel, so that
+/// an idle peer delays no other. `log` receives one line for each event.
 ///
 /// # Errors
-/// Those of the listener.
+///
+/// Errors of the listener.
 pub fn serve(
     listener: &TcpListener,
     acceptor: &Acceptor,
@@ -54,7 +53,7 @@ pub fn serve(
             match listener.accept() {
                 Ok((stream, peer)) => {
                     let Some(place) = unproven.admit(peer.ip()) else {
-                        log(format!("{peer}: hung up on: too many have not proven themselves"));
+                        log(format!("{peer}: closed: too many unauthenticated connections"));
                         continue;
                     };
                     let turn = &turn;
@@ -62,7 +61,7 @@ pub fn serve(
                         let outcome = stream.set_nonblocking(false).map_err(Error::io("a connection")).and_then(|()| {
                             if turn.is_at_work() {
                                 Channel::turn_away(stream);
-                                return Err(Error::Refused("turned away: another is worked for".into()));
+                                return Err(Error::Refused("refused: the agent works for another coordinator".into()));
                             }
                             log(format!("{peer}: connected"));
                             coordinator(stream, acceptor, limits, stop, turn, place)
@@ -82,14 +81,14 @@ pub fn serve(
     })
 }
 
-/// Whose turn it is, and whether he has not hung up yet.
+/// The reservation of the agent. The flag is true until its coordinator disconnects.
 #[derive(Default)]
 struct CoordinatorSlot(Mutex<Option<Arc<AtomicBool>>>);
 
-/// A turn, until it is dropped.
+/// Holds the reservation.
 struct SlotGuard<'a> {
     turn: &'a CoordinatorSlot,
-    /// False when the coordinator has hung up, and what was made for him is being removed.
+    /// False while cleaning up after the coordinator disconnected.
     at_work: Arc<AtomicBool>,
 }
 
@@ -102,7 +101,7 @@ impl CoordinatorSlot {
         self.whose().as_ref().is_some_and(|at_work| at_work.load(Ordering::Relaxed))
     }
 
-    /// Takes it, unless another is worked for. One that is being ended is waited for.
+    /// Reserves the agent. Waits for cleanup, but not for another coordinator's run.
     fn take(&self, stop: &StopFlag) -> Option<SlotGuard<'_>> {
         let begun = Instant::now();
         loop {
@@ -127,12 +126,12 @@ impl Drop for SlotGuard<'_> {
     }
 }
 
-/// Who has connected and not proven who he is, by address; of IPv6 a /64, of which a host picks the
-/// rest as it likes.
+/// Unauthenticated connections by address. An IPv6 host may use its whole /64, so that counts as
+/// one address.
 #[derive(Default)]
 struct PendingHandshakes(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
-/// A place among them, until it is dropped.
+/// Permit for one unauthenticated connection.
 struct HandshakePermit {
     all: Arc<Mutex<HashMap<IpAddr, usize>>>,
     address: IpAddr,
@@ -164,7 +163,7 @@ impl Drop for HandshakePermit {
     }
 }
 
-/// One coordinator, to its end; how much was measured. It is his turn from his proof on.
+/// Serves one coordinator. Returns the number of measurements.
 fn coordinator(
     stream: TcpStream,
     acceptor: &Acceptor,
@@ -179,11 +178,11 @@ fn coordinator(
         taken.is_some()
     })?;
     drop(place);
-    let Some(taken) = taken else { return Err(Error::Refused("turned away: another is worked for".into())) };
+    let Some(taken) = taken else { return Err(Error::Refused("refused: the agent works for another coordinator".into())) };
     let at_work = taken.at_work.clone();
     line.without_hurry(None);
     let (mut line, mut receiver) = line.part()?;
-    // A coordinator that hangs up in the middle of a measurement ends it.
+    // A disconnect ends the measurement.
     let stop = StopFlag::default();
     let (gone, works, (sender, asks)) = (stop.clone(), at_work.clone(), mpsc::channel());
     std::thread::spawn(move || {
@@ -204,9 +203,9 @@ fn coordinator(
         }
         let ask = match asks.recv_timeout(Duration::from_millis(200)) {
             Ok(ask) => ask,
-            // It may be frozen; others want to measure, too.
+            // A coordinator that hangs must not block others.
             Err(mpsc::RecvTimeoutError::Timeout) if !stop.is_set() && asked.elapsed() > limits.silence => {
-                outcome = Err(Error::Refused("it asks nothing any more".into()));
+                outcome = Err(Error::Refused("the coordinator sent no request for too long".into()));
                 break;
             }
             Err(mpsc::RecvTimeoutError::Timeout) if !stop.is_set() => continue,
@@ -216,7 +215,7 @@ fn coordinator(
         let answer = answer(ask, &mut subjects, limits, &stop).unwrap_or_else(|error| Response::Failed {
             unreachable: matches!(error, Error::Unreachable(_)),
             corrupt: matches!(error, Error::Corrupt(_)),
-            why: error.with_cure(),
+            why: error.with_hint(),
         });
         outcome = line.send(&answer, "the coordinator");
         asked = Instant::now();
@@ -233,13 +232,13 @@ fn coordinator(
 }
 
 fn answer(ask: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Limits, stop: &StopFlag) -> Result<Response, Error> {
-    let unknown = || Error::Input("no such subject".into());
+    let unknown = || Error::Input("unknown subject".into());
     Ok(match ask {
         Request::Open { number, options } => {
             if subjects.len() >= limits.subjects || options.sessions > limits.sessions || options.connections > 64 || options.slots > 1024 {
-                return Err(Error::Refused("more than this agent does".into()));
+                return Err(Error::Refused("the request exceeds this agent's limits".into()));
             }
-            // Other nodes of the same run work in the same directory.
+            // Other nodes of the run use the same directory.
             let options = crate::nfs::NfsOptions { server_cpu: None, ..*options };
             let subject = NfsSubject::connect(options, stop)?;
             let about = subject.info();
@@ -274,7 +273,7 @@ fn within(case: &Case, limits: Limits) -> Result<(), Error> {
         Case::Load(load) => (load.file_len, load.seconds),
         Case::Metadata { seconds, .. } | Case::Getattr { seconds, .. } | Case::Connect { seconds, .. } => (0, *seconds),
         Case::Audit { .. } | Case::Changes { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => {
-            return Err(Error::Refused("an agent measures NFS servers alone".into()));
+            return Err(Error::Refused("an agent measures only NFS servers".into()));
         }
     };
     let sane = match case {
@@ -290,17 +289,17 @@ fn within(case: &Case, limits: Limits) -> Result<(), Error> {
         _ => true,
     };
     let right = sane && bytes <= limits.bytes && (0.0..=limits.seconds).contains(&seconds) && (1..=1024).contains(&case.depth());
-    if right { Ok(()) } else { Err(Error::Refused("more than this agent does".into())) }
+    if right { Ok(()) } else { Err(Error::Refused("the request exceeds this agent's limits".into())) }
 }
 
-/// How long a coordinator may take to prove that it may be one.
+/// Time limit of authentication.
 const PROOF_WITHIN: Duration = Duration::from_secs(10);
-/// How many may be about it at a time: each costs a thread, and others have the rest.
+/// Each unauthenticated connection costs a thread.
 const UNPROVEN_MAX: usize = 128;
 const UNPROVEN_OF_ADDRESS_MAX: usize = 16;
-/// How long who has proven himself waits for a run that is over to be removed.
+/// Time that an authenticated coordinator waits for cleanup of an earlier run.
 const ENDED_WITHIN: Duration = Duration::from_secs(10);
-/// How often is looked for who connects, and who wants to stop.
+/// Interval of checks for connections and a stop request.
 const TICK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -317,7 +316,7 @@ mod tests {
         Channel::connect(at, &Credential::Token(TOKEN.to_vec()), &StopFlag::default())
     }
 
-    /// An agent, while something is done with it; what it has told.
+    /// Runs an agent during `work`. Returns its log.
     fn with_an_agent(silence: Duration, work: impl FnOnce(SocketAddr)) -> Vec<String> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let (at, stop, told) = (listener.local_addr().expect("a port"), StopFlag::default(), Mutex::new(Vec::new()));
@@ -337,45 +336,44 @@ mod tests {
     }
 
     #[test]
-    fn a_second_coordinator_is_told_at_once_that_the_agent_is_at_work_and_a_later_one_is_served() {
+    fn second_coordinator_is_refused_until_first_is_done() {
         with_an_agent(Duration::from_secs(3600), |at| {
             let first = coordinate(at).expect("it knows the token");
             let second = coordinate(at).err().map(|error| error.to_string());
             assert!(second.as_ref().is_some_and(|why| why.contains("another coordinator")), "{second:?}");
             drop(first);
-            // Also where the first is being ended.
+            // Also while the first run is cleaned up.
             coordinate(at).expect("nobody else is there");
         });
     }
 
     #[test]
-    fn who_proves_nothing_keeps_nobody_from_an_agent() {
+    fn unauthenticated_peers_do_not_block_agent() {
         with_an_agent(Duration::from_secs(3600), |at| {
-            // One after the other they would be heard for a minute and more, which is longer than a coordinator
-            // waits.
+            // One after another would take longer than a coordinator waits.
             let _silent: Vec<TcpStream> = (0..UNPROVEN_OF_ADDRESS_MAX - 1).map(|_| TcpStream::connect(at).expect("it listens")).collect();
             coordinate(at).expect("it knows the token");
         });
         with_an_agent(Duration::from_secs(3600), |at| {
-            // Nor do they take all of its threads.
+            // Nor do they use up the threads.
             let mut silent: Vec<TcpStream> = (0..=UNPROVEN_OF_ADDRESS_MAX).map(|_| TcpStream::connect(at).expect("it listens")).collect();
             assert_eq!(silent[UNPROVEN_OF_ADDRESS_MAX].read(&mut [0]).expect("it is hung up on"), 0);
         });
     }
 
     #[test]
-    fn an_address_has_a_part_of_the_places_and_gives_them_back() {
+    fn unauthenticated_connections_are_limited_by_address() {
         let (unproven, address) = (PendingHandshakes::default(), |text: &str| text.parse::<IpAddr>().expect("an address"));
         let mut places: Vec<HandshakePermit> =
             (0..UNPROVEN_OF_ADDRESS_MAX).map(|_| unproven.admit(address("2001:db8::1")).expect("there is room")).collect();
-        // A host has all of its /64.
+        // The /64 is one address.
         assert!(unproven.admit(address("2001:db8::ffff:2")).is_none() && unproven.admit(address("2001:db8:0:1::1")).is_some());
         places.pop();
         assert!(unproven.admit(address("2001:db8::ffff:2")).is_some());
     }
 
     #[test]
-    fn a_coordinator_that_freezes_does_not_hold_an_agent_for_ever() {
+    fn silent_coordinator_loses_agent() {
         let told = with_an_agent(Duration::from_millis(100), |at| {
             let _frozen = coordinate(at).expect("it knows the token");
             let begun = Instant::now();
@@ -385,6 +383,6 @@ mod tests {
             }
             assert!(next.is_ok(), "{:?}", next.err());
         });
-        assert!(told.iter().any(|line| line.contains("asks nothing")), "{told:?}");
+        assert!(told.iter().any(|line| line.contains("no request for too long")), "{told:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Directories of a server: walked to, listed, made, and removed with all that is in them.
+//! Operations on directories and files of a server, one call at a time.
 
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{
@@ -13,7 +13,7 @@ use super::{CallResult, CallSource, Opened, Session, Tally, open_args, opened, p
 use crate::{Error, StopFlag};
 
 impl Session {
-    /// The handle of a path from the server's root.
+    /// Handle of a path from the server's root.
     pub(super) fn walk(&mut self, path: &[String], stop: &StopFlag) -> Result<Filehandle, Error> {
         let write = |call: &mut OpenCall, w: &mut Writer| {
             call.op(w, &Args::Putrootfh);
@@ -26,7 +26,7 @@ impl Session {
         })
     }
 
-    /// The entries of a directory, and whether each is a directory.
+    /// Entries of a directory, each with whether it is a directory.
     pub(super) fn list(&mut self, directory: &Filehandle, stop: &StopFlag) -> Result<Vec<(Vec<u8>, bool)>, Error> {
         let (mut cookie, mut verifier, mut entries) = (Cookie(0), Verifier::default(), Vec::new());
         loop {
@@ -38,7 +38,7 @@ impl Session {
             let before = entries.len();
             let eof = self.one("a directory", stop, write, |mut body| {
                 body.next_ok()?;
-                let Results::Readdir(Ok(ok)) = body.next_ok()? else { return Err(CallError::Mismatch("not READDIR's result")) };
+                let Results::Readdir(Ok(ok)) = body.next_ok()? else { return Err(CallError::Mismatch("expected the result of READDIR")) };
                 for entry in ok.entries.iter() {
                     let kind = entry.attrs.attributes()?.file_type;
                     entries.push((entry.name.0.to_vec(), kind == Some(FileType::Directory)));
@@ -53,7 +53,7 @@ impl Session {
         }
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     pub(super) fn mkdir(&mut self, directory: &Filehandle, name: &str, stop: &StopFlag) -> Result<Filehandle, Error> {
         let mode = packed_mode(0o755);
         let write = |call: &mut OpenCall, w: &mut Writer| {
@@ -68,7 +68,7 @@ impl Session {
         })
     }
 
-    /// Opens a file to read, or makes it to write.
+    /// Opens a file for reading, or creates it for writing.
     pub(super) fn open(&mut self, directory: &Filehandle, name: &[u8], writes: bool, stop: &StopFlag) -> Result<Opened, Error> {
         let mode = packed_mode(0o644);
         let write = |call: &mut OpenCall, w: &mut Writer| {
@@ -86,7 +86,7 @@ impl Session {
         })
     }
 
-    /// Makes a file durable.
+    /// Makes a file durable (COMMIT).
     pub(super) fn commit(&mut self, file: Opened, stop: &StopFlag) -> Result<(), Error> {
         let write = |call: &mut OpenCall, w: &mut Writer| {
             putfh(&file.handle, call, w);
@@ -104,8 +104,7 @@ impl Session {
         self.one("CLOSE", stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
     }
 
-    /// Removes a directory with all that is in it. Works also when somebody has asked to stop: that
-    /// is when it is needed.
+    /// Removes a directory with all its entries, also after a stop request.
     pub(super) fn remove_all(&mut self, parent: &Filehandle, name: &[u8], stop: &StopFlag) -> Result<(), Error> {
         let stop = &stop.for_cleanup();
         let look = |call: &mut OpenCall, w: &mut Writer| {
@@ -133,7 +132,7 @@ impl Session {
 }
 
 impl Session {
-    /// Removes files, so many at a time.
+    /// Removes files, `depth` at a time.
     pub(super) fn remove_files(
         &mut self,
         directory: Filehandle,
@@ -141,21 +140,21 @@ impl Session {
         depth: usize,
         stop: &StopFlag,
     ) -> Result<Tally, Error> {
-        let mut work = Removes { directory, names: &mut names, lanes: vec![Vec::new(); depth], put_off: Vec::new(), again: Vec::new() };
+        let mut work = Removes { directory, names: &mut names, lanes: vec![Vec::new(); depth], delayed: Vec::new(), again: Vec::new() };
         self.complete(&mut work, depth, stop)
     }
 }
 
-/// Removals at a time.
+/// Calls in flight.
 const REMOVES: usize = 16;
 
-/// Removes files.
+/// Source of REMOVE calls.
 struct Removes<'a> {
     directory: Filehandle,
     names: &'a mut dyn Iterator<Item = Vec<u8>>,
     lanes: Vec<Vec<u8>>,
-    /// Names that the server has put off, and those of them that are asked again.
-    put_off: Vec<Vec<u8>>,
+    /// Names that the server delayed, and those that are retried now.
+    delayed: Vec<Vec<u8>>,
     again: Vec<Vec<u8>>,
 }
 
@@ -179,12 +178,12 @@ impl CallSource for Removes<'_> {
 
     fn refused(&mut self, lane: usize, status: Status) {
         if status == Status::DELAY {
-            self.put_off.push(std::mem::take(&mut self.lanes[lane]));
+            self.delayed.push(std::mem::take(&mut self.lanes[lane]));
         }
     }
 
     fn again(&mut self) -> bool {
-        self.again.append(&mut self.put_off);
+        self.again.append(&mut self.delayed);
         !self.again.is_empty()
     }
 }
@@ -192,6 +191,6 @@ impl CallSource for Removes<'_> {
 fn handle(body: &mut ReplyBody<'_>) -> Result<Filehandle, CallError> {
     match body.next_ok()? {
         Results::Getfh(Ok(ok)) => Ok(ok.handle),
-        _ => Err(CallError::Mismatch("not GETFH's result")),
+        _ => Err(CallError::Mismatch("expected the result of GETFH")),
     }
 }

@@ -1,4 +1,4 @@
-//! Reads and writes within one open file; and one large file, written or read whole.
+//! Reads and writes in one open file, and transfers of a whole file.
 
 use std::collections::VecDeque;
 
@@ -13,8 +13,8 @@ use crate::case::{Content, Load, Order};
 use crate::content::{Pages, mix};
 use crate::page_versions::{self, Block, PageVersions};
 
-/// A mix of reads and writes, for as long as it is wanted. Each write is another, so that a read
-/// tells whether it is there.
+/// An endless mix of reads and writes. Each write has new content, so that a read detects a lost
+/// write.
 #[derive(Debug)]
 pub(super) struct ReadWriteMix<'a> {
     pages: Pages,
@@ -26,9 +26,9 @@ pub(super) struct ReadWriteMix<'a> {
     seed: u64,
     written: &'a PageVersions,
     asked: Vec<Option<Asked>>,
-    /// Blocks that were written last.
+    /// Blocks that were written most recently.
     last: VecDeque<u64>,
-    /// Blocks that are read, each once, where it is these alone.
+    /// Blocks to read once, when reading back.
     only: Option<Vec<u64>>,
     data: Vec<u8>,
 }
@@ -38,26 +38,26 @@ struct Asked {
     number: u64,
     block: Block,
     writes: bool,
-    /// Whether the server may know of it.
+    /// Whether the call was sent.
     sent: bool,
 }
 
 impl<'a> ReadWriteMix<'a> {
     pub(super) fn new(pages: &Pages, file: Opened, number: u64, load: Load, seed: u64, written: &'a PageVersions) -> Self {
         let (blocks, data) = (page_versions::blocks(&load), vec![0; load.block as usize]);
-        // Sessions that read one after another begin apart.
+        // Sessions that read sequentially start at different blocks.
         let next = mix(seed) % blocks;
         let (pages, asked, last) = (pages.clone(), vec![None; load.depth as usize], VecDeque::new());
         Self { pages, file, number, load, blocks, next, seed, written, asked, last, only: None, data }
     }
 
-    /// Reads these blocks and is done.
+    /// Reads only these blocks, once.
     pub(super) fn reading(mut self, blocks: Vec<u64>) -> Self {
         self.only = Some(blocks);
         self
     }
 
-    /// Blocks that were written last, each once.
+    /// Blocks that were written most recently, without duplicates.
     pub(super) fn last(&self) -> Vec<u64> {
         let mut blocks: Vec<u64> = self.last.iter().copied().collect();
         blocks.sort_unstable();
@@ -65,13 +65,13 @@ impl<'a> ReadWriteMix<'a> {
         blocks
     }
 
-    /// Gives a lane's block back; whoever wrote and got no word does not know what is there.
-    fn give_back(&mut self, lane: usize) {
+    /// Releases a lane's block. A write without an answer makes its content uncertain.
+    fn release(&mut self, lane: usize) {
         if let Some(Asked { block, writes, sent, .. }) = self.asked[lane].take() {
             if writes && sent {
-                self.written.doubt(block);
+                self.written.mark_unanswered(block);
             }
-            self.written.give_back(block);
+            self.written.release(block);
         }
     }
 
@@ -83,14 +83,14 @@ impl<'a> ReadWriteMix<'a> {
 
 impl Drop for ReadWriteMix<'_> {
     fn drop(&mut self) {
-        // Calls without an answer are among them.
-        (0..self.asked.len()).for_each(|lane| self.give_back(lane));
+        // This includes calls without an answer.
+        (0..self.asked.len()).for_each(|lane| self.release(lane));
     }
 }
 
 impl CallSource for ReadWriteMix<'_> {
     fn next(&mut self, lane: usize) -> bool {
-        self.give_back(lane);
+        self.release(lane);
         let number = match (&mut self.only, self.load.order) {
             (Some(blocks), _) => match blocks.pop() {
                 Some(number) => number,
@@ -135,7 +135,7 @@ impl CallSource for ReadWriteMix<'_> {
     }
 
     fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
-        let Some(Asked { number, block, .. }) = self.asked[lane] else { return Err(Error::Mismatch("an answer to nothing")) };
+        let Some(Asked { number, block, .. }) = self.asked[lane] else { return Err(Error::Mismatch("a reply without a call")) };
         body.next_ok()?;
         match body.next_ok()? {
             Results::Read(Ok(ok)) => {
@@ -144,26 +144,26 @@ impl CallSource for ReadWriteMix<'_> {
                 }
             }
             Results::Write(Ok(ok)) if ok.count == self.load.block => {
-                self.written.wrote(block);
+                self.written.acknowledge(block);
                 self.last.truncate(SAMPLE - 1);
                 self.last.push_front(number);
             }
             _ => return Err(Error::Mismatch("a short transfer")),
         }
-        self.written.give_back(block);
+        self.written.release(block);
         self.asked[lane] = None;
         Ok(CallResult { bytes: u64::from(self.load.block), operations: 1 })
     }
 
     fn refused(&mut self, lane: usize, _status: Status) {
-        self.give_back(lane);
+        self.release(lane);
     }
 }
 
 /// Blocks that are read back after a load that only writes.
 const SAMPLE: usize = 256;
 
-/// A whole file, block after block, once.
+/// One transfer of a whole file, block by block.
 #[derive(Debug)]
 pub(super) struct WholeFile {
     pages: Pages,
@@ -174,8 +174,8 @@ pub(super) struct WholeFile {
     writes: bool,
     next: u64,
     asked: Vec<u64>,
-    /// Blocks that the server has put off, and those of them that are asked again.
-    put_off: Vec<u64>,
+    /// Blocks that the server delayed, and those that are retried now.
+    delayed: Vec<u64>,
     again: Vec<u64>,
     data: Vec<u8>,
 }
@@ -183,8 +183,8 @@ pub(super) struct WholeFile {
 impl WholeFile {
     pub(super) fn new(pages: &Pages, file: Opened, number: u64, content: Content, len: u64, writes: bool, depth: usize) -> Self {
         let (asked, data) = (vec![0; depth], vec![0; BLOCK_LEN as usize]);
-        let (put_off, again) = (Vec::new(), Vec::new());
-        Self { pages: pages.clone(), file, number, content, len, writes, next: 0, asked, put_off, again, data }
+        let (delayed, again) = (Vec::new(), Vec::new());
+        Self { pages: pages.clone(), file, number, content, len, writes, next: 0, asked, delayed, again, data }
     }
 
     fn part(&self, lane: usize) -> (u64, usize) {
@@ -232,17 +232,17 @@ impl CallSource for WholeFile {
 
     fn refused(&mut self, lane: usize, status: Status) {
         if status == Status::DELAY {
-            self.put_off.push(self.asked[lane]);
+            self.delayed.push(self.asked[lane]);
         }
     }
 
     fn again(&mut self) -> bool {
-        self.again.append(&mut self.put_off);
+        self.again.append(&mut self.delayed);
         !self.again.is_empty()
     }
 }
 
-/// Bytes of a block of a whole file: what every server takes at once.
+/// Block length of a whole file. Every server accepts it.
 pub(super) const BLOCK_LEN: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -250,14 +250,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_that_was_put_off_is_asked_again_and_one_that_was_refused_is_not() {
+    fn retries_delayed_block_but_not_refused_one() {
         let file = Opened { handle: vouch_nfs4::Filehandle::new(b"h").expect("a short one"), stateid: vouch_nfs4::Stateid::default() };
         let mut work = WholeFile::new(&Pages::new(), file, 0, Content::Random, 3 * BLOCK_LEN + 5, true, 4);
         assert!((0..4).all(|lane| work.next(lane)) && !work.next(0));
         work.refused(1, Status::DELAY);
         work.refused(2, Status::NOSPC);
         work.refused(3, Status::DELAY);
-        // Not before the pause: a server that asks for patience would be asked at once, over and over.
+        // A delayed block is not retried before the pause.
         assert!(!work.next(0));
         assert!(work.again());
         assert!(work.next(0) && work.next(2) && !work.next(1));

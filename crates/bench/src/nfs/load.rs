@@ -1,4 +1,4 @@
-//! What a session is asked to do, at what pace, and what came of it.
+//! Interface between a session and the calls of a case: source of calls, pace, result.
 
 use std::time::{Duration, Instant};
 
@@ -9,47 +9,47 @@ use vouch_xdr::Writer;
 
 use crate::Latency;
 
-/// What each lane asks next. A lane is one call in flight, and what follows from its reply.
+/// Produces the calls of a case. A lane is one call in flight.
 pub trait CallSource {
-    /// Whether the lane has another call to make; prepares it.
+    /// Prepares the lane's next call. False if the lane has none.
     fn next(&mut self, lane: usize) -> bool;
 
-    /// Appends the operations of that call.
+    /// Appends the operations of the call.
     fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer);
 
-    /// Takes the reply: bytes moved and things done by it.
+    /// Takes the reply.
     fn reply(&mut self, lane: usize, body: ReplyBody<'_>) -> Result<CallResult, CallError>;
 
-    /// The server refused the lane's call: the lane begins with something new.
+    /// Takes a refusal. The lane starts over.
     fn refused(&mut self, lane: usize, status: Status);
 
-    /// Asks anew for what the server has put off (NFS4ERR_DELAY); whether there is any.
+    /// Retries calls that the server delayed (NFS4ERR_DELAY). False if there are none.
     fn again(&mut self) -> bool {
         false
     }
 }
 
-/// What a reply brought.
+/// What a reply counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallResult {
-    /// Bytes of file data, read or written.
+    /// Bytes of file data.
     pub bytes: u64,
-    /// Operations in the words of the case.
+    /// Operations, as the case defines them.
     pub operations: u64,
 }
 
-/// When the next call is made.
+/// When the next call starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// When a lane is free: the server sets the pace.
+    /// When a lane is free (closed loop).
     Closed,
-    /// So many a second are due, whether or not the server keeps up. A call that finds no lane
-    /// waits, and its latency counts from when it was due: a server that stalls can't hide what
-    /// it made others wait.
+    /// At this many calls a second, also when the server is slower (open loop). Latency counts from
+    /// the time when a call is due, so that a stalled server cannot hide the delay of waiting
+    /// calls.
     Open(f64),
 }
 
-/// What came of a load on one session.
+/// Result of a load on one session.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// Bytes of file data.
@@ -58,26 +58,26 @@ pub struct Tally {
     pub operations: u64,
     /// Calls that were refused or not answered.
     pub errors: u64,
-    /// Of those, calls that had no answer.
+    /// Calls without an answer.
     pub unanswered: u64,
-    /// The last call that was refused, and how.
+    /// Operation and status of the last refusal.
     pub refusal: Option<(Op, Status)>,
-    /// Calls that were due and found no lane to the end.
+    /// Calls that were due but had no free lane.
     pub unsent: u64,
-    /// On the clock.
+    /// Wall-clock time.
     pub seconds: f64,
     /// CPU seconds of this thread.
     pub thread_s: f64,
-    /// Of calls.
+    /// Latencies of the calls.
     pub latency: Latency,
-    /// Calls in flight, if the server allowed fewer than were wanted.
+    /// Calls in flight, if the server allowed fewer than wanted.
     pub depth: Option<u32>,
     /// Calls in flight that were wanted.
     pub lanes: u32,
 }
 
 impl Tally {
-    /// Counts another load, which came after this one.
+    /// Adds a later load.
     pub fn add(&mut self, other: &Tally) {
         self.bytes += other.bytes;
         self.operations += other.operations;
@@ -93,7 +93,7 @@ impl Tally {
     }
 }
 
-/// When calls are due.
+/// Times at which calls are due.
 pub(super) struct Clock {
     pub(super) pace: Pace,
     pub(super) start: Instant,
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_load_tells_its_own_refusal() {
+    fn sum_keeps_last_refusal() {
         let mut sum = Tally { refusal: Some((Op::WRITE, Status::DELAY)), ..Tally::default() };
         sum.add(&Tally::default());
         assert_eq!(sum.refusal, Some((Op::WRITE, Status::DELAY)));

@@ -1,5 +1,5 @@
-//! Metadata as git makes it: it looks at the files that it knows (`lstat` of the index), writes an
-//! object under a passing name and renames it, takes and gives back its lock. And attributes alone.
+//! Metadata operations as git makes them: stat files of the index, write an object under a
+//! temporary name, rename it, remove it. And GETATTR alone.
 
 use vouch_nfs4::op::{
     Args, CloseArgs, CreateHow, GetattrArgs, LookupArgs, OpenClaim, OpenHow, RemoveArgs, RenameArgs, Results, ShareAccess, StableHow,
@@ -12,16 +12,15 @@ use vouch_xdr::Writer;
 use super::{CallResult, CallSource, Opened, open_args, opened, packed_mode, putfh, small_files, unpacked};
 use crate::content::mix;
 
-/// What Linux asks after a look at a file.
+/// The attributes that Linux requests for stat.
 const WANTED: Bitmap = Bitmap::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55]);
 
-/// One object after the other, in a directory with so many files to look at.
+/// Writes one object after another, in a directory with files to stat.
 #[derive(Debug)]
 pub(super) struct GitMetadata {
     directory: Filehandle,
     files: u64,
-    /// Tells the names of this session's objects in this round from those of others: a round may
-    /// end between an object's making and its removal.
+    /// Makes object names unique by session and round: a round may end before an object is removed.
     names: String,
     lanes: Vec<Lane>,
     seed: u64,
@@ -31,13 +30,13 @@ pub(super) struct GitMetadata {
 #[derive(Debug, Clone)]
 struct Lane {
     step: Step,
-    looks: u32,
+    stats: u32,
     file: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Look,
+    Stat,
     Create,
     Write(Opened),
     Close(Opened),
@@ -47,7 +46,7 @@ enum Step {
 
 impl GitMetadata {
     pub(super) fn new(directory: Filehandle, files: u64, session: usize, depth: usize, seed: u64) -> Self {
-        let lane = Lane { step: Step::Look, looks: 0, file: 0 };
+        let lane = Lane { step: Step::Stat, stats: 0, file: 0 };
         Self { directory, files, names: format!("{session}-{seed:x}"), lanes: vec![lane; depth], seed, mode: packed_mode(0o444) }
     }
 
@@ -56,9 +55,9 @@ impl GitMetadata {
     }
 }
 
-/// Looks at files for each object that is made: most of what git does is to look.
-const LOOKS: u32 = 10;
-/// An object of some lines.
+/// Calls of stat for each object.
+const STATS: u32 = 10;
+/// Content of an object.
 const OBJECT: [u8; 300] = [b'o'; 300];
 
 impl CallSource for GitMetadata {
@@ -70,9 +69,9 @@ impl CallSource for GitMetadata {
 
     fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer) {
         let Lane { step, file, .. } = self.lanes[lane];
-        let (passing, lasting) = (self.name("tmp_obj", lane), self.name("obj", lane));
+        let (temporary, permanent) = (self.name("tmp_obj", lane), self.name("obj", lane));
         match step {
-            Step::Look => {
+            Step::Stat => {
                 putfh(&self.directory, call, w);
                 call.op(w, &Args::Lookup(LookupArgs { name: Name(&small_files::name(file)) }));
                 call.op(w, &Args::Getattr(GetattrArgs { wanted: WANTED }));
@@ -80,7 +79,7 @@ impl CallSource for GitMetadata {
             Step::Create => {
                 putfh(&self.directory, call, w);
                 let how = OpenHow::Create(CreateHow::Guarded(unpacked(&self.mode)));
-                call.op(w, &open_args(how, ShareAccess::BOTH, OpenClaim::Null(Name(&passing))));
+                call.op(w, &open_args(how, ShareAccess::BOTH, OpenClaim::Null(Name(&temporary))));
                 call.op(w, &Args::Getfh);
             }
             Step::Write(Opened { handle, stateid }) => {
@@ -94,11 +93,11 @@ impl CallSource for GitMetadata {
             Step::Rename => {
                 putfh(&self.directory, call, w);
                 call.op(w, &Args::Savefh);
-                call.op(w, &Args::Rename(RenameArgs { old: Name(&passing), new: Name(&lasting) }));
+                call.op(w, &Args::Rename(RenameArgs { old: Name(&temporary), new: Name(&permanent) }));
             }
             Step::Remove => {
                 putfh(&self.directory, call, w);
-                call.op(w, &Args::Remove(RemoveArgs { name: Name(&lasting) }));
+                call.op(w, &Args::Remove(RemoveArgs { name: Name(&permanent) }));
             }
         }
     }
@@ -107,11 +106,11 @@ impl CallSource for GitMetadata {
         let lane = &mut self.lanes[lane];
         body.next_ok()?;
         lane.step = match lane.step {
-            Step::Look => {
+            Step::Stat => {
                 body.next_ok()?;
-                let Results::Getattr(Ok(_)) = body.next_ok()? else { return Err(Error::Mismatch("not GETATTR's result")) };
-                lane.looks += 1;
-                if lane.looks.is_multiple_of(LOOKS) { Step::Create } else { Step::Look }
+                let Results::Getattr(Ok(_)) = body.next_ok()? else { return Err(Error::Mismatch("expected the result of GETATTR")) };
+                lane.stats += 1;
+                if lane.stats.is_multiple_of(STATS) { Step::Create } else { Step::Stat }
             }
             Step::Create => Step::Write(opened(&mut body)?),
             Step::Write(opened) => {
@@ -129,7 +128,7 @@ impl CallSource for GitMetadata {
             }
             Step::Remove => {
                 body.next_ok()?;
-                Step::Look
+                Step::Stat
             }
         };
         Ok(CallResult { bytes: 0, operations: 1 })
@@ -138,10 +137,10 @@ impl CallSource for GitMetadata {
     fn refused(&mut self, lane: usize, _status: Status) {
         let lane = &mut self.lanes[lane];
         lane.step = match lane.step {
-            // A name that an interrupted run left behind.
+            // The name exists since an interrupted round.
             Step::Create => Step::Rename,
             Step::Rename => Step::Remove,
-            _ => Step::Look,
+            _ => Step::Stat,
         };
     }
 }
@@ -166,7 +165,7 @@ impl CallSource for Getattr {
         body.next_ok()?;
         match body.next_ok()? {
             Results::Getattr(Ok(_)) => Ok(CallResult { bytes: 0, operations: 1 }),
-            _ => Err(Error::Mismatch("not GETATTR's result")),
+            _ => Err(Error::Mismatch("expected the result of GETATTR")),
         }
     }
 

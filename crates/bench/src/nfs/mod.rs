@@ -1,5 +1,5 @@
-//! Load on an NFSv4.1 server from user space: sessions ([`Session`]), what they ask ([`CallSource`]), and
-//! the server under one flavour as a subject ([`NfsSubject`]).
+//! Load on an NFSv4.1 server from user space: sessions ([`Session`]), sources of calls
+//! ([`CallSource`]), and the server under one flavour as a subject ([`NfsSubject`]).
 
 mod file_operations;
 mod large_file;
@@ -32,7 +32,8 @@ fn putfh(handle: &Filehandle, call: &mut OpenCall, w: &mut Writer) {
     call.op(w, &Args::Putfh(PutfhArgs { handle: *handle }));
 }
 
-/// No delegation is wanted: each file shall cost its calls. One owner, as Linux has one a user.
+/// Declines delegations, so that each file costs all its calls. One open-owner, as Linux has one
+/// for each user.
 fn open_args<'a>(how: OpenHow<'a>, access: ShareAccess, claim: OpenClaim<'a>) -> Args<'a> {
     let owner = StateOwner { client: ClientId(0), owner: Bytes(b"a user") };
     let access = ShareAccess(access.0 | ShareAccess::WANT_NO_DELEG.0);
@@ -41,12 +42,12 @@ fn open_args<'a>(how: OpenHow<'a>, access: ShareAccess, claim: OpenClaim<'a>) ->
 
 /// Reads the results of OPEN and GETFH.
 fn opened(body: &mut ReplyBody<'_>) -> Result<Opened, Error> {
-    let Results::Open(Ok(ok)) = body.next_ok()? else { return Err(Error::Mismatch("not OPEN's result")) };
-    let Results::Getfh(Ok(got)) = body.next_ok()? else { return Err(Error::Mismatch("not GETFH's result")) };
+    let Results::Open(Ok(ok)) = body.next_ok()? else { return Err(Error::Mismatch("expected the result of OPEN")) };
+    let Results::Getfh(Ok(got)) = body.next_ok()? else { return Err(Error::Mismatch("expected the result of GETFH")) };
     Ok(Opened { handle: got.handle, stateid: ok.stateid })
 }
 
-/// Attributes of a new file or directory, as they are sent.
+/// Encoded attributes of a new file or directory.
 fn packed_mode(mode: u32) -> Vec<u8> {
     use vouch_nfs4::Attributes;
     let mut w = Writer::new();
@@ -54,7 +55,7 @@ fn packed_mode(mode: u32) -> Vec<u8> {
     w.into_bytes()
 }
 
-/// What [`packed_mode`] made.
+/// Decodes the result of [`packed_mode`].
 fn unpacked(packed: &[u8]) -> vouch_nfs4::Fattr<'_> {
-    vouch_nfs4::Wire::decode(&mut vouch_xdr::Reader::new(packed)).expect("what was encoded is readable")
+    vouch_nfs4::Wire::decode(&mut vouch_xdr::Reader::new(packed)).expect("encoded attributes can be decoded")
 }

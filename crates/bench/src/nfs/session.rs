@@ -1,5 +1,5 @@
-//! One session, driven by one thread: calls in flight on its connections, closed or open loop. A
-//! server that leaves calls without an answer costs errors, not the run.
+//! One NFSv4.1 session, driven by one thread, with a closed or an open loop. Calls without an
+//! answer count as errors, and the run goes on.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -16,57 +16,56 @@ use super::load::{CallSource, Clock, Pace, Tally};
 use crate::target::{NfsTarget, Sec};
 use crate::{Error, StopFlag, cpu};
 
-/// Who measures what, and how.
+/// Options of a session.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// Where.
+    /// Server and directory.
     pub target: NfsTarget,
-    /// How calls are protected.
+    /// Security flavour.
     pub sec: Sec,
-    /// The service's name for Kerberos, if it isn't the target's own.
+    /// Kerberos service name, if it is not the target's default.
     pub service: Option<String>,
-    /// Connections of a session.
+    /// TCP connections.
     pub connections: usize,
-    /// Slots to ask for.
+    /// Session slots to request.
     pub slots: usize,
 }
 
-/// A client of a server.
+/// A session with a server.
 pub struct Session {
     pipeline: Pipeline,
     options: SessionOptions,
-    /// Calls are outstanding that will have no answer: whoever goes on connects anew.
+    /// Calls are in flight that will have no answer. The next load connects again.
     stalled: bool,
-    /// How often it has connected anew: what was open before is another client's.
+    /// Number of reconnects. State of an earlier client is lost after each.
     renewals: u64,
-    /// When the last call was made.
+    /// Time of the last call.
     used: Instant,
     /// How long the server may be silent.
     pub(super) patience: Duration,
-    /// After how long without a call it is asked first whether it is still there.
+    /// After this time without a call, the session is checked before it is used.
     pub(super) idle: Duration,
 }
 
 impl Session {
-    /// Introduces itself under a name of its own.
+    /// Connects under a unique client owner.
     pub fn connect(options: SessionOptions, stop: &StopFlag) -> Result<Self, Error> {
-        let pipeline = pipeline_unless(&options, stop)?;
+        let pipeline = connect_unless_stopped(&options, stop)?;
         Ok(Self { pipeline, options, stalled: false, renewals: 0, used: Instant::now(), patience: PATIENCE, idle: IDLE })
     }
 
-    /// What it has found of the server: encryption type, and what it says it is.
+    /// Encryption type, and the server's implementation id.
     pub(super) fn found(&self) -> Vec<String> {
-        let server = self.pipeline.server().map(|server| format!("the server says it is {server}"));
+        let server = self.pipeline.server().map(|server| format!("server implementation: {server}"));
         self.pipeline.enctype().map(str::to_owned).into_iter().chain(server).collect()
     }
 
-    /// As it was written.
+    /// The target, as text.
     pub(super) fn target(&self) -> String {
         self.options.target.to_string()
     }
 
-    /// One call and its reply. A server in its grace period, or that asks for patience, is waited
-    /// for.
+    /// Makes one call. NFS4ERR_GRACE and NFS4ERR_DELAY are retried.
     pub fn one<T>(
         &mut self,
         what: &str,
@@ -114,7 +113,7 @@ impl Session {
         }
     }
 
-    /// Runs a load until it has no more to ask, or the time is over, or somebody asks to stop.
+    /// Runs a load until its calls or its time end, or a stop is requested.
     pub fn run(
         &mut self,
         work: &mut dyn CallSource,
@@ -129,7 +128,7 @@ impl Session {
         let thread = cpu::thread_s();
         let end = limit.map(|limit| start + limit);
         let mut clock = Clock { pace, start, made: 0 };
-        // Lanes that could make a call, and when each call that is under way was due.
+        // Idle lanes, and the due time of each lane's call.
         let mut idle: VecDeque<usize> = (0..depth).collect();
         let mut due = vec![start; depth];
         let mut sent = due.clone();
@@ -137,17 +136,17 @@ impl Session {
         let mut longest = Duration::ZERO;
         let mut fault = None;
         let mut last = start;
-        // When the server began to be waited for, or was last heard: while nothing is due it owes nothing.
+        // Start of the current wait for a reply.
         let mut waited = start;
         let mut asking = true;
         let closed = pace == Pace::Closed;
-        // Half of the system's slack would be told as the server's latency.
-        let _woken = (!closed).then(Woken::soon);
+        // The default timer slack would add to the measured latency.
+        let _slack = (!closed).then(LowTimerSlack::set);
         let mut left = start;
         loop {
             let now = Instant::now();
             let over = end.is_some_and(|end| now >= end);
-            // What was due before the end is sent also by who woke up late for it.
+            // A call that was due before the end is also sent when the thread wakes late.
             asking &= !stop.is_set() && fault.is_none() && !(closed && over);
             while asking && clock.next() <= now && (closed || end.is_none_or(|end| clock.next() < end)) {
                 let Some(lane) = idle.pop_front() else { break };
@@ -163,7 +162,7 @@ impl Session {
                     }
                     Ok(Submitted::Nothing) => {}
                     Ok(Submitted::NoSlot) => {
-                        // The server gives fewer slots: fewer lanes.
+                        // The server grants fewer slots, so there are fewer lanes.
                         let lanes = self.pipeline.submitter().in_flight();
                         tally.depth = Some(lanes as u32);
                         idle.clear();
@@ -175,16 +174,14 @@ impl Session {
                 }
             }
             asking &= !over;
-            // A server that has answered all before the next call is due is waited with, not done: only a work
-            // without more to ask has no lane.
+            // An open loop without calls in flight waits for the next due time.
             if self.pipeline.submitter().in_flight() == 0 && (!asking || closed || idle.is_empty()) {
                 break;
             }
             let mut wait = TICK;
             if asking && !closed && !idle.is_empty() {
-                // What is due soon after this leaves with it, or each call would cost as much as the server has for
-                // one.
-                let next = clock.next().max(left + TOGETHER);
+                // Calls that are due soon leave together. Otherwise each call would cost a wake-up.
+                let next = clock.next().max(left + BATCH_WINDOW);
                 let next = end.map_or(next, |end| end.min(next));
                 wait = wait.min(next.saturating_duration_since(Instant::now()));
             }
@@ -219,14 +216,13 @@ impl Session {
                     idle.push_back(lane);
                 }
             });
-            // Calls that many later ones have overtaken are lost: their answers are not worth the wait that a
-            // slow server is.
+            // Calls that many later calls have overtaken are lost.
             let lost = || (0..depth).filter(|lane| !idle.contains(lane)).all(|lane| last - sent[lane] > OVERTAKEN.max(3 * longest));
             let patience = if stop.must_hurry() || !asking && lost() { SILENCE } else { self.patience };
             match turn {
                 Ok(0) if waited.elapsed() > patience && self.pipeline.submitter().in_flight() > 0 => {
-                    // A server that drops requests (RFC 2203 allows it outside its window) must not end the run. Nor is
-                    // it fast by that: those calls have waited until now at least.
+                    // A server may drop requests outside its sequence window (RFC 2203, section
+                    // 5.3.3.1). The time they waited counts as latency.
                     let now = Instant::now();
                     (0..depth).filter(|lane| flying[*lane]).for_each(|lane| tally.latency.record((now - due[lane]).as_nanos() as u64));
                     tally.unanswered += self.pipeline.submitter().in_flight() as u64;
@@ -245,7 +241,7 @@ impl Session {
             }
         }
         if !closed && !stop.is_set() {
-            // What was due and never sent has waited until now at least.
+            // Calls that were never sent have waited until the end.
             let end = end.unwrap_or(last);
             while clock.next() < end {
                 tally.latency.record((end - clock.next()).as_nanos() as u64);
@@ -263,13 +259,13 @@ impl Session {
         }
     }
 
-    /// Runs a load to its end, which has one. What the server puts off is asked again after a
+    /// Runs a load until all its calls are done. Calls that the server delayed are retried after a
     /// pause, which counts.
     pub fn complete(&mut self, work: &mut dyn CallSource, depth: usize, stop: &StopFlag) -> Result<Tally, Error> {
         let (start, mut sum) = (Instant::now(), Tally::default());
         loop {
             sum.add(&self.run(work, depth, Pace::Closed, None, stop)?);
-            if start.elapsed() > PUT_OFF || stop.is_set() || !work.again() {
+            if start.elapsed() > DELAYED_MAX || stop.is_set() || !work.again() {
                 return Ok(sum);
             }
             std::thread::sleep(PAUSE);
@@ -277,26 +273,26 @@ impl Session {
         }
     }
 
-    /// How often it has connected anew, after doing so if the last load ended with calls that
-    /// nobody answered. What was open before that has to be opened again.
+    /// Number of reconnects. Reconnects first if the last load left calls without an answer. Files
+    /// that were open before have to be opened again.
     pub(super) fn renewals(&mut self, stop: &StopFlag) -> Result<u64, Error> {
         self.renew(stop)?;
         Ok(self.renewals)
     }
 
-    /// How often it has connected anew.
+    /// Number of reconnects.
     pub(super) const fn has_renewed(&self) -> u64 {
         self.renewals
     }
 
     fn renew(&mut self, stop: &StopFlag) -> Result<(), Error> {
-        // While others were measured a lease may have run out; a server need not keep who holds nothing
-        // (RFC 8881, section 8.4.2.3).
+        // The lease may have expired while other subjects were measured (RFC 8881, section
+        // 8.4.2.3).
         if !self.stalled && self.used.elapsed() > self.idle {
             self.stalled = self.ask("an idle session", stop, |_, _| {}, |_| Ok(())).is_err();
         }
         if self.stalled {
-            self.pipeline = pipeline_unless(&self.options, stop)?;
+            self.pipeline = connect_unless_stopped(&self.options, stop)?;
             self.stalled = false;
             self.renewals += 1;
         }
@@ -304,18 +300,17 @@ impl Session {
     }
 }
 
-/// What a work says of data that is not the file's.
+/// Error of a call source when data differs.
 pub(super) const OTHER_DATA: &str = "other data than the file's";
 
-/// The end of the time that the clock counts: a load that is to last so long has lasted so long,
-/// also if the last reply came early because no other was given.
+/// End of the measured time: at least the time limit, also if the last reply came earlier.
 fn counted_until(last: Instant, end: Option<Instant>) -> Instant {
     end.map_or(last, |end| end.max(last))
 }
 
 enum Submitted {
     Yes,
-    /// The work has no more to ask of this lane.
+    /// The lane has no more calls.
     Nothing,
     NoSlot,
 }
@@ -329,23 +324,22 @@ fn submit(pipeline: &mut Pipeline, work: &mut dyn CallSource, lane: usize) -> Re
     }
     match pipeline.submitter().submit(lane as u64, |call, w| work.write(lane, call, w))? {
         true => Ok(Submitted::Yes),
-        false => Err(CallError::Mismatch("a slot that was free is not")),
+        false => Err(CallError::Mismatch("a free slot is in use")),
     }
 }
 
-/// A server that is silent is waited for by another thread, so that who wants to stop does not wait
-/// for it too.
-fn pipeline_unless(options: &SessionOptions, stop: &StopFlag) -> Result<Pipeline, Error> {
+/// Connects in another thread, so that a stop request does not wait for a silent server.
+fn connect_unless_stopped(options: &SessionOptions, stop: &StopFlag) -> Result<Pipeline, Error> {
     let ((sender, made), theirs) = (mpsc::channel(), options.clone());
     std::thread::spawn(move || {
-        // Who has stopped waiting needs none.
+        // Sending fails after the receiver gave up.
         let _ = sender.send(pipeline(&theirs));
     });
     let mut asked = None;
     loop {
         match made.recv_timeout(TICK) {
             Ok(pipeline) => return pipeline,
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::Program("a thread failed".into())),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::Program("a thread panicked".into())),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 if stop.must_hurry() && asked.get_or_insert_with(Instant::now).elapsed() > SILENCE {
                     return Err(Error::Unreachable(format!("{}: the server does not answer", options.target)));
@@ -381,49 +375,47 @@ fn pipeline(options: &SessionOptions) -> Result<Pipeline, Error> {
     Pipeline::connect(address, 1, options.connections, &identity, protection).map_err(Error::nfs(what))
 }
 
-/// Who runs this.
+/// Credentials of this process.
 fn caller() -> AuthSys {
     let gids = rustix::process::getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw).take(16).collect();
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     AuthSys { stamp: 0, machine_name: b"vouch-bench".to_vec(), uid, gid, gids }
 }
 
-/// While it lives this thread is woken as soon as it is to be; programs that it starts later are
-/// woken as others are.
-struct Woken;
+/// Minimal timer slack for this thread while it lives.
+struct LowTimerSlack;
 
-impl Woken {
-    fn soon() -> Self {
-        // Who can't have less slack is late by it.
+impl LowTimerSlack {
+    fn set() -> Self {
+        // Without it, the thread wakes later.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         Self
     }
 }
 
-impl Drop for Woken {
+impl Drop for LowTimerSlack {
     fn drop(&mut self) {
         let _ = rustix::thread::set_current_timer_slack(None);
     }
 }
 
-/// Calls that are due within this of one another are sent together: they wait for it, and that is
-/// in their latency.
-const TOGETHER: Duration = Duration::from_micros(20);
-/// How often somebody is looked for who wants to stop.
+/// Calls due within this time are sent together. The wait is part of their latency.
+const BATCH_WINDOW: Duration = Duration::from_micros(20);
+/// Interval of checks for a stop request.
 const TICK: Duration = Duration::from_millis(100);
 /// How long a server may be silent.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// A call that waits for so much longer than any other did is lost.
+/// A call is lost after waiting this much longer than any other.
 const OVERTAKEN: Duration = Duration::from_millis(50);
 /// Shorter than any lease.
 const IDLE: Duration = Duration::from_secs(3);
-/// The longest grace period that is waited for: twice the usual lease.
+/// Longest grace period to wait for: twice the usual lease.
 const GRACE: Duration = Duration::from_secs(180);
-/// How long a server may put off a load that has to be done to its end.
-const PUT_OFF: Duration = Duration::from_secs(30);
-/// Before what was put off is asked again.
+/// How long the server may delay the calls of a load that has to complete.
+const DELAYED_MAX: Duration = Duration::from_secs(30);
+/// Pause before a retry.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long a server may be silent when somebody waits for the end.
+/// How long a server may be silent after a stop request.
 const SILENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -431,10 +423,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_stops_answering_is_not_faster_by_that() {
+    fn silent_server_does_not_shorten_measured_time() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        // All lanes are lost after a tenth of a second of one; one lane is late; a load without a limit.
+        // All lanes are lost early, one lane is late, and a load has no limit.
         assert_eq!(counted_until(at(100), Some(at(1000))), at(1000));
         assert_eq!(counted_until(at(1010), Some(at(1000))), at(1010));
         assert_eq!(counted_until(at(100), None), at(100));

@@ -1,5 +1,4 @@
-//! Many small files: each made, written and closed, or opened, appended to or read, and closed;
-//! some at a time.
+//! Many small files at once. Each file takes three calls: open or create, read or write, close.
 
 use std::ops::Range;
 
@@ -13,18 +12,18 @@ use super::{CallResult, CallSource, Opened, open_args, opened, packed_mode, putf
 use crate::case::Content;
 use crate::content::Pages;
 
-/// Goes through the files of a directory, three calls each.
+/// Source of the calls for the files of a directory.
 #[derive(Debug)]
 pub(super) struct SmallFiles {
     pages: Pages,
     directory: Filehandle,
     files: Range<u64>,
-    /// Files that the server has put off, and those of them that are begun again.
-    put_off: Vec<u64>,
+    /// Files that the server delayed, and those that are retried now.
+    delayed: Vec<u64>,
     again: Vec<u64>,
     len: usize,
     content: Content,
-    way: FileAction,
+    action: FileAction,
     lanes: Vec<Lane>,
     data: Vec<u8>,
     mode: Vec<u8>,
@@ -33,11 +32,11 @@ pub(super) struct SmallFiles {
 /// What is done with each file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileAction {
-    /// It is made and written.
-    Make,
-    /// As much once more is written behind what is in it.
+    /// Create and write.
+    Create,
+    /// Append as many bytes as the file was created with.
     Append,
-    /// It is read, and compared with what was written.
+    /// Read and compare.
     Read,
 }
 
@@ -55,15 +54,15 @@ enum Step {
 }
 
 impl SmallFiles {
-    pub(super) fn new(pages: &Pages, directory: Filehandle, files: Range<u64>, copy: &crate::case::Copy, way: FileAction) -> Self {
+    pub(super) fn new(pages: &Pages, directory: Filehandle, files: Range<u64>, copy: &crate::case::Copy, action: FileAction) -> Self {
         let lanes = vec![Lane { step: Step::Open, number: 0 }; copy.streams as usize];
         let (len, data, mode) = (copy.len as usize, vec![0; copy.len as usize], packed_mode(0o644));
-        let (put_off, again) = (Vec::new(), Vec::new());
-        Self { pages: pages.clone(), directory, files, put_off, again, len, content: copy.content, way, lanes, data, mode }
+        let (delayed, again) = (Vec::new(), Vec::new());
+        Self { pages: pages.clone(), directory, files, delayed, again, len, content: copy.content, action, lanes, data, mode }
     }
 }
 
-/// The name of a file.
+/// Name of a file.
 pub(super) fn name(number: u64) -> Vec<u8> {
     format!("file{number:06}").into_bytes()
 }
@@ -81,8 +80,8 @@ impl CallSource for SmallFiles {
         let Lane { step, number } = self.lanes[lane];
         match step {
             Step::Open => {
-                let (how, access) = match self.way {
-                    FileAction::Make => (OpenHow::Create(CreateHow::Unchecked(unpacked(&self.mode))), ShareAccess::BOTH),
+                let (how, access) = match self.action {
+                    FileAction::Create => (OpenHow::Create(CreateHow::Unchecked(unpacked(&self.mode))), ShareAccess::BOTH),
                     FileAction::Append => (OpenHow::NoCreate, ShareAccess::WRITE),
                     FileAction::Read => (OpenHow::NoCreate, ShareAccess::READ),
                 };
@@ -93,10 +92,10 @@ impl CallSource for SmallFiles {
             }
             Step::Transfer(Opened { handle, stateid }) => {
                 putfh(&handle, call, w);
-                if self.way != FileAction::Read {
-                    // What one write brings is asked to be durable at once, as Linux asks it for a file that is closed.
+                if self.action != FileAction::Read {
+                    // FILE_SYNC, as Linux writes a small file on close.
                     self.pages.fill(self.content, number, 0, &mut self.data);
-                    let offset = if self.way == FileAction::Append { self.len as u64 } else { 0 };
+                    let offset = if self.action == FileAction::Append { self.len as u64 } else { 0 };
                     call.op(w, &Args::Write(WriteArgs { stateid, offset, stable: StableHow::FileSync, data: Bytes(&self.data) }));
                 } else {
                     call.op(w, &Args::Read(ReadArgs { stateid, offset: 0, count: self.len as u32 + 1 }));
@@ -133,15 +132,15 @@ impl CallSource for SmallFiles {
     }
 
     fn refused(&mut self, lane: usize, status: Status) {
-        // A file that could not be closed would be tried for ever.
+        // A file that cannot be closed is not retried.
         self.lanes[lane].step = Step::Open;
         if status == Status::DELAY {
-            self.put_off.push(self.lanes[lane].number);
+            self.delayed.push(self.lanes[lane].number);
         }
     }
 
     fn again(&mut self) -> bool {
-        self.again.append(&mut self.put_off);
+        self.again.append(&mut self.delayed);
         !self.again.is_empty()
     }
 }
@@ -151,9 +150,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_was_put_off_is_begun_again_and_one_that_was_refused_is_not() {
+    fn retries_delayed_file_but_not_refused_one() {
         let copy = crate::case::Copy { files: 3, len: 10, content: Content::Random, streams: 2, depth: 1 };
-        let mut work = SmallFiles::new(&Pages::new(), Filehandle::new(b"h").expect("a short one"), 0..3, &copy, FileAction::Make);
+        let mut work = SmallFiles::new(&Pages::new(), Filehandle::new(b"h").expect("a short one"), 0..3, &copy, FileAction::Create);
         assert!(work.next(0) && work.next(1));
         work.refused(0, Status::DELAY);
         work.refused(1, Status::NOSPC);

@@ -1,5 +1,5 @@
-//! An NFS server under one flavour, as a subject: its own directory there, its sessions, and each
-//! case as a load.
+//! An NFS server under one flavour as a subject: its sessions, its working directory, and the load
+//! of each case.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,26 +25,26 @@ use crate::{Case, Error, Sample, StopFlag, Subject};
 
 mod metadata_files;
 
-/// How a server is measured.
+/// Options of a server under test.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct NfsOptions {
-    /// Its name in the report.
+    /// Label in the report.
     pub label: String,
-    /// Where.
+    /// Server and directory.
     pub target: NfsTarget,
-    /// The flavour.
+    /// Security flavour.
     pub sec: Sec,
-    /// The service's name for Kerberos, if it isn't `nfs@HOST`.
+    /// Kerberos service name, if it is not `nfs@HOST`.
     pub service: Option<String>,
-    /// Sessions, each with a thread of its own.
+    /// Sessions, each with its own thread.
     pub sessions: usize,
-    /// Connections of each.
+    /// TCP connections of each session.
     pub connections: usize,
-    /// Most calls in flight on each.
+    /// Maximum calls in flight of each session.
     pub slots: usize,
-    /// Where its CPU time can be read.
+    /// Source of the server's CPU time.
     pub server_cpu: Option<ServerCpu>,
-    /// Whether a directory that holds something is worked in all the same.
+    /// Whether the directory may hold other files.
     pub not_empty: bool,
 }
 
@@ -55,18 +55,18 @@ pub struct NfsSubject {
     pages: Pages,
     pub(super) sessions: Vec<Session>,
     root: Filehandle,
-    /// The directory that is its own.
+    /// Name of the working directory.
     name: String,
     directory: Option<Filehandle>,
     local: bool,
-    /// The large file, its length and each session's open of it, with the session's renewals at
-    /// that time.
+    /// The large file: its length, and each session's open with its number of reconnects at that
+    /// time.
     large: Option<(u64, Vec<(Opened, u64)>)>,
-    /// What was written to it.
+    /// Number of writes to each page of the large file.
     written: Arc<PageVersions>,
-    /// The directory of files to look at.
+    /// Directory of the files for metadata operations.
     metadata_files: Option<Filehandle>,
-    /// Where each kind of copy was put last.
+    /// Directory of the last copy of each kind.
     copies: HashMap<Key, (String, Filehandle)>,
     rounds: u64,
     old: Vec<String>,
@@ -75,7 +75,7 @@ pub struct NfsSubject {
 type Key = (u64, u64, Content);
 
 impl NfsSubject {
-    /// Connects all sessions and makes its directory.
+    /// Connects all sessions, and creates the working directory.
     pub fn connect(options: NfsOptions, stop: &StopFlag) -> Result<Self, Error> {
         let session = SessionOptions {
             target: options.target.clone(),
@@ -94,8 +94,7 @@ impl NfsSubject {
         getrandom::fill(&mut random).map_err(|error| Error::Input(format!("randomness: {error}")))?;
         let name = format!("{PREFIX}{}", data_encoding::HEXLOWER.encode(&random));
         let directory = sessions[0].mkdir(&root, &name, stop)?;
-        // A server in its grace period opens nothing yet; that is waited for here, and is no error of a
-        // measurement.
+        // Waits here for the end of a grace period, so that no measurement fails with it.
         let probe = sessions[0].open(&directory, b"probe", true, stop).and_then(|probe| sessions[0].close(probe, stop));
         if let Err(error) = probe {
             sessions[0].remove_all(&root, name.as_bytes(), stop)?;
@@ -125,7 +124,7 @@ impl NfsSubject {
     }
 
     fn directory(&self) -> Result<Filehandle, Error> {
-        self.directory.ok_or_else(|| Error::NotFound("the run's directory was removed".into()))
+        self.directory.ok_or_else(|| Error::NotFound("the working directory was removed".into()))
     }
 
     fn put(&mut self, copy: &Copy) -> Result<Sample, Error> {
@@ -136,7 +135,7 @@ impl NfsSubject {
         if let Some((old, _)) = self.copies.remove(&key) {
             match copy.files * copy.len > KEPT_LEN {
                 true => self.sessions[0].remove_all(&own, old.as_bytes(), &self.stop)?,
-                // A file system may be slow where much was just removed: later.
+                // Removed later, because some file systems are slow after many removals.
                 false => self.old.push(old),
             }
         }
@@ -144,7 +143,7 @@ impl NfsSubject {
         let measured = self.transfer(copy, directory, true);
         match &measured {
             Ok(_) => drop(self.copies.insert(key, (name, directory))),
-            // What is there in part is not read, for the server would be blamed for it; and nothing else may fit beside it.
+            // An incomplete copy must not be read, and its space may be needed.
             Err(Error::Nfs { .. } | Error::Refused(_)) if self.sessions[0].remove_all(&own, name.as_bytes(), &self.stop).is_ok() => {}
             Err(_) => self.old.push(name),
         }
@@ -153,19 +152,19 @@ impl NfsSubject {
 
     fn get(&mut self, copy: &Copy) -> Result<Sample, Error> {
         let found = self.copies.get(&(copy.files, copy.len, copy.content)).map(|(_, directory)| *directory);
-        let directory = found.ok_or_else(|| Error::NotFound("nothing was put there".into()))?;
+        let directory = found.ok_or_else(|| Error::NotFound("there is no copy to read".into()))?;
         self.transfer(copy, directory, false)
     }
 
-    /// All files of a copy, shared between the sessions.
+    /// Transfers all files of a copy, divided between the sessions.
     fn transfer(&mut self, copy: &Copy, directory: Filehandle, writes: bool) -> Result<Sample, Error> {
         let (pages, stop) = (self.pages.clone(), self.stop.clone());
         let whole = *copy;
         self.all(copy.files, move |_, files, session| {
             if whole.len <= BLOCK_LEN {
-                let way = if writes { FileAction::Make } else { FileAction::Read };
+                let action = if writes { FileAction::Create } else { FileAction::Read };
                 let count = files.end - files.start;
-                let mut work = SmallFiles::new(&pages, directory, files, &whole, way);
+                let mut work = SmallFiles::new(&pages, directory, files, &whole, action);
                 let tally = session.complete(&mut work, whole.streams as usize, &stop)?;
                 let done = tally.operations;
                 return all_of(tally, done, count, "files", session, &stop);
@@ -179,7 +178,7 @@ impl NfsSubject {
                 let bytes = tally.bytes;
                 let tally = match all_of(tally, bytes, whole.len, "bytes of a file", session, &stop) {
                     Err(error @ Error::Nfs { .. }) => {
-                        // Or it could not be removed everywhere; what is to be told is why it is not whole.
+                        // The first error is reported.
                         let _ = session.close(file, &stop);
                         return Err(error);
                     }
@@ -196,7 +195,7 @@ impl NfsSubject {
         })
     }
 
-    /// Files made, then appended to, then removed, all of a share before the next.
+    /// Creates files, then appends to them, then removes them.
     fn changes(&mut self, files: u64, depth: u32) -> Result<Sample, Error> {
         let own = self.directory()?;
         self.rounds += 1;
@@ -207,16 +206,16 @@ impl NfsSubject {
         let line = Copy { files, len: LINE_LEN, content: Content::Random, streams: depth, depth: 1 };
         self.all(files, move |_, share, session| {
             let mut sum = Tally::default();
-            for way in [FileAction::Make, FileAction::Append] {
-                let mut work = SmallFiles::new(&pages, directory, share.clone(), &line, way);
+            for action in [FileAction::Create, FileAction::Append] {
+                let mut work = SmallFiles::new(&pages, directory, share.clone(), &line, action);
                 sum.add(&session.complete(&mut work, depth as usize, &stop)?);
             }
             let count = 3 * (share.end - share.start);
             sum.add(&session.remove_files(directory, share.map(small_files::name), depth as usize, &stop)?);
-            // What was not done took no time.
+            // Work that was left out would make the rest look fast.
             let done = sum.operations;
             let mut sum = all_of(sum, done, count, "changes", session, &stop)?;
-            // As the case counts them: files, not what was done with each.
+            // The case counts files.
             sum.operations /= 3;
             Ok(sum)
         })
@@ -253,8 +252,8 @@ impl NfsSubject {
         Ok(sample)
     }
 
-    /// Reads some of what a load has written that reads nothing, after it: else a server that loses
-    /// all would be the fastest.
+    /// Reads some blocks after a load that only writes. Otherwise a server that loses data would be
+    /// the fastest.
     fn read_back(&mut self, load: &Load, blocks: Vec<u64>) -> Result<(), Error> {
         let (open, written, stop) = (self.opens()?[0], self.written.clone(), self.stop.clone());
         let (load, count) = (Load { depth: load.depth.min(MAKE_DEPTH as u32), ..*load }, blocks.len() as u64);
@@ -262,13 +261,13 @@ impl NfsSubject {
         let session = &mut self.sessions[0];
         let tally = session.run(&mut work, load.depth as usize, Pace::Closed, None, &stop)?;
         let done = tally.operations;
-        all_of(tally, done, count, "blocks that were written", session, &stop).map(drop)
+        all_of(tally, done, count, "written blocks", session, &stop).map(drop)
     }
 
-    /// Each session's open of the large file; opened again by a session that has connected anew.
+    /// Each session's open of the large file. A session that reconnected opens the file again.
     fn opens(&mut self) -> Result<Vec<Opened>, Error> {
         let (own, stop) = (self.directory()?, self.stop.clone());
-        let Some((_, opens)) = &mut self.large else { return Err(Error::NotFound("there is no file to read".into())) };
+        let Some((_, opens)) = &mut self.large else { return Err(Error::NotFound("the large file does not exist".into())) };
         for (session, (open, renewals)) in self.sessions.iter_mut().zip(opens.iter_mut()) {
             if session.renewals(&stop)? != *renewals {
                 *open = session.open(&own, LARGE, true, &stop)?;
@@ -279,7 +278,7 @@ impl NfsSubject {
     }
 
     fn metadata(&mut self, depth: u32, seconds: f64) -> Result<Sample, Error> {
-        let directory = self.metadata_files.ok_or_else(|| Error::NotFound("there are no files to look at".into()))?;
+        let directory = self.metadata_files.ok_or_else(|| Error::NotFound("the files for metadata operations do not exist".into()))?;
         self.rounds += 1;
         let (stop, sessions, seed) = (self.stop.clone(), self.sessions.len(), self.rounds);
         self.all(sessions as u64, move |at, _, session| {
@@ -319,7 +318,10 @@ impl NfsSubject {
                         scope.spawn(move || run(at as usize, share(at), session))
                     })
                     .collect();
-                started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(Error::Program("a thread failed".into())))).collect()
+                started
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap_or_else(|_| Err(Error::Program("a thread panicked".into()))))
+                    .collect()
             })
         };
         let mut sample = Sample::default();
@@ -344,14 +346,14 @@ impl NfsSubject {
         if self.stop.is_set() { Err(Error::Interrupted) } else { Ok(sample) }
     }
 
-    /// The large file, at least so long, open in each session.
+    /// Creates the large file with at least this length, and opens it in each session.
     fn make_large(&mut self, len: u64) -> Result<(), Error> {
         if self.large.as_ref().is_some_and(|(there, _)| *there >= len) {
             return Ok(());
         }
         let (own, stop) = (self.directory()?, self.stop.clone());
         if let Some((_, opens)) = self.large.take() {
-            // One that has connected anew has nothing to close.
+            // After a reconnect the open is gone.
             self.sessions
                 .iter_mut()
                 .zip(opens)
@@ -377,9 +379,10 @@ impl NfsSubject {
 impl Subject for NfsSubject {
     fn info(&self) -> SubjectInfo {
         let NfsOptions { label, target, sec, sessions, connections, .. } = &self.options;
-        let stored = "files that are copied and objects of metadata are stored for good (FILE_SYNC, or COMMIT before CLOSE), writes of loads UNSTABLE without COMMIT";
-        let clock = "data is made and compared with the clock running; latencies are of calls, of which a small file takes three";
-        let how = format!("NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s), which share the calls in flight");
+        let stored =
+            "copies and metadata objects are on stable storage (FILE_SYNC, or COMMIT before CLOSE); loads write UNSTABLE without COMMIT";
+        let clock = "measured time includes generating and comparing data; latencies are of calls, three for a small file";
+        let how = format!("NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s) share the calls in flight");
         let found = self.sessions.first().map(Session::found).unwrap_or_default();
         let details = std::iter::once(how).chain(found).chain([stored.to_owned(), clock.to_owned()]).collect();
         SubjectInfo { label: label.clone(), target: target.to_string(), sec: Some(sec.to_string()), details }
@@ -387,7 +390,7 @@ impl Subject for NfsSubject {
 
     fn unsupported(&self, case: &Case) -> Option<String> {
         match case {
-            Case::Connect { .. } => Some("a session is for more than one file".into()),
+            Case::Connect { .. } => Some("an NFS session is not opened for a single file".into()),
             Case::Audit { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => Some(OTHER_WORK.into()),
             _ => None,
         }
@@ -435,10 +438,10 @@ impl Subject for NfsSubject {
             return Ok(());
         }
         if let Some((_, opens)) = self.large.take() {
-            // It may be that calls are lost, and with them the session; then the lease closes it.
+            // Calls and their session may be lost. The open then ends with the lease.
             let stop = self.stop.for_cleanup();
             for (session, (open, _)) in self.sessions.iter_mut().zip(opens) {
-                // Who does not answer one does not answer the others.
+                // A server that does not answer is not asked again.
                 if session.close(open, &stop).is_err() && stop.must_hurry() {
                     break;
                 }
@@ -448,20 +451,18 @@ impl Subject for NfsSubject {
     }
 }
 
-/// What the one at this place of so many has of the calls in flight; nothing if there are fewer
-/// calls than of them.
+/// Share of `depth` calls for one of several sessions or nodes.
 pub(crate) const fn part_of(depth: u32, at: usize, of: usize) -> u32 {
     depth / of as u32 + (at < depth as usize % of) as u32
 }
 
-/// How far what a case writes has come when a write counts as done.
+/// How far a write has come when it counts as done, if it is not on stable storage.
 pub(crate) fn stored(case: &Case) -> Option<&'static str> {
     matches!(case, Case::Load(load) if load.read_percent < 100).then_some("UNSTABLE, no COMMIT")
 }
 
-/// What is to be done to its end is done to its end, or it is an error that says why not: a file
-/// with a hole would be told as corrupt by who reads it, or, of zeros, as whole; and what was left
-/// out made the rest look fast.
+/// Fails unless all work was done: missing data would look corrupt, and missing work would look
+/// fast.
 fn all_of(tally: Tally, done: u64, of: u64, what: &str, session: &Session, stop: &StopFlag) -> Result<Tally, Error> {
     if stop.is_set() {
         return Err(Error::Interrupted);
@@ -472,19 +473,19 @@ fn all_of(tally: Tally, done: u64, of: u64, what: &str, session: &Session, stop:
     let what = format!("{}: {done} of {of} {what}", session.target());
     Err(match tally.refusal {
         Some((op, status)) => Error::nfs(what)(CallError::Refused { op, status }),
-        None => Error::Refused(format!("{what}, and no answer to the rest")),
+        None => Error::Refused(format!("{what}, and no answer to the other calls")),
     })
 }
 
-/// What begins the name of each run's own directory.
+/// Prefix of a run's working directory.
 pub(crate) const PREFIX: &str = "vouch-bench-";
-const OTHER_WORK: &str = "it is measured by other means";
+const OTHER_WORK: &str = "NFS subjects do not support this case";
 const LARGE: &[u8] = b"large";
 const LARGE_NUMBER: u64 = u64::MAX;
-/// Files to look at: the index of a middling repository.
+/// As many as in the index of a repository of middle size.
 const METADATA_FILES: u64 = 1000;
 const MAKE_DEPTH: usize = 8;
-/// What a file is made with, and what is appended: a line of a log.
+/// Bytes of a created file, and of what is appended: a line of a log.
 const LINE_LEN: u64 = 64;
-/// Copies above this are removed before the next of their kind: the disk may be small.
+/// Larger copies are removed before the next one, because the disk may be small.
 const KEPT_LEN: u64 = 64 << 20;

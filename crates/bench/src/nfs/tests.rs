@@ -1,4 +1,5 @@
-//! What is made of servers that refuse or fall silent, by one in memory that does as it is told.
+//! Sessions and the NFS subject against a server in memory that refuses, delays, drops or loses
+//! calls.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{Read as _, Write as _};
@@ -25,28 +26,28 @@ use crate::case::{Content, Copy, Load, Order};
 use crate::target::{NfsTarget, Sec};
 use crate::{Case, Error, StopFlag, Subject};
 
-/// What the server keeps, by path, and what it is told to do wrong.
+/// Files by path, and the faults to inject.
 #[derive(Default)]
 struct World {
     files: BTreeMap<Vec<u8>, Vec<u8>>,
     directories: BTreeSet<Vec<u8>>,
-    /// What the next writes are refused with.
+    /// Statuses for the next writes.
     refuse: VecDeque<Status>,
-    /// Whether writes are acknowledged and forgotten.
+    /// Whether writes are acknowledged and lost.
     forgets: bool,
-    /// Whether writes are done in halves, with others in between, as file systems may; and second
-    /// halves: path, offset, data.
+    /// Whether writes are done in two halves with other calls in between. Pending second halves:
+    /// path, offset, data.
     tears: bool,
     halves: Vec<(Vec<u8>, usize, Vec<u8>)>,
-    /// GETATTRs that are answered before it falls silent.
+    /// GETATTRs to answer before falling silent.
     answers: Option<u32>,
-    /// OPENs until one has no answer.
+    /// OPENs until one is dropped.
     drop_open: Option<u32>,
-    /// Connections on which there were GETATTRs.
+    /// Client addresses that sent GETATTR.
     asked_on: BTreeSet<SocketAddr>,
-    /// Whether it takes connections and says nothing more on any.
+    /// Whether all connections are silent.
     silent: bool,
-    /// Sessions that were made, and how many of them have ended.
+    /// Number of sessions, and how many of them expired.
     sessions: u8,
     ended: u8,
 }
@@ -60,7 +61,7 @@ fn start() -> (SocketAddr, Shared) {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let world = shared.clone();
-            // Who hangs up ends it.
+            // The thread ends with the connection.
             std::thread::spawn(move || drop(serve(stream, &world)));
         }
     });
@@ -97,7 +98,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     }
 }
 
-/// Whether it is answered.
+/// Whether the call is answered.
 fn compound(args: &[u8], world: &mut World, peer: SocketAddr, out: &mut Writer) -> bool {
     let mut r = Reader::new(args);
     let head = CompoundHead::decode(&mut r).expect("a compound");
@@ -280,7 +281,7 @@ fn refuse(world: &Shared, with: impl IntoIterator<Item = Status>) {
 }
 
 #[test]
-fn what_is_put_off_is_written_later_and_has_no_hole() {
+fn delayed_writes_are_retried_without_hole() {
     let (address, world) = start();
     let mut subject = subject(address);
     for (files, len) in [(1, (2 << 20) + 4096), (3, 100)] {
@@ -297,21 +298,21 @@ fn what_is_put_off_is_written_later_and_has_no_hole() {
 }
 
 #[test]
-fn what_is_refused_is_no_copy_and_is_not_read() {
+fn incomplete_copy_is_removed_and_not_read() {
     let (address, world) = start();
     let mut subject = subject(address);
-    // Zeros would be found where nothing was written.
+    // Zeros would also be read from a hole.
     for (files, len, content) in [(1, 3 << 20, Content::Random), (1, 3 << 20, Content::Zeros), (3, 100, Content::Random)] {
         let copy = Copy { files, len, content, streams: 2, depth: 4 };
         refuse(&world, [Status::NOSPC]);
         let refused = subject.measure(&Case::Put(copy)).expect_err("a part is missing");
         assert!(matches!(&refused, Error::Nfs { source, .. } if source.status() == Some(Status::NOSPC)), "{refused}");
-        let said = refused.with_cure();
+        let said = refused.with_hint();
         let part = if files == 1 { "2097152 of 3145728 bytes" } else { "2 of 3 files" };
-        assert!(said.contains(part) && said.contains("there is no room"), "{said}");
+        assert!(said.contains(part) && said.contains("no space is left"), "{said}");
         let left = world.lock().unwrap_or_else(PoisonError::into_inner).files.len();
-        assert_eq!(left, 1, "of the part nothing is left beside the probe");
-        // What is read is put there anew.
+        assert_eq!(left, 1, "only the probe file is left");
+        // A read first copies the files again.
         assert!(matches!(subject.measure(&Case::Get(copy)), Err(Error::NotFound(_))));
         subject.prepare(&Case::Get(copy)).expect("now it is taken");
         assert_eq!(subject.measure(&Case::Get(copy)).expect("it is whole").bytes, files * len);
@@ -320,18 +321,18 @@ fn what_is_refused_is_no_copy_and_is_not_read() {
 }
 
 #[test]
-fn a_server_that_falls_silent_is_not_fast_by_that() {
+fn silent_server_is_not_counted_as_fast() {
     let (address, world) = start();
     world.lock().unwrap_or_else(PoisonError::into_inner).answers = Some(10);
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
     let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
     session.patience = Duration::from_secs(1);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
-    // It is not waited for that long: nobody answers.
+    // The load ends long before its limit.
     let limit = Duration::from_secs(60);
     let tally = session.run(&mut work, 4, Pace::Closed, Some(limit), &StopFlag::default()).expect("errors, and no end");
     assert_eq!((tally.unanswered, tally.errors), (4, 4));
-    // The last reply came soon, and four calls waited for a second in vain.
+    // The last reply came early, and four calls waited for a second.
     assert!(tally.operations <= 10 && tally.seconds >= limit.as_secs_f64(), "{tally:?}");
     assert_eq!(tally.latency.count(), tally.operations + 4);
     assert!(tally.latency.quantile_us(0.8) > 500_000.0, "{}", tally.latency.quantile_us(0.8));
@@ -345,19 +346,19 @@ fn getattrs_of(address: SocketAddr, pace: Pace, seconds: f64) -> super::Tally {
 }
 
 #[test]
-fn a_load_goes_on_when_the_server_has_answered_all_that_was_due() {
+fn open_loop_waits_for_next_due_call() {
     let (address, _world) = start();
-    // Of what it can do a small part: between two calls nothing is under way.
+    // Far below capacity: no call is in flight between two due times.
     let tally = getattrs_of(address, Pace::Open(50.0), 2.0);
     assert!((95..=100).contains(&tally.operations), "{} of 100 that are due", tally.operations);
     assert_eq!((tally.unsent, tally.errors, tally.latency.count()), (0, 0, tally.operations));
     assert!(tally.seconds >= 2.0, "it lasts as long as it is to: {}", tally.seconds);
-    // What is told of calls that were never sent is half of the time.
+    // A call that was never sent would count with half of the time.
     assert!(tally.latency.quantile_us(0.5) < 400_000.0, "{}", tally.latency.quantile_us(0.5));
 }
 
 #[test]
-fn a_silence_in_which_nothing_is_due_is_not_the_servers() {
+fn silence_counts_only_while_calls_are_due() {
     let (address, _world) = start();
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
     let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
@@ -369,7 +370,7 @@ fn a_silence_in_which_nothing_is_due_is_not_the_servers() {
 }
 
 #[test]
-fn writes_that_are_acknowledged_and_lost_are_found_out() {
+fn detects_acknowledged_writes_that_were_lost() {
     for read_percent in [0, 50] {
         let (address, world) = start();
         let mut subject = subject(address);
@@ -378,11 +379,11 @@ fn writes_that_are_acknowledged_and_lost_are_found_out() {
             let case = Case::Load(load(rate));
             subject.prepare(&case).expect("a file");
             assert!(subject.measure(&case).expect("what was written is read").operations > 0);
-            // Blocks of another size on the same file.
+            // Another block size on the same file.
             let case = Case::Load(Load { block: 4096, order: Order::Sequential, ..load(rate) });
             assert!(subject.measure(&case).expect("what was written is read").operations > 0);
         }
-        // A write that is refused leaves what was there.
+        // A refused write leaves the old content.
         refuse(&world, [Status::DELAY, Status::DELAY, Status::DELAY]);
         let refused = subject.measure(&Case::Load(load(None))).expect("it goes on");
         assert_eq!(refused.errors, 3);
@@ -395,7 +396,7 @@ fn writes_that_are_acknowledged_and_lost_are_found_out() {
 }
 
 #[test]
-fn of_a_file_of_fewer_blocks_than_calls_no_two_share_one_that_is_written() {
+fn writes_have_at_most_one_call_per_block() {
     let (address, world) = start();
     let mut subject = subject_of(address, 2, &StopFlag::default());
     let load = |read_percent, rate| {
@@ -414,7 +415,7 @@ fn of_a_file_of_fewer_blocks_than_calls_no_two_share_one_that_is_written() {
 }
 
 #[test]
-fn files_to_look_at_are_made_anew_when_a_call_is_lost() {
+fn metadata_files_are_recreated_after_lost_call() {
     let (address, world) = start();
     let mut subject = subject(address);
     subject.sessions[0].patience = Duration::from_millis(300);
@@ -426,13 +427,13 @@ fn files_to_look_at_are_made_anew_when_a_call_is_lost() {
         assert!(world.drop_open.is_none(), "it was dropped");
         (world.files.len(), world.directories.len())
     };
-    // Those to look at and the probe; the run's directory and theirs.
+    // Files to stat and the probe; the working directory and the directory of the files.
     assert_eq!((files, directories), (1001, 2));
     subject.clean().expect("it is removed");
 }
 
 #[test]
-fn who_was_idle_for_longer_than_a_lease_introduces_himself_again() {
+fn session_reconnects_after_expired_lease() {
     let (address, world) = start();
     let mut subject = subject(address);
     subject.sessions[0].idle = Duration::ZERO;
@@ -454,7 +455,7 @@ fn who_was_idle_for_longer_than_a_lease_introduces_himself_again() {
 }
 
 #[test]
-fn one_call_at_a_time_is_one_however_many_sessions_there_are() {
+fn depth_is_shared_by_all_sessions() {
     let (address, world) = start();
     let mut subject = subject_of(address, 4, &StopFlag::default());
     for (depth, sessions) in [(1, 1), (3, 3), (64, 4)] {
@@ -467,13 +468,13 @@ fn one_call_at_a_time_is_one_however_many_sessions_there_are() {
 }
 
 #[test]
-fn who_wants_to_stop_does_not_wait_for_a_server_that_hangs() {
+fn stop_request_does_not_wait_for_silent_server() {
     let (address, world) = start();
     let stop = StopFlag::default();
     let mut subject = subject_of(address, 1, &stop);
     world.lock().unwrap_or_else(PoisonError::into_inner).silent = true;
     stop.set();
-    // Each of these waited for a minute and more; the machine may be slow, but not so slow.
+    // Each step took more than a minute without the stop request.
     let begun = std::time::Instant::now();
     assert!(subject.place().is_some_and(|place| place.contains("vouch-bench-")));
     assert!(matches!(subject.clean(), Err(Error::Unreachable(_))), "nobody answers");

@@ -1,6 +1,4 @@
-//! What a step of a curve is about: calls are due at a rate, so that the rate is what was asked for
-//! and the latency is what came of it. How certain that is, and how it compares, of pairs of the
-//! same round.
+//! Latency of an open-loop load. The rate is given, so the latency is the result.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,33 +8,33 @@ use crate::case::Load;
 use crate::sample::{Quantiles, Sample};
 use crate::statistics::Interval;
 
-/// Latencies of a load that is due at a rate.
+/// Latencies of an open-loop load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyAtRate {
-    /// Of the middle call of each round.
+    /// Median.
     pub p50: LatencyFigure,
-    /// Of that which 99 of 100 were not longer than.
+    /// 99th percentile.
     pub p99: LatencyFigure,
 }
 
-/// One of them.
+/// One quantile.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyFigure {
-    /// Microseconds, of the rounds.
+    /// Microseconds.
     pub us: Interval,
-    /// The baseline's in parts of this, of pairs of the same round: above 1 is faster.
+    /// The baseline's latency divided by this one, from pairs of the same round. Above 1 is faster.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ratio: Option<Interval>,
-    /// Microseconds more than the baseline's, of pairs of the same round.
+    /// Microseconds above the baseline, from pairs of the same round.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub added_us: Option<Interval>,
 }
 
-/// A latency of a round.
+/// A quantile of a round.
 type Part = fn(Quantiles) -> f64;
 
 impl LatencyFigure {
-    /// None where not each round has latencies: the rounds of two subjects would not be pairs.
+    /// None if a round has no latencies, because rounds would not pair.
     fn of(samples: &[Sample], base: Option<&[Sample]>, part: Part) -> Option<Self> {
         let of_each = |samples: &[Sample]| samples.iter().map(|sample| sample.calls.map(part)).collect::<Option<Vec<f64>>>();
         let (ours, theirs) = (of_each(samples)?, base.and_then(of_each));
@@ -49,7 +47,7 @@ impl LatencyFigure {
 }
 
 impl CaseResult {
-    /// Calls a second that are due, if it is a step of a curve.
+    /// Calls a second that are due, for an open-loop load.
     pub fn rate(&self) -> Option<f64> {
         match self.case {
             Some(Case::Load(Load { rate, .. })) => rate,
@@ -57,13 +55,12 @@ impl CaseResult {
         }
     }
 
-    /// Whether it is a step, and a subject has done what was due: then how much it did tells
-    /// nothing of it.
+    /// Whether the subject did all calls of an open-loop load.
     pub fn is_held(&self, subject: &SubjectResult) -> bool {
         self.rate().is_some_and(|rate| subject.figure.is_some_and(|figure| figure.median >= KNEE * rate))
     }
 
-    /// Sums up the latencies of a step. Who has no ratio to the baseline has none here either.
+    /// Computes the latencies of an open-loop load. They have ratios only where the figure has one.
     pub(super) fn sum_up_latencies(&mut self, baseline: &str) {
         if self.rate().is_none() {
             return;
@@ -77,7 +74,7 @@ impl CaseResult {
 }
 
 impl SubjectResult {
-    /// Takes all ratios away.
+    /// Removes all ratios.
     pub(super) fn take_ratios(&mut self) {
         self.ratio = None;
         if let Some(LatencyAtRate { p50, p99 }) = &mut self.latency {

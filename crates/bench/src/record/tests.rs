@@ -1,4 +1,4 @@
-//! Ratios are of pairs, parts keep their baselines, and records come back as they were.
+//! Ratios, merged runs, and reading of records.
 
 use super::*;
 use crate::case::{Load, Order};
@@ -14,7 +14,7 @@ fn case(metric: Metric) -> CaseResult {
 }
 
 #[test]
-fn ratios_are_of_pairs_and_above_one_is_faster() {
+fn ratio_is_median_of_pairs() {
     let slow_rounds = vec![sample(1.0, 1000), sample(1.0, 100), sample(1.0, 1000)];
     let fast_rounds = vec![sample(1.0, 2000), sample(1.0, 200), sample(1.0, 2000)];
     let mut result = case(Metric::OperationsPerSecond);
@@ -29,10 +29,9 @@ fn ratios_are_of_pairs_and_above_one_is_faster() {
 }
 
 #[test]
-fn without_the_baseline_there_is_no_ratio_whoever_is_first() {
+fn no_ratio_without_baseline_samples() {
     let rounds = || vec![sample(1.0, 1000), sample(1.0, 1000)];
-    // It lacks the case or is past its knee; it failed in the second round; it is not the first that is
-    // told.
+    // The baseline does not support the case, fails in the second round, or comes second.
     for (of_a, pairs) in [(Vec::new(), None), (vec![sample(1.0, 500)], Some(2.0)), (rounds(), Some(1.0))] {
         let mut result = case(Metric::OperationsPerSecond);
         result.sum_up("a", vec![("b".into(), rounds()), ("a".into(), of_a), ("c".into(), rounds())]);
@@ -46,18 +45,18 @@ fn without_the_baseline_there_is_no_ratio_whoever_is_first() {
 }
 
 #[test]
-fn who_stores_less_has_no_ratio_and_that_is_said() {
+fn other_durability_removes_ratio_with_note() {
     let rounds = || vec![sample(1.0, 1000); 6];
     let mut result = case(Metric::OperationsPerSecond);
     result.sum_up("a", ["a", "b", "c"].map(|label| (label.into(), rounds())).into());
     let said = result.part(&[("a".into(), None), ("b".into(), Some("in memory")), ("c".into(), None)]).expect("they differ");
     assert_eq!(result.subjects.iter().map(|subject| subject.ratio.is_some()).collect::<Vec<_>>(), [true, false, true]);
-    assert!(said.contains("b: in memory") && said.contains("those of a (stored for good)"), "{said}");
+    assert!(said.contains("b: in memory") && said.contains("for a (on stable storage)"), "{said}");
     assert_eq!(result.part(&[("a".into(), Some("x")), ("b".into(), Some("x")), ("c".into(), Some("x"))]), None);
 }
 
 #[test]
-fn parts_keep_their_baselines_and_no_two_subjects_have_one_label() {
+fn merged_runs_keep_baselines_and_unique_labels() {
     let part = |labels: &[&str], detail: &str| {
         let mut run = Run::begin("test".into(), true);
         let about = |label: &&str| SubjectInfo { label: (*label).into(), target: "x".into(), sec: None, details: vec![detail.into()] };
@@ -78,14 +77,14 @@ fn parts_keep_their_baselines_and_no_two_subjects_have_one_label() {
     assert_eq!(labels, ["local", "replica", "replica 2", "nginx"]);
     assert_eq!(run.baselines(&run.results), ["local", "replica 2"]);
     assert!(run.results[1].of("replica 2").is_some() && run.results[1].of("replica").is_none());
-    // The same, in another part.
+    // The same labels in another part.
     run.absorb(part(&["local", "replica"], "one"));
     assert_eq!((run.subjects.len(), run.results.len()), (4, 3));
     assert!(run.results[2].of("replica").is_some());
 }
 
 #[test]
-fn an_interval_of_an_earlier_record_is_of_its_rounds() {
+fn interval_of_earlier_record_counts_its_rounds() {
     let mut run = Run::begin("vouch bench".into(), true);
     let mut result = case(Metric::OperationsPerSecond);
     result.sum_up("a", vec![("a".into(), vec![sample(1.0, 10); 3])]);
@@ -97,7 +96,7 @@ fn an_interval_of_an_earlier_record_is_of_its_rounds() {
 }
 
 #[test]
-fn a_record_comes_back_as_it_was_and_another_version_does_not() {
+fn record_round_trips_and_other_version_is_refused() {
     let mut run = Run::begin("vouch bench".into(), true);
     let mut result = case(Metric::OperationsPerSecond);
     result.sum_up("a", vec![("a".into(), vec![sample(1.0, 10)])]);
@@ -109,7 +108,7 @@ fn a_record_comes_back_as_it_was_and_another_version_does_not() {
 }
 
 #[test]
-fn a_client_is_the_limit_where_its_thread_or_it_alone_had_no_rest_and_less_was_done_than_was_due() {
+fn busy_client_is_limit_unless_all_due_calls_were_done() {
     let load = |rate| Load { order: Order::Random, block: 4096, read_percent: 100, depth: 4, rate, seconds: 1.0, file_len: 1 << 20 };
     let limited = |rate, operations, part, crowds| {
         let mut busy = Sample { crowds, ..sample(1.0, operations) };
@@ -121,12 +120,12 @@ fn a_client_is_the_limit_where_its_thread_or_it_alone_had_no_rest_and_less_was_d
         result.subjects[0].client_is_limit
     };
     assert!(limited(None, 1000, 0.99, false) && limited(None, 1000, 0.3, true) && !limited(None, 1000, 0.3, false));
-    // All that was due was done, and some of it was not.
+    // All calls that were due were done, and then not all.
     assert!(!limited(Some(1000.0), 1000, 0.99, true) && limited(Some(1000.0), 900, 0.99, false) && limited(Some(1000.0), 900, 0.3, true));
 }
 
 #[test]
-fn a_step_has_latencies_with_their_doubt_also_of_an_earlier_record() {
+fn open_loop_result_has_latency_intervals() {
     let load = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 4, rate: Some(100.0), seconds: 1.0, file_len: 1 << 20 };
     let round = |us: u64| {
         let mut sample = sample(1.0, 0);
@@ -144,7 +143,7 @@ fn a_step_has_latencies_with_their_doubt_also_of_an_earlier_record() {
     };
     assert!(near(Some(latency.p50.us), [200.0, 240.0, 280.0]) && near(latency.p50.ratio, [0.5; 3]), "{latency:?}");
     assert!(near(latency.p99.added_us, [100.0, 120.0, 140.0]), "{latency:?}");
-    // The rate is what was asked for, of both.
+    // Both had the given rate.
     assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(1.0));
     run.results.push(result.clone());
     run.subjects = ["a", "b"].map(|label| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() }).into();
@@ -153,25 +152,25 @@ fn a_step_has_latencies_with_their_doubt_also_of_an_earlier_record() {
         subject.as_object_mut().expect("an object").remove("latency");
     }
     assert_eq!(Run::from_json(&earlier.to_string(), "x").expect("it is read").results[0].of("b"), run.results[0].of("b"));
-    // Who stores less has no ratio of any kind.
+    // Another durability removes all ratios.
     result.part(&[("a".into(), None), ("b".into(), Some("in memory"))]);
     let latency = result.of("b").and_then(|subject| subject.latency).expect("it is a step");
     assert_eq!((latency.p50.ratio, latency.p99.added_us), (None, None));
-    // A load that is done as fast as it goes is about its figure.
+    // A closed loop has no latency intervals.
     let mut result = case(Metric::OperationsPerSecond);
     result.sum_up("a", vec![("a".into(), vec![round(100)])]);
     assert_eq!(result.subjects[0].latency, None);
 }
 
 #[test]
-fn a_record_moves_nobodys_cursor() {
+fn record_text_is_escaped() {
     let mut run = Run::begin("vouch\u{1b}]0;mine\u{7} bench".into(), true);
     let mut result = CaseResult::new("iops", "p\u{1b}[2J", "n\nnote: all is well", Metric::OperationsPerSecond);
     result.sum_up("a\u{202e}", vec![("a\u{202e}".into(), vec![sample(1.0, 10); 6])]);
     run.results.push(result);
     run.notes.push("b\u{9b}31m".into());
     let harmless = |text: &str| !text.contains(|c: char| c != '\n' && (c.is_control() || c == '\u{202e}'));
-    // What is measured now, and what is read.
+    // Both a new run and one that was read.
     assert!(harmless(&crate::report::table(&run)) && harmless(&crate::report::compare(&run, &run)));
     let read = Run::from_json(&run.to_json(), "x").expect("our own");
     assert!(!crate::report::table(&read).contains("\nnote: all is well") && read.results[0].of("a\\xe2\\x80\\xae").is_some());

@@ -1,18 +1,18 @@
-//! Plots as inline SVG: lines over a number, bars by a name. Colours come from the page by class,
-//! so that one drawing serves light and dark; shapes and dashes tell series apart without them.
+//! Plots as inline SVG. Colours are CSS classes of the page, for light and dark mode. Shapes and
+//! dashes distinguish series without colour.
 
 use std::fmt::Write as _;
 
 use super::format::number;
 
-/// A series of a plot with lines; its place among the subjects decides its look.
+/// A line of a plot. Its subject's position selects the style.
 pub(super) struct Line {
     pub(super) label: String,
     pub(super) look: usize,
     pub(super) points: Vec<Point>,
 }
 
-/// A point, with what is said of it when it is pointed at.
+/// A point with its tooltip.
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
@@ -21,18 +21,18 @@ pub(super) struct Point {
     pub(super) says: String,
 }
 
-/// What the axes are.
+/// Titles and scales of the axes.
 pub(super) struct Axes<'a> {
     pub(super) title: &'a str,
     pub(super) x: &'a str,
     pub(super) y: &'a str,
     pub(super) log_x: bool,
     pub(super) log_y: bool,
-    /// How a number of the horizontal axis is told.
+    /// Formats a number of the horizontal axis.
     pub(super) tell_x: fn(f64) -> String,
 }
 
-/// Lines.
+/// A line plot.
 pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
     let all = || series.iter().flat_map(|line| &line.points);
     let x = Scale::of(all().map(|point| point.x), axes.log_x, (LEFT, WIDTH - RIGHT));
@@ -67,7 +67,7 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
             if point.high > point.low {
                 let _ = write!(
                     svg,
-                    "<line class=\"doubt s{}\" x1=\"{cx:.1}\" x2=\"{cx:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>",
+                    "<line class=\"uncertainty s{}\" x1=\"{cx:.1}\" x2=\"{cx:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>",
                     line.look % LOOKS,
                     y.at(point.low),
                     y.at(point.high)
@@ -85,7 +85,7 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
             labels.push((y.at(last.y), line.look, &line.label));
         }
     }
-    // Names beside the ends of the lines, pushed apart where they would touch.
+    // Labels at the ends of the lines, moved apart where they overlap.
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut below = TOP - LABEL_HEIGHT;
     let room = HEIGHT - BOTTOM - labels.len() as f64 * LABEL_HEIGHT;
@@ -106,23 +106,23 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
     svg
 }
 
-/// A bar: its parts from left to right, and what it says.
+/// A bar and its label.
 pub(super) struct Bar {
     pub(super) label: String,
     pub(super) look: usize,
-    /// Each part's length; the first is solid, the others fainter.
+    /// Lengths of the parts. The first part is solid, the others are fainter.
     pub(super) parts: Vec<f64>,
-    /// Where the whole length lies.
-    pub(super) doubt: Option<(f64, f64)>,
+    /// Confidence interval of the whole length.
+    pub(super) uncertainty: Option<(f64, f64)>,
     pub(super) tells: String,
 }
 
-/// Bars in groups, from left to right, one below the other.
+/// A bar chart in groups.
 pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> String {
     let count: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
     let named = groups.len() > 1;
     let height = TOP + count as f64 * BAR + groups.len() as f64 * (GAP + if named { BAR } else { 0.0 }) + 34.0;
-    let longest = |bar: &Bar| bar.parts.iter().sum::<f64>().max(bar.doubt.map_or(0.0, |(_, high)| high));
+    let longest = |bar: &Bar| bar.parts.iter().sum::<f64>().max(bar.uncertainty.map_or(0.0, |(_, high)| high));
     let x = Scale::of(groups.iter().flat_map(|(_, bars)| bars).map(longest).chain([0.0]), false, (BAR_LEFT, WIDTH - BAR_RIGHT));
     let mut svg = open(title, height);
     let (top, foot) = (TOP - 14.0, height - 30.0);
@@ -156,11 +156,11 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
                 );
                 at += len;
             }
-            if let Some((low, high)) = bar.doubt.filter(|(low, high)| high > low) {
+            if let Some((low, high)) = bar.uncertainty.filter(|(low, high)| high > low) {
                 let middle = y + BAR / 2.0;
                 let _ = write!(
                     svg,
-                    "<line class=\"doubt ink\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\"/>",
+                    "<line class=\"uncertainty ink\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\"/>",
                     x.at(low.max(0.0)),
                     x.at(high)
                 );
@@ -180,12 +180,12 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
     svg
 }
 
-/// Text for HTML.
+/// Escapes text for HTML.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// From numbers to places.
+/// Maps numbers to coordinates.
 struct Scale {
     log: bool,
     low: f64,
@@ -245,7 +245,7 @@ fn open(title: &str, height: f64) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{0}\"><title>{0}</title>", escape(title))
 }
 
-/// A number on an axis.
+/// A short number for an axis.
 fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
@@ -269,7 +269,7 @@ fn shape(look: usize, x: f64, y: f64) -> String {
     }
 }
 
-/// Looks of series, `s0` and so on in the page's style.
+/// Number of styles: `s0` and so on in the page's style sheet.
 pub(super) const LOOKS: usize = 8;
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 360.0;
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round_and_within() {
+    fn ticks_are_round_numbers_within_range() {
         let scale = Scale::of([0.0, 37_000.0].into_iter(), false, (0.0, 100.0));
         assert_eq!(scale.ticks(), [0.0, 10_000.0, 20_000.0, 30_000.0]);
         let scale = Scale::of([90.0, 40_000.0].into_iter(), true, (0.0, 100.0));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_lies_within_and_text_is_escaped() {
+    fn drawing_stays_inside_and_text_is_escaped() {
         let point = |x: f64, y: f64| Point { x, y, low: y * 0.9, high: y * 1.1, says: "<b>".into() };
         let line = Line { label: "a&b".into(), look: 0, points: vec![point(1.0, 5.0), point(100.0, 50.0)] };
         let axes = Axes { title: "t", x: "x", y: "y", log_x: true, log_y: true, tell_x: number };

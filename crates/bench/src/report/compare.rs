@@ -1,4 +1,4 @@
-//! Two runs side by side.
+//! Comparison of two runs.
 
 use serde_json::Value;
 
@@ -8,9 +8,9 @@ use crate::record::{CaseResult, Run, SubjectResult};
 use crate::statistics::SURE;
 use crate::{Case, escape};
 
-/// What both have measured, and how much faster the second is. The runs are not pairs: intervals
-/// that overlap mean no difference is shown, and ranges of a few rounds never do. What was measured
-/// in another way is told and not compared.
+/// Table of what both runs measured, and how much faster the second is. The runs are not pairs:
+/// overlapping intervals show no difference, and the range of a few rounds shows none either.
+/// Results with other parameters are listed but not compared.
 pub fn compare(a: &Run, b: &Run) -> String {
     let mut text =
         format!("A: {} {}\n   {}\nB: {} {}\n   {}\n", a.began, a.command, a.machine.brief(), b.began, b.command, b.machine.brief());
@@ -28,14 +28,14 @@ pub fn compare(a: &Run, b: &Run) -> String {
                 |other: &&CaseResult| (&other.workload, &other.panel, &other.name) == (&result.workload, &result.panel, &result.name);
             let Some(other) = b.results.iter().find(same) else { continue };
             let differs = differences(result.case.as_ref(), other.case.as_ref());
-            // Parts of something else say nothing beside one another.
+            // Ratios to different baselines are not comparable.
             let (ours, theirs) = (result.baseline(a), other.baseline(b));
             let apart = Some(format!("ratios are to {ours} in A and to {theirs} in B")).filter(|_| ours != theirs);
             let ratio = |interval| if apart.is_none() { ratio(interval) } else { "–".into() };
             notes.extend(apart.clone().filter(|apart| !notes.contains(apart)));
             for subject in &result.subjects {
                 let Some(theirs) = other.of(&subject.label) else { continue };
-                // A step is about its latency, where both have done what was due.
+                // An open-loop load is compared by latency, if both did all calls.
                 let held = result.is_held(subject) && other.is_held(theirs);
                 let due = |subject: &SubjectResult| subject.latency.filter(|_| held).map(|latency| latency.p50);
                 let (told, (ours, to_base), (figures, their_to_base)) = match (due(subject), due(theirs)) {
@@ -73,23 +73,23 @@ pub fn compare(a: &Run, b: &Run) -> String {
         if rows.len() > 1 {
             drop_empty(&mut rows);
             text.push_str(&format!("\n{workload}: {panel}\n{}", columns(&rows)));
-            notes.iter().for_each(|note| text.push_str(&format!("  {note}: none is told\n")));
+            notes.iter().for_each(|note| text.push_str(&format!("  {note}: no ratio is shown\n")));
         }
     }
     if shared == 0 {
-        text.push_str("\nthey have no case and subject in common\n");
+        text.push_str("\nthe runs have no case and subject in common\n");
     }
     if few {
-        text.push_str(&format!("\nnote: of fewer than {SURE} rounds nothing is called faster or slower\n"));
+        text.push_str(&format!("\nnote: with fewer than {SURE} rounds, nothing is called faster or slower\n"));
     }
     escape::lines(&text)
 }
 
-/// What the runs differ in as a whole.
+/// Differences between the runs.
 fn settings(a: &Run, b: &Run) -> Vec<String> {
     let mut notes = Vec::new();
     if (&a.machine.cpu, a.machine.cores) != (&b.machine.cpu, b.machine.cores) {
-        notes.push("these are different machines".to_owned());
+        notes.push("the machines differ".to_owned());
     }
     let facts = |run: &Run| {
         let machine = &run.machine;
@@ -97,7 +97,7 @@ fn settings(a: &Run, b: &Run) -> Vec<String> {
             ("memory", format!("{} MiB", machine.memory >> 20)),
             ("instructions", machine.crypto.join(" ")),
             ("kernel", machine.kernel.clone()),
-            ("governor", machine.governor.clone().unwrap_or_else(|| "not told".into())),
+            ("governor", machine.governor.clone().unwrap_or_else(|| "unknown".into())),
             ("versions", machine.versions.join(", ")),
         ]
     };
@@ -108,26 +108,26 @@ fn settings(a: &Run, b: &Run) -> Vec<String> {
     }
     for (name, run) in [("A", a), ("B", b)] {
         if run.interrupted {
-            notes.push(format!("{name} was interrupted: it holds what there was until then"));
+            notes.push(format!("{name} was interrupted: it holds the results until then"));
         }
     }
     if a.quick != b.quick {
-        notes.push(format!("{} is a first look (--quick) and the other is not", if a.quick { "A" } else { "B" }));
+        notes.push(format!("{} is a quick run (--quick) and the other is not", if a.quick { "A" } else { "B" }));
     }
     for ours in &a.subjects {
         let Some(theirs) = b.subjects.iter().find(|theirs| theirs.label == ours.label) else { continue };
         if ours.target != theirs.target {
-            notes.push(format!("{} is another target: A: {}; B: {}", ours.label, ours.target, theirs.target));
+            notes.push(format!("{} has another target: A: {}; B: {}", ours.label, ours.target, theirs.target));
         }
         if (&ours.sec, &ours.details) != (&theirs.sec, &theirs.details) {
             let tell = |about: &crate::subject::SubjectInfo| about.sec.iter().chain(&about.details).cloned().collect::<Vec<_>>().join("; ");
-            notes.push(format!("{} is measured in another way: A: {}; B: {}", ours.label, tell(ours), tell(theirs)));
+            notes.push(format!("{} has other settings: A: {}; B: {}", ours.label, tell(ours), tell(theirs)));
         }
     }
     notes
 }
 
-/// Parameters in which two cases of one name differ, with both values.
+/// Parameters that differ between two cases of one name, with both values.
 fn differences(a: Option<&Case>, b: Option<&Case>) -> String {
     let fields = |case: Option<&Case>| serde_json::to_value(case).ok().and_then(|value| value.as_object().cloned()).unwrap_or_default();
     let (a, b) = (fields(a), fields(b));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn faster_is_said_of_enough_rounds_alone() {
+    fn faster_needs_enough_rounds() {
         let text = compare(&run(6, 100, 1, "x"), &run(6, 200, 1, "x"));
         assert!(text.contains("2.00  faster") && !text.contains("note:"), "{text}");
         let text = compare(&run(5, 100, 1, "x"), &run(6, 200, 1, "x"));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_to_different_baselines_and_other_targets_are_told_and_not_set_side_by_side() {
+    fn other_baseline_or_target_is_noted_without_ratio() {
         let of = |baseline: &str, target: &str| {
             let mut run = run(6, 100, 1, "x");
             run.subjects[0].target = target.into();
@@ -176,11 +176,11 @@ mod tests {
         assert!(text.contains("A to baseline") && text.contains("[1.00–1.00]") && !text.contains("note:"), "{text}");
         let text = compare(&of("a", "x"), &of("b", "y"));
         assert!(text.contains("ratios are to a in A and to b in B") && !text.contains("[1.00–1.00]"), "{text}");
-        assert!(text.contains("a is another target: A: x; B: y"), "{text}");
+        assert!(text.contains("a has another target: A: x; B: y"), "{text}");
     }
 
     #[test]
-    fn steps_are_compared_by_their_latency() {
+    fn open_loop_loads_are_compared_by_latency() {
         let (fast, mut slow) = (crate::report::tests::steps(), crate::report::tests::steps());
         slow.results[0].subjects.remove(0);
         "a".clone_into(&mut slow.results[0].subjects[0].label);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_run_and_another_system_are_told() {
+    fn incomplete_run_and_other_system_are_noted() {
         let (good, mut bad) = (run(6, 100, 1, "x"), run(6, 100, 1, "x"));
         assert!(!compare(&good, &bad).contains("note:") && !compare(&good, &bad).contains("faults"));
         bad.interrupted = true;
@@ -203,12 +203,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_otherwise_is_not_compared() {
+    fn other_parameters_are_not_compared() {
         let text = compare(&run(6, 100, 1, "x"), &run(6, 200, 8, "x"));
         assert!(text.contains("not the same: depth 1 and 8") && !text.contains("2.00") && !text.contains("faster"), "{text}");
         let (mut quick, full) = (run(6, 100, 1, "1 session(s)"), run(6, 200, 1, "4 session(s)"));
         quick.quick = true;
         let text = compare(&quick, &full);
-        assert!(text.contains("A is a first look") && text.contains("A: 1 session(s); B: 4 session(s)"), "{text}");
+        assert!(text.contains("A is a quick run") && text.contains("A: 1 session(s); B: 4 session(s)"), "{text}");
     }
 }

@@ -1,10 +1,9 @@
-//! A line a measurement, for spreadsheets.
+//! CSV with one line for each measurement.
 
 use crate::record::{CaseResult, Run};
 use crate::sample::Quantiles;
 
-/// Every sample of a run (RFC 4180). The last columns are other figures, each by its name, where
-/// any case has some.
+/// All samples of a run (RFC 4180). The last columns are other figures of the cases.
 pub fn csv(run: &Run) -> String {
     let others = super::table::other_names(&run.results.iter().collect::<Vec<&CaseResult>>());
     let mut text = String::from(
@@ -19,9 +18,9 @@ pub fn csv(run: &Run) -> String {
             for (round, sample) in subject.samples.iter().enumerate() {
                 let number = |value: Option<f64>| value.map(|value| format!("{value}")).unwrap_or_default();
                 let calls = sample.calls;
-                // Who has none at all, because the work is not the same, has none of a round either.
+                // Without a ratio of the case there is none of its rounds.
                 let ratio = base.get(round).filter(|_| subject.ratio.is_some()).map(|base| result.metric.ratio(sample, base));
-                // Of a step the baseline's latency in parts of this: above 1 is faster.
+                // The baseline's latency divided by this one. Above 1 is faster.
                 let slower = |part: fn(Quantiles) -> f64| {
                     let base = base.get(round).filter(|_| subject.ratio.is_some() && result.rate().is_some())?;
                     Some(part(base.calls?) / part(calls?))
@@ -62,7 +61,7 @@ pub fn csv(run: &Run) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    // A cell that begins so would be a formula to a spreadsheet.
+    // A spreadsheet would read such a cell as a formula.
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
@@ -76,7 +75,7 @@ mod tests {
     use crate::subject::SubjectInfo;
 
     #[test]
-    fn each_line_has_the_latencies_and_the_ratio_of_its_own_round() {
+    fn lines_have_latency_and_ratio_of_their_round() {
         let round = |operations: u64, us: u64| {
             let mut sample = Sample { seconds: 1.0, operations, ..Sample::default() };
             sample.latency.record_many(us * 1000, operations);
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_has_ratios_of_its_latencies() {
+    fn open_loop_lines_have_latency_ratios() {
         let lines = csv(&crate::report::tests::steps());
         let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split(',').collect()).collect();
         let at = lines[0].iter().position(|name| *name == "p50_ratio").expect("a column");
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn other_figures_and_what_was_taken_less_have_columns_of_their_own() {
+    fn other_figures_and_smaller_depth_have_columns() {
         let sample = |switches: Option<f64>, depth| {
             let others = switches.map(|count| ("context switches".to_owned(), count)).into_iter().collect();
             Sample { seconds: 1.0, operations: 5, errors: 3, unanswered: 2, depth, others, ..Sample::default() }

@@ -1,12 +1,11 @@
-//! Figures as people read them: three digits and a unit.
+//! Numbers and units as text.
 
 use crate::Case;
 use crate::case::Metric;
 use crate::record::{CaseResult, SubjectResult};
 use crate::statistics::{Interval, SURE};
 
-/// What the cases of a panel have been measured with, beyond what their names say: calls in flight,
-/// lengths, times.
+/// Parameters of a panel's cases, without duplicates.
 pub(super) fn parameters(results: &[&CaseResult]) -> String {
     let all = results.iter().filter_map(|result| result.case.as_ref()).map(Case::parameters).filter(|words| !words.is_empty());
     let each = all.fold(Vec::new(), |mut seen: Vec<String>, words| {
@@ -18,7 +17,7 @@ pub(super) fn parameters(results: &[&CaseResult]) -> String {
     each.join("; ")
 }
 
-/// A case's figure.
+/// A value with its unit.
 pub(super) fn figure(metric: Metric, value: f64) -> String {
     match metric {
         Metric::BytesPerSecond => format!("{} MB/s", number(value / 1e6)),
@@ -27,7 +26,7 @@ pub(super) fn figure(metric: Metric, value: f64) -> String {
     }
 }
 
-/// What a panel's axis of figures says.
+/// Title of the axis for a metric.
 pub(super) fn axis(metric: Metric) -> &'static str {
     match metric {
         Metric::BytesPerSecond => "MB/s",
@@ -36,12 +35,12 @@ pub(super) fn axis(metric: Metric) -> &'static str {
     }
 }
 
-/// A figure in the unit of its axis.
+/// A value in the unit of its axis.
 pub(super) fn on_axis(metric: Metric, value: f64) -> f64 {
     if metric == Metric::BytesPerSecond { value / 1e6 } else { value }
 }
 
-/// Three digits.
+/// A number with three digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         _ if !value.is_finite() => "–".into(),
@@ -65,7 +64,7 @@ fn thousands(value: f64) -> String {
     text
 }
 
-/// A time.
+/// Seconds with a unit.
 pub(super) fn seconds(value: f64) -> String {
     match value {
         _ if !value.is_finite() => "–".into(),
@@ -75,33 +74,32 @@ pub(super) fn seconds(value: f64) -> String {
     }
 }
 
-/// A latency.
+/// Microseconds with a unit.
 pub(super) fn latency(us: f64) -> String {
     seconds(us / 1e6)
 }
 
-/// A ratio and its interval.
+/// A ratio with its interval.
 pub(super) fn ratio(interval: Option<Interval>) -> String {
     interval.map_or("–".into(), |interval| within(interval, &|value| format!("{value:.2}")))
 }
 
-/// Half of an interval, in percent of the median; of one value there is none.
-pub(super) fn doubt(interval: Option<Interval>) -> String {
+/// Half of the interval's width, in percent. None for one value.
+pub(super) fn uncertainty(interval: Option<Interval>) -> String {
     interval.filter(|interval| interval.values > 1).map_or("–".into(), |interval| format!("±{:.0}%", interval.spread() * 100.0))
 }
 
-/// What a case's figure says for itself: not where all was done that was due, for that is what was
-/// asked for.
-pub(super) fn telling<'a>(result: &CaseResult, subject: &'a SubjectResult) -> Option<&'a SubjectResult> {
+/// The subject, unless it did all calls of an open-loop load: the rate then says nothing.
+pub(super) fn unless_held<'a>(result: &CaseResult, subject: &'a SubjectResult) -> Option<&'a SubjectResult> {
     Some(subject).filter(|subject| subject.latency.is_none() || !result.is_held(subject))
 }
 
-/// A median and its interval; of one value there is none.
+/// A median with its interval. One value has none.
 pub(super) fn within(Interval { median, low, high, values }: Interval, tell: &dyn Fn(f64) -> String) -> String {
     if values < 2 { tell(median) } else { format!("{} [{}–{}]", tell(median), tell(low), tell(high)) }
 }
 
-/// What the intervals of these results are.
+/// Kind of the intervals of these results.
 pub(super) fn confidence(results: &[&CaseResult]) -> String {
     let all = || results.iter().flat_map(|result| &result.subjects).filter_map(|subject| subject.figure);
     let (least, most) = all().fold((usize::MAX, 0), |(least, most), figure| (figure.values.min(least), figure.values.max(most)));
@@ -113,7 +111,7 @@ pub(super) fn confidence(results: &[&CaseResult]) -> String {
     }
 }
 
-/// CPU of an operation; of a GiB where operations are that large.
+/// CPU time of an operation, or of a GiB for large operations.
 pub(super) fn cpu(subject: &SubjectResult, seconds_an_operation: Option<f64>) -> String {
     let Some(s) = seconds_an_operation else { return "–".into() };
     match subject.operation_len >= LARGE {
@@ -122,7 +120,7 @@ pub(super) fn cpu(subject: &SubjectResult, seconds_an_operation: Option<f64>) ->
     }
 }
 
-/// Whether a case tells its CPU by bytes.
+/// Whether CPU time is reported by the GiB.
 pub(super) fn by_bytes(result: &CaseResult) -> bool {
     result.subjects.iter().any(|subject| subject.operation_len >= LARGE)
 }
@@ -134,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn below_six_rounds_there_is_a_range_and_no_confidence() {
+    fn few_rounds_have_range_instead_of_confidence() {
         let of = |rounds: &[usize]| {
             let sample = crate::Sample { seconds: 1.0, operations: 10, ..crate::Sample::default() };
             let mut result = CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond);
@@ -149,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn three_digits_and_a_unit() {
+    fn numbers_have_three_digits_and_unit() {
         for (value, text) in
             [(0.0, "0.00"), (0.1234, "0.123"), (1.236, "1.24"), (12.34, "12.3"), (123.4, "123"), (1_234_567.0, "1,234,567")]
         {

@@ -1,10 +1,10 @@
-//! The page: one file that needs nothing else. What it costs first, then each document's plots,
-//! then what was measured and how.
+//! HTML report in one file without external resources: summary, plots of each workload, and how the
+//! run was made.
 
 use std::fmt::Write as _;
 
 use super::chart::{Axes, Bar, Line, Point, bars, escape, lines};
-use super::format::{axis, by_bytes, confidence, cpu, figure, latency, number, on_axis, ratio, telling, within};
+use super::format::{axis, by_bytes, confidence, cpu, figure, latency, number, on_axis, ratio, unless_held, within};
 use crate::case::Metric;
 use crate::record::{Calls, CaseResult, LatencyAtRate, LatencyFigure, Run, SubjectResult};
 use crate::statistics::{self, Interval};
@@ -49,7 +49,7 @@ fn lead(run: &Run) -> String {
     let baselines = run.baselines(&run.results);
     let [base] = baselines[..] else {
         return format!(
-            "{} subjects in {} comparisons, measured on {date}. Each part names what its ratios are to: 1 is the speed of that, 0.5 half of it.",
+            "{} subjects in {} comparisons, measured on {date}. Each part names the baseline of its ratios: 1 is the baseline's speed, 0.5 is half of it.",
             run.subjects.len(),
             baselines.len()
         );
@@ -64,17 +64,17 @@ fn lead(run: &Run) -> String {
 fn warnings(run: &Run, page: &mut String) {
     let mut lines: Vec<String> = run.notes.clone();
     if run.interrupted {
-        lines.insert(0, "The run was interrupted: this is what there was until then.".into());
+        lines.insert(0, "The run was interrupted. These are the results until then.".into());
     }
     if run.quick {
-        lines.push("A first look (--quick): small sizes, three rounds. Decide by a full run.".into());
+        lines.push("Quick run (--quick): small sizes, three rounds. Use a full run for decisions.".into());
     }
     for line in lines {
         let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(&line));
     }
 }
 
-/// The median ratio of each workload and subject.
+/// Median ratio of each workload and subject.
 fn glance(run: &Run, page: &mut String) {
     let workloads: Vec<&str> = run.results.iter().fold(Vec::new(), |mut seen, result| {
         if !seen.contains(&result.workload.as_str()) {
@@ -85,7 +85,7 @@ fn glance(run: &Run, page: &mut String) {
     if run.subjects.len() < 2 || workloads.is_empty() {
         return;
     }
-    page.push_str("<section id=\"glance\">\n<h2>At a glance</h2>\n<p>Speed in parts of the baseline's: the median of all cases of a workload, and the slowest case.</p>\n<table>\n<thead><tr><th></th>");
+    page.push_str("<section id=\"glance\">\n<h2>At a glance</h2>\n<p>Speed relative to the baseline: the median of all cases of a workload, and the slowest case.</p>\n<table>\n<thead><tr><th></th>");
     let several = run.baselines(&run.results).len() > 1;
     workloads.iter().for_each(|workload| {
         let of = run.baselines(run.results.iter().filter(|result| result.workload == *workload)).join(" or ");
@@ -97,7 +97,7 @@ fn glance(run: &Run, page: &mut String) {
     for about in run.subjects.iter().filter(|about| run.results.iter().any(|result| compared(result, &about.label).is_some())) {
         let _ = write!(page, "<tr><th>{}</th>", escape(&about.label));
         for workload in &workloads {
-            // Steps of a curve below the knee are as fast as was asked for, whatever the flavour.
+            // Open-loop loads below the knee have the given rate with every flavour.
             let of = run.results.iter().filter(|result| result.workload == *workload && (result.workload != "iops" || result.x.is_none()));
             let ratios: Vec<(f64, &str)> =
                 of.filter_map(|result| Some((compared(result, &about.label)?.0.median, result.name.as_str()))).collect();
@@ -125,7 +125,7 @@ fn delta_table(run: &Run, page: &mut String) {
     let of_it: Vec<&CaseResult> = run.results.iter().filter(|result| result.workload == "concurrency").collect();
     let _ = write!(
         page,
-        "<section id=\"delta\">\n<h2>What it adds, what it takes</h2>\n<p>Against {}: latency added with one call at a time, and how much of the maximum is lost with many (below zero: gained); in brackets: {}.</p>\n<table>\n<thead><tr><th>case</th>",
+        "<section id=\"delta\">\n<h2>Added latency and lost throughput</h2>\n<p>Against {}: added latency with one call at a time, and lost throughput with many calls (negative: gained); in brackets: {}.</p>\n<table>\n<thead><tr><th>case</th>",
         escape(&run.baselines(of_it.iter().copied()).join(", ")),
         escape(&confidence(&of_it))
     );
@@ -167,7 +167,7 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
             let series = series(run, results, |result, subject| {
                 let (calls, figure) = (subject.calls.as_ref()?, subject.figure?);
                 result.x?;
-                // Of records without rounds' latencies there is that of all calls, and no doubt.
+                // Earlier records hold only the latencies of all rounds together.
                 let certain = || Interval { median: value(calls), low: value(calls), high: value(calls), values: 1 };
                 let Interval { median: y, low, high, .. } = subject.latency.map_or_else(certain, |of| part(of).us);
                 let says =
@@ -202,8 +202,8 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
         for metric in metrics {
             let groups = groups(run, results.iter().filter(|result| result.metric == metric), |_, subject| {
                 let interval = subject.figure?;
-                let doubt = Some((on_axis(metric, interval.low), on_axis(metric, interval.high)));
-                Some((vec![on_axis(metric, interval.median)], doubt, figure(metric, interval.median)))
+                let uncertainty = Some((on_axis(metric, interval.low), on_axis(metric, interval.high)));
+                Some((vec![on_axis(metric, interval.median)], uncertainty, figure(metric, interval.median)))
             });
             let _ = writeln!(page, "<figure>{}</figure>", bars(&title, axis(metric), &groups));
         }
@@ -212,7 +212,7 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
     figures(run, results, page);
 }
 
-/// CPU by protocol: the client's part solid, the server's fainter.
+/// CPU time by subject: the client's part is solid, the server's fainter.
 fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) {
     for large in [true, false] {
         let of = results.iter().filter(|result| by_bytes(result) == large && (result.workload != "iops" || result.x.is_none()));
@@ -235,7 +235,7 @@ fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) 
     }
 }
 
-/// All figures of a panel.
+/// All values of a panel.
 fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
     let others = super::table::other_names(results);
     let _ = write!(
@@ -249,7 +249,7 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
         for subject in &result.subjects {
             let calls =
                 |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or("–".into(), |calls| latency(value(calls)));
-            let telling = telling(result, subject);
+            let unless_held = unless_held(result, subject);
             let within = |interval: Option<Interval>, tell: &dyn Fn(f64) -> String| {
                 let interval = interval.filter(|interval| interval.values > 1);
                 interval.map_or("–".into(), |interval| format!("{} – {}", tell(interval.low), tell(interval.high)))
@@ -261,8 +261,8 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
                 escape(&result.name),
                 escape(&subject.label),
                 subject.figure.map_or("–".into(), |interval| figure(result.metric, interval.median)),
-                within(telling.and_then(|subject| subject.figure), &|value| figure(result.metric, value)),
-                against(telling.and_then(|subject| subject.ratio), telling.is_some()),
+                within(unless_held.and_then(|subject| subject.figure), &|value| figure(result.metric, value)),
+                against(unless_held.and_then(|subject| subject.ratio), unless_held.is_some()),
                 due(|due| due.p50).map_or_else(|| calls(|calls| calls.p50_us), |of| latency(of.us.median)),
                 within(due(|due| due.p50).map(|of| of.us), &latency),
                 against(due(|due| due.p50).and_then(|of| of.ratio), subject.latency.is_some()),
@@ -286,7 +286,7 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
 
 fn foot(run: &Run, page: &mut String) {
     let machine = &run.machine;
-    page.push_str("<footer>\n<h2>What was measured, and how</h2>\n<dl>\n");
+    page.push_str("<footer>\n<h2>How this was measured</h2>\n<dl>\n");
     let mut row = |name: &str, value: String| {
         if !value.is_empty() {
             let _ = writeln!(page, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
@@ -302,17 +302,17 @@ fn foot(run: &Run, page: &mut String) {
         row(&escape(name), machine.brief());
     }
     row("Instructions", machine.crypto.join(" "));
-    row("Governor", machine.governor.clone().unwrap_or_else(|| "not told".into()));
+    row("Governor", machine.governor.clone().unwrap_or_else(|| "unknown".into()));
     row("System", format!("{}, Linux {}", machine.system, machine.kernel));
     row("Network", machine.network.join("; "));
     row("Load at the start", machine.load.clone());
     row("Versions", machine.versions.join("; "));
-    row("Left out", run.left_out.join("; "));
+    row("Not measured", run.left_out.join("; "));
     page.push_str(
         "</dl>\n<p>Subjects are measured in turn, round after round, after one round that does not count; a ratio is of two measurements of the same \
          round. Of six rounds and more, intervals hold the true median with 95% confidence (by the sign test, from sixteen on by bootstrap); of fewer \
          they are the range of the rounds, and promise nothing. Latency added is of pairs, too. Curves of latency are open loop: calls are due at a fixed rate, and \
-         what waits for a slow server counts as its latency; their bars of doubt are of the rounds' latencies. What is read is compared with what was written, but for two: loads by fio on mounts (all that are not due at a rate) are compared by the sum in each page, which a lost write leaves right, mixed ones by one read of the whole file after each; answers by TLS are counted only. CPU is of processes, user and \
+         what waits for a slow server counts as its latency; their bars of uncertainty are of the rounds' latencies. What is read is compared with what was written, but for two: loads by fio on mounts (all that are not due at a rate) are compared by the sum in each page, which a lost write leaves right, mixed ones by one read of the whole file after each; answers by TLS are counted only. CPU is of processes, user and \
          system; what threads of the kernel do for a mount (NFS: rpciod, kworkers) is in none, and its subject says so.</p>\n</footer>\n",
     );
 }
@@ -325,11 +325,11 @@ fn series(run: &Run, results: &[&CaseResult], point: impl Fn(&CaseResult, &Subje
     all.filter(|line| !line.points.is_empty()).collect()
 }
 
-/// A latency of all rounds, and of the rounds of a step.
+/// A latency of all rounds, and of an open-loop load.
 type OfCalls = fn(&Calls) -> f64;
 type OfStep = fn(LatencyAtRate) -> LatencyFigure;
 
-/// A bar's parts, where it may lie, and what it says.
+/// Parts of a bar, its interval, and its text.
 type Drawn = (Vec<f64>, Option<(f64, f64)>, String);
 
 fn groups<'a>(
@@ -341,7 +341,13 @@ fn groups<'a>(
     let of = |result: &CaseResult| {
         let drawn = result.subjects.iter().filter_map(|subject| Some((subject, bar(result, subject)?)));
         drawn
-            .map(|(subject, (parts, doubt, tells))| Bar { label: subject.label.clone(), look: look(&subject.label), parts, doubt, tells })
+            .map(|(subject, (parts, uncertainty, tells))| Bar {
+                label: subject.label.clone(),
+                look: look(&subject.label),
+                parts,
+                uncertainty,
+                tells,
+            })
             .collect::<Vec<_>>()
     };
     results.map(|result| (result.name.clone(), of(result))).filter(|(_, bars)| !bars.is_empty()).collect()
@@ -350,17 +356,17 @@ fn groups<'a>(
 fn about(workload: &str) -> &'static str {
     match workload {
         "transfer" => {
-            "Files copied whole, there and back: the rate by size, and the time for many small and some large ones, as LANL measured kerberized NFS."
+            "Copies of whole files to the subject and back: rate by file size, and time for many small and some large files. After LANL's study of Kerberos NFS."
         }
-        "iops" => "Latency against operations a second, stepped until the server no longer keeps up, as ONTAP's curves show it.",
+        "iops" => "Latency at rising rates, until the server no longer keeps up. After NetApp's ONTAP curves.",
         "concurrency" => {
-            "One call at a time, and many: large sequential and small random operations from pure read to pure write, and the metadata that git makes, as in Azure NetApp Files' table."
+            "One call at a time and many: large sequential and small random operations from pure read to pure write, and metadata as git makes it. After Azure NetApp Files."
         }
         "tree" => {
-            "Small and large reads of a published tree with and without verification and caches, clients that replay a compile, and connections a second, as in the SFS read-only paper."
+            "Small and large reads of a published tree with and without verification and caches, clients that replay a compile, and connections a second. After the SFS read-only paper."
         }
-        "audit" => "The same work with auditing off, with watches, with rules on system calls, as LANL measured auditd.",
-        "seal" => "Kerberos message protection on one core: each encryption type, by message size and by how many are sealed together.",
+        "audit" => "The same work without auditing, with watches, and with rules on system calls. After LANL's study of auditd.",
+        "seal" => "Kerberos message protection on one core: each encryption type, by message size and batch size.",
         _ => "",
     }
 }

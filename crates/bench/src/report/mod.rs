@@ -1,5 +1,5 @@
-//! A run for readers: a table on the terminal, CSV for spreadsheets, a page with plots. From the
-//! record alone.
+//! Reports of a run: a table for the terminal, CSV, and an HTML page. All are made from the record
+//! alone.
 
 mod chart;
 mod compare;
@@ -20,8 +20,7 @@ mod tests {
     use crate::subject::SubjectInfo;
     use crate::{Case, Run, Sample};
 
-    /// A run of one step: all that was due was done, by `b` with twice the latency of `a`, each
-    /// within a tenth.
+    /// A run with one open-loop load. `b` has twice the latency of `a`.
     pub(super) fn steps() -> Run {
         let mut run = Run::begin("test".into(), false);
         run.subjects =

@@ -1,11 +1,11 @@
-//! The table on the terminal.
+//! Table for the terminal.
 
-use super::format::{confidence, cpu, doubt, figure, latency, number, parameters, ratio, telling, within};
+use super::format::{confidence, cpu, figure, latency, number, parameters, ratio, uncertainty, unless_held, within};
 use crate::record::{CaseResult, LatencyAtRate, LatencyFigure, Run, SubjectResult};
 use crate::workload::{Level, deltas};
 use crate::{Case, escape};
 
-/// All panels of a run, and what a reader should know.
+/// All panels of a run, and its notes.
 pub fn table(run: &Run) -> String {
     let mut text = format!("{}\n", run.machine.brief());
     run.nodes.iter().for_each(|(name, machine)| text.push_str(&format!("{name}: {}\n", machine.brief())));
@@ -24,7 +24,7 @@ pub fn table(run: &Run) -> String {
             for (at, subject) in result.subjects.iter().enumerate() {
                 let calls =
                     |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or(NONE.into(), |calls| latency(value(calls)));
-                let telling = telling(result, subject);
+                let unless_held = unless_held(result, subject);
                 let due = |part: fn(LatencyAtRate) -> LatencyFigure| subject.latency.map(part);
                 let is_baseline = subject.label == result.baseline(run);
                 let against = |interval, told| if is_baseline && told { "1".into() } else { ratio(interval) };
@@ -32,13 +32,13 @@ pub fn table(run: &Run) -> String {
                     if at == 0 { result.name.clone() } else { String::new() },
                     subject.label.clone(),
                     subject.figure.map_or(NONE.into(), |interval| figure(result.metric, interval.median)),
-                    doubt(telling.and_then(|subject| subject.figure)),
-                    against(telling.and_then(|subject| subject.ratio), telling.is_some()),
+                    uncertainty(unless_held.and_then(|subject| subject.figure)),
+                    against(unless_held.and_then(|subject| subject.ratio), unless_held.is_some()),
                     due(|due| due.p50).map_or_else(|| calls(|calls| calls.p50_us), |of| latency(of.us.median)),
-                    doubt(due(|due| due.p50).map(|of| of.us)),
+                    uncertainty(due(|due| due.p50).map(|of| of.us)),
                     against(due(|due| due.p50).and_then(|of| of.ratio), subject.latency.is_some()),
                     due(|due| due.p99).map_or_else(|| calls(|calls| calls.p99_us), |of| latency(of.us.median)),
-                    doubt(due(|due| due.p99).map(|of| of.us)),
+                    uncertainty(due(|due| due.p99).map(|of| of.us)),
                     against(due(|due| due.p99).and_then(|of| of.ratio), subject.latency.is_some()),
                     calls(|calls| calls.p999_us),
                     cpu(subject, subject.client_cpu_s),
@@ -53,8 +53,7 @@ pub fn table(run: &Run) -> String {
             }
         }
         if results.iter().all(|result| matches!(result.case, Some(Case::Connect { .. }))) {
-            // What a client can ask for is seldom what a server can do: what an answer costs the server is told
-            // first.
+            // The client limits connections a second, so the server's CPU time comes first.
             rows.iter_mut().for_each(|row| {
                 let server = row.remove(SERVER_CPU);
                 row.insert(2, server);
@@ -64,21 +63,21 @@ pub fn table(run: &Run) -> String {
         text.push_str(&columns(&rows));
     }
     text.push_str(&delta_table(run));
-    for (head, lines) in [("left out", &run.left_out), ("note", &run.notes)] {
+    for (head, lines) in [("not measured", &run.left_out), ("note", &run.notes)] {
         for line in lines {
             text.push_str(&format!("\n{head}: {line}\n"));
         }
     }
     if run.interrupted {
-        text.push_str("\ninterrupted: this is what there was until then\n");
+        text.push_str("\ninterrupted: these are the results until then\n");
     }
     if run.incomplete {
-        text.push_str("\nincomplete: something failed in the middle, see what was left out\n");
+        text.push_str("\nincomplete: something failed, see \"not measured\" above\n");
     }
     escape::lines(&text)
 }
 
-/// Names of the other figures of a panel.
+/// Names of other figures of a panel.
 pub(super) fn other_names(results: &[&CaseResult]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (name, _) in results.iter().flat_map(|result| &result.subjects).flat_map(SubjectResult::others) {
@@ -89,17 +88,16 @@ pub(super) fn other_names(results: &[&CaseResult]) -> Vec<String> {
     names
 }
 
-/// What went wrong, as a cell.
+/// Errors, as a cell.
 pub(super) fn faults(subject: &SubjectResult) -> String {
     let unanswered = subject.unanswered();
     let told = [(subject.errors.saturating_sub(unanswered), "refused"), (unanswered, "unanswered"), (subject.unsent(), "unsent")];
     let told = told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
-    // Another load than the panel says: a server that takes fewer calls at a time has shorter latencies
-    // for that alone.
+    // Fewer calls in flight than planned make latencies shorter.
     told.chain(subject.in_flight().map(|depth| format!("{depth} in flight"))).collect::<Vec<_>>().join(", ")
 }
 
-/// Leaves out columns in which no row has anything to say.
+/// Removes columns without values.
 pub(super) fn drop_empty(rows: &mut [Vec<String>]) {
     let says =
         |rows: &[Vec<String>], at: usize| rows[1..].iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty() && cell != NONE));
@@ -109,12 +107,12 @@ pub(super) fn drop_empty(rows: &mut [Vec<String>]) {
     }
 }
 
-/// What each subject adds and takes.
+/// Table of added latency and lost throughput.
 fn delta_table(run: &Run) -> String {
     let all = run.subjects.iter().map(|about| (about.label.as_str(), deltas(run, &about.label)));
     let (others, of_each): (Vec<&str>, Vec<_>) = all.filter(|(_, rows)| !rows.is_empty()).unzip();
     let mut text = String::new();
-    for (level, title) in [(Level::Low, "latency added, ms, low concurrency"), (Level::High, "maximum lost, %, high concurrency")] {
+    for (level, title) in [(Level::Low, "added latency, ms, low concurrency"), (Level::High, "lost throughput, %, high concurrency")] {
         let mut rows = vec![std::iter::once(String::new()).chain(others.iter().map(|label| (*label).to_owned())).collect::<Vec<_>>()];
         let names: Vec<&String> = of_each
             .iter()
@@ -137,7 +135,7 @@ fn delta_table(run: &Run) -> String {
     text
 }
 
-/// Lines of cells, the first two to the left, the others to the right.
+/// Aligns cells: the first two columns to the left, the others to the right.
 pub(super) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> =
@@ -171,7 +169,7 @@ const HEAD: [&str; 14] = [
     "client CPU",
     "server CPU",
 ];
-/// The column of [`HEAD`].
+/// Column index in [`HEAD`].
 const SERVER_CPU: usize = 13;
 const NONE: &str = "–";
 
@@ -182,7 +180,7 @@ mod tests {
     use crate::case::Metric;
 
     #[test]
-    fn of_connections_the_servers_cost_is_told_first() {
+    fn connections_show_server_cpu_first() {
         let sample = Sample { seconds: 1.0, operations: 10, server_cpu_s: Some(1e-3), client_cpu_s: Some(1.0), ..Sample::default() };
         let case = Some(Case::Connect { depth: 1, seconds: 1.0 });
         let mut result = CaseResult { case, ..CaseResult::new("tree", "Connections", "n", Metric::OperationsPerSecond) };
@@ -194,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_step_the_latency_is_told_with_its_doubt_and_the_rate_without() {
+    fn open_loop_load_shows_interval_of_latency_only() {
         let mut run = crate::report::tests::steps();
         let mut whole = CaseResult { case: None, ..run.results[0].clone() };
         whole.subjects.iter_mut().for_each(|subject| subject.latency = None);
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_without_figures_is_left_out_and_other_figures_have_theirs() {
+    fn empty_columns_are_removed() {
         let mut sample = Sample { seconds: 2.0, operations: 10, errors: 5, unanswered: 4, unsent: 7, ..Sample::default() };
         sample.others.push(("context switches".into(), 1234.0));
         sample.others.push((crate::record::BUSIEST.into(), 0.5));

@@ -1,5 +1,4 @@
-//! How subjects take turns, when it is enough, and what becomes of a run that is stopped, by
-//! subjects that do as they are told.
+//! Order of subjects, early end of a case, and stopped runs, with fake subjects.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +18,7 @@ struct Fake {
     cleaned: Arc<Mutex<usize>>,
     stop_at: Option<(usize, StopFlag)>,
     count: usize,
-    /// What it fails with when it is stopped, and whether it hangs when it is to clean.
+    /// Error after a stop request.
     fails: Option<&'static str>,
     hangs: bool,
 }
@@ -87,7 +86,7 @@ fn bench(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run, 
 }
 
 #[test]
-fn subjects_take_turns_and_a_tight_interval_ends_it_early() {
+fn subjects_take_turns_until_interval_is_narrow() {
     let rounds = Rounds { least: 3, most: 10, tight: 0.02, warm_up: true };
     let (run, log, cleaned) = bench([vec![1000], vec![500]], None, rounds);
     assert_eq!(log, ["a", "b"].repeat(4));
@@ -98,7 +97,7 @@ fn subjects_take_turns_and_a_tight_interval_ends_it_early() {
 }
 
 #[test]
-fn a_case_without_the_baseline_has_no_ratio() {
+fn case_without_baseline_has_no_ratio() {
     let rounds = Rounds { least: 3, most: 3, tight: 0.02, warm_up: false };
     let fake = |label| {
         let (log, cleaned) = (Arc::default(), Arc::default());
@@ -117,7 +116,7 @@ fn a_case_without_the_baseline_has_no_ratio() {
 }
 
 #[test]
-fn a_run_that_loses_a_subject_goes_on_and_is_incomplete() {
+fn run_without_lost_subject_goes_on_as_incomplete() {
     let rounds = Rounds { least: 3, most: 3, tight: 0.02, warm_up: false };
     let fake = |label, fails| {
         let (log, cleaned) = (Arc::default(), Arc::default());
@@ -138,7 +137,7 @@ fn a_run_that_loses_a_subject_goes_on_and_is_incomplete() {
 }
 
 #[test]
-fn of_a_step_it_is_the_latency_that_has_to_be_tight() {
+fn open_loop_case_ends_by_latency() {
     let rounds = Rounds { least: 6, most: 10, tight: 0.02, warm_up: false };
     let load = |rate| {
         Case::Load(crate::case::Load {
@@ -161,7 +160,7 @@ fn of_a_step_it_is_the_latency_that_has_to_be_tight() {
 }
 
 #[test]
-fn unsteady_figures_are_measured_to_the_last_round_and_named() {
+fn unsteady_figures_take_all_rounds_and_are_noted() {
     let rounds = Rounds { least: 3, most: 6, tight: 0.02, warm_up: false };
     let (run, log, _) = bench([vec![1000, 10, 400], vec![500]], None, rounds);
     assert_eq!(log.len(), 12);
@@ -170,7 +169,7 @@ fn unsteady_figures_are_measured_to_the_last_round_and_named() {
 }
 
 #[test]
-fn an_interrupted_run_keeps_what_it_has_and_cleans_up() {
+fn interrupted_run_keeps_results_and_cleans_up() {
     let rounds = Rounds { least: 3, most: 6, tight: 0.0, warm_up: false };
     let (run, _, cleaned) = bench([vec![1000, 1001], vec![500, 501]], Some(3), rounds);
     assert!(run.interrupted);
@@ -179,7 +178,7 @@ fn an_interrupted_run_keeps_what_it_has_and_cleans_up() {
 }
 
 #[test]
-fn a_stopped_run_is_interrupted_whatever_fails_of_it_and_says_what_a_hanging_subject_left_behind() {
+fn stopped_run_names_what_hanging_subject_leaves() {
     let (stop, cleaned) = (StopFlag::default(), Arc::new(Mutex::new(0)));
     let fake = |label, hangs: bool| Fake {
         label,

@@ -1,6 +1,5 @@
-//! Programs that work for a run: servers, copies, daemons of mounts. What was made is removed with
-//! their help, so that Ctrl-C of a terminal is not for them: each is in a process group of its own.
-//! Whoever ends at once ends them all.
+//! Child processes of a run: servers, copies, FUSE daemons. Each is in its own process group, so
+//! that Ctrl-C does not end it before cleanup. [`terminate_all`] ends them all.
 
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
@@ -13,22 +12,23 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::StopFlag;
 
-/// A program that outlives Ctrl-C. Whoever has it ends it.
+/// A child process that Ctrl-C does not reach. Its owner ends it.
 pub struct ChildProcess(Child);
 
 impl ChildProcess {
-    /// Starts it.
+    /// Starts the process.
     ///
     /// # Errors
-    /// Those of the system.
+    ///
+    /// Errors of the system.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         let child = command.process_group(0).spawn()?;
         running().push(child.id());
         Ok(Self(child))
     }
 
-    /// Runs it to its end, and gives what it printed where that was piped; none when somebody asked
-    /// to stop, and it went on for longer than this all the same.
+    /// Runs the process to its end, and returns its piped output. None if a stop was requested and
+    /// the process ran longer than `last` after it.
     pub(crate) fn output(command: &mut Command, stop: &StopFlag, last: Duration) -> io::Result<Option<Output>> {
         let mut helper = Self::start(command)?;
         let (out, err) = (gather(helper.stdout.take()), gather(helper.stderr.take()));
@@ -49,11 +49,11 @@ impl ChildProcess {
     }
 }
 
-/// Reads to the end beside the program, which would wait with a pipe that is full.
+/// Reads a pipe in another thread, so that the child does not block on it.
 fn gather(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut text = Vec::new();
-        // What was said before a failure is all there is.
+        // Output before an error is kept.
         let _ = from.map(|mut from| from.read_to_end(&mut text));
         text
     })
@@ -80,12 +80,11 @@ impl Drop for ChildProcess {
     }
 }
 
-/// What is changed of the machine itself for a run, and changed back where it ends without waiting
-/// for anything. Whoever changed it changes it back else.
+/// A change to the machine that has to be reverted, also by [`terminate_all`].
 pub(super) struct CleanupHook(fn());
 
 impl CleanupHook {
-    /// From now on.
+    /// Registers the action that reverts the change.
     pub(super) fn at_the_end(undo: fn()) -> Self {
         undoing().push(undo);
         Self(undo)
@@ -100,8 +99,8 @@ impl Drop for CleanupHook {
     }
 }
 
-/// Changes back what was changed of the machine, and asks all that run to end, for who ends without
-/// waiting for anything.
+/// Reverts all changes to the machine, and sends SIGTERM to all children. For a process that exits
+/// at once.
 pub fn terminate_all() {
     undo_all(&UNDOING);
     for pid in running().drain(..).filter_map(|id| Pid::from_raw(id.cast_signed())) {
@@ -109,8 +108,7 @@ pub fn terminate_all() {
     }
 }
 
-/// Each of them once, the last change first, as it may rest on those before. The list is free
-/// meanwhile.
+/// Runs each action once, the last one first. The list is unlocked meanwhile.
 fn undo_all(list: &Mutex<Vec<fn()>>) {
     let all = std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
     all.into_iter().rev().for_each(|undo| undo());
@@ -134,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_helps_is_in_a_group_of_its_own() {
+    fn child_has_its_own_process_group() {
         let mut helper = ChildProcess::start(Command::new("sleep").arg("60")).expect("sleep");
         let pid = Pid::from_raw(helper.id().cast_signed());
         assert_eq!(rustix::process::getpgid(pid).ok(), pid);
@@ -147,9 +145,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_back_is_not_left_to_the_end() {
+    fn dropped_hook_is_unregistered() {
         fn never() {
-            unreachable!("whoever changed it has changed it back");
+            unreachable!("the owner reverts the change");
         }
         let known = || undoing().iter().filter(|undo| std::ptr::fn_addr_eq(**undo, never as fn())).count();
         let (kept, other) = (CleanupHook::at_the_end(never), CleanupHook::at_the_end(never));
@@ -161,11 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_is_changed_back_once_by_who_ends_at_once() {
+    fn hooks_run_once_in_reverse_order() {
         static CHANGED: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
         static UNDONE: Mutex<Vec<&str>> = Mutex::new(Vec::new());
         fn undone(what: &'static str) {
-            assert!(CHANGED.try_lock().is_ok_and(|list| list.is_empty()), "the list is free, and nothing is left in it");
+            assert!(CHANGED.try_lock().is_ok_and(|list| list.is_empty()), "the list is unlocked and empty");
             UNDONE.lock().expect("no other").push(what);
         }
         CHANGED.lock().expect("no other").extend([(|| undone("first")) as fn(), || undone("second")]);
@@ -175,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_says_is_heard_and_who_goes_on_for_ever_is_ended_once_somebody_stops() {
+    fn output_is_returned_and_endless_child_is_killed() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo out; echo err >&2; exit 3"]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = ChildProcess::output(&mut command, &StopFlag::default(), Duration::ZERO).expect("sh").expect("it ends");

@@ -1,5 +1,4 @@
-//! A small C project that is compiled: made so that each source reads many headers, and the program
-//! that comes of it tells whether every one of them was read as it was written.
+//! A generated C project. Its output depends on every header, so that wrong data is detected.
 
 use std::fs;
 use std::path::Path;
@@ -11,13 +10,13 @@ use std::time::Instant;
 use crate::content::mix;
 use crate::{Error, Latency, Sample, StopFlag};
 
-/// Whether a compiler is here.
+/// Whether a C compiler is installed.
 pub fn is_here() -> bool {
     let told = Command::new("cc").arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     told.is_ok_and(|status| status.success())
 }
 
-/// Writes the project of so many sources into a directory.
+/// Writes the project with so many source files.
 pub fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
     let own = directory.join(name(parts));
     for place in ["include", "src"] {
@@ -57,11 +56,11 @@ pub fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
     write("src/main.c".into(), main)
 }
 
-/// Compiles it, objects in a directory of this machine, and runs what came of it. False if that
-/// gives another result than the source has.
+/// Compiles and runs the project, with objects in a temporary directory. False if the output is
+/// wrong.
 pub fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, sample: &mut Sample) -> Result<bool, Error> {
     let own = directory.join(name(parts));
-    let objects = tempfile::tempdir().map_err(Error::io("a directory for objects"))?;
+    let objects = tempfile::tempdir().map_err(Error::io("temporary directory"))?;
     let sources: Vec<String> = (0..parts).map(|part| format!("part{part}")).chain(["main".to_owned()]).collect();
     let (next, sum) = (AtomicU32::new(0), Mutex::new((Latency::new(), Ok(()))));
     let one = |name: &str| {
@@ -95,14 +94,14 @@ pub fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, sample: &mu
     Ok(finish(&mut Command::new(&program))?.trim() == result(parts).to_string())
 }
 
-/// Runs a program to its end; what it prints.
+/// Runs a program, and returns its standard output.
 fn finish(command: &mut Command) -> Result<String, Error> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().map_err(|error| Error::Program(format!("{name}: {error}")))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(Error::Program(format!("{name}: {}", said.trim().lines().next().unwrap_or("it failed")))),
+        false => Err(Error::Program(format!("{name}: {}", said.trim().lines().next().unwrap_or("the program failed")))),
     }
 }
 
@@ -110,7 +109,7 @@ fn name(parts: u32) -> String {
     format!("project-{parts}")
 }
 
-/// Headers that a source reads.
+/// Headers that a source includes.
 fn of_part(part: u32) -> impl Iterator<Item = u32> {
     (0..HEADERS_A_PART).map(move |at| (part * 7 + at * 5) % HEADERS)
 }
@@ -119,7 +118,7 @@ fn value(header: u32, constant: u32) -> u32 {
     mix(u64::from(header) << 32 | u64::from(constant)) as u32 % 1000
 }
 
-/// What the program prints.
+/// The correct output.
 fn result(parts: u32) -> u32 {
     let of_header = |header| (0..CONSTANTS).map(|constant| value(header, constant)).sum::<u32>();
     let of_part = |part| of_part(part).fold(0u32, |sum, header| sum.wrapping_mul(31).wrapping_add(of_header(header)));
@@ -135,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_project_whose_header_is_another_is_found_out() {
+    fn detects_altered_header() {
         if !is_here() {
             println!("skipped: needs a C compiler (cc)");
             return;

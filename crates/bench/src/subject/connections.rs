@@ -1,6 +1,5 @@
-//! Connections a second: connect, ask for one small thing, take the whole answer, close. The answer
-//! must be the first one's, byte by byte. TLS by OpenSSL's own load generator, which counts answers
-//! and keeps none: those are not compared.
+//! Connections a second: connect, request one small file, receive it, close. Every answer has to
+//! equal the first. TLS is measured by `openssl s_time`, which does not keep answers to compare.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -12,47 +11,45 @@ use super::{CpuMeter, SubjectInfo};
 use crate::cpu::{self, ServerCpu};
 use crate::{Case, Error, Latency, Sample, StopFlag, Subject};
 
-/// What is asked on each connection.
+/// Request on each connection.
 #[derive(Debug, Clone)]
 pub enum Request {
-    /// These RPC records one after the other, each when the one before is answered: of the name
-    /// with one component, and with three.
+    /// RPC records sent one after another, for the path of one component and of three.
     Records([Vec<Vec<u8>>; 2]),
-    /// A page by HTTP, of the name with one component and of the name with three; the answer ends
-    /// with the connection.
+    /// HTTP path of one component and of three. The server closes the connection after the answer.
     Http([String; 2]),
-    /// Likewise by TLS 1.3, with a full handshake each time.
+    /// The same with TLS 1.3 and a full handshake.
     Https([String; 2]),
 }
 
-/// A server that many ask a little.
+/// A server whose connections are measured.
 pub struct ConnectSubject {
     label: String,
     address: SocketAddr,
-    /// What it is called, where that is a name.
+    /// Host name, if one is known.
     name: Option<String>,
     asked: Request,
     server_cpu: Option<ServerCpu>,
     stop: StopFlag,
-    /// The first answer to each of the two names.
+    /// First answer for each of the two paths.
     first: [Mutex<Option<Vec<u8>>>; 2],
 }
 
 impl ConnectSubject {
-    /// At this address.
+    /// A server at this address.
     pub fn new(label: String, address: SocketAddr, asked: Request, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         let server_cpu = server_cpu.or_else(|| ServerCpu::listening_at(address));
         Self { label, address, name: None, asked, server_cpu, stop: stop.clone(), first: Default::default() }
     }
 
-    /// By this name, unless it is an address: a server may have several, and tell them apart.
+    /// Sets the host name, for servers with several names.
     #[must_use]
     pub fn named(self, host: &str) -> Self {
         let name = host.parse::<IpAddr>().is_err().then(|| host.to_owned());
         Self { name, ..self }
     }
 
-    /// A request for a page, of the server's name.
+    /// An HTTP request for a path.
     fn get(&self, path: &str) -> String {
         let standard = if matches!(self.asked, Request::Https(_)) { 443 } else { 80 };
         let host = match &self.name {
@@ -108,7 +105,7 @@ impl ConnectSubject {
         } else {
             stream.write_all(&requests[0]).map_err(lost)?;
             stream.take(ANSWER_LEN_MAX.into()).read_to_end(&mut answer).map_err(lost)?;
-            // The head tells the time.
+            // The header holds the date.
             let body = answer.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| at + 4);
             if !answer.starts_with(b"HTTP/1.") || answer.get(9..12) != Some(b"200") {
                 return Err(Error::NotFound(format!(
@@ -128,27 +125,26 @@ impl ConnectSubject {
         Ok(())
     }
 
-    /// Whether a page is there, asked for by the server's name, and as openssl s_time does, which
-    /// tells none: else it would count answers that are other pages.
+    /// Checks that a page exists, also without a host name, which `openssl s_time` does not send.
     fn is_served(&self, path: &str) -> Result<(), Error> {
         let nameless = || self.is_answered(path, &format!("GET {path} HTTP/1.0\r\n\r\n"), &["-noservername"]);
         let Some(name) = &self.name else { return nameless() };
         self.is_answered(path, &self.get(path), &["-servername", name])?;
         nameless().map_err(|error| match error {
             Error::NotFound(why) => {
-                Error::NotFound(format!("{why}, of who tells no name as openssl s_time does not, and the page of who does"))
+                Error::NotFound(format!("{why} without a host name (openssl s_time sends none), but the page with one"))
             }
             error => error,
         })
     }
 
-    /// Whether a request for a page is answered with it.
+    /// Checks the answer to one request.
     fn is_answered(&self, path: &str, request: &str, tells: &[&str]) -> Result<(), Error> {
         let program = |error: std::io::Error| Error::Program(format!("openssl s_client: {error}"));
         let mut command = Command::new("openssl");
         command.args(["s_client", "-quiet", "-no_ign_eof", "-tls1_3", "-connect", &self.address.to_string()]).args(tells);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(program)?;
-        // Kept open: the end of what is asked would end the connection before its answer.
+        // Standard input stays open, because its end would close the connection.
         let asks = child.stdin.take();
         let asked = asks.as_ref().map_or(Ok(()), |mut asks| asks.write_all(request.as_bytes()));
         let mut answers = child.stdout.take();
@@ -177,8 +173,7 @@ impl ConnectSubject {
         }
     }
 
-    /// Full handshakes and one GET each, clients that failed, and seconds; OpenSSL counts whole
-    /// ones.
+    /// Runs full handshakes with one GET each. Returns connections, failed clients, and seconds.
     fn handshakes(&self, path: &str, time: Duration) -> Result<(u64, u64, f64), Error> {
         let seconds = time.as_secs().max(1);
         let started: Vec<_> = (0..CLIENTS)
@@ -219,30 +214,30 @@ impl ConnectSubject {
 impl Subject for ConnectSubject {
     fn info(&self) -> SubjectInfo {
         let how = match self.asked {
-            Request::Records(_) => "a connection, the calls of a client that knows nothing and reads one file, which it verifies",
+            Request::Records(_) => "a connection, and the calls of a client without a cache that reads and verifies one file",
             Request::Http(_) => "a connection, GET",
             Request::Https(_) => {
-                "a connection, TLS 1.3 with a full handshake, GET, by openssl s_time; its answers are counted, not compared; of a client that a connection fails, an error, none is counted"
+                "a connection, a full TLS 1.3 handshake and GET, by openssl s_time; answers are counted, not compared; a client with a failed connection counts as an error"
             }
         };
         let nameless = matches!(self.asked, Request::Https(_)) && self.name.is_some();
-        let details = std::iter::once(how).chain(nameless.then_some("s_time tells no name of the server (no SNI, no Host)"));
+        let details = std::iter::once(how).chain(nameless.then_some("openssl s_time sends no host name (no SNI, no Host)"));
         let target = self.name.as_ref().map_or_else(|| self.address.to_string(), |name| format!("{name} ({})", self.address));
         SubjectInfo { label: self.label.clone(), target, sec: None, details: details.map(str::to_owned).collect() }
     }
 
     fn unsupported(&self, case: &Case) -> Option<String> {
-        (!matches!(case, Case::Connect { .. })).then(|| "it is asked for small things alone".into())
+        (!matches!(case, Case::Connect { .. })).then(|| "this subject measures only connections".into())
     }
 
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {
         let (Request::Https(paths), Case::Connect { depth, .. }) = (&self.asked, case) else { return Ok(()) };
-        // What counts answers by TLS looks at none of them.
+        // `openssl s_time` does not check its answers.
         self.is_served(&paths[usize::from(*depth > 1)])
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
-        let Case::Connect { depth, seconds } = case else { return Err(Error::Input("it is asked for small things alone".into())) };
+        let Case::Connect { depth, seconds } = case else { return Err(Error::Input("this subject measures only connections".into())) };
         let (name, time) = (usize::from(*depth > 1), Duration::from_secs_f64(*seconds));
         let meter =
             CpuMeter::begin(self.server_cpu.as_ref(), matches!(self.server_cpu, Some(ServerCpu::Process(_) | ServerCpu::Cgroup(_))))?;
@@ -250,7 +245,7 @@ impl Subject for ConnectSubject {
         if let Request::Https(paths) = &self.asked {
             let before = cpu::children_s();
             (sample.operations, sample.errors, sample.seconds) = self.handshakes(&paths[name], time)?;
-            // Each of them is one thread.
+            // Each client is one thread.
             sample.busy((cpu::children_s() - before) / CLIENTS as f64 / sample.seconds);
         } else {
             self.sockets(name, time, &mut sample)?;
@@ -268,17 +263,17 @@ impl Subject for ConnectSubject {
     }
 }
 
-/// What a client has counted: `123 connections in 0.12s; …` of user time, then `123 connections in
-/// 2 real seconds, …`. One that a connection failed ends at once, and tells none of those before.
+/// Connections in the output of `openssl s_time`: a line of user time, then `123 connections in 2
+/// real seconds, …`. After a failed connection it prints no count.
 fn counted(succeeded: bool, said: &str) -> Option<u64> {
     let line = said.lines().find(|line| line.contains("real seconds")).filter(|_| succeeded)?;
     line.split(' ').next()?.parse().ok()
 }
 
-/// Connections at a time.
+/// Clients at once.
 const CLIENTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The first bytes of an answer: `HTTP/1.1 200`.
+/// First bytes of an answer: `HTTP/1.1 200`.
 const HEAD_LEN: usize = 12;
 const ANSWER_LEN_MAX: u32 = 16 << 20;
 
@@ -288,7 +283,7 @@ mod tests {
     use crate::subject::WebServer;
 
     #[test]
-    fn a_client_that_a_connection_failed_is_no_success_without_connections() {
+    fn failed_client_has_no_count() {
         let said = "12 connections in 0.05s; 240.00 connections/user sec, bytes read 60\n12 connections in 2 real seconds, 5 bytes read per connection\n";
         assert_eq!(counted(true, said), Some(12));
         assert_eq!(counted(false, said), None);
@@ -297,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_asked_by_its_name() {
+    fn request_names_host() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
         let server = std::thread::spawn(move || {
@@ -325,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_not_there_by_tls_is_no_answer() {
+    fn missing_page_over_tls_is_error() {
         let at = tempfile::tempdir().expect("a directory");
         let root = at.path().join("root");
         std::fs::create_dir(&root).expect("a directory");

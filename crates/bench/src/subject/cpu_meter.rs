@@ -1,26 +1,26 @@
-//! CPU around one measurement: the client's, the server's, and what others used of the machine
-//! meanwhile.
+//! CPU time of client, server and other processes during a measurement.
 
 use crate::cpu::{self, ServerCpu};
 use crate::{Error, Sample};
 
-/// Begun before a measurement, ended after it.
+/// Started before a measurement, ended after it.
 #[derive(Debug)]
 pub struct CpuMeter<'a> {
     server: Option<&'a ServerCpu>,
-    /// Whether the server shares this machine.
+    /// Whether the server runs on this machine.
     local: bool,
     client_s: f64,
-    /// A program that works for the client, as the daemon of a mount does.
+    /// A process that works for the client, such as a FUSE daemon.
     helper: Option<(ServerCpu, f64)>,
     server_s: Option<f64>,
     machine_s: Option<(f64, f64)>,
-    /// Somebody works for the client whose CPU can't be read: what is left over is not others'.
+    /// Whether some CPU time of the client cannot be read. Then the share of other processes is
+    /// unknown.
     blind: bool,
 }
 
 impl<'a> CpuMeter<'a> {
-    /// Reads all clocks.
+    /// Starts the measurement.
     pub fn begin(server: Option<&'a ServerCpu>, local: bool) -> Result<Self, Error> {
         let server_s = server.map(ServerCpu::seconds).transpose()?;
         Ok(Self {
@@ -34,25 +34,24 @@ impl<'a> CpuMeter<'a> {
         })
     }
 
-    /// Counts a program that works for the client as a part of it.
+    /// Adds a process that works for the client.
     pub fn with(self, helper: Option<ServerCpu>) -> Result<Self, Error> {
         let helper = helper.map(|helper| helper.seconds().map(|so_far| (helper, so_far))).transpose()?;
         Ok(Self { helper, ..self })
     }
 
-    /// Says that somebody works for the client whose CPU can't be read.
+    /// Declares that some CPU time of the client cannot be read.
     pub fn blind(self, blind: bool) -> Self {
         Self { blind, ..self }
     }
 
-    /// Reads them again, into a sample.
+    /// Writes the CPU times into the sample.
     pub fn end(self, sample: &mut Sample) -> Result<(), Error> {
         self.end_of(sample, None)
     }
 
-    /// Reads them again, into a sample. The load itself took so much CPU, where that is known
-    /// better than by what this program and those that it has started took, which is more: they
-    /// start, wait, and report.
+    /// Like [`CpuMeter::end`]. `load_s` is the CPU time of the load itself, where it is known
+    /// better than from this process and its children.
     pub fn end_of(self, sample: &mut Sample, load_s: Option<f64>) -> Result<(), Error> {
         let own = cpu::own_s() + cpu::children_s() - self.client_s;
         let helper = match &self.helper {
@@ -72,7 +71,8 @@ impl<'a> CpuMeter<'a> {
                 (true, None) => None,
             };
             let (busy, had) = (busy_now - busy, had_now - had);
-            // The kernel counts in hundredths of a second: short measurements say nothing.
+            // The kernel counts in hundredths of a second, which is too coarse for short
+            // measurements.
             sample.elsewhere = known.filter(|_| had >= SHORTEST_S).map(|known| ((busy - known) / had).clamp(0.0, 1.0));
             sample.crowds = self.local && had >= SHORTEST_S && crowds(client, sample.server_cpu_s, busy / had, sample.elsewhere);
         }
@@ -80,17 +80,17 @@ impl<'a> CpuMeter<'a> {
     }
 }
 
-/// Whether the client is what keeps the server from more: they share a machine that has no CPU
-/// left, of which it has the larger part and others next to none.
+/// Whether the client limits a server on the same machine: no CPU time is left, and the client uses
+/// most of it.
 fn crowds(client_s: f64, server_s: Option<f64>, busy: f64, elsewhere: Option<f64>) -> bool {
     busy >= SATURATED && server_s.is_some_and(|server_s| client_s > server_s) && elsewhere.is_some_and(|others| others <= NEXT_TO_NONE)
 }
 
-/// A machine that is busy for this part of the time has nothing left.
+/// From this share of CPU time on, a machine is saturated.
 const SATURATED: f64 = 0.95;
-/// Who has no more than this part of a machine keeps nobody from it.
+/// Below this share, other processes do not matter.
 const NEXT_TO_NONE: f64 = 0.10;
-/// CPU seconds that the machine must have had for its idle part to be told.
+/// Minimum CPU seconds of the machine for a usable share.
 const SHORTEST_S: f64 = 0.3;
 
 #[cfg(test)]
@@ -98,21 +98,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_most_of_a_machine_without_rest_is_the_limit() {
+    fn client_with_most_of_saturated_machine_is_limit() {
         assert!(crowds(3.0, Some(1.0), 0.99, Some(0.02)));
         assert!(!crowds(1.0, Some(3.0), 0.99, Some(0.02)));
         assert!(!crowds(3.0, Some(1.0), 0.6, Some(0.02)));
-        // Where others had a part it may be that they were.
+        // Other processes may be the reason.
         assert!(!crowds(3.0, Some(1.0), 0.99, Some(0.5)));
         assert!(!crowds(3.0, Some(1.0), 0.99, None) && !crowds(3.0, None, 0.99, None));
     }
 
     #[test]
-    fn what_a_program_takes_to_start_is_not_the_loads_but_is_known() {
+    fn start_of_program_is_not_load() {
         let end = |blind| {
             let meter = CpuMeter::begin(None, false).expect("our own clocks").blind(blind);
             let (start, mut state) = (cpu::thread_s(), 1);
-            // Long enough for the machine to be told of.
+            // Long enough for the share of the machine to be known.
             while cpu::thread_s() - start < 0.4 {
                 state = crate::content::mix(state);
             }

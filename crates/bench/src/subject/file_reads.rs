@@ -1,5 +1,4 @@
-//! A directory with prepared files that is only read: a published tree where it is mounted, or what
-//! it was made from.
+//! Reads of prepared files in a directory: a mounted tree, or the directory it was published from.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -13,11 +12,11 @@ use crate::content::{Pages, mix, shuffled};
 use crate::cpu::ServerCpu;
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
-/// What a subject does so that nothing is known from before; not part of what is measured.
-/// Gives the program that shows the directory, if one does: its CPU time is the client's.
+/// Drops what the subject cached before a measurement. Returns the CPU source of the FUSE daemon,
+/// if there is one.
 pub type DropCaches = Box<dyn FnMut() -> Result<Option<ServerCpu>, Error> + Send>;
 
-/// A directory that is read.
+/// A directory that is only read.
 pub struct ReadSubject {
     about: SubjectInfo,
     directory: PathBuf,
@@ -28,7 +27,7 @@ pub struct ReadSubject {
     rounds: u64,
 }
 
-/// Prepares the files of these reads in a directory.
+/// Creates the files of these reads.
 pub fn prepare(directory: &Path, reads: &[Read]) -> Result<(), Error> {
     let pages = Pages::new();
     for read in reads {
@@ -47,14 +46,14 @@ pub fn prepare(directory: &Path, reads: &[Read]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads in another order are of the same files.
+/// Reads in another order share their files.
 fn name(read: &Read) -> String {
     let what = if read.content == Content::Zeros { "zeros" } else { "random" };
     format!("{}-{}-{what}", read.files, read.len)
 }
 
 impl ReadSubject {
-    /// A directory that [`prepare`] has filled, or what shows it.
+    /// A directory filled by [`prepare`], or a mount of it.
     pub fn new(about: SubjectInfo, directory: PathBuf, forget: DropCaches, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         Self { about, directory, forget, server_cpu, pages: Pages::new(), stop: stop.clone(), rounds: 0 }
     }
@@ -64,7 +63,7 @@ impl ReadSubject {
         let mut block = vec![0; (read.block as usize).min(read.len as usize)];
         for number in 0..read.files {
             let path = directory.join(format!("file{number:06}"));
-            // Who reads a small file waits for its opening too.
+            // Opening a small file is part of the latency.
             let mut begun = Instant::now();
             let mut file = File::open(&path)?;
             let blocks = read.len.div_ceil(block.len() as u64);
@@ -102,7 +101,7 @@ impl Subject for ReadSubject {
             Case::Read(_) => None,
             Case::Compile { .. } if compile::is_here() => None,
             Case::Compile { .. } => Some("a C compiler is not installed (cc)".into()),
-            _ => Some("it is read alone".into()),
+            _ => Some("this subject is read-only".into()),
         }
     }
 
@@ -119,7 +118,7 @@ impl Subject for ReadSubject {
         let right = match case {
             Case::Read(read) => self.read(read, &mut sample).map_err(Error::file(&self.directory))?,
             Case::Compile { parts, jobs } => compile::run(&self.directory, *parts, *jobs, &self.stop, &mut sample)?,
-            _ => return Err(Error::Input("it is read alone".into())),
+            _ => return Err(Error::Input("this subject is read-only".into())),
         };
         sample.seconds = start.elapsed().as_secs_f64();
         meter.end(&mut sample)?;

@@ -1,6 +1,5 @@
-//! fio, which people trust: its job from a case, its JSON as a sample. It compares what it reads by
-//! the sums in each page: what was there before is whole, too, so that a write that was lost is not
-//! found out.
+//! Loads by fio: job from a case, sample from its JSON. fio verifies checksums of each page, which
+//! detects no lost write.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,38 +9,37 @@ use serde_json::Value;
 use crate::case::{Load, Order};
 use crate::{Error, Sample, StopFlag};
 
-/// Whether fio is here.
+/// Whether fio is installed.
 pub(super) fn is_here() -> bool {
     Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Writes the file that loads read.
+/// Creates the file of a load.
 pub(super) fn lay_out(file: &Path, len: u64, stop: &StopFlag) -> Result<(), Error> {
     let args = [format!("--size={len}"), "--rw=write".into(), "--bs=1M".into(), "--do_verify=0".into(), "--end_fsync=1".into()];
     run(file, &args, stop).map(drop)
 }
 
-/// Reads the whole file and compares it.
+/// Reads and verifies the whole file.
 pub(super) fn verify(file: &Path, len: u64, stop: &StopFlag) -> Result<(), Error> {
     run(file, &[format!("--size={len}"), "--rw=read".into(), "--bs=1M".into()], stop).map(drop)
 }
 
-/// How a load goes about the cache.
+/// Cache settings of a load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
-    /// Past it.
+    /// O_DIRECT.
     pub direct: bool,
-    /// A write waits until it is stored.
+    /// O_DSYNC.
     pub durable: bool,
-    /// What is in it stays.
+    /// Keep the file in the page cache.
     pub warm: bool,
-    /// Of the blocks' order.
+    /// Seed for the order of blocks.
     pub seed: u64,
 }
 
-/// A load, and the CPU seconds that its threads took for it: fio also starts, lays out its
-/// verification and reports, which is no part of it. Each call in flight is a thread that waits for
-/// it.
+/// Runs a load with one thread for each call in flight. Returns also the CPU seconds of these
+/// threads, without fio's start and report.
 pub(super) fn load(file: &Path, load: &Load, how: How, stop: &StopFlag) -> Result<(Sample, Option<f64>), Error> {
     let args = args(load, how);
     let report = run(file, &args, stop)?;
@@ -59,8 +57,8 @@ fn args(load: &Load, how: How) -> Vec<String> {
         0 => "write",
         _ => "rw",
     };
-    // Threads that go in sequence have a part of the file each, of whole blocks: fio would make a file
-    // longer that they reach beyond.
+    // Sequential threads have a part of the file each, of whole blocks. Otherwise fio would extend
+    // the file.
     let part = load.file_len / u64::from(load.depth) / u64::from(load.block) * u64::from(load.block);
     let part = (load.order == Order::Sequential && load.depth > 1 && part > 0).then_some(part);
     let args = [
@@ -71,14 +69,14 @@ fn args(load: &Load, how: How) -> Vec<String> {
         format!("--numjobs={}", load.depth),
         format!("--runtime={}ms", (load.seconds * 1e3).round().max(1.0)),
         format!("--direct={}", u8::from(how.direct)),
-        // fio forgets a file before it begins unless it is told not to.
+        // By default fio drops a file's cache first.
         format!("--invalidate={}", u8::from(!how.warm)),
         format!("--randseed={}", how.seed),
         "--time_based".into(),
         "--group_reporting".into(),
         "--do_verify=0".into(),
     ];
-    // A read has nothing to wait for.
+    // Reads need no O_DSYNC.
     let durable = (how.durable && load.read_percent < 100).then(|| "--sync=dsync".to_owned());
     args.into_iter().chain(durable).chain(part.map(|part| format!("--offset_increment={part}"))).collect()
 }
@@ -100,7 +98,7 @@ fn run(file: &Path, args: &[String], stop: &StopFlag) -> Result<Value, Error> {
     let read = |from: Option<Box<dyn std::io::Read + Send>>| {
         std::thread::spawn(move || {
             let mut text = Vec::new();
-            // What fio said before its end is all there is.
+            // Output before an error is kept.
             let _ = from.map(|mut from| from.read_to_end(&mut text));
             String::from_utf8_lossy(&text).into_owned()
         })
@@ -123,7 +121,7 @@ fn run(file: &Path, args: &[String], stop: &StopFlag) -> Result<Value, Error> {
     serde_json::from_str(json).map_err(|error| Error::Program(format!("fio's report: {error}")))
 }
 
-/// What fio reports of both directions together.
+/// Sums both directions of fio's report.
 fn sample(report: &Value) -> Result<Sample, Error> {
     let job = report["jobs"].get(0).ok_or_else(|| Error::Program("fio's report holds no job".into()))?;
     let mut sample = Sample::default();
@@ -144,8 +142,7 @@ fn sample(report: &Value) -> Result<Sample, Error> {
     Ok(sample)
 }
 
-/// CPU seconds of all threads of a load: they are told as percentages of the time that all of them
-/// ran together.
+/// CPU seconds of all threads. fio reports percent of the threads' total run time.
 fn cpu_s(report: &Value) -> Option<f64> {
     let job = report["jobs"].get(0)?;
     let percent = job["usr_cpu"].as_f64()? + job["sys_cpu"].as_f64()?;
@@ -157,14 +154,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_is_that_of_the_threads_while_they_work() {
+    fn cpu_time_is_share_of_run_time() {
         let report = serde_json::json!({"jobs": [{"usr_cpu": 10.0, "sys_cpu": 15.0, "job_runtime": 4000}]});
         assert_eq!(cpu_s(&report), Some(1.0));
         assert_eq!(cpu_s(&serde_json::json!({"jobs": [{"usr_cpu": 10.0}]})), None);
     }
 
     #[test]
-    fn of_a_short_load_no_more_is_told_than_its_threads_had() {
+    fn short_load_has_at_most_run_time_of_threads() {
         if !is_here() {
             println!("skipped: needs the package fio");
             return;
@@ -176,13 +173,12 @@ mod tests {
         let (sample, cpu) =
             load(&file, &load_of, How { direct: false, durable: false, warm: false, seed: 1 }, &stop).expect("fio takes it");
         let cpu = cpu.expect("it is told");
-        // Of two threads as long as they worked, whatever fio does before and after; it counts in
-        // milliseconds.
+        // At most the run time of two threads. fio counts in milliseconds.
         assert!(cpu <= 2.0 * sample.seconds + 0.05, "{cpu} in {}", sample.seconds);
     }
 
     #[test]
-    fn what_is_warm_stays_and_each_round_has_an_order_of_its_own() {
+    fn warm_load_keeps_cache_and_rounds_differ_in_order() {
         let load = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 2, rate: None, seconds: 0.05, file_len: 1 << 20 };
         let has = |warm, seed, what: &str| args(&load, How { direct: false, durable: false, warm, seed }).iter().any(|arg| arg == what);
         assert!(has(true, 1, "--invalidate=0") && has(false, 1, "--invalidate=1"));
@@ -190,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_of_both_directions_is_one_sample() {
+    fn sums_reads_and_writes_of_report() {
         let report = serde_json::json!({"jobs": [{
             "read": {"total_ios": 10, "io_bytes": 40960, "runtime": 500, "clat_ns": {"bins": {"1000": 9, "2000": 1}}},
             "write": {"total_ios": 5, "io_bytes": 20480, "runtime": 501, "clat_ns": {"bins": {"4000": 5}}}

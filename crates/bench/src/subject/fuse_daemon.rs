@@ -1,4 +1,4 @@
-//! Who shows a directory by FUSE: a process of this machine, whose CPU time is the client's.
+//! Finds the FUSE daemon of a mount. Its CPU time counts as the client's.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,22 +9,22 @@ use crate::cpu::ServerCpu;
 /// The daemon of a mount.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Daemon {
-    /// It has none: the kernel's own file system.
+    /// No daemon: a file system of the kernel.
     None,
-    /// Here its CPU time is read.
+    /// Source of the daemon's CPU time.
     Found(ServerCpu),
-    /// It has one, and this user may not see which.
+    /// A daemon that this user may not identify.
     Hidden,
-    /// Threads of the kernel do a part of the work, for whom they do it nobody tells.
+    /// Kernel threads do part of the work, and their CPU time cannot be attributed.
     Kernel,
 }
 
 impl Daemon {
-    /// Of a directory.
+    /// The daemon of a directory.
     pub(super) fn of(directory: &Path) -> Self {
         let (Ok(at), Ok(table)) = (directory.canonicalize(), fs::read_to_string("/proc/self/mountinfo")) else { return Self::None };
         let mounts: Vec<Mounted> = table.lines().filter_map(mounted).collect();
-        // Of mounts one over the other the last is seen.
+        // With stacked mounts, the last one is visible.
         let Some(of) = mounts
             .iter()
             .filter(|mount| at.starts_with(&mount.at))
@@ -38,22 +38,22 @@ impl Daemon {
             return if of.network { Self::Kernel } else { Self::None };
         }
         let alone = mounts.iter().filter(|mount| mount.fuse).all(|mount| mount.at == of.at);
-        // The kernel numbers FUSE connections by the device's minor number.
+        // The kernel numbers FUSE connections by the minor device number.
         let connection = fs::metadata(&of.at).ok().map(|metadata| rustix::fs::minor(metadata.dev()));
         choose(&holders(), &of.at, connection, alone).map_or(Self::Hidden, |pid| Self::Found(ServerCpu::Process(pid)))
     }
 }
 
-/// A line of the kernel's table.
+/// A line of /proc/self/mountinfo.
 #[derive(Debug, PartialEq)]
 struct Mounted {
     at: PathBuf,
     fuse: bool,
-    /// A file system whose server is elsewhere, spoken to by the kernel.
+    /// A network file system of the kernel.
     network: bool,
 }
 
-/// proc_pid_mountinfo(5): the fifth field is where, what follows " - " is the type.
+/// proc_pid_mountinfo(5): the fifth field is the mount point, and the type follows " - ".
 fn mounted(line: &str) -> Option<Mounted> {
     let at = line.split(' ').nth(4)?.replace("\\040", " ");
     let kind = line.split_once(" - ")?.1.split(' ').next()?;
@@ -61,16 +61,16 @@ fn mounted(line: &str) -> Option<Mounted> {
     Some(Mounted { at: at.into(), fuse, network: NETWORK.contains(&kind) })
 }
 
-/// File systems of the kernel that work for a client in threads of the kernel's own.
+/// File systems whose work is done in part by kernel threads.
 const NETWORK: [&str; 8] = ["nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "9p", "afs"];
 
-/// A process that holds the device of FUSE.
+/// A process that has /dev/fuse open.
 #[derive(Debug, Clone, PartialEq)]
 struct Holder {
     pid: u32,
-    /// Numbers of its connections, where the kernel tells them (Linux 6.16).
+    /// Connection numbers, from Linux 6.16 on.
     connections: Vec<u32>,
-    /// Its words, as paths.
+    /// Command line arguments, as paths.
     words: Vec<PathBuf>,
 }
 
@@ -101,12 +101,12 @@ fn holder(pid: u32) -> Option<Holder> {
     Some(Holder { pid, connections: infos.iter().filter_map(number).collect(), words })
 }
 
-/// Who of them shows this mount: by the connection's number; by its words; or because there is one
-/// holder and one mount.
+/// Chooses the daemon by connection number, then by mount point in its arguments, then as the only
+/// daemon of the only mount.
 fn choose(holders: &[Holder], at: &Path, connection: Option<u32>, alone: bool) -> Option<u32> {
     let least = |found: &mut dyn Iterator<Item = &Holder>| found.map(|holder| holder.pid).min();
     let numbered = least(&mut holders.iter().filter(|holder| connection.is_some_and(|number| holder.connections.contains(&number))));
-    // Where the kernel tells numbers, another's number is no match by its words.
+    // A daemon with other connection numbers does not match by arguments.
     let mut silent = holders.iter().filter(|holder| holder.connections.is_empty());
     let is_at = |word: &PathBuf| word == at || word.canonicalize().is_ok_and(|word| word == at);
     numbered.or_else(|| least(&mut silent.clone().filter(|holder| holder.words.iter().any(is_at)))).or_else(|| {
@@ -122,12 +122,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_daemon_is_known_by_number_or_words_or_alone_and_else_not_guessed() {
+    fn finds_daemon_by_number_or_arguments_without_guessing() {
         let holder = |pid, connections: &[u32], word: &str| Holder { pid, connections: connections.to_vec(), words: vec![word.into()] };
         let at = Path::new("/mnt/a");
         assert_eq!(choose(&[holder(7, &[50], "/x"), holder(8, &[51], "/mnt/a")], at, Some(50), false), Some(7));
         assert_eq!(choose(&[holder(7, &[], "/x"), holder(8, &[], "/mnt/a")], at, Some(50), false), Some(8));
-        // It was forked: both have the words.
+        // After a fork both have the arguments.
         assert_eq!(choose(&[holder(9, &[], "/mnt/a"), holder(8, &[], "/mnt/a")], at, None, false), Some(8));
         assert_eq!(choose(&[holder(7, &[], "/x")], at, Some(50), true), Some(7));
         assert_eq!(choose(&[holder(7, &[], "/x")], at, Some(50), false), None);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_table_tells_where_and_what() {
+    fn parses_mountinfo() {
         let line = |at: &str, kind: &str| mounted(&format!("36 35 0:50 / {at} rw,nosuid - {kind} source rw"));
         assert_eq!(line("/mnt/a\\040b", "fuse.sshfs"), Some(Mounted { at: "/mnt/a b".into(), fuse: true, network: false }));
         assert_eq!(line("/mnt", "fusectl").map(|mount| mount.fuse), Some(false));

@@ -1,6 +1,5 @@
-//! The kernel's audit, taken for a run; and work on files under it, with some rules or none. Each
-//! piece of work runs in a process of its own, for the kernel audits processes that began after it
-//! was told to.
+//! Cost of the kernel's audit: file operations with several sets of audit rules. Work runs in its
+//! own process, because the kernel audits only processes that start after it was enabled.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,21 +16,21 @@ use crate::cpu::{self, ServerCpu};
 use crate::workload::Mpi;
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
-/// What the kernel is told to audit.
+/// Audit rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rules {
-    /// Nothing: audit is off.
+    /// Audit is off.
     Off,
     /// A watch on the directory.
     Watches,
-    /// The system calls that change files, wherever.
+    /// System calls that change files, anywhere.
     SystemCalls,
-    /// What the Controlled Access Protection Profile asks for.
+    /// Controlled Access Protection Profile.
     Capp,
 }
 
 impl Rules {
-    /// All of them; the first is the baseline.
+    /// All sets of rules. The first is the baseline.
     pub const ALL: [Self; 4] = [Self::Off, Self::Watches, Self::SystemCalls, Self::Capp];
 
     const fn label(self) -> &'static str {
@@ -82,21 +81,21 @@ impl Rules {
     }
 }
 
-/// The kernel with some rules.
+/// The kernel with one set of rules.
 pub struct AuditSubject {
     rules: Rules,
     directory: PathBuf,
     own: Option<tempfile::TempDir>,
-    /// This program, and what it is told before the work, the files and the directory.
+    /// Program and arguments, to which kind of work, number of files and directory are appended.
     worker: Vec<OsString>,
-    /// The program of the work by MPI.
+    /// The MPI program.
     mpi: Option<Arc<Mpi>>,
-    /// The kernel's audit; the first of the subjects keeps it for all.
+    /// Kept by the first subject for all of them.
     _guard: Option<AuditGuard>,
     stop: StopFlag,
 }
 
-/// The kernel's audit while it is ours: off again, and without rules, when dropped.
+/// Exclusive use of the kernel's audit. Dropping it removes all rules and turns audit off.
 pub struct AuditGuard {
     daemon: ChildProcess,
     _undo: CleanupHook,
@@ -104,21 +103,22 @@ pub struct AuditGuard {
 }
 
 impl AuditGuard {
-    /// Takes the kernel's audit. Only where nobody else uses it.
+    /// Takes the kernel's audit, unless the machine uses it.
     ///
     /// # Errors
-    /// Says why audit can't be measured here.
+    ///
+    /// The reason why audit cannot be measured.
     pub fn take() -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
-            return Err("only the superuser may tell the kernel what to audit".into());
+            return Err("only root may change the kernel's audit rules".into());
         }
         let status = auditctl(&["-s"]).map_err(|error| format!("auditctl: {error} (package auditd; CAP_AUDIT_CONTROL)"))?;
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<i64>().ok());
         if field("enabled ").is_none_or(|enabled| enabled != 0) || field("pid ").is_some_and(|pid| pid != 0) {
-            return Err("the kernel's audit is in use on this machine, and a run would change its rules".into());
+            return Err("the kernel's audit is in use on this machine, and the benchmark would change its rules".into());
         }
         if auditctl(&["-l"]).is_ok_and(|rules| !rules.contains("No rules")) {
-            return Err("this machine has audit rules of its own".into());
+            return Err("this machine has audit rules".into());
         }
         let configuration = tempfile::tempdir().map_err(|error| error.to_string())?;
         let path = |name: &str| configuration.path().join(name).display().to_string();
@@ -135,7 +135,7 @@ impl AuditGuard {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let daemon = ChildProcess::start(&mut daemon).map_err(|error| format!("auditd: {error}"))?;
-        let mut guard = Self { daemon, _undo: CleanupHook::at_the_end(give_back), _configuration: configuration };
+        let mut guard = Self { daemon, _undo: CleanupHook::at_the_end(release_audit), _configuration: configuration };
         let start = Instant::now();
         while start.elapsed() < PATIENCE && guard.daemon.try_wait().is_ok_and(|status| status.is_none()) {
             if auditctl(&["-s"]).is_ok_and(|status| status.contains(&format!("pid {}", guard.daemon.id()))) {
@@ -143,13 +143,13 @@ impl AuditGuard {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        Err("auditd does not start".into())
+        Err("auditd did not start".into())
     }
 }
 
 impl Drop for AuditGuard {
     fn drop(&mut self) {
-        give_back();
+        release_audit();
         if let Some(pid) = rustix::process::Pid::from_raw(self.daemon.id().cast_signed()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
@@ -158,14 +158,14 @@ impl Drop for AuditGuard {
 }
 
 impl AuditSubject {
-    /// With these rules, in `directory`.
+    /// A subject with these rules that works in `directory`.
     pub fn new(rules: Rules, directory: &Path, worker: Vec<OsString>, guard: Option<AuditGuard>, stop: &StopFlag) -> Self {
         Self { rules, directory: directory.to_owned(), own: None, worker, mpi: None, _guard: guard, stop: stop.clone() }
     }
 }
 
 impl AuditSubject {
-    /// Able to do the work by MPI.
+    /// Adds the MPI program.
     pub fn with_mpi(self, mpi: Option<Arc<Mpi>>) -> Self {
         Self { mpi, ..self }
     }
@@ -183,7 +183,7 @@ impl Subject for AuditSubject {
     }
 
     fn unsupported(&self, case: &Case) -> Option<String> {
-        (!matches!(case, Case::Audit { .. })).then(|| "it measures audit alone".into())
+        (!matches!(case, Case::Audit { .. })).then(|| "this subject measures only audit".into())
     }
 
     fn prepare(&mut self, _case: &Case) -> Result<(), Error> {
@@ -191,10 +191,10 @@ impl Subject for AuditSubject {
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
-        let Case::Audit { work, files } = case else { return Err(Error::Input("it measures audit alone".into())) };
-        // A new directory each time: a file system is slow where many files were just removed.
+        let Case::Audit { work, files } = case else { return Err(Error::Input("this subject measures only audit".into())) };
+        // A new directory for each round, because some file systems are slow after many removals.
         let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
-        tell(self.rules, own.path())?;
+        set_rules(self.rules, own.path())?;
         let (before, lost, cost) = (switches(), lost(), Cost::begin());
         let meter = CpuMeter::begin(None, false)?;
         let start = Instant::now();
@@ -223,7 +223,7 @@ impl Subject for AuditSubject {
         match status.success() {
             _ if self.stop.is_set() => Err(Error::Interrupted),
             true => Ok(sample),
-            false => Err(Error::Program("the work failed".into())),
+            false => Err(Error::Program("the audited work failed".into())),
         }
     }
 
@@ -236,8 +236,8 @@ impl Subject for AuditSubject {
     }
 }
 
-/// Takes all rules away, and turns it off.
-fn give_back() {
+/// Removes all rules, and turns audit off.
+fn release_audit() {
     let _ = auditctl(&["-D"]);
     let _ = auditctl(&["-e", "0"]);
 }
@@ -250,27 +250,27 @@ fn auditctl(args: &[&str]) -> io::Result<String> {
     }
 }
 
-/// A watch on a directory, for as long as a measurement takes.
+/// A watch on a directory during a measurement.
 pub(super) struct Watch {
     lost: f64,
 }
 
 impl Watch {
-    /// All that is done in the directory, by processes that begin from now on.
+    /// Audits all access by processes that start later.
     pub(super) fn begin(directory: &Path) -> Result<Self, Error> {
-        tell(Rules::Watches, directory)?;
+        set_rules(Rules::Watches, directory)?;
         Ok(Self { lost: lost() })
     }
 
-    /// Takes the watch away; how many records the kernel has lost.
+    /// Removes the watch. Returns the number of lost records.
     pub(super) fn end(self) -> Result<f64, Error> {
-        tell(Rules::Off, Path::new("/"))?;
+        set_rules(Rules::Off, Path::new("/"))?;
         Ok(lost() - self.lost)
     }
 }
 
-/// Tells the kernel these rules and no others.
-fn tell(rules: Rules, directory: &Path) -> Result<(), Error> {
+/// Replaces all rules.
+fn set_rules(rules: Rules, directory: &Path) -> Result<(), Error> {
     auditctl(&["-D"]).map_err(refused)?;
     auditctl(&["-e", if rules == Rules::Off { "0" } else { "1" }]).map_err(refused)?;
     for rule in rules.arguments(directory) {
@@ -279,28 +279,27 @@ fn tell(rules: Rules, directory: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the kernel's audit costs beside the work: CPU of its thread, kauditd, and of the daemon
-/// that writes what that hands on.
+/// CPU time of auditing: kernel thread kauditd, and auditd.
 pub(super) struct Cost {
     who: Vec<ServerCpu>,
     before: Option<f64>,
 }
 
 impl Cost {
-    /// From now on.
+    /// Starts the measurement.
     pub(super) fn begin() -> Self {
         let daemon = status("pid").filter(|pid| *pid > 0.0).map(|pid| pid as u32);
         Self::of([daemon, cpu::kernel_thread("kauditd")])
     }
 
-    /// Of these; of none if one of them can't be found, for a part would be taken for the whole.
+    /// None if one of the processes is not found, because a part would look like the whole.
     fn of(who: [Option<u32>; 2]) -> Self {
         let who: Option<Vec<ServerCpu>> = who.into_iter().map(|pid| pid.map(ServerCpu::Process)).collect();
         let before = who.as_deref().and_then(spent);
         Self { who: who.unwrap_or_default(), before }
     }
 
-    /// Until what was audited is handed on, seconds; nothing where it can't be told.
+    /// Waits until all records are written. CPU seconds, or none if unknown.
     pub(super) fn end(self) -> Option<f64> {
         let before = self.before?;
         let start = Instant::now();
@@ -319,28 +318,28 @@ fn refused(error: io::Error) -> Error {
     Error::Program(format!("auditctl: {error}"))
 }
 
-/// Context switches and interrupts of the machine, so far.
+/// Context switches and interrupts of the machine.
 pub(super) fn switches() -> (f64, f64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let first = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok()).unwrap_or(0.0);
     (first("ctxt "), first("intr "))
 }
 
-/// Records that the kernel has lost, so far.
+/// Records that the kernel has lost.
 fn lost() -> f64 {
     status("lost").unwrap_or(0.0)
 }
 
-/// A number of the kernel's audit.
+/// A field of `auditctl -s`.
 fn status(name: &str) -> Option<f64> {
     let status = auditctl(&["-s"]).ok()?;
     status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// The name of [`Cost`] in the other figures of a sample.
+/// Name of the figure.
 pub(super) const COST: &str = "kernel audit CPU (s)";
 
-/// System calls that change files, their owners and rights.
+/// System calls that change files, owners and modes.
 const CHANGES: &str = "open,openat,creat,truncate,ftruncate,rename,renameat,renameat2,unlink,unlinkat,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,setxattr,removexattr";
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -349,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cost_is_of_both_or_it_is_not_told() {
+    fn cost_needs_both_processes() {
         let own = std::process::id();
         let cost = Cost::of([Some(own), Some(own)]);
         let (start, mut state) = (cpu::own_s(), 1);
@@ -357,13 +356,13 @@ mod tests {
             (0..10_000).for_each(|_| state = crate::content::mix(state));
         }
         assert!(state != 0);
-        // Twice the same process: each is added up.
+        // The same process twice is added twice.
         assert!(cost.end().expect("a process that is there") >= 0.1);
         assert_eq!(Cost::of([Some(own), None]).end(), None);
     }
 
     #[test]
-    fn watches_are_on_the_directory_alone() {
+    fn watches_cover_only_directory() {
         assert!(Rules::Off.arguments(Path::new("/x")).is_empty());
         assert_eq!(Rules::Watches.arguments(Path::new("/x")), [["-w", "/x", "-p", "rwxa"]]);
         assert!(Rules::Capp.arguments(Path::new("/x")).len() > Rules::SystemCalls.arguments(Path::new("/x")).len());

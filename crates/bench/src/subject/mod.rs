@@ -1,4 +1,4 @@
-//! What cases are measured on.
+//! Systems under test.
 
 mod child_process;
 pub mod compile;
@@ -33,60 +33,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Case, Error, Sample};
 
-/// Something that cases are measured on: a server under one flavour, a mounted directory, a program
-/// that copies.
+/// A system under test: a server under one flavour, a mounted directory, a copy program.
 pub trait Subject: Send {
-    /// What the report says of it.
+    /// Description for the report.
     fn info(&self) -> SubjectInfo;
 
-    /// Why it can't do a case; nothing if it can.
+    /// Why the subject does not support a case. None if it does.
     fn unsupported(&self, case: &Case) -> Option<String>;
 
-    /// How far what the case writes has come when a write counts as done, where that is not "stored
-    /// for good": subjects that differ in it do not do the same work, and have no ratio to each
-    /// other.
+    /// How far a write has come when it counts as done, if it is not on stable storage. Subjects
+    /// that differ in this have no ratio to each other.
     fn stored(&self, _case: &Case) -> Option<&'static str> {
         None
     }
 
-    /// Makes ready what the case needs and is not part of it.
+    /// Creates what the case needs. Not measured.
     fn prepare(&mut self, case: &Case) -> Result<(), Error>;
 
-    /// Measures it once. What is read is compared with what was written, by fio by sums alone;
-    /// answers by TLS are counted only.
+    /// Measures the case once. Data read is compared with data written, except by fio (checksums)
+    /// and over TLS (not compared).
     fn measure(&mut self, case: &Case) -> Result<Sample, Error>;
 
-    /// Removes what was made for cases so far that later ones don't need.
+    /// Removes what later cases do not need.
     fn tidy(&mut self) -> Result<(), Error>;
 
-    /// Where that is what is made, if it is left behind.
+    /// Location of the subject's files, in case they remain.
     fn place(&self) -> Option<String> {
         None
     }
 
-    /// Removes everything that was made; also after an interruption.
+    /// Removes everything that the subject made, also after an interruption.
     fn clean(&mut self) -> Result<(), Error>;
 }
 
-/// What the report says of a subject.
+/// Description of a subject for the report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectInfo {
-    /// Its name in tables and plots; no two of a run have the same.
+    /// Name in tables and plots, unique in a run.
     pub label: String,
-    /// The target, as it was written.
+    /// The target as given by the user.
     pub target: String,
-    /// The flavour, where there is one.
+    /// Security flavour.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sec: Option<String>,
-    /// Anything else that its figures depend on: mount options, encryption, connections.
+    /// Other settings that figures depend on: mount options, encryption, connections.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub details: Vec<String>,
 }
 
-/// Waits for a program's end; ends it when somebody asks to stop.
+/// Waits for the end of a child. A stop request kills it.
 pub(crate) fn wait(child: &mut std::process::Child, stop: &crate::StopFlag) -> std::io::Result<std::process::ExitStatus> {
-    // So long is a program let alone that ends by itself soon: a sleep would be part of what is
-    // measured.
+    // Short pauses at first, because a long one would be measured.
     for pause_us in (0u64..).map(|turn| (50 << turn.min(5)).min(1000)) {
         if let Some(status) = child.try_wait()? {
             return Ok(status);

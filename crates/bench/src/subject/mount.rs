@@ -1,5 +1,5 @@
-//! A mounted directory, whatever is mounted there. Plain reads and writes are fio's; files that are
-//! copied, metadata, and load that is due at a time are threads of our own.
+//! A mounted directory as a subject. fio makes closed-loop loads. Copies, metadata and open-loop
+//! loads use threads of this process.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -21,33 +21,32 @@ use crate::{Case, Error, Latency, Sample, StopFlag, Subject, machine};
 mod cache;
 mod open_loop;
 
-/// How a directory is measured.
+/// Options of a mounted directory.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
-    /// Its name in the report.
+    /// Label in the report.
     pub label: String,
     /// The directory.
     pub directory: PathBuf,
-    /// Whether what was read before may be kept by the system.
+    /// Whether the page cache may hold the files before a measurement.
     pub warm: bool,
-    /// Whether nothing else of the run is mounted or served on this machine: then all that it
-    /// remembers may be dropped for a cold measurement.
+    /// Whether the run uses no other mount or server on this machine, so that all caches may be
+    /// dropped.
     pub alone: bool,
-    /// Where the CPU time of what serves it can be read.
+    /// Source of the server's CPU time.
     pub server_cpu: Option<ServerCpu>,
-    /// Where the CPU time of who shows the directory can be read, a daemon of FUSE; else it is
-    /// looked for.
+    /// Source of the FUSE daemon's CPU time. None looks for the daemon.
     pub client_cpu: Option<ServerCpu>,
-    /// Whether a directory that holds something is worked in all the same.
+    /// Whether the directory may hold other files.
     pub not_empty: bool,
 }
 
-/// What a thread did.
+/// Work of one thread.
 #[derive(Default)]
 struct Did {
     /// Bytes of file data.
     bytes: u64,
-    /// CPU seconds of waiting for a call to be due, which are the tool's and no client's.
+    /// CPU seconds spent waiting for due calls, which do not count as the client's.
     waited_s: f64,
 }
 
@@ -57,21 +56,21 @@ pub struct MountSubject {
     stop: StopFlag,
     pages: Pages,
     own: Option<PathBuf>,
-    /// Whether the file system takes reads that pass the cache by.
+    /// Whether the file system supports O_DIRECT.
     direct: bool,
     fio: bool,
-    /// Who shows the directory, if it is FUSE.
+    /// The FUSE daemon, if there is one.
     daemon: Daemon,
-    /// What was written to the file of loads that are due at a time.
+    /// Number of writes to each page of the open-loop file.
     written: PageVersions,
-    /// Length of the file that loads use; fio's and ours differ.
+    /// Length of the load's file: of fio's (true) and of the open-loop one (false).
     large: HashMap<bool, u64>,
     copies: HashMap<(u64, u64, Content), PathBuf>,
     rounds: u64,
 }
 
 impl MountSubject {
-    /// Makes its directory.
+    /// Creates the working directory.
     pub fn begin(options: MountOptions, stop: &StopFlag) -> Result<Self, Error> {
         let at = &options.directory;
         let foreign = fs::read_dir(at)
@@ -95,11 +94,10 @@ impl MountSubject {
     }
 
     fn own(&self) -> Result<PathBuf, Error> {
-        self.own.clone().ok_or_else(|| Error::NotFound("the run's directory was removed".into()))
+        self.own.clone().ok_or_else(|| Error::NotFound("the working directory was removed".into()))
     }
 
-    /// How a file is opened whose loads are not to be the cache's: past it, or else so that a write
-    /// waits until it is stored.
+    /// Open flags that keep the page cache out of a measurement: O_DIRECT, or else O_DSYNC.
     const fn flags(&self) -> i32 {
         match (self.direct, self.options.warm) {
             (true, _) => DIRECT,
@@ -134,9 +132,9 @@ impl MountSubject {
 
     fn get(&mut self, copy: &Copy) -> Result<Sample, Error> {
         let found = self.copies.get(&(copy.files, copy.len, copy.content)).cloned();
-        let directory = found.ok_or_else(|| Error::NotFound("nothing was put there".into()))?;
+        let directory = found.ok_or_else(|| Error::NotFound("there is no copy to read".into()))?;
         let paths: Vec<PathBuf> = (0..copy.files).map(|number| directory.join(format!("file{number:06}"))).collect();
-        self.make_ready(paths.iter().map(PathBuf::as_path))?;
+        self.prepare_cache(paths.iter().map(PathBuf::as_path))?;
         let pages = self.pages.clone();
         self.files(copy, |number| {
             let mut file = File::open(&paths[number as usize])?;
@@ -153,8 +151,7 @@ impl MountSubject {
         })
     }
 
-    /// Does something with each file of a copy, some at a time; false is data that is not the
-    /// file's.
+    /// Runs an action on each file of a copy, several at once. False means wrong data.
     fn files(&self, copy: &Copy, each: impl Fn(u64) -> io::Result<bool> + Sync) -> Result<Sample, Error> {
         let next = AtomicU64::new(0);
         let sample = self.threads(copy.streams, |latency, _| {
@@ -180,7 +177,7 @@ impl MountSubject {
         let (start, time) = (Instant::now(), Duration::from_secs_f64(seconds));
         self.threads(depth, |latency, thread| {
             let _ = fs::remove_file(directory.join(format!("tmp_obj-{thread}")));
-            let (passing, lasting) = (directory.join(format!("tmp_obj-{thread}")), directory.join(format!("obj-{thread}")));
+            let (temporary, permanent) = (directory.join(format!("tmp_obj-{thread}")), directory.join(format!("obj-{thread}")));
             let mut seed = mix(thread + 1);
             let mut timed = |step: &mut dyn FnMut() -> io::Result<()>| {
                 let start = Instant::now();
@@ -193,16 +190,16 @@ impl MountSubject {
                     seed = mix(seed);
                     timed(&mut || fs::symlink_metadata(directory.join(format!("file{:06}", seed % METADATA_FILES))).map(drop))?;
                 }
-                // The calls that the same takes by NFS: made, written for good, closed.
+                // The same steps as by NFS: create, write and sync, close.
                 let mut object = None;
-                timed(&mut || File::create_new(&passing).map(|file| object = Some(file)))?;
+                timed(&mut || File::create_new(&temporary).map(|file| object = Some(file)))?;
                 timed(&mut || object.as_mut().map_or(Ok(()), |file| file.write_all(&[b'o'; 300]).and_then(|()| file.sync_all())))?;
                 timed(&mut || {
                     drop(object.take());
                     Ok(())
                 })?;
-                timed(&mut || fs::rename(&passing, &lasting))?;
-                timed(&mut || fs::remove_file(&lasting))?;
+                timed(&mut || fs::rename(&temporary, &permanent))?;
+                timed(&mut || fs::remove_file(&permanent))?;
             }
             Ok(Did::default())
         })
@@ -220,7 +217,7 @@ impl MountSubject {
         })
     }
 
-    /// Runs something in so many threads; each fills in latencies and says what it did.
+    /// Runs an action in so many threads, and merges their results.
     fn threads(&self, count: u32, each: impl Fn(&mut Latency, u64) -> io::Result<Did> + Sync) -> Result<Sample, Error> {
         let meter = self.meter()?;
         let start = Instant::now();
@@ -247,7 +244,7 @@ impl MountSubject {
         });
         let (mut sample, fault, waited_s) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         sample.seconds = start.elapsed().as_secs_f64();
-        // Threads that live as long as the measurement: seconds so far, parts of a CPU from here on.
+        // Converts seconds to shares of a CPU.
         sample.others.iter_mut().for_each(|(_, busiest)| *busiest /= sample.seconds);
         meter.end(&mut sample)?;
         sample.client_cpu_s = sample.client_cpu_s.map(|client| (client - waited_s).max(0.0));
@@ -293,8 +290,7 @@ impl MountSubject {
             fs::write(&path, [b'f'; 100]).map_err(Error::file(&path))
         });
         if made.is_err() {
-            // A part of it would be taken for all by who comes next; what can't be removed either is removed at
-            // the end.
+            // Removed later, because an incomplete directory must not be used.
             let aside = self.own()?.join(format!("repository-{}", self.rounds));
             let _ = fs::remove_dir_all(&directory).or_else(|_| fs::rename(&directory, &aside));
         }
@@ -302,8 +298,7 @@ impl MountSubject {
     }
 }
 
-/// A directory of our own, which stays only if it can be worked in: what a full disk leaves behind
-/// nobody would remove.
+/// Creates a working directory, and removes it if it cannot be used.
 fn directory_in<T>(at: &Path, try_it: impl FnOnce(&Path) -> Result<T, Error>) -> Result<(PathBuf, T), Error> {
     let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(at).map_err(Error::file(at))?;
     let told = try_it(own.path())?;
@@ -315,15 +310,15 @@ impl Subject for MountSubject {
         let MountOptions { label, directory, .. } = &self.options;
         let daemon = match self.daemon {
             Daemon::None => None,
-            Daemon::Found(_) => Some("client CPU is with that of the mount's daemon".to_owned()),
-            Daemon::Hidden => Some("client CPU is without the mount's daemon, which was not found: --client-cpu LABEL=pid:N".to_owned()),
+            Daemon::Found(_) => Some("client CPU includes the mount's FUSE daemon".to_owned()),
+            Daemon::Hidden => Some("client CPU excludes the mount's FUSE daemon, which was not found; use --client-cpu LABEL=pid:N".to_owned()),
             Daemon::Kernel => Some(
-                "client CPU is without threads of the kernel (rpciod, kworkers), which do a part of a network file system's work and cryptography; what others used of the machine is not told".to_owned(),
+                "client CPU excludes kernel threads (rpciod, kworkers), which do part of a network file system's work and cryptography; the share of other processes is unknown".to_owned(),
             ),
         };
-        let stored = "files that are copied and objects of metadata are stored for good (fsync)".to_owned();
-        let clock = "data is made and compared with the clock running; latencies of copies are of whole files".to_owned();
-        let checked = "loads by fio: reads are compared by checksums, which find no write that was lost; a mixed load compares nothing while it runs, and after each load that writes the whole file is read and compared".to_owned();
+        let stored = "copies and metadata objects are on stable storage (fsync)".to_owned();
+        let clock = "measured time includes generating and comparing data; latencies of copies are of whole files".to_owned();
+        let checked = "loads by fio: reads are verified by checksums, which detect no lost write; a mixed load is not verified while it runs; after each load that writes, the whole file is read and verified".to_owned();
         let details = machine::mount_of(directory).into_iter().chain([self.cache(), stored, clock, checked]).chain(daemon).collect();
         SubjectInfo { label: label.clone(), target: directory.display().to_string(), sec: None, details }
     }
@@ -345,7 +340,7 @@ impl Subject for MountSubject {
         match case {
             Case::Load(load) if load.read_percent < 100 => match self.flags() {
                 DSYNC => None,
-                DIRECT => Some("past the page cache (O_DIRECT), not synced"),
+                DIRECT => Some("O_DIRECT, not synced"),
                 _ => Some("in the page cache"),
             },
             _ => None,
@@ -374,13 +369,13 @@ impl Subject for MountSubject {
                     self.rounds += 1;
                     let file = self.own()?.join("large");
                     if self.options.warm || !self.direct {
-                        self.make_ready([file.as_path()])?;
+                        self.prepare_cache([file.as_path()])?;
                     }
                     let how = fio::How {
                         direct: self.direct,
                         durable: self.flags() == DSYNC,
                         warm: self.options.warm,
-                        // fio's own seed is the same in each run, and so were the blocks.
+                        // fio's default seed would repeat the same blocks in each run.
                         seed: self.rounds,
                     };
                     let meter = self.meter()?;
@@ -418,12 +413,12 @@ impl Subject for MountSubject {
 
 impl Drop for MountSubject {
     fn drop(&mut self) {
-        // Whoever wants to hear of a failure has called `clean` before.
+        // `clean` was called before by a caller that needs the error.
         let _ = self.clean();
     }
 }
 
-const OTHER_WORK: &str = "it is measured by other means";
+const OTHER_WORK: &str = "mounted directories do not support this case";
 const BLOCK_LEN: usize = 1 << 20;
 const METADATA_FILES: u64 = 1000;
 const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits().cast_signed();
@@ -433,7 +428,7 @@ const DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits().cast_signed();
 mod tests {
     use super::*;
 
-    /// One of this directory, for tests of its parts.
+    /// A subject for tests.
     pub(super) fn begin(at: &Path, warm: bool) -> MountSubject {
         let options = MountOptions {
             label: "a".into(),
@@ -448,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_can_not_be_worked_in_is_removed_again() {
+    fn unusable_directory_is_removed() {
         let at = tempfile::tempdir().expect("a directory");
         let full = |own: &Path| {
             fs::write(own.join("probe"), b"part").map_err(Error::file(own))?;

@@ -1,5 +1,5 @@
-//! A private export of this program's own, started anew for each round: with a trail or without,
-//! and with the kernel auditing its directory.
+//! A private `vouch export`, started for each round: without audit, with an audit trail, or with
+//! the kernel's audit of its directory.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -28,13 +28,13 @@ pub struct ExportSubject {
     program: PathBuf,
     directory: PathBuf,
     audited: AuditMode,
-    /// What the last round left behind.
+    /// Directory of the last round.
     own: Option<tempfile::TempDir>,
     stop: StopFlag,
 }
 
 impl ExportSubject {
-    /// Of directories that are made below `directory`, by this program.
+    /// Uses directories below `directory`.
     pub fn new(program: &Path, directory: &Path, audited: AuditMode, stop: &StopFlag) -> Self {
         Self { program: program.to_owned(), directory: directory.to_owned(), audited, own: None, stop: stop.clone() }
     }
@@ -48,8 +48,7 @@ impl ExportSubject {
         }
     }
 
-    /// What the trail tells: its records, and how many it says are lost. One that does not verify
-    /// is an error.
+    /// Verifies the trail. Returns its numbers of records and of lost records.
     fn told(&self, public: &str, trail: &Path) -> Result<[(String, f64); 2], Error> {
         self.run(&["audit", "verify", "--public", public], trail)?;
         let report = self.run(&["audit", "report", "--json"], trail)?;
@@ -59,7 +58,7 @@ impl ExportSubject {
     }
 }
 
-/// A server that ends with this value.
+/// The server process. Dropping it ends the process.
 struct Server {
     child: ChildProcess,
     port: u16,
@@ -74,11 +73,11 @@ impl Server {
         let said = server.child.stdout.take().map(|said| BufReader::new(said).read_line(&mut line));
         said.transpose().map_err(failed)?;
         let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
-        server.port = port.ok_or_else(|| Error::Program("vouch export does not start".into()))?;
+        server.port = port.ok_or_else(|| Error::Program("vouch export did not start".into()))?;
         Ok(server)
     }
 
-    /// Asks it to end, and waits until what it keeps is closed.
+    /// Sends SIGTERM, and waits until the server has closed its files.
     fn end(&mut self) {
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -96,11 +95,11 @@ impl Drop for Server {
 impl Subject for ExportSubject {
     fn info(&self) -> SubjectInfo {
         let (label, detail) = match self.audited {
-            AuditMode::None => ("export", "nothing is recorded"),
+            AuditMode::None => ("export", "no audit"),
             AuditMode::Trail => ("export, trail", "vouch export --audit, every operation, policy count, synced each second"),
             AuditMode::Kernel(_) => (
                 "export, kernel",
-                "auditctl -w DIR -p rwxa on what is exported; server CPU with auditd's and kauditd's where they can be read",
+                "auditctl -w DIR -p rwxa on the exported directory; server CPU includes auditd and kauditd where they can be read",
             ),
         };
         let details = vec![detail.to_owned(), "NFSv4.1 from user space".to_owned()];
@@ -113,7 +112,7 @@ impl Subject for ExportSubject {
     }
 
     fn unsupported(&self, case: &Case) -> Option<String> {
-        (!matches!(case, Case::Changes { .. })).then(|| "it measures changes alone".into())
+        (!matches!(case, Case::Changes { .. })).then(|| "this subject measures only file changes".into())
     }
 
     fn prepare(&mut self, _case: &Case) -> Result<(), Error> {
@@ -138,7 +137,7 @@ impl Subject for ExportSubject {
             }
             _ => None,
         };
-        // The kernel audits processes that began after it was told to.
+        // The kernel audits only processes that start after it was enabled.
         let mut server = Server::start(command)?;
         let target = NfsTarget { host: "127.0.0.1".into(), port: server.port, path: vec!["export".into()] };
         let mut export = NfsSubject::connect(
@@ -171,7 +170,7 @@ impl Subject for ExportSubject {
         }
         if let Some(seconds) = cost {
             sample.others.push((COST.to_owned(), seconds));
-            // The threads that write our own trail are the server's, and count there.
+            // The threads of the audit trail already count as the server's.
             sample.server_cpu_s = sample.server_cpu_s.map(|server| server + seconds);
         }
         if let Some(public) = public {

@@ -1,5 +1,4 @@
-//! What a client asks of a server, recorded: a relay on loopback that keeps the calls, in the order
-//! in which they came.
+//! A proxy on loopback that records a client's calls in order.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +11,7 @@ use vouch_xdr::Writer;
 
 use crate::Error;
 
-/// The relay; it takes no new connections once this is dropped.
+/// The proxy. It accepts connections until it is dropped.
 pub struct RecordingProxy {
     address: SocketAddr,
     calls: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -26,9 +25,9 @@ impl Drop for RecordingProxy {
 }
 
 impl RecordingProxy {
-    /// Before a server.
+    /// Starts a proxy for a server.
     pub fn begin(server: SocketAddr) -> Result<Self, Error> {
-        let failed = || Error::io("a relay on loopback");
+        let failed = || Error::io("proxy on loopback");
         let listener = TcpListener::bind("127.0.0.1:0").map_err(failed())?;
         listener.set_nonblocking(true).map_err(failed())?;
         let address = listener.local_addr().map_err(failed())?;
@@ -37,7 +36,7 @@ impl RecordingProxy {
         std::thread::spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 match listener.accept() {
-                    // A connection that breaks is the client's to see.
+                    // The client sees a broken connection itself.
                     Ok((client, _)) => drop(relay(client, server, calls.clone())),
                     Err(_) => std::thread::sleep(Duration::from_millis(5)),
                 }
@@ -46,12 +45,12 @@ impl RecordingProxy {
         Ok(recorder)
     }
 
-    /// Where the client is to connect.
+    /// Address for the client.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The calls so far, each a record of one fragment.
+    /// The calls so far, each as a record of one fragment.
     pub fn calls(&self) -> Vec<Vec<u8>> {
         self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
@@ -79,7 +78,7 @@ fn relay(mut client: TcpStream, server: SocketAddr, calls: Arc<Mutex<Vec<Vec<u8>
                 end_record(w.bytes_mut(), start, 0);
                 calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(w.into_bytes());
             }
-            // Kept before it is sent: whoever has the answer finds the call here.
+            // The call is recorded before it is sent, so that it is there when its answer arrives.
             if server.write_all(&bytes[..n]).is_err() {
                 break;
             }

@@ -1,6 +1,5 @@
-//! Many clients at once that each make the calls of a recorded one, one after the other, on a
-//! connection of their own. Every answer must be the first one's, byte by byte, unless the clients
-//! are to believe more, or less.
+//! Replays a client's recorded calls from many clients at once. Each client sends one call after
+//! another on its own connection.
 
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,40 +10,39 @@ use super::{CpuMeter, SubjectInfo};
 use crate::cpu::{self, ServerCpu};
 use crate::{Case, Error, Latency, Sample, StopFlag, Subject};
 
-/// What clients look at before they believe an answer.
+/// Check of each answer.
 pub enum ReplyCheck {
-    /// Whether it is the first one to the same call, by its hash.
+    /// The answer equals the first answer to this call (BLAKE3).
     Same,
-    /// Whether it is as long as the first one: for what a client costs that checks nothing.
+    /// The answer has the length of the first one. For the cost of a client without checks.
     Length,
-    /// Whether this says so of a call and its answer, both records with their marks: for what a
-    /// client costs that checks as the real ones do.
+    /// A function accepts call and answer, both as records. For the cost of a verifying client.
     Checked(AnswerCheck),
 }
 
-/// Says whether an answer (second) to a call (first) is to be believed.
+/// Accepts the answer (second) to a call (first).
 pub type AnswerCheck = Box<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>;
 
-/// A server, and what its clients ask.
+/// A server and the calls to replay.
 pub struct ReplaySubject {
     label: String,
     address: SocketAddr,
     calls: Vec<Vec<u8>>,
     belief: ReplyCheck,
-    /// The hash and the length of the first answer to each call.
+    /// Hash and length of the first answer to each call.
     first: Vec<OnceLock<(Option<blake3::Hash>, usize)>>,
     server_cpu: Option<ServerCpu>,
     stop: StopFlag,
 }
 
 impl ReplaySubject {
-    /// The calls are records, as [`super::RecordingProxy`] keeps them.
+    /// `calls` are records from a [`super::RecordingProxy`].
     pub fn new(label: String, address: SocketAddr, calls: Vec<Vec<u8>>, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         let first = calls.iter().map(|_| OnceLock::new()).collect();
         Self { label, address, calls, belief: ReplyCheck::Same, first, server_cpu, stop: stop.clone() }
     }
 
-    /// The same, whose clients look at something else.
+    /// Sets another check.
     #[must_use]
     pub fn with_check(self, belief: ReplyCheck) -> Self {
         Self { belief, ..self }
@@ -60,7 +58,7 @@ impl ReplaySubject {
         *first.get_or_init(|| found) == found
     }
 
-    /// One client, from the first call to the last; the bytes of the answers.
+    /// Runs one client through all calls. Returns the bytes of the answers.
     fn client(&self, end: Instant, latency: &mut Latency) -> Result<u64, Error> {
         let lost = |error: std::io::Error| Error::Unreachable(format!("{}: {error}", self.address));
         let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(lost)?;
@@ -86,7 +84,7 @@ impl ReplaySubject {
     }
 }
 
-/// Appends one RPC record, with its marks.
+/// Appends one RPC record with its fragment marks.
 pub(super) fn record(stream: &mut impl Read, answer: &mut Vec<u8>) -> std::io::Result<()> {
     loop {
         let mut mark = [0; 4];
@@ -111,25 +109,25 @@ impl Subject for ReplaySubject {
         let detail = match self.belief {
             ReplyCheck::Same => {
                 let count = self.calls.len();
-                format!("{count} calls of a client that knew nothing before, {again}; each answer compared with the first by its hash")
+                format!("{count} calls of a client without a cache, {again}; each answer is compared with the first by its hash")
             }
-            ReplyCheck::Length => format!("the calls of a client that knew nothing before, {again}; each answer taken as it comes"),
-            ReplyCheck::Checked(_) => format!("the calls of a client that knew nothing before, {again}; each answer verified"),
+            ReplyCheck::Length => format!("the calls of a client without a cache, {again}; answers are not verified"),
+            ReplyCheck::Checked(_) => format!("the calls of a client without a cache, {again}; each answer is verified"),
         };
         let details = vec![detail];
         SubjectInfo { label: self.label.clone(), target: self.address.to_string(), sec: None, details }
     }
 
     fn unsupported(&self, case: &Case) -> Option<String> {
-        (!matches!(case, Case::Replay { .. })).then(|| "it is asked what was recorded alone".into())
+        (!matches!(case, Case::Replay { .. })).then(|| "this subject measures only replays".into())
     }
 
     fn prepare(&mut self, _case: &Case) -> Result<(), Error> {
-        if self.calls.is_empty() { Err(Error::NotFound("nothing was recorded".into())) } else { Ok(()) }
+        if self.calls.is_empty() { Err(Error::NotFound("no calls were recorded".into())) } else { Ok(()) }
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
-        let Case::Replay { clients, seconds } = case else { return Err(Error::Input("it is asked what was recorded alone".into())) };
+        let Case::Replay { clients, seconds } = case else { return Err(Error::Input("this subject measures only replays".into())) };
         let meter = CpuMeter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?;
         let start = Instant::now();
         let end = start + Duration::from_secs_f64(*seconds);
@@ -154,7 +152,7 @@ impl Subject for ReplaySubject {
         });
         let (mut sample, outcome) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         sample.seconds = start.elapsed().as_secs_f64();
-        // Threads that live as long as the measurement: seconds so far, parts of a CPU from here on.
+        // Converts seconds to shares of a CPU.
         sample.others.iter_mut().for_each(|(_, busiest)| *busiest /= sample.seconds);
         meter.end(&mut sample)?;
         outcome?;
@@ -171,7 +169,7 @@ impl Subject for ReplaySubject {
 }
 
 const PATIENCE: Duration = Duration::from_secs(15);
-/// What a connection's calls are answered with, at most.
+/// Maximum bytes of an answer.
 const ANSWER_LEN_MAX: usize = 64 << 20;
 
 #[cfg(test)]
@@ -181,7 +179,7 @@ mod tests {
     use super::*;
     use crate::subject::RecordingProxy;
 
-    /// Answers each record with itself, and after so many with something else.
+    /// A server that echoes records, and after `right` of them sends something else.
     fn echo(right: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
@@ -210,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_asked_is_asked_again_by_many() {
+    fn recorded_calls_are_replayed_by_many_clients() {
         let server = echo(usize::MAX);
         let recorder = RecordingProxy::begin(server).expect("loopback");
         let mut client = TcpStream::connect(recorder.address()).expect("the relay");
@@ -227,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_checked_is_what_the_subject_is_told() {
+    fn answers_are_checked_as_configured() {
         let calls = || vec![call(b"a call and more")];
         let case = Case::Replay { clients: 1, seconds: 20.0 };
         let checked = ReplyCheck::Checked(Box::new(|call, answer| call == answer));
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn another_answer_than_the_first_is_found_out() {
+    fn detects_different_answer() {
         let server = echo(10);
         let mut subject = ReplaySubject::new("echo".into(), server, vec![call(b"a call and more")], None, &StopFlag::default());
         let outcome = subject.measure(&Case::Replay { clients: 1, seconds: 20.0 });

@@ -1,5 +1,4 @@
-//! scp, for the comparison that documents make: to a host, or to a private sshd of this machine
-//! with keys of its own.
+//! scp to a host, or to a private sshd of this machine.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,29 +11,29 @@ use crate::case::{Content, Copy};
 use crate::content::Pages;
 use crate::{Case, Error, Sample, StopFlag, Subject, cpu};
 
-/// A host that files are copied to by scp.
+/// A host for copies by scp.
 pub struct ScpSubject {
     label: String,
-    /// `HOST` as ssh takes it.
+    /// `HOST`, as ssh takes it.
     host: String,
     /// Options of ssh and scp.
     options: Vec<String>,
-    /// The private sshd, which ends with it.
+    /// The private sshd.
     server: Option<Sshd>,
     stop: StopFlag,
     pages: Pages,
-    /// Files to be copied, here; what came back.
+    /// Source files, and files copied back.
     local: tempfile::TempDir,
-    /// The directory over there.
+    /// Working directory on the host.
     remote: Option<String>,
     made: HashMap<(u64, u64, Content), (PathBuf, Option<String>)>,
     rounds: u64,
 }
 
 impl ScpSubject {
-    /// To a host, or to this machine by an sshd of its own.
+    /// A host, or this machine with a private sshd.
     pub fn begin(label: String, host: Option<&str>, stop: &StopFlag) -> Result<Self, Error> {
-        let local = tempfile::tempdir().map_err(Error::io("a directory of our own"))?;
+        let local = tempfile::tempdir().map_err(Error::io("temporary directory"))?;
         let mut options = vec!["-o".into(), "BatchMode=yes".into(), "-o".into(), "LogLevel=ERROR".into()];
         let (host, server) = match host {
             Some(host) => (host.to_owned(), None),
@@ -50,7 +49,7 @@ impl ScpSubject {
         let made = subject.ssh("mktemp -d \"${TMPDIR:-/tmp}/vouch-bench-XXXXXXXX\"")?;
         let directory = made.trim().to_owned();
         if !directory.contains("vouch-bench-") || directory.contains(char::is_whitespace) {
-            return Err(Error::Refused(format!("{}: it makes no directory: {directory:?}", subject.host)));
+            return Err(Error::Refused(format!("{}: mktemp printed no directory: {directory:?}", subject.host)));
         }
         subject.remote = Some(directory);
         Ok(subject)
@@ -60,15 +59,15 @@ impl ScpSubject {
         let mut program = Command::new("ssh");
         program.args(&self.options).arg(&self.host).arg(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = ChildProcess::output(&mut program, &self.stop, LAST).map_err(|error| Error::Program(format!("ssh: {error}")))?;
-        let output = output.ok_or_else(|| Error::Unreachable(format!("scp://{}: it does not answer", self.host)))?;
+        let output = output.ok_or_else(|| Error::Unreachable(format!("scp://{}: no answer", self.host)))?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             false => Err(Error::Unreachable(format!("scp://{}: {}", self.host, String::from_utf8_lossy(&output.stderr).trim()))),
         }
     }
 
-    /// Copies with the clock running. What came to this machine is stored for good before it is
-    /// stopped, file by file, as the other subjects do it.
+    /// Runs scp, and measures it. Files on this machine are synced within the measured time, as by
+    /// other subjects.
     fn scp(&self, from: &str, to: &str, copy: &Copy, stores: Option<&Path>) -> Result<Sample, Error> {
         let server = self.server.as_ref().map(Sshd::cpu);
         let meter = CpuMeter::begin(server.as_ref(), server.is_some())?;
@@ -85,7 +84,7 @@ impl ScpSubject {
             }
         }
         let mut sample = Sample { seconds: start.elapsed().as_secs_f64(), ..Sample::default() };
-        // ssh encrypts on one thread; scp beside it takes an eighth of what both take.
+        // ssh encrypts on one thread. scp takes an eighth of the CPU time of both.
         sample.busy(programs * 7.0 / 8.0 / sample.seconds);
         if self.stop.is_set() {
             return Err(Error::Interrupted);
@@ -100,7 +99,7 @@ impl ScpSubject {
         Ok(sample)
     }
 
-    /// Files to be copied.
+    /// Creates the source files.
     fn make(&mut self, copy: &Copy) -> Result<PathBuf, Error> {
         let key = (copy.files, copy.len, copy.content);
         if let Some((path, _)) = self.made.get(&key) {
@@ -121,7 +120,7 @@ impl ScpSubject {
     fn put(&mut self, copy: &Copy) -> Result<Sample, Error> {
         let from = self.make(copy)?;
         self.rounds += 1;
-        let remote = self.remote.clone().ok_or_else(|| Error::NotFound("the run's directory was removed".into()))?;
+        let remote = self.remote.clone().ok_or_else(|| Error::NotFound("the working directory was removed".into()))?;
         let there = format!("{remote}/put-{}", self.rounds);
         let (_, old) = self.made.get_mut(&(copy.files, copy.len, copy.content)).expect("it was just made");
         if let Some(old) = old.replace(there.clone()) {
@@ -132,7 +131,7 @@ impl ScpSubject {
 
     fn get(&mut self, copy: &Copy) -> Result<Sample, Error> {
         let made = self.made.get(&(copy.files, copy.len, copy.content)).and_then(|(_, there)| there.clone());
-        let there = made.ok_or_else(|| Error::NotFound("nothing was put there".into()))?;
+        let there = made.ok_or_else(|| Error::NotFound("there is no copy to read".into()))?;
         let back = self.local.path().join("back");
         let sample = self.scp(&format!("{}:{there}", self.host), &back.display().to_string(), copy, None);
         let right = sample.is_err() || self.are(&back, copy);
@@ -154,17 +153,17 @@ impl Subject for ScpSubject {
     fn info(&self) -> SubjectInfo {
         let ours = if self.server.is_some() { "a private sshd on loopback" } else { "the host's sshd" };
         let stored = match self.server {
-            Some(_) => "what is copied there is stored for good, file by file, with the clock running",
-            None => "what is copied there is in the host's page cache, and may not be stored",
+            Some(_) => "copied files are synced one by one within the measured time",
+            None => "copied files are in the host's page cache, and may not be on disk",
         };
-        let back = "what is copied back is written to this machine".to_owned();
-        let clock = "data is made before and compared after, with the clock stopped".to_owned();
+        let back = "files copied back are written to this machine".to_owned();
+        let clock = "measured time excludes generating and comparing data".to_owned();
         let details = vec![format!("{ours}, scp -r with its own choice of cipher"), stored.to_owned(), back, clock];
         SubjectInfo { label: self.label.clone(), target: format!("scp://{}", self.host), sec: None, details }
     }
 
     fn unsupported(&self, case: &Case) -> Option<String> {
-        (!matches!(case, Case::Put(_) | Case::Get(_))).then(|| "scp copies files and does nothing else".into())
+        (!matches!(case, Case::Put(_) | Case::Get(_))).then(|| "scp only copies files".into())
     }
 
     fn stored(&self, case: &Case) -> Option<&'static str> {
@@ -185,7 +184,7 @@ impl Subject for ScpSubject {
         match case {
             Case::Put(copy) => self.put(copy),
             Case::Get(copy) => self.get(copy),
-            _ => Err(Error::Input("scp copies files and does nothing else".into())),
+            _ => Err(Error::Input("scp only copies files".into())),
         }
     }
 
@@ -210,10 +209,10 @@ impl Subject for ScpSubject {
 
 impl Drop for ScpSubject {
     fn drop(&mut self) {
-        // Whoever wants to hear of a failure has called `clean` before.
+        // `clean` was called before by a caller that needs the error.
         let _ = self.clean();
     }
 }
 
-/// How long ssh may take once somebody has asked to stop.
+/// Time limit of ssh after a stop request.
 const LAST: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! A private sshd on loopback, with keys that nobody else has: for scp and sshfs.
+//! A private sshd on loopback with its own keys, for scp and sshfs.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use super::ChildProcess;
 use crate::Error;
 use crate::cpu::ServerCpu;
 
-/// It ends with this value.
+/// The sshd. Dropping it ends the process.
 pub struct Sshd {
     child: ChildProcess,
     directory: PathBuf,
@@ -26,7 +26,7 @@ impl Drop for Sshd {
 }
 
 impl Sshd {
-    /// Starts it, with its keys and its configuration in a directory.
+    /// Starts sshd with keys and configuration in a directory.
     pub fn start(directory: &Path) -> Result<Self, Error> {
         let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd"].into_iter().find(|path| Path::new(path).exists());
         let program =
@@ -38,7 +38,7 @@ impl Sshd {
                 .stdin(Stdio::null())
                 .status();
             if !made.is_ok_and(|status| status.success()) {
-                return Err(Error::Program("ssh-keygen makes no key".into()));
+                return Err(Error::Program("ssh-keygen made no key".into()));
             }
         }
         if rustix::process::geteuid().is_root() {
@@ -48,7 +48,7 @@ impl Sshd {
         fs::copy(path("key.pub"), path("authorized")).map_err(Error::file(directory))?;
         let host_key = fs::read_to_string(path("host.pub")).map_err(Error::file(directory))?;
         for _ in 0..10 {
-            let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(Error::io("a port of loopback"))?;
+            let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(Error::io("port on loopback"))?;
             let port = free.port();
             fs::write(path("known"), format!("[127.0.0.1]:{port} {host_key}")).map_err(Error::file(directory))?;
             let config = format!(
@@ -72,10 +72,10 @@ impl Sshd {
             }
         }
         let said = fs::read_to_string(directory.join("log")).unwrap_or_default();
-        Err(Error::Program(format!("sshd does not start: {}", said.lines().last().unwrap_or_default())))
+        Err(Error::Program(format!("sshd did not start: {}", said.lines().last().unwrap_or_default())))
     }
 
-    /// What ssh must be told to reach it at 127.0.0.1, and to believe it.
+    /// Options for ssh to reach this sshd at 127.0.0.1.
     pub fn options(&self) -> Vec<String> {
         let path = |name: &str| self.directory.join(name).display().to_string();
         let options = [
@@ -88,18 +88,16 @@ impl Sshd {
         options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect()
     }
 
-    /// Its CPU time, with what it starts for each connection.
+    /// Source of its CPU time, including children for connections.
     pub fn cpu(&self) -> ServerCpu {
         ServerCpu::Process(self.child.id())
     }
 }
 
-/// Makes the empty directory that sshd of the superuser wants, which a service makes elsewhere. It
-/// stays, empty and in memory until the next start of the machine: whoever else starts an sshd
-/// meanwhile, the system itself or another run, finds it there, and nothing tells when the last of
-/// them needs it no more.
+/// Creates sshd's empty privilege separation directory. The directory stays, because another sshd
+/// may use it.
 fn make_empty() {
-    // It refuses one that others may write to. Without any it says what it lacks.
+    // sshd refuses a directory that others may write to, and reports a missing one.
     let _ = fs::DirBuilder::new().mode(0o755).create(EMPTY);
 }
 
@@ -111,9 +109,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_directory_that_sshd_wants_stays_for_others() {
+    fn privilege_separation_directory_stays() {
         if !rustix::process::geteuid().is_root() {
-            return println!("skipped: only the superuser makes it");
+            return println!("skipped: needs root");
         }
         let directory = tempfile::tempdir().expect("a directory");
         match Sshd::start(directory.path()) {

@@ -1,5 +1,4 @@
-//! A private web server on loopback, for comparisons: nginx, by HTTP and by HTTPS with a
-//! certificate made for it.
+//! A private nginx on loopback, with HTTP and HTTPS, for comparisons.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,18 +10,18 @@ use super::ChildProcess;
 use crate::Error;
 use crate::cpu::ServerCpu;
 
-/// It ends with this value.
+/// The server. Dropping it ends the process.
 pub struct WebServer {
     child: ChildProcess,
-    /// Where it speaks HTTP.
+    /// Address for HTTP.
     pub http: SocketAddr,
-    /// Where it speaks HTTPS, TLS 1.3.
+    /// Address for HTTPS with TLS 1.3.
     pub https: SocketAddr,
 }
 
 impl Drop for WebServer {
     fn drop(&mut self) {
-        // Its workers end with it only if it is asked, not killed.
+        // nginx ends its workers on a signal, but not when killed.
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
@@ -31,10 +30,11 @@ impl Drop for WebServer {
 }
 
 impl WebServer {
-    /// Shows `root`; its own files are in `directory`.
+    /// Serves `root`. Configuration and certificate are in `directory`.
     ///
     /// # Errors
-    /// Says what is not installed, or does not start.
+    ///
+    /// Names what is not installed or did not start.
     pub fn start(directory: &Path, root: &Path) -> Result<Self, Error> {
         let program = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
         let program = program.ok_or_else(|| Error::Program("nginx is not installed".into()))?;
@@ -59,7 +59,7 @@ impl WebServer {
             .stderr(Stdio::null())
             .status();
         if !made.is_ok_and(|status| status.success()) {
-            return Err(Error::Program("openssl makes no certificate".into()));
+            return Err(Error::Program("openssl made no certificate".into()));
         }
         for _ in 0..10 {
             let (http, https) = (free()?, free()?);
@@ -91,18 +91,18 @@ impl WebServer {
             }
         }
         let said = fs::read_to_string(directory.join("log")).unwrap_or_default();
-        Err(Error::Program(format!("nginx does not start: {}", said.lines().last().unwrap_or_default())))
+        Err(Error::Program(format!("nginx did not start: {}", said.lines().last().unwrap_or_default())))
     }
 
-    /// Its CPU time, with that of its workers.
+    /// Source of its CPU time, including workers.
     pub fn cpu(&self) -> ServerCpu {
         ServerCpu::Process(self.child.id())
     }
 }
 
-/// A port that is free now.
+/// A free port.
 fn free() -> Result<SocketAddr, Error> {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(Error::io("a port of loopback"))
+    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(Error::io("port on loopback"))
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,6 +1,6 @@
-//! LANL's auditd: the same work with the kernel's audit off, with watches, with rules on system
-//! calls, with those of CAPP. Each piece of work runs in a process of its own, for the kernel
-//! audits processes that began after it was told to.
+//! Cost of the kernel's audit, after LANL's study of auditd: no rules, watches, system-call rules,
+//! and CAPP rules. Work runs in a process of its own, because the kernel audits only processes that
+//! start after it was enabled.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use crate::Case;
 use crate::case::{AuditWork, Metric};
 use crate::runner::PlannedCase;
 
-/// The cases: so many files, and what each work does with them; one by MPI where that is installed.
+/// Cases with so many files. One uses MPI, where it is installed.
 pub fn audit(files: u64, mpi: bool) -> Vec<PlannedCase> {
     let case =
         |name: &str, work| PlannedCase { metric: Metric::Seconds, ..PlannedCase::new("audit", "Time", name, Case::Audit { work, files }) };
@@ -20,19 +20,18 @@ pub fn audit(files: u64, mpi: bool) -> Vec<PlannedCase> {
     all.into_iter().chain(mpi.then(|| case("MPI", AuditWork::Mpi))).collect()
 }
 
-/// The first of them by NFS, on an export: without a record, with our own trail, and with the
-/// kernel's audit of its directory.
+/// Files created, appended to and removed by NFS on a private export.
 pub fn exported(files: u64) -> Vec<PlannedCase> {
     vec![PlannedCase::new("audit", "Time, by NFS", "create, append, remove", Case::Changes { files, depth: DEPTH })]
 }
 
-/// Calls in flight on the export.
+/// Calls in flight.
 const DEPTH: u32 = 16;
 
-/// Does the work in a directory of its own; in the process that is measured.
+/// Does the work in a directory. Runs in the measured process.
 pub fn work(work: AuditWork, files: u64, directory: &Path) -> io::Result<()> {
     match work {
-        AuditWork::Mpi => Err(io::Error::other("a program of its own does that")),
+        AuditWork::Mpi => Err(io::Error::other("the MPI program does this work")),
         AuditWork::Files => mass(files, directory),
         AuditWork::SystemCalls => calls(files, directory),
         AuditWork::Hybrid => {
@@ -45,7 +44,7 @@ pub fn work(work: AuditWork, files: u64, directory: &Path) -> io::Result<()> {
                 calls(files / 100, &directory)?;
                 fs::remove_dir_all(&directory)?;
             }
-            if seed == 0 { Err(io::Error::other("mixing ends in zero")) } else { Ok(()) }
+            if seed == 0 { Err(io::Error::other("the computation ended in zero")) } else { Ok(()) }
         }
     }
 }
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_work_leaves_nothing_behind() {
+    fn work_leaves_no_files() {
         for kind in AuditWork::ALL.into_iter().filter(|kind| *kind != AuditWork::Mpi) {
             let directory = tempfile::tempdir().expect("a directory");
             work(kind, 100, directory.path()).expect("ordinary files");

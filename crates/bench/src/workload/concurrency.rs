@@ -1,5 +1,5 @@
-//! Azure NetApp Files: what a flavour adds to latency at low concurrency, and takes from the
-//! maximum at high.
+//! Added latency at low concurrency and lost throughput at high concurrency, after Azure NetApp
+//! Files' table.
 
 use crate::Case;
 use crate::case::{Load, Metric, Order};
@@ -7,41 +7,41 @@ use crate::record::Run;
 use crate::runner::PlannedCase;
 use crate::statistics::Interval;
 
-/// How.
+/// Parameters.
 #[derive(Debug, Clone)]
 pub struct Concurrency {
     /// Calls in flight at high concurrency.
     pub depth: u32,
-    /// Of 100, how many are reads.
+    /// Reads, percent of all calls.
     pub mixes: Vec<u8>,
     /// Bytes of a sequential operation.
     pub large: u32,
     /// Bytes of a random operation.
     pub small: u32,
-    /// Seconds of each.
+    /// Seconds of each case.
     pub seconds: f64,
     /// Bytes of the file.
     pub file_len: u64,
 }
 
 impl Concurrency {
-    /// As the document has it.
+    /// A full run.
     pub fn full() -> Self {
         Self { depth: 64, mixes: vec![100, 75, 50, 25, 0], large: 64 * 1024, small: 4096, seconds: 3.0, file_len: 512 << 20 }
     }
 
-    /// A first look.
+    /// A quick run.
     pub fn quick() -> Self {
         Self { mixes: vec![100, 50, 0], seconds: 0.5, file_len: 32 << 20, ..Self::full() }
     }
 }
 
-/// The two levels of load.
+/// Level of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// One call at a time.
     Low,
-    /// As many as bring out the maximum.
+    /// Enough calls to reach the maximum.
     High,
 }
 
@@ -64,9 +64,9 @@ pub fn concurrency(how: &Concurrency) -> Vec<PlannedCase> {
     plan
 }
 
-/// The document's table: what each subject adds to the baseline's mean latency (milliseconds, low
-/// concurrency) and takes from its maximum (percent, high concurrency), case by case, of pairs of
-/// the same round. None of the baseline itself, nor where there is no ratio.
+/// Added mean latency (milliseconds, low concurrency) and lost throughput (percent, high
+/// concurrency) of a subject, by case, from pairs of the same round. Empty for the baseline, and
+/// without a ratio.
 pub fn deltas(run: &Run, label: &str) -> Vec<(Level, String, Interval)> {
     let mut rows = Vec::new();
     for result in run.results.iter().filter(|result| result.workload == "concurrency" && result.baseline(run) != label) {
@@ -75,7 +75,7 @@ pub fn deltas(run: &Run, label: &str) -> Vec<(Level, String, Interval)> {
         if result.panel == LOW {
             let pairs = subject.samples.iter().zip(&base.samples);
             let added: Vec<f64> = pairs.filter_map(|(sample, base)| Some((sample.calls?.mean_us - base.calls?.mean_us) / 1e3)).collect();
-            // Earlier records hold the latencies of all rounds together.
+            // Earlier records hold only the latencies of all rounds together.
             let whole = || Some((subject.calls.as_ref()?.mean_us - base.calls.as_ref()?.mean_us) / 1e3);
             let added = Interval::of(&added).or_else(|| Interval::of(&[whole()?]));
             rows.extend(added.map(|added| (Level::Low, result.name.clone(), added)));
@@ -96,7 +96,7 @@ fn mix(reads: u8) -> String {
     }
 }
 
-/// Panels.
+/// Names of the panels.
 const LOW: &str = "Low concurrency";
 const HIGH: &str = "High concurrency";
 
@@ -108,7 +108,7 @@ mod tests {
     use crate::subject::SubjectInfo;
 
     #[test]
-    fn latency_added_is_of_pairs_and_has_an_interval() {
+    fn added_latency_is_median_of_pairs() {
         let round = |us: u64| {
             let mut sample = Sample { seconds: 1.0, operations: 100, ..Sample::default() };
             sample.latency.record_many(us * 1000, 100);
@@ -118,7 +118,7 @@ mod tests {
         let about = |label: &str| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() };
         run.subjects = ["sys", "krb5p"].map(about).into();
         let mut result = CaseResult::new("concurrency", LOW, "random reads", Metric::OperationsPerSecond);
-        // The machine slows down in the course of the run, for both: what is added is 100 to 120.
+        // The machine slows down for both. The added latency stays 100 to 120.
         let base = [100, 1000, 2000, 3000, 4000, 5000];
         let added = [100, 110, 120, 110, 100, 110];
         let other = base.iter().zip(added).map(|(base, added)| round(base + added)).collect();

@@ -1,23 +1,23 @@
-//! ONTAP's curves: latency against operations a second, by flavour. Load is stepped, open loop,
-//! until the knee: the step after which a subject no longer does what is asked of it.
+//! Latency at rising rates, after NetApp's ONTAP curves. An open-loop load is stepped until a
+//! subject no longer reaches the rate.
 
 use crate::case::{Load, Metric, Order};
 use crate::runner::{PlannedCase, Runner};
 use crate::workload::block;
 use crate::{Case, Error};
 
-/// How.
+/// Parameters.
 #[derive(Debug, Clone)]
 pub struct Iops {
     /// Bytes of an operation.
     pub blocks: Vec<u32>,
     /// Sequential, random.
     pub orders: Vec<Order>,
-    /// Of 100, how many are reads: 100 and 0.
+    /// Reads, percent of all calls.
     pub reads: Vec<u8>,
-    /// Calls in flight at most.
+    /// Maximum calls in flight.
     pub depth: u32,
-    /// Steps up to what the fastest does when it is asked for all.
+    /// Steps up to the maximum of the fastest subject.
     pub steps: u32,
     /// Seconds of a step.
     pub seconds: f64,
@@ -26,13 +26,13 @@ pub struct Iops {
 }
 
 impl Iops {
-    /// As the document has it.
+    /// A full run.
     pub fn full() -> Self {
         let (blocks, orders, reads) = (vec![4096, 8192], vec![Order::Sequential, Order::Random], vec![100, 0]);
         Self { blocks, orders, reads, depth: 64, steps: 10, seconds: 3.0, file_len: 512 << 20 }
     }
 
-    /// A first look.
+    /// A quick run.
     pub fn quick() -> Self {
         Self { blocks: vec![4096], steps: 5, seconds: 0.5, file_len: 32 << 20, ..Self::full() }
     }
@@ -78,7 +78,7 @@ pub fn iops(bench: &mut Runner, how: &Iops) -> Result<(), Error> {
     Ok(())
 }
 
-/// What each subject does of a panel when it is asked for all.
+/// Maximum rate of each subject of a panel.
 fn peaks(bench: &Runner, panel: &str) -> Vec<(String, f64)> {
     let result = bench.run.results.iter().rev().find(|result| result.panel == panel && result.x.is_none());
     result.map_or(Vec::new(), |result| {
@@ -96,29 +96,29 @@ fn title((reads, len, order): (u8, u32, Order)) -> String {
     format!("{} {order} {what}", block(len))
 }
 
-/// Calls a second of the steps, rising: parts of what the fastest does, and of those much slower
-/// some of what each of them does, lest its whole curve lie within one step.
+/// Rates of the steps, rising: fractions of the fastest subject's maximum, and for much slower
+/// subjects fractions of their own.
 fn rates(peaks: &[f64], steps: u32) -> Vec<f64> {
     let fastest = peaks.iter().copied().fold(0.0, f64::max);
     let slow = peaks.iter().copied().filter(|&peak| peak > 0.0 && peak < SLOW * fastest);
     let own = slow.flat_map(|peak| SLOW_STEPS.map(|part| part * peak));
     let mut all: Vec<f64> = (1..=steps).map(|step| fastest * f64::from(step) / f64::from(steps)).chain(own).map(round).collect();
     all.sort_by(f64::total_cmp);
-    // What is near another is no step of its own; the fastest's last is kept.
+    // Rates that are nearly equal become one step. The fastest subject's maximum is kept.
     let last = all.last().copied();
     all.dedup_by(|next, before| *next < 1.15 * *before && Some(*next) != last);
     all
 }
 
-/// Two digits: steps that can be read from a plot.
+/// Rounds to two digits.
 fn round(rate: f64) -> f64 {
     let unit = 10f64.powf(rate.log10().floor() - 1.0);
     (rate / unit).round().max(1.0) * unit
 }
 
-/// Whoever does less than this part of what the fastest does has steps of its own,
+/// A subject below this share of the fastest one gets steps of its own.
 const SLOW: f64 = 0.6;
-/// at these parts of what it does itself.
+/// Those steps, as shares of its own maximum.
 const SLOW_STEPS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 
 #[cfg(test)]
@@ -126,11 +126,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_subject_has_a_curve_of_its_own() {
+    fn slow_subject_has_its_own_steps() {
         assert_eq!(rates(&[100_000.0], 5), [20_000.0, 40_000.0, 60_000.0, 80_000.0, 100_000.0]);
         let all = rates(&[100_000.0, 70_000.0, 10_000.0], 2);
         assert_eq!(all, [2500.0, 5000.0, 7500.0, 10_000.0, 50_000.0, 100_000.0]);
-        // Steps that nearly meet are one.
+        // Steps that are nearly equal become one.
         assert_eq!(rates(&[100_000.0, 50_000.0], 4), [13_000.0, 25_000.0, 38_000.0, 50_000.0, 75_000.0, 100_000.0]);
         assert!(rates(&[0.0, 40.0], 3).iter().all(|&rate| rate > 0.0 && rate <= 40.0));
     }

@@ -1,4 +1,4 @@
-//! The workloads: what each document measured, as cases.
+//! Workloads: the cases of each subcommand, after a published measurement.
 
 pub mod audit;
 mod concurrency;
@@ -13,9 +13,9 @@ pub use iops::{Iops, iops};
 pub use mpi::Mpi;
 pub use seal::{Seal, seal};
 pub use transfer::{Transfer, transfer};
-pub use tree::{connections, parts, replay, tree, tree_reads, verification};
+pub use tree::{connections, replay, source_count, tree, tree_reads, verification};
 
-/// A number of bytes in powers of ten, as documents tell sizes of files.
+/// A number of bytes in powers of ten, for file sizes.
 pub fn size(bytes: u64) -> String {
     match bytes {
         n if n >= 1 << 10 && n % (1 << 10) == 0 && n % 1000 != 0 && u32::try_from(n).is_ok() => block(n as u32),
@@ -26,7 +26,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// A block's size, in powers of two.
+/// A block size in powers of two.
 pub fn block(bytes: u32) -> String {
     match bytes {
         n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{} MiB", n >> 20),

@@ -1,11 +1,11 @@
-//! An MPI program whose ranks make, look at and remove files of one directory in step: built for
-//! the run, where MPI is installed.
+//! An MPI program whose ranks create, stat and remove files of one directory in step. It is
+//! compiled for the run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The program, and how it is started.
+/// The program and the options of mpirun.
 #[derive(Debug)]
 pub struct Mpi {
     directory: tempfile::TempDir,
@@ -13,10 +13,11 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// Builds it.
+    /// Compiles the program.
     ///
     /// # Errors
-    /// Says what is missing.
+    ///
+    /// Names what is not installed.
     pub fn build() -> Result<Self, String> {
         let version = run(Command::new("mpirun").arg("--version")).map_err(|_| "mpirun is not installed".to_owned())?;
         let directory = tempfile::tempdir().map_err(|error| format!("a directory: {error}"))?;
@@ -26,7 +27,7 @@ impl Mpi {
             .map_err(|error| format!("mpicc: {error}"))?;
         let mut options = vec!["-n".to_owned(), RANKS.to_string()];
         if version.contains("Open MPI") {
-            // It counts cores, and is afraid of the superuser.
+            // Open MPI counts cores, and refuses to run as root.
             options.push("--oversubscribe".into());
             if rustix::process::geteuid().is_root() {
                 options.push("--allow-run-as-root".into());
@@ -35,7 +36,7 @@ impl Mpi {
         Ok(Self { directory, options })
     }
 
-    /// What runs it on so many files in a directory.
+    /// Command that runs the program on so many files in a directory.
     pub fn command(&self, files: u64, directory: &Path) -> Command {
         let mut command = Command::new("mpirun");
         command.args(&self.options).arg(self.program()).arg(files.to_string()).arg(directory);
@@ -47,7 +48,7 @@ impl Mpi {
     }
 }
 
-/// What a program prints if all is well, or else says.
+/// Standard output of a program, or its error.
 fn run(command: &mut Command) -> Result<String, String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_leave_nothing_and_tell_what_fails() {
+    fn ranks_leave_no_files_and_report_errors() {
         let mpi = match Mpi::build() {
             Ok(mpi) => mpi,
             Err(why) => return println!("skipped: {why}"),

@@ -1,6 +1,5 @@
-//! Kerberos message protection on one core: each enctype, each set of kernels that this processor
-//! has, one to many messages together, by size; beside OpenSSL's cipher and hash, one pass after
-//! the other, measured in the same round: two seconds for each kind and length.
+//! Kerberos message protection on one core: each encryption type and set of kernels, by batch size
+//! and message size, beside OpenSSL in the same round.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -15,16 +14,16 @@ use crate::runner::Runner;
 use crate::subject::SubjectInfo;
 use crate::{Error, Sample, cpu};
 
-/// How.
+/// Parameters.
 #[derive(Debug, Clone)]
 pub struct Seal {
     /// Names of the encryption types.
     pub enctypes: Vec<String>,
-    /// Messages together.
+    /// Messages in a batch.
     pub counts: Vec<usize>,
-    /// Bytes of each.
+    /// Bytes of a message.
     pub lens: Vec<usize>,
-    /// How long each kernel works a round.
+    /// Time of each measurement.
     pub time: Duration,
     /// A program that measures libipsec-mb (`benches/seal_peers.c`).
     pub ipsec_mb: Option<PathBuf>,
@@ -36,13 +35,13 @@ impl Seal {
         Enctype::ALL.iter().map(|enctype| enctype.name().to_owned()).collect()
     }
 
-    /// As a run is done that is to be believed.
+    /// A full run.
     pub fn full() -> Self {
         let (counts, lens) = (vec![1, 2, 4, 8, 16, 32, 64], vec![256, 4096, 16_384, 65_536, 1 << 20]);
         Self { enctypes: Self::all(), counts, lens, time: Duration::from_millis(30), ipsec_mb: None }
     }
 
-    /// A first look.
+    /// A quick run.
     pub fn quick() -> Self {
         Self { counts: vec![1, 16], lens: vec![4096, 65_536], time: Duration::from_millis(8), ..Self::full() }
     }
@@ -55,7 +54,7 @@ enum Work {
     Mic,
 }
 
-/// Measures all of it.
+/// Measures all cases.
 pub fn seal(bench: &mut Runner, how: &Seal) -> Result<(), Error> {
     let has_openssl =
         Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
@@ -70,15 +69,14 @@ pub fn seal(bench: &mut Runner, how: &Seal) -> Result<(), Error> {
         bench.run.machine.with_version("openssl", "version");
         subjects.push(about(OPENSSL, "openssl speed: AES-CBC, then HMAC; seconds a byte added up".into()));
     } else {
-        bench.skip("openssl is not installed: its figures".into());
+        bench.skip("OpenSSL: openssl is not installed".into());
     }
     subjects.extend(Kernels::available().iter().map(|kernels| about(kernels.name(), kernels.describe().to_string())));
     if how.ipsec_mb.is_some() {
         subjects.push(about(IPSEC_MB, "cipher and hash of the same bytes, without tokens".into()));
     }
     bench.run.subjects.extend(subjects.iter().cloned());
-    // OpenSSL's figure is of a length, whatever is together: it is measured beside all counts of that
-    // length, and of no other.
+    // OpenSSL's speed depends only on the length, so it is measured once for all batch sizes.
     let mut plan = Vec::new();
     for enctype in Enctype::ALL.into_iter().filter(|enctype| how.enctypes.iter().any(|name| name == enctype.name())) {
         for (work, verb) in [(Work::Seal, "seal"), (Work::Open, "open"), (Work::Mic, "MIC")] {
@@ -127,15 +125,15 @@ pub fn seal(bench: &mut Runner, how: &Seal) -> Result<(), Error> {
     outcome
 }
 
-/// Who is asked for a figure.
+/// The figure that is measured.
 enum Asked<'a> {
     OpenSsl,
     Kernels { count: usize, label: &'a str },
 }
 
-/// All counts of one kind of message and one length, which are measured together, round by round.
+/// All batch sizes of one kind and length, measured together in each round.
 struct Group {
-    /// Of each count, the samples of each subject.
+    /// Samples of each subject, by batch size.
     counts: Vec<(usize, OfSubjects)>,
 }
 
@@ -148,9 +146,8 @@ impl Group {
         Self { counts: counts.iter().map(|count| (*count, empty())).collect() }
     }
 
-    /// In each round OpenSSL, and at once each count on all kernels: a pair is of the same seconds.
-    /// After a pass of ours that does not count; OpenSSL works for a second each time, which
-    /// leaves what it begins with without weight.
+    /// In each round, measures OpenSSL once, and then each batch size on all kernels. The warm-up
+    /// round leaves OpenSSL out, because each of its measurements takes a second.
     fn measure(&mut self, bench: &mut Runner, ask: &mut dyn FnMut(&mut Runner, Asked<'_>) -> Option<Sample>) -> Result<(), Error> {
         let passes = bench.rounds.most + usize::from(bench.rounds.warm_up);
         for pass in 0..passes {
@@ -175,13 +172,12 @@ impl Group {
     }
 }
 
-/// Messages for some time, by the CPU's clock: what others do on the machine disturbs that least.
+/// Protects messages for some time. CPU time is used, because other processes disturb it least.
 fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: usize, time: Duration) -> Sample {
     let keys = |role| ContextKeys::new(enctype, &vec![7; enctype.key_len()], role, true).expect("a key of the enctype's own length");
     let (initiator, acceptor) = (keys(Role::Initiator), keys(Role::Acceptor));
     let whole = 32 + len + initiator.trailer_len();
-    // Bodies apart by a page and some: neighbours of one length would fall on the same sets of the
-    // cache.
+    // Bodies are apart by more than a page, or they would share sets of the cache.
     let mut buffers: Vec<Vec<u8>> = (0..count).map(|at| vec![at as u8; whole + 4160]).collect();
     let seal_all = |buffers: &mut Vec<Vec<u8>>, passes: u64| {
         let mut jobs: Vec<SealJob<'_>> =
@@ -190,7 +186,7 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
     };
     seal_all(&mut buffers, 1);
     let sealed: Vec<Vec<u8>> = buffers.iter().map(|buffer| buffer[..whole].to_vec()).collect();
-    // What is opened is there no longer: each pass of a batch has buffers of its own.
+    // Opening overwrites a message, so each pass has its own buffers.
     let mut again: Vec<Vec<u8>> = Vec::new();
     let mut pass = |passes: u64| match work {
         Work::Seal => seal_all(&mut buffers, passes),
@@ -215,12 +211,12 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
     Sample { seconds: spent.max(1e-9), bytes, operations, client_cpu_s: Some(spent), ..Sample::default() }
 }
 
-/// Passes for some time, so many between two looks at the clock that they take much longer than a
-/// look, which takes as long as a short message; how many, and CPU seconds of them.
+/// Runs passes for some time, in batches that are long compared with a read of the clock. Returns
+/// the number of passes and their CPU seconds.
 fn batches(time: Duration, together_max: u64, pass: &mut dyn FnMut(u64) -> f64) -> (u64, f64) {
     let (mut together, mut passes, mut spent) = (1, 0, 0.0);
     let started = Instant::now();
-    // Twice at least, and once in batches that count.
+    // At least two batches.
     while passes < 2 || started.elapsed() < time {
         let took = pass(together);
         if took < BATCH_S && together < together_max {
@@ -283,11 +279,11 @@ fn ipsec_mb(program: &Path, enctype: Enctype, work: Work, count: usize, len: usi
 
 const IPSEC_MB: &str = "libipsec-mb";
 const OPENSSL: &str = "openssl";
-/// More would be memory's speed, not the processor's.
+/// A larger batch would measure memory bandwidth.
 const TOGETHER_LEN_MAX: usize = 8 << 20;
-/// Of what is opened one after the other: what a core's own cache holds.
+/// Bytes that fit into a core's cache.
 const OPEN_LEN_MAX: u64 = 256 << 10;
-/// Two looks at a thread's clock are some hundred nanoseconds.
+/// Two reads of the thread's clock take some hundred nanoseconds.
 const BATCH_S: f64 = 100e-6;
 
 #[cfg(test)]
@@ -319,20 +315,20 @@ mod tests {
     }
 
     #[test]
-    fn openssl_is_measured_beside_each_round_and_the_first_pass_does_not_count() {
+    fn openssl_is_measured_once_in_each_counted_round() {
         let (group, log) = asked(Rounds { least: 3, most: 3, tight: 0.0, warm_up: true }, |turn| 1000 + turn as u64);
         let round = ["openssl", "plain 1", "plain 16"];
         assert_eq!(log, [&round[1..], &round, &round, &round].concat());
         for (_, samples) in &group.counts {
             assert!(samples.iter().all(|(_, samples)| samples.len() == 3));
         }
-        // The pair of a round is of that round: OpenSSL's third figure is the one before the third of ours.
+        // A pair is of the same round.
         let (_, samples) = &group.counts[0];
         assert_eq!(samples[1].1[2].bytes, samples[0].1[2].bytes + 1);
     }
 
     #[test]
-    fn the_clock_is_looked_at_seldom_however_short_a_message_is() {
+    fn clock_is_read_seldom_for_short_messages() {
         for (pass_s, together_max, wanted) in [(100e-9, u64::MAX, 1024), (100e-9, 64, 64), (1e-3, u64::MAX, 1)] {
             let mut asked = Vec::new();
             let (passes, spent) = batches(Duration::ZERO, together_max, &mut |passes| {
@@ -340,7 +336,7 @@ mod tests {
                 passes as f64 * pass_s
             });
             assert_eq!(asked.last(), Some(&wanted), "{asked:?}");
-            // Smaller batches were to find out, and do not count.
+            // Smaller batches only find the batch size, and do not count.
             let counted: u64 = asked.iter().filter(|passes| **passes == wanted).sum();
             assert_eq!(passes, counted);
             assert!((spent - passes as f64 * pass_s).abs() < 1e-9 && passes >= 2);
@@ -348,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_enough_when_it_is_tight() {
+    fn stops_when_intervals_are_narrow() {
         let (_, log) = asked(Rounds { least: 3, most: 10, tight: 0.02, warm_up: false }, |_| 1000);
         assert_eq!(log.len(), 3 * 3);
         let (_, log) = asked(Rounds { least: 3, most: 5, tight: 0.02, warm_up: false }, |turn| if turn % 2 == 0 { 10 } else { 1000 });

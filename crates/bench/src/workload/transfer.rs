@@ -1,44 +1,44 @@
-//! LANL's kerberized NFS: rate by file size, time for many small files and for some large ones, CPU
-//! by protocol.
+//! Copies of whole files, after LANL's study of Kerberos NFS: rate by file size, and time for many
+//! small and some large files.
 
 use crate::Case;
 use crate::case::{Content, Copy};
 use crate::runner::PlannedCase;
 use crate::workload::size;
 
-/// How large.
+/// Parameters.
 #[derive(Debug, Clone)]
 pub struct Transfer {
-    /// Bytes of the files whose rate is measured.
+    /// File sizes whose rate is measured, bytes.
     pub sizes: Vec<u64>,
-    /// What is in them.
+    /// Content of the files.
     pub contents: Vec<Content>,
-    /// Small files: how many, and bytes of each.
+    /// Small files: number, and bytes of each.
     pub small: (u64, u64),
-    /// Large files: how many, and bytes of each.
+    /// Large files: number, and bytes of each.
     pub large: (u64, u64),
-    /// Small files at a time.
+    /// Small files copied at once.
     pub streams: u32,
     /// Blocks of a file in flight.
     pub depth: u32,
 }
 
 impl Transfer {
-    /// As the document has it.
+    /// A full run.
     pub fn full() -> Self {
         let sizes = vec![100_000, 1_000_000, 10_000_000, 100_000_000, 500_000_000, 1_000_000_000, 2_000_000_000];
         let (small, large) = ((10_000, 5_000), (20, 500_000_000));
         Self { sizes, contents: vec![Content::Zeros, Content::Random], small, large, streams: 1, depth: 16 }
     }
 
-    /// A first look: the same shapes, a hundredth of the bytes.
+    /// A quick run with a hundredth of the bytes.
     pub fn quick() -> Self {
         let sizes = vec![100_000, 1_000_000, 10_000_000, 50_000_000];
         Self { sizes, contents: vec![Content::Random], small: (500, 5_000), large: (3, 30_000_000), ..Self::full() }
     }
 }
 
-/// The cases, in the document's order.
+/// The cases.
 pub fn transfer(how: &Transfer) -> Vec<PlannedCase> {
     let mut plan = Vec::new();
     let copy = |files, len, content| Copy { files, len, content, streams: how.streams, depth: how.depth };
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_is_read_back() {
+    fn each_put_is_followed_by_its_get() {
         let plan = transfer(&Transfer::full());
         assert_eq!(plan.len(), 2 * (2 * 7 + 2));
         for pair in plan.chunks(2) {

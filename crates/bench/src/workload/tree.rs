@@ -1,10 +1,10 @@
-//! The SFS read-only paper: small and large reads of a published tree, and connections a second.
+//! Reads of a published tree and connections a second, after the SFS read-only paper.
 
 use crate::Case;
 use crate::case::{Content, Metric, Order, Read};
 use crate::runner::PlannedCase;
 
-/// The reads: 1,000 × 1 KB, then 40 MB in sequence and at random, of noise and of zeros.
+/// The reads: many files of 1 KB, then one large file sequentially and at random, noise and zeros.
 pub fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)> {
     let (files, large) = if quick { (200, 8 << 20) } else { (1000, 40 << 20) };
     let read = |files, len, content, order| Read { files, len, block: 8192, content, order };
@@ -17,20 +17,23 @@ pub fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)> {
     ]
 }
 
-/// The reads as cases.
+/// The reads as cases, and a compile.
 pub fn tree(quick: bool) -> Vec<PlannedCase> {
     let planned = |(panel, name, read): (&str, &str, Read)| {
         let name = if read.files > 1 { format!("{} × {name}", read.files) } else { format!("{} MiB {name}", read.len >> 20) };
         let metric = if read.files > 1 { Metric::Seconds } else { Metric::BytesPerSecond };
         PlannedCase { metric, ..PlannedCase::new("tree", panel, name, Case::Read(read)) }
     };
-    let compile =
-        PlannedCase::new("tree", "A compile", format!("{} sources", parts(quick)), Case::Compile { parts: parts(quick), jobs: 2 });
+    let compile = PlannedCase::new(
+        "tree",
+        "A compile",
+        format!("{} sources", source_count(quick)),
+        Case::Compile { parts: source_count(quick), jobs: 2 },
+    );
     tree_reads(quick).into_iter().map(planned).chain([compile]).collect()
 }
 
-/// What verification costs a client, by the small files and the large one of noise: what is read to
-/// record the calls, and the case.
+/// Cost of verification for a client. Each case comes with the read whose calls are recorded.
 pub fn verification(quick: bool) -> Vec<(Read, PlannedCase)> {
     let seconds = if quick { 0.3 } else { 1.0 };
     let planned = |(_, name, read): (&str, &str, Read)| {
@@ -40,12 +43,12 @@ pub fn verification(quick: bool) -> Vec<(Read, PlannedCase)> {
     tree_reads(quick).into_iter().take(2).map(planned).collect()
 }
 
-/// Sources of the project that is compiled.
-pub const fn parts(quick: bool) -> u32 {
+/// Source files of the compiled project.
+pub const fn source_count(quick: bool) -> u32 {
     if quick { 6 } else { 48 }
 }
 
-/// Many clients at once that make the reads of a cold client's compile.
+/// Many clients replay the reads of a compile without a cache.
 pub fn replay(quick: bool) -> Vec<PlannedCase> {
     let (counts, seconds): (&[u32], f64) = if quick { (&[1, 8, 64], 0.5) } else { (&[1, 2, 4, 8, 16, 32, 64, 128, 256], 3.0) };
     let case = |&clients: &u32| {
@@ -55,7 +58,7 @@ pub fn replay(quick: bool) -> Vec<PlannedCase> {
     counts.iter().map(case).collect()
 }
 
-/// Connections a second, for names of one component and of three.
+/// Connections a second, for paths of one and of three components.
 pub fn connections(quick: bool) -> Vec<PlannedCase> {
     let seconds = if quick { 0.5 } else { 5.0 };
     let case = |depth, name: &str| PlannedCase::new("tree", "Connections", name, Case::Connect { depth, seconds });

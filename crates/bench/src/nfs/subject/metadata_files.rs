@@ -1,4 +1,4 @@
-//! Files to look at, as a repository has them.
+//! Files for metadata operations, as many as a repository has.
 
 use vouch_nfs4::Filehandle;
 
@@ -8,8 +8,7 @@ use crate::Error;
 use crate::case::{Content, Copy};
 
 impl NfsSubject {
-    /// Makes them. Where calls had no answer they are made anew: one that is lost does not cost the
-    /// case.
+    /// Creates the files. Tries again if a call had no answer.
     pub(super) fn make_metadata_files(&mut self) -> Result<(), Error> {
         let mut tries = 0;
         while self.metadata_files.is_none() {
@@ -18,7 +17,7 @@ impl NfsSubject {
             let (own, stop, name) = (self.directory()?, self.stop.clone(), format!("repository-{}", self.rounds));
             let made = self.make_files(&own, &name);
             if made.is_err() && !stop.is_set() && self.sessions[0].remove_all(&own, name.as_bytes(), &stop).is_err() {
-                // It goes with the rest; the next has another name.
+                // The directory is removed later. The next try has another name.
                 self.old.push(name);
             }
             self.metadata_files = match made {
@@ -34,12 +33,12 @@ impl NfsSubject {
         let (stop, session) = (self.stop.clone(), &mut self.sessions[0]);
         let directory = session.mkdir(own, name, &stop)?;
         let copy = Copy { files: METADATA_FILES, len: 100, content: Content::Random, streams: MAKE_DEPTH as u32, depth: 1 };
-        let mut work = SmallFiles::new(&self.pages, directory, 0..METADATA_FILES, &copy, FileAction::Make);
+        let mut work = SmallFiles::new(&self.pages, directory, 0..METADATA_FILES, &copy, FileAction::Create);
         let tally = session.complete(&mut work, MAKE_DEPTH, &stop)?;
         let done = tally.operations;
         all_of(tally, done, METADATA_FILES, "files", session, &stop).map(|_| directory)
     }
 }
 
-/// How often they are made where calls have no answer.
+/// Tries.
 const TRIES: u32 = 3;

@@ -1,6 +1,5 @@
-//! What the system remembers of a mount's files when they are measured: nothing of them, or all.
-//! Other mounts are measured in turn with this one, so only its own files are forgotten wherever
-//! somebody else's could be.
+//! State of the page cache before a measurement: cold or warm. Other mounts are measured in turn,
+//! so only this subject's files are dropped unless it is alone.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,18 +9,17 @@ use super::MountSubject;
 use crate::Error;
 
 impl MountSubject {
-    /// Makes the files as they are to be when the clock starts: read, where what was read before
-    /// may be kept; else forgotten, as far as the system lets us.
-    pub(super) fn make_ready<'a>(&self, files: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
+    /// Reads the files into the cache (warm), or drops them from it (cold).
+    pub(super) fn prepare_cache<'a>(&self, files: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
         let warm = self.options.warm;
         let mut block = vec![0; if warm { READ_LEN } else { 0 }];
-        // Names are looked up here either way; who drops all forgets them again.
+        // Opening caches names. Dropping all caches removes them again.
         for path in files {
             if self.stop.is_set() {
                 return Err(Error::Interrupted);
             }
             let mut file = File::open(path).map_err(Error::file(path))?;
-            if warm { read_through(&mut file, &mut block) } else { forget(&file) }.map_err(Error::file(path))?;
+            if warm { read_through(&mut file, &mut block) } else { drop_cache(&file) }.map_err(Error::file(path))?;
         }
         if !warm && drops_all(self.options.alone) {
             rustix::fs::sync();
@@ -30,32 +28,31 @@ impl MountSubject {
         Ok(())
     }
 
-    /// How it is made ready, for the report.
+    /// Description for the report.
     pub(super) fn cache(&self) -> String {
         let dropped = match drops_all(self.options.alone) {
-            true => "all caches of the machine dropped",
-            false => "the pages of its own files dropped (posix_fadvise), names and attributes kept,",
+            true => "all caches of the machine are dropped",
+            false => "the pages of its files are dropped (posix_fadvise), names and attributes stay,",
         };
         match (self.options.warm, self.direct) {
             (true, _) => "warm, through the page cache: files are read once before the clock starts".to_owned(),
-            (false, true) => format!("cold: past the page cache (O_DIRECT), {dropped} before copies are read"),
+            (false, true) => format!("cold: O_DIRECT; {dropped} before copies are read"),
             (false, false) => {
-                format!("no O_DIRECT here: through the page cache, {dropped} before copies and loads; writes of loads are O_DSYNC")
+                format!("cold: no O_DIRECT here; {dropped} before copies and loads; writes of loads are O_DSYNC")
             }
         }
     }
 }
 
-/// Whether all that the machine remembers may be dropped: only for who is measured there alone, and
-/// only by the superuser.
+/// Whether all caches of the machine may be dropped: only as root, and without other subjects.
 fn drops_all(alone: bool) -> bool {
     alone && File::options().write(true).open(DROP_CACHES).is_ok()
 }
 
-/// Of one file, which needs no right. What is not stored yet could not be forgotten.
-fn forget(file: &File) -> io::Result<()> {
+/// Drops one file's pages, after writing them back.
+fn drop_cache(file: &File) -> io::Result<()> {
     file.sync_data()?;
-    // A file system that can't is one whose cache is measured; the report says that it was asked.
+    // Not every file system supports this. The report says what was requested.
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
     Ok(())
 }
@@ -78,8 +75,7 @@ mod tests {
     use crate::case::{Content, Copy, Load, Order};
     use crate::{Case, Subject};
 
-    /// How many pages of a file are in the page cache, and how many there are; none where the file
-    /// system does not tell.
+    /// Cached pages and pages of a file. None if the file system does not report them.
     fn kept(path: &Path) -> Option<(u64, u64)> {
         let file = File::open(path).expect("it is there");
         let pages = file.metadata().expect("it is there").len().div_ceil(4096);
@@ -95,17 +91,17 @@ mod tests {
         Some((count, pages))
     }
 
-    /// Whether the file system tells what is in its cache, and forgets it when it is asked to.
+    /// Whether the file system reports its cache and drops it on request.
     fn tells(at: &Path) -> bool {
         let path = at.join("told");
         fs::write(&path, vec![1; 1 << 16]).expect("room");
         let (file, all) = (File::open(&path).expect("it is there"), kept(&path));
-        forget(&file).expect("a file");
+        drop_cache(&file).expect("a file");
         let after = kept(&path);
         fs::remove_file(&path).expect("our own");
         let tells = all == Some((16, 16)) && after == Some((0, 16));
         if !tells {
-            println!("skipped: this file system does not tell what it keeps: {all:?}, {after:?}");
+            println!("skipped: this file system does not report its cache: {all:?}, {after:?}");
         }
         tells
     }
@@ -118,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_mount_forgets_its_own_files_alone_and_a_warm_one_has_read_its_own() {
+    fn cold_drops_only_own_files_and_warm_reads_them() {
         let at = tempfile::tempdir().expect("a directory");
         if !tells(at.path()) {
             return;
@@ -129,25 +125,24 @@ mod tests {
             let directory = subject.copies.values().next().expect("a copy").clone();
             [0, 1].map(|number| directory.join(format!("file{number:06}")))
         };
-        // A page that the machine wanted for itself meanwhile is let off, and one that it was busy with.
+        // The machine may need single pages itself.
         let most = |kept: Option<(u64, u64)>| kept.is_some_and(|(kept, pages)| kept * 2 > pages);
         warm.measure(&Case::Put(copy)).expect("room");
         cold.measure(&Case::Put(copy)).expect("room");
         let (colds, warms) = (paths(&cold), paths(&warm));
-        // Others on this machine may drop its caches at any time, and hold pages: what holds, holds now and
-        // then.
+        // Other processes may drop or use the cache, so the check is repeated.
         at_last(|| {
-            warm.make_ready(warms.iter().map(PathBuf::as_path)).expect("files");
+            warm.prepare_cache(warms.iter().map(PathBuf::as_path)).expect("files");
             cold.measure(&Case::Get(copy)).expect("what was written");
             warms.iter().all(|path| most(kept(path)))
         });
         at_last(|| {
-            cold.make_ready(colds.iter().map(PathBuf::as_path)).expect("files");
+            cold.prepare_cache(colds.iter().map(PathBuf::as_path)).expect("files");
             colds.iter().all(|path| !most(kept(path)))
         });
         at_last(|| {
-            warms.iter().for_each(|path| forget(&File::open(path).expect("it is there")).expect("a file"));
-            warm.make_ready(warms.iter().map(PathBuf::as_path)).expect("files");
+            warms.iter().for_each(|path| drop_cache(&File::open(path).expect("it is there")).expect("a file"));
+            warm.prepare_cache(warms.iter().map(PathBuf::as_path)).expect("files");
             warms.iter().all(|path| most(kept(path)))
         });
         cold.clean().expect("it is removed");
@@ -155,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_by_fio_that_is_warm_begins_warm() {
+    fn warm_fio_load_starts_warm() {
         let at = tempfile::tempdir().expect("a directory");
         let mut warm = begin(at.path(), true);
         let (order, block, read_percent, depth, rate) = (Order::Random, 4096, 100, 1, None);
@@ -167,9 +162,9 @@ mod tests {
         warm.prepare(&Case::Load(load)).expect("a file");
         let path = warm.own().expect("it is there").join("large");
         at_last(|| {
-            forget(&File::open(&path).expect("it is there")).expect("a file");
+            drop_cache(&File::open(&path).expect("it is there")).expect("a file");
             warm.measure(&Case::Load(load)).expect("fio takes it");
-            // What a load of this length reads by itself is a part.
+            // A load of this length reads only a part by itself.
             kept(&path).is_some_and(|(kept, pages)| kept * 100 > pages * 95)
         });
         warm.clean().expect("it is removed");

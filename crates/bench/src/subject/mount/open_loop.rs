@@ -1,6 +1,5 @@
-//! Load on a mounted directory that is due at a time: whoever is free takes the next call, and what
-//! waits is late. Each write is another than the one before, so that a read tells whether it is
-//! there.
+//! Open-loop load on a mounted directory. A free thread takes the next due call, and a late start
+//! counts as latency. Each write has new content, so that a read detects a lost write.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -17,7 +16,7 @@ use crate::page_versions::{self, Block, PageVersions, in_flight_max};
 use crate::{Error, Sample, cpu};
 
 impl MountSubject {
-    /// The file that is read and written.
+    /// Creates the file of the load.
     pub(super) fn lay_out(&mut self, len: u64) -> Result<(), Error> {
         let path = self.own()?.join("due");
         let mut file = File::create(&path).map_err(Error::file(&path))?;
@@ -32,11 +31,11 @@ impl MountSubject {
         Ok(())
     }
 
-    /// The load. Each seed has another order of blocks.
+    /// Runs the load. Each seed has another order of blocks.
     pub(super) fn due(&self, load: &Load, rate: f64, seed: u64) -> Result<Sample, Error> {
         let path = self.own()?.join("due");
         if !self.direct {
-            self.make_ready([path.as_path()])?;
+            self.prepare_cache([path.as_path()])?;
         }
         let file = File::options().read(true).write(true).custom_flags(self.flags()).open(&path).map_err(Error::file(&path))?;
         let seed = mix(seed);
@@ -45,8 +44,7 @@ impl MountSubject {
         let (start, next, end) = (Instant::now(), AtomicU64::new(0), Duration::from_secs_f64(load.seconds));
         let (unsent, last) = (AtomicU64::new(0), Mutex::new(Vec::new()));
         let mut sample = self.threads(depth, |latency, _| {
-            // Half of the system's slack would be told as the server's latency; a thread that can't have less
-            // is late by it.
+            // The default timer slack would add to the measured latency.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             let mut memory = aligned(load.block);
             let data = memory.data();
@@ -64,7 +62,7 @@ impl MountSubject {
                     unsent.fetch_add(1, Ordering::Relaxed);
                     continue;
                 }
-                did.waited_s += wait(start + due, spun(rate));
+                did.waited_s += wait(start + due, spin_time(rate));
                 let place = if load.order == Order::Random { shuffled(at, blocks, seed) } else { at % blocks };
                 let writes = mix(at ^ seed.rotate_left(32)) % 100 >= u64::from(load.read_percent);
                 let number = if load.read_percent == 100 {
@@ -79,13 +77,13 @@ impl MountSubject {
                 }
             }
         })?;
-        // It lasts as long as it was to, also if the last call came back early.
+        // At least the time limit, also if the last call returned earlier.
         sample.seconds = sample.seconds.max(load.seconds);
         sample.depth = (depth < load.depth).then_some(depth);
         sample.unsent = unsent.load(Ordering::Relaxed);
         sample.operations -= sample.unsent;
         if load.read_percent == 0 {
-            // Else a file system that loses all would be the fastest.
+            // Otherwise a file system that loses data would be the fastest.
             let mut memory = aligned(load.block);
             for number in last.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
                 self.check(&file, memory.data(), PageVersions::share(number, block_len)).map_err(|error| match error.kind() {
@@ -97,7 +95,7 @@ impl MountSubject {
         Ok(sample)
     }
 
-    /// A read of a block.
+    /// Reads and checks a block.
     fn check(&self, file: &File, data: &mut [u8], block: Block) -> io::Result<()> {
         file.read_exact_at(data, block.offset()).and_then(|()| match self.written.holds(&self.pages, FILE, block, data) {
             true => Ok(()),
@@ -105,7 +103,7 @@ impl MountSubject {
         })
     }
 
-    /// A read or a write of a block of that length, of so many; of which it was at last.
+    /// Reads or writes a free block near `number`. Returns its number.
     fn one(&self, file: &File, data: &mut [u8], (number, len, blocks): (u64, u64, u64), writes: bool) -> io::Result<u64> {
         let (number, block) = self.written.take(number, len, blocks);
         let outcome = if writes {
@@ -115,16 +113,16 @@ impl MountSubject {
             self.check(file, data, block)
         };
         match &outcome {
-            Ok(()) if writes => self.written.wrote(block),
-            Err(_) if writes => self.written.doubt(block),
+            Ok(()) if writes => self.written.acknowledge(block),
+            Err(_) if writes => self.written.mark_unanswered(block),
             _ => {}
         }
-        self.written.give_back(block);
+        self.written.release(block);
         outcome.map(|()| number)
     }
 }
 
-/// Memory of whole pages, as O_DIRECT wants it.
+/// Memory aligned to pages, for O_DIRECT.
 struct Aligned {
     memory: Vec<u8>,
     len: usize,
@@ -141,8 +139,8 @@ impl Aligned {
     }
 }
 
-/// Waits until then, the last of it awake: who sleeps is woken late, and that would be told as
-/// latency. CPU seconds that it took.
+/// Waits until a time, and spins for the last part, because a sleeping thread wakes late. Returns
+/// CPU seconds.
 fn wait(until: Instant, awake: Duration) -> f64 {
     if let Some(asleep) = until.saturating_duration_since(Instant::now()).checked_sub(awake) {
         std::thread::sleep(asleep);
@@ -154,15 +152,14 @@ fn wait(until: Instant, awake: Duration) -> f64 {
     cpu::thread_s() - before
 }
 
-/// How long is waited awake: of all calls together no more than a tenth of a CPU, which the server
-/// may need.
-fn spun(rate: f64) -> Duration {
+/// Time to spin: at most a tenth of a CPU for all calls together, because the server may need it.
+fn spin_time(rate: f64) -> Duration {
     Duration::from_secs_f64((0.1 / rate).min(AWAKE_S))
 }
 
-/// The file's number.
+/// Number of the file.
 const FILE: u64 = u64::MAX;
-/// What a thread of an idle machine is woken late by.
+/// How late a thread wakes on an idle machine.
 const AWAKE_S: f64 = 100e-6;
 /// Blocks of each thread that are read back after a load that only writes.
 const SAMPLE: usize = 64;
@@ -175,16 +172,16 @@ mod tests {
     use crate::{Case, Subject};
 
     #[test]
-    fn a_load_that_is_due_at_a_time_waits_for_what_it_writes_where_the_cache_is_in_the_way() {
+    fn load_without_direct_io_syncs_writes() {
         let at = tempfile::tempdir().expect("a directory");
         for (warm, flags) in [(false, DSYNC), (true, 0)] {
             let mut subject = begin(at.path(), warm);
-            // As of a file system without O_DIRECT.
+            // As on a file system without O_DIRECT.
             subject.direct = false;
             assert_eq!(subject.flags(), flags);
             let (order, read_percent) = (Order::Random, 50);
             let load = |rate| Case::Load(Load { order, block: 4096, read_percent, depth: 2, rate, seconds: 0.2, file_len: 1 << 20 });
-            // fio's say how far the steps of the others go: they wait likewise.
+            // The closed-loop load determines the rate of the steps.
             match subject.unsupported(&load(None)) {
                 Some(why) => println!("skipped in part: {why}"),
                 None => {
@@ -204,18 +201,18 @@ mod tests {
     }
 
     #[test]
-    fn nobody_begins_early_and_waiting_awake_takes_a_tenth_of_a_cpu_at_most() {
+    fn wait_is_never_early_and_spins_at_most_tenth() {
         for ms in [0, 1, 5] {
             let until = Instant::now() + Duration::from_millis(ms);
             let took = wait(until, Duration::from_micros(100));
             assert!(Instant::now() >= until && took >= 0.0);
         }
-        assert_eq!(spun(10.0), Duration::from_micros(100));
-        assert!((spun(100_000.0).as_secs_f64() * 100_000.0 - 0.1).abs() < 1e-3);
+        assert_eq!(spin_time(10.0), Duration::from_micros(100));
+        assert!((spin_time(100_000.0).as_secs_f64() * 100_000.0 - 0.1).abs() < 1e-3);
     }
 
     #[test]
-    fn threads_of_a_load_are_woken_without_slack() {
+    fn threads_have_minimal_timer_slack() {
         let slack = std::thread::spawn(|| {
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             rustix::thread::current_timer_slack()
@@ -224,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_that_are_lost_are_found_out() {
+    fn detects_lost_writes() {
         let at = tempfile::tempdir().expect("a directory");
         let mut subject = begin(at.path(), true);
         let load = |read_percent| {

@@ -203,9 +203,9 @@ impl Subjects {
                     for &sec in &self.sec {
                         let options = self.options(name.as_deref(), target, sec, depth, run)?;
                         subjects.push(match &fleet {
-                            None => Box::new(NfsSubject::connect(options, stop).map_err(with_cure)?),
+                            None => Box::new(NfsSubject::connect(options, stop).map_err(with_hint)?),
                             Some(fleet) => {
-                                let subject = DistributedSubject::open(fleet, subjects.len() as u32, options).map_err(with_cure)?;
+                                let subject = DistributedSubject::open(fleet, subjects.len() as u32, options).map_err(with_hint)?;
                                 run.nodes = subject.nodes().to_vec();
                                 Box::new(subject)
                             }
@@ -244,7 +244,7 @@ impl Subjects {
                 }
                 let (directory, not_empty) = (directory.clone(), self.not_empty);
                 let options = MountOptions { label, directory, warm, alone, server_cpu, client_cpu, not_empty };
-                subjects.push(Box::new(MountSubject::begin(options, stop).map_err(with_cure)?));
+                subjects.push(Box::new(MountSubject::begin(options, stop).map_err(with_hint)?));
             }
         }
         Ok(())
@@ -310,8 +310,8 @@ fn mount_name(mount: &Labelled<Directory>) -> String {
     mount.label.clone().unwrap_or_else(|| mount.value.0.display().to_string())
 }
 
-fn with_cure(error: Error) -> Failure {
-    match error.cure() {
+fn with_hint(error: Error) -> Failure {
+    match error.hint() {
         Some(cure) => Failure::from(error).cure(cure),
         None => error.into(),
     }

@@ -130,7 +130,7 @@ impl World {
         let reads: Vec<_> = workload::tree_reads(quick).into_iter().map(|(_, _, read)| read).collect();
         prepare(&path("src"), &reads)?;
         go_on()?;
-        compile::prepare(&path("src"), workload::parts(quick))?;
+        compile::prepare(&path("src"), workload::source_count(quick))?;
         std::fs::create_dir_all(path("src/one/two")).at(at.display())?;
         for small in NAMES {
             std::fs::write(path("src").join(small), [b's'; SMALL_LEN]).at(at.display())?;
@@ -231,7 +231,7 @@ impl World {
         let cache = Some(self.directory.path().join("cache-recorded"));
         let mut mounted = Mounted::tree(&self.program, options, &self.name, cache, &at, false);
         mounted.renew()?;
-        let right = compile::run(&at, workload::parts(quick), 2, stop, &mut vouch_bench::Sample::default())?;
+        let right = compile::run(&at, workload::source_count(quick), 2, stop, &mut vouch_bench::Sample::default())?;
         drop(mounted);
         if !right {
             return Err(vouch_bench::Error::Corrupt(self.name.clone()).into());
