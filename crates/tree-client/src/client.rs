@@ -1,5 +1,4 @@
-//! What all trees of a process share: the way to the network, the clock, caches, and the memory of
-//! what was seen.
+//! The client: options, and the state that all trees of a process share.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,39 +21,37 @@ use crate::memory_cache::{MemoryCache, TreeNumber};
 use crate::tree::Origin;
 use crate::{Error, FaultObserver, Result, Tree};
 
-/// Forwarding pointers followed from one name.
+/// Limit on the forwarding pointers followed from one name.
 const FORWARDINGS_MAX: usize = 4;
 
-/// How a client works.
+/// Options of a client.
 #[derive(Clone)]
 pub struct ClientOptions {
-    /// The way to the network.
+    /// The network.
     pub connector: Arc<dyn Connector>,
-    /// The time of day.
+    /// The wall clock.
     pub clock: Arc<dyn Clock>,
-    /// How long an operation may take before it fails.
+    /// Longest time of an operation.
     pub deadline: Duration,
-    /// How long connecting to one replica, or resolving one name, may take.
+    /// Longest time of one connection attempt or one name lookup.
     pub connect_timeout: Duration,
-    /// Memory for decoded frames of all trees.
+    /// Limit on the memory for decoded frames of all trees.
     pub memory_cache_bytes: u64,
-    /// Where frames are kept on disk; `None`: nowhere.
+    /// Frames on disk; `None`: no disk cache.
     pub disk_cache: Option<DiskCacheOptions>,
-    /// Where the newest revision ever seen is remembered; `None`: in memory only.
+    /// Directory for the newest revision seen of each tree; `None`: kept in memory only.
     pub state_dir: Option<PathBuf>,
-    /// Whether to refuse to open a tree when `state_dir` can't be read and written; else that is a
-    /// warning.
+    /// Whether opening a tree fails if `state_dir` cannot be read or written; otherwise a warning.
     pub state_required: bool,
-    /// Directories of key statements: files named `HOSTID` or `HOSTID.*`.
+    /// Directories of key statements, in files named `HOSTID` or `HOSTID.*`.
     pub certificate_dirs: Vec<PathBuf>,
-    /// How often replicas are asked for newer revisions; `None`: a quarter of the fsinfo's
-    /// duration, 60 s to 1 h.
+    /// Interval of refreshes; `None`: a quarter of the fsinfo's duration, from 60 s to 1 h.
     pub refresh_interval: Option<Duration>,
-    /// The longest window of sequential read-ahead.
+    /// Longest window of sequential read-ahead.
     pub read_ahead_bytes_max: u64,
-    /// Who is told that a replica was not believed.
+    /// Receives a report of each replica that sends wrong or old data.
     pub fault_observer: Option<Arc<dyn FaultObserver>>,
-    /// Seeds jitter; `None`: the system's randomness.
+    /// Seed of the jitter; `None`: from the system.
     pub seed: Option<u64>,
 }
 
@@ -78,29 +75,29 @@ impl Default for ClientOptions {
     }
 }
 
-/// How one tree is opened.
+/// Options of one tree.
 #[derive(Debug, Clone, Default)]
 pub struct TreeOptions {
-    /// Replicas beside those that the name's HOST resolves to: `HOST[:PORT]`, `[IPV6]:PORT`.
+    /// Replicas in addition to the name's HOST: `HOST[:PORT]`, `[IPV6]:PORT`.
     pub replicas: Vec<String>,
-    /// Whether to leave the name's own HOST alone.
+    /// Whether to use only `replicas` and not the name's HOST.
     pub only_replicas: bool,
-    /// Whether to fail on a forwarding pointer rather than follow it.
+    /// Whether opening fails on a forwarding pointer instead of following it.
     pub refuse_forwarding: bool,
 }
 
-/// How full the caches are.
+/// Usage of the caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheUsage {
-    /// Memory held by decoded frames.
+    /// Memory used by decoded frames.
     pub memory_bytes: u64,
-    /// Disk held by the disk cache; 0 without one.
+    /// Disk space used by the disk cache; 0 without one.
     pub disk_bytes: u64,
-    /// The disk cache's quota; 0 without one.
+    /// Quota of the disk cache; 0 without one.
     pub disk_quota_bytes: u64,
 }
 
-/// The state that trees share. One a process is enough.
+/// The state that trees share. One per process is enough.
 pub struct Client {
     pub(crate) options: ClientOptions,
     pub(crate) memory: MemoryCache,
@@ -113,14 +110,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// Must be called within a tokio runtime, on which all background work will run. A disk cache
-    /// that can't be used is a warning.
+    /// Creates a client. Call it inside a tokio runtime, which will run all background work. A disk
+    /// cache that cannot be opened is a warning.
+    ///
+    /// # Errors
+    /// Outside of a tokio runtime.
     pub fn new(options: ClientOptions) -> Result<Arc<Self>> {
         let runtime = Handle::try_current().map_err(|e| Error::Damaged { what: format!("a client needs a tokio runtime: {e}") })?;
         let disk = options.disk_cache.as_ref().and_then(|wanted| match DiskCache::open(wanted) {
             Ok(cache) => Some(cache),
             Err(error) => {
-                tracing::warn!("disk cache {}: {error}; going on without it", wanted.dir.display());
+                tracing::warn!("disk cache {}: {error}; continuing without it", wanted.dir.display());
                 None
             }
         });
@@ -137,8 +137,8 @@ impl Client {
         }))
     }
 
-    /// Opens the tree of this name: finds its replicas and a revision to believe. Follows
-    /// forwarding pointers, so the tree's own name may be another. Ends within the deadline.
+    /// Opens a tree: finds its replicas and verifies its newest revision. Follows forwarding
+    /// pointers, so the tree's name may differ. Ends within the deadline.
     pub async fn open(self: &Arc<Self>, name: &TreeName, options: &TreeOptions) -> Result<Arc<Tree>> {
         let mut name = name.clone();
         let mut options = options.clone();
@@ -152,7 +152,7 @@ impl Client {
                         tracing::warn!("{name} has moved to {to}");
                         name = to.clone();
                         origins.push(Origin { tree, to: to.clone() });
-                        // The old tree's replicas are not the new one's, unless its publisher says so in the new name.
+                        // The new name has its own HOST, whatever the options of the old name were.
                         options.only_replicas = false;
                     }
                     _ => return Err(error),
@@ -162,26 +162,26 @@ impl Client {
         Err(Error::Forwarded { to: name })
     }
 
-    /// Heeds key statements in a directory of a published tree as well: files named `HOSTID` or
+    /// Also reads key statements from a directory of a published tree: files named `HOSTID` or
     /// `HOSTID.*` at `path`. Does not keep the tree open.
     pub fn add_certificate_tree(&self, tree: &Arc<Tree>, path: &[u8]) {
         let source = CertificateTree { tree: Arc::downgrade(tree), path: path.to_vec() };
         self.certificate_trees.write().push(source);
     }
 
-    /// How long a forwarding pointer may be believed before its key is asked again: the interval of
-    /// refreshes, a minute by default.
+    /// How long a forwarding pointer is valid before its key is asked again: the refresh interval,
+    /// or one minute.
     pub fn forwarding_ttl(&self) -> Duration {
         self.options.refresh_interval.unwrap_or(INTERVAL_MIN)
     }
 
-    /// How full the caches are.
+    /// Usage of the caches.
     pub fn cache_usage(&self) -> CacheUsage {
         let (disk_bytes, disk_quota_bytes) = self.disk.as_ref().map_or((0, 0), |disk| (disk.used_bytes(), disk.quota_bytes()));
         CacheUsage { memory_bytes: self.memory.weight(), disk_bytes, disk_quota_bytes }
     }
 
-    /// Waits until what is queued for the disk cache is there, or a few seconds have passed.
+    /// Waits until queued frames are in the disk cache, for some seconds at most.
     pub async fn flush(&self) {
         if let Some(disk) = &self.disk {
             disk.flush().await;
@@ -196,7 +196,7 @@ impl Client {
         TreeNumber(self.trees.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The next of a sequence that the seed determines (SplitMix64, Steele, Lea, Flood 2014).
+    /// SplitMix64 (Steele, Lea, Flood 2014).
     pub(crate) fn next_random(&self) -> u64 {
         let mut z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,14 +1,14 @@
-//! The wall clock, as a parameter. Time-outs use tokio's own clock, which tests can pause.
+//! The wall clock as a parameter. Time-outs use tokio's clock, which tests can pause.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Tells the time of day.
+/// A wall clock.
 pub trait Clock: Send + Sync + 'static {
-    /// Seconds since 1970-01-01T00:00:00Z; never trusted to be right, nor to run forward.
+    /// Seconds since 1970-01-01T00:00:00Z. May be wrong and may run backward.
     fn now(&self) -> i64;
 }
 
-/// The machine's clock.
+/// The system's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

@@ -1,4 +1,4 @@
-//! How replicas are found and reached: names to addresses, addresses to byte streams.
+//! The network as a parameter: resolves host names and opens byte streams.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// The way to the network. The caller bounds both in time.
+/// Access to the network. The caller limits the time of both methods.
 pub trait Connector: Send + Sync + 'static {
     /// The addresses of `host`: a DNS name, an IPv4 address, or an IPv6 address without brackets.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
 
-    /// A stream to a replica at `address`.
+    /// Opens a stream to a replica.
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>>;
 }
 
-/// TCP, with the system's resolver.
+/// TCP and the system's resolver.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TcpConnector;
 
@@ -33,7 +33,7 @@ impl Connector for TcpConnector {
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
         async move {
             let stream = TcpStream::connect(address).await?;
-            // Calls are small and each is awaited: Nagle's algorithm would hold them back.
+            // Nagle's algorithm would delay small calls.
             stream.set_nodelay(true)?;
             Ok(Box::new(stream) as Box<dyn Stream>)
         }

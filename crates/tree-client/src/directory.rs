@@ -1,4 +1,4 @@
-//! Looking up names and listing directories, page by page.
+//! Name lookups and directory listings, page by page.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::replica::Priority;
 use crate::tree::PAGE_LEN_EXPECTED;
 use crate::{Error, Result, Tree};
 
-/// Pages fetched ahead of a listing.
+/// Pages read ahead of a listing.
 const PAGES_AHEAD: usize = 16;
 
-/// An entry of a directory. Cheap to clone: it shares its page.
+/// An entry of a directory. Shares its page, so a clone is cheap.
 #[derive(Debug, Clone)]
 pub struct Entry {
     page: Arc<LeafPage>,
@@ -30,42 +30,42 @@ impl Deref for Entry {
     }
 }
 
-/// Where a listing begins.
+/// Start of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position<'a> {
-    /// At the first entry.
+    /// The first entry.
     Start,
-    /// At the first name after this one.
+    /// The first name after this one.
     After(&'a [u8]),
-    /// At the entry of this number, from 0.
+    /// The entry with this index, from 0.
     Number(u64),
 }
 
-/// Consecutive entries of a directory: the rest of one page.
+/// Consecutive entries of a directory, up to the end of a page.
 #[derive(Debug, Clone)]
 pub struct Listing {
-    /// The number of the first entry, from 0.
+    /// Index of the first entry, from 0.
     pub number: u64,
-    /// Whether nothing follows.
+    /// Whether the directory ends here.
     pub last: bool,
     page: Option<Arc<LeafPage>>,
     first: usize,
 }
 
 impl Listing {
-    /// The entries; none where the directory is empty or the position is past its end.
+    /// The entries; empty at the end of the directory.
     pub fn entries(&self) -> &[DirEntry] {
         self.page.as_ref().map_or(&[], |page| &page.entries()[self.first..])
     }
 
-    /// The entry at `index` among them, to be kept.
+    /// Entry `index` of this listing.
     pub fn entry(&self, index: usize) -> Option<Entry> {
         let page = self.page.as_ref()?;
         let index = self.first.checked_add(index)?;
         (index < page.entries().len()).then(|| Entry { page: Arc::clone(page), index })
     }
 
-    /// Where the next listing begins.
+    /// Start of the next listing.
     pub fn next(&self) -> Position<'static> {
         Position::Number(self.number + self.entries().len() as u64)
     }
@@ -75,25 +75,25 @@ impl Listing {
     }
 }
 
-/// A way down from a directory's top page to a leaf page. Pure: frames come in, the next page comes
-/// out.
+/// A descent from a directory's root page to a leaf page. Does no I/O: takes frames and returns the
+/// next page to fetch.
 struct Descent<'a> {
     target: Position<'a>,
     page: PageRef,
-    /// Entries before the page.
+    /// Number of entries before the page.
     before: u64,
-    /// Entries that the page must hold, if its parent has told.
+    /// Number of entries in the page, if the parent says so.
     expected: Option<u64>,
-    /// Pages that follow it below the same parent, nearest first.
+    /// The next pages below the same parent.
     siblings: Vec<PageRef>,
     total: u64,
 }
 
-/// A leaf page by its place, without having been read.
+/// A leaf page that was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeafSpan {
     pub(crate) handle: BlockHandle,
-    /// The number of its first entry.
+    /// Index of its first entry.
     pub(crate) number: u64,
     pub(crate) entries: u64,
 }
@@ -101,12 +101,12 @@ pub(crate) struct LeafSpan {
 enum Step {
     Down,
     Leaf(Arc<LeafPage>),
-    /// The directory has nothing at or after the target.
+    /// No entry at or after the target.
     Absent,
 }
 
 impl<'a> Descent<'a> {
-    /// `None`: the directory is empty.
+    /// `None` if the directory is empty.
     fn begin(dir: &Inode, target: Position<'a>) -> Result<Option<Self>> {
         match &dir.content {
             Content::Directory { entries, top, .. } => Ok(top.map(|page| {
@@ -122,15 +122,15 @@ impl<'a> Descent<'a> {
         let page = match frame {
             Frame::DirLeaf(page) => {
                 if self.expected.is_some_and(|expected| expected != page.entries().len() as u64) {
-                    return Err(damaged("it does not hold as many entries as the page above says"));
+                    return Err(damaged("its number of entries differs from its parent's count"));
                 }
                 return Ok(Step::Leaf(page));
             }
             Frame::DirInterior(page) => page,
-            _ => return Err(damaged("it is no directory page")),
+            _ => return Err(damaged("not a directory page")),
         };
         if page.height() != self.page.height {
-            return Err(damaged("it is of another height than the page above says"));
+            return Err(damaged("its height differs from the one in its parent"));
         }
         let index = match self.target {
             Position::Start => Some(0),
@@ -140,15 +140,14 @@ impl<'a> Descent<'a> {
         let Some(index) = index else { return Ok(Step::Absent) };
         let (Some(child), Some(next)) = (page.children().get(index), page.page(index)) else { return Ok(Step::Absent) };
         let before: Option<u64> = page.children()[..index].iter().try_fold(self.before, |sum, child| sum.checked_add(child.entries));
-        self.before = before.ok_or_else(|| damaged("its counts overflow"))?;
+        self.before = before.ok_or_else(|| damaged("its entry counts overflow"))?;
         self.siblings = (index + 1..page.children().len()).take(PAGES_AHEAD).filter_map(|i| page.page(i)).collect();
         self.expected = (next.height == 0).then_some(child.entries);
         self.page = next;
         Ok(Step::Down)
     }
 
-    /// The listing from the target on, in the leaf page that was reached. `None`: the target is
-    /// after its last entry, so that the next page is the one.
+    /// The listing from the target on. `None` if the target is after the last entry of this page.
     fn listing(&self, page: Arc<LeafPage>) -> Option<Listing> {
         let len = page.entries().len();
         let first = match self.target {
@@ -171,7 +170,7 @@ fn found(page: Arc<LeafPage>, name: &[u8]) -> Option<Entry> {
 }
 
 impl Tree {
-    /// The entry of `name`; `None`: the signed tree proves that there is none.
+    /// The entry of `name`. `None`: the signed tree proves that the name does not exist.
     pub async fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
         let deadline = self.start_operation().await?;
         self.lookup_by(dir, name, deadline).await
@@ -190,7 +189,7 @@ impl Tree {
         }
     }
 
-    /// The same from memory or disk cache, on this thread; `None` where the network is needed.
+    /// [`Tree::lookup`] from memory or disk cache only; `None` if a frame must be fetched.
     pub fn try_lookup(&self, dir: &Inode, name: &[u8]) -> Option<Result<Option<Entry>>> {
         if !self.can_start_now()? {
             return Some(Err(self.stale_error()));
@@ -198,8 +197,8 @@ impl Tree {
         self.lookup_local(dir, name).transpose()
     }
 
-    /// `Ok(None)`: the network is needed.
-    #[allow(clippy::option_option, reason = "not at hand, proven missing, found: three answers")]
+    /// `Ok(None)` if a frame must be fetched.
+    #[allow(clippy::option_option, reason = "not cached, proven missing, found")]
     pub(crate) fn lookup_local(&self, dir: &Inode, name: &[u8]) -> Result<Option<Option<Entry>>> {
         let Some(mut descent) = Descent::begin(dir, Position::After(name))? else { return Ok(Some(None)) };
         loop {
@@ -213,8 +212,7 @@ impl Tree {
         }
     }
 
-    /// The entries from a position to the end of their page. The pages that follow are fetched
-    /// ahead.
+    /// Lists entries from a position to the end of their page. Reads following pages ahead.
     pub async fn list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Result<Listing> {
         let deadline = self.start_operation().await?;
         let Some(mut descent) = Descent::begin(dir, from)? else { return Ok(Listing::past_the_end(0)) };
@@ -239,7 +237,7 @@ impl Tree {
         }
     }
 
-    /// The same from memory or disk cache, on this thread; `None` where the network is needed.
+    /// [`Tree::list`] from memory or disk cache only; `None` if a frame must be fetched.
     pub fn try_list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Option<Result<Listing>> {
         if !self.can_start_now()? {
             return Some(Err(self.stale_error()));
@@ -270,7 +268,7 @@ impl Tree {
         }
     }
 
-    /// The leaf page that holds entry `number`; reads interior pages only.
+    /// The leaf page with entry `number`. Reads interior pages only.
     pub(crate) async fn leaf_span(&self, dir: &Inode, number: u64) -> Result<Option<LeafSpan>> {
         let deadline = self.start_operation().await?;
         let Some(mut descent) = Descent::begin(dir, Position::Number(number))? else { return Ok(None) };
@@ -287,8 +285,7 @@ impl Tree {
         Ok((number < span.number + entries).then_some(span))
     }
 
-    /// Fetches the pages that follow, if those halfway are not here: so it happens once in several
-    /// pages.
+    /// Fetches the following pages if the middle one is not in memory, so once per several pages.
     fn prefetch_pages(self: &Arc<Self>, siblings: &[PageRef]) {
         let Some(halfway) = siblings.get((PAGES_AHEAD / 2).min(siblings.len().saturating_sub(1))) else { return };
         if self.is_in_memory(&halfway.handle) {

@@ -1,6 +1,6 @@
-//! What can go wrong for a reader of a published tree, and whose fault it was.
+//! Errors of a client, their classes, and their errno values.
 //!
-//! Errors are cheap to clone, since one fetch may answer many readers.
+//! Errors are cheap to clone, because one fetch may answer many readers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,134 +11,131 @@ use vouch_tree::time_text::{RelativeTime, Utc};
 use vouch_tree::verify::Refusal;
 use vouch_tree::{BlockHandle, FileType, HostId, TreeName, frame};
 
-/// The crate's results.
+/// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation failed: one line for the user each.
+/// Why an operation failed; each message is one line for the user.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The signed tree proves that the name does not exist.
     #[error("{}: no such file or directory", lossy(path))]
     NotFound {
-        /// The path asked for.
+        /// The requested path.
         path: Vec<u8>,
     },
-    /// A name below something that is no directory.
+    /// A component of the path is not a directory.
     #[error("{}: not a directory", lossy(path))]
     NotADirectory {
-        /// The path up to what is no directory.
+        /// The path up to that component.
         path: Vec<u8>,
     },
-    /// A path that can't name anything in a tree.
+    /// The path is invalid.
     #[error("{}: {why}", lossy(path))]
     Path {
         /// The path.
         path: Vec<u8>,
-        /// What is wrong with it.
+        /// Why it is invalid.
         why: &'static str,
     },
-    /// The operation is for another type of file.
-    #[error("it is a {found:?}, not a {expected:?}")]
+    /// The operation needs another type of file.
+    #[error("the file is a {found:?}, not a {expected:?}")]
     WrongType {
-        /// The type that the operation is for.
+        /// The required type.
         expected: FileType,
-        /// The type found.
+        /// The type of the file.
         found: FileType,
     },
-    /// Too many symbolic links on the way.
+    /// Too many symbolic links in a path.
     #[error("{}: too many levels of symbolic links", lossy(path))]
     SymlinkLoop {
         /// The path.
         path: Vec<u8>,
     },
-    /// The newest revision known is no longer valid, and no replica has a newer one.
+    /// The newest revision has expired, and no replica has a newer one.
     #[error(
         "revision {revision} expired on {}, {}, and no replica has a newer one ({last}); the publisher must publish again, or this machine's clock is wrong",
         Utc(*since),
         RelativeTime { at: *since, now: *now }
     )]
     Expired {
-        /// The newest revision seen.
+        /// The newest revision.
         revision: u64,
-        /// When it ended, in seconds since 1970.
+        /// End of its validity, in seconds since 1970.
         since: u64,
-        /// The time that this was held against, in seconds since 1970.
+        /// Current time, in seconds since 1970.
         now: u64,
-        /// What the replicas said last.
+        /// Answers of the replicas in the last refresh.
         last: String,
     },
-    /// Every replica sent what is provably not what was asked for, or lacks it.
+    /// Every replica sent wrong data or does not have the data.
     #[error(
-        "no replica can be believed: {said}; name another by --replica, and let the administrators of these check their databases (vouch verify --db)"
+        "no replica can be trusted: {said}; name another with --replica, and ask the administrators of these to check their databases (vouch verify --db)"
     )]
     Lied {
-        /// One reason for each replica.
+        /// One reason per replica.
         said: String,
     },
-    /// What the replicas offer must not be believed.
-    #[error("no replica offers a revision that may be believed: {reason}{}", cure(source))]
+    /// The replicas offer only revisions that fail verification.
+    #[error("no replica offers a valid revision: {reason}{}", cure(source))]
     Refused {
-        /// One line for each replica.
+        /// One reason per replica.
         reason: String,
-        /// The weightiest of the reasons.
+        /// The first refusal.
         source: Refusal,
     },
-    /// A file that is named for the tree's key holds no statement of it that can be read: it may be
-    /// a revocation.
-    #[error("{}: {what}; put a whole copy there or take the file away, for it may be a revocation", path.display())]
+    /// A statement file named after the tree's key is unreadable. It may be a revocation.
+    #[error("{}: {what}; replace the file with an intact copy, or remove it if it is not a revocation", path.display())]
     Statement {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it is unreadable.
         what: String,
     },
-    /// The tree's root key has revoked itself.
+    /// The root key of the tree has been revoked.
     #[error("the key of {hostid} was revoked{}; ask the publisher for the tree's new name", because(reason))]
     Revoked {
         /// The tree.
         hostid: HostId,
-        /// The publisher's words.
+        /// The publisher's reason.
         reason: String,
     },
-    /// The tree has moved, and following was refused or went in a circle.
+    /// The tree has moved, and following was refused or is circular.
     #[error("this tree has moved to {to}")]
     Forwarded {
-        /// Where to.
+        /// The new name.
         to: TreeName,
     },
-    /// No replica could be reached.
+    /// No replica can be reached.
     #[error("no replica can be reached: {tried}")]
     Unreachable {
-        /// What was tried and how it failed.
+        /// The attempts, and why each failed.
         tried: String,
     },
-    /// A database can't take up the newest revision, which was made with another iv: its frames
-    /// would fit nowhere.
+    /// The newest revision has another iv than the database, so its frames cannot be added.
     #[error(
-        "{}: the tree's newest revision was not made from the revisions that are in this database (another iv): either its publisher began a new database, or somebody has the signing key; ask the publisher, and pull a tree that was made anew into an empty directory",
+        "{}: the newest revision has another iv than this database: either the publisher created a new database, or the signing key is stolen; ask the publisher, and pull a new database into an empty directory",
         db.display()
     )]
     OtherIv {
         /// The database.
         db: PathBuf,
     },
-    /// Replicas were reached, but none answered in time.
+    /// No replica answered in time.
     #[error("no answer within {} s: {last}", after.as_secs_f32())]
     TimedOut {
-        /// The operation's limit.
+        /// Time limit of the operation.
         after: Duration,
-        /// What was going on.
+        /// Status of each replica.
         last: String,
     },
-    /// Every replica says that it lacks a frame which the signed tree names.
+    /// No replica has a frame that the signed tree references.
     #[error("none of {asked} replicas has the frame {handle}{}", why_missing(refused.as_deref()))]
     Missing {
         /// The frame.
         handle: BlockHandle,
-        /// How many were asked.
+        /// Number of replicas asked.
         asked: usize,
-        /// Where every replica's offer was refused, as old, expired or forged: why, one reason for
-        /// each.
+        /// If every replica's offer was refused: one reason per replica.
         refused: Option<String>,
     },
     /// No replica serves this tree.
@@ -146,72 +143,72 @@ pub enum Error {
     NoSuchTree {
         /// The tree.
         hostid: HostId,
-        /// How many were asked.
+        /// Number of replicas asked.
         asked: usize,
     },
-    /// Verified bytes that make no sense: the publisher's fault, or that of a newer format.
-    #[error("the tree itself is damaged: {what}")]
+    /// Verified bytes cannot be decoded: the publisher's fault, or a newer format version.
+    #[error("the published tree is damaged: {what}")]
     Damaged {
-        /// What makes no sense.
+        /// What is wrong.
         what: String,
     },
-    /// A failure of this machine.
+    /// An I/O error on this machine.
     #[error("{doing} {}: {source}", path.display())]
     Local {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
         /// To which file.
         path: PathBuf,
-        /// The system's word.
+        /// The error of the operating system.
         source: Arc<io::Error>,
     },
-    /// What was seen before is there but can't be read: not to be taken for nothing.
-    #[error("what was seen of this tree before can't be read from {}: {source}; put a copy of the file back, or, if a disk or a wrong owner explains it, move it away: then an older revision may pass until a newer one is seen", path.display())]
+    /// The record of the newest revision seen exists but cannot be read.
+    #[error("the record of the newest revision seen, {}, can't be read: {source}; restore the file, or move it away if its loss is explained: until the next refresh an older revision may then be accepted", path.display())]
     StateUnreadable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it cannot be read.
         source: Arc<io::Error>,
     },
-    /// Others than its owner can write where it is remembered what was seen.
-    #[error("others than its owner may write to the state directory {} (mode {mode:03o}), and so bring an older revision back; chmod 700 it after a look at who did, or name another by --state", dir.display())]
+    /// Users other than the owner can write to the state directory.
+    #[error("state directory {} is writable by other users (mode {mode:03o}), who could restore an older revision; check for changes and run `chmod 700`, or name another directory with --state", dir.display())]
     StateOpen {
         /// The directory.
         dir: PathBuf,
-        /// Its permissions.
+        /// Permission bits of the directory.
         mode: u32,
     },
-    /// What was seen must be remembered, and there is no place for it.
-    #[error("there is no directory to remember in what was seen (no HOME); name one by --state DIR")]
+    /// State is required, but no directory is given.
+    #[error("no state directory for the newest revision seen (HOME is not set); name one with --state DIR")]
     NoState,
-    /// The local database failed.
+    /// An error of the local database.
     #[error(transparent)]
     Store(Arc<vouch_tree_store::Error>),
 }
 
-/// Errors by what a caller can do about them.
+/// Classes of errors, by what a caller can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
-    /// Proven not to exist.
+    /// The file does not exist.
     NotFound,
-    /// The request makes no sense.
+    /// The request is invalid.
     Input,
-    /// Signature, rollback, revocation, or nobody who tells the truth.
+    /// Refused for security: signature, rollback, revocation, wrong data.
     Refused,
-    /// Nothing valid is at hand.
+    /// No valid revision.
     Expired,
-    /// No replica, or none in time.
+    /// No replica, or no answer in time.
     Unreachable,
-    /// The tree or a replica's copy is not whole.
+    /// The tree or the replicas' copies are damaged.
     Damaged,
-    /// This machine's files.
+    /// An error of local files.
     Local,
-    /// Somebody else is writing the database.
+    /// Another process is writing the database.
     Busy,
 }
 
 impl Error {
-    /// What kind of error it is.
+    /// The class of the error.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. } => ErrorClass::NotFound,
@@ -234,7 +231,7 @@ impl Error {
         }
     }
 
-    /// The error as a file system tells it: a positive errno of Linux.
+    /// The Linux errno for a file system, positive.
     pub const fn errno(&self) -> i32 {
         let errno = match self {
             Self::NotFound { .. } => rustix::io::Errno::NOENT,
@@ -265,31 +262,29 @@ impl From<vouch_tree_store::Error> for Error {
     }
 }
 
-/// What somebody said of it, if anything.
+/// The reason of a revocation, for a message.
 fn because(reason: &str) -> String {
-    if reason.is_empty() { ", without a word why".to_owned() } else { format!(": {reason}") }
+    if reason.is_empty() { ", without a reason".to_owned() } else { format!(": {reason}") }
 }
 
-/// What explains that nobody has a frame.
+/// The cause of a missing frame, for a message.
 fn why_missing(refused: Option<&str>) -> String {
     match refused {
         Some(why) => {
-            format!(
-                ", and none offers a revision that may be believed: {why}; wait until a replica has caught up, or name another by --replica"
-            )
+            format!(", and none offers a valid revision: {why}; wait until a replica is up to date, or name another with --replica")
         }
-        None => "; they may be half copied, or have dropped an old revision".to_owned(),
+        None => "; their copies may be incomplete, or they have dropped an old revision".to_owned(),
     }
 }
 
-/// What to do about a refusal that does not say it by itself.
+/// Advice for refusals whose own message has none.
 const fn cure(refusal: &Refusal) -> &'static str {
     match refusal {
-        Refusal::Malformed(_) | Refusal::Forged(_) => "; check that the name was copied whole, or name another replica by --replica",
+        Refusal::Malformed(_) | Refusal::Forged(_) => "; check that the name is complete, or name another replica with --replica",
         Refusal::Superseded { .. } | Refusal::OutsideCertificate { .. } => {
-            "; its publisher must publish with the newest certificate, or somebody uses a signing key that is not valid any more"
+            "; the publisher must use the newest certificate, or somebody uses a replaced signing key"
         }
-        Refusal::Rollback { .. } => "; wait until a replica has caught up, or name another by --replica",
+        Refusal::Rollback { .. } => "; wait until a replica is up to date, or name another with --replica",
         _ => "",
     }
 }

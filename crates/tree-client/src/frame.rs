@@ -1,4 +1,4 @@
-//! Frames as readers use them: verified, decompressed, decoded, shared.
+//! Decoded frames: verified, decompressed, shared.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use vouch_xdr::Xdr;
 
 use crate::{Error, Result};
 
-/// A frame that hashed to its handle. Cheap to clone.
+/// A verified and decoded frame. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum Frame {
     /// File data.
@@ -21,16 +21,14 @@ pub enum Frame {
     DirLeaf(Arc<LeafPage>),
     /// Handles of directory pages.
     DirInterior(Arc<InteriorPage>),
-    /// A signed fsinfo: its bytes; its signature is not checked by this.
+    /// The bytes of a signed fsinfo; its signature is not verified.
     Fsinfo(Bytes),
 }
 
 impl Frame {
-    /// Decodes a stored frame that has been verified to be what `handle` names. What fails here is
-    /// the publisher's fault.
+    /// Decodes a verified frame. An error is the publisher's fault.
     ///
-    /// Raw leaves share `stored`, which must be an allocation of its own: a cached leaf keeps it
-    /// from being freed.
+    /// A raw leaf shares the allocation of `stored`, and keeps all of it alive.
     pub(crate) fn decode(kind: FrameKind, handle: &BlockHandle, stored: &Bytes) -> Result<Self> {
         let payload = frame::payload(kind, stored).map_err(|e| Error::frame(handle, e))?;
         let malformed = |e| Error::malformed(handle, e);
@@ -48,7 +46,7 @@ impl Frame {
         })
     }
 
-    /// The frame's kind.
+    /// The kind of the frame.
     pub const fn kind(&self) -> FrameKind {
         match self {
             Self::Leaf(_) => FrameKind::Leaf,
@@ -59,12 +57,12 @@ impl Frame {
         }
     }
 
-    /// Memory that it holds, in bytes, roughly. O(1).
+    /// Approximate memory usage in bytes. O(1).
     pub(crate) fn weight(&self) -> u64 {
         let len = match self {
             Self::Leaf(bytes) | Self::Fsinfo(bytes) => bytes.len(),
             Self::Indirect(page) => page.children.len() * size_of::<Option<BlockHandle>>(),
-            // Names, inline content and link targets come on top of the entry itself: mostly short.
+            // Names, inline content and link targets add some bytes to each entry.
             Self::DirLeaf(page) => page.entries().len() * (size_of::<vouch_tree::DirEntry>() + 96),
             Self::DirInterior(page) => page.children().len() * (size_of::<vouch_tree::directory::Child>() + 32),
         };

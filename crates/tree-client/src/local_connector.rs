@@ -1,5 +1,5 @@
-//! A database of this machine as a replica: the same protocol over a pipe in memory, so that what
-//! comes from the own disk is verified as what comes from anywhere.
+//! A database of this machine as a replica: the same protocol over a pipe in memory, so that local
+//! data is verified like remote data.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,8 +20,8 @@ use vouch_xdr::{Writer, Xdr};
 use crate::connector::{Connector, Stream};
 use crate::{Error, Result};
 
-/// The way to one database directory. Every host name leads there; what is published into it later
-/// is found at the next refresh.
+/// A connector to one database directory. Every host name leads to it. A refresh finds what was
+/// published in the meantime.
 pub struct LocalConnector {
     database: Arc<Snapshot>,
 }
@@ -32,7 +32,7 @@ impl LocalConnector {
         Ok(Self { database: Arc::new(Database::open_read(path)?) })
     }
 
-    /// The name by which a client that has this connector opens the tree.
+    /// The tree's name for a client with this connector.
     pub fn name(&self) -> Result<TreeName> {
         TreeName::new(HOST, self.database.hostid()).map_err(|error| Error::Damaged { what: error.to_string() })
     }
@@ -50,7 +50,7 @@ impl Connector for LocalConnector {
     }
 }
 
-/// Answers calls in their order until the client leaves or speaks another protocol.
+/// Answers calls in order until the client closes or sends an invalid record.
 async fn serve(database: Arc<Snapshot>, mut stream: DuplexStream) {
     let (mut records, mut buffer) = (RecordReader::new(RECORD_LEN_MAX), vec![0; BUFFER_LEN]);
     loop {
@@ -72,7 +72,7 @@ async fn serve(database: Arc<Snapshot>, mut stream: DuplexStream) {
     }
 }
 
-/// The record that answers a call; none if it is no call of this protocol.
+/// The reply record; `None` if the call is not of this protocol.
 fn answer(database: &Snapshot, record: &[u8]) -> Option<Vec<u8>> {
     let call = Call::decode(record).ok().filter(|call| call.program == PROGRAM && call.version == VERSION)?;
     let results = match Procedure::from_number(call.procedure)? {
@@ -81,7 +81,7 @@ fn answer(database: &Snapshot, record: &[u8]) -> Option<Vec<u8>> {
         Procedure::GetData => {
             let asked = GetDataArgs::from_xdr(call.args).ok()?;
             let frames: vouch_tree_store::Result<Vec<_>> = asked.handles.iter().map(|handle| database.get(handle)).collect();
-            let frames = frames.inspect_err(|error| tracing::warn!("a frame can't be read: {error}")).ok()?;
+            let frames = frames.inspect_err(|error| tracing::warn!("cannot read a frame: {error}")).ok()?;
             let mut w = Writer::new();
             GetDataResult { frames: frames.iter().map(Option::as_deref).collect() }.encode(&mut w);
             w.into_bytes()
@@ -114,13 +114,13 @@ fn offer(database: &Snapshot, asked: &GetFsinfoArgs) -> GetFsinfoResult {
     GetFsinfoResult::Ok(FsinfoOffer { signed_fsinfo: signed.to_vec(), statements: view.statements().to_vec(), companions })
 }
 
-/// The host's name in names of trees that are read from here.
+/// Host part of the names of local trees.
 const HOST: &str = "localhost";
 
-/// Longest call: the longest arguments, and the header before them.
+/// Longest call: arguments and RPC header.
 const RECORD_LEN_MAX: usize = ARGS_LEN_MAX + 1024;
 
 const BUFFER_LEN: usize = 64 << 10;
 
-/// Bytes under way in one direction.
+/// Bytes in flight per direction.
 const PIPE_LEN: usize = 1 << 20;

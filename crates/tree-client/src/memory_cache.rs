@@ -1,5 +1,5 @@
-//! Decoded frames in memory, bounded by weight, shared by all trees of a process; each frame is
-//! fetched once at a time however many readers want it.
+//! Decoded frames in memory, limited by weight, shared by all trees of a process. Concurrent
+//! readers of a frame share one fetch.
 
 use std::future::Future;
 
@@ -10,11 +10,10 @@ use vouch_tree::{BlockHandle, FrameKind};
 use crate::frame::Frame;
 use crate::{Error, Result};
 
-/// The mean weight of a frame that is expected; sizes the cache's tables.
+/// Typical weight of a frame, to size the hash table.
 const FRAME_WEIGHT_TYPICAL: u64 = 32 * 1024;
 
-/// Which tree of the process a frame belongs to: handles of two trees are by two ivs, and may not
-/// be mixed.
+/// Identifies a tree of the process. Handles of two trees have different ivs and must not mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TreeNumber(pub(crate) u32);
 
@@ -43,7 +42,7 @@ impl MemoryCache {
         Self { cache: Cache::with_weighter(items, bytes_max.max(1), ByMemory) }
     }
 
-    /// The frame, if it is here.
+    /// The frame, if it is in memory.
     pub(crate) fn get(&self, tree: TreeNumber, kind: FrameKind, handle: &BlockHandle) -> Option<Result<Frame>> {
         let frame = self.cache.get(&Key { tree, handle: *handle })?;
         Some(of_kind(frame, kind, handle))
@@ -57,8 +56,8 @@ impl MemoryCache {
         self.cache.insert(Key { tree, handle: *handle }, frame);
     }
 
-    /// The frame from here, or else from `fetch`, which runs once for all who wait for it. If it
-    /// fails, or its caller goes away, the next in line runs its own.
+    /// The frame from memory, or from `fetch`, which runs once for all waiting callers. If it fails
+    /// or is dropped, the next waiting caller runs its own.
     pub(crate) async fn get_or_fetch(
         &self,
         tree: TreeNumber,
@@ -75,11 +74,11 @@ impl MemoryCache {
     }
 }
 
-/// A handle covers its frame's kind, so a tree that names one frame as two kinds is malformed.
+/// The handle covers the kind, so a tree that references one frame as two kinds is damaged.
 fn of_kind(frame: Frame, kind: FrameKind, handle: &BlockHandle) -> Result<Frame> {
     if frame.kind() == kind {
         Ok(frame)
     } else {
-        Err(Error::Damaged { what: format!("frame {handle} is named as {kind:?} and is {:?}", frame.kind()) })
+        Err(Error::Damaged { what: format!("frame {handle} has kind {:?} but is referenced as {kind:?}", frame.kind()) })
     }
 }

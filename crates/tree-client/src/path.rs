@@ -1,4 +1,4 @@
-//! From a path to an inode.
+//! Path lookups.
 
 use std::collections::VecDeque;
 
@@ -6,42 +6,41 @@ use vouch_tree::{Content, FileName, Inode};
 
 use crate::{Error, Result, Tree};
 
-/// Symbolic links followed on one path, as on Linux.
+/// Limit on the symbolic links in one path, as on Linux.
 const SYMLINKS_MAX: usize = 40;
 
-/// Components of one path, links included: more than any path of PATH_MAX bytes with 40 links of
-/// that length.
+/// Limit on the components of one path, including those of links. Exceeds PATH_MAX with 40 links.
 const COMPONENTS_MAX: usize = 100_000;
 
-/// Where a path led.
+/// The result of resolving a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResolvedPath {
-    /// To a file of the tree.
+    /// A file of the tree.
     Inside {
-        /// Its path from the root, without links.
+        /// Path from the root, without symbolic links.
         path: Vec<u8>,
-        /// The file.
+        /// The inode.
         inode: Inode,
     },
-    /// Out of the tree, by a symbolic link.
+    /// A symbolic link out of the tree.
     Outside {
-        /// The link's own path from the root, without links.
+        /// Path of the link from the root, without symbolic links.
         link: Vec<u8>,
-        /// Its target: absolute, or leading above the root.
+        /// Target of the link: absolute, or above the root.
         target: Vec<u8>,
-        /// What is left of the path after it.
+        /// The rest of the path after the link.
         rest: Vec<u8>,
     },
 }
 
-/// The names on a path; refuses `..` and what can't be a name.
+/// Splits a path; refuses `..` and invalid names.
 fn components(path: &[u8]) -> Result<Vec<&[u8]>> {
     let parts = path.split(|&b| b == b'/').filter(|part| !part.is_empty() && *part != b".");
     parts
         .map(|part| match FileName::parse(part) {
             Ok(_) => Ok(part),
-            Err(_) if part == b".." => Err(Error::Path { path: path.to_vec(), why: "'..' is not followed here" }),
-            Err(_) => Err(Error::Path { path: path.to_vec(), why: "a name in it is longer than 255 bytes or holds a NUL" }),
+            Err(_) if part == b".." => Err(Error::Path { path: path.to_vec(), why: "'..' is not allowed" }),
+            Err(_) => Err(Error::Path { path: path.to_vec(), why: "a component is longer than 255 bytes or contains a NUL" }),
         })
         .collect()
 }
@@ -51,8 +50,8 @@ fn missing(parts: &[&[u8]]) -> Error {
 }
 
 impl Tree {
-    /// The file at `path` below `from`. Components are separated by `/`; empty ones and `.` are
-    /// skipped, `..` is refused. Symbolic links are not followed.
+    /// The inode at `path` below `from`. Skips empty components and `.`, refuses `..`. Does not
+    /// follow symbolic links.
     pub async fn lookup_path(&self, from: &Inode, path: &[u8]) -> Result<Inode> {
         let deadline = self.start_operation().await?;
         let parts = components(path)?;
@@ -69,7 +68,7 @@ impl Tree {
         Ok(inode)
     }
 
-    /// The same from memory or disk cache, on this thread; `None` where the network is needed.
+    /// [`Tree::lookup_path`] from memory or disk cache only; `None` if a frame must be fetched.
     pub fn try_lookup_path(&self, from: &Inode, path: &[u8]) -> Option<Result<Inode>> {
         if !self.can_start_now()? {
             return Some(Err(self.stale_error()));
@@ -93,9 +92,8 @@ impl Tree {
         Ok(Some(inode))
     }
 
-    /// The file at `path` below `root`, the root of a revision, with symbolic links followed, the
-    /// last too, and `..` understood. A link that leads out of the tree is given back to the
-    /// caller.
+    /// The file at `path` below `root`, the root of a revision. Follows symbolic links, including
+    /// the last component, and `..`. Returns a link that leaves the tree to the caller.
     pub async fn resolve_path(&self, root: &Inode, path: &[u8]) -> Result<ResolvedPath> {
         let deadline = self.start_operation().await?;
         let split =
@@ -115,7 +113,7 @@ impl Tree {
             }
             if part == b".." {
                 if way.pop().is_none() {
-                    return Err(Error::Path { path: path.to_vec(), why: "it leads above the root of the tree" });
+                    return Err(Error::Path { path: path.to_vec(), why: "the path leads above the root of the tree" });
                 }
                 continue;
             }
@@ -148,8 +146,8 @@ impl Tree {
     }
 }
 
-/// Whether a link's target climbs above the root from `depth` directories below it, as far as its
-/// own text tells.
+/// Whether a link target leaves the tree, judged by its text, from `depth` directories below the
+/// root.
 fn climbs_above(parts: &[Vec<u8>], depth: usize) -> bool {
     let mut depth = depth as i64;
     parts.iter().any(|part| {

@@ -1,5 +1,5 @@
-//! The one point at which it is told that a replica was not believed, also where another one has
-//! made up for it. Records of it hang there; nothing of them is known here.
+//! Reports of replicas that send wrong or old data, for example for an audit trail. A fault is
+//! reported even if another replica delivered the right data.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,52 +7,51 @@ use std::sync::Arc;
 use vouch_tree::TreeName;
 use vouch_tree::verify::Refusal;
 
-/// Something that a replica sent and that was not believed.
+/// A fault of a replica.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaFault<'a> {
-    /// The tree, by the name that it was opened by.
+    /// The tree, by the name it was opened with.
     pub tree: &'a TreeName,
-    /// The replica.
+    /// Address of the replica.
     pub replica: SocketAddr,
-    /// By which name it was found.
+    /// Host name that led to the replica.
     pub host: &'a str,
-    /// What kind of thing it was.
+    /// Kind of the fault.
     pub kind: FaultKind<'a>,
-    /// What exactly, in words.
+    /// Details for people.
     pub detail: &'a str,
 }
 
-/// Why something was not believed.
+/// Kinds of faults.
 #[derive(Clone, Copy, Debug)]
 pub enum FaultKind<'a> {
-    /// It can't be true: what hashes to something else, a forged signature, bytes that are no
-    /// answer.
+    /// Provably wrong data: a wrong hash, a forged signature, or malformed replies.
     Lie,
-    /// A revision that is older than what is in force: a replica that lags, or one that would roll
-    /// readers back. Told once for each such offer in a row.
+    /// A revision older than the one in force: the replica lags, or tries a rollback. Reported once
+    /// for consecutive offers of the same revision.
     Stale {
-        /// The revision that it offers.
+        /// The offered revision.
         offered: u64,
     },
-    /// A revision that may not be used, which is not by itself a proof of a lie. Told once for each
-    /// kind in a row.
+    /// A revision that fails verification, without proof of forgery. Reported once for consecutive
+    /// offers of the same kind.
     Refused(&'a Refusal),
 }
 
-/// Who is told. Called where answers are weighed: must not wait.
+/// Receives reports of faults. Called while answers are processed: must not block.
 pub trait FaultObserver: Send + Sync {
-    /// Something was not believed.
+    /// Receives one fault.
     fn replica_fault(&self, fault: &ReplicaFault<'_>);
 }
 
-/// Whom replicas of one tree are told to.
+/// The observer, and the tree whose replicas it observes.
 #[derive(Clone)]
 pub(crate) struct FaultReporter {
     pub(crate) observer: Arc<dyn FaultObserver>,
     pub(crate) tree: TreeName,
 }
 
-/// What was told of a replica last, so that it is not told at each refresh.
+/// The last reported fault of a replica, so that a refresh does not repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastFault {
     Stale(u64),
@@ -60,7 +59,7 @@ pub(crate) enum LastFault {
 }
 
 impl FaultKind<'_> {
-    /// What is not told twice in a row; none of lies, of which each is told.
+    /// The key by which repetitions are detected; `None` for lies, which are always reported.
     pub(crate) fn repeat_key(&self) -> Option<LastFault> {
         match self {
             FaultKind::Lie => None,

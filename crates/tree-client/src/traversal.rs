@@ -1,7 +1,5 @@
-//! Visiting every frame below some inodes: many fetches in flight, memory bounded, depth first.
-//!
-//! Owns the order and the bounds. What is at hand already, what is kept and what may be skipped is
-//! the job's business.
+//! Visits every frame below some inodes, depth first, with many fetches in flight and bounded
+//! memory. The [`Visitor`] decides what is fetched, stored and skipped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +16,22 @@ use crate::replica::{FrameRequest, Priority};
 use crate::tree::PAGE_LEN_EXPECTED;
 use crate::{Error, ErrorClass, Result, Tree};
 
-/// Frames in flight, however small they are.
+/// Limit on the frames in flight.
 const FRAMES_IN_FLIGHT_MAX: usize = 512;
 
-/// Frames that are hashed, decoded or written at a time: threads of the runtime's blocking pool.
+/// Limit on the threads of the blocking pool that hash, decode and write frames.
 const BLOCKING_MAX: usize = 8;
 
-/// A frame that can't be fetched is tried again after these pauses.
+/// Pauses before an unreachable frame is tried again.
 const RETRY_PAUSES: [Duration; 4] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(8), Duration::from_secs(20)];
 
-/// A frame to be visited.
+/// A frame to visit.
 #[derive(Debug, Clone)]
 pub(crate) struct PendingFrame<C> {
     pub(crate) kind: FrameKind,
     pub(crate) handle: BlockHandle,
     pub(crate) len_expected: usize,
-    /// What the job knows of the place.
+    /// The visitor's knowledge about the frame.
     pub(crate) context: C,
 }
 
@@ -42,7 +40,7 @@ impl<C> PendingFrame<C> {
         Self { kind, handle, len_expected: PAGE_LEN_EXPECTED, context }
     }
 
-    /// The top frame of a blob, if it has one.
+    /// The top frame of a blob, if any.
     pub(crate) fn blob(blob: &Blob, context: C) -> Option<Self> {
         match &blob.body {
             BlobBody::Inline(_) | BlobBody::Hole => None,
@@ -51,7 +49,7 @@ impl<C> PendingFrame<C> {
         }
     }
 
-    /// The top page of a directory, if it has one.
+    /// The root page of a directory, if any.
     pub(crate) fn directory(inode: &Inode, context: C) -> Option<Self> {
         match &inode.content {
             Content::Directory { top: Some(page), .. } => Some(Self::page(page.kind(), page.handle, context)),
@@ -59,47 +57,47 @@ impl<C> PendingFrame<C> {
         }
     }
 
-    /// Child number `index` of an indirect frame.
+    /// A child of an indirect frame.
     pub(crate) const fn indirect_child(kind: FrameKind, handle: BlockHandle, context: C) -> Self {
         let len_expected = if matches!(kind, FrameKind::Leaf) { LEAF_LEN_MAX } else { PAGE_LEN_EXPECTED };
         Self { kind, handle, len_expected, context }
     }
 
-    /// A child of an interior page of `height`.
+    /// A child of an interior page.
     pub(crate) const fn page_child(child: &Child, height: u8, context: C) -> Self {
         let kind = if height == 1 { FrameKind::DirLeaf } else { FrameKind::DirInterior };
         Self::page(kind, child.handle, context)
     }
 }
 
-/// What a crawl is for. All methods may block; they run off the reactor, several at a time.
+/// The purpose of a traversal. All methods may block; several run at a time.
 pub(crate) trait Visitor: Send + Sync + 'static {
-    /// What it knows of a place.
+    /// The visitor's knowledge about a frame.
     type Context: Send + Sync + 'static;
 
-    /// Whether leaves are to be decompressed: their hash holds either way.
+    /// Whether leaves are decompressed; their hash is verified in any case.
     const DECODES_LEAVES: bool;
 
-    /// Whether outages longer than an operation's limit are sat out: half a minute.
+    /// Whether the traversal waits for replicas longer than an operation may take.
     const WAITS_OUT_OUTAGES: bool;
 
     /// The frame, verified, if it need not be fetched.
     fn stored_frame(&self, work: &PendingFrame<Self::Context>) -> Result<Option<Bytes>>;
 
-    /// A verified frame came from a replica.
+    /// Takes a verified frame from a replica.
     fn fetched(&self, work: &PendingFrame<Self::Context>, stored: &Bytes) -> Result<()>;
 
-    /// What is to be visited below a frame, in order; leaves out what may be skipped.
+    /// The frames to visit below a frame, in order.
     fn below(&self, work: &PendingFrame<Self::Context>, frame: &Frame) -> Result<Vec<PendingFrame<Self::Context>>>;
 
-    /// A frame could not be had. `Err` ends the crawl.
+    /// Takes note that a frame cannot be fetched or decoded. `Err` ends the traversal.
     fn failed(&self, work: &PendingFrame<Self::Context>, error: Error) -> Result<()>;
 
-    /// Something was done; `waiting` frames are known and not yet visited.
+    /// Called after each visit; `waiting` frames are known but not visited.
     fn progress(&self, waiting: u64);
 }
 
-/// Visits `first` and everything below. Ends with the job's first error.
+/// Visits `first` and everything below. Ends with the visitor's first error.
 pub(crate) async fn traverse<J: Visitor>(
     tree: &Tree,
     visitor: &Arc<J>,
@@ -128,7 +126,7 @@ pub(crate) async fn traverse<J: Visitor>(
     }
 }
 
-/// Visits one frame; returns what is below.
+/// Visits one frame; returns the frames below.
 async fn visit<J: Visitor>(
     tree: &Tree,
     visitor: &Arc<J>,
@@ -172,9 +170,8 @@ fn open<J: Visitor>(visitor: &J, work: &PendingFrame<J::Context>, stored: &Bytes
     }
 }
 
-/// A frame from the replicas, past all caches. Outages of some seconds are sat out; longer ones
-/// than an operation may take only where that is wanted, and not where all replicas close each
-/// connection when they are asked.
+/// Fetches a frame from the replicas, past all caches. Retries while replicas are unreachable: for
+/// as long as the pauses last, or only within one operation's time.
 async fn fetch<C>(tree: &Tree, work: &PendingFrame<C>, waits_out_outages: bool) -> Result<crate::replica::FetchedFrame> {
     let mut pauses = RETRY_PAUSES.into_iter();
     let end = Instant::now() + tree.operation_max();
@@ -205,5 +202,5 @@ async fn off_reactor<T: Send + 'static>(slots: &Arc<Semaphore>, work: impl FnOnc
         let _slot = slot;
         work()
     });
-    done.await.unwrap_or_else(|e| Err(Error::Damaged { what: format!("a worker ended early: {e}") }))
+    done.await.unwrap_or_else(|e| Err(Error::Damaged { what: format!("a worker thread ended early: {e}") }))
 }

@@ -1,5 +1,4 @@
-//! One published tree: its replicas, the revision in force, and its frames from memory, disk or
-//! network.
+//! One open tree: its replicas, the revision in force, and frames from memory, disk or network.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,11 +21,10 @@ use crate::replica_fault::FaultReporter;
 use crate::revision::Revision;
 use crate::{Error, Result};
 
-/// Expected length of a frame of metadata, to size batches.
+/// Expected length of a metadata frame, to size batches.
 pub(crate) const PAGE_LEN_EXPECTED: usize = 16 * 1024;
 
-/// An open tree. What is read through it was verified, from the name's HOSTID down, before a byte
-/// of it is given out.
+/// An open tree. Every byte is verified, from the HOSTID in the name down, before it is returned.
 pub struct Tree {
     client: Arc<Client>,
     name: TreeName,
@@ -40,13 +38,12 @@ pub struct Tree {
     demanded: Mutex<Option<Instant>>,
     changes: OnceLock<watch::Sender<Arc<Revision>>>,
     background: Mutex<Vec<AbortHandle>>,
-    /// The names by which it was reached, with the pointers that led on from them.
+    /// The trees whose forwarding pointers led here.
     origins: Vec<Origin>,
     this: OnceLock<Weak<Tree>>,
 }
 
-/// A tree that has moved, and where to. Its key may still revoke itself or point elsewhere: whoever
-/// came by its name must learn that.
+/// A tree that has moved. Its key may still revoke itself or point to another name.
 pub(crate) struct Origin {
     pub(crate) tree: Tree,
     pub(crate) to: TreeName,
@@ -59,12 +56,12 @@ impl Drop for Tree {
 }
 
 impl Tree {
-    /// A tree that nothing is known of but what is remembered.
+    /// A tree without a revision.
     pub(crate) async fn prepare(client: &Arc<Client>, name: &TreeName, options: &TreeOptions) -> Result<Self> {
         let hostid = *name.hostid();
         let (seen, clock) = (Arc::clone(&client.seen), Arc::clone(&client.options.clock));
         let loaded = tokio::task::spawn_blocking(move || Freshness::load(hostid, clock, seen)).await;
-        let freshness = loaded.unwrap_or_else(|e| Err(Error::Damaged { what: format!("loading what was seen: {e}") }))?;
+        let freshness = loaded.unwrap_or_else(|e| Err(Error::Damaged { what: format!("loading the newest revision seen: {e}") }))?;
         let counters = Arc::new(CounterCells::default());
         let reach = Reach {
             connector: Arc::clone(&client.options.connector),
@@ -91,8 +88,8 @@ impl Tree {
         })
     }
 
-    /// Begins its life, once [`Tree::first_revision`] has found one. From now on the keys of
-    /// `origins` are watched as its own is.
+    /// Starts the background tasks, once [`Tree::first_revision`] has found a revision. The keys of
+    /// `origins` are checked at each refresh.
     pub(crate) fn live(mut self, origins: Vec<Origin>) -> Result<Arc<Self>> {
         let revision = self.freshness.revision()?;
         self.iv = revision.fsinfo.iv;
@@ -115,37 +112,37 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Its name, after forwarding.
+    /// The name, after forwarding.
     pub const fn name(&self) -> &TreeName {
         &self.name
     }
 
-    /// Its HOSTID.
+    /// The HOSTID.
     pub const fn hostid(&self) -> &HostId {
         self.name.hostid()
     }
 
-    /// The key of its handles.
+    /// The key of the handles.
     pub const fn iv(&self) -> Iv {
         self.iv
     }
 
-    /// The newest believed revision, if it may be used now.
+    /// The newest verified revision, if it is valid now.
     pub fn revision(&self) -> Result<Arc<Revision>> {
         self.freshness.revision()
     }
 
-    /// The newest believed revision, even if it has expired.
+    /// The newest verified revision, even if it has expired.
     pub fn newest(&self) -> Arc<Revision> {
         self.freshness.newest().unwrap_or_else(|| self.changes().borrow().clone())
     }
 
-    /// Changes with each newer revision.
+    /// Notifies of each newer revision.
     pub fn watch(&self) -> watch::Receiver<Arc<Revision>> {
         self.changes().subscribe()
     }
 
-    /// What is known of the replicas.
+    /// Status of the replicas.
     pub fn replicas(&self) -> Vec<ReplicaStatus> {
         self.replicas.status()
     }
@@ -161,7 +158,7 @@ impl Tree {
         self.frame_by(kind, handle, PAGE_LEN_EXPECTED, Priority::Foreground, deadline).await
     }
 
-    /// The same from memory or disk cache, or `None`.
+    /// [`Tree::frame`] from memory or disk cache only; `None` if the frame must be fetched.
     pub fn try_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Result<Frame>> {
         if !self.can_start_now()? {
             return Some(Err(self.freshness.unusable_error(self.freshness.newest().as_deref())));
@@ -169,14 +166,14 @@ impl Tree {
         self.local_frame(kind, handle)
     }
 
-    /// The client that the tree was opened by.
+    /// The client that opened the tree.
     pub const fn client(&self) -> &Arc<Client> {
         &self.client
     }
 }
 
 impl Tree {
-    /// Begins an operation: checks freshness, and says by when it must end.
+    /// Starts an operation: checks freshness, and returns its deadline.
     pub(crate) async fn start_operation(&self) -> Result<Instant> {
         let deadline = Instant::now() + self.client.options.deadline;
         if !self.freshness.is_fresh() {
@@ -185,8 +182,7 @@ impl Tree {
         Ok(deadline)
     }
 
-    /// Begins an operation that may not wait: `None` if the replicas are to be asked for a newer
-    /// revision first.
+    /// Whether an operation may start without waiting. `None` if a refresh is due first.
     pub(crate) fn can_start_now(&self) -> Option<bool> {
         if self.freshness.is_fresh() {
             return Some(true);
@@ -197,13 +193,12 @@ impl Tree {
         Some(false)
     }
 
-    /// The operation's limit, for messages.
+    /// Longest time of an operation.
     pub(crate) fn operation_max(&self) -> Duration {
         self.client.options.deadline
     }
 
-    /// A frame by `deadline`, from memory, disk cache or network. `len_expected` sizes batches,
-    /// nothing else.
+    /// A frame from memory, disk cache or network, before `deadline`. `len_expected` sizes batches.
     pub(crate) async fn frame_by(
         &self,
         kind: FrameKind,
@@ -234,7 +229,7 @@ impl Tree {
         }
     }
 
-    /// Where all replicas lack a frame, they may have gone on to a newer revision.
+    /// If all replicas lack a frame, they may have moved on to a newer revision.
     fn note_failure(&self, error: &Error) {
         if matches!(error, Error::Missing { .. })
             && let Some(tree) = self.this.get().and_then(Weak::upgrade)
@@ -255,7 +250,7 @@ impl Tree {
         Some(Ok(frame))
     }
 
-    /// A frame from memory or disk cache, which stay as they are: for who reads much and once.
+    /// A frame from memory or disk cache, without changing the memory cache: for bulk reads.
     pub(crate) fn peek(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Frame> {
         match self.client.memory.get(self.number, kind, handle) {
             Some(found) => found.ok(),
@@ -268,7 +263,7 @@ impl Tree {
         self.client.memory.contains(self.number, handle)
     }
 
-    /// A frame from the disk cache, verified again. Blocks on the disk.
+    /// A frame from the disk cache, verified. Blocks on the disk.
     fn disk_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Frame> {
         let disk = self.client.disk.as_ref()?;
         self.verify_disk_frame(kind, handle, disk.get(handle)?)
@@ -284,12 +279,11 @@ impl Tree {
         self.verify_disk_frame(kind, handle, read.await.ok().flatten()?)
     }
 
-    /// The one place where what lay on the disk is verified again; what does not hash to `handle`
-    /// is forgotten.
+    /// Verifies a frame from the disk cache; removes it from the index if the hash is wrong.
     fn verify_disk_frame(&self, kind: FrameKind, handle: &BlockHandle, stored: Vec<u8>) -> Option<Frame> {
         let stored = Bytes::from(stored);
         if let Err(error) = frame::verify(&self.iv, handle, &stored) {
-            tracing::warn!("disk cache: {error}; it will be fetched again");
+            tracing::warn!("disk cache: {error}; fetching the frame again");
             if let Some(disk) = &self.client.disk {
                 disk.forget(handle);
             }
@@ -299,7 +293,7 @@ impl Tree {
         Frame::decode(kind, handle, &stored).ok()
     }
 
-    /// Keeps frames that came along with an fsinfo, by the handles that they hash to.
+    /// Caches companion frames of an fsinfo. Their own hash is their handle.
     pub(crate) fn cache_companions(&self, frames: &[Vec<u8>]) {
         let Some(revision) = self.freshness.newest() else { return };
         for stored in frames {
@@ -318,7 +312,7 @@ impl Tree {
     }
 
     fn changes(&self) -> &watch::Sender<Arc<Revision>> {
-        self.changes.get().expect("a tree is given out only after its first revision")
+        self.changes.get().expect("`live` sets the first revision")
     }
 
     pub(crate) const fn freshness(&self) -> &Arc<Freshness> {
@@ -346,7 +340,7 @@ impl Tree {
         CounterCells::add(&self.counters.refreshes, 1);
     }
 
-    /// Whether an expired tree may bother the replicas again; books it.
+    /// Whether a refresh on demand is due. Starts the next interval.
     pub(crate) fn may_refresh_on_demand(&self) -> bool {
         let mut demanded = self.demanded.lock();
         let due = demanded.is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL);
@@ -357,7 +351,7 @@ impl Tree {
     }
 }
 
-/// The hosts to ask for a tree.
+/// The hosts of a tree's replicas.
 fn locations(name: &TreeName, options: &TreeOptions) -> Result<Vec<Location>> {
     let mut locations = Vec::new();
     if !options.only_replicas {
@@ -365,8 +359,8 @@ fn locations(name: &TreeName, options: &TreeOptions) -> Result<Vec<Location>> {
     }
     for replica in &options.replicas {
         let parsed = TreeName::new(replica, *name.hostid());
-        let parsed = parsed
-            .map_err(|_| Error::Path { path: format!("'{replica}'").into_bytes(), why: "not a replica; it should be HOST[:PORT]" })?;
+        let parsed =
+            parsed.map_err(|_| Error::Path { path: format!("'{replica}'").into_bytes(), why: "not a replica; expected HOST[:PORT]" })?;
         locations.push(Location { host: parsed.host().to_owned(), port: parsed.port() });
     }
     locations.dedup();

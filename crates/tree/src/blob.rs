@@ -1,59 +1,58 @@
-//! Blobs: the content of files (and of large xattr sets), as leaves of 128 KiB below indirect
-//! frames.
+//! Blobs: the content of files and of large sets of extended attributes.
 //!
-//! Leaves are spans of fixed length, so byte N lies in leaf N / 128 KiB and an indirect frame of
-//! depth D covers 128 KiB × 1024^D. What holds only zeros is a hole at every level, and is not
-//! stored.
+//! A blob is a tree of 128 KiB leaves below indirect frames. Leaves have a fixed length: byte N is
+//! in leaf N / 128 KiB, and an indirect frame of depth D covers 128 KiB × 1024^D. A range of zeros
+//! is a hole at every level and is not stored.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::{BlockHandle, FrameKind, LEAF_LEN_MAX};
 
-/// Longest blob that lies inline where it is named.
+/// Longest blob stored inline in its inode.
 pub const INLINE_LEN_MAX: usize = 1024;
 
 /// Children of a full indirect frame: 36 KiB of XDR.
 pub const FANOUT: usize = 1024;
 
-/// 128 KiB × 1024^5 covers every size that a file offset can name.
+/// Deepest tree: 128 KiB × 1024^5 covers every file offset.
 pub const DEPTH_MAX: u8 = 5;
 
 /// Largest blob: the largest file offset.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// A sequence of bytes by its handles.
+/// A sequence of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
     /// Length in bytes.
     pub size: u64,
-    /// Where the bytes are.
+    /// Location of the bytes.
     pub body: BlobBody,
 }
 
-/// Where a blob's bytes are.
+/// Location of a blob's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlobBody {
-    /// Here; at most [`INLINE_LEN_MAX`].
+    /// In the inode; at most [`INLINE_LEN_MAX`] bytes.
     Inline(Vec<u8>),
-    /// Nowhere: all zeros.
+    /// Not stored: all bytes are zero.
     Hole,
-    /// In one leaf.
+    /// In one leaf frame.
     Leaf(BlockHandle),
-    /// Below an indirect frame of this depth (1: its children are leaves).
+    /// Below an indirect frame.
     Tree {
-        /// Levels of indirect frames, 1 to [`DEPTH_MAX`].
+        /// Levels of indirect frames, 1 to [`DEPTH_MAX`]. At depth 1 the children are leaves.
         depth: u8,
         /// The topmost indirect frame.
         top: BlockHandle,
     },
 }
 
-/// Bytes that a child of an indirect frame of `depth` covers. `depth` 1: a leaf.
+/// Bytes covered by one child of an indirect frame of `depth`. At depth 1 the child is a leaf.
 pub const fn child_span(depth: u8) -> u64 {
     (LEAF_LEN_MAX as u64) << (10 * (depth as u32 - 1))
 }
 
-/// The least depth whose indirect frame covers `size` bytes; 0 where one leaf does.
+/// Lowest depth whose indirect frame covers `size` bytes; 0 if one leaf does.
 pub const fn depth_for(size: u64) -> u8 {
     let mut depth = 0;
     while depth < DEPTH_MAX && size > child_span(depth + 1) {
@@ -63,7 +62,7 @@ pub const fn depth_for(size: u64) -> u8 {
 }
 
 impl Blob {
-    /// The blob of no bytes.
+    /// The empty blob.
     pub const fn empty() -> Self {
         Self { size: 0, body: BlobBody::Inline(Vec::new()) }
     }
@@ -115,7 +114,7 @@ impl Xdr for Blob {
             }
             value => return Err(XdrError::Unknown { what: "blob body", value }),
         };
-        // Each size has one shape, so that equal content has equal handles.
+        // Each size has exactly one shape, so equal content has equal handles.
         let fits = match &body {
             BlobBody::Inline(bytes) => bytes.len() as u64 == size,
             BlobBody::Hole => size > INLINE_LEN_MAX as u64,
@@ -126,22 +125,22 @@ impl Xdr for Blob {
     }
 }
 
-/// The payload of an indirect frame: children in order, a hole where there is no handle.
+/// The payload of an indirect frame: its children in order; `None` is a hole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Indirect {
-    /// 1: the children are leaves; else indirect frames of `depth` - 1.
+    /// At depth 1 the children are leaves, else indirect frames of `depth` - 1.
     pub depth: u8,
-    /// At most [`FANOUT`]; trailing holes are left out.
+    /// At most [`FANOUT`] children. Trailing holes are omitted.
     pub children: Vec<Option<BlockHandle>>,
 }
 
 impl Indirect {
-    /// The child at `index`; a hole where the list has ended.
+    /// The child at `index`; `None` past the end is a hole.
     pub fn child(&self, index: usize) -> Option<BlockHandle> {
         self.children.get(index).copied().flatten()
     }
 
-    /// The kind of its children.
+    /// The frame kind of the children.
     pub const fn child_kind(&self) -> FrameKind {
         if self.depth == 1 { FrameKind::Leaf } else { FrameKind::Indirect }
     }
@@ -167,7 +166,7 @@ impl Xdr for Indirect {
     }
 }
 
-/// Builds a blob from its leaves in order. Memory: one indirect frame a level.
+/// Builds a blob from its leaves in order. Memory: one indirect frame per level.
 #[derive(Debug, Default)]
 pub struct BlobBuilder {
     /// `levels[d]` collects the children of the next indirect frame of depth `d + 1`.
@@ -176,12 +175,12 @@ pub struct BlobBuilder {
 }
 
 impl BlobBuilder {
-    /// A builder without leaves.
+    /// An empty builder.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends a leaf. Indirect frames that it fills go to `put`, which stores a payload and
+    /// Appends a leaf. Calls `put` for each indirect frame that is full; `put` stores a payload and
     /// returns its handle.
     pub fn leaf<E>(&mut self, handle: BlockHandle, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
         self.leaves += 1;
@@ -192,7 +191,7 @@ impl BlobBuilder {
     pub fn holes<E>(&mut self, mut count: u64, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
         self.leaves += count;
         while count > 0 {
-            // The highest level whose lower neighbours are all empty, and that the count fills.
+            // Highest level whose lower levels are empty and whose span fits `count`.
             let mut level = 0;
             while level + 1 < usize::from(DEPTH_MAX)
                 && self.levels.get(level).is_none_or(Vec::is_empty)
@@ -206,10 +205,10 @@ impl BlobBuilder {
         Ok(())
     }
 
-    /// The blob of `size` bytes made of the leaves.
+    /// The blob of `size` bytes.
     ///
     /// # Panics
-    /// If the leaves do not cover `size`, or `size` is small enough to be inline.
+    /// If the leaves do not cover `size`, or if `size` fits [`INLINE_LEN_MAX`].
     pub fn finish<E>(mut self, size: u64, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<Blob, E> {
         assert!(size > INLINE_LEN_MAX as u64 && size <= SIZE_MAX, "small blobs are inline");
         assert_eq!(self.leaves, size.div_ceil(LEAF_LEN_MAX as u64), "leaves cover the size");
@@ -224,7 +223,7 @@ impl BlobBuilder {
             }
         }
         let level = usize::from(depth) - 1;
-        // A full frame has been closed on the way, and stands alone one level up.
+        // `push` closed a full frame already; its handle is alone one level up.
         let top = match self.levels.get(level + 1).and_then(|above| above.first()) {
             Some(&child) => child,
             None => {
@@ -282,7 +281,7 @@ mod tests {
         BlockHandle::from_bytes(bytes)
     }
 
-    /// Builds from runs of (leaves, is hole); returns the blob and the indirect frames by handle.
+    /// Builds from runs of (leaves, is hole). Returns the blob and the indirect frames by handle.
     fn build(size: u64, runs: &[(u64, bool)]) -> (Blob, HashMap<BlockHandle, Indirect>) {
         let mut frames = HashMap::new();
         let mut put = |kind, payload: &[u8]| {
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn every_leaf_is_found_where_it_was_put() {
+    fn finds_every_leaf() {
         let full = FANOUT as u64;
         for runs in [
             vec![(1, false)],
@@ -353,20 +352,20 @@ mod tests {
     }
 
     #[test]
-    fn a_sparse_file_of_the_largest_size_is_one_hole() {
+    fn largest_sparse_file_is_one_hole() {
         let (blob, frames) = build(SIZE_MAX, &[(SIZE_MAX.div_ceil(LEAF), true)]);
         assert_eq!((blob.body, frames.len()), (BlobBody::Hole, 0));
     }
 
     #[test]
-    fn a_sparse_file_of_100_gib_stores_a_frame_a_level() {
+    fn sparse_file_stores_one_frame_per_level() {
         let leaves = (100 << 30) / LEAF;
         let (_, frames) = build(100 << 30, &[(leaves - 1, true), (1, false)]);
         assert_eq!(frames.len(), 2);
     }
 
     #[test]
-    fn shapes_that_do_not_fit_the_size_are_refused() {
+    fn refuses_shape_that_does_not_fit_size() {
         let leaf = BlobBody::Leaf(handle(0));
         for (size, body) in [
             (5, BlobBody::Inline(vec![0; 4])),

@@ -1,42 +1,43 @@
-//! Stored frames: a kind byte, a codec byte, a payload. The hash covers all three, so a client
-//! verifies before it decompresses.
+//! Stored frames: a kind byte, a codec byte, a payload.
+//!
+//! The hash covers all three, so a client verifies a frame before it decompresses it.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
 
 use crate::{BlockHandle, Iv};
 
-/// Bytes of file data in a full leaf; no payload of any kind is longer.
+/// Longest payload of any kind: the file data in a full leaf.
 pub const LEAF_LEN_MAX: usize = 128 * 1024;
 
-/// The longest stored frame: two bytes before a raw payload.
+/// Longest stored frame: the header and a raw payload.
 pub const FRAME_LEN_MAX: usize = HEADER_LEN + LEAF_LEN_MAX;
 
 const HEADER_LEN: usize = 2;
 const CODEC_RAW: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
 
-/// Payloads shorter than this are stored raw: a zstd frame's own header eats the gain.
+/// Shorter payloads are stored raw: the zstd header costs more than it saves.
 const COMPRESS_LEN_MIN: usize = 64;
 
-/// What a frame holds.
+/// The type of a frame's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// Up to [`LEAF_LEN_MAX`] bytes of a file.
+    /// File data, up to [`LEAF_LEN_MAX`] bytes.
     Leaf = 1,
-    /// Handles of leaves or of further indirect frames: [`crate::blob::Indirect`].
+    /// Handles of leaves or of indirect frames: [`crate::blob::Indirect`].
     Indirect = 2,
     /// Sorted entries of a directory: [`crate::directory::LeafPage`].
     DirLeaf = 3,
     /// Handles of directory pages: [`crate::directory::InteriorPage`].
     DirInterior = 4,
-    /// A signed fsinfo, kept as history: [`crate::SignedFsinfo`].
+    /// A signed fsinfo, stored as history: [`crate::SignedFsinfo`].
     Fsinfo = 5,
 }
 
 impl FrameKind {
-    /// The kind with this byte.
+    /// The kind with this byte, if it is known.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Leaf,
@@ -48,36 +49,36 @@ impl FrameKind {
         })
     }
 
-    /// Whether the frame is about files rather than of them.
+    /// Whether the payload is metadata rather than file data.
     pub const fn is_metadata(self) -> bool {
         !matches!(self, Self::Leaf)
     }
 }
 
-/// Why a frame is not what its handle names. The fault is the replica's for [`Error::WrongHash`],
-/// the publisher's else.
+/// Why a frame is not the one that its handle names. [`Error::WrongHash`] is the replica's fault,
+/// the others are the publisher's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The bytes do not hash to the handle.
     #[error("frame of {len} bytes does not hash to {handle}")]
     WrongHash {
-        /// The handle asked for.
+        /// The requested handle.
         handle: BlockHandle,
-        /// Length of what came instead.
+        /// Length of the received frame.
         len: usize,
     },
     /// Shorter than a frame's header or longer than [`FRAME_LEN_MAX`].
     #[error("frame of {0} bytes is outside the limits")]
     Length(usize),
-    /// Another kind than the place calls for.
-    #[error("frame kind {found} where {expected:?} belongs")]
+    /// The frame has another kind than its parent says.
+    #[error("frame has kind {found} instead of {expected:?}")]
     WrongKind {
-        /// The kind that the place calls for.
+        /// The kind that the parent says.
         expected: FrameKind,
         /// The kind byte found.
         found: u8,
     },
-    /// A codec of a later version of the format.
+    /// A codec of a later format version.
     #[error("unknown frame codec {0}; a newer vouch may know it")]
     UnknownCodec(u8),
     /// The payload does not decompress to at most [`LEAF_LEN_MAX`] bytes.
@@ -85,11 +86,11 @@ pub enum Error {
     Corrupt,
 }
 
-/// Builds the stored form of a payload: compressed by zstd at `level` where that saves at least a
-/// sixteenth, raw where not or where `level` is 0.
+/// Builds a stored frame. Compresses with zstd at `level` if that saves at least 1/16; level 0
+/// stores raw.
 ///
 /// # Panics
-/// If `payload` is longer than [`LEAF_LEN_MAX`], which every builder of payloads prevents.
+/// If `payload` is longer than [`LEAF_LEN_MAX`].
 pub fn build(kind: FrameKind, payload: &[u8], level: i32) -> Vec<u8> {
     assert!(payload.len() <= LEAF_LEN_MAX, "payloads are cut to LEAF_LEN_MAX by their builders");
     if level != 0 && payload.len() >= COMPRESS_LEN_MIN {
@@ -97,7 +98,7 @@ pub fn build(kind: FrameKind, payload: &[u8], level: i32) -> Vec<u8> {
         let mut frame = vec![0; HEADER_LEN + worth_max];
         frame[0] = kind as u8;
         frame[1] = CODEC_ZSTD;
-        // An error here means that the result would not fit, that is, that compression does not pay.
+        // An error means that the output buffer was too small: compression does not pay.
         if let Some(len) = COMPRESSOR.with_borrow_mut(|c| c.compress(level, payload, &mut frame[HEADER_LEN..])) {
             frame.truncate(HEADER_LEN + len);
             return frame;
@@ -109,25 +110,25 @@ pub fn build(kind: FrameKind, payload: &[u8], level: i32) -> Vec<u8> {
     frame
 }
 
-/// Checks that `frame` is what `handle` names and that its kind fits, then returns its payload.
+/// Verifies that `frame` has this handle and kind. Returns its payload.
 pub fn open<'a>(iv: &Iv, handle: &BlockHandle, kind: FrameKind, frame: &'a [u8]) -> Result<Cow<'a, [u8]>, Error> {
     verify(iv, handle, frame)?;
     payload(kind, frame)
 }
 
-/// Checks that `frame` is what `handle` names, and nothing more.
+/// Verifies that `frame` hashes to `handle`.
 pub fn verify(iv: &Iv, handle: &BlockHandle, frame: &[u8]) -> Result<(), Error> {
     if frame.len() < HEADER_LEN || frame.len() > FRAME_LEN_MAX {
         return Err(Error::Length(frame.len()));
     }
-    // Handles are public, so an early exit of the comparison tells nobody anything.
+    // Handles are public: a comparison in constant time is not needed.
     if iv.handle_of(frame) != *handle {
         return Err(Error::WrongHash { handle: *handle, len: frame.len() });
     }
     Ok(())
 }
 
-/// The payload of a frame that has been verified already.
+/// The payload of a verified frame.
 pub fn payload(kind: FrameKind, frame: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
     let (&[found, codec], stored) = frame.split_first_chunk::<HEADER_LEN>().ok_or(Error::Length(frame.len()))?;
     if found != kind as u8 {
@@ -146,7 +147,7 @@ pub fn kind_of(frame: &[u8]) -> Option<FrameKind> {
     frame.first().copied().and_then(FrameKind::from_byte)
 }
 
-/// zstd contexts are some hundred KiB each and dear to make: one a thread.
+/// A zstd context takes some 100 KiB and is costly to create, so each thread keeps one.
 #[derive(Default)]
 struct Compressor(Option<(i32, zstd::bulk::Compressor<'static>)>);
 
@@ -170,7 +171,7 @@ impl Decompressor {
             self.context = Some(zstd::bulk::Decompressor::new().map_err(|_| Error::Corrupt)?);
         }
         let context = self.context.as_mut().ok_or(Error::Corrupt)?;
-        // The buffer bounds the output whatever the frame claims about itself.
+        // The buffer bounds the output, whatever length the frame claims.
         self.scratch.resize(LEAF_LEN_MAX, 0);
         let len = context.decompress_to_buffer(stored, self.scratch.as_mut_slice()).map_err(|_| Error::Corrupt)?;
         Ok(self.scratch[..len].to_vec())
@@ -189,7 +190,7 @@ mod tests {
     const IV: Iv = Iv::from_bytes([7; 32]);
 
     #[test]
-    fn payload_returns_from_raw_and_from_compressed_frames() {
+    fn round_trips_raw_and_compressed_frames() {
         for payload in [vec![], vec![1; 63], vec![2; 4096], (0..=255).collect::<Vec<u8>>(), vec![9; LEAF_LEN_MAX]] {
             for level in [0, 1, 3] {
                 let frame = build(FrameKind::Leaf, &payload, level);
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_is_refused() {
+    fn refuses_any_flipped_bit() {
         let frame = build(FrameKind::DirLeaf, &[5; 300], 3);
         let handle = IV.handle_of(&frame);
         for bit in 0..frame.len() * 8 {
@@ -210,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_another_kind_is_refused() {
+    fn refuses_frame_of_another_kind() {
         let frame = build(FrameKind::Leaf, b"data", 0);
         let error = open(&IV, &IV.handle_of(&frame), FrameKind::DirLeaf, &frame).unwrap_err();
         assert_eq!(error, Error::WrongKind { expected: FrameKind::DirLeaf, found: 1 });
     }
 
     #[test]
-    fn a_decompression_bomb_stops_at_the_limit() {
+    fn refuses_decompression_bomb() {
         let bomb = zstd::bulk::compress(&vec![0; LEAF_LEN_MAX + 1], 3).unwrap();
         let frame = [&[FrameKind::Leaf as u8, CODEC_ZSTD], &bomb[..]].concat();
         assert_eq!(open(&IV, &IV.handle_of(&frame), FrameKind::Leaf, &frame), Err(Error::Corrupt));
@@ -229,9 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn handle_is_the_published_keyed_blake3() {
-        // The BLAKE3 team's test vectors: key "whats the Elvish word for friend", input of 0, 1, 2 …
-        // (length 1, byte 0).
+    fn handle_matches_published_blake3_vector() {
+        // BLAKE3 test vectors: this key, and an input of the single byte 0.
         let iv = Iv::from_bytes(*b"whats the Elvish word for friend");
         assert_eq!(iv.handle_of(&[0]).to_string(), "6d7878dfff2f485635d39013278ae14f1454b8c0a3a2d34bc1ab38228a80c95b");
     }

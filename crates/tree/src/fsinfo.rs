@@ -1,66 +1,65 @@
-//! The fsinfo: the signed root of a published tree (figure 3 of the paper).
+//! The fsinfo: the signed root of a published tree (SFSRO paper, figure 3).
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::key::{Purpose, SecretKey, SigningCert};
 use crate::{BlockHandle, HostId, Inode, Iv};
 
-/// The version of the format; another one is refused.
+/// Version of the format. Other versions are refused.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Longest tag of a revision.
+/// Longest tag of a revision, in bytes.
 pub const TAG_LEN_MAX: usize = 255;
 
-/// Longest encoded fsinfo. Its only long parts are the root inode's inline xattrs (1 KiB) and the
-/// tag.
+/// Longest encoded fsinfo. Its only long parts are inline xattrs of the root (1 KiB) and the tag.
 pub const FSINFO_LEN_MAX: usize = 8 * 1024;
 
 /// Longest encoded signed fsinfo.
 pub const SIGNED_LEN_MAX: usize = FSINFO_LEN_MAX + 512;
 
-/// What one revision of a tree is.
+/// One revision of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fsinfo {
-    /// The tree's own HOSTID, so that an fsinfo can't be shown for another tree of the same signing
-    /// key.
+    /// HOSTID of the tree. A signing key may serve several trees; this field ties the fsinfo to
+    /// one.
     pub hostid: HostId,
-    /// Counts up by one with each publication, from 1.
+    /// Revision number, from 1, plus one with each publication.
     pub revision: u64,
-    /// When it was signed, in seconds since 1970.
+    /// Time of signing, in seconds since 1970.
     pub start: u64,
-    /// How long it is valid from then, in seconds: the publisher's promise of the next one.
+    /// Validity from `start`, in seconds. The publisher promises a newer revision by then.
     pub duration_s: u32,
-    /// The key of all handles.
+    /// Key of the handles' keyed hash.
     pub iv: Iv,
     /// The root directory.
     pub root: Inode,
-    /// The frame of the signed fsinfo before this one; `None` in revision 1.
+    /// Frame of the signed fsinfo of the previous revision; `None` in revision 1.
     pub previous: Option<BlockHandle>,
-    /// What the tree holds.
+    /// Size of the tree.
     pub counts: Counts,
-    /// The publisher's name for this revision, or empty.
+    /// The publisher's label for this revision; may be empty.
     pub tag: String,
 }
 
-/// How much a tree holds.
+/// Size of a tree, in files and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Names of regular files.
     pub files: u64,
-    /// Directories, the root among them.
+    /// Directories, including the root.
     pub directories: u64,
     /// Symbolic links.
     pub symlinks: u64,
     /// Devices, pipes and sockets.
     pub others: u64,
-    /// Bytes of all regular files, by their sizes, each name counted.
+    /// Sum of the sizes of regular files; each hard link counts.
     pub bytes: u64,
-    /// Names whose file has extended attributes.
+    /// Names of files with extended attributes.
     pub with_xattrs: u64,
 }
 
 impl Fsinfo {
-    /// The first second at which it is no longer valid, by its own word.
+    /// End of the validity, in seconds since 1970.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.duration_s.into())
     }
@@ -118,7 +117,7 @@ impl Xdr for Fsinfo {
     }
 }
 
-/// An fsinfo's bytes as they were signed, the signature, and the signing key's certificate.
+/// A signed fsinfo: its bytes, the signature, and the certificate of the signing key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedFsinfo {
     fsinfo: Vec<u8>,
@@ -127,30 +126,30 @@ pub struct SignedFsinfo {
 }
 
 impl SignedFsinfo {
-    /// Signs `fsinfo` by the key that `cert` certifies.
+    /// Signs `fsinfo` with the key that `cert` certifies.
     ///
     /// # Panics
-    /// If `key` is not the certified one or the certificate is another root's.
+    /// If `key` is not the certified key, or if the certificate belongs to another root key.
     pub fn sign(fsinfo: &Fsinfo, key: &SecretKey, cert: SigningCert) -> Self {
-        assert_eq!(key.public(), cert.signing, "the key is the one that the certificate names");
-        assert_eq!(fsinfo.hostid, cert.root.hostid(), "the certificate is of the tree's own root key");
+        assert_eq!(key.public(), cert.signing, "the signing key matches its certificate");
+        assert_eq!(fsinfo.hostid, cert.root.hostid(), "the tree's own root key issued the certificate");
         let fsinfo = fsinfo.to_xdr();
         let signature = key.sign(Purpose::Fsinfo, &fsinfo);
         Self { fsinfo, cert, signature }
     }
 
-    /// The certificate; not yet verified.
+    /// The certificate, not verified.
     pub const fn cert(&self) -> &SigningCert {
         &self.cert
     }
 
-    /// The fsinfo whoever signed it: for walking what a database holds, never for believing it.
+    /// The fsinfo without any check of signatures. Only for walking frames of a trusted database.
     pub fn unverified(&self) -> Result<Fsinfo, XdrError> {
         Fsinfo::from_xdr(&self.fsinfo)
     }
 
-    /// The fsinfo, if the signatures hold from the root key of `hostid` down. Says nothing about
-    /// time or revocation: for that see [`crate::verify`].
+    /// The fsinfo, if the signatures are valid from the root key of `hostid` down. Does not check
+    /// time or revocation: see [`crate::verify`].
     pub fn open(&self, hostid: &HostId) -> Result<Fsinfo, SignatureError> {
         if !self.cert.is_signed_by(hostid) {
             return Err(SignatureError::Certificate);
@@ -166,19 +165,19 @@ impl SignedFsinfo {
     }
 }
 
-/// Why a signed fsinfo is not the tree's.
+/// Why a signed fsinfo does not belong to a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// The signing key's certificate is not by the root key of the name.
+    /// The certificate is not signed by the root key of the name.
     #[error("the signing key's certificate is not signed by the root key of this name")]
     Certificate,
-    /// The signature does not fit the bytes.
-    #[error("the fsinfo's signature does not fit")]
+    /// The signature does not match the bytes.
+    #[error("the signature of the fsinfo is invalid")]
     Signature,
-    /// Well signed, but for another tree.
-    #[error("the fsinfo is that of {0}")]
+    /// The signature is valid, but the fsinfo is that of another tree.
+    #[error("the fsinfo belongs to the tree {0}")]
     OtherTree(HostId),
-    /// Well signed, but not of this format.
+    /// The signature is valid, but the bytes are not an fsinfo of this format version.
     #[error("the fsinfo is malformed: {0}")]
     Malformed(#[from] XdrError),
 }

@@ -1,12 +1,11 @@
-//! Handles: the names of frames, by their content.
+//! Handles: content hashes that name frames.
 
 use core::fmt;
 
-/// The name of a stored frame: BLAKE3 in keyed mode over its bytes, with the file system's [`Iv`]
-/// as the key.
+/// The name of a stored frame: keyed BLAKE3 of its bytes, with the tree's [`Iv`] as the key.
 ///
-/// The paper's H(x) = SHA-1(iv, x) (section 3.2): the iv keeps a collision found once from being a
-/// collision everywhere.
+/// The SFSRO paper uses SHA-1(iv, x) (section 3.2). With an iv per tree, a collision found for one
+/// tree is useless for others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockHandle([u8; 32]);
 
@@ -24,7 +23,7 @@ impl BlockHandle {
         &self.0
     }
 
-    /// The first eight bytes as a big-endian number, uniform over its range: for sorted search and
+    /// The first eight bytes as a big-endian number. Uniformly distributed: for search and
     /// sharding.
     pub const fn prefix(&self) -> u64 {
         let b = &self.0;
@@ -44,8 +43,7 @@ impl fmt::Debug for BlockHandle {
     }
 }
 
-/// A file system's initialization vector: 32 random bytes, drawn once when its database is made;
-/// not a secret.
+/// Initialization vector of a tree: 32 random bytes, drawn when its database is created. Public.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Iv([u8; 32]);
 

@@ -1,20 +1,20 @@
-//! Inodes: what stat(2) tells of a file, and where its content is.
+//! Inodes: the metadata that stat(2) shows, and the location of the content.
 //!
-//! The change time is left out: it says when a copy was made, not what it holds, and would keep
-//! equal trees from having equal handles.
+//! The change time (ctime) is omitted: it depends on the copy and would give equal trees different
+//! handles.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::Blob;
 use crate::directory::PageRef;
 
-/// Longest target of a symbolic link, as on Linux (PATH_MAX without its NUL).
+/// Longest target of a symbolic link, as on Linux (PATH_MAX without the NUL).
 pub const SYMLINK_LEN_MAX: usize = 4095;
 
-/// Permission, set-id and sticky bits.
+/// Mask of the permission, set-id and sticky bits.
 pub const MODE_MASK: u16 = 0o7777;
 
-/// A point in time: seconds since 1970 (negative before), and nanoseconds after it.
+/// Seconds since 1970 (negative before), and nanoseconds after that second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Timestamp {
     /// Seconds since 1970-01-01T00:00:00Z.
@@ -23,7 +23,7 @@ pub struct Timestamp {
     pub ns: u32,
 }
 
-/// The types of files.
+/// File types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are POSIX's own")]
@@ -37,53 +37,53 @@ pub enum FileType {
     BlockDevice = 7,
 }
 
-/// One file.
+/// Metadata and content of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
     /// Permission, set-id and sticky bits, within [`MODE_MASK`].
     pub mode: u16,
-    /// Owner.
+    /// Owner's user id.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
-    /// When the content changed last.
+    /// Time of the last change of the content.
     pub mtime: Timestamp,
-    /// Names of the file, as the publisher's file system counted them.
+    /// Number of hard links in the publisher's file system.
     pub nlink: u32,
-    /// Entries with the same number other than 0 are one file.
+    /// Hard links of one file share this number; 0: the file has one name.
     pub link_group: u64,
-    /// An encoded [`crate::xattr::Xattrs`]; empty where there are none.
+    /// An encoded [`crate::xattr::Xattrs`]; empty if the file has none.
     pub xattrs: Blob,
     /// Type and content.
     pub content: Content,
 }
 
-/// A file's content, by its type.
+/// Content of a file, by its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// A regular file.
     Regular {
-        /// The bytes.
+        /// File data.
         blob: Blob,
-        /// Bytes that are not in holes: st_blocks × 512, rounded to leaves.
+        /// Allocated bytes: st_blocks × 512, rounded to leaves.
         space: u64,
     },
     /// A directory.
     Directory {
-        /// Names in it.
+        /// Number of entries.
         entries: u64,
-        /// How many of them are directories.
+        /// Number of entries that are directories.
         subdirs: u32,
-        /// Lists only what has been referenced (section 3.2 of the paper).
+        /// Whether readdir shows only names that were looked up (SFSRO paper, section 3.2).
         opaque: bool,
-        /// The top of its B+-tree; none where it is empty.
+        /// Root page of the B+-tree; `None` if the directory is empty.
         top: Option<PageRef>,
     },
-    /// A symbolic link: its target, any bytes but NUL.
+    /// A symbolic link and its target: any bytes but NUL.
     Symlink(Vec<u8>),
     /// A named pipe.
     Fifo,
-    /// A socket's name.
+    /// A Unix socket.
     Socket,
     /// A character device.
     CharDevice(DeviceNumber),
@@ -91,7 +91,7 @@ pub enum Content {
     BlockDevice(DeviceNumber),
 }
 
-/// A device's number.
+/// A device number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are POSIX's own")]
 pub struct DeviceNumber {
@@ -118,7 +118,7 @@ impl Inode {
         matches!(self.content, Content::Directory { .. })
     }
 
-    /// Size as stat(2) tells it. A directory's is the number of its entries.
+    /// st_size. For a directory, the number of its entries.
     pub fn size(&self) -> u64 {
         match &self.content {
             Content::Regular { blob, .. } => blob.size,
@@ -178,7 +178,7 @@ impl Xdr for Inode {
         let mtime = Timestamp::decode(r)?;
         let (nlink, link_group) = (r.u32()?, r.u64()?);
         let xattrs = match r.optional(Blob::decode)? {
-            // Each inode has one form: a set without attributes is left out.
+            // Each inode has exactly one encoding: an empty set is omitted.
             Some(blob) if blob.size == 0 => return Err(XdrError::Invalid("empty xattrs")),
             Some(blob) => blob,
             None => const { Blob::empty() },
@@ -260,7 +260,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_empty_set_of_xattrs_is_not_a_second_form_of_none() {
+    fn refuses_explicit_empty_xattrs() {
         let inode = Inode {
             mode: 0o644,
             uid: 0,
@@ -272,7 +272,7 @@ pub(crate) mod tests {
             content: Content::Fifo,
         };
         let mut bytes = inode.to_xdr();
-        // The last word says whether xattrs follow; an empty inline blob is 16 zero bytes.
+        // The last word is the presence flag of the xattrs. An empty inline blob is 16 zero bytes.
         let end = bytes.len();
         bytes[end - 1] = 1;
         bytes.extend([0; 16]);
@@ -281,7 +281,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn inodes_return_from_their_xdr(inode in any_inode()) {
+        fn round_trips_inodes(inode in any_inode()) {
             prop_assert_eq!(Inode::from_xdr(&inode.to_xdr()).unwrap(), inode);
         }
     }

@@ -1,48 +1,46 @@
-//! Inode numbers: from a tree's key and a file's path, so that they outlive remounts and revisions,
-//! and are the same wherever the tree is shown.
+//! Inode numbers (st_ino), derived from the tree's key and the file's path.
 //!
-//! Does not know which numbers are in use: who keeps a table of them asks again with the next
-//! `attempt` where two files collide.
+//! They are the same after a remount, in the next revision, and on every machine. Collisions are
+//! possible: a caller with a table of used numbers retries with the next `attempt`.
 
 use crate::{FileType, HostId, Inode};
 
-/// The number of a file, its st_ino.
+/// An inode number (st_ino).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeNumber(
-    /// Neither 0 nor, but for the root, 1.
+    /// Not 0; 1 only for the root.
     pub u64,
 );
 
 impl InodeNumber {
-    /// The root of what is shown.
+    /// The root of a mount or export.
     pub const ROOT: Self = Self(1);
 }
 
-/// Numbers the files of one tree.
+/// Derives inode numbers for one tree.
 #[derive(Debug, Clone)]
 pub struct InodeNumbering {
     key: [u8; 32],
 }
 
 impl InodeNumbering {
-    /// The numbering of a tree that is shown alone.
+    /// For a tree that is mounted or exported alone.
     pub fn of_tree(hostid: &HostId) -> Self {
         Self { key: blake3::derive_key(CONTEXT, hostid.to_string().as_bytes()) }
     }
 
-    /// The numbering of a tree within a namespace, where one key may be referred to at several
-    /// locations.
+    /// For a tree inside a namespace, where the same key may appear under several names.
     pub fn of_reference(name: &str) -> Self {
         Self { key: blake3::derive_key(CONTEXT, name.as_bytes()) }
     }
 
-    /// The number of the tree's root within a namespace.
+    /// Number of the tree's root directory inside a namespace.
     pub fn root(&self) -> InodeNumber {
         self.number(ROOT_TAG, FileType::Directory, 0, 0, b"")
     }
 
-    /// The number of `name` in `parent`, or of the file that all names of a link group share. A
-    /// file of another type at the same path is another file.
+    /// Number of `name` in `parent`. Hard links of one file share a number. A file of another type
+    /// at the same path gets another number.
     pub fn of_file(&self, parent: InodeNumber, name: &[u8], inode: &Inode, attempt: u32) -> InodeNumber {
         match inode.link_group {
             0 => self.number(PATH_TAG, inode.file_type(), attempt, parent.0, name),
@@ -61,7 +59,7 @@ impl InodeNumbering {
         let hash = blake3::keyed_hash(&self.key, &input[..14 + len]);
         let b = hash.as_bytes();
         let number = u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
-        // 0 means "no such file" to a kernel and 1 is the root.
+        // 0 means "no such file" to the kernel; 1 is the root.
         InodeNumber(if number > InodeNumber::ROOT.0 { number } else { number + FIRST })
     }
 }
@@ -88,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_follow_path_and_tree_and_nothing_else() {
+    fn number_depends_on_tree_path_and_attempt_only() {
         let (a, mut changed) = (file(5, 0), file(7, 0));
         changed.mtime.s += 1;
         let n = numbering().of_file(InodeNumber::ROOT, b"a", &a, 0);
@@ -100,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_one_link_group_share_a_number() {
+    fn hard_links_share_a_number() {
         let a = file(5, 77);
         let n = numbering().of_file(InodeNumber::ROOT, b"a", &a, 0);
         assert_eq!(n, numbering().of_file(InodeNumber(9), b"b", &a, 0));

@@ -1,23 +1,23 @@
-//! Keys and the certificate that ties a signing key to its root.
+//! Ed25519 keys, and the certificate that binds a signing key to a root key.
 //!
-//! The root key names the tree and stays off-line; it certifies signing keys until a date. Of two
-//! signing keys the one with the higher serial is in force: once a client has seen it, the lower
-//! one's later signatures are void.
+//! The root key names the tree and stays offline. It certifies signing keys until a date. The
+//! certificate with the highest serial is in force: a client that has seen it refuses signatures
+//! under lower serials.
 
 use ed25519_dalek::{Signer, SigningKey as Ed25519, VerifyingKey};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::HostId;
 
-/// What a signature is over: each use has its own prefix, so that none can be passed off as
-/// another.
+/// The purpose of a signature. Each purpose has its own prefix, so a signature for one purpose
+/// never verifies for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// An fsinfo, by a signing key.
+    /// An fsinfo, signed by a signing key.
     Fsinfo,
-    /// A signing key's certificate, by the root key.
+    /// A certificate of a signing key, signed by the root key.
     Certificate,
-    /// A revocation or a forwarding pointer, by the root key.
+    /// A revocation or a forwarding pointer, signed by the root key.
     Statement,
 }
 
@@ -40,14 +40,14 @@ impl Purpose {
 pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
-    /// Whether `signature` over `body` is this key's. Strict: rejects what RFC 8032 lets
-    /// implementations differ on.
+    /// Whether `signature` over `body` is valid for this key. Strict: refuses the encodings on
+    /// which RFC 8032 lets implementations differ.
     pub fn verify(&self, purpose: Purpose, body: &[u8], signature: &[u8; 64]) -> bool {
         VerifyingKey::from_bytes(&self.0)
             .is_ok_and(|key| key.verify_strict(&purpose.message(body), &ed25519_dalek::Signature::from_bytes(signature)).is_ok())
     }
 
-    /// The HOSTID, if this is a root key.
+    /// The HOSTID of this root key.
     pub fn hostid(&self) -> HostId {
         HostId::of_root_key(&self.0)
     }
@@ -63,57 +63,57 @@ impl Xdr for PublicKey {
     }
 }
 
-/// A private key, root or signing. Wiped when dropped; has no `Debug`.
+/// A private key, root or signing. Zeroized on drop; has no `Debug`.
 pub struct SecretKey(Ed25519);
 
 impl SecretKey {
-    /// The key with this seed: 32 bytes of the caller's best randomness, wiped by the caller.
+    /// The key with this seed. The caller draws the seed from a secure random source and wipes it.
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self(Ed25519::from_bytes(seed))
     }
 
-    /// The seed, to be written to a key file and wiped.
+    /// The seed, for writing to a key file.
     pub(crate) fn seed(&self) -> &[u8; 32] {
         self.0.as_bytes()
     }
 
-    /// The public half.
+    /// The public key.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key().to_bytes())
     }
 
-    /// Signs `body` for one purpose.
+    /// Signs `body` for `purpose`.
     pub fn sign(&self, purpose: Purpose, body: &[u8]) -> [u8; 64] {
         self.0.sign(&purpose.message(body)).to_bytes()
     }
 }
 
-/// A root key's word that a signing key may sign fsinfos for it.
+/// A root key's certificate: this signing key may sign fsinfos of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SigningCert {
     /// The root key; its hash is the HOSTID.
     pub root: PublicKey,
     /// The signing key.
     pub signing: PublicKey,
-    /// Counts up with each certificate of the root key.
+    /// Higher than the serials of all earlier certificates of the root key.
     pub serial: u64,
-    /// Seconds since 1970: no fsinfo that starts before is valid.
+    /// Seconds since 1970. An fsinfo that starts earlier is refused.
     pub not_before: u64,
-    /// Seconds since 1970: nothing is valid from here on.
+    /// Seconds since 1970. Nothing is valid from then on.
     pub not_after: u64,
-    /// The root key's signature over the fields above.
+    /// Signature of the root key over the fields above.
     pub signature: [u8; 64],
 }
 
 impl SigningCert {
-    /// Certifies `signing` by `root`.
+    /// Certifies `signing` with the root key.
     pub fn issue(root: &SecretKey, signing: PublicKey, serial: u64, not_before: u64, not_after: u64) -> Self {
         let mut cert = Self { root: root.public(), signing, serial, not_before, not_after, signature: [0; 64] };
         cert.signature = root.sign(Purpose::Certificate, &cert.body());
         cert
     }
 
-    /// Whether the root key with this HOSTID has signed it. Says nothing about dates.
+    /// Whether the root key with this HOSTID signed it. Does not check dates.
     pub fn is_signed_by(&self, hostid: &HostId) -> bool {
         self.root.hostid() == *hostid && self.root.verify(Purpose::Certificate, &self.body(), &self.signature)
     }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_hold_for_their_root_alone() {
+    fn certificate_is_valid_for_its_root_only() {
         let root = SecretKey::from_seed(&[1; 32]);
         let cert = SigningCert::issue(&root, SecretKey::from_seed(&[2; 32]).public(), 1, 0, 100);
         assert!(cert.is_signed_by(&root.public().hostid()));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_serves_one_purpose() {
+    fn signature_is_valid_for_one_purpose_only() {
         let key = SecretKey::from_seed(&[1; 32]);
         let signature = key.sign(Purpose::Fsinfo, b"x");
         assert!(key.public().verify(Purpose::Fsinfo, b"x", &signature));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_those_of_rfc_8032() {
+    fn keys_match_rfc_8032_vectors() {
         // RFC 8032, section 7.1, test 1: the seed and its public key.
         let hex = |s: &str| data_encoding::HEXLOWER.decode(s.as_bytes()).unwrap();
         let seed: [u8; 32] = hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60").try_into().unwrap();

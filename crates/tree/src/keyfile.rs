@@ -1,6 +1,6 @@
-//! Key files: a header line, then base64 of XDR. A private key may be sealed with a passphrase.
+//! Key files: a header line, then XDR in base64. A private key may be encrypted with a passphrase.
 //!
-//! Draws no randomness and touches no file: salt and nonce come in, text goes out.
+//! Does no I/O and draws no randomness: salt and nonce are parameters.
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 
 use crate::key::{SecretKey, SigningCert};
 
-/// Whose private key a file holds.
+/// Which private key a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The root key, kept off-line.
+    /// The root key, kept offline.
     Root,
     /// A signing key.
     Signing,
@@ -31,50 +31,50 @@ impl Role {
 
 const CERT_HEADER: &str = "vouch signing certificate v1";
 
-/// Longest key file that is looked at.
+/// Longest key file that is read, in bytes.
 pub const FILE_LEN_MAX: usize = 4096;
 
-/// Memory for the passphrase's key in KiB: the second recommendation of RFC 9106, section 4.
+/// Argon2id memory in KiB: the second recommended option of RFC 9106, section 4.
 const ARGON2_KIB: u32 = 64 * 1024;
 const ARGON2_PASSES: u32 = 3;
 const ARGON2_LANES: u32 = 4;
 
-/// Limits on what a file may ask for, so that a doctored one can't exhaust memory or time.
+/// Limits on the parameters in a file, so that a malicious file cannot exhaust memory or time.
 const ARGON2_KIB_MAX: u32 = 1024 * 1024;
 const ARGON2_PASSES_MAX: u32 = 16;
 const ARGON2_LANES_MAX: u32 = 16;
 
-/// What seals a key file: the passphrase, and 40 fresh random bytes.
+/// Encryption of a key file: the passphrase, and 40 fresh random bytes.
 pub struct Sealing<'a> {
     /// The passphrase; wiped by the caller.
     pub passphrase: &'a [u8],
-    /// Salt of the key derivation.
+    /// Salt of Argon2id.
     pub salt: [u8; 16],
-    /// Nonce of the seal.
+    /// Nonce of XChaCha20-Poly1305.
     pub nonce: [u8; 24],
 }
 
-/// Why a key file can't be used.
+/// Why a key file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is no key file, or of another kind.
+    /// The file has another header: it is no key file or another kind.
     #[error("not a file of the kind '{0}'")]
     Header(&'static str),
-    /// The header is right, the rest is not.
+    /// The header is right, but the rest is not.
     #[error("the key file is damaged: {0}")]
     Malformed(#[from] XdrError),
-    /// It is sealed and no passphrase came.
-    #[error("the key is sealed with a passphrase")]
+    /// The file is encrypted and no passphrase was given.
+    #[error("the key file is encrypted with a passphrase")]
     PassphraseNeeded,
-    /// It does not open.
+    /// Decryption failed.
     #[error("wrong passphrase, or the key file is damaged")]
     WrongPassphrase,
-    /// Its key derivation asks for more than the limits.
+    /// The Argon2id parameters exceed the limits.
     #[error("the key file's parameters are outside the limits")]
     Parameters,
 }
 
-/// The text of a private key's file.
+/// The text of a private key file.
 pub fn write_secret(role: Role, key: &SecretKey, sealing: Option<&Sealing<'_>>) -> Result<Zeroizing<String>, Error> {
     let mut w = Writer::new();
     match sealing {
@@ -99,7 +99,7 @@ pub fn write_secret(role: Role, key: &SecretKey, sealing: Option<&Sealing<'_>>) 
     Ok(Zeroizing::new(armour(role.header(), &bytes)))
 }
 
-/// Reads a private key; `passphrase` matters only where the file is sealed.
+/// Reads a private key. `passphrase` is used only if the file is encrypted.
 pub fn read_secret(role: Role, text: &[u8], passphrase: Option<&[u8]>) -> Result<SecretKey, Error> {
     let bytes = Zeroizing::new(unarmour(role.header(), text)?);
     let mut r = Reader::new(&bytes);
@@ -120,18 +120,18 @@ pub fn read_secret(role: Role, text: &[u8], passphrase: Option<&[u8]>) -> Result
     Ok(SecretKey::from_seed(&seed))
 }
 
-/// Whether reading the file will need a passphrase.
+/// Whether the file is encrypted with a passphrase.
 pub fn is_sealed(role: Role, text: &[u8]) -> Result<bool, Error> {
     let bytes = Zeroizing::new(unarmour(role.header(), text)?);
     Ok(Reader::new(&bytes).u32()? != 0)
 }
 
-/// The text of a certificate's file.
+/// The text of a certificate file.
 pub fn write_cert(cert: &SigningCert) -> String {
     armour(CERT_HEADER, &cert.to_xdr())
 }
 
-/// Reads a certificate; not yet verified.
+/// Reads a certificate; does not verify it.
 pub fn read_cert(text: &[u8]) -> Result<SigningCert, Error> {
     Ok(SigningCert::from_xdr(&unarmour(CERT_HEADER, text)?)?)
 }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_and_sealed_keys_return_from_their_files() {
+    fn round_trips_plain_and_encrypted_keys() {
         let plain = write_secret(Role::Signing, &key(), None).unwrap();
         assert!(!is_sealed(Role::Signing, plain.as_bytes()).unwrap());
         assert_eq!(read_secret(Role::Signing, plain.as_bytes(), None).ok().unwrap().public(), key().public());
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_one_role_is_not_read_as_the_other() {
+    fn refuses_key_of_another_role() {
         let plain = write_secret(Role::Signing, &key(), None).unwrap();
         assert_eq!(read_secret(Role::Root, plain.as_bytes(), None).err(), Some(Error::Header("vouch root key v1")));
     }
 
     #[test]
-    fn parameters_over_the_limits_are_refused_before_memory_is_taken() {
+    fn refuses_excessive_argon2_parameters() {
         let mut w = Writer::new();
         for n in [1, u32::MAX, 3, 4] {
             w.u32(n);

@@ -1,12 +1,60 @@
-//! The format of published trees, version 1: what a publisher writes and a client believes.
+//! The format of published trees, version 1: frames, names, keys, signatures and messages.
 //!
-//! Owns handles, frames, inodes, directory pages, file blobs, the signed fsinfo, keys, names, key
-//! statements, the messages of the replica protocol, and the decision whether a signed fsinfo is to
-//! be believed. Does no I/O, reads no clock and draws no randomness: bytes, `now` and seeds come in
-//! as parameters.
+//! A publisher turns a directory into content-addressed frames and signs their root, the fsinfo. A
+//! client that knows the tree's name verifies every byte it reads, wherever the frames come from.
 //!
-//! The format descends from the self-certifying read-only file system (Fu, Kaashoek, Mazières, OSDI
-//! 2000), and is drawn byte by byte in `docs/formats/tree.md`.
+//! - A [`TreeName`] is `@HOST[:PORT],HOSTID`; the [`HostId`] is the hash of the tree's root key.
+//! - A [`frame`] is a compressed payload named by its [`BlockHandle`], a keyed BLAKE3 hash.
+//! - [`Blob`]s hold file content, [`directory`] pages hold names and [`Inode`]s.
+//! - The [`Fsinfo`] is the signed root of one revision. [`verify::verify_fsinfo`] decides whether
+//!   a client may use it: signatures, revocation, rollback and expiry.
+//! - [`protocol`] has the messages between client and replica.
+//!
+//! This crate does no I/O, reads no clock and draws no randomness: bytes, the time and key seeds are
+//! parameters. The format follows SFSRO (Fu, Kaashoek, Mazières: "Fast and secure distributed
+//! read-only file system", OSDI 2000). `docs/formats/tree.md` describes it byte by byte.
+//!
+//! # Example
+//!
+//! Sign the root of an empty tree, then verify it as a client does:
+//!
+//! ```
+//! use vouch_tree::key::{SecretKey, SigningCert};
+//! use vouch_tree::verify::{Seen, verify_fsinfo};
+//! use vouch_tree::{Blob, Content, Counts, Fsinfo, Inode, Iv, SignedFsinfo, Timestamp};
+//! use vouch_xdr::Xdr;
+//!
+//! // Real seeds come from a secure random source.
+//! let (root_key, signing_key) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
+//! let hostid = root_key.public().hostid();
+//! let now = 1_800_000_000;
+//! let cert = SigningCert::issue(&root_key, signing_key.public(), 1, now, now + 86_400);
+//!
+//! let content = Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None };
+//! let mtime = Timestamp { s: now as i64, ns: 0 };
+//! let root =
+//!     Inode { mode: 0o755, uid: 0, gid: 0, mtime, nlink: 2, link_group: 0, xattrs: Blob::empty(), content };
+//! let fsinfo = Fsinfo {
+//!     hostid,
+//!     revision: 1,
+//!     start: now,
+//!     duration_s: 3600,
+//!     iv: Iv::from_bytes([3; 32]),
+//!     root,
+//!     previous: None,
+//!     counts: Counts { directories: 1, ..Counts::default() },
+//!     tag: String::new(),
+//! };
+//! let mut signed = SignedFsinfo::sign(&fsinfo, &signing_key, cert).to_xdr();
+//!
+//! let verified = verify_fsinfo(&hostid, &signed, now + 60, &Seen::default(), [])?;
+//! assert_eq!(verified.fsinfo, fsinfo);
+//! // After the validity, or with any bit changed, the same bytes are refused.
+//! assert!(verify_fsinfo(&hostid, &signed, now + 3600, &Seen::default(), []).is_err());
+//! signed[40] ^= 1;
+//! assert!(verify_fsinfo(&hostid, &signed, now + 60, &Seen::default(), []).is_err());
+//! # Ok::<(), vouch_tree::verify::Refusal>(())
+//! ```
 
 pub mod blob;
 pub mod directory;

@@ -1,4 +1,4 @@
-//! Names: HOSTIDs, self-certifying names of trees, and names of files.
+//! HOSTIDs, self-certifying names of trees, and file names.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,23 +6,23 @@ use core::str::FromStr;
 use data_encoding::{Encoding, Specification};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
-/// The TCP port of a replica whose name gives none.
+/// TCP port of a replica if the name has none.
 pub const PORT_DEFAULT: u16 = 4340;
 
 /// Longest host part of a name: a DNS name (RFC 1035, section 2.3.4) or an address.
 pub const HOST_LEN_MAX: usize = 255;
 
-/// Longest name of a file, as on Linux.
+/// Longest file name, as on Linux.
 pub const FILE_NAME_LEN_MAX: usize = 255;
 
 const HOSTID_CONTEXT: &str = "vouch 2026 hostid of a root public key v1";
 
-/// The hash of a root public key: the part of a name that certifies.
+/// The hash of a root public key, by which a name certifies itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId([u8; 32]);
 
 impl HostId {
-    /// The HOSTID of a root public key: BLAKE3 in key-derivation mode with a context of its own.
+    /// The HOSTID of a root public key: BLAKE3 in key-derivation mode.
     pub fn of_root_key(public: &[u8; 32]) -> Self {
         Self(blake3::derive_key(HOSTID_CONTEXT, public))
     }
@@ -80,7 +80,7 @@ impl Xdr for HostId {
 
 /// A self-certifying name: `@HOST[:PORT],HOSTID`.
 ///
-/// HOST says where to ask first; only the HOSTID says what to believe.
+/// HOST is where the client asks first. Only the HOSTID decides which answers are valid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TreeName {
     host: String,
@@ -89,8 +89,7 @@ pub struct TreeName {
 }
 
 impl TreeName {
-    /// The name of the tree whose root key has `hostid`, at `location`: `HOST`, `HOST:PORT`,
-    /// `[IPV6]` or `[IPV6]:PORT`.
+    /// A name with this location (`HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`) and HOSTID.
     pub fn new(location: &str, hostid: HostId) -> Result<Self, NameError> {
         let (host, port) = parse_location(location)?;
         Ok(Self { host, port, hostid })
@@ -101,7 +100,7 @@ impl TreeName {
         &self.host
     }
 
-    /// The port, or [`PORT_DEFAULT`] where the name gives none.
+    /// The port, or [`PORT_DEFAULT`] if the name has none.
     pub fn port(&self) -> u16 {
         self.port.unwrap_or(PORT_DEFAULT)
     }
@@ -111,7 +110,7 @@ impl TreeName {
         &self.hostid
     }
 
-    /// `HOST[:PORT]` as in the name.
+    /// `HOST[:PORT]` as written in the name.
     pub fn location(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         self.port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
@@ -166,37 +165,37 @@ impl Xdr for TreeName {
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        // Brackets, a colon and five digits stand around the host.
+        // Room for brackets, a colon and five digits around the host.
         let location = r.string(HOST_LEN_MAX + 8)?;
         let hostid = HostId::decode(r)?;
         Self::new(location, hostid).map_err(|_| XdrError::Invalid("location"))
     }
 }
 
-/// What is wrong with a name that somebody typed.
+/// Why a name is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Not of the form at all.
+    /// It does not have the form `@HOST[:PORT],HOSTID`.
     #[error("'{0}' is not a self-certifying name; it should look like @HOST[:PORT],HOSTID")]
     Shape(String),
-    /// The location part.
+    /// The location part is malformed.
     #[error("'{0}' is not a location; it should be HOST, HOST:PORT or [IPV6]:PORT")]
     Location(String),
-    /// The HOSTID part.
+    /// The HOSTID part is malformed.
     #[error("'{0}' is not a HOSTID; it should be 52 characters of a-z and 2-7, copied whole")]
     HostId(String),
-    /// A file name that no directory can hold.
+    /// No directory can hold this file name.
     #[error("a file name must have 1 to 255 bytes, no '/' and no NUL, and not be '.' or '..'")]
     FileName,
 }
 
-/// One component of a path: 1 to 255 bytes, neither `.` nor `..`, without `/` and NUL. Need not be
-/// UTF-8.
+/// One component of a path: 1 to 255 bytes without `/` and NUL, neither `.` nor `..`. Not
+/// necessarily UTF-8.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName(Box<[u8]>);
 
 impl FileName {
-    /// Checks `bytes` once; nothing checks again.
+    /// Validates `bytes`.
     pub fn parse(bytes: &[u8]) -> Result<Self, NameError> {
         let bad = bytes.is_empty()
             || bytes.len() > FILE_NAME_LEN_MAX
@@ -218,7 +217,7 @@ impl AsRef<[u8]> for FileName {
     }
 }
 
-/// Lets sorted names be searched by plain bytes; both order alike.
+/// Lets a map of names be searched by plain bytes; both have the same order.
 impl core::borrow::Borrow<[u8]> for FileName {
     fn borrow(&self) -> &[u8] {
         &self.0
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn names_print_and_parse() {
+    fn round_trips_names() {
         for location in ["localhost", "a-b.example.org:4999", "127.0.0.1:1", "[::1]:4340", "[fe80::1]"] {
             let name = TreeName::new(location, hostid()).unwrap();
             assert_eq!(name.to_string(), format!("@{location},{}", hostid()));
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn hostid_has_52_characters_in_either_case() {
+    fn hostid_has_52_characters_in_any_case() {
         let text = hostid().to_string();
         assert_eq!(text.len(), 52);
         assert_eq!(text.to_ascii_uppercase().parse::<HostId>().unwrap(), hostid());
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_names_are_refused() {
+    fn refuses_malformed_names() {
         let id = hostid();
         for bad in [
             "",
@@ -295,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn file_names_are_one_component() {
+    fn file_name_is_one_component() {
         assert!(FileName::parse(&[0xff; 255]).is_ok());
         for bad in [&b""[..], b".", b"..", b"a/b", b"a\0", &[b'x'; 256]] {
             assert_eq!(FileName::parse(bad), Err(NameError::FileName));

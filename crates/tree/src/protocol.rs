@@ -1,7 +1,7 @@
-//! The replica protocol: two procedures, as in the paper (section 3.1), over ONC RPC.
+//! The replica protocol: GETFSINFO and GETDATA over ONC RPC (SFSRO paper, section 3.1).
 //!
-//! Owns the messages' XDR and their limits. Knows nothing of sockets, record marking or RPC
-//! headers.
+//! This module has the messages and their limits. Sockets, record marking and RPC headers are
+//! elsewhere.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -9,33 +9,32 @@ use crate::fsinfo::SIGNED_LEN_MAX;
 use crate::statement::{STATEMENT_LEN_MAX, STATEMENTS_MAX};
 use crate::{BlockHandle, FRAME_LEN_MAX, HostId};
 
-/// The RPC program: in the range that RFC 5531 leaves to its users (section 13), "VOU" in ASCII.
+/// The RPC program number, in the range for local use (RFC 5531, section 13). "VOU" in ASCII.
 pub const PROGRAM: u32 = 0x2056_4f55;
 
 /// The program's version.
 pub const VERSION: u32 = 1;
 
-/// Handles in one GETDATA: 64 leaves are 8 MiB, which keeps a fast link busy for a round trip.
+/// Limit on the handles of one GETDATA. 64 leaves are 8 MiB: enough to keep a fast link busy.
 pub const HANDLES_MAX: usize = 64;
 
-/// Companion frames in one GETFSINFO answer.
+/// Limit on the companion frames of one GETFSINFO reply.
 pub const COMPANIONS_MAX: usize = 8;
 
-/// Bytes of companion frames in one GETFSINFO answer: what a link takes in one burst without being
-/// asked.
+/// Limit on the bytes of companion frames in one GETFSINFO reply.
 pub const COMPANIONS_LEN_MAX: usize = 64 * 1024;
 
 /// Longest arguments of a call.
 pub const ARGS_LEN_MAX: usize = 32 + 4 + HANDLES_MAX * BlockHandle::LEN;
 
-/// Longest results of a GETDATA.
+/// Longest results of GETDATA.
 pub const DATA_LEN_MAX: usize = 4 + HANDLES_MAX * (8 + FRAME_LEN_MAX.next_multiple_of(4));
 
-/// The procedures.
+/// Procedures of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Procedure {
-    /// Does nothing: `void` to `void`.
+    /// `void` to `void`.
     Null = 0,
     /// [`GetFsinfoArgs`] to [`GetFsinfoResult`].
     GetFsinfo = 1,
@@ -44,7 +43,7 @@ pub enum Procedure {
 }
 
 impl Procedure {
-    /// The procedure with this number.
+    /// The procedure with this number, if it is known.
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
             0 => Self::Null,
@@ -58,9 +57,9 @@ impl Procedure {
 /// Arguments of GETFSINFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GetFsinfoArgs {
-    /// Which tree.
+    /// The tree.
     pub hostid: HostId,
-    /// Whether to send companion frames along.
+    /// Whether to send companion frames.
     pub companions: bool,
 }
 
@@ -80,18 +79,18 @@ impl Xdr for GetFsinfoArgs {
 pub enum GetFsinfoResult {
     /// The replica has the tree.
     Ok(FsinfoOffer),
-    /// It does not, or has no complete revision of it.
+    /// The replica has no complete revision of the tree.
     NoTree,
 }
 
-/// What a replica offers of a tree; believed by nobody before it is verified.
+/// A replica's offer, not verified.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FsinfoOffer {
-    /// A [`crate::SignedFsinfo`]; empty where the replica has only statements.
+    /// A [`crate::SignedFsinfo`]; empty if the replica has only statements.
     pub signed_fsinfo: Vec<u8>,
     /// [`crate::statement::KeyStatement`]s about the tree's key.
     pub statements: Vec<Vec<u8>>,
-    /// Frames that the client will want next; at most [`COMPANIONS_LEN_MAX`] together.
+    /// Frames that a client is likely to need next; at most [`COMPANIONS_LEN_MAX`] bytes in total.
     pub companions: Vec<Vec<u8>>,
 }
 
@@ -129,7 +128,7 @@ impl Xdr for GetFsinfoResult {
 /// Arguments of GETDATA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GetDataArgs {
-    /// Which tree.
+    /// The tree.
     pub hostid: HostId,
     /// Up to [`HANDLES_MAX`] handles.
     pub handles: Vec<BlockHandle>,
@@ -150,23 +149,22 @@ impl Xdr for GetDataArgs {
     }
 }
 
-/// The status word before a frame that the replica has: with the frame as opaque data it makes a
-/// record, on the wire as in a pack.
+/// Status word before a frame that the replica has.
 pub const FOUND: u32 = 1;
 
-/// The status word in the place of a frame that the replica lacks.
+/// Status word in place of a frame that the replica does not have.
 pub const NOT_FOUND: u32 = 0;
 
-/// Results of GETDATA: the count of handles asked for, then for each, in their order, [`FOUND`] and
-/// the frame, or [`NOT_FOUND`]. Borrows the frames from the reply.
+/// Results of GETDATA: a count, then for each handle [`FOUND`] and the frame, or [`NOT_FOUND`].
+/// Borrows the frames from the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GetDataResult<'a> {
-    /// One for each handle asked for.
+    /// One result for each requested handle, in order.
     pub frames: Vec<Option<&'a [u8]>>,
 }
 
 impl<'a> GetDataResult<'a> {
-    /// Appends the results' XDR form.
+    /// Appends the XDR encoding.
     pub fn encode(&self, w: &mut Writer) {
         w.count(self.frames.len());
         for frame in &self.frames {
@@ -180,7 +178,7 @@ impl<'a> GetDataResult<'a> {
         }
     }
 
-    /// Reads results that fill `bytes` to the end.
+    /// Decodes results; `bytes` must hold nothing else.
     pub fn from_xdr(bytes: &'a [u8]) -> Result<Self, XdrError> {
         let mut r = Reader::new(bytes);
         let count = r.count(HANDLES_MAX)?;
@@ -202,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_return_from_their_xdr() {
+    fn round_trips_messages() {
         let hostid = HostId::from_bytes([4; 32]);
         let args = GetFsinfoArgs { hostid, companions: true };
         assert_eq!(GetFsinfoArgs::from_xdr(&args.to_xdr()).unwrap(), args);
@@ -220,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn more_handles_than_the_limit_are_refused() {
+    fn refuses_too_many_handles() {
         let args = GetDataArgs { hostid: HostId::from_bytes([4; 32]), handles: vec![BlockHandle::from_bytes([1; 32]); HANDLES_MAX + 1] };
         assert!(GetDataArgs::from_xdr(&args.to_xdr()).is_err());
     }

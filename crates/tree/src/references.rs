@@ -1,4 +1,5 @@
-//! Which frames a frame names: what collection, pulling and verification walk along.
+//! The frames that a frame or an inode references. Garbage collection, pull and verification walk
+//! along these references.
 
 use vouch_xdr::{Error as XdrError, Xdr};
 
@@ -6,10 +7,9 @@ use crate::blob::Indirect;
 use crate::directory::{InteriorPage, LeafPage};
 use crate::{BlockHandle, Content, FrameKind, Inode, SignedFsinfo};
 
-/// The frames that the payload of a frame of `kind` names, in the order of their use; some may
-/// repeat.
+/// The frames that a payload references, in the order of their use. May contain repetitions.
 ///
-/// An fsinfo's predecessor is not among them: history is kept or dropped apart from content.
+/// The previous fsinfo is not included: history is kept or dropped apart from content.
 pub fn of_payload(kind: FrameKind, payload: &[u8]) -> Result<Vec<(FrameKind, BlockHandle)>, XdrError> {
     Ok(match kind {
         FrameKind::Leaf => Vec::new(),
@@ -33,7 +33,7 @@ pub fn of_payload(kind: FrameKind, payload: &[u8]) -> Result<Vec<(FrameKind, Blo
     })
 }
 
-/// The frames that an inode names: its content's top and its xattrs'.
+/// The frames that an inode references: the top of its content and of its extended attributes.
 pub fn of_inode(inode: &Inode) -> impl Iterator<Item = (FrameKind, BlockHandle)> + use<> {
     let content = match &inode.content {
         Content::Regular { blob, .. } => blob.top(),

@@ -1,6 +1,7 @@
-//! Key statements: what a root key says of itself. A revocation answers a compromise, a forwarding
-//! pointer a planned move. Both are self-authenticating: signed by the key that they are about,
-//! they are believed wherever they are met.
+//! Key statements: a revocation or a forwarding pointer, signed by the root key it is about.
+//!
+//! A revocation answers a compromised key; a forwarding pointer answers a planned move. The
+//! signature makes a statement valid wherever a client finds it.
 
 use data_encoding::BASE64;
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
@@ -8,14 +9,14 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 use crate::key::{PublicKey, Purpose, SecretKey};
 use crate::{HostId, TreeName};
 
-/// Longest reason of a revocation.
+/// Longest reason of a revocation, in bytes.
 pub const REASON_LEN_MAX: usize = 1024;
 
 /// Longest encoded statement.
 pub const STATEMENT_LEN_MAX: usize = 2048;
 
-/// Statements that a replica may offer for one tree: one revocation, and forwarding pointers of a
-/// few moves.
+/// Limit on the statements that a replica offers for one tree: a revocation and several forwarding
+/// pointers.
 pub const STATEMENTS_MAX: usize = 16;
 
 const HEADER: &str = "vouch key statement v1";
@@ -24,57 +25,56 @@ const HEADER: &str = "vouch key statement v1";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyStatement {
     root: PublicKey,
-    /// When it was made, in seconds since 1970. Of two forwarding pointers the later one counts.
+    /// Time of signing, in seconds since 1970. The latest forwarding pointer is in force.
     time: u64,
     body: Body,
     signature: [u8; 64],
 }
 
-/// What is stated.
+/// Content of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// The key is compromised: believe nothing that it signs, whenever. Overrides every forwarding
-    /// pointer.
+    /// The key is compromised: nothing it signed is valid. Overrides every forwarding pointer.
     Revocation {
-        /// For those who read the log.
+        /// The publisher's reason, for logs and error messages.
         reason: String,
     },
-    /// The tree lives on under another name.
+    /// The tree has moved to another name.
     Forwarding {
-        /// That name.
+        /// The new name.
         to: TreeName,
     },
 }
 
 impl KeyStatement {
-    /// States `body` by the root key itself.
+    /// Signs a statement with the root key.
     pub fn issue(root: &SecretKey, time: u64, body: Body) -> Self {
         let mut statement = Self { root: root.public(), time, body, signature: [0; 64] };
         statement.signature = root.sign(Purpose::Statement, &statement.signed_bytes());
         statement
     }
 
-    /// The HOSTID that it is about.
+    /// HOSTID of the key that the statement is about.
     pub fn hostid(&self) -> HostId {
         self.root.hostid()
     }
 
-    /// When it was made, in seconds since 1970.
+    /// Time of signing, in seconds since 1970.
     pub const fn time(&self) -> u64 {
         self.time
     }
 
-    /// What is stated, if the key it is about has signed it.
+    /// The content, if the signature is valid.
     pub fn verified(&self) -> Option<&Body> {
         self.root.verify(Purpose::Statement, &self.signed_bytes(), &self.signature).then_some(&self.body)
     }
 
-    /// The text form of a statement file: a header line, then base64 of the XDR.
+    /// The text form: a header line, then XDR in base64.
     pub fn to_text(&self) -> String {
         format!("{HEADER}\n{}\n", BASE64.encode(&self.to_xdr()))
     }
 
-    /// Reads a statement from a file's bytes: the text form, or bare XDR. Not yet verified.
+    /// Decodes the text form or plain XDR. Does not verify the signature.
     pub fn parse(bytes: &[u8]) -> Result<Self, XdrError> {
         match bytes.strip_prefix(HEADER.as_bytes()) {
             Some(rest) if rest.len() <= STATEMENT_LEN_MAX * 2 => {
@@ -124,8 +124,8 @@ impl Xdr for KeyStatement {
     }
 }
 
-/// The statement about `hostid` that is in force among those met: a revocation before all, else the
-/// latest pointer.
+/// The statement about `hostid` that is in force: a revocation, else the latest forwarding pointer.
+/// Ignores statements with an invalid signature.
 pub fn effective_statement<'a>(hostid: &HostId, met: impl IntoIterator<Item = &'a KeyStatement>) -> Option<&'a KeyStatement> {
     met.into_iter()
         .filter(|s| s.hostid() == *hostid && s.verified().is_some())
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_return_from_both_of_their_forms() {
+    fn round_trips_text_and_xdr() {
         let revocation = KeyStatement::issue(&root(), 5, Body::Revocation { reason: "lost".into() });
         for statement in [revocation, forwarding(7)] {
             assert_eq!(KeyStatement::parse(statement.to_text().as_bytes()).unwrap(), statement);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revocation_outranks_every_pointer() {
+    fn revocation_overrides_forwarding() {
         let revocation = KeyStatement::issue(&root(), 1, Body::Revocation { reason: String::new() });
         let hostid = root().public().hostid();
         let met = [forwarding(3), revocation.clone(), forwarding(9)];
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_about_somebody_else_or_altered_is_not_in_force() {
+    fn ignores_altered_and_foreign_statements() {
         let altered = KeyStatement { time: 8, ..forwarding(3) };
         assert_eq!(effective_statement(&root().public().hostid(), &[altered]), None);
         assert_eq!(effective_statement(&HostId::from_bytes([0; 32]), &[forwarding(3)]), None);

@@ -1,11 +1,10 @@
-//! Instants in messages: seconds since 1970 as people read them. Reads no clock.
+//! Times in messages, as text for people. Never reads the clock.
 
 use std::fmt;
 
 use jiff::Timestamp;
 
-/// Seconds since 1970, shown in UTC: `2027-11-21T10:00:00Z`; from the last day of the year 9999 on
-/// as their number.
+/// Seconds since 1970, shown as UTC: `2027-11-21T10:00:00Z`. Shown as `@SECONDS` after year 9999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Utc(pub u64);
 
@@ -18,19 +17,19 @@ impl fmt::Display for Utc {
     }
 }
 
-/// How far one instant is from another: `3 days ago`, `in 2 hours`.
+/// The difference between two times: `3 days ago`, `in 2 hours`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RelativeTime {
-    /// The instant, in seconds since 1970.
+    /// The time to describe, in seconds since 1970.
     pub at: u64,
-    /// From where it is looked at, in seconds since 1970.
+    /// The reference time, in seconds since 1970.
     pub now: u64,
 }
 
 impl fmt::Display for RelativeTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.at.abs_diff(self.now);
-        // Two of a unit are told in it: "1 day" would hide nearly another.
+        // A unit is used from two of it on: "1 day" could hide nearly a second day.
         let (count, unit) = match seconds {
             _ if seconds >= 2 * DAY => (seconds / DAY, "days"),
             _ if seconds >= 2 * 3600 => (seconds / 3600, "hours"),
@@ -53,8 +52,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_are_what_date_says() {
-        // By date -u -d @N +%FT%TZ.
+    fn utc_text_matches_date() {
+        // From `date -u -d @N +%FT%TZ`.
         let known = [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_399, "2000-02-28T23:59:59Z"),
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_told_in_the_unit_that_fits() {
+    fn relative_time_uses_a_fitting_unit() {
         let now = 1_800_000_000;
         let told = |at| RelativeTime { at, now }.to_string();
         assert_eq!(told(now), "just now");

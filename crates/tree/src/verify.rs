@@ -1,7 +1,7 @@
-//! The decision whether a signed fsinfo is to be believed, now, by this client.
+//! Verifies a signed fsinfo: signatures, revocation, rollback and expiry.
 //!
-//! Pure: the time, what the client has seen before and the statements it has met come in; a verdict
-//! comes out. What was seen must be kept outside every cache, for it is what makes a rollback show.
+//! A pure function: the time, the newest revision seen and the known statements are parameters.
+//! Callers keep [`Seen`] outside every cache, because it is what detects a rollback.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -10,32 +10,32 @@ use crate::statement::{Body, KeyStatement, effective_statement};
 use crate::time_text::{RelativeTime, Utc};
 use crate::{Fsinfo, HostId, SignedFsinfo, TreeName};
 
-/// How far a publisher's clock may run ahead of ours, in seconds.
+/// Tolerated lead of a publisher's clock, in seconds.
 pub const CLOCK_SKEW_S_MAX: u64 = 300;
 
-/// The newest that a client has ever seen of one tree. Only moves forward.
+/// The newest revision that a client has seen of one tree. Never moves backward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seen {
-    /// The highest revision under the highest certificate; 0 before the first.
+    /// Highest revision under the highest certificate; 0 before the first.
     pub revision: u64,
     /// BLAKE3 of that revision's signed fsinfo.
     pub fsinfo_hash: [u8; 32],
-    /// The highest certificate serial.
+    /// Highest certificate serial.
     pub cert_serial: u64,
-    /// The latest start: time can't have been earlier than that.
+    /// Latest start of an fsinfo: the time is at least this.
     pub start: u64,
 }
 
 impl Seen {
-    /// The later of two memories: what neither may be rolled back behind.
+    /// The newer of two records.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let newer = if other.order() > self.order() { other } else { self };
         Self { start: self.start.max(other.start), ..newer }
     }
 
-    /// Revisions are ordered below their certificates: whoever stole a signing key may have signed
-    /// any revision number, and the next certificate must get past it.
+    /// Certificate serial, then revision. The thief of a signing key may sign any revision number;
+    /// the next certificate overrides it.
     pub const fn order(&self) -> (u64, u64) {
         (self.cert_serial, self.revision)
     }
@@ -54,101 +54,98 @@ impl Xdr for Seen {
     }
 }
 
-/// An fsinfo that is to be believed.
+/// A verified fsinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     /// The fsinfo.
     pub fsinfo: Fsinfo,
-    /// The first second at which it is no longer valid: the end of its duration or of its
-    /// certificate.
+    /// End of the validity of the fsinfo or of its certificate, in seconds since 1970.
     pub expires: u64,
-    /// What to remember from now on.
+    /// The record to store from now on.
     pub seen: Seen,
 }
 
-/// Why an fsinfo is not to be believed.
+/// Why an fsinfo is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The root key has been revoked by itself.
-    #[error("the key of this tree was revoked on {}{}{reason}; ask its publisher for the new name", Utc(*time), if reason.is_empty() { ", without a word why" } else { ": " })]
+    /// The root key has revoked itself.
+    #[error("the key of this tree was revoked on {}{}{reason}; ask its publisher for the new name", Utc(*time), if reason.is_empty() { ", without a reason" } else { ": " })]
     Revoked {
-        /// When, in seconds since 1970.
+        /// Time of the revocation, in seconds since 1970.
         time: u64,
-        /// The publisher's words.
+        /// The publisher's reason.
         reason: String,
     },
-    /// The tree has moved.
+    /// The tree has moved to this name.
     #[error("this tree has moved to {0}")]
     Moved(TreeName),
-    /// It is not XDR at all.
+    /// The bytes are not a signed fsinfo.
     #[error("the fsinfo is malformed: {0}")]
     Malformed(#[from] XdrError),
-    /// Signatures or contents do not fit the name.
+    /// The signatures do not belong to this name.
     #[error(transparent)]
     Forged(#[from] SignatureError),
-    /// Older than what was seen.
+    /// Older than the newest revision seen: a rollback.
     #[error("revision {offered} is older than revision {seen}, which was seen before")]
     Rollback {
-        /// What was offered.
+        /// The offered revision.
         offered: u64,
-        /// What was seen.
+        /// The newest revision seen.
         seen: u64,
     },
-    /// Signed by a key that a newer certificate has replaced.
+    /// Signed under a certificate that a newer one has replaced.
     #[error("signed under certificate {offered}, but certificate {seen} has replaced it")]
     Superseded {
-        /// The certificate's serial.
+        /// Serial of the offered certificate.
         offered: u64,
-        /// The highest seen.
+        /// Highest serial seen.
         seen: u64,
     },
-    /// Two different fsinfos of one revision: the publisher signed both.
-    #[error("another revision {revision} was seen before, also signed by the publisher; ask which one is meant")]
+    /// Two different fsinfos with the same revision number, both signed by the publisher.
+    #[error("another revision {revision} was seen before, also signed by the publisher; ask the publisher which one is right")]
     Forked {
-        /// The revision.
+        /// The revision number.
         revision: u64,
     },
-    /// No longer valid.
+    /// The validity has ended.
     #[error("valid until {}, {}; the publisher must publish again, or this machine's clock ({}) is wrong", Utc(*expires), RelativeTime { at: *expires, now: *now }, Utc(*now))]
     Expired {
-        /// The end of its validity.
+        /// End of the validity, in seconds since 1970.
         expires: u64,
-        /// The time it was held against.
+        /// Current time, in seconds since 1970.
         now: u64,
     },
-    /// Not valid yet.
+    /// The validity has not begun.
     #[error("valid from {}, {}; is this machine's clock ({}) right?", Utc(*start), RelativeTime { at: *start, now: *now }, Utc(*now))]
     NotYetValid {
-        /// The start of its validity.
+        /// Start of the validity, in seconds since 1970.
         start: u64,
-        /// The time it was held against.
+        /// Current time, in seconds since 1970.
         now: u64,
     },
-    /// It starts outside its certificate's dates.
+    /// The fsinfo starts outside the validity of its certificate.
     #[error("signed on {}, outside the validity of its certificate ({} to {})", Utc(*start), Utc(*not_before), Utc(*not_after))]
     OutsideCertificate {
-        /// The fsinfo's start.
+        /// Start of the fsinfo, in seconds since 1970.
         start: u64,
-        /// The certificate's start.
+        /// Start of the certificate, in seconds since 1970.
         not_before: u64,
-        /// The certificate's end.
+        /// End of the certificate, in seconds since 1970.
         not_after: u64,
     },
 }
 
 impl Refusal {
-    /// Whether only a forger, or somebody who alters bytes, can have made this: an honest replica
-    /// that lags behind offers what is expired or older, never this.
+    /// Whether the bytes must have been forged or altered. An honest replica may offer an old or
+    /// expired fsinfo, but never these.
     pub const fn is_forgery(&self) -> bool {
         matches!(self, Self::Malformed(_) | Self::Forged(_))
     }
 }
 
-/// Judges the bytes that a replica offered as the signed fsinfo of `hostid`, at `now` (seconds
-/// since 1970).
+/// Verifies the signed fsinfo that a replica offers for `hostid`, at `now` (seconds since 1970).
 ///
-/// The order is that of certainty: statements of the key about itself, signatures, what was seen,
-/// time.
+/// Checks statements of the key first, then signatures, then rollback, then time.
 pub fn verify_fsinfo<'a>(
     hostid: &HostId,
     offered: &[u8],
@@ -170,7 +167,7 @@ pub fn verify_fsinfo<'a>(
     if cert.serial < seen.cert_serial {
         return Err(Refusal::Superseded { offered: cert.serial, seen: seen.cert_serial });
     }
-    // Only the root key makes a higher serial, so under one nothing that was seen below it counts.
+    // Only the root key raises the serial, so a higher serial resets the revision check.
     if cert.serial == seen.cert_serial {
         if fsinfo.revision < seen.revision {
             return Err(Refusal::Rollback { offered: fsinfo.revision, seen: seen.revision });
@@ -186,8 +183,7 @@ pub fn verify_fsinfo<'a>(
     if fsinfo.start > now.saturating_add(CLOCK_SKEW_S_MAX) {
         return Err(Refusal::NotYetValid { start: fsinfo.start, now });
     }
-    // A clock set back does not bring an expired fsinfo to life: time has been at least what was signed
-    // and seen.
+    // The time is at least `seen.start`: a clock set back does not revive an expired fsinfo.
     let now = now.max(seen.start);
     let expires = fsinfo.end().min(cert.not_after);
     if now >= expires {
@@ -255,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_fsinfo_is_believed_and_remembered() {
+    fn accepts_fresh_fsinfo() {
         let p = Publisher::new();
         let verified = p.verify_fsinfo(&p.offer(3, NOW), NOW + 5, &Seen::default()).unwrap();
         assert_eq!((verified.fsinfo.revision, verified.expires), (3, NOW + u64::from(DAY_S)));
@@ -264,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_revision_is_a_rollback_and_a_second_one_a_fork() {
+    fn refuses_rollback_and_fork() {
         let p = Publisher::new();
         let seen = p.verify_fsinfo(&p.offer(3, NOW), NOW, &Seen::default()).unwrap().seen;
         assert_eq!(p.verify_fsinfo(&p.offer(2, NOW), NOW, &seen), Err(Refusal::Rollback { offered: 2, seen: 3 }));
@@ -273,14 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn a_new_certificate_voids_the_old_one() {
+    fn new_certificate_replaces_old_one() {
         let (old, new) = (Publisher::new(), Publisher::with_serial(2, 9));
         let seen = new.verify_fsinfo(&new.offer(3, NOW), NOW, &Seen::default()).unwrap().seen;
         assert_eq!(old.verify_fsinfo(&old.offer(4, NOW), NOW, &seen), Err(Refusal::Superseded { offered: 1, seen: 2 }));
     }
 
     #[test]
-    fn a_thief_of_a_signing_key_cannot_lock_out_the_next_one() {
+    fn new_certificate_overrides_stolen_key() {
         let (thief, new) = (Publisher::new(), Publisher::with_serial(2, 9));
         let seen = thief.verify_fsinfo(&thief.offer(u64::MAX, NOW), NOW, &Seen::default()).unwrap().seen;
         let seen = new.verify_fsinfo(&new.offer(4, NOW), NOW, &seen).unwrap().seen;
@@ -290,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_kept_on_both_sides() {
+    fn refuses_expired_and_future_fsinfo() {
         let p = Publisher::new();
         let offer = p.offer(1, NOW);
         let end = NOW + u64::from(DAY_S);
@@ -302,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_revives_nothing() {
+    fn clock_set_back_does_not_revive_expired_fsinfo() {
         let p = Publisher::new();
         let later = NOW + 2 * u64::from(DAY_S);
         let seen = Seen { start: later, ..Seen::default() };
@@ -310,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outlives_its_certificate() {
+    fn validity_ends_with_certificate() {
         let mut p = Publisher::new();
         p.cert = SigningCert::issue(&p.root, p.signing.public(), 1, NOW - 10, NOW + 10);
         assert_eq!(p.verify_fsinfo(&p.offer(1, NOW), NOW, &Seen::default()).unwrap().expires, NOW + 10);
@@ -319,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_of_the_key_come_before_all_else() {
+    fn statements_override_valid_fsinfo() {
         let p = Publisher::new();
         let revocation = KeyStatement::issue(&p.root, 7, Body::Revocation { reason: "lost laptop".into() });
         let refusal = verify_fsinfo(&p.hostid(), &p.offer(1, NOW), NOW, &Seen::default(), [&revocation]).unwrap_err();
@@ -330,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_refused() {
+    fn refuses_every_flipped_bit() {
         let p = Publisher::new();
         let offer = p.offer(1, NOW);
         for bit in 0..offer.len() * 8 {
@@ -342,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn another_trees_fsinfo_is_refused_even_by_the_same_signing_key() {
+    fn refuses_fsinfo_of_another_tree() {
         let p = Publisher::new();
         let other_root = SecretKey::from_seed(&[77; 32]);
         let cert = SigningCert::issue(&other_root, p.signing.public(), 1, NOW - 10, NOW + 10);

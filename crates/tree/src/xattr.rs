@@ -1,14 +1,14 @@
-//! Extended attributes of a file: sorted names and values, ACLs among them.
+//! Extended attributes of a file, including ACLs: sorted names and values.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
-/// Longest name, namespace included (XATTR_NAME_MAX of Linux).
+/// Longest name with its namespace (XATTR_NAME_MAX of Linux).
 pub const NAME_LEN_MAX: usize = 255;
 
 /// Longest value (XATTR_SIZE_MAX of Linux).
 pub const VALUE_LEN_MAX: usize = 64 * 1024;
 
-/// Longest encoded set. Linux lists at most 64 KiB of names; the values come on top.
+/// Longest encoded set. Linux lists at most 64 KiB of names, without the values.
 pub const SET_LEN_MAX: u64 = 64 * 1024 * 1024;
 
 /// A file's extended attributes, sorted by name.
@@ -16,14 +16,14 @@ pub const SET_LEN_MAX: u64 = 64 * 1024 * 1024;
 pub struct Xattrs(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Xattrs {
-    /// The set of these attributes; sorts them.
+    /// A set of attributes; sorts `pairs`.
     pub fn new(mut pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
         pairs.sort();
         pairs.dedup_by(|a, b| a.0 == b.0);
         Self(pairs)
     }
 
-    /// Names and values, by name.
+    /// Names and values, sorted by name.
     pub fn pairs(&self) -> &[(Vec<u8>, Vec<u8>)] {
         &self.0
     }
@@ -33,7 +33,7 @@ impl Xattrs {
         self.0.binary_search_by(|(n, _)| n.as_slice().cmp(name)).ok().map(|i| self.0[i].1.as_slice())
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -49,7 +49,7 @@ impl Xdr for Xattrs {
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        // Each pair takes 12 bytes or more, so the input's own length bounds the count.
+        // Each pair takes at least 12 bytes, so the length of the input bounds the count.
         let count = r.count(r.remaining() / 12 + 1)?;
         let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for _ in 0..count {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_returns_sorted_and_is_searched_by_name() {
+    fn round_trips_sorted_set() {
         let set = Xattrs::new(vec![(b"user.b".to_vec(), vec![1]), (b"user.a".to_vec(), vec![])]);
         let back = Xattrs::from_xdr(&set.to_xdr()).unwrap();
         assert_eq!(back.get(b"user.b"), Some(&[1u8][..]));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn unsorted_sets_are_refused() {
+    fn refuses_unsorted_set() {
         let mut w = Writer::new();
         w.count(2);
         for name in [b"b", b"a"] {

@@ -1,8 +1,7 @@
-//! Golden vectors: the bytes that `docs/formats/tree.md` draws. Another implementation must make
-//! and read these.
+//! Golden vectors: the bytes drawn in `docs/formats/tree.md`.
 //!
-//! A change that alters one of these files alters the format, and so needs a new format version. To
-//! add a vector, run the test with `VOUCH_WRITE_GOLDEN=1` and review what it wrote.
+//! A change to one of these files changes the format and needs a new format version. To add a
+//! vector, run the test with `VOUCH_WRITE_GOLDEN=1` and review the file.
 
 use std::path::PathBuf;
 
@@ -105,7 +104,7 @@ fn directory_pages() {
     check("payload-directory-leaf", &page);
     assert_eq!(LeafPage::from_xdr(&page).unwrap().to_xdr(), page);
 
-    // A thousand names make two levels: where the pages end belongs to the format's reproducibility.
+    // A thousand names give two levels. The page boundaries are part of the format.
     let mut interior = None;
     let mut lens = Vec::new();
     let mut put = |kind, payload: &[u8]| {

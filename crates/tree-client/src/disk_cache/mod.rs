@@ -1,8 +1,7 @@
-//! Frames on disk, within a quota: what was fetched once survives a restart.
+//! Frames and whole files on disk, within a quota. Survives restarts.
 //!
-//! Nothing here is believed: who reads a frame checks its hash. So every failure of the disk (full,
-//! corrupt, gone) costs a fetch and nothing else. Written behind the reader's back; read by whoever
-//! asks. Drawn in `docs/formats/cache.md`.
+//! Readers verify the hash of each frame, so a full, corrupt or missing disk only costs a fetch. A
+//! thread of its own writes; see `docs/formats/cache.md` for the files.
 
 pub(crate) mod segment;
 mod segment_index;
@@ -25,25 +24,25 @@ use writer::WriteCommand;
 
 pub(crate) use whole_files::{StoredFile, WholeFiles, WholeKey};
 
-/// Frames that wait to be written: more are dropped, not waited for.
+/// Limit on the frames queued for writing. Further frames are dropped.
 const QUEUE_LEN_MAX: usize = 1024;
 
-/// Their bytes.
+/// Limit on the bytes queued for writing.
 const QUEUE_BYTES_MAX: u64 = 16 << 20;
 
-/// How long [`DiskCache::flush`] waits.
+/// Longest wait of [`DiskCache::flush`].
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 
-/// Where frames are kept on disk, and how many.
+/// Location and size of the disk cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskCacheOptions {
-    /// The directory; made when missing. Several processes may share it.
+    /// The directory; created if missing. Several processes may share it.
     pub dir: PathBuf,
-    /// The most that its files may occupy, blocks counted whole. At least 4 MiB.
+    /// Limit on the disk space of all files, in whole blocks. At least 4 MiB.
     pub quota_bytes: u64,
 }
 
-/// The cache of one process.
+/// The disk cache of one process.
 pub(crate) struct DiskCache {
     index: Arc<SegmentIndex>,
     commands: SyncSender<WriteCommand>,
@@ -52,7 +51,7 @@ pub(crate) struct DiskCache {
 }
 
 impl DiskCache {
-    /// Indexes what is there, and begins to write. Blocks: O(frames kept).
+    /// Indexes the directory and starts the writer. Blocks: O(cached frames).
     pub(crate) fn open(options: &DiskCacheOptions) -> io::Result<Self> {
         Self::open_on(options, Arc::new(SystemDisk))
     }
@@ -67,17 +66,17 @@ impl DiskCache {
         Ok(Self { index, commands, queued_bytes, whole })
     }
 
-    /// The stored frame, unverified. Blocks on the disk.
+    /// The stored frame, not verified. Blocks on the disk.
     pub(crate) fn get(&self, handle: &BlockHandle) -> Option<Vec<u8>> {
         self.index.get(handle)
     }
 
-    /// Whether the frame is here, as far as is known.
+    /// Whether the frame is in the index.
     pub(crate) fn contains(&self, handle: &BlockHandle) -> bool {
         self.index.contains(handle)
     }
 
-    /// Queues a frame to be written; drops it when the disk does not keep up.
+    /// Queues a frame for writing; drops it if the queue is full.
     pub(crate) fn put(&self, handle: &BlockHandle, stored: Bytes) {
         let len = stored.len() as u64;
         if stored.len() > FRAME_LEN_MAX || self.contains(handle) || self.queued_bytes.load(Ordering::Relaxed) > QUEUE_BYTES_MAX {
@@ -89,12 +88,12 @@ impl DiskCache {
         }
     }
 
-    /// The frame here is not what it should be.
+    /// Removes a wrong frame from the index.
     pub(crate) fn forget(&self, handle: &BlockHandle) {
         self.index.forget(handle);
     }
 
-    /// Waits until what was queued has been written, but some seconds at most.
+    /// Waits until queued frames are written, at most [`FLUSH_MAX`].
     pub(crate) async fn flush(&self) {
         let (done, waited) = tokio::sync::oneshot::channel();
         let mut command = WriteCommand::Flush(done);

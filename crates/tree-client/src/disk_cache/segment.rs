@@ -1,9 +1,8 @@
-//! A segment: an append-only file of records, and the list of its records that is written when it
-//! is full.
+//! Segments: append-only files of records, and the list of records written when a segment is full.
 //!
-//! Record: "VCR1", length of the frame (u32), its handle (32 bytes), the frame. All numbers
-//! big-endian. List: "VCI1", count (u32), for each record its handle and the frame's offset and
-//! length (u32 each), then a BLAKE3 hash of all that, 32 bytes.
+//! Record: "VCR1", length of the frame (u32), handle (32 bytes), frame. List: "VCI1", count (u32),
+//! for each record its handle, offset and length (u32 each), then BLAKE3 of all that (32 bytes).
+//! Numbers are big-endian.
 
 use std::fs::File;
 use std::io;
@@ -14,23 +13,23 @@ use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 pub(crate) const RECORD_MAGIC: [u8; 4] = *b"VCR1";
 const LIST_MAGIC: [u8; 4] = *b"VCI1";
 
-/// What stands before a frame.
+/// Length of a record before its frame.
 pub(crate) const RECORD_HEAD_LEN: usize = 40;
 
 pub(crate) const LIST_ENTRY_LEN: usize = 40;
 const HASH_LEN: usize = 32;
 
-/// Bytes read at a time by a scan: several heads where frames are small.
+/// Bytes per read of a scan: covers several small records.
 const SCAN_LEN: usize = 64 * 1024;
 
-/// Where a frame lies in a segment.
+/// Location of a frame in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) offset: u32,
     pub(crate) len: u32,
 }
 
-/// What writes to segments: the system, or a test's disk that fails.
+/// Writes to segments; tests use a failing disk.
 pub(crate) trait Disk: Send + Sync {
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
@@ -52,7 +51,7 @@ pub(crate) fn encode_record(handle: &BlockHandle, frame: &[u8], out: &mut Vec<u8
     out.extend_from_slice(frame);
 }
 
-/// The records of a segment up to the first that is torn, and where that one begins. Reads heads
+/// The records of a segment up to the first torn one, and where that begins. Reads record headers
 /// only.
 pub(crate) fn scan(file: &File, file_len: u64) -> io::Result<(Vec<(BlockHandle, Span)>, u64)> {
     let (mut found, mut at) = (Vec::new(), 0u64);
@@ -101,8 +100,7 @@ fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     Ok(len)
 }
 
-/// The frame at `span`. Into fresh memory: zeroing it first costs as much again as the copy from
-/// the page cache.
+/// The frame at `span`. Reads into uninitialized memory: zeroing costs as much as the copy.
 pub(crate) fn read_frame(file: &File, span: Span) -> io::Result<Vec<u8>> {
     let len = span.len as usize;
     let mut frame = Vec::with_capacity(len);
@@ -114,7 +112,7 @@ pub(crate) fn read_frame(file: &File, span: Span) -> io::Result<Vec<u8>> {
             Err(error) => return Err(error.into()),
         }
     }
-    // The allocator may have given more room than was asked for.
+    // The allocator may round the capacity up.
     frame.truncate(len);
     Ok(frame)
 }
@@ -134,7 +132,7 @@ pub(crate) fn encode_list(records: &[(BlockHandle, Span)]) -> Vec<u8> {
     out
 }
 
-/// The records that a list file names; `None` where it is damaged.
+/// The records of a list file; `None` if it is damaged.
 pub(crate) fn decode_list(bytes: &[u8]) -> Option<Vec<(BlockHandle, Span)>> {
     let (body, hash) = bytes.split_last_chunk::<HASH_LEN>()?;
     let entries = body.strip_prefix(&LIST_MAGIC)?;
@@ -153,14 +151,14 @@ pub(crate) fn decode_list(bytes: &[u8]) -> Option<Vec<(BlockHandle, Span)>> {
         .collect()
 }
 
-/// For the fuzz targets: a list of any content, and a segment of any content.
+/// Fuzz entry point: a list of any content.
 pub(crate) fn exercise_list(bytes: &[u8]) {
     if let Some(records) = decode_list(bytes) {
-        assert_eq!(encode_list(&records), bytes, "a list has one form");
+        assert_eq!(encode_list(&records), bytes, "a list has one encoding");
     }
 }
 
-/// As [`exercise_list`]; `file` is a segment of `len` bytes.
+/// Fuzz entry point: a segment of any content and `len` bytes.
 pub(crate) fn exercise_segment(file: &File, len: u64) -> io::Result<()> {
     let (records, end) = scan(file, len)?;
     assert!(end <= len, "a scan ends within the file");

@@ -1,4 +1,4 @@
-//! The segments of a cache directory and the index of their frames, in memory.
+//! Index of the segments of a cache directory, and eviction by segment.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -16,44 +16,42 @@ use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 
 use super::segment::{LIST_ENTRY_LEN, RECORD_HEAD_LEN, Span, decode_list, encode_list, read_frame, scan};
 
-/// Segments are a 64th of the quota, within these bounds: throwing one away loses little, and few
-/// files are open.
+/// Segments are 1/64 of the quota within these limits: evicting one loses little, and few files are
+/// open.
 const SEGMENT_SHARE: u64 = 64;
 const SEGMENT_LEN_MIN: u64 = 512 * 1024;
 const SEGMENT_LEN_MAX: u64 = 256 << 20;
 
 const QUOTA_MIN: u64 = 4 << 20;
 
-/// Bytes gathered into one write.
+/// Bytes per write.
 const BATCH_LEN_MAX: u64 = 1 << 20;
 
-/// A segment's list takes up to this part of the segment: it ends early where its frames are of a
-/// few hundred bytes each.
+/// Limit on a segment's list, as a share of the segment. Ends segments of very small frames early.
 const LIST_SHARE: u64 = 16;
 
-/// Frames that get a second chance when their segment is thrown away take up to this part of the
-/// next one.
+/// Frames in use that survive an eviction take at most this share of the next segment.
 const KEPT_SHARE: u64 = 4;
 
 /// The longest record.
 const RECORD_LEN_MAX: u64 = (RECORD_HEAD_LEN + FRAME_LEN_MAX) as u64;
 
-/// How long another's turn is waited for: it lists the directory and removes some files.
+/// Longest wait for the directory lock. Its holder lists the directory and removes some files.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// flock(2) has no time limit of its own.
+/// flock(2) has no time limit.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// stat(2) counts in units of 512 bytes.
+/// Unit of st_blocks.
 pub(crate) const STAT_BLOCK: u64 = 512;
 
-/// A segment by its number: the higher the younger.
+/// Number of a segment; the youngest has the highest.
 pub(crate) type SegmentId = u64;
 
 struct Location {
     segment: SegmentId,
     span: Span,
-    /// Read since it was written or last spared.
+    /// Whether it was read since it was written.
     used: AtomicBool,
 }
 
@@ -64,11 +62,11 @@ pub(crate) struct SegmentIndex {
     index: RwLock<HashMap<BlockHandle, Location>>,
     segments: RwLock<BTreeMap<SegmentId, Arc<File>>>,
     used: AtomicU64,
-    /// One eviction or adoption at a time in this process.
+    /// Serializes evictions in this process.
     edit: Mutex<()>,
 }
 
-/// The segment that this process appends to. Its lock tells others that it is still growing.
+/// The segment that this process appends to. Its file lock tells other processes that it grows.
 pub(crate) struct OpenSegment {
     pub(crate) id: SegmentId,
     pub(crate) file: Arc<File>,
@@ -91,7 +89,7 @@ impl SegmentIndex {
         index.make_dir()?;
         for id in index.listed()? {
             if let Err(error) = index.adopt(id) {
-                tracing::warn!("disk cache {}: {error}; left alone", index.path(id).display());
+                tracing::warn!("disk cache {}: {error}; ignored", index.path(id).display());
             }
         }
         index.measure();
@@ -102,7 +100,7 @@ impl SegmentIndex {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
     }
 
-    /// The segments in the directory, the oldest first.
+    /// The segments in the directory, oldest first.
     fn listed(&self) -> io::Result<Vec<SegmentId>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
@@ -122,7 +120,7 @@ impl SegmentIndex {
         self.dir.join(format!("segment-{id:016x}.list"))
     }
 
-    /// Takes a segment into the index. One that a killed process left gets its list now.
+    /// Adds a segment to the index. Writes the missing list of a segment whose writer was killed.
     fn adopt(&self, id: SegmentId) -> io::Result<()> {
         let file = File::open(self.path(id))?;
         let len = file.metadata()?.len();
@@ -131,7 +129,7 @@ impl SegmentIndex {
             Some(records) => records,
             None => {
                 let (records, _) = scan(&file, len)?;
-                // Only its writer holds the lock: if it is free, the segment grows no more.
+                // Only the writer holds the lock.
                 if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
                     let _ = self.write_list(id, &records);
                     let _ = flock(&file, FlockOperation::Unlock);
@@ -164,7 +162,7 @@ impl SegmentIndex {
         match read_frame(&file, span) {
             Ok(frame) => Some(frame),
             Err(error) => {
-                tracing::warn!("disk cache {}: {error}; the frame will be fetched again", self.path(segment).display());
+                tracing::warn!("disk cache {}: {error}; fetching the frame again", self.path(segment).display());
                 self.forget(handle);
                 None
             }
@@ -175,12 +173,11 @@ impl SegmentIndex {
         self.index.write().remove(handle);
     }
 
-    /// The turn to make room and take it, as long as the file is open: one at a time, of all
-    /// threads and processes that share the directory.
+    /// Locks the directory for eviction, against other threads and processes. Dropping the file
+    /// unlocks it.
     ///
     /// # Errors
-    /// `TimedOut` where somebody keeps it, as a stopped process does: a cache may always lose, and
-    /// never wait for long.
+    /// `TimedOut` if another process holds the lock too long: a cache never blocks its users.
     pub(crate) fn lock_directory(&self) -> io::Result<File> {
         let directory = File::open(&self.dir)?;
         let until = Instant::now() + LOCK_WAIT_MAX;
@@ -189,14 +186,14 @@ impl SegmentIndex {
                 Ok(()) => return Ok(directory),
                 Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
                 Err(Errno::WOULDBLOCK | Errno::INTR) => {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps its turn to make room"));
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds the lock of the cache directory"));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Begins a segment, after making room for it within the quota.
+    /// Starts a segment, after evicting others if the quota requires it.
     pub(crate) fn begin(&self, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<OpenSegment> {
         self.make_dir()?;
         let _turn = self.lock_directory()?;
@@ -213,20 +210,19 @@ impl SegmentIndex {
         Ok(OpenSegment { id, file, len: 0, records: Vec::new() })
     }
 
-    /// Whether `more` bytes in `count` records still belong in the open segment, or in the next
-    /// one.
+    /// Whether `more` bytes in `count` records fit the open segment.
     pub(crate) const fn has_room(&self, open: &OpenSegment, more: u64, count: usize) -> bool {
         let list = ((open.records.len() + count) * LIST_ENTRY_LEN) as u64;
         open.len + more <= self.segment_len && list <= self.segment_len / LIST_SHARE
     }
 
-    /// How much is gathered into one write before its last record: with that record and what an
-    /// eviction spares it fits into an empty segment.
+    /// Limit on a batch before its last record. With that record and the frames kept by an
+    /// eviction, the batch fits an empty segment.
     pub(crate) fn batch_len_max(&self) -> u64 {
         (self.segment_len - self.segment_len / KEPT_SHARE).saturating_sub(RECORD_LEN_MAX).min(BATCH_LEN_MAX)
     }
 
-    /// Enters records that have been written to the open segment.
+    /// Indexes records that were written to the open segment.
     pub(crate) fn enter(&self, open: &mut OpenSegment, records: Vec<(BlockHandle, Span)>, len: u64) {
         let mut index = self.index.write();
         for (handle, span) in &records {
@@ -237,7 +233,7 @@ impl SegmentIndex {
         open.len = len;
     }
 
-    /// Ends a segment: writes its list and lets its lock go.
+    /// Closes a segment: writes its list and releases its lock.
     pub(crate) fn seal(&self, open: &OpenSegment) {
         if let Err(error) = self.write_list(open.id, &open.records) {
             tracing::debug!("disk cache: list of segment {}: {error}", open.id);
@@ -254,8 +250,8 @@ impl SegmentIndex {
         written
     }
 
-    /// Throws away the oldest segments until `wanted` more bytes fit. Frames of theirs that were
-    /// read since go to `keep`.
+    /// Evicts the oldest segments until `wanted` more bytes fit. Passes their recently read frames
+    /// to `keep`.
     pub(crate) fn make_room(&self, wanted: u64, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
         let _one_at_a_time = self.edit.lock();
         let mut budget = self.segment_len / KEPT_SHARE;
@@ -269,7 +265,7 @@ impl SegmentIndex {
         }
     }
 
-    /// Throws one segment away: the oldest, to shrink with a disk that others fill.
+    /// Evicts the oldest segment, because the disk is full.
     pub(crate) fn shrink(&self) {
         let _one_at_a_time = self.edit.lock();
         if let Some(oldest) = self.listed().ok().and_then(|all| all.first().copied()) {
@@ -292,7 +288,7 @@ impl SegmentIndex {
             }
             place.segment != id
         });
-        // A second chance for what is in use; a part of a segment at most, so that room is won each time.
+        // Limited, so that each eviction frees space.
         for (handle, span) in used {
             let record_len = RECORD_HEAD_LEN as u64 + u64::from(span.len);
             if *budget >= record_len
@@ -306,8 +302,7 @@ impl SegmentIndex {
         Ok(())
     }
 
-    /// What the directory's files occupy, blocks counted whole; segments that still grow count as
-    /// full.
+    /// Disk space of the directory in whole blocks. A growing segment counts as full.
     fn measure(&self) -> u64 {
         let mut total = 0;
         for entry in fs::read_dir(&self.dir).into_iter().flatten().filter_map(Result::ok) {
@@ -315,7 +310,7 @@ impl SegmentIndex {
             let name = entry.file_name();
             let grows = name.len() == "segment-0123456789abcdef".len() && !self.dir.join(name).with_extension("list").exists();
             let occupied = meta.blocks() * STAT_BLOCK;
-            // Its list is written when it is full.
+            // Room for the list, which is written when the segment is full.
             total += if grows { occupied.max(self.segment_len) + self.segment_len / LIST_SHARE } else { occupied };
         }
         self.used.store(total, Ordering::Relaxed);

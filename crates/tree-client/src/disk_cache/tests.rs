@@ -1,4 +1,4 @@
-//! Tests of the disk cache: quota, restart, sharing, and every way in which a disk can fail.
+//! Tests of the disk cache: quota, restart, sharing, disk failures.
 
 use super::*;
 use std::fs::{self, File};
@@ -40,12 +40,12 @@ async fn put(cache: &DiskCache, range: std::ops::Range<u64>, len: usize) {
 }
 
 #[tokio::test]
-async fn frames_survive_a_restart() {
+async fn frames_survive_restart() {
     let dir = tempfile::tempdir().unwrap();
     let cache = open(dir.path(), 64 << 20);
     put(&cache, 0..300, 5000).await;
     for _ in 0..2 {
-        // A second cache on the same directory, as after a kill: the first has sealed nothing.
+        // As after a kill: the first cache has not closed its segment.
         let again = open(dir.path(), 64 << 20);
         for n in 0..300 {
             let (handle, stored) = made(n, 5000);
@@ -55,7 +55,7 @@ async fn frames_survive_a_restart() {
 }
 
 #[tokio::test]
-async fn the_quota_holds_and_what_is_in_use_stays() {
+async fn keeps_quota_and_recently_read_frames() {
     let (dir, quota) = (tempfile::tempdir().unwrap(), 8 << 20);
     let cache = open(dir.path(), quota);
     let (hot, hot_stored) = made(1, 20_000);
@@ -69,7 +69,7 @@ async fn the_quota_holds_and_what_is_in_use_stays() {
 }
 
 #[tokio::test]
-async fn two_processes_share_a_directory_within_one_quota() {
+async fn two_processes_share_one_quota() {
     let (dir, quota) = (tempfile::tempdir().unwrap(), 8 << 20);
     let (one, two) = (open(dir.path(), quota), open(dir.path(), quota));
     for round in 0..20 {
@@ -83,21 +83,21 @@ async fn two_processes_share_a_directory_within_one_quota() {
 }
 
 #[tokio::test]
-async fn corrupt_torn_and_vanished_files_cost_a_refetch_and_no_more() {
+async fn corrupt_and_missing_files_only_lose_frames() {
     let dir = tempfile::tempdir().unwrap();
     let cache = open(dir.path(), 64 << 20);
     put(&cache, 0..100, 9000).await;
     let segment = fs::read_dir(dir.path().join("cache")).unwrap().next().unwrap().unwrap().path();
     let mut bytes = fs::read(&segment).unwrap();
-    // A flipped bit in a frame: the reader's check finds it.
+    // A flipped bit in one frame: verification finds it.
     bytes[20_000] ^= 1;
     fs::write(&segment, &bytes).unwrap();
     let whole = (0..100).filter(|&n| get_whole(&cache, &made(n, 9000).0).is_some()).count();
     assert_eq!(whole, 99);
-    // A torn tail, as after a power cut: the next process takes what is whole.
+    // A torn tail, as after a power failure.
     fs::write(&segment, &bytes[..bytes.len() / 2]).unwrap();
     assert_eq!((0..100).filter(|&n| get_whole(&open(dir.path(), 64 << 20), &made(n, 9000).0).is_some()).count(), 49);
-    // Noise in the place of a segment and of a list.
+    // Noise instead of a segment and its list.
     fs::write(&segment, vec![0xa5; 100_000]).unwrap();
     fs::write(segment.with_extension("list"), b"VCI1 nothing").unwrap();
     assert!((0..100).all(|n| get_whole(&open(dir.path(), 64 << 20), &made(n, 9000).0).is_none()));
@@ -116,7 +116,7 @@ impl Disk for FullDisk {
 }
 
 #[tokio::test]
-async fn a_full_disk_keeps_nothing_and_fails_nothing() {
+async fn full_disk_stores_nothing_and_fails_nothing() {
     let dir = tempfile::tempdir().unwrap();
     put(&open(dir.path(), 16 << 20), 0..50, 9000).await;
     let options = DiskCacheOptions { dir: dir.path().join("cache"), quota_bytes: 16 << 20 };
@@ -126,11 +126,10 @@ async fn a_full_disk_keeps_nothing_and_fails_nothing() {
 }
 
 #[tokio::test]
-async fn a_turn_that_another_keeps_costs_what_was_to_be_kept_and_nothing_waits_for_it() {
+async fn held_directory_lock_does_not_block() {
     let dir = tempfile::tempdir().unwrap();
     let cache = open(dir.path(), 64 << 20);
-    // As a process does that was stopped at the wrong instant; flock(2) is by open file, not by
-    // process.
+    // Like a process stopped while it holds the lock. flock(2) locks belong to the open file.
     let held = File::open(dir.path().join("cache")).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
     put(&cache, 0..20, 9000).await;
@@ -146,14 +145,14 @@ async fn a_turn_that_another_keeps_costs_what_was_to_be_kept_and_nothing_waits_f
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_made_is_an_error_at_once() {
+async fn refuses_directory_that_cannot_be_created() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("cache"), b"a file").unwrap();
     assert!(DiskCache::open(&DiskCacheOptions { dir: dir.path().join("cache"), quota_bytes: 1 << 20 }).is_err());
 }
 
 #[tokio::test]
-async fn files_are_what_their_format_says() {
+async fn files_match_documented_format() {
     let dir = tempfile::tempdir().unwrap();
     let cache = open(dir.path(), 4 << 20);
     let (handle, stored) = made(7, 10);

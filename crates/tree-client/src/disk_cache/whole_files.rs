@@ -1,9 +1,7 @@
-//! Whole files in the cache's directory: plain copies of large files, for whoever wants a file and
-//! not frames.
+//! Whole copies of large files in the cache directory, for FUSE passthrough.
 //!
-//! Owns their names, their room within the quota, and who uses which. Does not know what they
-//! should contain: a file is put here as true by [`crate::file::whole_file`], which has verified it, and is
-//! given out only as long as nothing has touched it.
+//! Manages names, quota and exclusive use. `file::whole_file` verifies the content. A copy is
+//! handed out only while its inode is unchanged since verification.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -18,34 +16,34 @@ use vouch_tree::BlockHandle;
 
 use super::segment_index::{STAT_BLOCK, SegmentIndex};
 
-/// Whole files take at most this part of the quota: most of what they hold lies in segments too.
+/// Whole files take at most this share of the quota: segments hold most of the data too.
 const QUOTA_SHARE: u64 = 2;
 
-/// One of them at most this part.
+/// One file takes at most this share.
 const FILE_SHARE: u64 = 4;
 
 const PREFIX: &str = "whole-";
 
-/// Ends the name of one that is being written, or is not any more what its name said.
+/// Suffix of a file that is being written or whose content has changed.
 const UNFINISHED: &str = ".new";
 
-/// Which content: handles are keyed by tree, and with the size they say all of it.
+/// Identifies the content: the handle is keyed by the tree's iv, and with the size it is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct WholeKey {
     pub(crate) top: BlockHandle,
     pub(crate) size: u64,
 }
 
-/// A whole file of the cache, locked for this process.
+/// A whole file, locked for this process.
 #[derive(Debug)]
 pub(crate) struct StoredFile {
     file: File,
     path: PathBuf,
-    /// What fstat(2) said when it was verified.
+    /// Inode state when the content was verified.
     stamp: Option<FileStamp>,
 }
 
-/// Changes whenever anybody writes, truncates, links or changes the mode.
+/// Inode state that changes with every write, truncation, link or chmod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,
@@ -55,17 +53,17 @@ struct FileStamp {
     changed: (i64, i64),
 }
 
-/// The whole files of a cache.
+/// The whole files of one cache.
 pub(crate) struct WholeFiles {
     dir: PathBuf,
     index: Arc<SegmentIndex>,
-    /// Verified and in nobody's use.
+    /// Verified files that are not in use.
     idle: Mutex<HashMap<WholeKey, StoredFile>>,
     building: Mutex<()>,
 }
 
 impl WholeFiles {
-    /// Removes what killed processes left half written.
+    /// Removes unfinished files of killed processes.
     pub(crate) fn open(dir: &Path, index: Arc<SegmentIndex>) -> Self {
         let whole = Self { dir: dir.to_owned(), index, idle: Mutex::default(), building: Mutex::default() };
         for (path, _) in whole.listed() {
@@ -76,34 +74,33 @@ impl WholeFiles {
         whole
     }
 
-    /// Whether a file of this length may be kept.
+    /// Whether a file of this length fits its share of the quota.
     pub(crate) fn fits(&self, len: u64) -> bool {
         len <= self.index.quota_bytes() / FILE_SHARE
     }
 
-    /// The turn to make one: one at a time in a process. `None`: somebody has it.
+    /// Allows one thread at a time to build a file. `None` while another thread builds one.
     pub(crate) fn start_building(&self) -> Option<MutexGuard<'_, ()>> {
         self.building.try_lock()
     }
 
-    /// Whether [`WholeFiles::take`] would find it.
+    /// Whether [`WholeFiles::take`] would find the file.
     pub(crate) fn has(&self, key: &WholeKey) -> bool {
         self.idle.lock().contains_key(key)
     }
 
-    /// A verified file that nobody has touched since, for the caller alone.
+    /// Takes a verified, unchanged file for exclusive use.
     pub(crate) fn take(&self, key: &WholeKey) -> Option<StoredFile> {
         let body = self.idle.lock().remove(key)?;
         if body.is_intact() {
             return Some(body);
         }
-        tracing::warn!("disk cache: {} was changed by somebody; it is thrown away", body.path.display());
+        tracing::warn!("disk cache: {} was modified by another program; removing it", body.path.display());
         self.discard(body);
         None
     }
 
-    /// Gives back what was taken, or puts in what was verified now. A file that has no seal yet
-    /// gets it.
+    /// Returns a file after use, or adds a file that was just verified.
     pub(crate) fn put(&self, key: WholeKey, mut body: StoredFile) {
         match body.stamp.map_or_else(|| FileStamp::of(&body.file), Ok) {
             Ok(stamp) => body.stamp = Some(stamp),
@@ -119,10 +116,10 @@ impl WholeFiles {
         let _ = fs::remove_file(&body.path);
     }
 
-    /// A file that an earlier process left, unverified; `None` where there is none.
+    /// A file of an earlier process, not verified; `None` if there is none.
     ///
     /// # Errors
-    /// `WouldBlock` where it is in use, here or by another process.
+    /// `WouldBlock` if this or another process uses it.
     pub(crate) fn reopen(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
         let path = self.path(key);
         match lock(&path) {
@@ -132,8 +129,7 @@ impl WholeFiles {
         }
     }
 
-    /// An empty file of the key's length, with its room taken on the disk; `None` where the quota
-    /// has none.
+    /// A new file with its disk space allocated; `None` if the quota has no room.
     pub(crate) fn begin(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
         let _turn = self.index.lock_directory()?;
         if !self.make_room(key.size) {
@@ -142,7 +138,7 @@ impl WholeFiles {
         self.index.make_room(key.size, &mut |_, _| {})?;
         let path = unfinished(&self.path(key));
         let file = match OpenOptions::new().read(true).write(true).create_new(true).mode(0o400).open(&path) {
-            // Somebody else is writing it.
+            // Another process is writing it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             made => made?,
         };
@@ -156,7 +152,7 @@ impl WholeFiles {
         Ok(Some(body))
     }
 
-    /// Gives a file that has been written its name.
+    /// Gives a complete file its final name.
     pub(crate) fn finish(&self, key: &WholeKey, mut body: StoredFile) -> io::Result<StoredFile> {
         let path = self.path(key);
         match fs::rename(&body.path, &path) {
@@ -171,7 +167,7 @@ impl WholeFiles {
         }
     }
 
-    /// Takes from a file the name of what it no longer contains.
+    /// Renames a file whose content is about to change.
     pub(crate) fn mark_unfinished(&self, body: &mut StoredFile) -> io::Result<()> {
         let path = unfinished(&body.path);
         fs::rename(&body.path, &path)?;
@@ -190,8 +186,7 @@ impl WholeFiles {
         ours.filter_map(|e| Some((e.path(), e.metadata().ok()?))).collect()
     }
 
-    /// Removes files that nobody uses, those first that were not read for longest, until `wanted`
-    /// more bytes fit.
+    /// Removes unused files, least recently read first, until `wanted` more bytes fit.
     fn make_room(&self, wanted: u64) -> bool {
         let quota = self.index.quota_bytes() / QUOTA_SHARE;
         let mut all = self.listed();
@@ -203,7 +198,7 @@ impl WholeFiles {
             }
             let mut idle = self.idle.lock();
             let ours = idle.iter().find(|(_, body)| body.path == path).map(|(key, _)| *key);
-            // What another process uses is locked by it, what this one uses by itself.
+            // Files of other processes are locked; unused files of this process are in `idle`.
             let is_free = ours.map_or_else(|| lock(&path).is_ok(), |key| idle.remove(&key).is_some());
             if is_free && fs::remove_file(&path).is_ok() {
                 used = used.saturating_sub(meta.blocks() * STAT_BLOCK);
@@ -222,7 +217,7 @@ impl StoredFile {
         self.file.write_all_at(bytes, offset)
     }
 
-    /// Whether it is as it was when it was verified.
+    /// Whether the inode is unchanged since verification.
     fn is_intact(&self) -> bool {
         self.stamp.is_some() && FileStamp::of(&self.file).ok() == self.stamp
     }
@@ -241,7 +236,7 @@ fn unfinished(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Opens a file whose lock is free, and takes it.
+/// Opens and locks a file; fails if it is locked.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;

@@ -1,5 +1,4 @@
-//! The thread that writes the disk cache: gathers what is queued, appends it to the open segment,
-//! makes room.
+//! The writer thread of the disk cache: collects queued frames, appends them to the open segment.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
@@ -12,7 +11,7 @@ use vouch_tree::BlockHandle;
 use super::segment::{Disk, RECORD_HEAD_LEN, Span, encode_record};
 use super::segment_index::{OpenSegment, SegmentIndex};
 
-/// After a write has failed, nothing is written for so long.
+/// Pause after a failed write.
 const PAUSE: Duration = Duration::from_secs(30);
 
 pub(crate) enum WriteCommand {
@@ -20,7 +19,7 @@ pub(crate) enum WriteCommand {
     Flush(oneshot::Sender<()>),
 }
 
-/// Frames on their way to the disk.
+/// Frames of one write.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -28,7 +27,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// The span is from the batch's own start.
+    /// Offsets are relative to the batch.
     fn add(&mut self, handle: &BlockHandle, frame: &[u8]) {
         let offset = (self.bytes.len() + RECORD_HEAD_LEN) as u32;
         encode_record(handle, frame, &mut self.bytes);
@@ -36,7 +35,7 @@ impl Batch {
     }
 }
 
-/// Writes until the queue's senders are gone.
+/// Runs until all senders of the queue are dropped.
 pub(crate) fn run(index: &SegmentIndex, disk: &dyn Disk, queue: &Receiver<WriteCommand>, queued_bytes: &AtomicU64) {
     let mut open: Option<OpenSegment> = None;
     let mut paused_until: Option<Instant> = None;
@@ -61,10 +60,10 @@ pub(crate) fn run(index: &SegmentIndex, disk: &dyn Disk, queue: &Receiver<WriteC
             match write(index, disk, &mut open, batch) {
                 Ok(()) => paused_until = None,
                 Err(error) => {
-                    tracing::warn!("disk cache: {error}; it keeps nothing new for {} s", PAUSE.as_secs());
+                    tracing::warn!("disk cache: {error}; storing no frames for {} s", PAUSE.as_secs());
                     paused_until = Some(Instant::now() + PAUSE);
-                    // Others need the space, or the file is broken: give some back, begin anew. A turn that was not had
-                    // says neither.
+                    // The disk is full or failing: free some space and start a new segment. A
+                    // time-out of the lock means neither.
                     if error.kind() != std::io::ErrorKind::TimedOut {
                         index.shrink();
                     }

@@ -1,4 +1,4 @@
-//! Reading blobs: from byte ranges to leaves, by way of indirect frames; holes cost nothing.
+//! Reads blobs: maps byte ranges to leaves through indirect frames. Holes need no fetch.
 
 use std::sync::Arc;
 
@@ -17,31 +17,31 @@ use crate::{Error, Result, Tree};
 
 const LEAF: u64 = LEAF_LEN_MAX as u64;
 
-/// Leaves fetched at once for one read: 8 MiB. Longer reads go in steps of this.
+/// Leaves fetched at once: 8 MiB. Longer reads take several rounds.
 const LEAVES_AT_ONCE: u64 = 64;
 
-/// What holds only zeros is given out from here.
+/// Shared zeros for holes.
 static ZEROS: [u8; LEAF_LEN_MAX] = [0; LEAF_LEN_MAX];
 
-/// What [`Tree::seek`] looks for.
+/// What [`Tree::seek`] searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
-    /// The next byte that is stored (`SEEK_DATA`).
+    /// Stored data (`SEEK_DATA`).
     Data,
-    /// The next byte in a hole, or the end (`SEEK_HOLE`).
+    /// A hole or the end of the file (`SEEK_HOLE`).
     Hole,
 }
 
-/// Where a leaf is.
+/// Location of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeafPlace {
     Hole,
     At(BlockHandle),
 }
 
-/// One level down a blob's tree: what covers leaf number `leaf`.
+/// The next level of a blob's tree on the way to a leaf.
 enum Below {
-    /// A leaf, or a hole that covers `span` bytes around it.
+    /// A leaf, or a hole that covers the given number of bytes.
     Leaf(LeafPlace, u64),
     Indirect {
         depth: u8,
@@ -59,7 +59,7 @@ fn top_of(blob: &Blob) -> Below {
 
 fn below(page: &Indirect, depth: u8, handle: &BlockHandle, leaf: u64) -> Result<Below> {
     if page.depth != depth {
-        return Err(Error::Damaged { what: format!("indirect frame {handle} is of another depth than its parent says") });
+        return Err(Error::Damaged { what: format!("indirect frame {handle}: its depth differs from the one in its parent") });
     }
     let span = child_span(depth);
     let index = (leaf * LEAF / span) as usize % FANOUT;
@@ -73,11 +73,11 @@ fn below(page: &Indirect, depth: u8, handle: &BlockHandle, leaf: u64) -> Result<
 fn indirect(frame: Frame, handle: &BlockHandle) -> Result<Arc<Indirect>> {
     match frame {
         Frame::Indirect(page) => Ok(page),
-        _ => Err(Error::Damaged { what: format!("frame {handle} is no indirect frame") }),
+        _ => Err(Error::Damaged { what: format!("frame {handle} is not an indirect frame") }),
     }
 }
 
-/// Length of leaf number `leaf` of a blob of `size` bytes.
+/// Length of leaf number `leaf` in a blob of `size` bytes.
 pub(crate) fn leaf_len(size: u64, leaf: u64) -> usize {
     (size - leaf * LEAF).min(LEAF) as usize
 }
@@ -86,18 +86,18 @@ fn leaf_bytes(frame: Frame, handle: &BlockHandle, len: usize) -> Result<Bytes> {
     match frame {
         Frame::Leaf(bytes) if bytes.len() == len => Ok(bytes),
         Frame::Leaf(bytes) => Err(Error::Damaged { what: format!("leaf {handle} has {} bytes instead of {len}", bytes.len()) }),
-        _ => Err(Error::Damaged { what: format!("frame {handle} is no leaf") }),
+        _ => Err(Error::Damaged { what: format!("frame {handle} is not a leaf") }),
     }
 }
 
-/// The part of a leaf that a read wants.
+/// The part of a leaf that is inside `range`.
 fn slice_leaf(whole: &Bytes, leaf: u64, range: &std::ops::Range<u64>) -> Bytes {
     let start = range.start.saturating_sub(leaf * LEAF) as usize;
     let end = (range.end - leaf * LEAF).min(whole.len() as u64) as usize;
     whole.slice(start.min(end)..end)
 }
 
-/// The bytes of a read, clamped to the blob; `None` where there are none.
+/// The byte range of a read inside the blob; `None` if it is empty.
 fn clamp_range(blob: &Blob, offset: u64, len: usize) -> Option<std::ops::Range<u64>> {
     let end = offset.saturating_add(len as u64).min(blob.size);
     (offset < end).then_some(offset..end)
@@ -113,13 +113,13 @@ fn join(mut pieces: Vec<Bytes>) -> Bytes {
 }
 
 impl Tree {
-    /// The bytes of `blob` from `offset`: `len` of them, fewer only at its end. Lends from the
-    /// cache where one leaf holds them all, copies else.
+    /// Reads `len` bytes at `offset`, fewer at the end of the file. Shares the cached leaf if one
+    /// leaf holds them all, otherwise copies.
     pub async fn read(&self, blob: &Blob, offset: u64, len: usize) -> Result<Bytes> {
         self.read_pieces(blob, offset, len).await.map(join)
     }
 
-    /// The same in the pieces in which it is cached. Memory: all of `len`.
+    /// [`Tree::read`], but returns one piece per leaf, without copying.
     pub async fn read_pieces(&self, blob: &Blob, offset: u64, len: usize) -> Result<Vec<Bytes>> {
         let deadline = self.start_operation().await?;
         let Some(range) = clamp_range(blob, offset, len) else { return Ok(Vec::new()) };
@@ -139,7 +139,7 @@ impl Tree {
         Ok(pieces)
     }
 
-    /// The same from memory or disk cache, on this thread; `None` where the network is needed.
+    /// [`Tree::read`] from memory or disk cache only; `None` if a frame must be fetched.
     pub fn try_read(&self, blob: &Blob, offset: u64, len: usize) -> Option<Result<Bytes>> {
         if !self.can_start_now()? {
             return Some(Err(self.stale_error()));
@@ -176,7 +176,7 @@ impl Tree {
         }
     }
 
-    /// Where leaves `first` to `first + count` are. Walks each indirect frame on the way once.
+    /// Locations of leaves `first` to `first + count`. Reads each indirect frame once.
     pub(crate) async fn leaf_places(
         &self,
         blob: &Blob,
@@ -212,7 +212,8 @@ impl Tree {
         Ok(places)
     }
 
-    /// Where a leaf is and how many bytes around it are alike, from memory or disk cache.
+    /// Location of a leaf, and the bytes covered, from memory or disk cache; `None` if a frame must
+    /// be fetched.
     pub(crate) fn leaf_place_local(&self, blob: &Blob, leaf: u64) -> Result<Option<(LeafPlace, u64)>> {
         let mut at = top_of(blob);
         loop {
@@ -239,9 +240,8 @@ impl Tree {
         }
     }
 
-    /// The offset of the next data or hole at or after `offset`, as lseek(2) tells it; `None`:
-    /// ENXIO. Holes are told to whole leaves. O(leaves in between), but a hole costs one step
-    /// however long it is.
+    /// The next data or hole at or after `offset`, as lseek(2); `None` means ENXIO. The resolution
+    /// is one leaf. O(leaves in between); a hole of any length costs one step.
     pub async fn seek(&self, blob: &Blob, offset: u64, whence: Seek) -> Result<Option<u64>> {
         let deadline = self.start_operation().await?;
         if offset >= blob.size {
@@ -267,7 +267,7 @@ impl Tree {
         decode_xattrs(&self.read(blob, 0, blob.size as usize).await?)
     }
 
-    /// The same from memory or disk cache, on this thread; `None` where the network is needed.
+    /// [`Tree::xattrs`] from memory or disk cache only; `None` if a frame must be fetched.
     pub fn try_xattrs(&self, inode: &Inode) -> Option<Result<Arc<Xattrs>>> {
         match xattr_blob(inode) {
             Ok(blob) => self.try_read(blob, 0, blob.size as usize).map(|bytes| bytes.and_then(|b| decode_xattrs(&b))),
@@ -275,7 +275,7 @@ impl Tree {
         }
     }
 
-    /// Fetches frames that nobody waits for yet; errors wait for the reader.
+    /// Fetches frames in the background. Errors are ignored: the reader will meet them.
     pub(crate) fn prefetch(self: &Arc<Self>, frames: Vec<(FrameKind, BlockHandle)>, len_expected: usize) {
         let tree = Arc::clone(self);
         let deadline = Instant::now() + self.operation_max();

@@ -1,29 +1,28 @@
-//! How far to read ahead in one open file. Pure: reads come in, ranges to fetch come out.
+//! Sequential read-ahead window of one open file. Takes reads, returns ranges to fetch. Does no
+//! I/O.
 
 use std::ops::Range;
 
-/// The first window after a read that continues another.
+/// First window of a sequential run.
 const WINDOW_MIN: u64 = 256 * 1024;
 
-/// The kernel splits reads and sends the parts in any order: what begins this near to the expected
-/// place continues it.
+/// The kernel splits reads and sends them out of order: a read this near continues the run.
 const SLACK: u64 = 1024 * 1024;
 
-/// The state of one open file.
+/// Read-ahead state of one open file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ReadAhead {
-    /// The end of the furthest read of the current run.
+    /// End of the furthest read of the run.
     expected: u64,
-    /// The length of the window; 0 while reads are at random.
+    /// Length of the window; 0 while reads are random.
     window: u64,
-    /// What lies before is fetched already, or asked for.
+    /// End of what is fetched or requested.
     fetched: u64,
 }
 
 impl ReadAhead {
-    /// Takes note of a read of `len` bytes at `offset` in a file of `size`; returns what to fetch
-    /// now, beyond the read. The window doubles with each run of it that is used up, to at most
-    /// `window_max`.
+    /// Takes a read of `len` bytes at `offset` in a file of `size` bytes. Returns the range to
+    /// fetch after it. The window doubles when half of it is consumed, up to `window_max`.
     pub(crate) fn on_read(&mut self, offset: u64, len: u64, size: u64, window_max: u64) -> Option<Range<u64>> {
         let end = offset.saturating_add(len).min(size);
         let near = offset.saturating_add(SLACK) >= self.expected && offset <= self.expected.saturating_add(SLACK);
@@ -37,7 +36,7 @@ impl ReadAhead {
         let first = self.expected == 0;
         self.expected = self.expected.max(end);
         self.fetched = self.fetched.max(self.expected);
-        // The first read at the start of a file may be all that is wanted of it.
+        // A short first read may be the only one.
         if first && end < size.min(WINDOW_MIN) {
             return None;
         }
@@ -59,7 +58,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_sequential_reader_finds_a_growing_window_before_it() {
+    fn window_grows_ahead_of_sequential_reader() {
         let mut ahead = ReadAhead::default();
         let (size, mut fetched, mut longest) = (64 * MIB, 0, 0);
         for offset in (0..size).step_by(128 * 1024) {
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn random_reads_fetch_nothing_ahead() {
+    fn random_reads_fetch_nothing() {
         let mut ahead = ReadAhead::default();
         for offset in [40 * MIB, 8 * MIB, 90 * MIB, 20 * MIB, 60 * MIB] {
             assert_eq!(ahead.on_read(offset, 8192, 100 * MIB, 8 * MIB), None);
@@ -84,7 +83,8 @@ mod tests {
     }
 
     proptest! {
-        /// A simple model: whatever the reads, nothing is fetched twice within a run, nothing beyond the file or the window.
+        /// For any reads: no range is fetched twice within a run, and none exceeds the file or
+        /// window.
         #[test]
         fn ranges_are_ahead_of_the_reader_and_within_bounds(
             size in 1..100 * MIB,

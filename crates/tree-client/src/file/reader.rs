@@ -1,4 +1,4 @@
-//! Reading one open file, with read-ahead while the reads are sequential.
+//! One open file, with read-ahead for sequential reads.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::file::read_ahead::ReadAhead;
 use crate::replica::Priority;
 use crate::{Result, Tree};
 
-/// An open file. Reads through it may come from several threads at once.
+/// An open file. Several threads may read at once.
 pub struct FileReader {
     tree: Arc<Tree>,
     blob: Blob,
@@ -21,13 +21,12 @@ pub struct FileReader {
 }
 
 impl Tree {
-    /// A reader of `blob`: one for each open file.
+    /// Opens a blob for reading, with its own read-ahead.
     pub fn open_file(self: &Arc<Self>, blob: Blob) -> FileReader {
         FileReader { tree: Arc::clone(self), blob, ahead: Mutex::default() }
     }
 
-    /// Fetches the leaves of a range that nobody waits for yet: indirect frames first, then all
-    /// leaves at once.
+    /// Fetches the leaves of a range in the background: indirect frames first, then all leaves.
     fn prefetch_range(self: &Arc<Self>, blob: &Blob, range: &Range<u64>) {
         let (first, end) = (range.start / LEAF_LEN_MAX as u64, range.end.div_ceil(LEAF_LEN_MAX as u64));
         let (tree, blob) = (Arc::clone(self), blob.clone());
@@ -50,33 +49,33 @@ impl FileReader {
         self.tree.read(&self.blob, offset, len).await
     }
 
-    /// As [`Tree::try_read`]; may begin to fetch what follows.
+    /// As [`Tree::try_read`]; may start read-ahead.
     pub fn try_read(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
         let answer = self.tree.try_read(&self.blob, offset, len);
-        // Where the network is needed, the call that follows takes note.
+        // `None`: the following call of `read` counts the read.
         if answer.is_some() {
             self.note_read(offset, len);
         }
         answer
     }
 
-    /// What is read.
+    /// The content.
     pub const fn blob(&self) -> &Blob {
         &self.blob
     }
 
-    /// The tree that it is in.
+    /// The tree.
     pub const fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
 
     fn note_read(&self, offset: u64, len: usize) {
-        // What lies in one frame needs no second.
+        // A single frame needs no read-ahead.
         if !matches!(self.blob.body, BlobBody::Tree { .. }) {
             return;
         }
         let options = &self.tree.client().options;
-        // Half the cache at most, or what is fetched ahead would push itself out.
+        // Half of the memory cache at most; more would evict its own frames.
         let window_max = options.read_ahead_bytes_max.min(options.memory_cache_bytes / 2);
         let range = self.ahead.lock().on_read(offset, len as u64, self.blob.size, window_max);
         if let Some(range) = range {

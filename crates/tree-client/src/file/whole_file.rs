@@ -1,10 +1,9 @@
-//! Whole copies of large files in the disk cache, for a kernel that reads them without asking (FUSE
-//! passthrough).
+//! Verified whole copies of large files in the disk cache, for FUSE passthrough.
 //!
-//! Every byte of a copy was verified by this process: when it was written, or, if an earlier
-//! process left it, when it was compared with its leaves' hashes. Copies are made of what is cached
-//! already, behind the reader's back; any failure costs the copy and nothing else. What protects a
-//! copy from then on is told in `docs/formats/cache.md`.
+//! This process verified every byte: when it wrote the copy, or, for a copy of an earlier process,
+//! by comparing it with the leaves' hashes. Copies are made in the background, of files that are
+//! mostly cached. A failure only loses the copy. `docs/formats/cache.md` describes how a copy is
+//! protected afterwards.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,57 +19,55 @@ use crate::frame::Frame;
 use crate::replica::Priority;
 use crate::{Error, Result, Tree};
 
-/// Leaves written at once, 4 MiB: the folios of the page cache are the larger for it, and reading
-/// them the cheaper.
+/// Leaves per write, 4 MiB: gives the page cache large folios, which are cheaper to read.
 const LEAVES_AT_ONCE: u64 = 32;
 
-/// Of so many leaves one must be here already for the rest to be fetched: a copy is made of what is
-/// cached.
+/// At least one of this many leaves must be cached before the rest is fetched.
 const CACHED_SHARE: u64 = 2;
 
-/// A verified whole copy of a file, in the hands of one user. Given back to the cache when dropped.
+/// A verified whole copy of a file, for exclusive use. Returns to the cache when dropped.
 pub struct WholeFile {
     tree: Arc<Tree>,
     body: Option<StoredFile>,
     blob: Blob,
-    /// What it contains has no name in the cache.
+    /// The content differs from the name in the cache.
     is_renamed: bool,
-    /// A move was begun and did not end: it contains `blob` no more, and nothing else yet.
+    /// An update is unfinished: the file holds a mix of the old and the new content.
     is_mixed: bool,
 }
 
-/// What comparing an old copy with its leaves has shown.
+/// The result of comparing a copy with its leaves.
 enum Verdict {
     True,
     False,
-    /// Some leaf is not here to compare with.
+    /// A compressed leaf is not cached, so it cannot be compared.
     Unknown,
 }
 
 impl Tree {
-    /// Whether whole copies can be kept at all.
+    /// Whether a disk cache for whole files exists.
     pub fn keeps_whole_files(&self) -> bool {
         self.whole_files().is_some()
     }
 
-    /// Whether a whole copy of `blob` could be kept.
+    /// Whether a whole copy of `blob` may be kept.
     pub fn may_keep_whole_file(&self, blob: &Blob) -> bool {
         key_of(blob).is_some() && self.whole_files().is_some_and(|files| files.fits(blob.size))
     }
 
-    /// The whole copy of `blob`, if there is one that was verified, and nobody else has it. One
-    /// fstat(2).
+    /// The verified whole copy of `blob`, if there is one and it is not in use. Costs one fstat(2).
     pub fn take_whole_file(self: &Arc<Self>, blob: &Blob) -> Option<WholeFile> {
         let body = self.whole_files()?.take(&key_of(blob)?)?;
         Some(WholeFile { tree: Arc::clone(self), body: Some(body), blob: blob.clone(), is_renamed: false, is_mixed: false })
     }
 
-    /// Makes a whole copy of `blob` if most of it is cached, or verifies the one that an earlier
-    /// process left. True if [`Tree::take_whole_file`] has one now. Reads and writes the whole file,
-    /// on a thread for that.
+    /// Makes a whole copy of `blob` if most of it is cached, or verifies the copy of an earlier
+    /// process. Returns whether [`Tree::take_whole_file`] has one now. Reads and writes the whole
+    /// file on a blocking thread.
     pub async fn make_whole_file(self: &Arc<Self>, blob: &Blob) -> bool {
         let (tree, blob) = (Arc::clone(self), blob.clone());
-        // Whoever ends the runtime waits for its threads, so the work ends when nobody waits for it.
+        // The runtime waits for its blocking threads at shutdown: the work stops when nobody awaits
+        // it.
         let wanted = Arc::new(());
         let wanted_by = Arc::downgrade(&wanted);
         let made = tokio::task::spawn_blocking(move || tree.make_whole_file_blocking(&blob, &wanted_by)).await;
@@ -78,7 +75,7 @@ impl Tree {
         match made {
             Ok(Ok(made)) => made,
             Ok(Err(error)) => {
-                tracing::warn!("disk cache: no whole copy of a file: {error}");
+                tracing::warn!("disk cache: cannot make a whole copy of a file: {error}");
                 false
             }
             Err(_) => false,
@@ -108,7 +105,7 @@ impl Tree {
                 }
                 Verdict::Unknown => return Ok(false),
                 Verdict::False => {
-                    tracing::warn!("disk cache: a whole copy does not fit its hashes; it is made anew");
+                    tracing::warn!("disk cache: a whole copy has wrong content; making it again");
                     files.discard(body);
                 }
             }
@@ -122,10 +119,10 @@ impl Tree {
         Ok(true)
     }
 
-    /// Where all leaves are, if enough of them are cached. Blocks on the disk.
+    /// Locations of all leaves, if enough of them are cached. Blocks on the disk.
     fn places_if_cached(&self, blob: &Blob) -> Option<Vec<LeafPlace>> {
         let count = blob.size.div_ceil(LEAF_LEN_MAX as u64);
-        // A handle is 32 bytes, and what fits the quota has no more leaves than that allows.
+        // The quota bounds the size, and so the number of handles.
         let (mut places, mut cached) = (Vec::new(), 0);
         for leaf in 0..count {
             let (place, _) = self.leaf_place_local(blob, leaf).ok()??;
@@ -142,9 +139,8 @@ impl Tree {
         self.is_in_memory(handle) || self.client().disk.as_ref().is_some_and(|disk| disk.contains(handle))
     }
 
-    /// Whether a file holds what its leaves' hashes say. Raw frames are hashed as they lie there;
-    /// of compressed ones the hash is over other bytes, so they are compared with the leaf
-    /// itself.
+    /// Compares a file with its leaves' hashes. The hash of a compressed frame covers other bytes,
+    /// so such a leaf is compared with its cached content.
     fn compare(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], wanted_by: &Weak<()>) -> Verdict {
         if !body.file().metadata().is_ok_and(|m| m.is_file() && m.len() == blob.size) {
             return Verdict::False;
@@ -173,12 +169,12 @@ impl Tree {
         Verdict::True
     }
 
-    /// Writes all leaves. What is not cached is fetched.
+    /// Writes all leaves; fetches those that are not cached.
     fn fill(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], wanted_by: &Weak<()>) -> io::Result<()> {
         let mut batch = Vec::with_capacity(LEAVES_AT_ONCE as usize * LEAF_LEN_MAX);
         for (number, group) in (0..).zip(places.chunks(LEAVES_AT_ONCE as usize)) {
             if wanted_by.strong_count() == 0 {
-                return Err(io::Error::new(io::ErrorKind::Interrupted, "the mount ends"));
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "the mount is ending"));
             }
             let first = number * LEAVES_AT_ONCE;
             batch.clear();
@@ -203,7 +199,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A verified leaf from memory or disk; leaves the memory cache as it is.
+    /// A verified leaf from memory or disk. Does not change the memory cache.
     fn cached_leaf(&self, handle: &BlockHandle) -> Option<bytes::Bytes> {
         match self.peek(FrameKind::Leaf, handle)? {
             Frame::Leaf(bytes) => Some(bytes),
@@ -221,22 +217,22 @@ impl Tree {
 }
 
 impl WholeFile {
-    /// What it contains.
+    /// The content.
     pub const fn blob(&self) -> &Blob {
         &self.blob
     }
 
-    /// Makes it contain `blob` instead, in place, for those who have it open: each leaf that
-    /// differs is fetched, verified and written. Meanwhile a reader sees verified bytes of the
-    /// one or the other. After an error it may be called again.
+    /// Changes the content to `blob` in place, while the file may be open: fetches, verifies and
+    /// writes each leaf that differs. Meanwhile readers see verified bytes of either version. After
+    /// an error the call may be repeated.
     ///
     /// # Errors
-    /// As [`Tree::read`]; and where the disk fails.
+    /// As [`Tree::read`], and if the disk fails.
     pub async fn move_to(&mut self, blob: &Blob) -> Result<()> {
         if self.blob == *blob && !self.is_mixed {
             return Ok(());
         }
-        let files = self.tree.whole_files().ok_or_else(|| Error::Damaged { what: "the disk cache is gone".into() })?;
+        let files = self.tree.whole_files().ok_or_else(|| Error::Damaged { what: "the disk cache is closed".into() })?;
         let Some(body) = &mut self.body else { return Ok(()) };
         let disk_failed = |error: io::Error| Error::Damaged { what: format!("writing a whole copy in the disk cache: {error}") };
         if !self.is_renamed {
@@ -261,13 +257,13 @@ impl WholeFile {
 }
 
 impl Tree {
-    /// Whether leaf number `leaf` of two blobs is one frame.
+    /// Whether leaf number `leaf` of two blobs is the same frame.
     async fn same_leaf(&self, old: &Blob, new: &Blob, leaf: u64, by: Instant) -> Result<bool> {
         let end = |blob: &Blob| leaf < blob.size.div_ceil(LEAF_LEN_MAX as u64);
         if key_of(old).is_none() || key_of(new).is_none() || !end(old) || leaf_len(old.size, leaf) != leaf_len(new.size, leaf) {
             return Ok(false);
         }
-        // What can't be told of the old revision is written anew.
+        // If the old location is unknown, the leaf is written.
         let was = self.leaf_places(old, leaf, 1, Priority::Background, by).await.ok();
         Ok(was == Some(self.leaf_places(new, leaf, 1, Priority::Background, by).await?))
     }
@@ -275,7 +271,7 @@ impl Tree {
 
 impl AsFd for WholeFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.body.as_ref().expect("it is taken out only by drop").file().as_fd()
+        self.body.as_ref().expect("only `drop` takes the body").file().as_fd()
     }
 }
 
@@ -289,7 +285,7 @@ impl Drop for WholeFile {
     }
 }
 
-/// Only files of several leaves have one.
+/// Only files of several leaves have whole copies.
 const fn key_of(blob: &Blob) -> Option<WholeKey> {
     match blob.body {
         BlobBody::Tree { top, .. } => Some(WholeKey { top, size: blob.size }),

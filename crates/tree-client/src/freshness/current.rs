@@ -1,6 +1,5 @@
-//! Which revision is in force: judged, remembered, and held against the time at each use.
-//!
-//! Asks nobody: offers come in, from [`crate::freshness::refresh`].
+//! The revision in force: verifies offers, stores the newest revision seen, checks expiry at each
+//! use. Does no network I/O: `refresh` asks the replicas.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,46 +18,45 @@ use crate::freshness::seen_store::{SeenRecord, SeenStore};
 use crate::revision::Revision;
 use crate::{Error, Result};
 
-/// The time witnessed is written down again when so much has passed, or at once when something has
-/// expired: a write and its fsync are not worth a second.
+/// The stored time advances in steps of this: each step costs a write and an fsync.
 const TIME_STEP_S: u64 = 60;
 
-/// What became of an offer.
+/// The verdict on an offer.
 #[derive(Debug)]
 pub(crate) enum OfferVerdict {
-    /// Newer than what was in force.
+    /// Newer than the revision in force; now in force.
     Newer,
-    /// What is in force already.
+    /// The revision in force.
     Current(u64),
-    /// Valid or once valid, but older than what is in force.
+    /// Older than the revision in force.
     Stale(u64),
-    /// Not to be believed; `true` if only a forger can have made it.
+    /// Fails verification; `true` if it must be a forgery.
     Refused(Refusal, bool),
-    /// Only statements came.
+    /// The offer has only statements.
     Nothing,
 }
 
-/// The state of one tree's freshness.
+/// Freshness of one tree.
 pub(crate) struct Freshness {
     hostid: HostId,
     clock: Arc<dyn Clock>,
     store: Arc<SeenStore>,
-    /// What is remembered; the lock is held while an offer is judged, so that two can't be adopted
-    /// at once.
+    /// The newest revision seen. Locked during verification, so that one offer at a time takes
+    /// force.
     memory: Mutex<SeenRecord>,
     current: RwLock<Option<Arc<Revision>>>,
-    /// The end of the current revision, for the check on each read.
+    /// End of the current revision, checked at each read.
     expires: AtomicI64,
     floor: RwLock<TimeFloor>,
     blocked: RwLock<Option<Error>>,
-    /// Set while the newest believed fsinfo has another iv, so that nothing of this client fits it.
+    /// Set while the newest verified fsinfo has another iv than the cached frames.
     changed_iv: RwLock<Option<Error>>,
     changes: watch::Sender<Option<Arc<Revision>>>,
     last_failure: Mutex<String>,
 }
 
-/// Time can't be earlier than this, whatever the clock says: something was signed then, and time
-/// has passed since.
+/// A lower bound of the time, whatever the clock says: the start of a signed fsinfo, plus the time
+/// since.
 #[derive(Clone, Copy)]
 struct TimeFloor {
     start: u64,
@@ -66,7 +64,7 @@ struct TimeFloor {
 }
 
 impl Freshness {
-    /// Blocks on the remembered file.
+    /// Blocks on the state file.
     pub(crate) fn load(hostid: HostId, clock: Arc<dyn Clock>, store: Arc<SeenStore>) -> Result<Self> {
         let memory = store.load(&hostid)?;
         let floor = TimeFloor { start: memory.time(), set_at: Instant::now() };
@@ -85,26 +83,25 @@ impl Freshness {
         })
     }
 
-    /// Seconds since 1970, not earlier than what was signed by the newest fsinfo and has passed
-    /// since.
+    /// Seconds since 1970; at least the start of the newest signed fsinfo plus the time since.
     pub(crate) fn now(&self) -> u64 {
         let clock = u64::try_from(self.clock.now()).unwrap_or(0);
         let floor = *self.floor.read();
         clock.max(floor.start.saturating_add(floor.set_at.elapsed().as_secs()))
     }
 
-    /// Whether what is in force may be used now. A few atomic reads.
+    /// Whether the revision in force is valid now. A few atomic reads.
     pub(crate) fn is_fresh(&self) -> bool {
         let now = i64::try_from(self.now()).unwrap_or(i64::MAX);
         now < self.expires.load(Ordering::Acquire)
     }
 
-    /// The newest believed revision, valid or not.
+    /// The newest verified revision, valid or not.
     pub(crate) fn newest(&self) -> Option<Arc<Revision>> {
         self.current.read().clone()
     }
 
-    /// The newest believed revision, if it may be used now.
+    /// The newest verified revision, if it is valid now.
     pub(crate) fn revision(&self) -> Result<Arc<Revision>> {
         match self.newest() {
             Some(revision) if self.is_fresh() => Ok(revision),
@@ -112,7 +109,7 @@ impl Freshness {
         }
     }
 
-    /// Why nothing may be used now.
+    /// Why no revision may be used now.
     pub(crate) fn unusable_error(&self, newest: Option<&Revision>) -> Error {
         if let Some(error) = self.blocked() {
             return error;
@@ -127,12 +124,12 @@ impl Freshness {
         }
     }
 
-    /// Why the tree can't be used, where its publisher's own word is the reason.
+    /// Why the publisher's own statements or fsinfo forbid to use the tree.
     pub(crate) fn blocked(&self) -> Option<Error> {
         self.blocked.read().clone().or_else(|| self.changed_iv.read().clone())
     }
 
-    /// The same, where it is for good: made anew, a tree may be mended by the next certificate.
+    /// The same without a changed iv, which the next certificate may repair.
     pub(crate) fn blocked_for_good(&self) -> Option<Error> {
         self.blocked.read().clone()
     }
@@ -145,8 +142,7 @@ impl Freshness {
         *self.last_failure.lock() = word;
     }
 
-    /// Takes note of verified statements about the key, wherever they were met. Blocks on the
-    /// remembered file.
+    /// Applies verified statements about the key. Blocks on the state file.
     pub(crate) fn apply_statements(&self, statements: Vec<KeyStatement>) {
         let mut memory = self.memory.lock();
         let news = statements.into_iter().filter(|s| s.hostid() == self.hostid && s.verified().is_some());
@@ -157,7 +153,7 @@ impl Freshness {
         }
     }
 
-    /// Keeps `memory` beyond this process, and takes over what others have put there.
+    /// Writes the record and merges what other processes have written.
     fn store_record(&self, memory: &mut SeenRecord) {
         match self.store.advance(&self.hostid, memory.clone()) {
             Ok(merged) => *memory = merged,
@@ -166,9 +162,8 @@ impl Freshness {
         self.raise_time_floor(memory.time());
     }
 
-    /// Takes note that it was `time` while a revision was judged that ends at `end`. A clock that
-    /// ran ahead goes no further than that end, so that it costs no more than what is signed
-    /// today. Blocks on the remembered file where it is worth a write.
+    /// Records that the time was `time` when a revision that ends at `end` was verified. Limited to
+    /// `end`, so that a fast clock cannot expire later revisions. Blocks on the state file.
     fn witness(&self, memory: &mut SeenRecord, time: u64, end: u64) {
         let time = time.min(end);
         let step = if time == end { 1 } else { TIME_STEP_S };
@@ -178,8 +173,7 @@ impl Freshness {
         }
     }
 
-    /// Takes note that what is in force has ended, where nobody offers anything to judge. Blocks on
-    /// the remembered file.
+    /// Records that the revision in force has expired, if no offer does. Blocks on the state file.
     pub(crate) fn record_expiry(&self) {
         let mut memory = self.memory.lock();
         if let Some(current) = self.newest() {
@@ -187,7 +181,7 @@ impl Freshness {
         }
     }
 
-    /// Time is at least `start`, and no less than it was.
+    /// Raises the lower bound of the time.
     fn raise_time_floor(&self, start: u64) {
         let mut floor = self.floor.write();
         let passed = floor.start.saturating_add(floor.set_at.elapsed().as_secs());
@@ -196,7 +190,7 @@ impl Freshness {
         }
     }
 
-    /// Condemns the tree if a statement that was met says so.
+    /// Applies stored statements.
     pub(crate) fn apply_stored_statements(&self) {
         let memory = self.memory.lock();
         self.block_by_statements(&memory.statements);
@@ -211,31 +205,30 @@ impl Freshness {
         self.block(error);
     }
 
-    /// Ends belief in the tree.
+    /// Blocks all use of the tree.
     pub(crate) fn block(&self, error: Error) {
         if self.newest().is_some() {
             tracing::error!(tree = %self.hostid, "{error}");
         } else {
-            // Whoever opens the tree is told.
+            // The caller of `open` gets the error.
             tracing::debug!(tree = %self.hostid, "{error}");
         }
         *self.blocked.write() = Some(error);
         self.expires.store(i64::MIN, Ordering::Release);
     }
 
-    /// The verified statements about the key that were met.
+    /// The verified statements about the key.
     pub(crate) fn statements(&self) -> Vec<KeyStatement> {
         self.memory.lock().statements.clone()
     }
 
-    /// The signed fsinfo remembered from before, if any.
+    /// The signed fsinfo of the last run, if any.
     pub(crate) fn stored_fsinfo(&self) -> Option<Vec<u8>> {
         let memory = self.memory.lock();
         (!memory.signed.is_empty()).then(|| memory.signed.clone())
     }
 
-    /// Judges a signed fsinfo, and puts it in force if it is newer. Blocks on the remembered file
-    /// when it is.
+    /// Verifies a signed fsinfo and puts it in force if it is newer. Blocks on the state file then.
     pub(crate) fn judge(&self, signed: &[u8]) -> Result<OfferVerdict> {
         if signed.is_empty() {
             return Ok(OfferVerdict::Nothing);
@@ -263,14 +256,14 @@ impl Freshness {
         let newer = SeenRecord { seen: verified.seen, time_seen, signed: signed.to_vec(), statements: memory.statements.clone() };
         *memory = self.store.advance(&self.hostid, newer)?;
         if memory.seen.order() > verified.seen.order() {
-            // Another process has seen a newer one in the meantime.
+            // Another process has seen a newer revision meanwhile.
             return Ok(OfferVerdict::Stale(verified.fsinfo.revision));
         }
         self.raise_time_floor(memory.time());
         if current.as_deref().is_some_and(|c| c.fsinfo.iv != verified.fsinfo.iv) {
-            // Remembered as seen, so that nothing older is believed again; what a later certificate signs with
-            // our iv is.
-            let what = "the tree was made anew, with another iv; open it again (a mount: unmount, and mount again)".to_owned();
+            // Stored as seen, so that no older revision is accepted again. A later certificate may
+            // sign with the old iv.
+            let what = "the tree was created again with another iv; reopen it (a mount: unmount and mount again)".to_owned();
             let error = Error::Damaged { what };
             if self.changed_iv.write().replace(error.clone()).is_none() {
                 tracing::error!(tree = %self.hostid, revision = verified.fsinfo.revision, "{error}");
@@ -282,7 +275,7 @@ impl Freshness {
         let revision = Arc::new(Revision::new(verified.fsinfo, Bytes::copy_from_slice(signed), cert_serial, verified.expires));
         *self.changed_iv.write() = None;
         self.expires.store(revision.expires(), Ordering::Release);
-        // Another key's word may have come in the meantime: see `Tree::ask_origins`.
+        // The key of an origin may have been revoked meanwhile: see `Tree::ask_origins`.
         if self.blocked().is_some() {
             self.expires.store(i64::MIN, Ordering::Release);
         }
@@ -292,8 +285,7 @@ impl Freshness {
     }
 }
 
-/// The well-formed, verified statements about `hostid` in an offer, and whether there were forged
-/// ones among them.
+/// The verified statements about `hostid` in an offer, and whether any had a forged signature.
 pub(crate) fn statements_of(offer: &FsinfoOffer, hostid: &HostId) -> (Vec<KeyStatement>, bool) {
     let (mut good, mut forged) = (Vec::new(), false);
     for bytes in &offer.statements {
@@ -301,14 +293,14 @@ pub(crate) fn statements_of(offer: &FsinfoOffer, hostid: &HostId) -> (Vec<KeySta
             Ok(statement) if statement.verified().is_none() => forged = true,
             Ok(statement) if statement.hostid() == *hostid => good.push(statement),
             Ok(_) => {}
-            // A later version may know other statements.
-            Err(error) => tracing::debug!("a key statement is not understood: {error}"),
+            // A later version may have other statements.
+            Err(error) => tracing::debug!("cannot decode a key statement: {error}"),
         }
     }
     (good, forged)
 }
 
-/// Where a forwarding pointer leads, if that is why the tree is condemned.
+/// The target of a forwarding pointer, if the error is one.
 pub(crate) fn forwarding_target(error: &Error) -> Option<&TreeName> {
     match error {
         Error::Forwarded { to } => Some(to),

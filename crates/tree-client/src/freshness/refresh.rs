@@ -1,5 +1,4 @@
-//! Asking the replicas for the newest revision: when the tree is opened, in the background, and on
-//! demand.
+//! Asks the replicas for the newest revision: when a tree is opened, periodically, and on demand.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -18,63 +17,61 @@ use crate::replica_fault::FaultKind;
 use crate::tree::Tree;
 use crate::{Error, Result};
 
-/// After the first good answer the others get as long again, within these bounds: one that answers
-/// in that time may know a newer revision.
+/// After the first good answer, the other replicas get as much time again, within these limits: one
+/// may have a newer revision.
 const GRACE_MIN: Duration = Duration::from_millis(20);
 const GRACE_MAX: Duration = Duration::from_secs(1);
 
-/// A refresh takes at most so long, even where the operation that wants it could wait longer.
+/// Longest time of a refresh.
 const REFRESH_MAX: Duration = Duration::from_secs(10);
 
-/// While the newest revision has expired, replicas are asked at most this often.
+/// Shortest interval of refreshes on demand, while the revision has expired.
 pub(crate) const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The bounds of the background interval, if it is not given: a quarter of the promised duration.
+/// Limits of the periodic interval, which is a quarter of the fsinfo's duration.
 pub(crate) const INTERVAL_MIN: Duration = Duration::from_secs(60);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Where a pointer is remembered, the old name's replicas are asked once whether the key has said
-/// more since, for so long: many old hosts are switched off for good.
+/// Time for the old name's replicas to send newer statements. Old hosts are often switched off.
 const STATEMENTS_ASK_MAX: Duration = Duration::from_secs(3);
 
-/// Rounds of asking when a tree is opened and nobody can be reached.
+/// Rounds of asking when a tree is opened and no replica answers.
 const OPEN_ROUNDS_MAX: u32 = 4;
 
-/// The pause before the second round; doubles.
+/// Pause before the second round; doubles.
 const OPEN_PAUSE: Duration = Duration::from_millis(300);
 
-/// The tally of one round.
+/// The answers of one round.
 #[derive(Default)]
 struct RoundResult {
     newer: bool,
-    /// Answers that hold what is in force, or brought it.
+    /// Answers with the revision in force, or a newer one.
     good: usize,
-    /// Answers of a tree whose key has spoken against its use: what they said was heeded.
+    /// Answers whose statements forbid to use the tree.
     heeded: usize,
     no_tree: usize,
     asked: usize,
-    /// Answers that were none: provably no replica's.
+    /// Provably wrong answers.
     lies: usize,
     refused: usize,
-    /// Offers older than what is in force.
+    /// Offers older than the revision in force.
     stale: usize,
     refusal: Option<Refusal>,
     reasons: Vec<String>,
-    /// Those of the reasons that are refusals.
+    /// The reasons that are refusals.
     refusals: Vec<String>,
     fault: Option<Error>,
 }
 
 impl Tree {
-    /// Finds the revision to begin with.
+    /// Finds the first revision.
     pub(crate) async fn first_revision(&self, deadline: Instant) -> Result<()> {
         let heeded = self.apply_statement_files().await;
         self.freshness().apply_stored_statements();
         if let (Err(error), None) = (heeded, self.freshness().blocked()) {
             return Err(error);
         }
-        // Nothing outranks a revocation, but a pointer may be followed by a revocation or by another
-        // pointer.
+        // A revocation is final, but after a forwarding pointer the key may say more.
         if matches!(self.freshness().blocked(), Some(Error::Forwarded { .. })) {
             self.ask_all(deadline.min(Instant::now() + STATEMENTS_ASK_MAX), true).await;
         }
@@ -90,11 +87,11 @@ impl Tree {
                 return Err(error);
             }
             if self.freshness().is_fresh() {
-                // Opening succeeds, so nobody else tells of it.
+                // Opening succeeds, so no error carries these.
                 round.refusals.iter().for_each(|reason| tracing::warn!(tree = %self.name(), "{reason}"));
                 return Ok(());
             }
-            // A lie may be a bit that fell over on the way, but hardly twice.
+            // One wrong answer may be a transmission error.
             let more = round.may_improve() || (round.lies > 0 && attempt == 0);
             last = Some(round);
             if !more || attempt + 1 == OPEN_ROUNDS_MAX || Instant::now() + pause >= deadline {
@@ -105,13 +102,13 @@ impl Tree {
         }
         if self.use_stored_fsinfo().await? {
             let summary = last.map_or_else(String::new, |round| round.summary());
-            tracing::warn!(tree = %self.name(), "no replica offers a valid revision ({summary}); going on with what was seen before");
+            tracing::warn!(tree = %self.name(), "no replica offers a valid revision ({summary}); using the stored revision");
             return Ok(());
         }
         Err(last.map_or_else(|| Error::Unreachable { tried: String::new() }, |round| round.into_error(self)))
     }
 
-    /// Goes on with the signed fsinfo of the last run, if it is still valid.
+    /// Uses the signed fsinfo of the last run, if it is still valid.
     async fn use_stored_fsinfo(&self) -> Result<bool> {
         match self.freshness().stored_fsinfo() {
             Some(signed) => Ok(matches!(self.judge_blocking(signed).await?, OfferVerdict::Newer)),
@@ -119,8 +116,8 @@ impl Tree {
         }
     }
 
-    /// Asks the replicas once, now. `true`: a newer revision is in force. One at a time: who comes
-    /// while another is at it waits for that one's outcome.
+    /// Asks the replicas once, now. Returns whether a newer revision is in force. A concurrent
+    /// caller waits for the round in progress and shares its result.
     pub async fn refresh(&self) -> Result<bool> {
         let deadline = Instant::now() + self.client().options.deadline.min(REFRESH_MAX);
         let before = self.freshness().newest().map(|r| r.order());
@@ -146,8 +143,7 @@ impl Tree {
         Ok(self.freshness().newest().map(|r| r.order()) > before)
     }
 
-    /// Asks the keys of the names that led here whether they still say so; what they say against it
-    /// ends belief in this tree too.
+    /// Asks the keys of the names that led here. A revocation or another target blocks this tree.
     async fn ask_origins(&self, deadline: Instant) {
         let deadline = deadline.min(Instant::now() + STATEMENTS_ASK_MAX);
         let asked = self.origins().iter().map(|origin| async move {
@@ -160,7 +156,7 @@ impl Tree {
         }
     }
 
-    /// Fails unless what is in force may be used; asks the replicas first where it has expired.
+    /// Fails unless the revision in force is valid; refreshes first if it has expired.
     pub(crate) async fn ensure_fresh(&self) -> Result<()> {
         if self.freshness().is_fresh() {
             return Ok(());
@@ -171,8 +167,8 @@ impl Tree {
         self.freshness().revision().map(drop)
     }
 
-    /// Asks all replicas. In a `is_opening`, when the tree is opened: asks for companions, and stops
-    /// once good answers are in.
+    /// Asks all replicas. While a tree is being opened, asks for companion frames and stops soon
+    /// after the first good answer.
     async fn ask_all(&self, deadline: Instant, is_opening: bool) -> RoundResult {
         let begun = Instant::now();
         let deadline = deadline.min(begun + REFRESH_MAX);
@@ -241,7 +237,7 @@ impl Tree {
                 }
                 Ok(OfferVerdict::Refused(refusal, is_lie)) => {
                     let reason = refusal.to_string();
-                    // Of a lie it was told already.
+                    // Reported as a lie already.
                     if !is_lie {
                         replica.report_bad_offer(FaultKind::Refused(&refusal), &reason);
                     }
@@ -262,11 +258,11 @@ impl Tree {
         round.reasons.push(format!("{}: {reason}", replica.address));
     }
 
-    /// Judges what a replica offers: statements first, then the fsinfo, then what was sent along.
+    /// Applies an offer: statements first, then the fsinfo, then companion frames.
     async fn judge_offer(&self, replica: &Replica, offer: FsinfoOffer) -> Result<OfferVerdict> {
         let (statements, forged) = statements_of(&offer, self.hostid());
         if forged {
-            replica.lied("it offers a key statement with a forged signature");
+            replica.lied("key statement with a forged signature");
         }
         if !statements.is_empty() {
             self.apply_statements_blocking(statements).await;
@@ -282,11 +278,11 @@ impl Tree {
                 tracing::debug!(tree = %self.name(), revision = newest, replica = %replica.address, "a new revision is in force");
             }
             OfferVerdict::Current(revision) | OfferVerdict::Stale(revision) => replica.note_revision((self.newest_order().0, *revision)),
-            OfferVerdict::Refused(refusal, true) => replica.lied(&format!("it offers an fsinfo that can't be: {refusal}")),
+            OfferVerdict::Refused(refusal, true) => replica.lied(&format!("forged fsinfo: {refusal}")),
             OfferVerdict::Refused(refusal, false) if self.freshness().newest().is_some() => {
                 tracing::warn!(tree = %self.name(), replica = %replica.address, "{refusal}");
             }
-            // Whoever opens the tree is told, or the log is when that has succeeded.
+            // The caller of `open` gets the error, or the log does.
             OfferVerdict::Refused(_, false) => {}
             OfferVerdict::Nothing => {}
         }
@@ -296,15 +292,15 @@ impl Tree {
         Ok(judgement)
     }
 
-    /// The newest believed revision's certificate and number.
+    /// Certificate serial and number of the newest verified revision.
     fn newest_order(&self) -> (u64, u64) {
         self.freshness().newest().map_or((0, 0), |r| (r.cert_serial(), r.number()))
     }
 
-    /// Heeds the statements that were put down or published for this key.
+    /// Applies the statements in local directories and published trees.
     ///
     /// # Errors
-    /// [`Error::Statement`], after all others have been heeded.
+    /// [`Error::Statement`], after all readable statements are applied.
     async fn apply_statement_files(&self) -> Result<()> {
         let (client, hostid) = (self.client(), *self.hostid());
         let (mut found, mut fault) = (Vec::new(), None);
@@ -325,15 +321,15 @@ impl Tree {
 
 impl RoundResult {
     fn summary(&self) -> String {
-        if self.reasons.is_empty() { "they offer the same revision".into() } else { self.reasons.join("; ") }
+        if self.reasons.is_empty() { "all offer the same revision".into() } else { self.reasons.join("; ") }
     }
 
-    /// What all have said, where every one's offer was refused.
+    /// All answers, if every replica's offer was refused.
     fn all_refused(&self) -> Option<String> {
         (self.asked > 0 && self.stale + self.refused == self.asked).then(|| self.summary())
     }
 
-    /// Whether asking again soon may help: somebody could not be reached.
+    /// Whether another round may help: some replica was not reached.
     fn may_improve(&self) -> bool {
         self.fault.is_none() && (self.reasons.len() > self.no_tree + self.refused + self.lies || self.asked == 0)
     }
@@ -350,7 +346,7 @@ impl RoundResult {
     }
 }
 
-/// Keeps a tree current for as long as it lives. `random` draws the jitter: from 0 to 1.
+/// Refreshes a tree for as long as it lives. `random` returns the jitter, from 0 to 1.
 pub(crate) async fn refresh_periodically(tree: Weak<Tree>, mut random: impl FnMut() -> f64 + Send) {
     let mut failures = 0u32;
     loop {
@@ -358,7 +354,7 @@ pub(crate) async fn refresh_periodically(tree: Weak<Tree>, mut random: impl FnMu
             Some(tree) => tree.refresh_interval(),
             None => return,
         };
-        // After a failure sooner, but never in a storm.
+        // Retries sooner after a failure, with exponential back-off.
         let interval = if failures == 0 { interval } else { interval.min(DEMAND_INTERVAL * (1 << failures.min(5))) };
         sleep(interval.mul_f64(0.9 + 0.2 * random())).await;
         let Some(tree) = tree.upgrade() else { return };
@@ -381,11 +377,11 @@ impl Tree {
         Duration::from_secs(u64::from(duration) / 4).clamp(INTERVAL_MIN, INTERVAL_MAX)
     }
 
-    /// `judge` off the reactor: it may write and sync a file.
+    /// Verifies on a blocking thread: it may write and sync a file.
     async fn judge_blocking(&self, signed: Vec<u8>) -> Result<OfferVerdict> {
         let freshness = Arc::clone(self.freshness());
         let judged = tokio::task::spawn_blocking(move || freshness.judge(&signed)).await;
-        judged.unwrap_or_else(|e| Err(Error::Damaged { what: format!("judging an fsinfo: {e}") }))
+        judged.unwrap_or_else(|e| Err(Error::Damaged { what: format!("verifying an fsinfo: {e}") }))
     }
 
     async fn apply_statements_blocking(&self, statements: Vec<vouch_tree::statement::KeyStatement>) {

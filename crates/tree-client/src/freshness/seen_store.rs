@@ -1,8 +1,8 @@
-//! What was seen of each tree, kept outside every cache: the newest revision, its signed fsinfo,
-//! the key's statements.
+//! The newest revision seen of each tree, with its signed fsinfo and the key's statements: the
+//! basis of rollback protection.
 //!
-//! One file a tree. Moves forward only, also when several processes share the directory: each
-//! change is made under a lock, onto what the file holds at that moment.
+//! One file per tree, outside every cache. Several processes may share the directory: each update
+//! locks the file and merges with its content, so it never moves backward.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -22,40 +22,39 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::{Error, Result};
 
-/// "VOUCHSEE" and the version of the file's format.
+/// "VOUCHSEE", and the version of the file format.
 const MAGIC: u64 = 0x564f_5543_4853_4545;
 const VERSION: u32 = 2;
 
-/// Files of this version lack the time witnessed.
+/// Files of this version have no `time_seen`.
 const VERSION_WITHOUT_TIME: u32 = 1;
 
-/// Statements kept of one tree: its revocation, and the latest forwarding pointer.
+/// Statements stored per tree: a revocation, and the latest forwarding pointer.
 const STATEMENTS_MAX: usize = 2;
 
 const HASH_LEN: usize = 32;
 
-/// A lock is held for one write and its fsync.
+/// The lock is held for one write and its fsync.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The longest file.
+/// Longest file.
 const FILE_LEN_MAX: usize = 256 + SIGNED_LEN_MAX + STATEMENTS_MAX * (STATEMENT_LEN_MAX + 4) + HASH_LEN;
 
-/// What is remembered of one tree.
+/// The record of one tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SeenRecord {
     pub(crate) seen: Seen,
-    /// The latest time at which a revision was judged, in seconds since 1970, but never later than
-    /// the end of that revision.
+    /// Latest time of a verification, in seconds since 1970; never after the end of that revision.
     pub(crate) time_seen: u64,
-    /// The signed fsinfo of the newest revision: lets a restart do without replicas. May be empty.
+    /// Signed fsinfo of the newest revision, for a restart without replicas. May be empty.
     pub(crate) signed: Vec<u8>,
     /// Verified statements about the tree's key.
     pub(crate) statements: Vec<KeyStatement>,
 }
 
 impl SeenRecord {
-    /// The later of both in every field.
+    /// The newer of each field.
     fn merge(self, other: Self) -> Self {
         let mut signed = if other.seen.order() >= self.seen.order() { other.signed } else { self.signed.clone() };
         if signed.is_empty() {
@@ -69,13 +68,13 @@ impl SeenRecord {
         merged
     }
 
-    /// It can't be earlier than that, whatever the clock says.
+    /// Lower bound of the time, in seconds since 1970.
     pub(crate) fn time(&self) -> u64 {
         self.seen.start.max(self.time_seen)
     }
 
-    /// Adds a verified statement; keeps a revocation, and of pointers the latest. `false` if it
-    /// says nothing new.
+    /// Adds a verified statement. Keeps a revocation, and the latest forwarding pointer. Returns
+    /// whether it is new.
     pub(crate) fn add_statement(&mut self, statement: KeyStatement) -> bool {
         let is_revocation = |s: &KeyStatement| matches!(s.verified(), Some(Body::Revocation { .. }));
         let revokes = is_revocation(&statement);
@@ -106,7 +105,7 @@ impl Xdr for SeenRecord {
 
     fn decode(r: &mut Reader<'_>) -> std::result::Result<Self, XdrError> {
         if r.u64()? != MAGIC {
-            return Err(XdrError::Invalid("file of another kind"));
+            return Err(XdrError::Invalid("not a state file"));
         }
         let version = match r.u32()? {
             version @ (VERSION_WITHOUT_TIME | VERSION) => version,
@@ -121,7 +120,7 @@ impl Xdr for SeenRecord {
     }
 }
 
-/// Writes a file so that after a crash it holds the old or the new bytes.
+/// Replaces a file atomically: after a crash it has the old or the new content.
 type WriteFile = fn(&Path, &[u8]) -> io::Result<()>;
 
 pub(crate) struct SeenStore {
@@ -132,8 +131,8 @@ pub(crate) struct SeenStore {
 }
 
 impl SeenStore {
-    /// In `dir`, or in memory only. With `required`, what can't be written, or has no place, is an
-    /// error, not a warning. What is there and can't be read is an error always.
+    /// Without `dir`, records are kept in memory only. With `required`, a missing directory or a
+    /// failed write is an error instead of a warning. An unreadable file is always an error.
     pub(crate) fn new(dir: Option<PathBuf>, required: bool) -> Self {
         Self { dir, required, memory: Mutex::default(), write: write_atomically }
     }
@@ -144,8 +143,8 @@ impl SeenStore {
         self
     }
 
-    /// What is remembered of `hostid`. Blocks on the file. Takes no lock: the file is replaced
-    /// whole, and whoever holds the lock must not be able to keep others from remembering.
+    /// The record of `hostid`. Blocks on the file. Takes no lock, because the file is replaced
+    /// atomically, and a process that holds the lock must not block readers.
     pub(crate) fn load(&self, hostid: &HostId) -> Result<SeenRecord> {
         let stored = match (self.file(hostid), &self.dir) {
             (Some(path), Some(dir)) => {
@@ -164,7 +163,7 @@ impl SeenStore {
         Ok(entry.clone())
     }
 
-    /// Remembers `newer` as well; returns what is remembered now. Blocks on the file and its fsync.
+    /// Merges `newer` into the record; returns the result. Blocks on the file and its fsync.
     pub(crate) fn advance(&self, hostid: &HostId, newer: SeenRecord) -> Result<SeenRecord> {
         let merged = {
             let mut all = self.memory.lock();
@@ -174,11 +173,11 @@ impl SeenStore {
         };
         let Some(path) = self.file(hostid) else { return Ok(merged) };
         let written = self.locked(&path, |path| {
-            // What can't be read is not replaced: it may hold more than is known here.
+            // An unreadable file is not replaced: it may hold a newer record.
             let stored = read(path).map_err(|e| unreadable(path, e))?;
             let merged = stored.clone().merge(merged.clone());
             if merged != stored {
-                (self.write)(path, &encode_file(&merged)).map_err(|e| Error::local("remember the newest revision in", path, e))?;
+                (self.write)(path, &encode_file(&merged)).map_err(|e| Error::local("write the newest revision seen to", path, e))?;
             }
             Ok(merged)
         });
@@ -189,7 +188,7 @@ impl SeenStore {
             }
             Err(error) if self.required || matches!(error, Error::StateUnreadable { .. }) => Err(error),
             Err(error) => {
-                tracing::warn!(tree = %hostid, "{error}; the newest revision seen is remembered only until this process ends");
+                tracing::warn!(tree = %hostid, "{error}; the newest revision seen is kept in memory only");
                 Ok(merged)
             }
         }
@@ -206,7 +205,7 @@ impl SeenStore {
             }
             let path = path.with_extension("lock");
             let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(LOCK_MODE).open(path)?;
-            // One made by an earlier version may be open to all, and whoever can open it can hold it.
+            // Lock files of earlier versions may have wider permissions.
             if lock.metadata()?.permissions().mode() & 0o777 != LOCK_MODE {
                 lock.set_permissions(fs::Permissions::from_mode(LOCK_MODE))?;
             }
@@ -218,10 +217,10 @@ impl SeenStore {
     }
 }
 
-/// Nobody else's: whoever can open it can keep it locked.
+/// Owner only: any process that can open the file can hold the lock.
 const LOCK_MODE: u32 = 0o600;
 
-/// Whether there is nothing to be read, and no doubt of it.
+/// Whether the file certainly does not exist.
 fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -230,22 +229,22 @@ fn unreadable(path: &Path, error: io::Error) -> Error {
     Error::StateUnreadable { path: path.to_owned(), source: Arc::new(error) }
 }
 
-/// Refuses a directory that others than its owner may write to: they could put an older memory
-/// there. Says so where they may do less.
+/// Refuses a directory that other users can write to: they could restore an older record. Warns of
+/// other permissions for other users.
 fn check_directory(dir: &Path) -> Result<()> {
-    // One that can't be looked at is told of by what is done next.
+    // The next operation reports the error.
     let Ok(metadata) = fs::metadata(dir) else { return Ok(()) };
     let mode = metadata.permissions().mode() & 0o777;
     if metadata.is_dir() && mode & 0o022 != 0 {
         return Err(Error::StateOpen { dir: dir.to_owned(), mode });
     }
     if metadata.is_dir() && mode & 0o077 != 0 {
-        tracing::warn!("{}: others have rights to the state directory (mode {mode:03o}); chmod 700 {0}", dir.display());
+        tracing::warn!("state directory {} is accessible by other users (mode {mode:03o}); run `chmod 700 {0}`", dir.display());
     }
     Ok(())
 }
 
-/// Waits for others to let go, but not for ever: one of them may be stopped.
+/// Locks a file, with a time limit: the holder may be a stopped process.
 fn lock_within(file: &File, wait_max: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -256,7 +255,7 @@ fn lock_within(file: &File, wait_max: Duration) -> io::Result<()> {
     }
 }
 
-/// An empty memory where there is no file.
+/// An empty record if the file does not exist.
 fn read(path: &Path) -> io::Result<SeenRecord> {
     let mut bytes = Vec::new();
     match File::open(path) {
@@ -269,9 +268,9 @@ fn read(path: &Path) -> io::Result<SeenRecord> {
 
 fn decode_file(bytes: &[u8]) -> io::Result<SeenRecord> {
     let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    let (body, hash) = bytes.split_last_chunk::<HASH_LEN>().ok_or_else(|| damaged("the file is cut short".into()))?;
+    let (body, hash) = bytes.split_last_chunk::<HASH_LEN>().ok_or_else(|| damaged("the file is truncated".into()))?;
     if blake3::hash(body) != blake3::Hash::from_bytes(*hash) {
-        return Err(damaged("the file is damaged: its checksum does not fit".into()));
+        return Err(damaged("the file is damaged: wrong checksum".into()));
     }
     SeenRecord::from_xdr(body).map_err(|e| damaged(e.to_string()))
 }
@@ -282,13 +281,12 @@ fn encode_file(memory: &SeenRecord) -> Vec<u8> {
     bytes
 }
 
-/// For the fuzz target: what reads a file of this content reads it again when it has been written,
-/// and merges it.
+/// Fuzz entry point: a readable file round-trips, and merging never moves backward.
 pub(crate) fn exercise(file: &[u8]) {
     let Ok(memory) = decode_file(file) else { return };
-    assert!(decode_file(&encode_file(&memory)).is_ok_and(|again| again == memory), "what was written is not read again");
+    assert!(decode_file(&encode_file(&memory)).is_ok_and(|again| again == memory), "a written record must round-trip");
     let merged = memory.clone().merge(SeenRecord::default());
-    assert_eq!(merged.seen.order(), memory.seen.order().max(Seen::default().order()), "what was seen moves forward only");
+    assert_eq!(merged.seen.order(), memory.seen.order().max(Seen::default().order()), "a merge must not move backward");
     let _ = memory.clone().merge(memory);
 }
 

@@ -1,6 +1,6 @@
-//! Where key statements are met outside the replicas' answers: directories of this machine, and
-//! directories of published trees, with files named by HOSTID (and a few of other names in the
-//! former).
+//! Key statements in local directories and in directories of published trees.
+//!
+//! Files are named by HOSTID. In local directories some files with other names are read too.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -16,29 +16,27 @@ use vouch_tree::{Content, HostId, Inode};
 use crate::directory::Position;
 use crate::{Error, Result, Tree};
 
-/// The longest statement file: its text form, with room for line ends.
+/// Longest statement file: the text form with line breaks.
 const FILE_LEN_MAX: usize = 2 * STATEMENT_LEN_MAX;
 
-/// Entries of one local directory that are looked at.
+/// Limit on the entries read of one local directory.
 const DIRECTORY_ENTRIES_MAX: usize = 1_000_000;
 
-/// Reading the statements of one published tree may hold up another for so long.
+/// Longest time to read the statements of one published tree.
 const TREE_READ_MAX: Duration = Duration::from_secs(5);
 
-/// Files of one HOSTID that are looked at: `HOSTID`, and any `HOSTID.*`. As many of other names are
-/// looked into as well.
+/// Limit on the files read per HOSTID, and on the files with other names.
 const FILES_MAX: usize = 16;
 
-/// A directory within a published tree.
+/// A directory of a published tree.
 #[derive(Clone)]
 pub(crate) struct CertificateTree {
     pub(crate) tree: Weak<Tree>,
     pub(crate) path: Vec<u8>,
 }
 
-/// The verified statements about `hostid` in local directories, and the first file named for it
-/// that holds none: it may be a revocation. Blocks on files; anything else that can't be read is a
-/// warning, since it must not keep all trees from being read.
+/// The verified statements about `hostid` in local directories, and the first unreadable file named
+/// after it, which may be a revocation. Blocks on files. Other unreadable files are warnings.
 pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyStatement>, Option<Error>) {
     let name = hostid.to_string();
     let (mut found, mut fault) = (Vec::new(), None);
@@ -55,7 +53,7 @@ pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyState
             let file_name = file.file_name();
             let is_named = is_named_by(file_name.as_encoded_bytes(), &name);
             let count = if is_named { &mut named } else { &mut others };
-            // A file that is named for another HOSTID is about that one.
+            // A file named after another HOSTID is about that one.
             if *count >= FILES_MAX || (!is_named && begins_with_a_hostid(file_name.as_encoded_bytes())) {
                 continue;
             }
@@ -71,14 +69,16 @@ pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyState
             }
         }
         if others >= FILES_MAX {
-            tracing::warn!("{}: more than {FILES_MAX} files are not named by a HOSTID; name them HOSTID.anything", dir.display());
+            tracing::warn!(
+                "{}: more than {FILES_MAX} files are not named by a HOSTID and some are ignored; rename them to HOSTID.*",
+                dir.display()
+            );
         }
     }
     (found, fault)
 }
 
-/// The same in a published tree. Boxed: reading that tree may refresh it, which looks for
-/// certificates in turn.
+/// The statements in a published tree. Boxed, because a refresh of that tree reads statements too.
 pub(crate) fn in_tree<'a>(source: &'a CertificateTree, hostid: &'a HostId) -> BoxFuture<'a, Vec<KeyStatement>> {
     async move {
         let Some(tree) = source.tree.upgrade().filter(|tree| tree.hostid() != hostid) else { return Vec::new() };
@@ -118,7 +118,7 @@ async fn read_statement(tree: &Tree, inode: &Inode, hostid: &HostId) -> Result<O
     }
 }
 
-/// `HOSTID` or `HOSTID.` and anything.
+/// `HOSTID` or `HOSTID.*`.
 fn is_named_by(file: &[u8], hostid: &str) -> bool {
     file.strip_prefix(hostid.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
 }
@@ -128,7 +128,7 @@ fn begins_with_a_hostid(file: &[u8]) -> bool {
     text.is_some_and(|text| text.parse::<HostId>().is_ok())
 }
 
-/// The start of a regular file; of anything else nothing, since a pipe would never end.
+/// The start of a regular file; nothing of other types, because a pipe may never end.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if !fs::metadata(path)?.is_file() {
@@ -138,11 +138,11 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The statement in `bytes`, which is to be one about `hostid` by its own key.
+/// Decodes a statement; it must be about `hostid` and signed by its key.
 fn statement(bytes: &[u8], hostid: &HostId) -> std::result::Result<KeyStatement, String> {
     match KeyStatement::parse(bytes) {
         Ok(statement) if statement.hostid() == *hostid && statement.verified().is_some() => Ok(statement),
-        Ok(_) => Err("the key statement is not signed by the key that it is named for".to_owned()),
+        Ok(_) => Err("the key statement is not signed by the key in the file's name".to_owned()),
         Err(error) => Err(format!("not a key statement: {error}")),
     }
 }

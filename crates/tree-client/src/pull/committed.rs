@@ -1,8 +1,7 @@
-//! The revision that the database offers already: what of a new one is in it, with everything
-//! below, need not be visited.
+//! The revision that the database has committed. Frames equal in the new revision need no visit.
 //!
-//! That a frame is in the database proves nothing of what is below it: a killed pull leaves parents
-//! without children. Only a committed revision is whole.
+//! A frame in the database proves nothing about the frames below it: a killed pull leaves parents
+//! without children. Only a committed revision is complete.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::frame::Frame;
 use crate::memory_cache::{MemoryCache, TreeNumber};
 use crate::{Error, Result};
 
-/// Memory for pages of the held revision: its upper pages, and those around the place in work.
+/// Memory for pages of the committed revision: the upper pages, and those near the traversal.
 const PAGES_BYTES_MAX: u64 = 32 << 20;
 
 /// The committed revision. All methods block on the database.
@@ -29,7 +28,7 @@ impl CommittedRevision {
         Self { writer, pages: MemoryCache::new(PAGES_BYTES_MAX) }
     }
 
-    /// The inode of `name` in a held directory.
+    /// The inode of `name` in a committed directory.
     pub(crate) fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Inode>> {
         let Some(mut page) = top_page(dir) else { return Ok(None) };
         loop {
@@ -44,7 +43,7 @@ impl CommittedRevision {
         }
     }
 
-    /// Whether a held directory has this very page, for names from `first` on.
+    /// Whether a committed directory has the page `wanted`, for names from `first` on.
     pub(crate) fn has_page(&self, dir: &Inode, first: &[u8], wanted: &PageRef) -> Result<bool> {
         let Some(mut page) = top_page(dir) else { return Ok(false) };
         while page.height > wanted.height {
@@ -57,7 +56,7 @@ impl CommittedRevision {
         Ok(page == *wanted)
     }
 
-    /// An indirect frame of a held file.
+    /// An indirect frame of a committed file.
     pub(crate) fn indirect(&self, handle: &BlockHandle) -> Result<Option<Arc<Indirect>>> {
         Ok(match self.frame(FrameKind::Indirect, handle)? {
             Some(Frame::Indirect(page)) => Some(page),

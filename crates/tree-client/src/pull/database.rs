@@ -14,9 +14,8 @@ use crate::{Error, Result, Tree};
 /// Longest wait for threads that still write, each one frame.
 const RELEASE_MAX: Duration = Duration::from_secs(10);
 
-/// Lets go of the database. Its lock goes with the last holder, and after a failure threads may
-/// still be writing what came before it: whoever is told of the failure must be able to try again
-/// at once.
+/// Waits until the lock of the database is released. After a failure, threads may still write; the
+/// caller must be able to try again at once.
 pub(super) async fn release(writer: Arc<Writer>) {
     let end = Instant::now() + RELEASE_MAX;
     while Arc::strong_count(&writer) > 1 && Instant::now() < end {
@@ -24,7 +23,7 @@ pub(super) async fn release(writer: Arc<Writer>) {
     }
 }
 
-/// The database, made if it is missing, with its lock held.
+/// Opens the database for writing; creates it if it is missing.
 pub(super) async fn open_database(tree: &Tree, options: &PullOptions) -> Result<Arc<Writer>> {
     let (db, hostid, iv, lock_wait) = (options.db.clone(), *tree.hostid(), tree.iv(), options.lock_wait);
     let writer = blocking(move || {
@@ -33,7 +32,7 @@ pub(super) async fn open_database(tree: &Tree, options: &PullOptions) -> Result<
     });
     let writer = writer.await?;
     if writer.hostid() != hostid {
-        let what = "it holds another tree; pull into an empty directory";
+        let what = "the database holds another tree; pull into an empty directory";
         let source = std::io::Error::new(std::io::ErrorKind::AlreadyExists, what);
         return Err(Error::local("pull into", &options.db, source));
     }

@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use crate::client::TreeOptions;
 
-/// How a database is brought up to date.
+/// Options of a pull.
 #[derive(Debug, Clone)]
 pub struct PullOptions {
-    /// The database's directory; made when missing.
+    /// Directory of the database; created if missing.
     pub db: PathBuf,
-    /// Where to pull from.
+    /// Source of the pull.
     pub tree: TreeOptions,
-    /// Revisions to keep, the tagged ones aside; `None`: all.
+    /// Number of revisions to keep, besides tagged ones; `None`: all.
     pub keep: Option<usize>,
-    /// Bytes asked for and not yet written: bounds the memory.
+    /// Limit on bytes requested but not yet written: bounds the memory.
     pub in_flight_bytes: u64,
-    /// Whether to give back the space of what no kept revision reaches.
+    /// Whether to reclaim the space of frames that no kept revision references.
     pub collect: bool,
     /// How long to wait for another writer of the database.
     pub lock_wait: Duration,
 }
 
 impl PullOptions {
-    /// Into `db`, keeping all revisions.
+    /// Pulls into `db` and keeps all revisions.
     pub fn new(db: impl Into<PathBuf>) -> Self {
         Self {
             db: db.into(),
@@ -36,56 +36,56 @@ impl PullOptions {
     }
 }
 
-/// What a pull is doing.
+/// The phase of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PullPhase {
     /// Finding replicas and the newest revision.
     Connecting,
-    /// Fetching what is missing.
+    /// Fetching missing frames.
     Frames,
     /// Fetching the signed fsinfos of older revisions.
     History,
-    /// Making the new revision durable.
+    /// Writing the new revision durably.
     Commit,
-    /// Dropping what no kept revision reaches.
+    /// Removing frames that no kept revision references.
     Collect,
 }
 
-/// How far a pull has come.
+/// Progress of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullProgress {
-    /// What it is doing.
+    /// Current phase.
     pub phase: PullPhase,
     /// Frames fetched.
     pub frames_done: u64,
-    /// Frames fetched, and those known to be needed; grows while directories are read.
+    /// Frames fetched or known to be missing; grows while directories are read.
     pub frames_known: u64,
     /// Bytes fetched, as stored.
     pub bytes: u64,
-    /// Frames that were here already.
+    /// Frames that were present already.
     pub frames_present: u64,
 }
 
-/// What a pull has done.
+/// Result of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PullReport {
-    /// The revision that the database offers now.
+    /// The revision that the database has now.
     pub revision: u64,
-    /// Whether it did so before.
+    /// Whether the database had it before.
     pub was_current: bool,
     /// Frames fetched.
     pub new_frames: u64,
-    /// Their bytes, as stored.
+    /// Bytes of these frames, as stored.
     pub new_bytes: u64,
-    /// Frames that were here already; of an unchanged directory only the first is counted.
+    /// Frames that were present already; an unchanged directory counts once.
     pub present_frames: u64,
     /// Signed fsinfos of older revisions fetched.
     pub history_frames: u64,
-    /// Space given back.
+    /// Disk space reclaimed.
     pub collected_bytes: u64,
-    /// How long it took.
+    /// Duration of the pull.
     pub elapsed: Duration,
 }
 
-/// Tells how far a pull has come; called often, from any thread.
+/// Receives progress; called often, from any thread.
 pub type PullProgressFn = dyn Fn(PullProgress) + Send + Sync;

@@ -1,4 +1,4 @@
-//! Pull: brings a database up to the newest revision of a tree.
+//! One pull, and a pull that repeats when a new revision appears.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,21 +17,20 @@ use crate::revision::{Revision, RevisionOrder};
 use crate::traversal::traverse;
 use crate::{Error, ErrorClass, Result, Tree};
 
-/// How often a pull begins anew because the replicas have gone on to a newer revision and dropped
-/// the one in work.
+/// Restarts of a pull because the replicas moved on to a newer revision and dropped this one.
 const RESTARTS_MAX: u32 = 5;
 
-/// Signed fsinfos of older revisions that one pull fetches.
+/// Limit on the older fsinfos that one pull fetches.
 const HISTORY_MAX: u64 = 10_000;
 
-/// After a failed pull, `pull_watch` waits so long; doubles.
+/// Pause of `pull_watch` after a failed pull; doubles.
 const WATCH_PAUSE_MIN: Duration = Duration::from_secs(5);
 const WATCH_PAUSE_MAX: Duration = Duration::from_secs(600);
 
-/// Brings the database up to the newest revision of the tree `name`.
+/// Brings the database to the newest revision of the tree `name`.
 ///
-/// Killed or failed at any moment, it leaves the database offering what it offered before, and
-/// keeps what was fetched for the next run.
+/// After a failure or a kill at any moment, the database has its previous revision, and the next
+/// pull uses the frames fetched so far.
 pub async fn pull(client: &Arc<Client>, name: &TreeName, options: &PullOptions, progress: &PullProgressFn) -> Result<PullReport> {
     progress(PullProgress { phase: PullPhase::Connecting, frames_done: 0, frames_known: 0, bytes: 0, frames_present: 0 });
     let tree = statements::open(client, name, options).await?;
@@ -42,10 +41,11 @@ pub async fn pull(client: &Arc<Client>, name: &TreeName, options: &PullOptions, 
     pulled.map(|(report, _)| report)
 }
 
-/// Keeps the database current until it is dropped. `done` is told of each pull. Returns only what
-/// another try can't help: the database is being written by others or can't be written, or the key
-/// is no longer to be believed. Replicas that lie, and what a thief of the signing key has signed,
-/// are sat out: nobody but the root key's owner may end a mirror.
+/// Keeps the database current until the future is dropped. Reports each pull to `done`.
+///
+/// # Errors
+/// Only those that another try cannot cure: the database cannot be written, or its key is revoked
+/// or forwarded. Lying replicas and a stolen signing key only delay: they cannot stop a mirror.
 pub async fn pull_watch(
     client: &Arc<Client>,
     name: &TreeName,
@@ -68,7 +68,7 @@ pub async fn pull_watch(
             Ok((report, order, mut news, tree)) => {
                 pause = WATCH_PAUSE_MIN;
                 done(Ok(report));
-                // Also looks again now and then: the newest may have come while it was pulled.
+                // Also checks periodically: a revision may have appeared during the pull.
                 while tree.newest().order() <= order && tree.freshness().blocked().is_none() {
                     let _ = tokio::time::timeout(WATCH_PAUSE_MAX, news.changed()).await;
                 }
@@ -89,7 +89,7 @@ pub async fn pull_watch(
     }
 }
 
-/// Whether trying again is of no use.
+/// Whether another try is pointless.
 fn is_permanent(error: &Error) -> bool {
     matches!(error, Error::Revoked { .. } | Error::Forwarded { .. }) || matches!(error.class(), ErrorClass::Busy | ErrorClass::Local)
 }
@@ -112,7 +112,7 @@ async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgr
         let collected = blocking(move || Ok(Database::collect(&db, CollectOptions { lock_wait, ..CollectOptions::default() })?)).await;
         match collected {
             Ok(collected) => report.collected_bytes = collected.bytes_before.saturating_sub(collected.bytes_after),
-            // The pull itself has succeeded, and the next one collects as well.
+            // The pull has succeeded, and the next pull collects too.
             Err(error) => tracing::warn!(db = %options.db.display(), "collecting: {error}"),
         }
     }
@@ -120,7 +120,7 @@ async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgr
     Ok((report, order))
 }
 
-/// Pulls the newest revision, and a newer one where replicas have dropped the first meanwhile.
+/// Pulls the newest revision. Starts over if the replicas have dropped it meanwhile.
 async fn pull_newest(
     tree: &Arc<Tree>,
     writer: &Arc<Writer>,
@@ -133,7 +133,7 @@ async fn pull_newest(
         match pull_revision(tree, &revision, writer, options, progress).await {
             Err(Error::Missing { .. } | Error::Lied { .. }) if restarts < RESTARTS_MAX && tree.refresh().await.unwrap_or(false) => {
                 restarts += 1;
-                tracing::info!(tree = %tree.name(), "the replicas have gone on to revision {}", tree.newest().number());
+                tracing::info!(tree = %tree.name(), "the replicas have moved on to revision {}", tree.newest().number());
             }
             done => return done.map(|report| (report, revision.order())),
         }
@@ -160,7 +160,7 @@ async fn pull_revision(
     let supersedes = head.is_some_and(|head| head.cert().serial < revision.cert_serial());
     let visitor = Arc::new(PullVisitor::new(Arc::clone(writer), committed.as_ref()));
     let first = visitor.first(revision.root());
-    // Progress is told from here, so that the caller's function need not outlive the call.
+    // Reports progress from this task, so that the caller's closure may borrow.
     let traversed = traverse(tree, &visitor, first, options.in_flight_bytes);
     report_while(traversed, || progress(visitor.progress_now(PullPhase::Frames))).await?;
     progress(visitor.progress_now(PullPhase::History));
@@ -180,7 +180,7 @@ async fn pull_revision(
     })
 }
 
-/// Runs `work`, and `report` ten times a second and at the end.
+/// Runs `work`; calls `report` ten times a second and at the end.
 async fn report_while<T>(work: impl Future<Output = T>, report: impl Fn()) -> T {
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     let mut work = std::pin::pin!(work);
@@ -196,8 +196,7 @@ async fn report_while<T>(work: impl Future<Output = T>, report: impl Fn()) -> T 
     }
 }
 
-/// Fetches the signed fsinfos of older revisions, back to one that is here or that no replica
-/// keeps.
+/// Fetches the signed fsinfos of older revisions, until one is present or no replica has it.
 async fn pull_history(tree: &Tree, fsinfo: &Fsinfo, writer: &Arc<Writer>) -> Result<u64> {
     let (mut next, mut count) = (fsinfo.previous, 0);
     while let Some(handle) = next {
@@ -207,7 +206,7 @@ async fn pull_history(tree: &Tree, fsinfo: &Fsinfo, writer: &Arc<Writer>) -> Res
         let want = FrameRequest { handle, iv: tree.iv(), decode: None, len_expected: 1024, priority: Priority::Background };
         let stored = match tree.replicas_set().fetch(want, Instant::now() + tree.operation_max(), tree.operation_max()).await {
             Ok(fetched) => fetched.stored,
-            // Nobody has it: it is history that was not kept, whatever is said in its place.
+            // No replica kept this revision.
             Err(Error::Missing { .. } | Error::Lied { .. }) => break,
             Err(error) => return Err(error),
         };

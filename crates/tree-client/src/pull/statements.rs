@@ -1,5 +1,5 @@
-//! What becomes of a mirror whose key was revoked or whose tree has moved: no revision is pulled
-//! any more, but the statement that says so is, so that every client of the mirror learns it too.
+//! Passes key statements on. A mirror of a revoked or moved tree pulls no further revision, but
+//! serves the statement, so that its clients learn of it.
 
 use std::sync::Arc;
 
@@ -12,9 +12,8 @@ use super::database::blocking;
 use crate::client::{Client, TreeOptions};
 use crate::{Error, Result, Tree};
 
-/// Opens the tree of `name` itself, not one that it was forwarded to: a database holds one tree. If
-/// its key forbids that by a statement, the statement goes into the database, and the error is
-/// returned all the same.
+/// Opens the tree of `name` itself, without following forwarding pointers: a database holds one
+/// tree. If a statement forbids that, stores the statement and returns the error.
 pub(super) async fn open(client: &Arc<Client>, name: &TreeName, options: &PullOptions) -> Result<Arc<Tree>> {
     let own = TreeOptions { refuse_forwarding: true, ..options.tree.clone() };
     let opened = client.open(name, &own).await;
@@ -24,7 +23,7 @@ pub(super) async fn open(client: &Arc<Client>, name: &TreeName, options: &PullOp
     opened
 }
 
-/// Puts the statements about the key into the database if `error` is about them.
+/// Stores the statements about the key in the database if `error` may come from them.
 pub(super) async fn store_statements_if_blocked(client: &Arc<Client>, name: &TreeName, options: &PullOptions, error: &Error) -> Result<()> {
     if !matches!(error, Error::Revoked { .. } | Error::Forwarded { .. } | Error::Refused { .. }) {
         return Ok(());
@@ -39,7 +38,7 @@ pub(super) async fn store_statements_if_blocked(client: &Arc<Client>, name: &Tre
         let writer = Database::open_write(&db, WriteOptions { lock_wait, ..WriteOptions::default() })?;
         if writer.hostid() == hostid && writer.statements() != statements {
             writer.set_statements(statements)?;
-            tracing::warn!(db = %db.display(), "the mirror hands on what the key says of itself");
+            tracing::warn!(db = %db.display(), "the mirror now serves new key statements");
         }
         Ok(())
     })

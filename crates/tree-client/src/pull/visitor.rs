@@ -1,4 +1,4 @@
-//! What a pull does at each frame: keeps it, and goes on to what is below and not held.
+//! Stores each frame of a new revision, and lists its children that are missing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::frame::Frame;
 use crate::traversal::{PendingFrame, Visitor};
 use crate::{Error, Result};
 
-/// What stands in the same place in the held revision.
+/// The counterpart of a frame in the committed revision.
 #[derive(Debug, Clone)]
 pub(crate) enum Counterpart {
-    /// Nothing.
+    /// No counterpart.
     None,
-    /// This directory.
+    /// A directory.
     Directory(Arc<Inode>),
-    /// This indirect frame.
+    /// An indirect frame.
     Indirect(BlockHandle),
 }
 
@@ -32,10 +32,9 @@ pub(crate) struct PullVisitor {
     writer: Arc<Writer>,
     committed: CommittedRevision,
     committed_root: Counterpart,
-    /// Pages and indirect frames that were visited or are about to be: one of them may be named
-    /// from many places.
+    /// Visited or pending pages and indirect frames; several parents may share one.
     visited: Mutex<HashSet<BlockHandle>>,
-    /// Leaves under way.
+    /// Pending leaves.
     wanted: Mutex<HashSet<BlockHandle>>,
     frames: AtomicU64,
     bytes: AtomicU64,
@@ -58,7 +57,7 @@ impl PullVisitor {
         }
     }
 
-    /// What to begin with.
+    /// The first frames to visit.
     pub(crate) fn first(&self, root: &Inode) -> Vec<PendingFrame<Counterpart>> {
         if let Counterpart::Directory(committed) = &self.committed_root
             && same_directory(committed, root)
@@ -81,12 +80,12 @@ impl PullVisitor {
         }
     }
 
-    /// Whether a frame is to be visited; books it.
+    /// Whether a frame must be visited; adds it to the pending frames.
     fn must_visit(&self, work: &PendingFrame<Counterpart>) -> Result<bool> {
         if work.kind != FrameKind::Leaf {
             return Ok(self.visited.lock().insert(work.handle));
         }
-        // Nothing is below a leaf: if it is here, it is whole.
+        // A leaf has no children: if it is present, it is complete.
         if self.writer.contains(&work.handle)? {
             self.present.fetch_add(1, Ordering::Relaxed);
             return Ok(false);
@@ -224,7 +223,7 @@ impl Visitor for PullVisitor {
     }
 }
 
-/// Adds the top frame of a blob, unless the held one is the same.
+/// Adds the top frame of a blob, unless the committed blob has the same.
 fn below_blob(blob: &Blob, committed: Option<&Blob>, found: &mut Vec<PendingFrame<Counterpart>>) {
     if committed.is_some_and(|committed| committed.top().is_some() && committed.top() == blob.top()) {
         return;

@@ -1,7 +1,7 @@
 //! Batches queued frame requests into GETDATA calls on one replica.
 //!
-//! A call takes what is in the queue and never waits for more. Answers are verified frame by frame.
-//! Never retries, never asks another replica.
+//! A call takes the requests in the queue and never waits for more. Each frame is verified as it
+//! arrives. Retries and other replicas are the business of `fetch`.
 
 use std::sync::Arc;
 
@@ -15,17 +15,16 @@ use super::replica::Replica;
 use super::request::{FetchFailure, FetchedFrame, QueueEnds, QueuedRequest};
 use crate::frame::Frame;
 
-/// Expected bytes of one call's answer: longer ones keep readers of the first frame from it until
-/// the last has come.
+/// Limit on the expected bytes of one reply. Bounds the delay of the first frame's reader.
 const BATCH_LEN_MAX: usize = 1024 * 1024;
 
-/// Calls in flight for read-ahead and pull, on one replica: 8 MiB.
+/// Concurrent background calls on one replica: 8 MiB.
 const BACKGROUND_CALLS_MAX: usize = 8;
 
-/// Calls in flight for readers that wait, on one replica.
+/// Concurrent foreground calls on one replica.
 const FOREGROUND_CALLS_MAX: usize = 32;
 
-/// Serves the queues until their senders are gone. Readers' requests go first.
+/// Serves the queues until their senders are dropped. Foreground requests go first.
 pub(crate) async fn run(replica: std::sync::Weak<Replica>, mut ends: QueueEnds) {
     let foreground_calls = Arc::new(Semaphore::new(FOREGROUND_CALLS_MAX));
     let background_calls = Arc::new(Semaphore::new(BACKGROUND_CALLS_MAX));
@@ -43,7 +42,7 @@ pub(crate) async fn run(replica: std::sync::Weak<Replica>, mut ends: QueueEnds) 
     }
 }
 
-/// What is in the queue once a call may be made. An empty batch: the senders are gone.
+/// The queued requests, once a call is allowed. Empty if the senders are dropped.
 async fn next_batch(
     calls: &Arc<Semaphore>,
     queue: &mut mpsc::Receiver<QueuedRequest>,
@@ -53,7 +52,7 @@ async fn next_batch(
     let mut len = 0;
     let mut next = queue.recv().await;
     while let Some(request) = next {
-        // Who has given up needs no answer.
+        // The requester has given up.
         if !request.answer.is_closed() {
             len += request.frame.len_expected;
             batch.push(request);
@@ -71,8 +70,7 @@ async fn ask(replica: &Replica, batch: Vec<QueuedRequest>) {
     let asked = Instant::now();
     let args = GetDataArgs { hostid: replica.hostid, handles: batch.iter().map(|r| r.frame.handle).collect() };
     let mut waiting = batch.into_iter();
-    // Once a call, before anything that counts against the replica: an answer makes up for failures
-    // before it.
+    // Recorded once per call and before any lie: an answer resets earlier failures.
     let mut unbooked = true;
     let outcome = replica.call_data(&args, |found| {
         let Some(request) = waiting.next() else { return };

@@ -1,6 +1,6 @@
-//! One stream to one replica: many calls in flight, matched to their replies by transaction.
+//! One stream to one replica: concurrent calls, matched to their replies by transaction (xid).
 //!
-//! Whatever can't be a reply closes the stream. Knows no retries: a call fails with its connection.
+//! Malformed replies close the stream. No retries: a call fails with its connection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,28 +19,28 @@ use vouch_xdr::{Writer, Xdr};
 use super::reply_parser::{READ_LEN, ReplyEvent, ReplyParser};
 use crate::connector::Stream;
 
-/// Calls in flight on one connection: with 1 MiB a call, more than any link holds.
+/// Concurrent calls on one connection. With 1 MiB per call, this exceeds any link.
 const CALLS_MAX: usize = 64;
 
 /// Bytes of calls put into one write.
 const WRITE_LEN_MAX: usize = 64 * 1024;
 
-/// Replies to calls that nobody awaits any more, before the replica is taken to be babbling.
+/// Limit on replies to abandoned calls, before the replica counts as faulty.
 const UNAWAITED_MAX: u64 = 10_000;
 
-/// With calls in flight and nothing at all received for so long, the peer is gone.
+/// The peer is dead if it sends nothing for this long while calls are in flight.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// Why a call has no results. The fault is the replica's, or of the way to it.
+/// Why a call failed. The fault is the replica's or the network's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallFailure {
     /// The stream could not be opened.
     Unconnected(String),
-    /// The stream ended.
+    /// The stream was closed.
     Closed(String),
-    /// What came is not an answer to what was asked.
+    /// The reply is malformed or does not match the call.
     Garbage(String),
-    /// The replica answered that it won't: wrong program, version, arguments.
+    /// The replica refused the call: wrong program, version or arguments.
     Declined(String),
 }
 
@@ -53,7 +53,7 @@ impl std::fmt::Display for CallFailure {
 
 type CallResult = Result<Bytes, CallFailure>;
 
-/// A handle on the stream; the stream closes when the last handle goes.
+/// A handle of the stream. The last handle closes it.
 #[derive(Clone)]
 pub(crate) struct Connection {
     shared: Arc<Shared>,
@@ -68,11 +68,11 @@ struct Shared {
     closed: watch::Sender<bool>,
 }
 
-/// Who waits for a reply.
+/// The recipient of a reply.
 enum Waiter {
-    /// For all of it.
+    /// Receives the whole reply.
     Whole(oneshot::Sender<CallResult>),
-    /// For so many frames, each as it comes; the sender is dropped at the end.
+    /// Receives this many frames, each as it arrives.
     Frames(usize, mpsc::Sender<Result<Option<Bytes>, CallFailure>>),
 }
 
@@ -80,7 +80,7 @@ impl Waiter {
     fn fail(self, failure: CallFailure) {
         match self {
             Self::Whole(answer) => drop(answer.send(Err(failure))),
-            // There is a place for each frame, and one for this.
+            // The channel has one more place than frames, for this.
             Self::Frames(_, frames) => drop(frames.try_send(Err(failure))),
         }
     }
@@ -98,11 +98,11 @@ struct Closer(Arc<Shared>);
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        self.0.fail(CallFailure::Closed("closed by this side".into()));
+        self.0.fail(CallFailure::Closed("closed by the client".into()));
     }
 }
 
-/// Takes an abandoned call out of the table.
+/// Removes an abandoned call from the table.
 struct Waiting<'a> {
     shared: &'a Shared,
     xid: u32,
@@ -115,7 +115,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Connection {
-    /// Runs a connection on `stream`; `first_xid` is best random.
+    /// Starts a connection on `stream`; `first_xid` should be random.
     pub(crate) fn start(stream: Box<dyn Stream>, first_xid: u32) -> Self {
         let shared = Arc::new(Shared {
             calls: Mutex::new(Calls { waiting: HashMap::new(), first_xid, issued: 0, unawaited: 0, failure: None }),
@@ -130,23 +130,22 @@ impl Connection {
         Self { _closer: Arc::new(Closer(Arc::clone(&shared))), shared, outbox }
     }
 
-    /// Whether the stream is still up, as far as is known.
+    /// Whether the stream is open.
     pub(crate) fn is_open(&self) -> bool {
         !*self.shared.closed.borrow()
     }
 
-    /// Bytes received so far: whether a slow replica moves at all.
+    /// Bytes received so far: shows whether a slow replica makes progress.
     pub(crate) fn received(&self) -> u64 {
         self.shared.received.load(Ordering::Relaxed)
     }
 
-    /// Ends the stream and every call on it.
+    /// Closes the stream and fails all its calls.
     pub(crate) fn close(&self, why: &str) {
         self.shared.fail(CallFailure::Closed(why.to_owned()));
     }
 
-    /// Calls `procedure` with `args` (XDR) and awaits its results (XDR). Not bounded in time: the
-    /// caller's business.
+    /// Calls `procedure` with XDR arguments; returns XDR results. The caller bounds the time.
     pub(crate) async fn call(&self, procedure: Procedure, args: &[u8]) -> CallResult {
         let closed = || CallFailure::Closed("connection closed".into());
         let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
@@ -157,9 +156,8 @@ impl Connection {
         answered.await.map_err(|_| closed())?
     }
 
-    /// Calls GETDATA and hands each result to `take` as it arrives, in the order of the handles;
-    /// `None` where there is no such frame. After a failure nothing more comes. Not bounded in
-    /// time either.
+    /// Calls GETDATA. Passes each result to `take` as it arrives, in the order of the handles;
+    /// `None` means no such frame. The caller bounds the time.
     pub(crate) async fn call_data(&self, args: &GetDataArgs, take: &mut (dyn FnMut(Option<Bytes>) + Send)) -> Result<(), CallFailure> {
         let closed = || CallFailure::Closed("connection closed".into());
         let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
@@ -169,7 +167,8 @@ impl Connection {
         self.outbox.send(record(xid, Procedure::GetData, &args.to_xdr())).await.map_err(|_| closed())?;
         while let Some(found) = frames.recv().await {
             take(found?);
-            // A frame takes up to some 100 µs to hash and to decompress: let the reactor in between.
+            // Hashing and decompression take up to 100 µs per frame: let other tasks run in
+            // between.
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -198,7 +197,7 @@ impl Shared {
         Ok(xid)
     }
 
-    /// Ends everything; the first reason given stays.
+    /// Fails all calls; the first failure is kept.
     fn fail(&self, failure: CallFailure) {
         let waiting = {
             let mut calls = self.calls.lock();
@@ -215,16 +214,16 @@ impl Shared {
     }
 
     async fn until_closed(&self) {
-        // Can't fail: the sender is in `self`.
+        // The sender is in `self`, so this cannot fail.
         let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
-    /// Whether a call has been in flight for so long.
+    /// Whether any call has been in flight for `long`.
     fn has_waited(&self, long: Duration) -> bool {
         self.calls.lock().waiting.values().any(|(since, _)| since.elapsed() >= long)
     }
 
-    /// How many results the reply to a call should have, if frames of it are waited for.
+    /// Number of results expected in the reply to a GETDATA call.
     fn results_of(&self, xid: u32) -> Option<usize> {
         match self.calls.lock().waiting.get(&xid) {
             Some((_, Waiter::Frames(count, _))) => Some(*count),
@@ -232,7 +231,7 @@ impl Shared {
         }
     }
 
-    /// Hands what has come to the call that it answers.
+    /// Passes an event to its call.
     fn dispatch(&self, arrival: ReplyEvent) -> Result<(), CallFailure> {
         match arrival {
             ReplyEvent::Reply(record) => self.answer(&record)?,
@@ -251,7 +250,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Hands a whole reply to the call that it answers.
+    /// Passes a whole reply to its call.
     fn answer(&self, record: &Bytes) -> Result<(), CallFailure> {
         let reply = Reply::decode(record).map_err(|e| CallFailure::Garbage(format!("not an RPC reply: {e}")))?;
         match (self.take(reply.xid)?, results(&reply, record)) {
@@ -274,17 +273,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes the call that a reply ends out of the table; `None` if nobody waits for it any more.
+    /// Removes a call that has its reply; `None` if it was abandoned.
     fn take(&self, xid: u32) -> Result<Option<Waiter>, CallFailure> {
         let mut calls = self.calls.lock();
         if xid.wrapping_sub(calls.first_xid) >= calls.issued {
-            return Err(CallFailure::Garbage(format!("a reply to a call that was never made ({xid:#x})")));
+            return Err(CallFailure::Garbage(format!("a reply to an unknown call ({xid:#x})")));
         }
         let waiting = calls.waiting.remove(&xid);
         if waiting.is_none() {
             calls.unawaited += 1;
             if calls.unawaited > UNAWAITED_MAX {
-                return Err(CallFailure::Garbage("replies that nobody asked for".into()));
+                return Err(CallFailure::Garbage("too many replies to abandoned calls".into()));
             }
         }
         Ok(waiting.map(|(_, waiter)| waiter))
@@ -298,9 +297,11 @@ fn results(reply: &Reply<'_>, record: &Bytes) -> CallResult {
     };
     match outcome {
         Accepted::Success(results) => Ok(record.slice_ref(results)),
-        Accepted::ProgUnavail => Err(CallFailure::Declined("no replica of published trees answers at this port".into())),
-        Accepted::ProgMismatch { low, high } => Err(CallFailure::Declined(format!("speaks protocol versions {low} to {high} only"))),
-        other => Err(CallFailure::Declined(format!("the call failed there: {other:?}"))),
+        Accepted::ProgUnavail => Err(CallFailure::Declined("the server at this port is not a replica of published trees".into())),
+        Accepted::ProgMismatch { low, high } => {
+            Err(CallFailure::Declined(format!("the replica supports only protocol versions {low} to {high}")))
+        }
+        other => Err(CallFailure::Declined(format!("the call failed on the replica: {other:?}"))),
     }
 }
 
@@ -322,7 +323,7 @@ async fn write_calls(shared: Arc<Shared>, mut stream: WriteHalf<Box<dyn Stream>>
         () = work => {}
         () = shared.until_closed() => {}
     }
-    // Tells an in-memory peer, and a TCP peer early, that nothing more comes.
+    // Ends an in-memory peer; a TCP peer sees the FIN early.
     let _ = timeout(Duration::from_secs(1), stream.shutdown()).await;
 }
 

@@ -1,4 +1,4 @@
-//! One frame from whichever replica has it first: choice, hedging, going round, giving up.
+//! Fetches one frame from the first replica that delivers it: choice, hedged requests, retries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,54 +14,52 @@ use super::set::ReplicaSet;
 use super::status::CounterCells;
 use crate::{Error, Result};
 
-/// One replica gets so long for one frame while others could be asked; the sole one gets all the
-/// time there is.
+/// Longest wait for one replica if others may be asked.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 
-/// A replica whose connection brought fewer bytes in an attempt's time counts as down, not as slow.
+/// A replica that sends fewer bytes than this in [`ATTEMPT_MAX`] is down, not slow.
 const ATTEMPT_PROGRESS_MIN: u64 = 64 * 1024;
 
-/// When every replica is down for longer than this, the operation fails rather than wait.
+/// If every replica is paused for longer than this, the fetch fails at once.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// Replicas asked at once for one frame.
+/// Limit on the replicas asked at once for one frame.
 const ATTEMPTS_MAX: usize = 4;
 
-/// Who lied so often about one frame is not asked for it again: once may be a bit that fell over on
-/// the way.
+/// Wrong answers for one frame before a replica is not asked again. The first may be a transmission
+/// error.
 const LIES_MAX: u32 = 2;
 
-/// What has become of the search so far.
+/// State of one fetch.
 #[derive(Default)]
 struct Search {
-    /// Asked in this round, and how it came out.
+    /// Replicas asked in this round, and their outcomes.
     done: BTreeMap<ReplicaId, Verdict>,
     lies: BTreeMap<ReplicaId, u32>,
     running: Vec<(ReplicaId, Instant)>,
     reasons: BTreeMap<ReplicaId, String>,
 }
 
-/// How one replica was of no use.
+/// Why a replica did not deliver the frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// It says that it lacks the frame.
+    /// The replica does not have the frame.
     Lacks,
-    /// It sent something else, provably.
+    /// The replica sent provably wrong data.
     Lied,
-    /// It can't be asked, for now.
+    /// The replica cannot be asked now.
     Failed,
 }
 
 impl ReplicaSet {
-    /// The frame, verified. Ends by `deadline` at the latest.
+    /// Fetches a verified frame, before `deadline`.
     pub(crate) async fn fetch(&self, request: FrameRequest, deadline: Instant, limit: Duration) -> Result<FetchedFrame> {
         if self.len() == 0 {
             self.resolve_by(deadline).await;
         }
         let mut search = Search::default();
         let mut attempts = Vec::with_capacity(1);
-        // When to look for another replica, and whether that counts as a hedge or the first has had its
-        // time.
+        // When to consider another replica, and whether the running attempt has had its time.
         let (mut next_check, mut overdue) = (Instant::now(), false);
         loop {
             if attempts.is_empty() {
@@ -83,7 +81,7 @@ impl ReplicaSet {
                             self.note_overtaken(&search, since);
                             return Ok(frame);
                         }
-                        // Those that still run were late already, or they would be alone.
+                        // The attempts that still run are hedged already.
                         Err(failure) => {
                             search.note(id, failure);
                             (next_check, overdue) = (Instant::now(), true);
@@ -128,7 +126,7 @@ impl ReplicaSet {
                     if search.done.keys().all(|id| search.is_final(*id)) {
                         return Err(self.lied_to(search));
                     }
-                    // Another round; the pauses that failures brought keep it from spinning.
+                    // Another round. The pauses after failures prevent a busy loop.
                     let Search { done, lies, .. } = search;
                     done.retain(|id, verdict| is_final(*verdict, lies.get(id)));
                 }
@@ -136,15 +134,15 @@ impl ReplicaSet {
         }
     }
 
-    /// Books an attempt; returns when to look for another replica.
+    /// Records an attempt; returns when to hedge it.
     fn launch(&self, search: &mut Search, id: ReplicaId) -> Instant {
         let now = Instant::now();
         search.running.push((id, now));
         now + self.scores().lock().hedge_delay(id)
     }
 
-    /// A second replica for a frame whose first is late, if there is one. Unless the first is
-    /// `overdue` by any measure, hedges must not have been too many.
+    /// A second replica for a late request. Unless the first is `overdue`, the hedge budget must
+    /// allow it.
     fn hedge(&self, search: &Search, overdue: bool) -> Option<ReplicaId> {
         if search.running.len() >= ATTEMPTS_MAX {
             return None;
@@ -161,7 +159,7 @@ impl ReplicaSet {
         }
     }
 
-    /// Tells the scores of those that were asked earlier than the winner and are still at it.
+    /// Reports replicas that were asked earlier than the winner and have not answered.
     fn note_overtaken(&self, search: &Search, winner_since: Instant) {
         let mut scores = self.scores().lock();
         for (id, since) in search.running.iter().filter(|r| r.1 <= winner_since) {
@@ -180,7 +178,7 @@ impl ReplicaSet {
         match timeout(ATTEMPT_MAX, queue.send(QueuedRequest { frame: request, answer })).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return (id, Err(task_ended(&replica))),
-            Err(_) => return (id, Err(FetchFailure::Failed("too much is asked of it already".into()))),
+            Err(_) => return (id, Err(FetchFailure::Failed("the request queue of this replica is full".into()))),
         }
         loop {
             match timeout(ATTEMPT_MAX, &mut answered).await {
@@ -201,12 +199,12 @@ impl ReplicaSet {
         }
     }
 
-    /// Resolves names, but not beyond `deadline`.
+    /// Resolves names, until `deadline`.
     pub(crate) async fn resolve_by(&self, deadline: Instant) {
         let _ = tokio::time::timeout_at(deadline, self.resolve()).await;
     }
 
-    /// Nobody may be asked for some time yet.
+    /// All replicas are paused or excluded.
     fn no_replica_available(&self, search: &Search) -> Error {
         let now = self.now();
         let lacks = |id| search.done.get(&id) == Some(&Verdict::Lacks);
@@ -214,11 +212,11 @@ impl ReplicaSet {
         if liars { self.lied_to(search) } else { self.unreachable(search) }
     }
 
-    // Who gets one of these errors tells of it: they are no news to the log.
+    // The caller reports these errors; the log has them at debug level only.
 
     fn lied_to(&self, search: &Search) -> Error {
         let said = self.reasons(search);
-        tracing::debug!(tree = %self.hostid(), "all have lied: {said}");
+        tracing::debug!(tree = %self.hostid(), "no replica sent right data: {said}");
         Error::Lied { said }
     }
 
@@ -248,10 +246,10 @@ impl ReplicaSet {
     }
 }
 
-/// The task that asks this replica has ended, as all do with their runtime. The pause that a
-/// failure brings keeps the search from spinning.
+/// The batch task of this replica has ended with its runtime. The pause after a failure prevents a
+/// busy loop.
 fn task_ended(replica: &Replica) -> FetchFailure {
-    let what = "this client no longer asks it: its runtime has ended".to_owned();
+    let what = "the client's runtime has ended".to_owned();
     replica.failed(&what);
     FetchFailure::Failed(what)
 }
@@ -280,7 +278,7 @@ impl Search {
         self.done.insert(id, verdict);
     }
 
-    /// Whether this replica has said its last word about the frame.
+    /// Whether asking this replica again is pointless.
     fn is_final(&self, id: ReplicaId) -> bool {
         self.done.get(&id).is_some_and(|verdict| is_final(*verdict, self.lies.get(&id)))
     }
@@ -294,7 +292,7 @@ fn is_final(verdict: Verdict, lies: Option<&u32>) -> bool {
     }
 }
 
-/// Books the end of an attempt, also of one that is dropped.
+/// Records the end of an attempt, also when it is dropped.
 struct AttemptGuard<'a> {
     set: &'a ReplicaSet,
     id: ReplicaId,

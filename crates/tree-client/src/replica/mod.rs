@@ -1,4 +1,4 @@
-//! Replicas: whom to ask for a frame, how to call, and how to read the replies.
+//! Replicas: the choice of one, calls, and replies.
 
 pub(crate) mod reply_parser; // Splits the byte stream into replies, and GETDATA replies into frames.
 

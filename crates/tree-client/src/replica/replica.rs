@@ -1,4 +1,4 @@
-//! One replica: its connection, its calls, and what becomes of their outcomes.
+//! One replica: its connection, its calls, and their outcomes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::replica_fault::{FaultKind, FaultReporter, LastFault, ReplicaFault};
 /// A replica this many times slower than the fastest is shown as slow.
 const SLOW_FACTOR: u32 = 4;
 
-/// How replicas are reached.
+/// How to reach replicas.
 #[derive(Clone)]
 pub(crate) struct Reach {
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) connect_timeout: Duration,
     pub(crate) seed: u64,
-    /// Who is told that one was not believed.
+    /// Reports faults to the observer.
     pub(crate) reporter: Option<FaultReporter>,
 }
 
@@ -44,18 +44,17 @@ pub(crate) struct Replica {
     epoch: Instant,
     queues: Queues,
     connection: tokio::sync::Mutex<Option<Connection>>,
-    /// The certificate and the number of the revision that it has offered; number 0 before the
-    /// first.
+    /// Certificate serial and number of its newest offer; number 0 before the first.
     revision: Mutex<(u64, u64)>,
     asked: AtomicU64,
     failed: AtomicU64,
     lied: AtomicU64,
     last_error: Mutex<Option<String>>,
-    /// What the witness was told of its offers last.
+    /// The last reported fault of its offers.
     last_fault: Mutex<Option<LastFault>>,
 }
 
-/// What all replicas of one tree share.
+/// State shared by the replicas of one tree.
 pub(super) struct Shared {
     pub(super) hostid: HostId,
     pub(super) reach: Reach,
@@ -86,12 +85,12 @@ impl Replica {
         }
     }
 
-    /// Certificate serial and number of the revision that it offered last.
+    /// Certificate serial and number of its newest offer.
     pub(super) fn revision(&self) -> (u64, u64) {
         *self.revision.lock()
     }
 
-    /// Status for display, beside the newest revision and the lowest latency of all replicas.
+    /// Status for display, relative to the newest revision and the lowest latency of all replicas.
     pub(super) fn status(&self, health: ReplicaHealth, newest: (u64, u64), fastest: Duration) -> ReplicaStatus {
         let revision = self.revision();
         let state = match health.latency {
@@ -123,8 +122,8 @@ impl Replica {
         &self.queues
     }
 
-    /// Calls a procedure. A connection that was idle may have been closed by the other side just
-    /// now, so one that was not made for this call gets a second try.
+    /// Calls a procedure. An idle connection may have been closed by the peer meanwhile, so a
+    /// reused connection gets a second try.
     pub(crate) async fn call(&self, procedure: Procedure, args: &[u8]) -> Result<Bytes, CallFailure> {
         let (connection, reused) = self.connection().await?;
         match connection.call(procedure, args).await {
@@ -133,8 +132,8 @@ impl Replica {
         }
     }
 
-    /// Calls GETDATA and hands each result to `take` as it comes. A second try as with
-    /// [`Replica::call`], unless something came.
+    /// Calls GETDATA; passes each result to `take`. Second try as in [`Replica::call`], unless
+    /// results have arrived.
     pub(crate) async fn call_data(&self, args: &GetDataArgs, mut take: impl FnMut(Option<Bytes>) + Send) -> Result<(), CallFailure> {
         let has_begun = AtomicBool::new(false);
         let mut take = |found| {
@@ -150,14 +149,13 @@ impl Replica {
         }
     }
 
-    /// The connection, made anew where there is none; `true` if it was there. Bounded in time by
-    /// the connect time-out.
+    /// The open connection or a new one, and whether it was open. Bounded by the connect time-out.
     async fn connection(&self) -> Result<(Connection, bool), CallFailure> {
         let mut slot = self.connection.lock().await;
         if let Some(connection) = slot.as_ref().filter(|c| c.is_open()) {
             return Ok((connection.clone(), true));
         }
-        // Who comes while a connection is being made waits for the same one, and fails with it.
+        // A concurrent caller waits for the same attempt and shares its failure.
         if self.is_paused() {
             return Err(CallFailure::Unconnected(self.last_error.lock().clone().unwrap_or_default()));
         }
@@ -166,18 +164,17 @@ impl Replica {
             Ok(Err(error)) => return Err(CallFailure::Unconnected(error.to_string())),
             Err(_) => return Err(CallFailure::Unconnected(format!("no connection within {} s", self.reach.connect_timeout.as_secs()))),
         };
-        // A guess at the next transaction gains an off-path attacker nothing that the hashes would let
-        // pass.
+        // Guessing transactions gains an attacker nothing: frames are verified by hash.
         let first_xid = (self.reach.seed >> 16) as u32 ^ self.asked.load(Ordering::Relaxed) as u32;
         Ok((slot.insert(Connection::start(stream, first_xid)).clone(), false))
     }
 
-    /// The open connection, without making one.
+    /// The open connection, if any.
     pub(crate) fn open_connection(&self) -> Option<Connection> {
         self.connection.try_lock().ok()?.clone()
     }
 
-    /// What it offers as the tree's fsinfo. Not bounded in time but for the connecting.
+    /// The replica's offer for this tree. Only connecting is bounded in time.
     pub(crate) async fn offer(&self, companions: bool) -> Result<Option<FsinfoOffer>, CallFailure> {
         let begun = Instant::now();
         let args = GetFsinfoArgs { hostid: self.hostid, companions }.to_xdr();
@@ -221,7 +218,7 @@ impl Replica {
         FetchFailure::Failed(failure.to_string())
     }
 
-    /// It did not answer, or could not be reached.
+    /// Records that the replica did not answer or was unreachable.
     pub(crate) fn failed(&self, what: &str) {
         self.failed_by(Failure::Other, what);
     }
@@ -240,7 +237,7 @@ impl Replica {
         *self.last_error.lock() = Some(what.to_owned());
     }
 
-    /// It sent what can't be true; `proof` says what.
+    /// Records that the replica sent provably wrong data.
     pub(crate) fn lied(&self, proof: &str) {
         self.report_fault(FaultKind::Lie, proof);
         self.lied.fetch_add(1, Ordering::Relaxed);
@@ -252,14 +249,14 @@ impl Replica {
             first
         };
         if first {
-            tracing::error!(replica = %self.address, host = %self.host, tree = %self.hostid, proof, "replica lied; it is set aside");
+            tracing::error!(replica = %self.address, host = %self.host, tree = %self.hostid, proof, "replica sent wrong data; excluding it");
         } else {
-            tracing::debug!(replica = %self.address, proof, "replica lied again");
+            tracing::debug!(replica = %self.address, proof, "replica sent wrong data again");
         }
         *self.last_error.lock() = Some(proof.to_owned());
     }
 
-    /// Its offer is not believed, or not used.
+    /// Reports an offer that is old or refused.
     pub(crate) fn report_bad_offer(&self, what: FaultKind<'_>, why: &str) {
         let now = what.repeat_key();
         if std::mem::replace(&mut *self.last_fault.lock(), now) != now {
@@ -267,7 +264,7 @@ impl Replica {
         }
     }
 
-    /// Its offer is as good as what is in force.
+    /// Takes note of an offer that is as new as the revision in force.
     pub(crate) fn report_good_offer(&self) {
         *self.last_fault.lock() = None;
     }

@@ -1,67 +1,64 @@
-//! Cuts what a replica sends into replies, and the reply to a GETDATA into its frames while it
-//! arrives: a frame is looked at as soon as it is whole, and long ones are read from the socket to
-//! where they stay. Does no I/O; whom a reply is for is the caller's business.
+//! Splits a byte stream into RPC replies, and GETDATA replies into frames as they arrive.
 //!
-//! Believes nothing: frames are verified by who wants them. What does not look like the plain reply
-//! to a GETDATA is handed on whole.
+//! A frame is available as soon as it is complete. Long frames are read directly into their final
+//! buffer. Replies of other forms are returned whole. Does no I/O and verifies no hashes.
 
 use bytes::Bytes;
 use vouch_oncrpc::{Next, RecordError, RecordMarks};
 use vouch_tree::FRAME_LEN_MAX;
 use vouch_tree::protocol::{DATA_LEN_MAX, FOUND, NOT_FOUND};
 
-/// The longest reply: full GETDATA results below an RPC header with the longest verifier.
+/// Longest reply: full GETDATA results and an RPC header with the longest verifier.
 pub(super) const RECORD_LEN_MAX: usize = DATA_LEN_MAX + 512;
 
-/// Frames of which at least so much is to come are read to their place; less is read with what
-/// follows.
+/// A frame with at least this much missing is read directly into its buffer.
 const DIRECT_LEN_MIN: usize = 16 * 1024;
 
-/// Read at a time where not to a frame's place.
+/// Length of other reads.
 pub(super) const READ_LEN: usize = 64 * 1024;
 
-/// The same before a frame that may be long: what is read here of it is copied once more.
+/// Length of reads before a possibly long frame: its beginning is copied once more.
 const READ_LEN_BETWEEN: usize = 8 * 1024;
 
-/// An accepted reply without a verifier, up to the count of results: transaction, REPLY,
-/// MSG_ACCEPTED, flavour and length of the verifier, SUCCESS, count (RFC 5531, section 9).
+/// An accepted reply up to the count of results, with an empty verifier: xid, REPLY, MSG_ACCEPTED,
+/// flavour and length of the verifier, SUCCESS, count (RFC 5531, section 9).
 const HEAD_LEN: usize = 28;
 
-/// What has arrived.
+/// A parsed part of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReplyEvent {
     /// A whole reply.
     Reply(Bytes),
-    /// The next result of the GETDATA with this transaction; `None`: there is no such frame.
+    /// The next result of the GETDATA call with this xid; `None`: no such frame.
     Frame(u32, Option<Bytes>),
-    /// All results of it have been there, and nothing else.
+    /// The end of the results of this call.
     End(u32),
-    /// It is not what GETDATA answers; nothing more comes of it.
+    /// Malformed results of this call; the rest of the reply is skipped.
     Garbage(u32, String),
 }
 
-/// A stream of replies.
+/// Parser of a stream of replies.
 pub(super) struct ReplyParser {
     marks: RecordMarks,
     state: State,
 }
 
 enum State {
-    /// The beginning of a reply, or all of one that is none of ours to cut.
+    /// The header of a reply, or a whole reply that is not split.
     Whole { bytes: Vec<u8>, cut: bool },
-    /// Results of a GETDATA; so many are still to begin.
+    /// Results of GETDATA; `left` results have not begun.
     Results { xid: u32, left: usize, part: Part },
-    /// The rest of what was given up.
+    /// The rest of a malformed reply.
     Skipped,
 }
 
-/// Where in a result.
+/// Position inside a result.
 enum Part {
-    /// In its status, or in the length that follows.
+    /// In the status word or the length word.
     Words([u8; 8], usize),
     /// In a frame of `len` bytes.
     Frame { bytes: Vec<u8>, len: usize },
-    /// In the zeros behind a frame.
+    /// In the padding after a frame.
     Padding(Vec<u8>, usize),
 }
 
@@ -74,30 +71,29 @@ impl ReplyParser {
         Self { marks: RecordMarks::new(RECORD_LEN_MAX), state: BEGINNING }
     }
 
-    /// Where a long frame goes on, and how many bytes of it may be read there. When
-    /// [`ReplyParser::next`] has said `None`.
+    /// The buffer for the rest of a long frame, and how many bytes to read into it. Valid after
+    /// [`ReplyParser::next`] returned `None`.
     pub(super) fn direct_buffer(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let State::Results { part: Part::Frame { bytes, len }, .. } = &mut self.state else { return None };
         let most = self.marks.left().min(*len - bytes.len());
         (most >= DIRECT_LEN_MIN).then_some((bytes, most))
     }
 
-    /// `n` bytes have been read to the frame's place.
+    /// Takes note of `n` bytes read into the direct buffer.
     pub(super) const fn direct_read(&mut self, n: usize) {
         self.marks.took(n);
     }
 
-    /// How much to read next where it is not to a frame's place.
+    /// How much to read if there is no direct buffer.
     pub(super) const fn read_len(&self) -> usize {
         if matches!(self.state, State::Results { .. }) { READ_LEN_BETWEEN } else { READ_LEN }
     }
 
-    /// The next arrival in `input`; `None` when that is used up. `results` says how many results
-    /// the reply to a transaction should have, if it is to a GETDATA. After an error the stream
-    /// is of no more use.
+    /// The next event in `input`; `None` when `input` is consumed. `results` returns the expected
+    /// number of results for the xid of a GETDATA call. After an error the stream is unusable.
     pub(super) fn next(&mut self, input: &mut &[u8], results: impl Fn(u32) -> Option<usize>) -> Result<Option<ReplyEvent>, RecordError> {
         loop {
-            // A frame may have been completed in its place.
+            // A direct read may have completed a frame.
             if let Some(frame) = self.take_frame() {
                 return Ok(Some(frame));
             }
@@ -120,7 +116,7 @@ impl ReplyParser {
         }
     }
 
-    /// Takes bytes from the front of a piece of a record; how many.
+    /// Consumes the start of a piece of a record; returns how many bytes.
     fn take(&mut self, piece: &[u8], results: &impl Fn(u32) -> Option<usize>) -> (usize, Option<ReplyEvent>) {
         match &mut self.state {
             State::Whole { bytes, cut } => {
@@ -133,7 +129,7 @@ impl ReplyParser {
                 (n, None)
             }
             State::Results { part, left, xid } => match part {
-                // What comes behind the last result.
+                // Bytes after the last result.
                 Part::Words(_, 0) if *left == 0 => {
                     let xid = *xid;
                     (piece.len(), Some(self.skip_rest(xid, "more than the results of GETDATA".into())))
@@ -165,7 +161,7 @@ impl ReplyParser {
         }
     }
 
-    /// Whether the reply is to be cut into frames.
+    /// Decides whether the reply is split into frames.
     fn parse_head(&mut self, results: &impl Fn(u32) -> Option<usize>) -> Option<ReplyEvent> {
         let State::Whole { bytes, .. } = &self.state else { return None };
         let word = |i: usize| u32::from_be_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]]);
@@ -192,7 +188,7 @@ impl ReplyParser {
             (FOUND, 4) => None,
             (FOUND, _) if word(4) as usize <= FRAME_LEN_MAX => {
                 let len = word(4) as usize;
-                // At most a frame's length on the peer's word; memory that nothing is written to costs nothing.
+                // The capacity is bounded by the frame limit; untouched memory costs nothing.
                 *part = Part::Frame { bytes: Vec::with_capacity(len), len };
                 None
             }
@@ -204,7 +200,7 @@ impl ReplyParser {
         }
     }
 
-    /// The frame that has all its bytes, and its padding.
+    /// The current frame, if it is complete with its padding.
     fn take_frame(&mut self) -> Option<ReplyEvent> {
         let State::Results { xid, left, part } = &mut self.state else { return None };
         if let Part::Frame { bytes, len } = part
@@ -222,7 +218,7 @@ impl ReplyParser {
         }
     }
 
-    /// The record is over.
+    /// Ends a record.
     fn end(&mut self) -> Option<ReplyEvent> {
         match std::mem::replace(&mut self.state, BEGINNING) {
             State::Whole { bytes, .. } => Some(ReplyEvent::Reply(Bytes::from(bytes))),
@@ -238,9 +234,8 @@ impl ReplyParser {
     }
 }
 
-/// For the fuzz target: what arrives does not depend on how it was cut into reads, and of a
-/// GETDATA's reply it is what the decoder of whole replies says, or it is refused; whatever a reply
-/// is, the next one arrives.
+/// Fuzz entry point: events do not depend on read lengths, GETDATA results match the whole-reply
+/// decoder, and the next reply arrives in any case.
 pub(crate) fn exercise(input: &[u8]) {
     let Some((&[step, count, cut], rest)) = input.split_first_chunk() else { return };
     let (read_len, count) = (usize::from(step) * 37 + 1, usize::from(count % 8));
@@ -275,11 +270,10 @@ pub(crate) fn exercise(input: &[u8]) {
     }
 }
 
-/// The transaction of the GETDATA that is waited for.
+/// xid of the expected GETDATA call.
 const EXERCISE_XID: u32 = 7;
 
-/// Reads a stream as a connection does: to a frame's place where there is one, else `read_len`
-/// bytes at most.
+/// Parses a stream like a connection, with reads of at most `read_len` bytes.
 fn arrive(stream: &[u8], read_len: usize, count: usize) -> Result<Vec<ReplyEvent>, RecordError> {
     let (mut parser, mut found, mut at) = (ReplyParser::new(), Vec::new(), 0);
     while at < stream.len() {

@@ -1,4 +1,4 @@
-//! Requests for single frames, and the queues that take them to a replica.
+//! Requests for single frames, and the queues to one replica.
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
@@ -7,24 +7,24 @@ use vouch_tree::{BlockHandle, FrameKind, Iv};
 use crate::Error;
 use crate::frame::Frame;
 
-/// Limit on the queued requests of each priority. Senders wait for a place.
+/// Limit on the queued requests of each priority. Senders wait.
 const QUEUE_LEN_MAX: usize = 1024;
 
-/// Who waits for a frame.
+/// Priority of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// A reader waits.
+    /// A reader waits for the frame.
     Foreground,
     /// Read-ahead and pull.
     Background,
 }
 
-/// A frame to be fetched.
+/// A request for one frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameRequest {
     pub(crate) handle: BlockHandle,
     pub(crate) iv: Iv,
-    /// The kind to decode it as, off the reader's thread; `None`: leave it as it is stored.
+    /// The kind to decode, off the reader's thread; `None`: not decoded.
     pub(crate) decode: Option<FrameKind>,
     /// Expected length of the frame, to size batches.
     pub(crate) len_expected: usize,
@@ -37,26 +37,26 @@ pub(crate) struct QueuedRequest {
     pub(crate) answer: oneshot::Sender<Result<FetchedFrame, FetchFailure>>,
 }
 
-/// A stored frame that hashes to its handle.
+/// A verified frame, as stored.
 #[derive(Debug, Clone)]
 pub(crate) struct FetchedFrame {
     pub(crate) stored: Bytes,
-    /// The frame decoded, where that was asked for.
+    /// The decoded frame, if requested.
     pub(crate) decoded: Option<Result<Frame, Error>>,
 }
 
 /// Why one replica did not deliver a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FetchFailure {
-    /// It says that it has no such frame.
+    /// The replica does not have the frame.
     Missing,
-    /// It sent something else.
+    /// The replica sent provably wrong data.
     Lied(String),
-    /// It can't be asked.
+    /// The replica cannot be asked.
     Failed(String),
 }
 
-/// The two queues into a replica.
+/// The request queues of one replica.
 pub(crate) struct Queues {
     pub(crate) foreground: mpsc::Sender<QueuedRequest>,
     pub(crate) background: mpsc::Sender<QueuedRequest>,

@@ -1,73 +1,68 @@
-//! Whom to ask next: what is known of each replica's speed, health and honesty. Pure: time comes
-//! in, decisions come out.
+//! Scores of replicas: latency, failures, lies. Chooses the replica to ask.
 //!
-//! Owns the distinction between slow (asked less, hedged) and down (left alone for a while), and
-//! what becomes of liars. Never reads a clock and opens no connection.
+//! Slow replicas are asked less and hedged, failing ones are paused, lying ones are excluded. Does
+//! no I/O and never reads the clock.
 
 use std::time::Duration;
 
-/// A replica by its place in the set.
+/// Index of a replica in its set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ReplicaId(pub(crate) usize);
 
-/// Time since the set was made.
+/// Time since the set was created.
 pub(crate) type Moment = Duration;
 
-/// What is assumed of a replica that was never asked: good enough to be tried beside a distant one.
+/// Assumed latency of a replica that was never asked: makes it worth a try beside a distant one.
 pub(crate) const LATENCY_ASSUMED: Duration = Duration::from_millis(20);
 
-/// A hedge is never sent earlier: less would be the scheduler's noise.
+/// Earliest hedge: shorter delays are scheduling noise.
 pub(crate) const HEDGE_MIN: Duration = Duration::from_millis(10);
 
-/// A hedge is never sent later: nobody wants to wait longer for a replica, however slow it always
-/// was.
+/// Latest hedge.
 pub(crate) const HEDGE_MAX: Duration = Duration::from_secs(2);
 
-/// The first pause after a failure; doubles with each further one.
+/// First pause after a failure; doubles with each failure.
 pub(crate) const BACK_OFF_MIN: Duration = Duration::from_millis(250);
 
-/// The longest pause.
+/// Longest pause.
 pub(crate) const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 
-/// How long a liar is not asked as long as anybody else can be.
+/// How long a lying replica is excluded while others can be asked.
 pub(crate) const LIAR_EXCLUDED_FOR: Duration = Duration::from_secs(3600);
 
-/// Rather than wait longer than this for an honest replica, a liar is asked.
+/// A lying replica is asked if honest ones are paused for longer than this.
 const LIAR_ASKED_AFTER: Duration = Duration::from_secs(1);
 
 /// Requests in flight that double a replica's cost.
 const LOAD_UNIT: u32 = 8;
 
-/// What is known of a replica loses half its weight against it in so long.
+/// Age at which the latency counts half.
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
-/// Who broke off so often, and answered nothing in between, does so for good: a restart breaks off
-/// once.
+/// Consecutive closes after which a replica counts as broken. A restart closes once.
 const CLOSES_MAX: u32 = 4;
 
-/// A hedge costs one token; each request earns a part of one, so that hedges stay a small share of
-/// all requests.
+/// Hedge budget: a hedge costs ten tokens, each request adds one. So at most a tenth are hedges.
 const HEDGE_TOKENS_MAX: u32 = 320;
 const HEDGE_TOKEN_COST: u32 = 10;
 
 #[derive(Debug, Clone, Default)]
 struct Record {
-    /// Mean and mean deviation of answer times, in microseconds, exponentially weighted; `None`
-    /// before the first.
+    /// Weighted mean and mean deviation of latencies in µs; `None` before the first.
     latency_us: Option<(f64, f64)>,
     last_answer: Moment,
     in_flight: u32,
     /// Failures since the last answer.
     failures: u32,
-    /// Of the failures, the last in a row that were connections which it closed when it was asked.
+    /// Connections that the peer closed in a row when it was asked.
     closes: u32,
-    /// Not before this moment, unless nobody else is left.
+    /// Not asked before this time, unless no other replica is left.
     paused_until: Moment,
     lies: u32,
     excluded_until: Moment,
 }
 
-/// What is known of one replica, for those who look.
+/// Health of one replica, for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReplicaHealth {
     pub(crate) latency: Option<Duration>,
@@ -78,24 +73,24 @@ pub(crate) struct ReplicaHealth {
 /// How a replica failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It let itself be connected to, and closed when it was asked.
+    /// It accepted the connection and closed it when it was asked.
     ClosedByPeer,
-    /// Anything else.
+    /// Any other failure.
     Other,
 }
 
-/// Whom to ask.
+/// The replica to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// This one, now.
+    /// Ask this replica now.
     Ask(ReplicaId),
-    /// All that are left are paused; the first may be asked again at this moment.
+    /// All are paused until this time at least.
     Wait(Moment),
-    /// Nobody is left.
+    /// No replica is left.
     Nobody,
 }
 
-/// The records of a set of replicas.
+/// Scores of a set of replicas.
 #[derive(Debug, Clone)]
 pub(crate) struct Scores {
     records: Vec<Record>,
@@ -112,9 +107,8 @@ impl Scores {
         self.records.resize(count.max(self.records.len()), Record::default());
     }
 
-    /// The cheapest replica for which `excluded` is false: answering ones before paused ones before
-    /// liars. A liar is asked only where nobody else may be: what it sends is checked like
-    /// everything else.
+    /// The cheapest replica that is not `excluded`. Prefers answering ones over paused ones over
+    /// lying ones. Data from lying replicas is verified like all data.
     pub(crate) fn choose(&self, now: Moment, excluded: impl Fn(ReplicaId) -> bool) -> Choice {
         let left = || (0..self.records.len()).map(ReplicaId).filter(|&id| !excluded(id));
         let honest = left().filter(|&id| !self.is_excluded(id, now));
@@ -134,26 +128,25 @@ impl Scores {
         }
     }
 
-    /// A request goes to `id`.
+    /// Records that a request is sent.
     pub(crate) fn started(&mut self, id: ReplicaId) {
         self.records[id.0].in_flight += 1;
         self.hedge_tokens = (self.hedge_tokens + 1).min(HEDGE_TOKENS_MAX);
     }
 
-    /// A request to `id` is over, however it ended; followed by the call that says how, if it was
-    /// not just given up.
+    /// Records that a request has ended.
     pub(crate) fn ended(&mut self, id: ReplicaId) {
         let record = &mut self.records[id.0];
         record.in_flight = record.in_flight.saturating_sub(1);
     }
 
-    /// It answered what was asked after `latency`, be it "no such handle".
+    /// Records an answer, including "no such handle".
     pub(crate) fn answered(&mut self, id: ReplicaId, now: Moment, latency: Duration) {
         let record = &mut self.records[id.0];
         let sample = latency.as_secs_f64() * 1e6;
         record.latency_us = Some(match record.latency_us {
             None => (sample, sample / 2.0),
-            // The weights of TCP's round-trip estimate (RFC 6298, section 2).
+            // Weights of TCP's round-trip estimate (RFC 6298, section 2).
             Some((mean, deviation)) => (mean + (sample - mean) / 8.0, deviation + ((sample - mean).abs() - deviation) / 4.0),
         });
         record.last_answer = now;
@@ -161,7 +154,7 @@ impl Scores {
         record.paused_until = Moment::ZERO;
     }
 
-    /// Another one answered first, `elapsed` after this one was asked: it takes at least so long.
+    /// Records that another replica answered first: the latency is at least `elapsed`.
     pub(crate) fn overtaken(&mut self, id: ReplicaId, elapsed: Duration) {
         let record = &mut self.records[id.0];
         let least = elapsed.as_secs_f64() * 1e6;
@@ -172,10 +165,10 @@ impl Scores {
         });
     }
 
-    /// It could not be reached, broke off, or did not answer in time.
+    /// Records a failure or time-out.
     pub(crate) fn failed(&mut self, id: ReplicaId, now: Moment, how: Failure) {
         let record = &mut self.records[id.0];
-        // Failures of requests that were in flight together count once.
+        // Concurrent requests fail together and count once.
         if record.paused_until > now {
             return;
         }
@@ -185,7 +178,7 @@ impl Scores {
         record.paused_until = now + pause;
     }
 
-    /// It sent what can't be true.
+    /// Records provably wrong data.
     pub(crate) fn lied(&mut self, id: ReplicaId, now: Moment) {
         self.failed(id, now, Failure::Other);
         let record = &mut self.records[id.0];
@@ -193,8 +186,7 @@ impl Scores {
         record.excluded_until = now + LIAR_EXCLUDED_FOR;
     }
 
-    /// How long to wait for `id` before another is asked as well: roughly its 95th percentile,
-    /// longer under load, for what is in flight comes first.
+    /// When to hedge a request: about the 95th percentile of latency, scaled by load.
     pub(crate) fn hedge_delay(&self, id: ReplicaId) -> Duration {
         let record = &self.records[id.0];
         match record.latency_us {
@@ -206,7 +198,7 @@ impl Scores {
         }
     }
 
-    /// Takes leave to hedge; `false` when hedges have been too many of late.
+    /// Takes a hedge from the budget; `false` if it is used up.
     pub(crate) fn take_hedge(&mut self) -> bool {
         let enough = self.hedge_tokens >= HEDGE_TOKEN_COST;
         if enough {
@@ -219,7 +211,7 @@ impl Scores {
         self.records[id.0].paused_until > now
     }
 
-    /// Whether it closes whenever it is asked.
+    /// Whether it closes every connection when it is asked.
     pub(crate) fn keeps_closing(&self, id: ReplicaId) -> bool {
         self.records[id.0].closes >= CLOSES_MAX
     }
@@ -237,8 +229,8 @@ impl Scores {
         }
     }
 
-    /// Expected time to an answer, in microseconds: latency, times load, forgiven with age so that
-    /// a replica that was slow once is tried again.
+    /// Expected time of an answer in µs: latency × load. Decays with age, so that a slow replica is
+    /// tried again.
     fn cost(&self, id: ReplicaId, now: Moment) -> f64 {
         let record = &self.records[id.0];
         let load = 1.0 + f64::from(record.in_flight) / f64::from(LOAD_UNIT);

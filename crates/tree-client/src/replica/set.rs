@@ -50,7 +50,7 @@ impl ReplicaSet {
         }
     }
 
-    /// Looks the names up, unless that was done a moment ago; new addresses join the set.
+    /// Resolves the host names, unless that was done recently. New addresses join the set.
     pub(crate) async fn resolve(&self) {
         let mut resolved = self.resolved.lock().await;
         if resolved.is_some_and(|at| at.elapsed() < RESOLVE_INTERVAL_MIN) {
@@ -64,10 +64,10 @@ impl ReplicaSet {
             match found {
                 Ok(Ok(addresses)) => addresses.into_iter().for_each(|address| self.add(location, address)),
                 Ok(Err(error)) => self.note_resolve_error(format!("{}: {error}", location.host)),
-                Err(_) => self.note_resolve_error(format!("{}: the name could not be looked up in time", location.host)),
+                Err(_) => self.note_resolve_error(format!("{}: name lookup timed out", location.host)),
             }
         }
-        // Without any replica there is nothing to wait for.
+        // Without replicas, the next call resolves again.
         *resolved = (self.len() > 0).then(Instant::now);
     }
 
@@ -117,24 +117,22 @@ impl ReplicaSet {
         self.replicas.read().clone()
     }
 
-    /// Why there are no replicas at all.
+    /// Why there are no replicas.
     pub(crate) fn resolve_error(&self) -> String {
         self.resolve_error.lock().clone()
     }
 
-    /// Takes note of why every replica's offer was refused when they were last asked; `None` where
-    /// one was not.
+    /// Stores why every replica's offer was refused in the last round; `None` if one was not.
     pub(crate) fn note_offers_refused(&self, why: Option<String>) {
         *self.offers_refused.lock() = why;
     }
 
-    /// Why every replica's offer was refused.
+    /// Why every replica's offer was refused in the last round.
     pub(crate) fn offers_refused(&self) -> Option<String> {
         self.offers_refused.lock().clone()
     }
 
-    /// Whether each replica lets itself be connected to, and closes when it is asked, again and
-    /// again.
+    /// Whether every replica keeps closing its connections when it is asked.
     pub(crate) fn all_keep_closing(&self) -> bool {
         let (replicas, scores) = (self.all(), self.shared.scores.lock());
         !replicas.is_empty() && replicas.iter().all(|replica| scores.keeps_closing(replica.id()))

@@ -1,24 +1,24 @@
-//! What is known of replicas and traffic, for those who look from outside.
+//! Status of replicas and traffic counters, for display.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How a replica stands.
+/// State of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReplicaState {
     /// Not asked yet.
     Untried,
-    /// Answers.
+    /// Answering.
     Up,
-    /// Answers, and another is several times as fast.
+    /// Answering, but several times slower than another.
     Slow,
-    /// Failed when asked last.
+    /// The last request failed.
     Down,
     /// Offers an older revision than another; serves frames.
     Stale,
-    /// Sent what can't be true; set aside.
+    /// Sent provably wrong data; excluded.
     Liar,
 }
 
@@ -35,26 +35,26 @@ impl fmt::Display for ReplicaState {
     }
 }
 
-/// What is known of one replica.
+/// Status of one replica.
 #[derive(Debug, Clone)]
 pub struct ReplicaStatus {
-    /// Where it is.
+    /// Address.
     pub address: SocketAddr,
-    /// The name by which it was found.
+    /// Host name that led to the address.
     pub host: String,
-    /// How it stands.
+    /// State.
     pub state: ReplicaState,
-    /// Its mean time to answer; `None` before the first answer.
+    /// Mean latency; `None` before the first answer.
     pub latency: Option<Duration>,
-    /// The newest revision that it offered; 0 before the first.
+    /// Newest revision offered; 0 before the first.
     pub revision: u64,
     /// Calls made.
     pub asked: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// Times that it sent what can't be true.
+    /// Times that it sent provably wrong data.
     pub lied: u64,
-    /// What went wrong last.
+    /// The last failure.
     pub last_error: Option<String>,
 }
 
@@ -80,23 +80,23 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Frames that came from replicas and were verified.
+    /// Verified frames from replicas.
     network_frames,
-    /// Their bytes, as stored.
+    /// Bytes of these frames, as stored.
     network_bytes,
-    /// Frames found in the disk cache and verified.
+    /// Verified frames from the disk cache.
     disk_frames,
-    /// Frames found in memory.
+    /// Frames from memory.
     memory_frames,
-    /// Requests sent to a second replica because the first was late.
+    /// Requests to a second replica because the first was late.
     hedges,
-    /// Frames and fsinfos that were not what they had to be.
+    /// Provably wrong answers.
     lies,
-    /// Time spent hashing frames from replicas, in nanoseconds.
+    /// Time spent on hashing frames from replicas, in nanoseconds.
     verify_ns,
     /// Calls made to replicas.
     calls,
-    /// Times that the replicas were asked for a newer revision.
+    /// Refresh rounds.
     refreshes,
 }
 

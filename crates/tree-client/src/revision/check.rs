@@ -1,5 +1,4 @@
-//! Fetching and checking every frame of a revision, past all caches: whether the replicas have it
-//! whole.
+//! Fetches and verifies every frame of a revision, past all caches: are the replicas complete?
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,45 +15,45 @@ use crate::revision::Revision;
 use crate::traversal::{PendingFrame, Visitor, traverse};
 use crate::{Error, ErrorClass, Result, Tree};
 
-/// Bytes in flight.
+/// Limit on the bytes in flight.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 
-/// Events that wait for their reader; the verification waits when it lags.
+/// Limit on the unread events; the verification waits.
 const EVENTS_MAX: usize = 64;
 
-/// What a verification has to tell.
+/// An event of a verification.
 #[derive(Debug, Clone)]
 pub enum VerifyEvent {
-    /// How far it has come.
+    /// Progress.
     Progress {
-        /// Frames fetched and checked.
+        /// Verified frames.
         frames: u64,
-        /// Their bytes, as stored.
+        /// Bytes of these frames, as stored.
         bytes: u64,
-        /// Frames known to be left; grows while directories are read.
+        /// Known frames that are left; grows while directories are read.
         waiting: u64,
     },
-    /// A frame that no replica has, or that makes no sense.
+    /// A frame that no replica has, or that cannot be decoded.
     Bad {
-        /// The path of the file or directory that needs it.
+        /// Path of the file or directory that needs it.
         path: Vec<u8>,
         /// What is wrong.
         error: Error,
     },
     /// The end.
     Done {
-        /// Frames fetched and checked.
+        /// Verified frames.
         frames: u64,
-        /// Their bytes, as stored.
+        /// Bytes of these frames, as stored.
         bytes: u64,
-        /// Names of regular files met.
+        /// Names of regular files.
         files: u64,
         /// Bad frames.
         bad: u64,
     },
 }
 
-/// A verification under way; ends when dropped.
+/// A running verification; ends when dropped.
 pub struct Verification {
     events: mpsc::Receiver<Result<VerifyEvent>>,
     task: AbortHandle,
@@ -67,15 +66,17 @@ impl Drop for Verification {
 }
 
 impl Verification {
-    /// The next event; `None` after [`VerifyEvent::Done`] or an error that ends it: no replica can
-    /// be reached, for as long as an operation may take, or each closes when it is asked.
+    /// The next event; `None` at the end.
+    ///
+    /// # Errors
+    /// No replica can be reached within one operation's time. Ends the verification.
     pub async fn next(&mut self) -> Option<Result<VerifyEvent>> {
         self.events.recv().await
     }
 }
 
 impl Tree {
-    /// Fetches and checks every frame of `revision`, each once. Memory: 32 bytes a frame.
+    /// Fetches and verifies every frame of `revision` once. Memory: 32 bytes per frame.
     pub fn verify_all(self: &Arc<Self>, revision: &Arc<Revision>) -> Verification {
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let (tree, revision) = (Arc::clone(self), Arc::clone(revision));
@@ -168,13 +169,13 @@ impl Visitor for CheckVisitor {
         }
         self.bad.fetch_add(1, Ordering::Relaxed);
         let event = VerifyEvent::Bad { path: work.context.to_vec(), error: error.clone() };
-        // Nobody listens any more: the crawl may end.
+        // The receiver is dropped: end the traversal.
         self.events.blocking_send(Ok(event)).map_err(|_| error)
     }
 
     fn progress(&self, waiting: u64) {
         let (frames, bytes) = (self.frames.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
-        // Who reads slowly misses some.
+        // A slow receiver misses some progress events.
         let _ = self.events.try_send(Ok(VerifyEvent::Progress { frames, bytes, waiting }));
     }
 }

@@ -1,5 +1,4 @@
-//! What differs between two revisions: both trees are walked together, and what has equal handles
-//! is skipped unread.
+//! Differences between two revisions. Walks both trees at once and skips equal subtrees by handle.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -13,44 +12,44 @@ use crate::{Result, Tree};
 /// One difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The path from the root; empty for the root itself.
+    /// Path from the root; empty for the root itself.
     pub path: Vec<u8>,
-    /// What happened.
+    /// Kind of the change.
     pub kind: ChangeKind,
-    /// The file before.
+    /// The old inode.
     pub old: Option<Inode>,
-    /// The file after.
+    /// The new inode.
     pub new: Option<Inode>,
 }
 
-/// What happened to a name.
+/// Kinds of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is new.
+    /// A new name.
     Added,
-    /// It is gone.
+    /// A removed name.
     Removed,
-    /// Its file differs.
+    /// The inode differs.
     Changed(ChangedFields),
 }
 
-/// In what a file differs.
+/// The differing parts of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChangedFields {
-    /// A file's bytes, a link's target, a device's number. Never a directory: its entries are
+    /// File data, link target or device number. Never set for directories: their entries are
     /// reported.
     pub content: bool,
-    /// The mode.
+    /// Mode.
     pub mode: bool,
     /// Owner or group.
     pub owner: bool,
-    /// The modification time.
+    /// Modification time.
     pub mtime: bool,
     /// Extended attributes.
     pub xattrs: bool,
-    /// The type.
+    /// File type.
     pub file_type: bool,
-    /// The number of names.
+    /// Number of hard links.
     pub links: bool,
 }
 
@@ -79,29 +78,29 @@ impl ChangedFields {
     }
 }
 
-/// A comparison under way. Memory: two pages a level of the tree.
+/// A running comparison. Memory: two pages per level.
 ///
-/// Revisions of two trees can be compared as well, but equal content of two trees has different
-/// handles: all that does not lie inline is told as changed.
+/// The revisions may belong to two trees. Equal content then has different handles, so all content
+/// that is not inline is reported as changed.
 pub struct Diff {
     levels: Vec<Level>,
     first: Option<Change>,
     failed: bool,
 }
 
-/// Two directories of one path.
+/// Two directories with the same path.
 struct Level {
     path: Vec<u8>,
     old: Option<Cursor>,
     new: Option<Cursor>,
 }
 
-/// A place in a directory.
+/// A position in a directory.
 struct Cursor {
     tree: Arc<Tree>,
     dir: Inode,
     number: u64,
-    /// The page that the place is in, and the place in it.
+    /// The current page, and the index in it.
     page: Option<(Listing, usize)>,
 }
 
@@ -114,8 +113,8 @@ impl Diff {
         diff
     }
 
-    /// The next difference, in the order of paths; a directory comes before what is in it. After an
-    /// error, `None`.
+    /// The next difference in the order of paths; a directory comes before its entries. `None` at
+    /// the end and after an error.
     pub async fn next(&mut self) -> Option<Result<Change>> {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
@@ -133,7 +132,7 @@ impl Diff {
         None
     }
 
-    /// Goes one name further, or leaves a directory.
+    /// Advances by one name, or leaves a directory.
     async fn step(&mut self) -> Result<Option<Change>> {
         let Some(level) = self.levels.last_mut() else { return Ok(None) };
         if let (Some(old), Some(new)) = (&mut level.old, &mut level.new)
@@ -174,7 +173,7 @@ impl Diff {
         })
     }
 
-    /// Goes into what is a directory on either side, unless it is the same on both.
+    /// Enters a directory on either side, unless both are equal.
     fn descend(&mut self, path: Vec<u8>, old: Option<(&Arc<Tree>, &Inode)>, new: Option<(&Arc<Tree>, &Inode)>) {
         let top = |side: Option<(&Arc<Tree>, &Inode)>| match side.map(|(tree, inode)| (tree.iv(), &inode.content)) {
             Some((iv, Content::Directory { top: Some(page), .. })) => Some((iv, *page)),
@@ -196,7 +195,7 @@ fn compare(path: Vec<u8>, old: &Inode, new: &Inode) -> Option<Change> {
     (!fields.is_empty()).then(|| Change { path, kind: ChangeKind::Changed(fields), old: Some(old.clone()), new: Some(new.clone()) })
 }
 
-/// If both places are at the beginning of the same page, goes past it without reading it.
+/// If both positions are at the start of the same page, skips it without reading it.
 async fn skip_equal_pages(old: &mut Cursor, new: &mut Cursor) -> Result<bool> {
     if old.page.is_some() || new.page.is_some() || old.tree.iv() != new.tree.iv() {
         return Ok(false);

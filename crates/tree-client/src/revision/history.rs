@@ -1,4 +1,4 @@
-//! The chain of signed fsinfos, newest first: what was signed once can't be denied later.
+//! Older revisions: the chain of signed fsinfos, newest first.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{Error, Result, Tree};
 /// Expected length of a signed fsinfo's frame.
 const LEN_EXPECTED: usize = 1024;
 
-/// The revisions of a tree, newest first.
+/// Iterates over the revisions of a tree, newest first.
 pub struct History {
     tree: Arc<Tree>,
     next: Next,
@@ -23,7 +23,7 @@ pub struct History {
 
 enum Next {
     Newest,
-    /// The frame of the revision before this number.
+    /// Frame of the revision before this number.
     Older(BlockHandle, u64),
     End,
 }
@@ -34,7 +34,7 @@ impl Tree {
         History { tree: Arc::clone(self), next: Next::Newest }
     }
 
-    /// The revision of this number; `None` where there never was one. O(revisions after it).
+    /// The revision with this number; `None` if it never existed. O(newer revisions).
     pub async fn revision_at(self: &Arc<Self>, number: u64) -> Result<Option<Arc<Revision>>> {
         let mut history = self.history();
         while let Some(revision) = history.next().await {
@@ -49,12 +49,12 @@ impl Tree {
     async fn older(&self, handle: BlockHandle, than: u64) -> Result<Arc<Revision>> {
         let deadline = Instant::now() + self.operation_max();
         let Frame::Fsinfo(signed) = self.frame_by(FrameKind::Fsinfo, &handle, LEN_EXPECTED, Priority::Foreground, deadline).await? else {
-            return Err(Error::Damaged { what: format!("frame {handle} is no fsinfo") });
+            return Err(Error::Damaged { what: format!("frame {handle} is not an fsinfo") });
         };
         let decoded = SignedFsinfo::from_xdr(&signed).map_err(|e| Error::malformed(&handle, e))?;
         let fsinfo = decoded.open(self.hostid()).map_err(|e| Error::Damaged { what: format!("the revision before {than}: {e}") })?;
         if fsinfo.revision.checked_add(1) != Some(than) {
-            return Err(Error::Damaged { what: format!("the revision before {than} calls itself {}", fsinfo.revision) });
+            return Err(Error::Damaged { what: format!("the revision before {than} has number {}", fsinfo.revision) });
         }
         let cert = decoded.cert();
         let expires = fsinfo.end().min(cert.not_after);
@@ -63,9 +63,8 @@ impl Tree {
 }
 
 impl History {
-    /// The next older revision, its signature and place in the chain checked; its validity is not,
-    /// for history is old. After an error, or [`Error::Missing`] where replicas keep no more,
-    /// there is nothing further.
+    /// The next older revision. Verifies its signature and its place in the chain, not its validity
+    /// in time. Ends after an error; [`Error::Missing`] means that replicas keep no older revision.
     pub async fn next(&mut self) -> Option<Result<Arc<Revision>>> {
         let found = match std::mem::replace(&mut self.next, Next::End) {
             Next::Newest => Ok(self.tree.newest()),

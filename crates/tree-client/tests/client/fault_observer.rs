@@ -1,4 +1,4 @@
-//! It is told that a replica was not believed, also where another one has made up for it.
+//! The observer hears of each fault, even if another replica delivers the right data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,13 +39,13 @@ fn client(network: &Arc<TestNetwork>, clock: &Arc<TestClock>, notes: &Arc<Notes>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lie_is_told_though_another_replica_heals_it() {
+async fn reports_lie_that_another_replica_heals() {
     let (clock, notes) = (TestClock::at(NOW), Arc::new(Notes::default()));
     let mut publisher = Publisher::new(30);
     let files = (0..40u64).map(|n| (format!("f{n}").into_bytes(), Node::File(noise(n, 20_000)))).collect();
     let published = publisher.publish(&Node::Dir(files), NOW - 10);
     let [liar, honest] = [Fault::FlipFrame, Fault::None].map(|fault| TestReplica::new(&published, fault, 3));
-    // So that the liar is asked first.
+    // The lying replica is asked first.
     *honest.delay.lock() = Duration::from_millis(20);
     let network = TestNetwork::of(&publisher.location, &[liar, honest]);
     let tree = client(&network, &clock, &notes).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_lie_is_told_though_another_replica_heals_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_or_expired_offer_is_told_once_until_it_changes() {
+async fn reports_stale_offer_once_until_it_changes() {
     let (clock, notes) = (TestClock::at(NOW), Arc::new(Notes::default()));
     let mut publisher = Publisher::new(31);
     let tree_of = |text: &str| dir([("file", Node::File(text.as_bytes().to_vec()))]);
@@ -84,8 +84,7 @@ async fn an_old_or_expired_offer_is_told_once_until_it_changes() {
     refresh(2).await;
     assert_eq!(*notes.0.lock(), ["10.0.0.2:4340 stale 1", "10.0.0.2:4340 stale 2", "10.0.0.2:4340 stale 2"]);
     notes.0.lock().clear();
-    // What was believed has ended as well: nothing is offered that was not seen, so nothing is an
-    // attempt.
+    // All revisions have expired, including the one in force.
     clock.set(NOW + u64::from(DURATION_S));
     let notes = Arc::new(Notes::default());
     assert!(client(&network, &clock, &notes).open(&publisher.name(), &TreeOptions::default()).await.is_err());

@@ -1,5 +1,4 @@
-//! Which revision is believed: rollback, expiry, revocation, forwarding, refresh, and what is
-//! remembered over restarts.
+//! Rollback, expiry, revocation, forwarding and refresh, also across restarts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +37,7 @@ fn remembering(dir: &Path) -> impl FnOnce(&mut ClientOptions) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revision_older_than_one_seen_before_a_restart_is_refused() {
+async fn refuses_rollback_after_restart() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let mut publisher = Publisher::new(20);
     let (old, new) = (publisher.publish(&text("old"), NOW - 20), publisher.publish(&text("new"), NOW - 10));
@@ -48,9 +47,9 @@ async fn a_revision_older_than_one_seen_before_a_restart_is_refused() {
     assert_eq!(open().open(&publisher.name(), &TreeOptions::default()).await.unwrap().newest().number(), 2);
     replica.serve_revision(&old);
     let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
-    assert_eq!(tree.newest().number(), 2, "goes on with what was remembered rather than back");
+    assert_eq!(tree.newest().number(), 2, "uses the stored revision");
     assert!(tree.refresh().await.is_err());
-    // What it alone would have is not there to be read: a refusal, no damage.
+    // The replica lacks the newer frame: refused, not damaged.
     let error = tree.lookup_path(tree.newest().root(), b"file").await.err().unwrap();
     assert!(error.class() == ErrorClass::Refused && error.to_string().contains("10.0.0.1:4340: offers the old revision 1;"), "{error}");
     clock.set(NOW + u64::from(DURATION_S));
@@ -58,9 +57,9 @@ async fn a_revision_older_than_one_seen_before_a_restart_is_refused() {
     assert!(error.to_string().contains("old revision 1"), "{error}");
 }
 
-// In real time: the disk cache writes in a thread of its own.
+// In real time: the disk cache writes on its own thread.
 #[tokio::test]
-async fn without_replicas_a_restart_goes_on_with_what_is_remembered_and_valid() {
+async fn restarts_without_replicas_from_stored_revision() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let mut publisher = Publisher::new(21);
     let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
@@ -83,7 +82,7 @@ async fn without_replicas_a_restart_goes_on_with_what_is_remembered_and_valid() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_revision_fails_closed_until_a_newer_one_comes() {
+async fn expired_revision_fails_closed() {
     let clock = TestClock::at(NOW);
     let mut publisher = Publisher::new(22);
     let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
@@ -94,18 +93,18 @@ async fn an_expired_revision_fails_closed_until_a_newer_one_comes() {
     clock.set(NOW + u64::from(DURATION_S));
     let error = tree.lookup_path(&root, b"file").await.unwrap_err();
     assert_eq!((error.class(), error.errno()), (ErrorClass::Expired, 5), "{error}");
-    assert!(tree.try_lookup_path(&root, b"file").unwrap().is_err(), "also where it is cached");
+    assert!(tree.try_lookup_path(&root, b"file").unwrap().is_err(), "also if it is cached");
     clock.set(NOW - 10_000_000);
-    assert!(tree.lookup_path(&root, b"file").await.is_err(), "a clock set back revives nothing");
+    assert!(tree.lookup_path(&root, b"file").await.is_err(), "a clock set back does not revive it");
     clock.set(NOW + u64::from(DURATION_S));
     replica.serve_revision(&publisher.publish(&text("y"), NOW + u64::from(DURATION_S) - 5));
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert!(tree.lookup_path(&root, b"file").await.is_ok(), "found on demand");
+    assert!(tree.lookup_path(&root, b"file").await.is_ok(), "refreshed on demand");
     assert_eq!(tree.newest().number(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_does_not_stop_with_a_clock_that_does() {
+async fn revision_expires_even_if_clock_stops() {
     let clock = TestClock::at(NOW);
     let mut publisher = Publisher::new(23);
     let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
@@ -117,7 +116,7 @@ async fn time_does_not_stop_with_a_clock_that_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_expired_stays_expired_after_a_restart_with_the_clock_set_back() {
+async fn expiry_survives_restart_and_clock_set_back() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let mut publisher = Publisher::new(40);
     let replica = TestReplica::new(&publisher.publish_for(&text("x"), NOW, 8), Fault::None, 1);
@@ -130,11 +129,11 @@ async fn what_has_expired_stays_expired_after_a_restart_with_the_clock_set_back(
     clock.set(NOW + 10);
     assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired);
     clock.set(NOW + 2);
-    assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired, "time was later before");
+    assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired, "the time was later before");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_once_ran_ahead_costs_no_more_than_what_was_signed_then() {
+async fn fast_clock_does_not_expire_later_revisions() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let mut publisher = Publisher::new(41);
     let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
@@ -148,11 +147,11 @@ async fn a_clock_that_once_ran_ahead_costs_no_more_than_what_was_signed_then() {
     assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired);
     clock.set(NOW + 5);
     replica.serve_revision(&next);
-    assert_eq!(open().await.unwrap().newest().number(), 2, "the next revision ends later than the one that was expired");
+    assert_eq!(open().await.unwrap().newest().number(), 2, "the next revision ends after the expired one");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_revision_arrives_in_the_background_and_is_announced() {
+async fn background_refresh_announces_new_revision() {
     let clock = TestClock::at(NOW);
     let mut publisher = Publisher::new(24);
     let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
@@ -164,11 +163,11 @@ async fn a_new_revision_arrives_in_the_background_and_is_announced() {
     tokio::time::timeout(Duration::from_secs(2 * 3600), news.changed()).await.unwrap().unwrap();
     assert_eq!(news.borrow().number(), 2);
     assert_eq!(tree.lookup_path(tree.newest().root(), b"file").await.unwrap().size(), 2);
-    assert_eq!(tree.lookup_path(old.root(), b"file").await.unwrap().size(), 1, "the old one goes on as long as it is served");
+    assert_eq!(tree.lookup_path(old.root(), b"file").await.unwrap().size(), 1, "the old revision is usable while it is served");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_of_several_replicas_is_taken_and_the_others_called_stale() {
+async fn newest_offer_wins_and_others_are_stale() {
     let mut publisher = Publisher::new(25);
     let (old, new) = (publisher.publish(&text("old"), NOW - 20), publisher.publish(&text("new"), NOW - 10));
     let replicas = [&old, &new, &old].map(|published| TestReplica::new(published, Fault::None, 1));
@@ -180,7 +179,7 @@ async fn the_newest_of_several_replicas_is_taken_and_the_others_called_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revocation_met_anywhere_ends_all_belief_for_good() {
+async fn revocation_is_permanent() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let mut publisher = Publisher::new(26);
     let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
@@ -195,11 +194,11 @@ async fn a_revocation_met_anywhere_ends_all_belief_for_good() {
     assert!(matches!(tree.try_lookup_path(&root, b"file"), Some(Err(Error::Revoked { .. }))));
     replica.alter(|served| served.statements.clear());
     let error = open().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
-    assert!(matches!(error, Error::Revoked { .. }), "remembered when the replica no longer tells: {error}");
+    assert!(matches!(error, Error::Revoked { .. }), "stored, though the replica no longer sends it: {error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn statements_are_heeded_in_local_directories_and_in_published_trees() {
+async fn reads_statements_from_directories_and_trees() {
     let (dir_of_certs, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let mut publisher = Publisher::new(27);
     let published = publisher.publish(&text("x"), NOW);
@@ -211,8 +210,8 @@ async fn statements_are_heeded_in_local_directories_and_in_published_trees() {
     let client = client_with(&network, &clock, |options| options.certificate_dirs = vec![dir_of_certs.path().into()]);
     assert!(matches!(client.open(&publisher.name(), &TreeOptions::default()).await, Err(Error::Revoked { .. })));
 
-    // A file of this name that says nothing may be a revocation that was cut short; one named for
-    // another key is not about this one.
+    // An unreadable file with this name may be a truncated revocation. A file named after another
+    // key is not about this one.
     let path = dir_of_certs.path().join(&file);
     for damaged in [&b""[..], b"noise", &revocation.to_text().as_bytes()[..40]] {
         std::fs::write(&path, damaged).unwrap();
@@ -237,7 +236,7 @@ async fn statements_are_heeded_in_local_directories_and_in_published_trees() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forwarding_pointer_leads_to_the_new_name_but_not_in_circles() {
+async fn follows_forwarding_but_no_cycle() {
     let clock = TestClock::at(NOW);
     let (mut old, mut new) = (Publisher::new(29), Publisher::new(30));
     new.location = "new.test".into();
@@ -259,7 +258,7 @@ async fn a_forwarding_pointer_leads_to_the_new_name_but_not_in_circles() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn state_that_must_be_kept_and_cannot_be_is_an_error() {
+async fn required_state_must_be_writable() {
     let state = tempfile::NamedTempFile::new().unwrap();
     let mut publisher = Publisher::new(31);
     let published = publisher.publish(&text("x"), NOW);
@@ -271,7 +270,7 @@ async fn state_that_must_be_kept_and_cannot_be_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_has_forwarded_is_still_heard_when_it_revokes_itself_or_points_elsewhere() {
+async fn forwarded_key_may_still_revoke_or_redirect() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let (mut old, mut new, mut newer) = (Publisher::new(42), Publisher::new(43), Publisher::new(44));
     (new.location, newer.location) = ("new.test".into(), "newer.test".into());
@@ -293,11 +292,11 @@ async fn a_key_that_has_forwarded_is_still_heard_when_it_revokes_itself_or_point
 
     say(NOW + 1, Body::Forwarding { to: newer.name() });
     let again = open().await.unwrap();
-    assert_eq!(again.name(), &newer.name(), "a pointer that is remembered is not the last word");
+    assert_eq!(again.name(), &newer.name(), "a stored pointer is not final");
     let moved = followed.refresh().await;
     assert!(matches!(&moved, Err(Error::Forwarded { to }) if *to == newer.name()), "{moved:?}");
     assert!(followed.revision().is_err());
-    assert!(again.refresh().await.is_ok(), "nothing new of either key");
+    assert!(again.refresh().await.is_ok(), "no new statement");
 
     say(NOW + 2, Body::Revocation { reason: "stolen".into() });
     let revoked = again.refresh().await;
@@ -308,7 +307,7 @@ async fn a_key_that_has_forwarded_is_still_heard_when_it_revokes_itself_or_point
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pointer_is_followed_within_seconds_where_the_old_host_is_gone() {
+async fn follows_stored_pointer_if_old_host_is_gone() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let (mut old, mut new) = (Publisher::new(45), Publisher::new(46));
     new.location = "new.test".into();

@@ -1,4 +1,4 @@
-//! The client against replicas in memory, honest and lying. One binary, so that it links once.
+//! The client against replicas in memory, honest and lying. One test binary.
 
 mod fault_observer;
 #[allow(unreachable_pub, reason = "shared by the other modules")]

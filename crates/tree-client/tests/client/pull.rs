@@ -1,5 +1,5 @@
-//! Pull: only what is missing, restartable, whole or not at all; and what walks the same frames:
-//! verify, history, diff.
+//! Pull copies only missing frames, survives kills, and commits complete revisions only. Also
+//! verification, history and diff.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
 use crate::fixture::{NOW, Node, Published, Publisher, TestClock, dir, noise};
 
-/// In the environment of the child that is to be killed: the database that it pulls into.
+/// Environment variable of the child process that is killed: the database to pull into.
 const CHILD_DB: &str = "VOUCH_TEST_PULL_INTO";
 
 fn client(network: &Arc<TestNetwork>) -> Arc<Client> {
@@ -31,7 +31,7 @@ fn files(seed: u64, count: u64) -> BTreeMap<Vec<u8>, Node> {
     (0..count).map(|n| (format!("file-{n:05}").into_bytes(), Node::File(noise(seed + n, 2000 + (n % 7) as usize * 900)))).collect()
 }
 
-/// Several directories, of many pages and few, large and small files.
+/// Directories of many and few pages, large and small files.
 fn large_tree() -> Node {
     let dirs = (0..6u64).map(|n| (format!("dir-{n}").into_bytes(), Node::Dir(files(n * 100_000, if n == 0 { 900 } else { 40 }))));
     let mut root: BTreeMap<Vec<u8>, Node> = dirs.collect();
@@ -50,8 +50,7 @@ fn with(tree: &Node, path: [&str; 2], node: Option<Node>) -> Node {
     Node::Dir(root)
 }
 
-/// Options of a pull that waits for the lock: a process that another test starts holds every lock
-/// of this one until it runs its own program.
+/// Waits for the lock: a child process of another test inherits all locks until it calls exec.
 fn into(db: impl Into<std::path::PathBuf>) -> PullOptions {
     PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(db) }
 }
@@ -69,7 +68,7 @@ fn assert_whole(db: &Path, published: &Published) {
 }
 
 #[tokio::test]
-async fn a_first_pull_copies_all_and_the_next_only_what_changed() {
+async fn second_pull_copies_only_changes() {
     let dir = tempfile::tempdir().unwrap();
     let options = into(dir.path().join("db"));
     let mut publisher = Publisher::new(40);
@@ -92,14 +91,14 @@ async fn a_first_pull_copies_all_and_the_next_only_what_changed() {
     let calls = replica.calls.load(std::sync::atomic::Ordering::Relaxed);
     let report = pull_quietly(&client, &publisher, &options).await.unwrap();
     assert_eq!((report.revision, report.history_frames), (3, 1));
-    assert!(report.new_frames <= 5, "one leaf and a page a level: {report:?}");
-    assert!(report.present_frames < 60, "what is held is not walked: {report:?}");
+    assert!(report.new_frames <= 5, "one leaf and one page per level: {report:?}");
+    assert!(report.present_frames < 60, "unchanged subtrees are not visited: {report:?}");
     assert!(replica.calls.load(std::sync::atomic::Ordering::Relaxed) - calls < 12);
     assert_whole(&options.db, &third);
 }
 
 #[tokio::test]
-async fn old_revisions_are_dropped_when_they_are_not_kept() {
+async fn drops_revisions_that_are_not_kept() {
     let dir = tempfile::tempdir().unwrap();
     let options = PullOptions { keep: Some(1), ..into(dir.path().join("db")) };
     let mut publisher = Publisher::new(41);
@@ -121,7 +120,7 @@ fn dir_of(len: usize, seed: u64) -> Node {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pull_from_liars_and_one_honest_replica_is_sound() {
+async fn one_honest_replica_suffices() {
     for (seed, fault) in
         [Fault::FlipFrame, Fault::Withhold, Fault::HalfAnswer, Fault::Stall, Fault::Swap, Fault::Garbage].into_iter().enumerate()
     {
@@ -139,13 +138,13 @@ async fn a_pull_from_liars_and_one_honest_replica_is_sound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pull_that_can_not_end_offers_nothing_and_is_taken_up_later() {
+async fn incomplete_pull_is_not_committed_and_resumes() {
     let dir = tempfile::tempdir().unwrap();
     let mut publisher = Publisher::new(50);
     let published = publisher.publish(&large_tree(), NOW);
     let replica = TestReplica::new(&published, Fault::None, 1);
     let last = published.fsinfo.root.clone();
-    // The replica lacks one leaf in the middle.
+    // The replica lacks one leaf.
     let missing = published.frames.iter().find(|(_, frame)| frame.len() > 4000 && frame[0] == 1).map(|(handle, _)| *handle).unwrap();
     replica.alter(|served| {
         let mut frames = (*served.frames).clone();
@@ -156,7 +155,7 @@ async fn a_pull_that_can_not_end_offers_nothing_and_is_taken_up_later() {
     let options = into(dir.path().join("db"));
     let error = pull_quietly(&client(&network), &publisher, &options).await.unwrap_err();
     assert!(matches!(error, Error::Missing { handle, .. } if handle == missing), "{error}");
-    assert!(Database::open_read(&options.db).unwrap().head().is_none(), "half a revision is not offered");
+    assert!(Database::open_read(&options.db).unwrap().head().is_none(), "an incomplete revision is not committed");
     replica.serve_revision(&published);
     let report = pull_quietly(&client(&network), &publisher, &options).await.unwrap();
     assert!(report.present_frames > 0, "{report:?}");
@@ -165,7 +164,7 @@ async fn a_pull_that_can_not_end_offers_nothing_and_is_taken_up_later() {
 }
 
 #[tokio::test]
-async fn a_database_of_another_tree_or_in_use_is_refused() {
+async fn refuses_foreign_or_busy_database() {
     let dir = tempfile::tempdir().unwrap();
     let (mut one, mut two) = (Publisher::new(51), Publisher::new(52));
     two.location = "two.test".into();
@@ -181,7 +180,7 @@ async fn a_database_of_another_tree_or_in_use_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watching_keeps_a_database_current() {
+async fn watch_keeps_database_current() {
     let dir = tempfile::tempdir().unwrap();
     let mut publisher = Publisher::new(53);
     let replica = TestReplica::new(&publisher.publish(&dir_of(5000, 1), NOW), Fault::None, 1);
@@ -204,46 +203,46 @@ async fn watching_keeps_a_database_current() {
     watcher.abort();
 }
 
-/// What the child serves itself: the same in parent and child, since everything is made from seeds.
-fn slow_world() -> (Publisher, Published, Arc<TestReplica>) {
+/// The tree of parent and child process, made from a seed.
+fn slow_site() -> (Publisher, Published, Arc<TestReplica>) {
     let mut publisher = Publisher::new(54);
     let published = publisher.publish(&large_tree(), NOW);
     let replica = TestReplica::new(&published, Fault::None, 1);
     (publisher, published, replica)
 }
 
-/// The body of the child: pulls slowly until it is killed. Does nothing when the tests are run.
+/// The child process: pulls slowly until it is killed. Does nothing as a test.
 #[tokio::test]
-async fn child_that_pulls_until_it_is_killed() {
+async fn child_that_is_killed() {
     let Some(db) = std::env::var_os(CHILD_DB) else { return };
-    let (publisher, _, replica) = slow_world();
+    let (publisher, _, replica) = slow_site();
     *replica.delay.lock() = Duration::from_millis(4);
     let network = TestNetwork::of(&publisher.location, &[replica]);
     println!("pulling");
     pull_quietly(&client(&network), &publisher, &PullOptions { in_flight_bytes: 1 << 20, ..into(db) }).await.unwrap();
 }
 
-/// Length of all files in a directory and below.
+/// Total length of the files below a directory.
 fn bytes_below(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
     entries.map(|e| if e.path().is_dir() { bytes_below(&e.path()) } else { e.metadata().map_or(0, |m| m.len()) }).sum()
 }
 
 #[tokio::test]
-async fn a_pull_killed_at_any_moment_leaves_no_half_state_and_is_taken_up() {
+async fn killed_pull_resumes() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db");
-    let (publisher, published, replica) = slow_world();
+    let (publisher, published, replica) = slow_site();
     let mut offered = 0;
     for round in 0..11u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "pull::child_that_pulls_until_it_is_killed", "--nocapture"])
+            .args(["--exact", "pull::child_that_is_killed", "--nocapture"])
             .env(CHILD_DB, &db)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // At another point of the transfer each time, and of what follows it.
+        // Kills at another point of the transfer in each round.
         let target = round * 1_100_000;
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         while bytes_below(&db) <= target && tokio::time::Instant::now() < until && child.try_wait().unwrap().is_none() {
@@ -263,7 +262,7 @@ async fn a_pull_killed_at_any_moment_leaves_no_half_state_and_is_taken_up() {
     let network = TestNetwork::of(&publisher.location, &[replica]);
     let report = pull_quietly(&client(&network), &publisher, &into(&db)).await.unwrap();
     assert!(report.was_current == (offered > 0));
-    assert!(offered > 0 || report.present_frames > 0, "what the killed ones fetched is used: {report:?}");
+    assert!(offered > 0 || report.present_frames > 0, "frames of the killed pulls are used: {report:?}");
     assert!(Database::verify(&db, None).unwrap().is_sound());
 }
 
@@ -273,7 +272,7 @@ async fn open(publisher: &Publisher, replica: &Arc<TestReplica>) -> Arc<Tree> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn verification_finds_what_no_replica_has_and_names_the_file() {
+async fn verification_names_files_with_missing_frames() {
     let mut publisher = Publisher::new(55);
     let tree = dir([("a", dir_of(200_000, 1)), ("b", dir_of(5000, 2)), ("c", dir_of(10, 3))]);
     let published = publisher.publish(&tree, NOW);
@@ -302,7 +301,7 @@ async fn verification_finds_what_no_replica_has_and_names_the_file() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_leads_from_the_newest_to_the_first_and_ends_where_none_is_kept() {
+async fn history_goes_back_as_far_as_kept() {
     let mut publisher = Publisher::new(56);
     let published: Vec<Published> = (1..=5).map(|n| publisher.publish(&dir_of(10, n), NOW - 100 + n)).collect();
     let replica = TestReplica::new(&published[4], Fault::None, 1);
@@ -326,7 +325,7 @@ async fn history_leads_from_the_newest_to_the_first_and_ends_where_none_is_kept(
 }
 
 #[tokio::test(start_paused = true)]
-async fn diff_tells_each_change_once_in_order_and_reads_little() {
+async fn diff_reports_each_change_once_in_order() {
     let mut publisher = Publisher::new(57);
     let old = large_tree();
     publisher.publish(&old, NOW - 20);

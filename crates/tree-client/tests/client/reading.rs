@@ -1,4 +1,4 @@
-//! Reading an honest tree: names, listings, content, holes, links, freshness.
+//! Reading an honest tree: names, listings, content, holes, links.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn blob(inode: &Inode) -> &Blob {
 }
 
 #[tokio::test]
-async fn files_of_every_shape_read_as_published() {
+async fn reads_files_of_every_shape() {
     let lens = [0, 1, 1024, 1025, 128 * 1024, 128 * 1024 + 1, 3 * MIB + 5];
     let files: BTreeMap<Vec<u8>, Node> =
         lens.iter().map(|&len| (format!("f{len}").into_bytes(), Node::File(noise(len as u64, len)))).collect();
@@ -60,7 +60,7 @@ async fn files_of_every_shape_read_as_published() {
 }
 
 #[tokio::test]
-async fn large_directories_list_whole_from_any_position_and_prove_what_is_missing() {
+async fn lists_large_directory_from_any_position() {
     let names: BTreeMap<Vec<u8>, Node> =
         (0..20_000).map(|n| (format!("name-{:07}", n * 2).into_bytes(), Node::File(vec![n as u8; n % 50]))).collect();
     let mut publisher = Publisher::new(3);
@@ -100,7 +100,7 @@ async fn large_directories_list_whole_from_any_position_and_prove_what_is_missin
 }
 
 #[tokio::test]
-async fn holes_read_as_zeros_without_being_fetched_and_are_found_by_seek() {
+async fn holes_read_as_zeros_without_fetches() {
     let (size, at) = (40u64 << 30, (13u64 << 30) + 5);
     let mut publisher = Publisher::new(4);
     let published = publisher.publish(&dir([("sparse", Node::Sparse(size, at)), ("empty", Node::File(vec![]))]), NOW);
@@ -119,7 +119,7 @@ async fn holes_read_as_zeros_without_being_fetched_and_are_found_by_seek() {
 }
 
 #[tokio::test]
-async fn links_are_followed_inside_and_handed_out_where_they_leave() {
+async fn resolves_links_inside_and_returns_links_outside() {
     let link = |target: &str| Node::Link(target.as_bytes().to_vec());
     let mut publisher = Publisher::new(5);
     let inner =
@@ -143,12 +143,12 @@ async fn links_are_followed_inside_and_handed_out_where_they_leave() {
 }
 
 #[tokio::test]
-async fn what_was_read_once_is_answered_without_the_network() {
+async fn cached_reads_need_no_network() {
     let mut publisher = Publisher::new(6);
     let published = publisher.publish(&dir([("f", Node::File(noise(1, 300_000)))]), NOW);
     let tree = open(&publisher, &published).await;
     let root = tree.revision().unwrap().root().clone();
-    assert!(tree.try_lookup(&root, b"f").is_none(), "nothing is here yet");
+    assert!(tree.try_lookup(&root, b"f").is_none(), "nothing is cached yet");
     let inode = tree.lookup_path(&root, b"f").await.unwrap();
     tree.read(blob(&inode), 0, 300_000).await.unwrap();
     assert!(tree.try_lookup(&root, b"f").unwrap().unwrap().is_some());
@@ -159,7 +159,7 @@ async fn what_was_read_once_is_answered_without_the_network() {
 }
 
 #[tokio::test]
-async fn a_frame_that_many_want_is_fetched_once() {
+async fn concurrent_readers_share_one_fetch() {
     let mut publisher = Publisher::new(7);
     let published = publisher.publish(&dir([("f", Node::File(noise(1, 100_000)))]), NOW);
     let tree = open(&publisher, &published).await;

@@ -1,4 +1,4 @@
-//! Several replicas: failover, hedging, spreading, liars, and the time that each takes.
+//! Several replicas: failover, hedging, load, lies, and time limits.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,7 +49,7 @@ fn delay(replica: &TestReplica, ms: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_turns_slow_is_hedged_then_asked_less_and_never_called_down() {
+async fn slow_replica_is_hedged_and_asked_less() {
     let mut publisher = Publisher::new(60);
     let published = published(&mut publisher, 10);
     let replicas = [1, 2].map(|seed| TestReplica::new(&published, Fault::None, seed));
@@ -74,7 +74,7 @@ async fn a_replica_that_turns_slow_is_hedged_then_asked_less_and_never_called_do
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_liar_is_set_aside_and_not_asked_again() {
+async fn lying_replica_is_excluded() {
     let mut publisher = Publisher::new(61);
     let published = published(&mut publisher, 10);
     let replicas = [Fault::FlipFrame, Fault::None].map(|fault| TestReplica::new(&published, fault, 5));
@@ -95,7 +95,7 @@ async fn a_liar_is_set_aside_and_not_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dead_replicas_cost_a_live_one_little_time() {
+async fn dead_replicas_cost_little_time() {
     for fault in [Fault::Refuse, Fault::Blackhole, Fault::Stall, Fault::HalfStall] {
         let mut publisher = Publisher::new(62);
         let published = published(&mut publisher, 10);
@@ -110,7 +110,7 @@ async fn dead_replicas_cost_a_live_one_little_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_all_are_gone_reads_fail_soon_what_is_cached_goes_on_and_their_return_is_noticed() {
+async fn reads_fail_soon_without_replicas_and_recover() {
     let mut publisher = Publisher::new(63);
     let published = published(&mut publisher, 10);
     let replica = TestReplica::new(&published, Fault::OneShot, 1);
@@ -130,7 +130,7 @@ async fn when_all_are_gone_reads_fail_soon_what_is_cached_goes_on_and_their_retu
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sole_replica_that_stalls_ends_each_read_in_time() {
+async fn reads_from_stalled_replica_end_in_time() {
     for fault in [Fault::Stall, Fault::Drip, Fault::HalfStall] {
         let mut publisher = Publisher::new(64);
         let published = published(&mut publisher, 10);
@@ -146,7 +146,7 @@ async fn a_sole_replica_that_stalls_ends_each_read_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_that_there_are_lie_each_read_ends_soon_and_says_so() {
+async fn reads_fail_soon_if_all_replicas_lie() {
     for fault in [Fault::FlipFrame, Fault::Truncate, Fault::WrongHandle, Fault::Garbage, Fault::FewResults, Fault::Oversize] {
         for count in [1, 3] {
             let mut publisher = Publisher::new(76);
@@ -166,7 +166,7 @@ async fn where_all_that_there_are_lie_each_read_ends_soon_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_liar_beside_one_that_lacks_the_frame_ends_it_too_and_one_that_is_down_is_waited_for() {
+async fn waits_for_failed_replica_beside_lying_one() {
     let mut publisher = Publisher::new(77);
     let published = published(&mut publisher, 10);
     let replicas = [1, 2].map(|seed| TestReplica::new(&published, Fault::None, seed));
@@ -187,7 +187,7 @@ async fn a_liar_beside_one_that_lacks_the_frame_ends_it_too_and_one_that_is_down
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_lie_of_a_sole_replica_costs_a_second_asking_and_no_error() {
+async fn retries_after_one_lie_of_sole_replica() {
     let mut publisher = Publisher::new(78);
     let replica = TestReplica::new(&published(&mut publisher, 10), Fault::None, 1);
     let tree = open(&publisher, &[Arc::clone(&replica)]).await;
@@ -204,7 +204,7 @@ async fn one_lie_of_a_sole_replica_costs_a_second_asking_and_no_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn verifying_against_a_sole_liar_ends_soon() {
+async fn verification_against_lying_replica_ends_soon() {
     let mut publisher = Publisher::new(79);
     let replica = TestReplica::new(&published(&mut publisher, 4 << 20), Fault::None, 1);
     let tree = open(&publisher, &[Arc::clone(&replica)]).await;
@@ -220,11 +220,10 @@ async fn verifying_against_a_sole_liar_ends_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn verifying_against_a_sole_replica_that_fails_ends_soon_with_the_reason() {
+async fn verification_against_failing_replica_names_reason() {
     let mut publisher = Publisher::new(82);
     let published = published(&mut publisher, 4 << 20);
-    // In the time of the paused clock. The operation's limit is 30 s; who closes when it is asked is
-    // believed to do so sooner.
+    // In paused time. The limit of an operation is 30 s; a replica that keeps closing fails sooner.
     for (fault, limit_s) in [(Fault::HalfAnswer, 8), (Fault::Stall, 31)] {
         let replica = TestReplica::new(&published, Fault::None, 1);
         let tree = open(&publisher, &[Arc::clone(&replica)]).await;
@@ -242,7 +241,7 @@ async fn verifying_against_a_sole_replica_that_fails_ends_soon_with_the_reason()
 }
 
 #[tokio::test(start_paused = true)]
-async fn opening_a_tree_of_a_sole_liar_ends_soon_and_says_so() {
+async fn opening_against_lying_replica_fails_soon() {
     let mut publisher = Publisher::new(80);
     let published = published(&mut publisher, 10);
     for fault in [Fault::Garbage, Fault::Oversize] {
@@ -256,7 +255,7 @@ async fn opening_a_tree_of_a_sole_liar_ends_soon_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_not_answered_is_named_and_nobody_else() {
+async fn error_names_replicas_without_answer() {
     let mut publisher = Publisher::new(81);
     let published = published(&mut publisher, 10);
     let replicas = [TestReplica::new(&published, Fault::Stall, 1), TestReplica::new(&published, Fault::NoTree, 2)];
@@ -268,7 +267,7 @@ async fn who_has_not_answered_is_named_and_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_such_handle_is_believed_only_of_all() {
+async fn frame_is_missing_only_if_all_replicas_say_so() {
     let mut publisher = Publisher::new(65);
     let published = published(&mut publisher, 10);
     let replicas: Vec<_> = (0..4).map(|n| TestReplica::new(&published, if n < 3 { Fault::Withhold } else { Fault::None }, n)).collect();
@@ -277,11 +276,11 @@ async fn no_such_handle_is_believed_only_of_all() {
     replicas[3].set_fault(Fault::Withhold);
     let begun = Instant::now();
     assert!(matches!(read(&tree, 2).await, Err(Error::Missing { asked: 4, .. })));
-    assert!(begun.elapsed() < Duration::from_secs(1), "all have answered: there is nothing to wait for");
+    assert!(begun.elapsed() < Duration::from_secs(1), "all have answered");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wanted_together_goes_in_few_calls_and_over_all_replicas() {
+async fn batches_requests_and_spreads_them() {
     let mut publisher = Publisher::new(66);
     let published = published(&mut publisher, 24 << 20);
     let replicas = [1, 2].map(|seed| TestReplica::new(&published, Fault::None, seed));
@@ -301,7 +300,7 @@ async fn what_is_wanted_together_goes_in_few_calls_and_over_all_replicas() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_are_closed_after_each_answer_cost_no_failure() {
+async fn connection_closed_after_each_answer_is_no_failure() {
     let mut publisher = Publisher::new(67);
     let published = published(&mut publisher, 10);
     let replica = TestReplica::new(&published, Fault::OneShot, 1);
@@ -315,7 +314,7 @@ async fn connections_that_are_closed_after_each_answer_cost_no_failure() {
 }
 
 #[test]
-fn a_client_whose_runtime_has_ended_gives_an_error_and_does_not_spin() {
+fn ended_runtime_is_an_error() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let mut publisher = Publisher::new(75);
     let replica = TestReplica::new(&published(&mut publisher, 10), Fault::None, 1);

@@ -1,5 +1,5 @@
-//! A signing key was stolen and used, and the root key has certified the next one: what the thief
-//! signed goes, wherever it was believed.
+//! A stolen signing key: the next certificate overrides what the thief signed, in clients and
+//! mirrors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ fn text(text: &str) -> Node {
     dir([("file", Node::File(text.as_bytes().to_vec()))])
 }
 
-/// A publisher at revision 1, and a thief of its signing key who goes on from `number`.
-fn robbed(seed: u8, number: u64) -> (Publisher, Published, Publisher) {
+/// A publisher at revision 1, and a thief of its signing key who continues at `number`.
+fn with_thief(seed: u8, number: u64) -> (Publisher, Published, Publisher) {
     let mut publisher = Publisher::new(seed);
     let first = publisher.publish(&text("genuine"), NOW - 50);
     let mut thief = Publisher::new(seed);
@@ -26,7 +26,7 @@ fn robbed(seed: u8, number: u64) -> (Publisher, Published, Publisher) {
     (publisher, first, thief)
 }
 
-/// Gives the publisher the next signing key.
+/// Certifies a new signing key.
 fn certify(publisher: &mut Publisher) {
     publisher.signing = SecretKey::from_seed(&[222; 32]);
     publisher.cert = SigningCert::issue(&publisher.root, publisher.signing.public(), 2, NOW - 1_000_000, NOW + 100_000_000);
@@ -43,9 +43,9 @@ async fn read(tree: &Arc<Tree>) -> Result<Vec<u8>, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lower_or_equal_number_under_a_later_certificate_is_newer() {
+async fn later_certificate_overrides_higher_number() {
     for number in [2, 5, u64::MAX] {
-        let (mut publisher, first, mut thief) = robbed(90, number);
+        let (mut publisher, first, mut thief) = with_thief(90, number);
         let replica = TestReplica::new(&first, Fault::None, 1);
         let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
         let tree = client(&network).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
@@ -65,17 +65,17 @@ async fn a_lower_or_equal_number_under_a_later_certificate_is_newer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thiefs_other_iv_ends_belief_until_the_next_certificate_and_no_longer() {
-    let (mut publisher, first, mut thief) = robbed(91, 5);
+async fn changed_iv_blocks_until_next_certificate() {
+    let (mut publisher, first, mut thief) = with_thief(91, 5);
     let replica = TestReplica::new(&first, Fault::None, 1);
     let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
     let tree = client(&network).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     thief.iv = Iv::from_bytes([9; 32]);
     replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
     assert!(tree.refresh().await.unwrap_err().to_string().contains("another iv"));
-    assert!(read(&tree).await.is_err(), "a newer revision was seen, so the older is not shown");
+    assert!(read(&tree).await.is_err(), "a newer revision was seen, so the older is refused");
     replica.serve_revision(&first);
-    assert!(tree.refresh().await.is_err() && tree.revision().is_err(), "nor when it is offered again");
+    assert!(tree.refresh().await.is_err() && tree.revision().is_err(), "also when it is offered again");
     certify(&mut publisher);
     replica.serve_revision(&publisher.publish(&text("mended"), NOW - 30));
     assert!(tree.refresh().await.unwrap());
@@ -83,11 +83,11 @@ async fn a_thiefs_other_iv_ends_belief_until_the_next_certificate_and_no_longer(
 }
 
 #[tokio::test]
-async fn a_mirror_that_took_a_thiefs_revision_takes_the_next_certificates() {
+async fn mirror_recovers_from_stolen_key() {
     for (seed, number) in [(92, 2), (93, 5)] {
         let dir = tempfile::tempdir().unwrap();
         let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
-        let (mut publisher, first, mut thief) = robbed(seed, number);
+        let (mut publisher, first, mut thief) = with_thief(seed, number);
         let replica = TestReplica::new(&first, Fault::None, 1);
         let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
         let name = publisher.name();
@@ -102,16 +102,16 @@ async fn a_mirror_that_took_a_thiefs_revision_takes_the_next_certificates() {
         assert_eq!((report.revision, report.was_current), (2, false));
         let snapshot = Database::open_read(&options.db).unwrap();
         assert_eq!(snapshot.head().as_deref(), Some(&mended.signed[..]));
-        assert_eq!(snapshot.revisions().iter().map(|r| r.number).collect::<Vec<_>>(), [1, 2], "the thief's is gone");
+        assert_eq!(snapshot.revisions().iter().map(|r| r.number).collect::<Vec<_>>(), [1, 2], "the thief's revision is removed");
         assert!(Database::verify(&options.db, None).unwrap().is_sound());
     }
 }
 
 #[tokio::test]
-async fn a_watching_mirror_leaves_a_thiefs_revision_by_itself() {
+async fn watching_mirror_recovers_from_stolen_key() {
     let dir = tempfile::tempdir().unwrap();
     let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
-    let (mut publisher, first, mut thief) = robbed(94, 5);
+    let (mut publisher, first, mut thief) = with_thief(94, 5);
     let replica = TestReplica::new(&first, Fault::None, 1);
     let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
     let connector = Arc::clone(&network) as Arc<_>;
@@ -143,17 +143,17 @@ async fn a_watching_mirror_leaves_a_thiefs_revision_by_itself() {
 }
 
 #[tokio::test]
-async fn a_watching_mirror_sits_out_a_thiefs_other_iv() {
+async fn watching_mirror_waits_out_changed_iv() {
     let dir = tempfile::tempdir().unwrap();
     let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
-    let (mut publisher, first, mut thief) = robbed(95, 5);
+    let (mut publisher, first, mut thief) = with_thief(95, 5);
     let replica = TestReplica::new(&first, Fault::None, 1);
     let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
     let name = publisher.name();
     pull(&client(&network), &name, &options, &|_| {}).await.unwrap();
     thief.iv = Iv::from_bytes([9; 32]);
     replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
-    // One pull says what is the matter, and the watch that begins now goes on.
+    // One pull fails with the reason; the watch retries.
     let error = pull(&client(&network), &name, &options, &|_| {}).await.unwrap_err();
     assert!(matches!(error, Error::OtherIv { .. }) && error.class() == ErrorClass::Refused, "{error}");
     let client = client(&network);
@@ -162,7 +162,7 @@ async fn a_watching_mirror_sits_out_a_thiefs_other_iv() {
     let watching = pull_watch(&client, &name, &options, &|_| {}, &done);
     let acting = async {
         assert!(matches!(pulled.recv().await, Some(Err(Error::OtherIv { .. }))));
-        assert_eq!(Database::open_read(&options.db).unwrap().head().as_deref(), Some(&first.signed[..]), "the mirror's own is left alone");
+        assert_eq!(Database::open_read(&options.db).unwrap().head().as_deref(), Some(&first.signed[..]), "the mirror keeps its revision");
         certify(&mut publisher);
         let mended = publisher.publish(&text("mended"), NOW - 30);
         replica.serve_revision(&mended);
@@ -182,7 +182,7 @@ async fn a_watching_mirror_sits_out_a_thiefs_other_iv() {
 }
 
 #[tokio::test]
-async fn a_watching_mirror_sits_out_liars() {
+async fn watching_mirror_waits_out_lying_replicas() {
     let dir = tempfile::tempdir().unwrap();
     let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
     let mut publisher = Publisher::new(96);

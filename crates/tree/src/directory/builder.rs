@@ -1,15 +1,14 @@
-//! Builds a directory's pages from its entries in order.
+//! Builds the pages of a directory from its sorted entries.
 //!
-//! Where a page ends depends on the names near its end and on nothing before, so that a change in
-//! one place leaves the pages elsewhere as they were: a change rewrites one leaf page and the pages
-//! above it.
+//! The end of a page depends only on the names near it. So a change rewrites one leaf page and the
+//! pages above it, and leaves all others as they are.
 
 use vouch_xdr::{Writer, Xdr};
 
 use super::{Child, DirEntry, HEIGHT_MAX, PAGE_LEN_MAX, PAGE_LEN_MIN, PageRef};
 use crate::{BlockHandle, FileName, FrameKind, Inode};
 
-/// Builds one directory. Memory: one page a level.
+/// Builds one directory. Memory: one page per level.
 #[derive(Debug, Default)]
 pub struct DirectoryBuilder {
     /// `levels[0]` is the leaf page in progress, `levels[h]` the interior page of height `h`.
@@ -24,28 +23,28 @@ struct PageInProgress {
     count: u32,
     first: Option<FileName>,
     entries: u64,
-    /// Pages of this level that are closed already.
+    /// Pages of this level that are stored already.
     closed: u64,
-    /// The last of them: if it is also the first, it may be the top.
+    /// The last stored page; if it is the only one, it may be the root page.
     last_closed: Option<BlockHandle>,
 }
 
 impl DirectoryBuilder {
-    /// A builder of an empty directory.
+    /// An empty builder.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Entries so far.
+    /// Number of entries so far.
     pub const fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Appends an entry. Pages that end with it go to `put`, which stores a payload and returns its
-    /// handle.
+    /// Appends an entry. Calls `put` for each page that is complete; `put` stores a payload and
+    /// returns its handle.
     ///
     /// # Panics
-    /// If `name` does not come after the one before it.
+    /// If `name` does not sort after the previous name.
     pub fn push<E>(
         &mut self,
         name: FileName,
@@ -59,7 +58,7 @@ impl DirectoryBuilder {
         self.append(0, &entry.name, &entry.to_xdr(), 1, put)
     }
 
-    /// The top page; `None` for an empty directory.
+    /// The root page; `None` for an empty directory.
     pub fn finish<E>(mut self, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<Option<PageRef>, E> {
         let mut height = 0;
         while height < self.levels.len() {
@@ -105,7 +104,7 @@ impl DirectoryBuilder {
         Ok(())
     }
 
-    /// Stores the page in progress at `height` and names it in the page above.
+    /// Stores the page in progress at `height` and adds it to the page above.
     fn close<E>(&mut self, height: usize, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
         let first = self.levels[height].first.clone().expect("a page closes only with an item in it");
         let entries = self.levels[height].entries;
@@ -129,15 +128,13 @@ impl DirectoryBuilder {
     }
 }
 
-/// A page's height and count.
+/// Height and count of a page.
 const HEADER_LEN: usize = 8;
 
-/// Whether a page ends after this item: by chance, drawn from its name, once for each byte of the
-/// item, so that pages are PAGE_LEN_MIN longer than PAGE_LEN_MIN on average whatever the items'
-/// length.
+/// Whether a page ends after this item: decided by a hash of its name, with odds proportional to
+/// its length. On average a page grows by another `PAGE_LEN_MIN`.
 fn ends_page(height: usize, name: &FileName, item_len: usize) -> bool {
-    // FNV-1a with a final mix: cheap, and nobody gains from pages of odd lengths but the publisher of
-    // the names.
+    // FNV-1a with a final mix. Not collision resistant: only the publisher chooses the names.
     let mut hash = 0xcbf2_9ce4_8422_2325 ^ height as u64;
     for &byte in name.as_bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -214,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_found_and_every_other_is_proven_missing() {
+    fn finds_every_name_and_proves_missing_ones() {
         for count in [0, 1, 2, 100, 1_000, 60_000] {
             let (mut pages, names) = (Pages::default(), names(count, 2));
             let top = pages.build(&names);
@@ -233,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_keep_to_their_lengths() {
+    fn pages_stay_within_length_limits() {
         let (mut pages, names) = (Pages::default(), names(60_000, 1));
         pages.build(&names);
         assert!(pages.0.values().all(|p| p.len() <= PAGE_LEN_MAX));
@@ -242,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn one_change_rewrites_a_page_a_level() {
+    fn one_change_rewrites_one_page_per_level() {
         let (mut pages, mut names) = (Pages::default(), names(60_000, 2));
         let top = pages.build(&names).unwrap();
         let before = pages.0.len();

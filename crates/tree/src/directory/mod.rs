@@ -1,8 +1,8 @@
-//! Directories: B+-trees of pages, sorted by the bytes of the names.
+//! Directories: B+-trees of pages, sorted by name.
 //!
-//! A leaf page holds entries with their inodes, so that `ls -l` needs no further frame; an interior
-//! page holds, for each child, its first name and how many entries lie below it. A page that covers
-//! a name and lacks it proves that the name does not exist.
+//! A leaf page holds entries with their inodes, so `ls -l` needs no further frame. An interior page
+//! holds the first name and the number of entries of each child. A page that covers a name but does
+//! not contain it proves that the name does not exist.
 
 mod builder;
 mod page;
@@ -10,12 +10,11 @@ mod page;
 pub use builder::DirectoryBuilder;
 pub use page::{Child, DirEntry, InteriorPage, LeafPage, PageRef};
 
-/// No page closes before it has this many bytes of XDR, but for the last of its level.
+/// Shortest page in bytes of XDR, except for the last page of a level.
 pub const PAGE_LEN_MIN: usize = 16 * 1024;
 
-/// No page grows over this many bytes of XDR, unless one entry does so alone.
+/// Longest page in bytes of XDR, unless a single entry is longer.
 pub const PAGE_LEN_MAX: usize = 64 * 1024;
 
-/// Levels of interior pages above the leaves. Each has a fan-out of some hundred; 8 outgrow every
-/// directory.
+/// Levels of interior pages above the leaf pages. The fan-out is some hundred: 8 levels suffice.
 pub const HEIGHT_MAX: u8 = 8;

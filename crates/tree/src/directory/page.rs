@@ -1,27 +1,27 @@
-//! The two kinds of directory pages, and the search within one.
+//! The two kinds of directory pages, and the search inside them.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use super::HEIGHT_MAX;
 use crate::{BlockHandle, FileName, FrameKind, Inode};
 
-/// The least bytes that an entry takes in XDR: bounds counts by the input's own length.
+/// Shortest entry in XDR; bounds counts by the length of the input.
 const ENTRY_LEN_MIN: usize = 56;
 
-/// The least bytes that a child takes in XDR.
+/// Shortest child in XDR.
 const CHILD_LEN_MIN: usize = 48;
 
-/// A page by its place in the tree.
+/// A reference to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageRef {
-    /// 0: a leaf page; else interior, with children of `height` - 1.
+    /// 0 is a leaf page; above, an interior page with children of `height` - 1.
     pub height: u8,
     /// The page's frame.
     pub handle: BlockHandle,
 }
 
 impl PageRef {
-    /// The kind of the page's frame.
+    /// Frame kind of the page.
     pub const fn kind(&self) -> FrameKind {
         if self.height == 0 { FrameKind::DirLeaf } else { FrameKind::DirInterior }
     }
@@ -39,7 +39,7 @@ impl Xdr for PageRef {
     }
 }
 
-/// A name in a directory, and its file.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
     /// The name.
@@ -59,7 +59,7 @@ impl Xdr for DirEntry {
     }
 }
 
-/// The payload of a [`FrameKind::DirLeaf`] frame: at least one entry, strictly ascending.
+/// The payload of a [`FrameKind::DirLeaf`] frame: one or more entries, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafPage {
     entries: Vec<DirEntry>,
@@ -71,13 +71,12 @@ impl LeafPage {
         &self.entries
     }
 
-    /// The entry of `name`; `None` proves that the directory lacks it, if this is the page that
-    /// covers the name.
+    /// The entry of `name`. `None` proves that it does not exist, if this page covers the name.
     pub fn find(&self, name: &[u8]) -> Option<&DirEntry> {
         self.entries.binary_search_by(|e| e.name.as_bytes().cmp(name)).ok().map(|i| &self.entries[i])
     }
 
-    /// How many entries have names up to and including `name`: the index to go on from after it.
+    /// Index of the first entry after `name`.
     pub fn index_after(&self, name: &[u8]) -> usize {
         self.entries.partition_point(|e| e.name.as_bytes() <= name)
     }
@@ -106,11 +105,11 @@ impl Xdr for LeafPage {
 /// A child of an interior page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Child {
-    /// The least name below the child.
+    /// Lowest name below the child.
     pub first: FileName,
     /// The child's frame.
     pub handle: BlockHandle,
-    /// Entries below the child.
+    /// Number of entries below the child.
     pub entries: u64,
 }
 
@@ -126,8 +125,7 @@ impl Xdr for Child {
     }
 }
 
-/// The payload of a [`FrameKind::DirInterior`] frame: at least one child, strictly ascending by
-/// first name.
+/// The payload of a [`FrameKind::DirInterior`] frame: one or more children, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InteriorPage {
     height: u8,
@@ -135,7 +133,7 @@ pub struct InteriorPage {
 }
 
 impl InteriorPage {
-    /// 1 or more; the children's is one less.
+    /// Height of the page, 1 or more. Its children are one lower.
     pub const fn height(&self) -> u8 {
         self.height
     }
@@ -150,13 +148,12 @@ impl InteriorPage {
         self.children.get(index).map(|c| PageRef { height: self.height - 1, handle: c.handle })
     }
 
-    /// The index of the only child that can hold `name`; `None` proves that the directory lacks it.
+    /// Index of the only child that may hold `name`. `None` proves that the name does not exist.
     pub fn child_for(&self, name: &[u8]) -> Option<usize> {
         self.children.partition_point(|c| c.first.as_bytes() <= name).checked_sub(1)
     }
 
-    /// The child that holds entry number `index` of those below this page, and that entry's number
-    /// within it.
+    /// The child that holds entry `index` (from 0, below this page), and its index in that child.
     pub fn child_at(&self, index: u64) -> Option<(usize, u64)> {
         let mut left = index;
         for (i, child) in self.children.iter().enumerate() {
@@ -189,7 +186,7 @@ impl Xdr for InteriorPage {
             if child.entries == 0 || children.last().is_some_and(|last| last.first >= child.first) {
                 return Err(XdrError::Invalid("order of directory pages"));
             }
-            // No directory has more entries than a number counts, and nobody who adds them up need look out.
+            // The sum of entries fits a u64, so callers may add without overflow.
             entries_below = entries_below.checked_add(child.entries).ok_or(XdrError::Invalid("count of directory entries"))?;
             children.push(child);
         }
@@ -211,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn more_entries_than_a_number_counts_are_refused() {
+    fn refuses_overflow_of_entry_counts() {
         assert!(InteriorPage::from_xdr(&page(&[u64::MAX - 1, 1])).is_ok());
         for entries in [[u64::MAX, 1], [1 << 63, 1 << 63]] {
             assert_eq!(InteriorPage::from_xdr(&page(&entries)), Err(XdrError::Invalid("count of directory entries")));

@@ -26,7 +26,7 @@ fn a_lying_replica_is_found_out_and_another_is_asked() {
     let name = world.name("/dir/numbers");
     let output = world.run(["cat", "--no-cache", "--timeout", "1h", "--only-replicas", "--replica", &liar.address, &name]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(5) && said.contains("no replica can be believed"), "{said}");
+    assert!(output.status.code() == Some(5) && said.contains("no replica can be trusted"), "{said}");
     assert!(expected.as_bytes().starts_with(&output.stdout));
     // What is wrong shows on the liar's own machine as well.
     assert_eq!(world.run(["verify", "--db", "liar"]).status.code(), Some(1));
@@ -85,7 +85,7 @@ fn a_revocation_without_a_reason_is_told_once() {
     let _replica = world.serve();
     for args in [&["cat", &world.name("/hello")][..], &["pull", &world.name(""), "--db", "mirror"]] {
         let said = all_said(&world, args);
-        assert_eq!(said.matches("was revoked, without a word why; ask the publisher").count(), 1, "{said}");
+        assert_eq!(said.matches("was revoked, without a reason; ask the publisher").count(), 1, "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
 }

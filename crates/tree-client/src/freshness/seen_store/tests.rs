@@ -1,4 +1,4 @@
-//! Tests of the memory of what was seen.
+//! Tests of the store of newest revisions seen.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn hostid() -> HostId {
 }
 
 #[test]
-fn what_was_seen_survives_a_restart_and_never_moves_back() {
+fn record_survives_restart_and_never_moves_back() {
     let dir = tempfile::tempdir().unwrap();
     let open = || SeenStore::new(Some(dir.path().join("deep/state")), true);
     assert_eq!(open().load(&hostid()).unwrap(), SeenRecord::default());
@@ -23,18 +23,18 @@ fn what_was_seen_survives_a_restart_and_never_moves_back() {
 }
 
 #[test]
-fn two_processes_never_take_each_other_back() {
+fn two_processes_never_move_back() {
     let dir = tempfile::tempdir().unwrap();
     let open = || SeenStore::new(Some(dir.path().into()), true);
     let (slow, fast) = (open(), open());
     slow.load(&hostid()).unwrap();
     fast.advance(&hostid(), memory(9)).unwrap();
-    assert_eq!(slow.advance(&hostid(), memory(8)).unwrap(), memory(9), "the slow one learns what the other saw");
+    assert_eq!(slow.advance(&hostid(), memory(8)).unwrap(), memory(9), "the slow one merges the newer record");
     assert_eq!(open().load(&hostid()).unwrap(), memory(9));
 }
 
 #[test]
-fn many_threads_leave_the_newest() {
+fn concurrent_writers_leave_newest_record() {
     let dir = tempfile::tempdir().unwrap();
     let next = std::sync::atomic::AtomicU64::new(1);
     std::thread::scope(|scope| {
@@ -51,7 +51,7 @@ fn many_threads_leave_the_newest() {
 }
 
 #[test]
-fn a_full_disk_is_a_warning_or_an_error_as_asked_and_leaves_the_old_file() {
+fn full_disk_keeps_old_file() {
     let dir = tempfile::tempdir().unwrap();
     let open = |required| SeenStore::new(Some(dir.path().into()), required);
     open(true).advance(&hostid(), memory(2)).unwrap();
@@ -59,12 +59,12 @@ fn a_full_disk_is_a_warning_or_an_error_as_asked_and_leaves_the_old_file() {
     assert!(matches!(open(true).with_writer(full).advance(&hostid(), memory(5)), Err(Error::Local { .. })));
     let lenient = open(false).with_writer(full);
     assert_eq!(lenient.advance(&hostid(), memory(5)).unwrap(), memory(5));
-    assert_eq!(lenient.load(&hostid()).unwrap(), memory(5), "this process still does not go back");
+    assert_eq!(lenient.load(&hostid()).unwrap(), memory(5), "this process does not move back");
     assert_eq!(open(true).load(&hostid()).unwrap(), memory(2));
 }
 
 #[test]
-fn a_damaged_file_is_never_taken_for_nothing_nor_replaced() {
+fn damaged_file_is_an_error_and_never_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(hostid().to_string());
     SeenStore::new(Some(dir.path().into()), true).advance(&hostid(), memory(2)).unwrap();
@@ -77,7 +77,7 @@ fn a_damaged_file_is_never_taken_for_nothing_nor_replaced() {
             assert!(matches!(error, Error::StateUnreadable { .. }) && error.to_string().contains("move it away"), "{error}");
             assert!(matches!(store.advance(&hostid(), memory(1)), Err(Error::StateUnreadable { .. })));
         }
-        assert_eq!(fs::read(&path).unwrap(), damaged, "what it held may still be of use");
+        assert_eq!(fs::read(&path).unwrap(), damaged, "the damaged file is kept");
     }
     fs::remove_file(&path).unwrap();
     SeenStore::new(Some(dir.path().into()), false).advance(&hostid(), memory(4)).unwrap();
@@ -85,7 +85,7 @@ fn a_damaged_file_is_never_taken_for_nothing_nor_replaced() {
 }
 
 #[test]
-fn the_file_is_what_its_format_says() {
+fn file_matches_documented_format() {
     let dir = tempfile::tempdir().unwrap();
     SeenStore::new(Some(dir.path().into()), true).advance(&hostid(), memory(2)).unwrap();
     let bytes = fs::read(dir.path().join(hostid().to_string())).unwrap();
@@ -107,7 +107,7 @@ fn the_file_is_what_its_format_says() {
 }
 
 #[test]
-fn a_file_of_the_version_before_is_still_remembered() {
+fn reads_files_of_version_1() {
     let dir = tempfile::tempdir().unwrap();
     let mut bytes = [&b"VOUCHSEE"[..], &[0, 0, 0, 1]].concat();
     bytes.extend(memory(2).seen.to_xdr());
@@ -118,7 +118,7 @@ fn a_file_of_the_version_before_is_still_remembered() {
 }
 
 #[test]
-fn whoever_holds_the_lock_keeps_nobody_from_remembering_and_only_the_owner_can() {
+fn held_lock_does_not_block_readers() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let lock = state.join(hostid().to_string()).with_extension("lock");
@@ -130,14 +130,14 @@ fn whoever_holds_the_lock_keeps_nobody_from_remembering_and_only_the_owner_can()
     flock(&held, FlockOperation::LockExclusive).unwrap();
     let begun = Instant::now();
     assert_eq!(SeenStore::new(Some(state.clone()), false).load(&hostid()).unwrap(), memory(2));
-    assert!(begun.elapsed() < LOCK_WAIT_MAX, "reading waits for nobody");
+    assert!(begun.elapsed() < LOCK_WAIT_MAX, "reading takes no lock");
     drop(held);
     SeenStore::new(Some(state), false).advance(&hostid(), memory(3)).unwrap();
-    assert_eq!(mode(&lock), 0o600, "one of an earlier version is closed");
+    assert_eq!(mode(&lock), 0o600, "the mode is corrected");
 }
 
 #[test]
-fn a_state_directory_that_all_may_write_to_is_refused() {
+fn refuses_state_directory_writable_by_others() {
     let dir = tempfile::tempdir().unwrap();
     for open in [0o777, 0o770, 0o720, 0o702] {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(open)).unwrap();
@@ -149,7 +149,7 @@ fn a_state_directory_that_all_may_write_to_is_refused() {
 }
 
 #[test]
-fn state_that_is_required_needs_a_place() {
+fn required_state_needs_a_directory() {
     assert!(matches!(SeenStore::new(None, true).load(&hostid()), Err(Error::NoState)));
     assert_eq!(SeenStore::new(None, false).load(&hostid()).unwrap(), SeenRecord::default());
 }

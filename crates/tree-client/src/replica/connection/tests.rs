@@ -1,11 +1,11 @@
-//! Tests of the connection, against a peer that does as it is told.
+//! Tests of a connection against a scripted peer.
 
 use super::super::reply_parser::RECORD_LEN_MAX;
 use super::*;
 use tokio::io::DuplexStream;
 use vouch_oncrpc::RecordReader;
 
-/// The other end: reads calls, writes whatever the test wants.
+/// The replica's end of the stream.
 struct Peer {
     stream: DuplexStream,
     records: RecordReader,
@@ -28,7 +28,7 @@ fn reply(xid: u32, results: &[u8]) -> Vec<u8> {
 }
 
 impl Peer {
-    /// The next call: its transaction and its arguments.
+    /// The xid and arguments of the next call.
     async fn call(&mut self) -> (u32, Vec<u8>) {
         loop {
             let held = std::mem::take(&mut self.pending);
@@ -53,7 +53,7 @@ impl Peer {
 }
 
 #[tokio::test]
-async fn replies_in_any_order_find_their_calls() {
+async fn matches_replies_in_any_order() {
     let (connection, mut peer) = connect();
     let calls: Vec<_> = (0..10u8)
         .map(|n| {
@@ -74,7 +74,7 @@ async fn replies_in_any_order_find_their_calls() {
 }
 
 #[tokio::test]
-async fn a_reply_to_a_call_that_was_given_up_is_ignored() {
+async fn ignores_reply_to_abandoned_call() {
     let (connection, mut peer) = connect();
     assert!(timeout(Duration::from_millis(20), connection.call(Procedure::Null, &[])).await.is_err());
     let (late, _) = peer.call().await;
@@ -89,7 +89,7 @@ async fn a_reply_to_a_call_that_was_given_up_is_ignored() {
 }
 
 #[tokio::test]
-async fn a_reply_to_a_call_that_was_never_made_ends_the_connection() {
+async fn reply_to_unknown_call_closes_connection() {
     let (connection, mut peer) = connect();
     let call = tokio::spawn({
         let connection = connection.clone();
@@ -103,7 +103,7 @@ async fn a_reply_to_a_call_that_was_never_made_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_record_over_the_limit_ends_the_connection_before_it_is_held() {
+async fn oversized_record_closes_connection() {
     let (connection, mut peer) = connect();
     let call = tokio::spawn({
         let connection = connection.clone();
@@ -115,7 +115,7 @@ async fn a_record_over_the_limit_ends_the_connection_before_it_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_with_a_call_in_flight_ends_the_connection_and_without_one_does_not() {
+async fn silence_closes_connection_with_calls_in_flight_only() {
     let (connection, mut peer) = connect();
     tokio::time::sleep(SILENCE_MAX * 5).await;
     assert!(connection.is_open());
@@ -127,7 +127,7 @@ async fn silence_with_a_call_in_flight_ends_the_connection_and_without_one_does_
 }
 
 #[tokio::test]
-async fn the_last_handle_takes_the_connection_with_it() {
+async fn last_handle_closes_connection() {
     let (connection, mut peer) = connect();
     drop(connection);
     assert_eq!(timeout(Duration::from_secs(5), peer.stream.read(&mut [0; 16])).await.unwrap().unwrap(), 0);

@@ -1,4 +1,4 @@
-//! Tests of the cutting, against the decoder of whole replies.
+//! Tests of the reply parser, against the decoder of whole replies.
 
 use super::*;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn reply(frames: &[Option<Vec<u8>>]) -> Vec<u8> {
     w.into_bytes()
 }
 
-/// The stream of `record`, in fragments of `fragment_len` bytes.
+/// `record` as a stream of fragments of `fragment_len` bytes.
 fn marked(record: &[u8], fragment_len: usize) -> Vec<u8> {
     let mut stream = Vec::new();
     let mut rest = record;
@@ -36,7 +36,7 @@ fn expected(frames: &[Option<Vec<u8>>]) -> Vec<ReplyEvent> {
 }
 
 #[test]
-fn long_frames_are_read_to_their_place_and_arrive_one_by_one() {
+fn long_frames_arrive_one_by_one() {
     let frames = [Some(vec![1; FRAME_LEN_MAX]), None, Some(vec![2; 100_001]), Some(Vec::new())];
     let stream = marked(&reply(&frames), usize::MAX);
     assert_eq!(arrive(&stream, usize::MAX, 4).unwrap(), expected(&frames));
@@ -45,7 +45,7 @@ fn long_frames_are_read_to_their_place_and_arrive_one_by_one() {
 }
 
 #[test]
-fn another_number_of_results_is_garbage_and_the_stream_goes_on() {
+fn wrong_result_count_fails_only_its_call() {
     let frames = [Some(vec![1; 9]), None];
     let stream = [marked(&reply(&frames), 30), marked(b"next", 30)].concat();
     let found = arrive(&stream, 50, 3).unwrap();
@@ -54,7 +54,7 @@ fn another_number_of_results_is_garbage_and_the_stream_goes_on() {
 }
 
 #[test]
-fn what_is_no_result_is_garbage() {
+fn refuses_malformed_results() {
     let whole = reply(&[Some(vec![1; 9])]);
     let spoiled = |at: usize, byte: u8| {
         let mut record = whole.clone();
@@ -62,7 +62,7 @@ fn what_is_no_result_is_garbage() {
         record
     };
     let longer = [&whole[..], &[0; 4]].concat();
-    // The status; the frame's length; its padding; more than there should be; less.
+    // Wrong status, frame length, padding; trailing bytes; truncation.
     for record in
         [&spoiled(HEAD_LEN + 3, 2), &spoiled(HEAD_LEN + 4, 1), &spoiled(whole.len() - 1, 1), &longer, &whole[..whole.len() - 4].to_vec()]
     {
@@ -73,7 +73,7 @@ fn what_is_no_result_is_garbage() {
 }
 
 #[test]
-fn replies_to_other_calls_arrive_whole() {
+fn returns_other_replies_whole() {
     let mut w = Writer::new();
     Reply::accepted(8, Accepted::Success(&[1; 40])).encode(&mut w);
     let record = w.into_bytes();
@@ -85,30 +85,30 @@ fn replies_to_other_calls_arrive_whole() {
 
 proptest! {
     #[test]
-    fn results_survive_any_fragments_and_any_reads(
+    fn results_do_not_depend_on_fragments_or_reads(
         frames in proptest::collection::vec(proptest::option::of((0u8..9, 0usize..40_000)), 0..6),
         fragment_len in 1usize..60_000,
         read_len in 1usize..70_000,
     ) {
         let frames: Vec<_> = frames.into_iter().map(|frame| frame.map(|(byte, len)| vec![byte; len])).collect();
         let record = reply(&frames);
-        // Not more fragments than a record may have.
+        // A record has a limited number of fragments.
         let fragment_len = fragment_len.max(record.len() / 4000 + 1);
         let stream = [marked(&record, fragment_len), marked(&record, usize::MAX)].concat();
         let twice: Vec<_> = expected(&frames).into_iter().chain(expected(&frames)).collect();
         prop_assert_eq!(arrive(&stream, read_len, frames.len()).unwrap(), twice);
     }
 
-    /// A reply with any byte wrong gives what the decoder of whole replies gives, or is refused as that does.
+    /// With any byte changed, the parser agrees with the decoder of whole replies.
     #[test]
-    fn spoiled_results_are_refused_as_whole_ones_are(
+    fn agrees_with_whole_reply_decoder(
         lens in proptest::collection::vec(proptest::option::of(0usize..20), 1..5),
         at in any::<proptest::sample::Index>(),
         byte: u8,
     ) {
         let frames: Vec<_> = lens.iter().map(|len| len.map(|len| vec![3; len])).collect();
         let mut record = reply(&frames);
-        // The count and the results: what is before is RPC's.
+        // Changes the count or the results, not the RPC header.
         let at = HEAD_LEN - 4 + at.index(record.len() - HEAD_LEN + 4);
         record[at] = byte;
         let found = arrive(&marked(&record, usize::MAX), 1000, frames.len()).unwrap();

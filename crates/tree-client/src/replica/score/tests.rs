@@ -1,4 +1,4 @@
-//! Tests of the scorer: what users see of it, and any history against a simple model.
+//! Tests of scores: typical cases, and random histories against a simple model.
 
 use super::*;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn everybody(_: ReplicaId) -> bool {
 }
 
 #[test]
-fn the_fastest_is_asked_and_load_spreads_to_the_next() {
+fn asks_fastest_and_spreads_load() {
     let mut scores = Scores::new(3);
     for (id, ms) in [(0, 30), (1, 2), (2, 3)] {
         (0..20).for_each(|_| answered(&mut scores, id, MS, MS * ms));
@@ -32,14 +32,14 @@ fn the_fastest_is_asked_and_load_spreads_to_the_next() {
 }
 
 #[test]
-fn one_that_was_never_asked_is_tried_beside_a_distant_one() {
+fn tries_unknown_replica_beside_distant_one() {
     let mut scores = Scores::new(2);
     (0..20).for_each(|_| answered(&mut scores, 0, MS, MS * 80));
     assert_eq!(scores.choose(MS, everybody), Choice::Ask(ReplicaId(1)));
 }
 
 #[test]
-fn slow_is_not_down() {
+fn slow_replica_is_not_down() {
     let mut scores = Scores::new(1);
     (0..20).for_each(|_| answered(&mut scores, 0, MS, Duration::from_secs(5)));
     assert_eq!(scores.choose(MS, everybody), Choice::Ask(ReplicaId(0)));
@@ -48,7 +48,7 @@ fn slow_is_not_down() {
 }
 
 #[test]
-fn one_that_is_down_is_left_alone_for_longer_each_time_and_returns_with_one_answer() {
+fn pauses_double_and_one_answer_resets_them() {
     let mut scores = Scores::new(1);
     let (mut now, mut last) = (MS, Duration::ZERO);
     for _ in 0..12 {
@@ -66,21 +66,21 @@ fn one_that_is_down_is_left_alone_for_longer_each_time_and_returns_with_one_answ
 }
 
 #[test]
-fn failures_of_requests_in_flight_together_count_once() {
+fn concurrent_failures_count_once() {
     let mut scores = Scores::new(1);
     (0..50).for_each(|_| scores.failed(ReplicaId(0), MS, Failure::Other));
     assert_eq!(scores.choose(MS, everybody), Choice::Wait(MS + BACK_OFF_MIN));
 }
 
 #[test]
-fn a_liar_is_asked_only_when_nobody_else_can_be() {
+fn asks_lying_replica_last() {
     let mut scores = Scores::new(2);
     scores.lied(ReplicaId(0), MS);
     let later = MS + BACK_OFF_MAX;
     assert_eq!(scores.choose(later, everybody), Choice::Ask(ReplicaId(1)));
     (0..8).for_each(|n| scores.failed(ReplicaId(1), later + BACK_OFF_MAX * n, Failure::Other));
     let now = later + BACK_OFF_MAX * 7 + MS;
-    assert_eq!(scores.choose(now, everybody), Choice::Ask(ReplicaId(0)), "rather than wait 30 s for the honest one");
+    assert_eq!(scores.choose(now, everybody), Choice::Ask(ReplicaId(0)), "instead of waiting 30 s for the honest one");
     assert_eq!(scores.choose(later, |id| id == ReplicaId(1)), Choice::Ask(ReplicaId(0)));
     answered(&mut scores, 0, later, MS);
     answered(&mut scores, 1, later, MS * 500);
@@ -89,7 +89,7 @@ fn a_liar_is_asked_only_when_nobody_else_can_be() {
 }
 
 #[test]
-fn hedges_stay_a_tenth_of_all_requests() {
+fn hedges_are_a_tenth_of_requests() {
     let mut scores = Scores::new(1);
     while scores.take_hedge() {}
     let mut hedges = 0;
@@ -101,7 +101,7 @@ fn hedges_stay_a_tenth_of_all_requests() {
 }
 
 #[test]
-fn one_that_is_always_outrun_loses_its_place_and_gets_another_chance_later() {
+fn overtaken_replica_is_tried_again_later() {
     let mut scores = Scores::new(2);
     answered(&mut scores, 0, MS, MS);
     answered(&mut scores, 1, MS, MS * 3);
@@ -137,7 +137,7 @@ fn any_event(count: usize) -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The model: who may not be asked before when, and who has lied.
+/// The model: pauses and lies of a replica.
 #[derive(Debug, Clone, Copy, Default)]
 struct Modelled {
     failures: u32,
@@ -146,8 +146,8 @@ struct Modelled {
 }
 
 proptest! {
-    /// Whatever happens: one is chosen whenever one may be; never an excluded one; never a paused or lying one while
-    /// another may be asked; and the pause is that of the model.
+    /// A replica is chosen whenever one may be. Never chooses an excluded one, and no paused or
+    /// lying one while another is ready. Pauses match the model.
     #[test]
     fn choices_follow_the_model(events in proptest::collection::vec(any_event(4), 0..200), excluded in 0..16u32) {
         let mut scores = Scores::new(4);
@@ -183,12 +183,12 @@ proptest! {
                 Choice::Nobody => prop_assert!(left.is_empty()),
                 Choice::Wait(at) => {
                     prop_assert!(at > now);
-                    prop_assert!(!left.iter().any(|id| honest(&id) && ready(&id)), "somebody honest is ready");
+                    prop_assert!(!left.iter().any(|id| honest(&id) && ready(&id)), "an honest replica is ready");
                     prop_assert!(left.iter().any(|&id| model[id].paused_until == at));
                 }
                 Choice::Ask(ReplicaId(id)) => {
                     prop_assert!(left.contains(&id) && ready(&&id));
-                    prop_assert!(honest(&&id) || !left.iter().any(|id| honest(&id) && ready(&id)), "an honest one was ready");
+                    prop_assert!(honest(&&id) || !left.iter().any(|id| honest(&id) && ready(&id)), "an honest replica was ready");
                 }
             }
             for id in 0..4 {

@@ -1,8 +1,8 @@
-//! Lying replicas and a lying network, by the seed: no wrong byte reaches a reader, nothing hangs,
-//! and where one honest replica can be reached, every read succeeds.
+//! Random cases of lying replicas and networks: no wrong byte reaches a reader, nothing hangs, and
+//! reads succeed while one honest replica is reachable.
 //!
-//! `VOUCH_LIE_CASES` sets how many cases are run, `VOUCH_LIE_SEED` the first seed: one seed is one
-//! case, to be run again.
+//! `VOUCH_LIE_CASES` sets the number of cases, `VOUCH_LIE_SEED` the first seed. One seed is one
+//! case.
 
 #[allow(unreachable_pub, reason = "shared with the parent module")]
 mod scenario;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use vouch_tree::{Blob, BlobBody, Content, Inode};
 use vouch_tree_client::{Client, ClientOptions, Clock, DiskCacheOptions, Error, ErrorClass, Position, Tree, TreeOptions};
 
-use self::scenario::{Dice, OFFERS, Offer, Stand, World, offer, worlds};
+use self::scenario::{Dice, OFFERS, Offer, RevisionId, Scenario, offer, scenarios};
 use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
 use crate::fixture::{NOW, Node, TestClock};
@@ -50,38 +50,37 @@ const FAULTS: [Fault; 20] = [
 
 struct Case {
     dice: Dice,
-    world: &'static World,
+    scenario: &'static Scenario,
     replicas: Vec<Arc<TestReplica>>,
-    /// The index of a replica that stays honest and reachable, with the newest revision.
+    /// Index of a replica that stays honest and reachable, with the newest revision.
     honest: Option<usize>,
     clock: Arc<TestClock>,
     tree: Option<Arc<Tree>>,
-    /// How far ahead the clock has ever been.
+    /// How far the clock has been ahead, in seconds.
     latest: u64,
-    /// How far the publisher, and with it the honest replica, has gone on: an index of the world's
-    /// stages.
+    /// Progress of the publisher and the honest replica: an index into the scenario's stages.
     stage: Arc<AtomicUsize>,
-    /// A thief has published too.
-    is_robbed: bool,
-    /// The newest revision that was in force.
-    stand: Stand,
+    /// Whether a thief has published.
+    is_key_stolen: bool,
+    /// The newest revision in force so far.
+    revision_id: RevisionId,
     score: Score,
 }
 
-/// What a case has shown.
+/// Results of a case.
 #[derive(Default, Clone, Copy)]
 struct Score {
-    /// Answers that were right.
+    /// Right answers.
     answers: u64,
-    /// Lies that were caught.
+    /// Lies detected.
     lies: u64,
-    /// Newer revisions taken up in the middle.
-    news: u64,
-    /// The last of them under the next certificate.
+    /// Newer revisions adopted during a case.
+    newer: u64,
+    /// Of these, revisions under the next certificate.
     renewed: u64,
 }
 
-fn stand_of(tree: &Tree) -> Stand {
+fn revision_id_of(tree: &Tree) -> RevisionId {
     let newest = tree.newest();
     (newest.cert_serial(), newest.number())
 }
@@ -89,15 +88,15 @@ fn stand_of(tree: &Tree) -> Stand {
 impl Case {
     fn new(seed: u64) -> Self {
         let mut dice = Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-        let world = dice.pick(worlds());
+        let scenario = dice.pick(scenarios());
         let count = 1 + dice.below(4) as usize;
         let honest = (!dice.one_in(4)).then(|| dice.below(count as u64) as usize);
         let replicas: Vec<Arc<TestReplica>> = (0..count)
             .map(|n| {
-                let replica = TestReplica::new(&world.stages[0].1, Fault::None, dice.draw());
+                let replica = TestReplica::new(&scenario.stages[0].1, Fault::None, dice.draw());
                 if Some(n) != honest {
                     let what = if dice.one_in(3) { *dice.pick(&OFFERS) } else { Offer::Newest };
-                    offer(&replica, world, what, &mut dice);
+                    offer(&replica, scenario, what, &mut dice);
                     if !dice.one_in(4) {
                         replica.set_fault(*dice.pick(&FAULTS));
                     }
@@ -111,21 +110,21 @@ impl Case {
             .collect();
         Self {
             dice,
-            world,
+            scenario,
             replicas,
             honest,
             clock: TestClock::at(NOW),
             tree: None,
             latest: 0,
             stage: Arc::default(),
-            is_robbed: false,
-            stand: (0, 0),
+            is_key_stolen: false,
+            revision_id: (0, 0),
             score: Score::default(),
         }
     }
 
     async fn run(&mut self, cache: Option<&Path>) {
-        let network = TestNetwork::of(&self.world.publisher.location, &self.replicas);
+        let network = TestNetwork::of(&self.scenario.publisher.location, &self.replicas);
         let client = Client::new(ClientOptions {
             connector: network,
             clock: Arc::clone(&self.clock) as Arc<_>,
@@ -137,7 +136,7 @@ impl Case {
         });
         let client = client.expect("in a runtime");
         let begun = Instant::now();
-        let opened = client.open(&self.world.publisher.name(), &TreeOptions::default()).await;
+        let opened = client.open(&self.scenario.publisher.name(), &TreeOptions::default()).await;
         assert!(begun.elapsed() <= DEADLINE + Duration::from_secs(11), "open took {:?}", begun.elapsed());
         match opened {
             Ok(tree) => self.tree = Some(tree),
@@ -152,7 +151,7 @@ impl Case {
         }
     }
 
-    /// Something changes.
+    /// Changes something.
     fn event(&mut self) {
         if !self.dice.one_in(3) {
             return;
@@ -163,7 +162,7 @@ impl Case {
             1 if Some(n) != self.honest => self.replicas[n].set_fault(Fault::None),
             2 => self.clock.set(NOW - self.dice.below(100_000_000)),
             3 => {
-                // Seldom so far that all has ended: what was found expired stays so when the clock is set back.
+                // Rarely beyond the validity of all revisions: expiry is permanent.
                 let far = self.dice.one_in(8);
                 let ahead = self.dice.below(if far { 200_000 } else { 80_000 });
                 self.clock.set(NOW + ahead);
@@ -172,17 +171,17 @@ impl Case {
             4..=6 => self.publish(),
             7 if Some(n) != self.honest => {
                 self.replicas[n].set_fault(Fault::None);
-                self.replicas[n].serve_revision(&self.world.stolen.1);
-                self.is_robbed = true;
+                self.replicas[n].serve_revision(&self.scenario.stolen.1);
+                self.is_key_stolen = true;
             }
             _ => {}
         }
     }
 
-    /// The publisher goes on, now or in the middle of what is done next; some of the others follow.
+    /// Publishes the next stage, now or during the next operation. Some of the replicas follow.
     fn publish(&mut self) {
         let next = self.stage.load(Ordering::SeqCst) + 1 + usize::from(self.dice.one_in(3));
-        let Some((_, published)) = self.world.stages.get(next) else { return };
+        let Some((_, published)) = self.scenario.stages.get(next) else { return };
         let mut follow = Vec::new();
         for (n, replica) in self.replicas.iter().enumerate() {
             if Some(n) == self.honest || self.dice.one_in(2) {
@@ -207,51 +206,50 @@ impl Case {
         });
     }
 
-    /// What is in force may be believed, and is not older than what was.
-    fn check_stand(&mut self, tree: &Tree) -> Stand {
-        let (stand, stage) = (stand_of(tree), self.stage.load(Ordering::SeqCst));
-        let is_genuine = stand == (1, 2) || self.world.stages[..=stage].iter().any(|known| known.0 == stand);
-        let is_future = stand == (1, 4) && self.latest >= 50_000 - 300;
-        let is_stolen = stand == self.world.stolen.0 && self.is_robbed;
-        assert!(is_genuine || is_future || is_stolen, "{stand:?} is expired, future, forged or not yet published");
-        assert!(stand >= self.stand, "{stand:?} after {:?}", self.stand);
-        if self.stand != (0, 0) && stand > self.stand {
-            self.score.news += 1;
-            self.score.renewed += u64::from(stand.0 == 2);
+    /// The revision in force is a valid choice and never moves back.
+    fn check_revision(&mut self, tree: &Tree) -> RevisionId {
+        let (revision_id, stage) = (revision_id_of(tree), self.stage.load(Ordering::SeqCst));
+        let is_genuine = revision_id == (1, 2) || self.scenario.stages[..=stage].iter().any(|known| known.0 == revision_id);
+        let is_future = revision_id == (1, 4) && self.latest >= 50_000 - 300;
+        let is_stolen = revision_id == self.scenario.stolen.0 && self.is_key_stolen;
+        assert!(is_genuine || is_future || is_stolen, "{revision_id:?} is expired, future, forged or not yet published");
+        assert!(revision_id >= self.revision_id, "{revision_id:?} after {:?}", self.revision_id);
+        if self.revision_id != (0, 0) && revision_id > self.revision_id {
+            self.score.newer += 1;
+            self.score.renewed += u64::from(revision_id.0 == 2);
         }
-        self.stand = stand;
-        stand
+        self.revision_id = revision_id;
+        revision_id
     }
 
-    /// Asks for news; where an honest replica has some, they are in force then.
+    /// Refreshes; with an honest replica its revision must be in force afterwards.
     async fn check_refresh(&mut self, tree: &Tree) -> Result<(), Error> {
-        let published = &self.world.stages[self.stage.load(Ordering::SeqCst)];
-        // Who comes while the tree asks by itself is told what comes of that, which may have begun before
-        // the publication.
+        let published = &self.scenario.stages[self.stage.load(Ordering::SeqCst)];
+        // The first call may share a round that began before the publication.
         let mut outcome = tree.refresh().await;
         outcome = tree.refresh().await.or(outcome);
         let sees_it =
             self.clock.now() >= NOW as i64 && NOW + self.latest < published.1.fsinfo.start + u64::from(published.1.fsinfo.duration_s);
         if outcome.is_ok() && self.honest.is_some() && sees_it {
-            assert!(stand_of(tree) >= published.0, "{:?} is published, and {:?} in force", published.0, stand_of(tree));
+            assert!(revision_id_of(tree) >= published.0, "{:?} is published, and {:?} in force", published.0, revision_id_of(tree));
         }
         outcome.map(drop)
     }
 
-    /// One random operation, its answer held against the truth.
+    /// One random operation, compared with the truth.
     async fn operation(&mut self) {
         let Some(tree) = self.tree.clone() else { return };
-        let stand = self.check_stand(&tree);
+        let revision_id = self.check_revision(&tree);
         let newest = tree.newest();
-        let (published, offered) = &self.world.stages[self.stage.load(Ordering::SeqCst)];
+        let (published, offered) = &self.scenario.stages[self.stage.load(Ordering::SeqCst)];
         let (published, offered_until) = (*published, offered.fsinfo.start + u64::from(offered.fsinfo.duration_s));
         let fresh = newest.is_fresh(self.clock.now());
-        let truth = &self.world.truth[&stand];
+        let truth = &self.scenario.truth[&revision_id];
         let paths: Vec<&Vec<u8>> = truth.keys().collect();
         let path = (*self.dice.pick(&paths)).clone();
         let begun = Instant::now();
         let roll = self.dice.below(10);
-        let asks = roll == 2 || ((3..=5).contains(&roll) && published > stand);
+        let asks = roll == 2 || ((3..=5).contains(&roll) && published > revision_id);
         let outcome = match roll {
             0 => self.check_missing(&tree, newest.root(), truth, &path).await,
             1 => self.check_listing(&tree, newest.root(), truth, &path).await,
@@ -266,11 +264,11 @@ impl Case {
                 assert!(fresh || fresh_now || asks, "an answer from the expired revision {}", newest.number());
                 self.score.answers += 1;
             }
-            // The honest replica may have nothing so new, and to a clock that is behind it is not valid yet.
-            Err(_) if asks && (stand_of(&tree) > published || self.clock.now() < NOW as i64) => {}
+            // The honest replica's revision may be older, or not yet valid for a slow clock.
+            Err(_) if asks && (revision_id_of(&tree) > published || self.clock.now() < NOW as i64) => {}
             Err(_) if self.honest.is_none() || !fresh => {}
             Err(_) if (NOW + self.latest) as i64 >= newest.expires() => {}
-            // What is in force is another's, and what the honest replica has was found expired.
+            // The revision in force is not the honest replica's, whose own has expired.
             Err(_) if NOW + self.latest >= offered_until => {}
             Err(error) => panic!("an honest replica, and {}: {error}", String::from_utf8_lossy(&path)),
         }
@@ -364,10 +362,10 @@ fn run_case(seed: u64, cache: Option<&Path>) -> Result<Score, String> {
     })
 }
 
-/// Runs cases on all CPUs, each by `run`, and sums up.
+/// Runs cases on all CPUs and adds up their results.
 fn run_cases(cases: u64, run: impl Fn(u64) -> Result<Score, String> + Sync) {
     let first = setting("VOUCH_LIE_SEED").unwrap_or(0);
-    worlds();
+    scenarios();
     let next = AtomicU64::new(0);
     let (total, failures) = (std::sync::Mutex::new(Score::default()), std::sync::Mutex::new(Vec::new()));
     let begun = std::time::Instant::now();
@@ -384,7 +382,7 @@ fn run_cases(cases: u64, run: impl Fn(u64) -> Result<Score, String> + Sync) {
                             let mut total = total.lock().expect("no panic holds it");
                             total.answers += score.answers;
                             total.lies += score.lies;
-                            total.news += score.news;
+                            total.newer += score.newer;
                             total.renewed += score.renewed;
                         }
                         Err(failure) => failures.lock().expect("no panic holds it").push(failure),
@@ -394,9 +392,9 @@ fn run_cases(cases: u64, run: impl Fn(u64) -> Result<Score, String> + Sync) {
         }
     });
     let failures = failures.into_inner().expect("no panic holds it");
-    let Score { answers, lies, news, renewed } = total.into_inner().expect("no panic holds it");
+    let Score { answers, lies, newer, renewed } = total.into_inner().expect("no panic holds it");
     println!(
-        "{cases} cases, {answers} right answers, {lies} lies caught, {news} times news, {renewed} of it certificates, {:?}",
+        "{cases} cases, {answers} right answers, {lies} lies detected, {newer} newer revisions, {renewed} of them new certificates, {:?}",
         begun.elapsed()
     );
     assert!(
@@ -406,10 +404,10 @@ fn run_cases(cases: u64, run: impl Fn(u64) -> Result<Score, String> + Sync) {
         failures.iter().take(20).cloned().collect::<Vec<_>>().join("\n")
     );
     if cases >= 100 {
-        assert!(lies > cases / 10, "{lies} lies in {cases} cases: the liars do not get to lie");
+        assert!(lies > cases / 10, "{lies} lies in {cases} cases: too few lies");
         assert!(
-            renewed > cases / 100 && news > renewed,
-            "{news} times news, {renewed} certificates in {cases} cases: nothing happens in the middle"
+            renewed > cases / 100 && newer > renewed,
+            "{newer} newer revisions, {renewed} new certificates in {cases} cases: too few revisions during cases"
         );
     }
 }
@@ -424,19 +422,19 @@ fn no_lie_reaches_a_reader() {
     run_cases(cases, |seed| run_case(seed, None));
 }
 
-/// The cases' readers share a few caches on disk, in which bits fall over meanwhile.
+/// Several cases share a few disk caches, whose files are corrupted meanwhile.
 #[test]
-fn no_lie_reaches_a_reader_through_a_disk_cache_that_rots() {
+fn no_lie_reaches_a_reader_through_corrupt_disk_cache() {
     let cases = setting("VOUCH_LIE_CASES").map(|cases| cases / 250).unwrap_or(if cfg!(debug_assertions) { 300 } else { 2_000 });
     let dir = tempfile::tempdir().expect("a temporary directory");
     run_cases(cases, |seed| {
         let cache = dir.path().join((seed % 4).to_string());
-        rot(&cache, &mut Dice(seed));
+        corrupt(&cache, &mut Dice(seed));
         run_case(seed, Some(&cache))
     });
     let kept: u64 =
         std::fs::read_dir(dir.path()).expect("it is ours").map(|cache| files(&cache.expect("an entry").path()).len() as u64).sum();
-    assert!(kept > 0, "nothing was kept");
+    assert!(kept > 0, "the cache is empty");
 }
 
 fn files(dir: &Path) -> Vec<std::path::PathBuf> {
@@ -448,11 +446,11 @@ fn files(dir: &Path) -> Vec<std::path::PathBuf> {
         .collect()
 }
 
-/// Flips some bits of what is kept, or cuts it.
-fn rot(cache: &Path, dice: &mut Dice) {
+/// Flips bits in cache files, or truncates them.
+fn corrupt(cache: &Path, dice: &mut Dice) {
     use std::os::unix::fs::FileExt as _;
     for path in files(cache) {
-        // Others of this process use it too, and may have removed it.
+        // Another case may have removed the file.
         let Ok(file) = std::fs::File::options().read(true).write(true).open(&path) else { continue };
         let len = file.metadata().map_or(0, |meta| meta.len());
         for _ in 0..dice.below(4) {

@@ -1,5 +1,4 @@
-//! What the seeded cases draw from: a tree's revisions, genuine and forged, what replicas offer of
-//! them, and dice.
+//! Scenarios of the random cases: genuine and forged revisions, offers of replicas, and dice.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -11,11 +10,11 @@ use vouch_xdr::Xdr;
 use crate::fixture::replica::TestReplica;
 use crate::fixture::{NOW, Node, Published, Publisher, dir, noise};
 
-/// What a replica offers as the fsinfo.
+/// Offers of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
     Newest,
-    /// Valid, but a newer one exists.
+    /// Valid, but not the newest.
     Older,
     Expired,
     FromTheFuture,
@@ -38,22 +37,22 @@ pub const OFFERS: [Offer; 9] = [
     Offer::Nothing,
 ];
 
-/// Certificate and number of a revision: its order.
-pub type Stand = (u64, u64);
+/// Certificate serial and number of a revision.
+pub type RevisionId = (u64, u64);
 
-pub struct World {
+pub struct Scenario {
     pub publisher: Publisher,
     expired: Published,
     older: Published,
-    /// What the publisher has at the beginning of a case, what it publishes next, and what it
-    /// publishes under the next certificate, with a lower number.
-    pub stages: [(Stand, Published); 3],
+    /// The publisher's revisions: at the start, the next one, and one under the next certificate
+    /// with a lower number.
+    pub stages: [(RevisionId, Published); 3],
     future: Published,
-    /// Signed with the publisher's own key, by a thief.
-    pub stolen: (Stand, Published),
+    /// Signed by a thief with the publisher's key.
+    pub stolen: (RevisionId, Published),
     forged_key: Published,
     other: Published,
-    pub truth: BTreeMap<Stand, BTreeMap<Vec<u8>, Node>>,
+    pub truth: BTreeMap<RevisionId, BTreeMap<Vec<u8>, Node>>,
 }
 
 fn content(seed: u64) -> Node {
@@ -72,7 +71,7 @@ fn content(seed: u64) -> Node {
     ])
 }
 
-/// The tree and the same with some changes.
+/// The tree with some changes.
 fn changed(tree: &Node, seed: u64) -> Node {
     let Node::Dir(mut root) = tree.clone() else { unreachable!("roots are directories") };
     root.insert(b"big".to_vec(), Node::File(noise(seed ^ 77, 290_000)));
@@ -94,7 +93,7 @@ fn flatten(node: &Node, path: &[u8], into: &mut BTreeMap<Vec<u8>, Node>) {
     }
 }
 
-impl World {
+impl Scenario {
     fn new(seed: u8) -> Self {
         let mut publisher = Publisher::new(seed);
         let trees = (0..5).scan(content(seed.into()), |tree, n| {
@@ -106,15 +105,14 @@ impl World {
         let expired = publisher.publish(&trees[0], NOW - 200_000);
         let older = publisher.publish(&trees[1], NOW - 5000);
         let newest = publisher.publish(&trees[2], NOW - 1000);
-        // Revision 4 holds what revision 1 did; it is the publisher's own, but nobody may believe it before
-        // its time.
+        // Revision 4 has the content of revision 1, but starts in the future.
         let (revision, previous) = (publisher.revision, publisher.previous);
         let future = publisher.publish(&trees[0], NOW + 50_000);
         publisher.previous = previous;
         let next = publisher.publish(&trees[3], NOW - 900);
-        let mut robber = Publisher::new(seed);
-        (robber.revision, robber.previous) = (899, previous);
-        let stolen = robber.publish(&trees[0], NOW - 850);
+        let mut thief_of_signing_key = Publisher::new(seed);
+        (thief_of_signing_key.revision, thief_of_signing_key.previous) = (899, previous);
+        let stolen = thief_of_signing_key.publish(&trees[0], NOW - 850);
         let first_cert = publisher.cert;
         publisher.signing = SecretKey::from_seed(&[seed ^ 0x77; 32]);
         publisher.cert = SigningCert::issue(&publisher.root, publisher.signing.public(), 2, NOW - 1_000_000, NOW + 100_000_000);
@@ -122,11 +120,11 @@ impl World {
         let renewed = publisher.publish(&trees[4], NOW - 800);
         (publisher.signing, publisher.cert) = (SecretKey::from_seed(&[seed ^ 0x80; 32]), first_cert);
         (publisher.revision, publisher.previous) = (revision, previous);
-        let stands = [(1, 1), (1, 2), (1, 3), (1, 5), (2, 2), (1, 4), (1, 900)];
-        let truth = trees.iter().chain([&trees[0], &trees[0]]).zip(stands).map(|(tree, stand)| {
+        let revision_ids = [(1, 1), (1, 2), (1, 3), (1, 5), (2, 2), (1, 4), (1, 900)];
+        let truth = trees.iter().chain([&trees[0], &trees[0]]).zip(revision_ids).map(|(tree, revision_id)| {
             let mut flat = BTreeMap::new();
             flatten(tree, b"", &mut flat);
-            (stand, flat)
+            (revision_id, flat)
         });
         let truth = truth.collect();
         let mut thief = Publisher::new(seed);
@@ -143,12 +141,12 @@ impl World {
     }
 }
 
-pub fn worlds() -> &'static [World] {
-    static WORLDS: OnceLock<Vec<World>> = OnceLock::new();
-    WORLDS.get_or_init(|| vec![World::new(10), World::new(11)])
+pub fn scenarios() -> &'static [Scenario] {
+    static SCENARIOS: OnceLock<Vec<Scenario>> = OnceLock::new();
+    SCENARIOS.get_or_init(|| vec![Scenario::new(10), Scenario::new(11)])
 }
 
-/// Draws of one case.
+/// Random numbers of one case.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -173,18 +171,18 @@ impl Dice {
     }
 }
 
-pub fn offer(replica: &TestReplica, world: &World, offer: Offer, dice: &mut Dice) {
+pub fn offer(replica: &TestReplica, scenario: &Scenario, offer: Offer, dice: &mut Dice) {
     let base = match offer {
-        Offer::Older => &world.older,
-        Offer::Expired => &world.expired,
-        Offer::FromTheFuture => &world.future,
-        Offer::OfAnotherTree => &world.other,
-        Offer::ForgedKey => &world.forged_key,
-        _ => &world.stages[0].1,
+        Offer::Older => &scenario.older,
+        Offer::Expired => &scenario.expired,
+        Offer::FromTheFuture => &scenario.future,
+        Offer::OfAnotherTree => &scenario.other,
+        Offer::ForgedKey => &scenario.forged_key,
+        _ => &scenario.stages[0].1,
     };
     replica.serve_revision(base);
     replica.alter(|served| {
-        served.hostid = Some(world.publisher.hostid());
+        served.hostid = Some(scenario.publisher.hostid());
         served.statements.clear();
         match offer {
             Offer::ForgedBytes => {
@@ -192,7 +190,7 @@ pub fn offer(replica: &TestReplica, world: &World, offer: Offer, dice: &mut Dice
                 served.signed[bit / 8] ^= 1 << (bit % 8);
             }
             Offer::ForgedRevocation => {
-                let mut statement = KeyStatement::issue(&world.publisher.root, NOW, Body::Revocation { reason: "lie".into() }).to_xdr();
+                let mut statement = KeyStatement::issue(&scenario.publisher.root, NOW, Body::Revocation { reason: "lie".into() }).to_xdr();
                 let last = statement.len() - 1;
                 statement[last] ^= 1;
                 served.statements.push(statement);
