@@ -1,4 +1,67 @@
-//! The client of published trees.
+//! Client of published trees: opens a tree by its self-certifying name and reads verified files.
+//!
+//! A name, `@HOST[:PORT],HOSTID`, contains the hash of the publisher's root key. The client fetches
+//! frames from any replica and verifies every byte down from that hash, so replicas and the network
+//! need not be trusted. It refuses expired, revoked and older revisions.
+//!
+//! - [`Client`] has the options, the caches and the record of the newest revisions seen.
+//! - [`Tree`] is one open tree: [`Tree::lookup_path`], [`Tree::list`], [`Tree::read`]. It refreshes
+//!   itself in the background. The methods that begin with `try_` use only memory and disk cache.
+//! - [`FileReader`] is an open file with read-ahead.
+//! - [`pull`] copies a tree into a local database; [`Diff`], [`History`] and [`Tree::verify_all`]
+//!   compare, list and check revisions.
+//! - [`LocalConnector`] opens a database of this machine; a [`Connector`] of your own replaces the
+//!   network.
+//!
+//! Every operation ends within [`ClientOptions::deadline`], with data or with an [`Error`] that
+//! states the reason. Every queue, cache and reply has a limit. Frames are verified by
+//! [`vouch_tree::frame`], revisions by [`vouch_tree::verify`].
+//!
+//! # Example
+//!
+//! Publish a directory, open the tree, read a file:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use vouch_tree::Content;
+//! use vouch_tree_client::{Client, ClientOptions, LocalConnector, TreeOptions};
+//! # use vouch_tree::{Iv, TreeName, key::{SecretKey, SigningCert}};
+//! # use vouch_tree_publish::{Options, Progress, Signer, publish};
+//! # use vouch_tree_store::{Database, WriteOptions};
+//!
+//! # fn publish_into(db: &std::path::Path, source: &std::path::Path) {
+//! #     let (root, key) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
+//! #     let cert = SigningCert::issue(&root, key.public(), 1, 0, u64::MAX / 2);
+//! #     let name = TreeName::new("localhost", root.public().hostid()).unwrap();
+//! #     Database::create(db, *name.hostid(), Iv::from_bytes([3; 32])).unwrap();
+//! #     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+//! #     let writer = Database::open_write(db, WriteOptions::default()).unwrap();
+//! #     let options = Options::new(source.to_owned(), name, now, 3600);
+//! #     publish(&writer, &Signer { key: &key, cert }, &options, &Progress::default()).unwrap();
+//! # }
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let dir = tempfile::tempdir()?;
+//!     let (source, db) = (dir.path().join("source"), dir.path().join("db"));
+//!     std::fs::create_dir_all(source.join("docs"))?;
+//!     std::fs::write(source.join("docs/hello.txt"), "hello\n")?;
+//!     publish_into(&db, &source); // As `vouch publish` does.
+//!
+//!     // Without a connector, the client connects to the HOST in the name over TCP.
+//!     let connector = LocalConnector::open(&db)?;
+//!     let name = connector.name()?;
+//!     let client = Client::new(ClientOptions { connector: Arc::new(connector), ..ClientOptions::default() })?;
+//!
+//!     let tree = client.open(&name, &TreeOptions::default()).await?;
+//!     let revision = tree.revision()?;
+//!     let inode = tree.lookup_path(revision.root(), b"docs/hello.txt").await?;
+//!     let Content::Regular { blob, .. } = &inode.content else { panic!("not a regular file") };
+//!     assert_eq!(&tree.read(blob, 0, 100).await?[..], b"hello\n");
+//!     assert!(tree.lookup(revision.root(), b"missing").await?.is_none()); // Proven by the signed tree.
+//!     Ok(())
+//! }
+//! ```
 
 mod client; // Client: options, and state that all trees of a process share.
 mod clock; // The wall clock as a parameter.

@@ -1,4 +1,4 @@
-//! What the kernel is told of a file: an [`Inode`] as FUSE attributes.
+//! Inodes as FUSE attributes.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,17 +8,16 @@ use vouch_tree::{Blob, BlobBody, Content, FileType, Inode, Timestamp};
 
 use vouch_tree::inode_number::InodeNumber as NodeId;
 
-/// The kernel's unit of bookkeeping within a page, and what stdio reads at a time. Read-ahead is
-/// what makes reads large.
+/// st_blksize of files: a page, and the buffer size of stdio. Read-ahead makes larger reads.
 const BLOCK_LEN: u32 = 4096;
 
-/// An entry with its attributes and a name of middling length, as the kernel is told of it.
+/// Length of a readdirplus entry with a name of average length.
 const LISTED_LEN: u64 = 192;
 
-/// What readdir(3) takes at most.
+/// Longest buffer of readdir(3).
 const LISTING_LEN_MAX: u32 = 1 << 20;
 
-/// The attributes of `inode` under the number `id`.
+/// The attributes of `inode` with node id `id`.
 pub(crate) fn attributes(id: NodeId, inode: &Inode) -> FileAttr {
     let mtime = system_time(inode.mtime);
     let space = match &inode.content {
@@ -50,15 +49,14 @@ pub(crate) fn attributes(id: NodeId, inode: &Inode) -> FileAttr {
     }
 }
 
-/// How much of a directory is best read at a time: all, within bounds. readdir(3) makes its buffer
-/// of this length where it is longer than its own 32 KiB, and the kernel asks for as much: 200,000
-/// entries take 40 requests instead of 1,000.
+/// st_blksize of a directory: enough for all entries, within limits. readdir(3) takes its buffer
+/// length from it, so 200,000 entries take 40 requests instead of 1,000.
 fn listing_len(entries: u64) -> u32 {
     let len = entries.saturating_mul(LISTED_LEN).min(LISTING_LEN_MAX.into());
     (len as u32).next_power_of_two().max(BLOCK_LEN)
 }
 
-/// The kind of file in FUSE's words.
+/// The FUSE file type.
 pub(crate) const fn kind(file_type: FileType) -> fuser::FileType {
     match file_type {
         FileType::Regular => fuser::FileType::RegularFile,
@@ -71,8 +69,8 @@ pub(crate) const fn kind(file_type: FileType) -> fuser::FileType {
     }
 }
 
-/// The inode without bytes that are better read again from the directory's page than held for each
-/// known file: inline content and inline attributes of what is not a directory. Their sizes stay.
+/// The inode without inline content and inline xattrs, which can be read again from the directory's
+/// page. The sizes remain. Saves memory for each known file.
 pub(crate) fn without_inline(inode: &Inode) -> Inode {
     let strip = |blob: &Blob| match &blob.body {
         BlobBody::Inline(_) => Blob { size: blob.size, body: BlobBody::Inline(Vec::new()) },
@@ -85,19 +83,19 @@ pub(crate) fn without_inline(inode: &Inode) -> Inode {
     Inode { xattrs: strip(&inode.xattrs), content, ..*inode }
 }
 
-/// Whether [`without_inline`] left bytes of this blob out.
+/// Whether [`without_inline`] removed the bytes of this blob.
 pub(crate) const fn lacks_inline(blob: &Blob) -> bool {
     matches!(&blob.body, BlobBody::Inline(bytes) if bytes.len() as u64 != blob.size)
 }
 
-/// A time before or after 1970; one that the system can't express is shown as 1970.
+/// The time, or 1970 if the system cannot represent it.
 fn system_time(time: Timestamp) -> SystemTime {
     let whole = Duration::from_secs(time.s.unsigned_abs());
     let second = if time.s < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
     second.and_then(|s| s.checked_add(Duration::from_nanos(time.ns.into()))).unwrap_or(UNIX_EPOCH)
 }
 
-/// The kernel's 32-bit form of a device number: 12 bits of major, 20 of minor.
+/// The kernel's 32-bit encoding of a device number: 12 bits major, 20 bits minor.
 const fn encode_device(number: DeviceNumber) -> u32 {
     (number.minor & 0xff) | ((number.major & 0xfff) << 8) | ((number.minor & 0xfff00) << 12)
 }
@@ -106,7 +104,7 @@ const fn encode_device(number: DeviceNumber) -> u32 {
 pub(crate) mod tests {
     use super::*;
 
-    /// A regular file of `len` inline bytes in a link group.
+    /// A regular file of `len` inline bytes.
     pub(crate) fn file(len: usize, link_group: u64) -> Inode {
         Inode {
             mode: 0o644,
@@ -129,13 +127,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn device_numbers_are_the_kernels() {
+    fn device_numbers_match_the_kernel() {
         assert_eq!(encode_device(DeviceNumber { major: 8, minor: 1 }), 0x801);
         assert_eq!(encode_device(DeviceNumber { major: 259, minor: 0x12345 }), 0x1231_0345);
     }
 
     #[test]
-    fn long_directories_are_read_in_long_steps() {
+    fn large_directories_have_large_blksize() {
         assert_eq!(listing_len(0), BLOCK_LEN);
         assert_eq!(listing_len(200), 64 << 10);
         assert_eq!(listing_len(3000), 1 << 20);
@@ -143,7 +141,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn brief_inodes_keep_sizes_but_not_bytes() {
+    fn inode_without_inline_keeps_its_size() {
         let without_inline = without_inline(&file(700, 0));
         assert_eq!(without_inline.size(), 700);
         let Content::Regular { blob, .. } = &without_inline.content else { unreachable!() };

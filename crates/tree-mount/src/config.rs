@@ -1,4 +1,4 @@
-//! What whoever mounts may choose, and what that means to FUSE.
+//! Mount options.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,76 +9,73 @@ use vouch_tree_client::{Clock, SystemClock};
 
 use crate::observer::Observer;
 
-/// Where and how to mount.
+/// Mount point and options.
 #[derive(Clone)]
 pub struct MountConfig {
-    /// A directory.
+    /// The mount point, an existing directory.
     pub point: PathBuf,
-    /// How.
+    /// Options.
     pub options: MountOptions,
 }
 
-/// How to mount. The defaults are what most want.
+/// Mount options. The defaults suit most uses.
 #[derive(Clone)]
 pub struct MountOptions {
-    /// Whether other users may look. `None`: yes for root, no for others, who need user_allow_other
-    /// in /etc/fuse.conf.
+    /// Whether other users may access the mount. `None`: only if root mounts. Other users need
+    /// user_allow_other in /etc/fuse.conf.
     pub allow_other: Option<bool>,
-    /// Whether set-user-id bits count. A publisher is trusted for content, seldom for privilege.
+    /// Whether set-user-id bits take effect.
     pub suid: bool,
-    /// Whether device nodes are devices.
+    /// Whether device nodes work.
     pub dev: bool,
-    /// Whether files may be executed.
+    /// Whether files can be executed.
     pub exec: bool,
-    /// Threads that answer the kernel. `None`: as many as there are CPUs, 2 to 8.
+    /// Threads that serve the kernel. `None`: one per CPU, 2 to 8.
     pub threads: Option<usize>,
-    /// The kernel's read-ahead in bytes. Above 128 KiB only root can set it.
+    /// Kernel read-ahead in bytes. Only root can exceed 128 KiB.
     pub read_ahead_bytes: u32,
     /// Extended attributes.
     pub xattrs: XattrMode,
-    /// Whether the kernel may read large files that are wholly cached by itself, from a verified
-    /// copy in the disk cache. Needs a disk cache, root, and a kernel that has it; else it is
-    /// as if this were off. The kernel then asks for each open of a file, which it does not
-    /// otherwise.
+    /// Whether the kernel reads large cached files directly from a verified copy in the disk cache.
+    /// Needs a disk cache, root, and kernel support, otherwise it has no effect. The kernel then
+    /// sends a request for each open(2), which it does not otherwise.
     pub passthrough: Passthrough,
-    /// Files from this length on are passed through.
+    /// Shortest file that is passed through.
     pub passthrough_len_min: u64,
-    /// The clock by which freshness is judged; the client's own.
+    /// The wall clock for freshness; use the client's.
     pub clock: Arc<dyn Clock>,
-    /// The longest that one request of the kernel may take.
+    /// Longest time of one request.
     pub deadline: Duration,
-    /// Who sees what is done. The kernel then asks at each open and each listing, and reads by
-    /// itself only what nobody wants to know the reads of.
+    /// Receives each operation. The kernel then sends a request for each open and listing.
+    /// Passthrough is off while the observer wants reads.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-/// Whether the kernel may read large cached files by itself. It can be told never to ask at an
-/// open, for all files of a mount and for good, but not which files to ask for.
+/// Whether the kernel reads large cached files directly (FUSE passthrough). The kernel can send
+/// open requests for all files or for none, for the whole mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Passthrough {
-    /// No.
+    /// Off.
     #[default]
     Never,
-    /// As long as it pays: once opens of small files have cost more than those of large ones may
-    /// gain, the kernel is told not to ask again.
+    /// Until it does not pay: when opens of small files cost more than passthrough gains.
     Auto,
-    /// To the end of the mount.
+    /// For the whole mount.
     Always,
 }
 
 /// Whether extended attributes are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrMode {
-    /// As `On`, unless a single tree is mounted and its fsinfo says that no file has any: then the
-    /// kernel is told so once, never asks again, and `ls -l` is spared two requests a file.
-    /// Attributes that a later revision brings show after the next mount; the log says so when
-    /// it happens. As an ACL may be among them, which the kernel would not heed, a file that
-    /// has any is shown without its group's and others' rights until then.
+    /// As `On`, unless a single tree is mounted whose fsinfo says that no file has any. Then the
+    /// kernel is told so once, which saves `ls -l` two requests per file. Attributes of a later
+    /// revision appear after the next mount. Until then such a file is accessible by its owner
+    /// only, because it may have an ACL.
     #[default]
     Auto,
-    /// Always.
+    /// Shown.
     On,
-    /// Never.
+    /// Hidden.
     Off,
 }
 
@@ -102,16 +99,16 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// The session's configuration; `source` is what mount(8) shows as the device.
+    /// The FUSE session configuration; `source` is the device name in mount(8).
     pub(crate) fn session(&self, source: &str) -> Config {
         let mut config = Config::default();
         config.mount_options = vec![
-            // A comma would end the option.
+            // A comma would separate options.
             MountOption::FSName(format!("{SOURCE_PREFIX}{}", source.replace(',', "."))),
             MountOption::Subtype(SUBTYPE.into()),
             MountOption::RO,
             MountOption::NoAtime,
-            // The kernel checks modes, owners and groups: it knows the caller's, and it need not ask.
+            // The kernel checks modes and owners itself.
             MountOption::DefaultPermissions,
             if self.suid { MountOption::Suid } else { MountOption::NoSuid },
             if self.dev { MountOption::Dev } else { MountOption::NoDev },
@@ -129,19 +126,19 @@ impl MountOptions {
     }
 }
 
-/// Whether this process may do as it likes.
+/// Whether this process runs as root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Begins what mount(8) shows as the device; by it a dead mount is known for ours.
+/// Prefix of the device name in mount(8): identifies our dead mounts.
 pub(crate) const SOURCE_PREFIX: &str = "vouch:";
 
-/// The file system's type where it has one of its own: "fuse.vouch".
+/// Subtype: the file system is shown as "fuse.vouch".
 const SUBTYPE: &str = "vouch";
 
-/// One that is busy must not keep others waiting.
+/// A busy thread must not block all requests.
 const THREADS_MIN: usize = 2;
 
-/// Beyond this they only contend.
+/// More threads only contend.
 const THREADS_MAX: usize = 8;

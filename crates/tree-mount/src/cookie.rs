@@ -1,28 +1,26 @@
-//! Positions within a directory, as readdir(2) hands them out: an entry's number and the revision
-//! it counts in.
+//! Positions in a directory for readdir(2): an entry's index and the version of the directory.
 //!
-//! The kernel never says when a listing begins or ends, because it never opens a directory (see
-//! [`crate::filesystem`]); so a cookie carries all that is needed to go on, and stays good as long as
-//! somebody keeps it.
+//! The kernel does not open directories, so a listing has no beginning or end. A cookie has all
+//! that is needed to continue, at any time.
 
-/// Where to go on in a directory.
+/// A position in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cookie {
-    /// The beginning: ".", "..", then entries.
+    /// Before ".".
     Start,
     /// After ".".
     AfterSelf,
-    /// At entry `number`, 0-based, of the directory as of a revision with this tag.
+    /// Before an entry.
     Entry {
-        /// [`tag_of`] the revision.
+        /// Version of the directory: [`tag_of`].
         tag: u32,
-        /// The entry's number.
+        /// Index of the entry, from 0.
         number: u64,
     },
 }
 
 impl Cookie {
-    /// The cookie of a FUSE offset, which comes from the kernel and may be made up by lseek(2).
+    /// Decodes a FUSE offset. With lseek(2), a program may pass any value.
     pub(crate) const fn from_offset(offset: u64) -> Self {
         match offset {
             0 => Self::Start,
@@ -34,7 +32,7 @@ impl Cookie {
         }
     }
 
-    /// The FUSE offset; fits a signed 64-bit off_t.
+    /// The FUSE offset. Fits a signed off_t.
     pub(crate) const fn offset(self) -> u64 {
         match self {
             Self::Start => 0,
@@ -44,7 +42,7 @@ impl Cookie {
     }
 }
 
-/// The part of a revision's number that fits a cookie.
+/// The bits of a version that fit a cookie.
 pub(crate) const fn tag_of(revision: u64) -> u32 {
     (revision & TAG_MASK as u64) as u32
 }
@@ -59,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_return_and_ascend_within_a_revision() {
+    fn cookies_round_trip_and_ascend() {
         let mut last = 1;
         for number in [0, 1, 999_999, 1 << 33] {
             let cookie = Cookie::Entry { tag: tag_of(12), number };

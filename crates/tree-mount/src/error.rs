@@ -1,4 +1,4 @@
-//! What a mount can fail with: one line for whoever mounts, one errno for whoever reads.
+//! Errors of mounting, and errors of requests with their errno.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,57 +6,57 @@ use std::time::Duration;
 
 use fuser::Errno;
 
-/// Why a mount did not come about, or did not end well.
+/// Why mounting or unmounting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The mount point can't be one.
+    /// The mount point is unusable.
     #[error("{}: {why}", path.display())]
     Point {
         /// The mount point.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it is unusable.
         why: &'static str,
     },
-    /// There is no mount point.
-    #[error("{}: no such directory; make it first", path.display())]
+    /// The mount point does not exist.
+    #[error("{}: no such directory; create it first", path.display())]
     NoPoint {
-        /// Where it was looked for.
+        /// The mount point.
         path: PathBuf,
     },
-    /// The kernel has no FUSE, or hides it from this user.
-    #[error("/dev/fuse can't be opened: {source}; load the module (modprobe fuse), or let this container or user have the device")]
+    /// FUSE is not available to this user.
+    #[error("/dev/fuse can't be opened: {source}; load the module (modprobe fuse), or give this container or user access to the device")]
     NoFuse {
-        /// What the kernel said.
+        /// The error of open(2).
         source: io::Error,
     },
-    /// The user may not mount here, or not like this.
+    /// The user may not mount here or with these options.
     #[error("{}: not allowed to mount: {why}", path.display())]
     Denied {
         /// The mount point.
         path: PathBuf,
-        /// What the kernel or fusermount3 said.
+        /// Error of the kernel or of fusermount3.
         why: String,
     },
-    /// A file system of ours that is alive is mounted there.
-    #[error("{}: a vouch mount is there already; unmount it first (fusermount3 -u), or choose another directory", path.display())]
+    /// A running vouch mount is there already.
+    #[error("{}: already a vouch mount; unmount it first (fusermount3 -u), or choose another directory", path.display())]
     Busy {
         /// The mount point.
         path: PathBuf,
     },
-    /// The machine failed.
+    /// An I/O error of the system.
     #[error("{}: {doing}: {source}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// With what.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl MountError {
-    /// The exit code of a command that ends with it.
+    /// Exit code of a command that fails with it.
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Point { .. } | Self::Denied { .. } => 3,
@@ -67,13 +67,13 @@ impl MountError {
     }
 }
 
-/// Why one request of the kernel gets no data.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpError {
-    /// The client could not get or not believe what was needed.
+    /// Error of the client.
     #[error(transparent)]
     Client(#[from] vouch_tree_client::Error),
-    /// A signed root proves that the file is no more.
+    /// The signed tree proves that the file no longer exists.
     #[error("removed in a newer revision")]
     Gone,
     #[error("not a directory")]
@@ -84,12 +84,12 @@ pub(crate) enum OpError {
     TooSmall,
     #[error("invalid argument")]
     Invalid,
-    #[error("no data from there on")]
+    #[error("no data after this offset")]
     NoOffset,
-    /// Published in a way that this mount can't show.
+    /// The tree or the mount cannot represent the file.
     #[error("{0}")]
     Unfit(&'static str),
-    /// The key's owner has revoked it.
+    /// The key of the tree is revoked.
     #[error("{0}")]
     Revoked(String),
     #[error("no answer within {0:?}")]
@@ -97,7 +97,7 @@ pub(crate) enum OpError {
 }
 
 impl OpError {
-    /// What the caller of the system call gets.
+    /// The errno for the caller.
     pub(crate) fn errno(&self) -> Errno {
         match self {
             Self::Client(error) => Errno::from_i32(error.errno()),
@@ -112,8 +112,8 @@ impl OpError {
         }
     }
 
-    /// Whether the log should say why: a proven answer needs no explanation.
-    pub(crate) const fn is_worth_a_line(&self) -> bool {
+    /// Whether to log the error. Proven answers are not logged.
+    pub(crate) const fn is_logged(&self) -> bool {
         matches!(self, Self::Client(_) | Self::Gone | Self::Unfit(_) | Self::Revoked(_) | Self::TooLate(_))
     }
 }

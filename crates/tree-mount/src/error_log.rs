@@ -1,4 +1,4 @@
-//! The log lines about failed requests: one that says why, not one for each of a million readers.
+//! Log of failed requests, limited to one line per operation and tree every few seconds.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::error::OpError;
 
-/// Remembers what was complained of lately.
+/// The last line per operation and tree.
 #[derive(Default)]
 pub(crate) struct ErrorLog {
     recent: Mutex<HashMap<(&'static str, String), Recent>>,
@@ -20,10 +20,9 @@ struct Recent {
 }
 
 impl ErrorLog {
-    /// Logs a failed request if it deserves a line and none like it was written in the last
-    /// seconds; returns its errno.
+    /// Logs a failed request, unless a similar line was logged recently. Returns its errno.
     pub(crate) fn note(&self, operation: &'static str, tree: &str, error: &OpError) -> Errno {
-        if error.is_worth_a_line() {
+        if error.is_logged() {
             self.log(operation, tree, error);
         }
         error.errno()
@@ -49,8 +48,8 @@ impl ErrorLog {
     }
 }
 
-/// Between two lines about the same operation on the same tree.
+/// Shortest interval of two lines about the same operation and tree.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Operations times trees; beyond it, old entries are dropped first.
+/// Limit on remembered operations and trees.
 const KINDS_MAX: usize = 4096;

@@ -1,14 +1,10 @@
-//! The FUSE face: the kernel's requests, handed to [`MountState`] and answered.
+//! The FUSE interface: passes the kernel's requests to [`MountState`] and sends the replies.
 //!
-//! A request's future is polled once where it arrived, on a FUSE thread. If the client holds all
-//! that is needed, that is the whole of it; if not, the future moves to the runtime with its reply,
-//! and the thread takes the next request. So a slow replica delays only who waits for it.
+//! The FUSE thread polls a request's future once. If all data is cached, that answers it. Otherwise
+//! the future moves to the runtime, and the thread takes the next request.
 //!
-//! Files and directories are never opened as far as this side is concerned (ENOSYS to the first
-//! open and opendir), but for files where passthrough is on (see [`crate::open_files`]), and for all
-//! where somebody observes (see [`crate::observer`]): the kernel then opens without asking, keeps
-//! pages and listings until told otherwise, and addresses nodes, which are followed by path from
-//! revision to revision. Nothing here decides anything.
+//! Without passthrough and observer, open and opendir return ENOSYS. The kernel then opens files
+//! without a request, and keeps pages and listings until it is told to drop them.
 
 use std::ffi::OsStr;
 use std::io;
@@ -32,7 +28,7 @@ use crate::request::KernelRequest;
 use crate::state::{LookupResult, MountKind, MountState};
 use vouch_tree::inode_number::InodeNumber as NodeId;
 
-/// A mount as fuser sees it.
+/// The mount as a fuser file system.
 pub(crate) struct FuseFilesystem {
     state: Arc<MountState>,
 }
@@ -42,18 +38,18 @@ impl FuseFilesystem {
         Self { state }
     }
 
-    /// Answers now if nothing must be fetched, else later. The future owns the reply; when it is
-    /// dropped at the deadline, the reply says EIO by itself.
-    fn run(&self, asked: &KernelRequest, request: impl Future<Output = ()> + Send + 'static) {
-        let mut request: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(request);
+    /// Answers at once if nothing must be fetched, otherwise later. The future owns the reply,
+    /// which sends EIO if it is dropped at the deadline.
+    fn run(&self, request: &KernelRequest, answer: impl Future<Output = ()> + Send + 'static) {
+        let mut answer: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(answer);
         let _runtime = self.state.runtime.enter();
-        if request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            let (state, asked) = (self.state.clone(), asked.clone());
+        if answer.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            let (state, request) = (self.state.clone(), request.clone());
             self.state.runtime.spawn(async move {
                 let deadline = state.options.deadline;
-                if tokio::time::timeout(deadline, request).await.is_err() {
-                    // The answer has left: nothing waits for its record.
-                    drop(state.note(&asked, &OpError::TooLate(deadline)));
+                if tokio::time::timeout(deadline, answer).await.is_err() {
+                    // The reply is sent already: do not wait for the record.
+                    drop(state.note(&request, &OpError::TooLate(deadline)));
                 }
             });
         }
@@ -61,45 +57,44 @@ impl FuseFilesystem {
 }
 
 impl MountState {
-    /// Tells of a failure, and logs it where that is due; its errno, to be answered when this is
-    /// ready.
-    async fn complain(&self, asked: &KernelRequest, error: &OpError) -> Errno {
-        if let Some(kept) = self.note(asked, error) {
+    /// Reports and logs a failure; returns its errno once the report is recorded.
+    async fn report_failure(&self, request: &KernelRequest, error: &OpError) -> Errno {
+        if let Some(kept) = self.note(request, error) {
             kept.await;
         }
         error.errno()
     }
 
-    fn note(&self, asked: &KernelRequest, error: &OpError) -> Option<Recorded> {
-        match (error.is_worth_a_line(), self.volume_of(asked.id)) {
-            (true, Some(volume)) => drop(self.error_log.note(asked.opcode, volume.label(), error)),
-            (true, None) => drop(self.error_log.note(asked.opcode, "", error)),
+    fn note(&self, request: &KernelRequest, error: &OpError) -> Option<Recorded> {
+        match (error.is_logged(), self.volume_of(request.id)) {
+            (true, Some(volume)) => drop(self.error_log.note(request.opcode, volume.label(), error)),
+            (true, None) => drop(self.error_log.note(request.opcode, "", error)),
             (false, _) => {}
         }
-        self.observe_failed(asked, error)
+        self.observe_failed(request, error)
     }
 }
 
 impl Filesystem for FuseFilesystem {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Where somebody observes, the kernel is to ask at each open, listing and link.
+        // With an observer, each open, listing and link must be a request.
         if self.state.observed.is_none() {
             for wish in [InitFlags::FUSE_NO_OPEN_SUPPORT, InitFlags::FUSE_NO_OPENDIR_SUPPORT, InitFlags::FUSE_CACHE_SYMLINKS] {
                 let _ = config.add_capabilities(wish);
             }
         }
-        // Each is an improvement where the kernel has it, and none is needed.
+        // Optional capabilities.
         for wish in [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
-            // Without this a plain listing of 200,000 names takes four times as long, and `ls -l` is no faster.
+            // Without this, a plain listing of 200,000 names takes four times as long.
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_EXPLICIT_INVAL_DATA,
             InitFlags::FUSE_ASYNC_DIO,
         ] {
             let _ = config.add_capabilities(wish);
         }
-        // Access lists are checked by the kernel, and cached, if any file can have one.
+        // If any file may have an ACL, the kernel checks it.
         if !self.state.without_xattrs {
             let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
         }
@@ -109,7 +104,7 @@ impl Filesystem for FuseFilesystem {
         {
             self.state.open_files.turn_on();
         }
-        // The largest that the kernel offers; more is set from outside, see `point`.
+        // The largest value that the kernel allows here; `mount_point` raises it afterwards.
         if let Err(most) = config.set_max_readahead(self.state.options.read_ahead_bytes.max(4096)) {
             let _ = config.set_max_readahead(most);
         }
@@ -120,19 +115,19 @@ impl Filesystem for FuseFilesystem {
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (state, name) = (self.state.clone(), name.as_bytes().to_vec());
-        let asked = self.state.asked(request, Operation::Lookup, "lookup", NodeId(parent.0)).named(&name);
-        self.run(&asked.clone(), async move {
+        let request = self.state.request(request, Operation::Lookup, "lookup", NodeId(parent.0)).with_name(&name);
+        self.run(&request.clone(), async move {
             match state.lookup(NodeId(parent.0), &name).await {
                 Ok(LookupResult::File(attr, left)) => {
-                    state.observe_done(&asked.found(attr.ino.0), None).await;
+                    state.observe_done(&request.with_number(attr.ino.0), None).await;
                     reply.entry(&left, &attr, Generation(0));
                 }
-                // Number 0 is an entry that may be remembered as missing.
+                // Number 0 is a negative entry, which the kernel caches.
                 Ok(LookupResult::Nothing(left)) => {
-                    state.observe_missing(&asked).await;
+                    state.observe_missing(&request).await;
                     reply.entry(&left, &NOTHING, Generation(0));
                 }
-                Err(error) => reply.error(state.complain(&asked, &error).await),
+                Err(error) => reply.error(state.report_failure(&request, &error).await),
             }
         });
     }
@@ -143,28 +138,28 @@ impl Filesystem for FuseFilesystem {
 
     fn getattr(&self, request: &Request, id: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         let state = self.state.clone();
-        let asked = self.state.asked(request, Operation::Attributes, "getattr", NodeId(id.0));
-        self.run(&asked.clone(), async move {
+        let request = self.state.request(request, Operation::Attributes, "getattr", NodeId(id.0));
+        self.run(&request.clone(), async move {
             match state.attributes(NodeId(id.0)).await {
                 Ok((attr, left)) => {
-                    state.observe_done(&asked, None).await;
+                    state.observe_done(&request, None).await;
                     reply.attr(&left, &attr);
                 }
-                Err(error) => reply.error(state.complain(&asked, &error).await),
+                Err(error) => reply.error(state.report_failure(&request, &error).await),
             }
         });
     }
 
     fn readlink(&self, request: &Request, id: INodeNo, reply: ReplyData) {
         let state = self.state.clone();
-        let asked = self.state.asked(request, Operation::Link, "readlink", NodeId(id.0));
-        self.run(&asked.clone(), async move {
+        let request = self.state.request(request, Operation::Link, "readlink", NodeId(id.0));
+        self.run(&request.clone(), async move {
             match state.link_target(NodeId(id.0)).await {
                 Ok(target) => {
-                    state.observe_done(&asked, None).await;
+                    state.observe_done(&request, None).await;
                     reply.data(&target);
                 }
-                Err(error) => reply.error(state.complain(&asked, &error).await),
+                Err(error) => reply.error(state.report_failure(&request, &error).await),
             }
         });
     }
@@ -174,10 +169,10 @@ impl Filesystem for FuseFilesystem {
             return reply.error(NO_OPEN);
         }
         let state = self.state.clone();
-        let asked = self.state.asked(request, Operation::Open, "open", NodeId(id.0)).with(flags);
-        self.run(&asked.clone(), async move {
-            if let Err((reply, error)) = state.open(&asked, reply).await {
-                reply.error(state.complain(&asked, &error).await);
+        let request = self.state.request(request, Operation::Open, "open", NodeId(id.0)).with_flags(flags);
+        self.run(&request.clone(), async move {
+            if let Err((reply, error)) = state.open(&request, reply).await {
+                reply.error(state.report_failure(&request, &error).await);
             }
         });
     }
@@ -192,14 +187,14 @@ impl Filesystem for FuseFilesystem {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.state.end_open(handle.0);
+        self.state.end_open_file(handle.0);
         self.state.release(NodeId(id.0));
         reply.ok();
     }
 
     fn opendir(&self, _request: &Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         match self.state.observed {
-            // Not from the kernel's cache: each listing is asked for by whom it is for.
+            // Not cached, so that each listing is a request of its caller.
             Some(_) => reply.opened(FileHandle(0), FopenFlags::empty()),
             None => reply.error(Errno::ENOSYS),
         }
@@ -217,18 +212,18 @@ impl Filesystem for FuseFilesystem {
         reply: ReplyData,
     ) {
         let state = self.state.clone();
-        let asked = self.state.asked(request, Operation::Read, "read", NodeId(id.0)).at(offset);
-        self.run(&asked.clone(), async move {
+        let request = self.state.request(request, Operation::Read, "read", NodeId(id.0)).with_offset(offset);
+        self.run(&request.clone(), async move {
             match state.read(NodeId(id.0), offset, size as usize).await {
                 Ok(bytes) => {
                     let len = bytes.len() as u64;
                     state.count_read(handle.0, Some(len));
-                    state.observe_done(&asked, Some(len)).await;
+                    state.observe_done(&request, Some(len)).await;
                     reply.data(&bytes);
                 }
                 Err(error) => {
                     state.count_read(handle.0, None);
-                    reply.error(state.complain(&asked, &error).await);
+                    reply.error(state.report_failure(&request, &error).await);
                 }
             }
         });
@@ -247,16 +242,16 @@ impl Filesystem for FuseFilesystem {
             return reply.error(Errno::ENOSYS);
         }
         let (state, name) = (self.state.clone(), name.as_bytes().to_vec());
-        let asked = self.state.asked(request, Operation::Xattr, "getxattr", NodeId(id.0));
-        self.run(&asked.clone(), async move {
+        let request = self.state.request(request, Operation::Xattr, "getxattr", NodeId(id.0));
+        self.run(&request.clone(), async move {
             let xattrs = state.xattrs(NodeId(id.0)).await;
             let value = xattrs.and_then(|set| set.get(&name).map(<[u8]>::to_vec).ok_or(OpError::NoData));
             match value {
                 Ok(value) => {
-                    state.observe_done(&asked, None).await;
+                    state.observe_done(&request, None).await;
                     answer_sized(reply, size, &value);
                 }
-                Err(error) => reply.error(state.complain(&asked, &error).await),
+                Err(error) => reply.error(state.report_failure(&request, &error).await),
             }
         });
     }
@@ -266,15 +261,15 @@ impl Filesystem for FuseFilesystem {
             return reply.error(Errno::ENOSYS);
         }
         let state = self.state.clone();
-        let asked = self.state.asked(request, Operation::Xattrs, "listxattr", NodeId(id.0));
-        self.run(&asked.clone(), async move {
+        let request = self.state.request(request, Operation::Xattrs, "listxattr", NodeId(id.0));
+        self.run(&request.clone(), async move {
             match state.xattrs(NodeId(id.0)).await {
                 Ok(set) => {
-                    state.observe_done(&asked, None).await;
+                    state.observe_done(&request, None).await;
                     let names: Vec<u8> = set.pairs().iter().flat_map(|(name, _)| name.iter().copied().chain([0])).collect();
                     answer_sized(reply, size, &names);
                 }
-                Err(error) => reply.error(state.complain(&asked, &error).await),
+                Err(error) => reply.error(state.report_failure(&request, &error).await),
             }
         });
     }
@@ -293,24 +288,24 @@ impl Filesystem for FuseFilesystem {
     fn lseek(&self, request: &Request, id: INodeNo, _handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let (Ok(from), Some(whence)) = (u64::try_from(offset), seek_of(whence)) else { return reply.error(Errno::EINVAL) };
         let state = self.state.clone();
-        let asked = self.state.asked(request, Operation::Seek, "lseek", NodeId(id.0)).at(from);
-        self.run(&asked.clone(), async move {
+        let request = self.state.request(request, Operation::Seek, "lseek", NodeId(id.0)).with_offset(from);
+        self.run(&request.clone(), async move {
             match state.seek(NodeId(id.0), from, whence).await {
                 Ok(offset) => {
-                    state.observe_done(&asked, None).await;
+                    state.observe_done(&request, None).await;
                     reply.offset(offset as i64);
                 }
-                Err(error) => reply.error(state.complain(&asked, &error).await),
+                Err(error) => reply.error(state.report_failure(&request, &error).await),
             }
         });
     }
 
-    // With default_permissions the kernel decides; should it ask all the same, there is nothing to add.
+    // With default_permissions the kernel decides.
     fn access(&self, _request: &Request, _id: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
         reply.ok();
     }
 
-    // ENOSYS to these means: don't ask again, it is as well.
+    // After ENOSYS the kernel does not ask again.
     fn flush(&self, _request: &Request, _id: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);
     }
@@ -354,25 +349,25 @@ impl Filesystem for FuseFilesystem {
 impl FuseFilesystem {
     fn list(&self, request: &Request, id: INodeNo, offset: u64, mut reply: ListingReply) {
         let state = self.state.clone();
-        let asked = self.state.asked(request, Operation::List, "readdir", NodeId(id.0)).at(offset);
-        self.run(&asked.clone(), async move {
+        let request = self.state.request(request, Operation::List, "readdir", NodeId(id.0)).with_offset(offset);
+        self.run(&request.clone(), async move {
             match state.list(NodeId(id.0), offset, &mut reply).await {
                 Ok(()) => {
-                    state.observe_done(&asked, None).await;
+                    state.observe_done(&request, None).await;
                     reply.send();
                 }
-                // Entries that the kernel counts as looked up must reach it; the error comes with the next request.
+                // The kernel counts these entries as looked up, so they must be sent.
                 Err(error) if reply.has_entries() => {
-                    state.complain(&asked, &error).await;
+                    state.report_failure(&request, &error).await;
                     reply.send();
                 }
-                Err(error) => reply.fail(state.complain(&asked, &error).await),
+                Err(error) => reply.fail(state.report_failure(&request, &error).await),
             }
         });
     }
 }
 
-/// Length first, then content: the protocol of getxattr(2) and listxattr(2).
+/// getxattr(2) and listxattr(2) ask for the length first, then for the content.
 fn answer_sized(reply: ReplyXattr, size: u32, bytes: &[u8]) {
     match (size, u32::try_from(bytes.len())) {
         (0, Ok(len)) => reply.size(len),
@@ -389,11 +384,11 @@ const fn seek_of(whence: i32) -> Option<Seek> {
     }
 }
 
-// lseek(2), Linux.
+// Linux lseek(2).
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// Reads ahead in flight; the kernel's 12 would be 1.5 MiB at its own read-ahead.
+/// Limit on read-ahead requests in flight. The kernel's default of 12 allows only 1.5 MiB.
 const BACKGROUND_MAX: u16 = 64;
 
 const STATFS_BLOCK_LEN: u32 = 4096;

@@ -1,4 +1,33 @@
-//! Published trees as a FUSE file system: one tree, or the namespace of all trees.
+//! Mounts published trees with FUSE: one tree, or the namespace of all trees.
+//!
+//! [`mount_tree`] mounts an open [`Tree`](vouch_tree_client::Tree); [`mount_namespace`] mounts a
+//! directory in which `@HOST[:PORT],HOSTID` appears when it is looked up. A new revision appears
+//! without a remount, also in open files. An expired or revoked tree returns errors.
+//!
+//! This crate has the table of files that the kernel knows, their inode numbers, and the kernel's
+//! caching. All data comes verified from [`vouch_tree_client`].
+//!
+//! Passthrough is off by default: the kernel then sends a request for each open, which costs more
+//! than it gains for small files (`benches/runs`).
+//!
+//! # Example
+//!
+//! ```no_run
+//! use std::path::PathBuf;
+//!
+//! use vouch_tree_client::{Client, ClientOptions, TreeOptions};
+//! use vouch_tree_mount::{MountConfig, MountOptions, mount_tree};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let name = std::env::args().nth(1).ok_or("a name is missing")?.parse()?;
+//! let client = Client::new(ClientOptions::default())?;
+//! let tree = client.open(&name, &TreeOptions::default()).await?;
+//! let config = MountConfig { point: PathBuf::from("/mnt"), options: MountOptions::default() };
+//! let mounted = mount_tree(config, tree).await?;
+//! mounted.serve_until(async { drop(tokio::signal::ctrl_c().await) }).await?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod attributes; // Inodes as FUSE attributes.
 mod config; // Mount options.

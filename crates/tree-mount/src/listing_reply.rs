@@ -16,9 +16,9 @@ pub(crate) struct ListingReply {
 }
 
 enum Reply {
-    /// Names, numbers and types.
+    /// readdir: names, numbers and types.
     Plain(ReplyDirectory),
-    /// The same with attributes, each counting as a lookup.
+    /// readdirplus: also attributes; each entry counts as a lookup.
     Plus(ReplyDirectoryPlus),
 }
 
@@ -31,12 +31,12 @@ impl ListingReply {
         Self { to: Reply::Plus(reply), added: 0 }
     }
 
-    /// Whether entries come with attributes, and count as lookups.
+    /// Whether entries have attributes and count as lookups.
     pub(crate) const fn is_plus(&self) -> bool {
         matches!(self.to, Reply::Plus(_))
     }
 
-    /// Adds an entry; true if there is no room for it.
+    /// Adds an entry. Returns whether the reply is full.
     pub(crate) fn add(&mut self, attr: &FileAttr, next: Cookie, name: &[u8], left: Duration) -> bool {
         let name = OsStr::from_bytes(name);
         let full = match &mut self.to {
@@ -47,8 +47,8 @@ impl ListingReply {
         full
     }
 
-    /// Adds "." and ".." as far as `at` is before them; true if there is no room. The kernel takes
-    /// no lookups of them.
+    /// Adds "." and ".." if `at` is before them. Returns whether the reply is full. The kernel
+    /// counts no lookups of them.
     pub(crate) fn dots(&mut self, at: &mut Cookie, tag: u32, directory: &FileAttr, parent: NodeId) -> bool {
         if *at == Cookie::Start {
             if self.add(directory, Cookie::AfterSelf, b".", Duration::ZERO) {
@@ -63,12 +63,12 @@ impl ListingReply {
         false
     }
 
-    /// Whether anything was added.
+    /// Whether the reply has entries.
     pub(crate) const fn has_entries(&self) -> bool {
         self.added > 0
     }
 
-    /// Sends what was added.
+    /// Sends the reply.
     pub(crate) fn send(self) {
         match self.to {
             Reply::Plain(reply) => reply.ok(),

@@ -1,8 +1,6 @@
-//! Mount points: what is mounted there, clearing what a killed client left, unmounting, the
-//! device's read-ahead.
+//! Mount points: dead mounts, unmounting, and kernel read-ahead.
 //!
-//! Looks at mount points through /proc/self/mountinfo, since a stat(2) of a mount whose server
-//! hangs would hang too.
+//! Reads /proc/self/mountinfo, because stat(2) on a mount with a hanging server would hang too.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -18,51 +16,50 @@ use rustix::mount::{UnmountFlags, unmount};
 use crate::config::SOURCE_PREFIX;
 use crate::error::MountError;
 
-/// Clears a mount of ours whose process is no more ("Transport endpoint is not connected").
-/// `Ok(true)`: there was one.
+/// Removes a vouch mount whose process has ended ("Transport endpoint is not connected"). Returns
+/// whether there was one.
 ///
 /// # Errors
-/// [`MountError::Busy`] where the mount is alive; [`MountError::Point`] where something else is
-/// broken there.
+/// [`MountError::Busy`] if the mount is alive. [`MountError::Point`] if a dead mount of another
+/// file system is there.
 pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
     let path = absolute(point)?;
     let Some(mount) = mount_at(&path)? else { return Ok(false) };
     if !mount.is_ours() {
         return match fs::metadata(&path) {
             Err(error) if is_dead(&error) => {
-                Err(MountError::Point { path, why: "a dead mount of another file system is there; unmount it first (fusermount3 -u)" })
+                Err(MountError::Point { path, why: "a dead mount of another file system; unmount it first (fusermount3 -u)" })
             }
-            // Mounting over another file system is what mounting is.
+            // Mounting over another file system is allowed.
             _ => Ok(false),
         };
     }
-    // What stat(2) would tell may be what the kernel remembers; statfs(2) always asks.
+    // stat(2) may be answered from the kernel's cache; statfs(2) always asks the server.
     match statvfs(&path) {
         Err(error) if is_dead(&error.into()) => {
             detach(&path)?;
-            tracing::info!("{}: cleared what a killed client had left", path.display());
+            tracing::info!("{}: removed the dead mount of a killed client", path.display());
             Ok(true)
         }
         _ => Err(MountError::Busy { path }),
     }
 }
 
-/// Unmounts a vouch mount; one that is in use disappears from the tree now and ends when its last
-/// file is closed.
+/// Unmounts a vouch mount. A busy mount disappears at once, and ends when its last file is closed.
 ///
 /// # Errors
-/// [`MountError::Point`] where no vouch mount is.
+/// [`MountError::Point`] if there is no vouch mount.
 pub fn unmount_point(point: &Path) -> Result<(), MountError> {
     let path = absolute(point)?;
     match mount_at(&path)? {
         Some(mount) if mount.is_ours() => detach(&path),
-        _ => Err(MountError::Point { path, why: "no vouch mount is there" }),
+        _ => Err(MountError::Point { path, why: "not a vouch mount" }),
     }
 }
 
-/// The mount point without symbolic links above its last component, which may be dead.
+/// The mount point without symbolic links. Its last component may be a dead mount.
 pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
-    let failed = |source| MountError::Io { doing: "looking for the mount point", path: point.to_owned(), source };
+    let failed = |source| MountError::Io { doing: "resolving the mount point", path: point.to_owned(), source };
     match point.canonicalize() {
         Ok(path) => Ok(path),
         Err(error) if is_dead(&error) => {
@@ -70,7 +67,8 @@ pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
                 Some(parent) if !parent.as_os_str().is_empty() => parent,
                 _ => Path::new("."),
             };
-            let name = point.file_name().ok_or(MountError::Point { path: point.to_owned(), why: "the root can't be mounted over" })?;
+            let name =
+                point.file_name().ok_or(MountError::Point { path: point.to_owned(), why: "cannot mount over the root directory" })?;
             Ok(parent.canonicalize().map_err(failed)?.join(name))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(MountError::NoPoint { path: point.to_owned() }),
@@ -78,14 +76,13 @@ pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Sets how far the kernel reads ahead on a mount of ours, as far as this user may.
+/// Sets the kernel read-ahead of our mount, if this user may.
 pub(crate) fn set_read_ahead(path: &Path, bytes: u32) -> io::Result<()> {
     let mount = mount_at(path).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
     fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), (bytes / 1024).to_string())
 }
 
-/// Takes a mount away even if it is in use. An ordinary user's is taken by fusermount3, which
-/// checks whose it is.
+/// Unmounts, even a busy mount. Ordinary users need fusermount3, which checks the owner.
 pub(crate) fn detach(path: &Path) -> Result<(), MountError> {
     let failed = |source| MountError::Io { doing: "unmounting", path: path.to_owned(), source };
     match unmount(path, UnmountFlags::DETACH) {
@@ -103,7 +100,7 @@ pub(crate) fn detach(path: &Path) -> Result<(), MountError> {
     }
 }
 
-/// Whether a mount of ours is still there, by the device number that it had.
+/// Device number of the vouch mount at `path`, if there is one.
 pub(crate) fn device_at(path: &Path) -> Option<String> {
     mount_at(path).ok().flatten().filter(Mount::is_ours).map(|mount| mount.device)
 }
@@ -115,13 +112,13 @@ struct Mount {
 }
 
 impl Mount {
-    // The type has our name as its subtype only where fusermount3 has mounted.
+    // Only fusermount3 puts the subtype into the file system type.
     fn is_ours(&self) -> bool {
         self.fs_type.starts_with(b"fuse") && self.source.starts_with(SOURCE_PREFIX.as_bytes())
     }
 }
 
-/// The topmost mount at exactly `path`.
+/// The topmost mount at exactly this path.
 fn mount_at(path: &Path) -> Result<Option<Mount>, MountError> {
     const MOUNTINFO: &str = "/proc/self/mountinfo";
     let text = fs::read(MOUNTINFO).map_err(|source| MountError::Io { doing: "reading", path: MOUNTINFO.into(), source })?;
@@ -138,7 +135,7 @@ fn parse_line(line: &[u8]) -> Option<(OsString, Mount)> {
     Some((point, Mount { device, fs_type, source }))
 }
 
-/// Undoes the octal escapes of space, tab, newline and backslash.
+/// Decodes the octal escapes of space, tab, newline and backslash.
 fn unescape(field: &[u8]) -> OsString {
     let (mut out, mut rest) = (Vec::with_capacity(field.len()), field);
     while let Some((&byte, after)) = rest.split_first() {
@@ -167,7 +164,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt as _;
 
     #[test]
-    fn mountinfo_lines_are_understood() {
+    fn parses_mountinfo_lines() {
         let line = br"36 35 0:98 / /mnt/a\040b\134 rw,noatime master:1 - fuse.vouch vouch:@host.id ro,user_id=0";
         let (point, mount) = parse_line(line).unwrap();
         assert_eq!((point.as_bytes(), mount.device.as_str(), mount.is_ours()), (&br"/mnt/a b\"[..], "0:98", true));
@@ -175,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_directory_has_no_dead_mount() {
+    fn plain_directory_has_no_dead_mount() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!clear_dead_mount(dir.path()).unwrap());
         assert!(unmount_point(dir.path()).is_err());

@@ -1,12 +1,10 @@
-//! The namespace of all trees: a directory in which self-certifying names appear when they are
-//! referred to.
+//! The namespace of all trees: a directory in which a self-certifying name appears when it is
+//! looked up.
 //!
-//! Looking `@HOST[:PORT],HOSTID` up contacts and verifies that tree; from then on it is listed. A
-//! key that forwards to another name appears as a symbolic link to it. A name in another spelling
-//! than its own, or with another host of a key whose tree is there and fresh, is a link to that as
-//! well, but is remembered nowhere: whoever may look names up could invent them without end. There
-//! is one volume a key, and the least recently used give way when there are too many. Who may be
-//! believed is the client's decision.
+//! Looking up `@HOST[:PORT],HOSTID` opens that tree; from then on it is listed. A forwarded key is
+//! a symbolic link to the new name. Another spelling or host of a key whose tree is open is a
+//! symbolic link too, but it is not stored: a user could invent such names without limit. Each key
+//! has one tree; the least recently used trees are closed when there are too many.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -27,28 +25,28 @@ use crate::state::{LookupResult, MountState};
 use crate::volume::Volume;
 use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 
-/// The trees of a mount by their names.
+/// The trees of a mount, by name.
 pub(crate) struct Namespace {
     client: Arc<Client>,
     trees: TreeOptions,
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// By key, who opens its tree just now.
+    /// Locks per key, so that concurrent lookups open a tree once.
     opening: Mutex<HashMap<HostId, Arc<tokio::sync::Mutex<()>>>>,
     failures: Mutex<HashMap<String, (Instant, OpError)>>,
 }
 
-/// A name that is listed.
+/// A listed name.
 struct Entry {
     reference: Reference,
     used: Instant,
 }
 
-/// What a name refers to.
+/// The file under a name.
 #[derive(Clone)]
 enum Reference {
     Tree(Arc<Volume>),
-    /// A symbolic link in the same directory. `until`: when its key is to be asked again whether it
-    /// still forwards there; a link to another spelling never changes.
+    /// A symbolic link in the same directory. A forwarding link is checked again at `until`; a link
+    /// to another spelling never changes.
     Link {
         to: String,
         inode: Arc<Inode>,
@@ -57,31 +55,31 @@ enum Reference {
 }
 
 impl Namespace {
-    /// How long the kernel may believe in the namespace's own inodes.
+    /// How long the kernel may cache the namespace's own inodes.
     pub(crate) const TTL: Duration = Duration::from_secs(60);
 
-    /// A namespace in which nothing has been referred to.
+    /// An empty namespace.
     pub(crate) fn new(client: Arc<Client>, mut trees: TreeOptions) -> Self {
-        // A move is to be seen, not hidden.
+        // Forwarding appears as a symbolic link.
         trees.refuse_forwarding = true;
         Self { client, trees, entries: Mutex::default(), opening: Mutex::default(), failures: Mutex::default() }
     }
 
-    /// The namespace's own directory.
+    /// The root directory of the namespace.
     pub(crate) fn root() -> Inode {
         let content = Content::Directory { entries: 0, subdirs: 0, opaque: true, top: None };
         Self::made(0o755, 2, content)
     }
 
-    /// The trees referred to so far.
+    /// The open trees.
     pub(crate) fn volumes(&self) -> Vec<Arc<Volume>> {
         self.entries.lock().values().filter_map(|entry| entry.reference.volume().cloned()).collect()
     }
 
-    /// Looks a name up, contacting its tree if it is the first to refer to it.
+    /// Looks a name up; opens its tree on first use.
     pub(crate) async fn lookup(&self, state: &Arc<MountState>, name: &[u8]) -> Result<LookupResult, OpError> {
         let Some((text, name)) = std::str::from_utf8(name).ok().and_then(|text| Some((text, text.parse::<TreeName>().ok()?))) else {
-            // What can't be a name never will be one.
+            // An invalid name never becomes valid.
             return Ok(LookupResult::Nothing(Self::TTL));
         };
         let canonical = name.to_string();
@@ -101,7 +99,7 @@ impl Namespace {
         self.found(state, text, &reference?).await
     }
 
-    /// Lists what has been referred to.
+    /// Lists the known names.
     pub(crate) fn list(&self, state: &Arc<MountState>, offset: u64, reply: &mut ListingReply) -> Result<(), OpError> {
         let root = state.table.get(NodeId::ROOT).ok_or(OpError::Gone)?;
         let mut at = Cookie::from_offset(offset);
@@ -112,7 +110,7 @@ impl Namespace {
         let entries: Vec<_> = self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.reference.clone())).collect();
         for (i, (name, reference)) in entries.iter().enumerate().skip(usize::try_from(number).unwrap_or(usize::MAX)) {
             let (id, volume, inode) = Self::node(name, reference);
-            // Attributes may be of a tree that has expired: none are handed out with the name but a moment's.
+            // The tree may have expired, so the kernel must not cache these attributes.
             let inode = if reply.is_plus() { state.table.insert_reference(id, volume, name.as_bytes(), inode) } else { inode };
             if reply.add(&attributes(id, &inode), Cookie::Entry { tag: 0, number: i as u64 + 1 }, name.as_bytes(), Duration::ZERO) {
                 if reply.is_plus() {
@@ -124,8 +122,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// What is listed under a name; else a link to the name under which the same key's tree is,
-    /// unless that can't be shown.
+    /// The file listed under a name; else a link to the name under which the same key's fresh tree
+    /// is open.
     fn known(&self, text: &str, name: &TreeName) -> Option<Reference> {
         let mut entries = self.entries.lock();
         if let Some(entry) = entries.get_mut(text) {
@@ -152,8 +150,8 @@ impl Namespace {
     fn node(text: &str, reference: &Reference) -> (NodeId, Option<Arc<Volume>>, Arc<Inode>) {
         match reference {
             Reference::Tree(volume) => (volume.root(), Some(volume.clone()), Arc::new(without_inline(volume.shown().root()))),
-            // Not the number that a tree of this name would have: the kernel may know both in turn.
-            // By its target as well: a node's content never changes under it.
+            // Different from the tree's own node id, because a name may change between tree and
+            // link. Depends on the target too: the content of a node never changes.
             Reference::Link { to, inode, .. } => (InodeNumbering::of_reference(&format!("link {text} {to}")).root(), None, inode.clone()),
         }
     }
@@ -173,7 +171,7 @@ impl Namespace {
                 Reference::Tree(volume)
             }
             Err(Error::Forwarded { to }) => {
-                tracing::info!(tree = text, %to, "the key forwards to another name");
+                tracing::info!(tree = text, %to, "the tree has moved to another name");
                 Reference::link(to.to_string(), Some(Instant::now() + self.client.forwarding_ttl()))
             }
             Err(error) => {
@@ -184,28 +182,27 @@ impl Namespace {
         };
         self.make_room(state).await?;
         self.add(text, name, &reference);
-        // Whoever has referred to it finds it listed.
-        state.kernel.tell(Notice::Content(NodeId::ROOT));
+        // The next listing must show the name.
+        state.kernel.send(Notice::Content(NodeId::ROOT));
         state.kernel.flush().await;
         Ok(reference)
     }
 
-    /// Makes sure that one more reference has room.
+    /// Frees a place for one more name.
     async fn make_room(&self, state: &Arc<MountState>) -> Result<(), OpError> {
         for _ in 0..ROOM_ATTEMPTS_MAX {
             if self.evict(state) {
                 return Ok(());
             }
             state.kernel.flush().await;
-            // What the kernel forgets it says in requests of their own.
+            // FORGET requests of the kernel arrive separately.
             tokio::time::sleep(FORGET_PAUSE).await;
         }
         Err(OpError::Unfit("too many trees are in use at once"))
     }
 
-    /// Where there are too many references, lets go of the least recently used that the kernel does
-    /// not hold, and asks it to forget the others of them that nobody uses. True if there is
-    /// room.
+    /// Closes the least recently used trees that the kernel does not hold, and asks it to forget
+    /// the others. Returns whether there is a free place.
     fn evict(&self, state: &MountState) -> bool {
         let mut entries = self.entries.lock();
         if entries.len() < ENTRIES_MAX {
@@ -217,29 +214,28 @@ impl Namespace {
         for (_, name) in oldest {
             let Some(entry) = entries.get_mut(&name) else { continue };
             if state.table.get(Self::node(&name, &entry.reference).0).is_some() {
-                state.kernel.tell(Notice::Name(NodeId::ROOT, name.as_bytes().into()));
-                // If it is in use, it must not stand in the way of the next attempt.
+                state.kernel.send(Notice::Name(NodeId::ROOT, name.as_bytes().into()));
+                // If it is in use, the next attempt takes others.
                 entry.used = Instant::now();
             } else {
-                tracing::info!(tree = name, "not used for long; let go of");
+                tracing::info!(tree = name, "closed an unused tree");
                 entries.remove(&name);
             }
         }
         entries.len() < ENTRIES_MAX
     }
 
-    /// Lists a reference, and nothing else of its key: another host did not keep the key's tree
-    /// fresh.
+    /// Lists a name and removes other names of the same key.
     fn add(&self, text: &str, name: &TreeName, reference: &Reference) {
         let mut entries = self.entries.lock();
         entries.retain(|_, entry| entry.reference.volume().is_none_or(|volume| volume.tree().hostid() != name.hostid()));
         entries.insert(text.to_owned(), Entry { reference: reference.clone(), used: Instant::now() });
     }
 
-    /// What a link led to is not to be believed any more.
+    /// Removes a link whose key says something else now.
     fn drop_link(&self, state: &MountState, text: &str) {
         if self.entries.lock().remove(text).is_some() {
-            state.kernel.tell(Notice::Content(NodeId::ROOT));
+            state.kernel.send(Notice::Content(NodeId::ROOT));
         }
     }
 
@@ -249,7 +245,7 @@ impl Namespace {
         failures.get(text).map(|(_, error)| match error {
             OpError::Client(error) => OpError::Client(error.clone()),
             OpError::Revoked(why) => OpError::Revoked(why.clone()),
-            _ => OpError::Unfit("the tree could not be opened a moment ago"),
+            _ => OpError::Unfit("the tree could not be opened recently"),
         })
     }
 
@@ -259,7 +255,7 @@ impl Namespace {
             Error::Revoked { .. } => OpError::Revoked(why.clone()),
             other => OpError::Client(other.clone()),
         };
-        tracing::warn!(tree = text, "can't be opened: {error}");
+        tracing::warn!(tree = text, "cannot open the tree: {error}");
         self.failures.lock().insert(text.to_owned(), (Instant::now(), of(&error)));
         of(&error)
     }
@@ -277,12 +273,12 @@ impl Reference {
         Self::Link { to, inode, until }
     }
 
-    /// Whether the key behind a link is to be asked again.
+    /// Whether the key behind a link must be asked again.
     fn is_due(&self) -> bool {
         matches!(self, Self::Link { until: Some(until), .. } if *until <= Instant::now())
     }
 
-    /// How long the kernel may believe in a link.
+    /// How long the kernel may cache a link.
     fn left(&self) -> Duration {
         match self {
             Self::Link { until: Some(until), .. } => until.saturating_duration_since(Instant::now()).min(Namespace::TTL),
@@ -298,19 +294,18 @@ impl Reference {
     }
 }
 
-/// Trees referred to through one mount. Each costs a connection or two and the bookkeeping of its
-/// caches.
+/// Limit on the trees of one mount. Each costs one or two connections and some memory.
 const ENTRIES_MAX: usize = 4096;
 
-/// References that are let go of together, so that not each new one has to wait for the kernel.
+/// Names evicted at once, so that not every lookup waits for the kernel.
 const EVICTED_AT_ONCE: usize = 256;
 
-/// Rounds through the oldest, so that all have been tried.
+/// Attempts until every name was tried.
 const ROOM_ATTEMPTS_MAX: usize = 2 * ENTRIES_MAX / EVICTED_AT_ONCE;
 
-/// How long the kernel is given to say what it has forgotten.
+/// Pause for the kernel's FORGET requests.
 const FORGET_PAUSE: Duration = Duration::from_millis(20);
 
-/// A name that could not be opened is not tried again at once: shells ask several times for each
-/// word.
+/// A name that failed to open is not tried again for this long: shells look a word up several
+/// times.
 const FAILURE_TTL: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The missing names that the kernel was told of, to be taken back when a revision brings them.
+//! Missing names that the kernel has cached, to be dropped when a revision adds them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -8,13 +8,12 @@ use vouch_tree::inode_number::InodeNumber as NodeId;
 #[derive(Default)]
 pub(crate) struct NegativeNames {
     by_directory: HashMap<NodeId, HashSet<Box<[u8]>>>,
-    /// Oldest first; may hold pairs that were drained since.
+    /// Oldest first. May hold removed names.
     order: VecDeque<(NodeId, Box<[u8]>)>,
 }
 
 impl NegativeNames {
-    /// Remembers a missing name. Returns one that had to be let go: the kernel must forget it
-    /// first.
+    /// Adds a missing name. Returns an evicted name, which the kernel must drop.
     pub(crate) fn insert(&mut self, directory: NodeId, name: &[u8]) -> Option<(NodeId, Box<[u8]>)> {
         if !self.by_directory.entry(directory).or_default().insert(name.into()) {
             return None;
@@ -32,14 +31,13 @@ impl NegativeNames {
         held.then_some((directory, name))
     }
 
-    /// Takes all missing names of a directory.
+    /// Removes and returns all names of a directory.
     pub(crate) fn drain(&mut self, directory: NodeId) -> Vec<Box<[u8]>> {
         self.by_directory.remove(&directory).into_iter().flatten().collect()
     }
 }
 
-/// Missing names remembered for a tree; a compiler's search through its include directories makes
-/// some thousands.
+/// Limit on the names per tree. A compiler that searches include directories makes some thousands.
 const NAMES_MAX: usize = 65_536;
 
 #[cfg(test)]
@@ -47,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drained_names_are_those_of_the_directory() {
+    fn drains_names_of_one_directory() {
         let mut set = NegativeNames::default();
         assert_eq!(set.insert(NodeId(5), b"a"), None);
         assert_eq!(set.insert(NodeId(6), b"b"), None);
@@ -57,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn the_set_is_bounded_and_names_what_it_lets_go() {
+    fn evicts_oldest_name_when_full() {
         let mut set = NegativeNames::default();
         for n in 0..NAMES_MAX as u32 {
             assert_eq!(set.insert(NodeId(5), &n.to_le_bytes()), None);

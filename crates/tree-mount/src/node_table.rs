@@ -1,8 +1,7 @@
-//! The node table: which files the kernel knows, by which paths, as of which revision.
+//! The node table: the files that the kernel knows, with their paths and inodes.
 //!
-//! A node lives as long as the kernel holds it or a known file lies below it, because open files
-//! are followed by path. All changes are single steps under one short lock; nothing here waits,
-//! fetches or talks to the kernel.
+//! A node lives while the kernel holds it or a node below it, because open files are followed by
+//! path. Each change is one step under a short lock; no method blocks on I/O or the kernel.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -16,45 +15,45 @@ use crate::attributes;
 use crate::volume::Volume;
 use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 
-/// What a node belongs to; tests have none with a network behind it.
+/// The tree of a node. Tests use one without a network.
 pub(crate) trait Owner {
-    /// How its files are numbered.
+    /// Numbering of its files.
     fn numbering(&self) -> &InodeNumbering;
 }
 
-/// What the kernel is to be told of one node.
+/// A node's data for replies.
 pub(crate) struct NodeView<V = Volume> {
-    /// The tree that it belongs to; `None` for what the namespace itself made.
+    /// The tree; `None` for the namespace's own nodes.
     pub(crate) volume: Option<Arc<V>>,
-    /// Its inode in the revision in force; [`attributes::without_inline`] but for directories' pages.
+    /// Inode in the revision in force; without inline content, except for directories' pages.
     pub(crate) inode: Arc<Inode>,
-    /// The directory of its first path.
+    /// Directory of the first path.
     pub(crate) parent: NodeId,
-    /// A signed root has proven that it is no more.
+    /// Whether the signed tree proves that the file no longer exists.
     pub(crate) is_removed: bool,
 }
 
-/// The directory has moved on to another revision since its inode was looked at: look again.
+/// The directory changed since its inode was read: read again.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DirectoryChanged;
 
-/// A child of a directory by one of its names.
+/// A name in a directory, and its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownChild {
     pub(crate) id: NodeId,
     pub(crate) name: Box<[u8]>,
 }
 
-/// What [`NodeTable::update`] did.
+/// Outcome of [`NodeTable::update`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Updated {
-    /// The node follows the entry; the same number names it.
+    /// The node has the new inode and keeps its number.
     Same,
-    /// The node follows the path, or its other paths, but the entry has another number now.
+    /// The node has the new inode or another path, but the name has another number now.
     Renumbered,
-    /// The path was the last one and the file is no more.
+    /// The file has lost its last path.
     Gone,
-    /// The kernel had forgotten it already.
+    /// The kernel has forgotten the node.
     Unknown,
 }
 
@@ -66,24 +65,24 @@ pub(crate) struct NodeTable<V = Volume> {
 type Map<V> = HashMap<NodeId, V, BuildHasherDefault<NumberHasher>>;
 
 struct Inner<V> {
-    /// Boxed: a map doubles its places when it grows, and moves what is in them.
+    /// Boxed, because a growing map moves its values.
     nodes: Map<Box<Node<V>>>,
-    /// By directory, the nodes with a path in it. Sets of hashes: a sorted map of 200,000 cost a
-    /// fifth of listing them.
+    /// Nodes by directory. Hash sets, because a sorted map took a fifth of the time of large
+    /// listings.
     children: Map<HashSet<NodeId, BuildHasherDefault<NumberHasher>>>,
 }
 
 struct Node<V> {
     view: NodeView<V>,
-    /// Of the first path; `view.parent` is its directory.
+    /// Name in the first path; `view.parent` is its directory.
     name: Box<[u8]>,
-    /// Further paths of a file with several links.
-    more: Vec<(NodeId, Box<[u8]>)>,
-    /// The link group that its number was made of; 0: made of its path.
-    group: u64,
-    /// How often the kernel was given it and has not yet forgotten it.
+    /// Further paths of a file with hard links.
+    other_paths: Vec<(NodeId, Box<[u8]>)>,
+    /// Link group that the number is derived from; 0 if derived from the path.
+    link_group: u64,
+    /// The kernel's lookup count.
     lookups: u64,
-    /// Never dropped: the root of the mount.
+    /// Whether it is the root of the mount, which is never removed.
     is_pinned: bool,
 }
 
@@ -100,19 +99,18 @@ impl<V> Default for NodeTable<V> {
 }
 
 impl<V: Owner> NodeTable<V> {
-    /// Adds the root of the mount, for good.
+    /// Adds the root of the mount.
     pub(crate) fn insert_root(&self, volume: Option<Arc<V>>, inode: Arc<Inode>) {
         let view = NodeView { volume, inode, parent: NodeId::ROOT, is_removed: false };
-        let node = Node { view, name: Box::default(), more: Vec::new(), group: 0, lookups: 1, is_pinned: true };
+        let node = Node { view, name: Box::default(), other_paths: Vec::new(), link_group: 0, lookups: 1, is_pinned: true };
         self.inner.lock().nodes.insert(NodeId::ROOT, Box::new(node));
     }
 
-    /// Adds or finds what the namespace's root holds under `name` (a tree's root, a link), and
-    /// counts a lookup.
+    /// Adds or finds a node of the namespace's root directory, and counts a lookup.
     pub(crate) fn insert_reference(&self, id: NodeId, volume: Option<Arc<V>>, name: &[u8], inode: Arc<Inode>) -> Arc<Inode> {
         let mut inner = self.inner.lock();
         let view = NodeView { volume, inode, parent: NodeId::ROOT, is_removed: false };
-        let fresh = || Node { view, name: name.into(), more: Vec::new(), group: 0, lookups: 0, is_pinned: false };
+        let fresh = || Node { view, name: name.into(), other_paths: Vec::new(), link_group: 0, lookups: 0, is_pinned: false };
         let node = inner.nodes.entry(id).or_insert_with(|| Box::new(fresh()));
         node.lookups += 1;
         let inode = node.view.inode.clone();
@@ -120,23 +118,23 @@ impl<V: Owner> NodeTable<V> {
         inode
     }
 
-    /// What is known of a node.
+    /// Data of a node.
     pub(crate) fn get(&self, id: NodeId) -> Option<NodeView<V>> {
         self.inner.lock().nodes.get(&id).map(|node| node.view.clone())
     }
 
-    /// The node's first path: its directory, and its name there.
+    /// The first path of a node: directory and name.
     pub(crate) fn path(&self, id: NodeId) -> Option<(NodeId, Box<[u8]>)> {
         self.inner.lock().nodes.get(&id).map(|node| (node.view.parent, node.name.clone()))
     }
 
-    /// All paths by which a node is known, below the root: the first one first, each beginning with
-    /// `/`, or empty for the root itself.
+    /// All known paths of a node below the root, the first path first. Each begins with `/`; the
+    /// path of the root is empty.
     pub(crate) fn paths(&self, id: NodeId) -> Vec<Vec<u8>> {
         let inner = self.inner.lock();
         let Some(node) = inner.nodes.get(&id).filter(|_| id != NodeId::ROOT) else { return vec![Vec::new()] };
         let firsts = std::iter::once((node.view.parent, &node.name));
-        let links = firsts.chain(node.more.iter().map(|(directory, name)| (*directory, name)));
+        let links = firsts.chain(node.other_paths.iter().map(|(directory, name)| (*directory, name)));
         links
             .map(|(directory, name)| {
                 let (mut names, mut at) = (vec![&**name], directory);
@@ -149,7 +147,7 @@ impl<V: Owner> NodeTable<V> {
             .collect()
     }
 
-    /// Locks the table to add entries of one directory, whose inode was `seen` when they were read.
+    /// Locks the table to add entries of a directory, if its inode is still `seen`.
     pub(crate) fn enter<'a>(&'a self, directory: NodeId, seen: &Arc<Inode>) -> Result<DirectoryGuard<'a, V>, DirectoryChanged> {
         let inner = self.inner.lock();
         match inner.nodes.get(&directory) {
@@ -161,12 +159,12 @@ impl<V: Owner> NodeTable<V> {
         }
     }
 
-    /// The kernel forgets `count` lookups of a node.
+    /// Subtracts from the lookup count of a node.
     pub(crate) fn forget(&self, id: NodeId, count: u64) {
         self.inner.lock().forget(id, count);
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub(crate) fn len(&self) -> usize {
         self.inner.lock().nodes.len()
     }
@@ -176,15 +174,15 @@ impl<V: Owner> NodeTable<V> {
         self.inner.lock().children_of(directory)
     }
 
-    /// All nodes of a tree, directories and others.
+    /// All nodes of a tree, with their types.
     pub(crate) fn all_of(&self, volume: &Arc<V>) -> Vec<(NodeId, FileType)> {
         let inner = self.inner.lock();
         let ours = |node: &Node<V>| node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, volume));
         inner.nodes.iter().filter(|(_, node)| ours(node)).map(|(id, node)| (*id, node.view.inode.file_type())).collect()
     }
 
-    /// Takes a directory to `inode`, if still `known` are all its known names; else returns those
-    /// that came since. From here on lookups in it are answered from the new revision.
+    /// Changes the inode of a directory, if `known` has all its known names; otherwise returns the
+    /// missing ones. From then on lookups use the new revision.
     pub(crate) fn move_directory(&self, directory: NodeId, inode: &Arc<Inode>, known: &[KnownChild]) -> Result<(), Vec<KnownChild>> {
         let index: HashSet<(NodeId, &[u8])> = known.iter().map(|k| (k.id, &*k.name)).collect();
         let mut inner = self.inner.lock();
@@ -200,22 +198,21 @@ impl<V: Owner> NodeTable<V> {
         Ok(())
     }
 
-    /// Takes the node that `name` in `directory` led to over to what the name leads to now. A
-    /// directory's own pages are left as they are: [`NodeTable::move_directory`] takes them over
-    /// when its children have been looked at.
+    /// Updates the node under a name to its new entry. Directories keep their pages until
+    /// [`NodeTable::move_directory`].
     pub(crate) fn update(&self, volume: &V, directory: NodeId, child: &KnownChild, entry: Option<&Inode>) -> Updated {
         let mut inner = self.inner.lock();
         let Some(node) = inner.nodes.get_mut(&child.id) else { return Updated::Unknown };
         let same_type = entry.filter(|e| e.file_type() == node.view.inode.file_type());
         let follows = |e: &&Inode| (0..ATTEMPTS_MAX).any(|n| volume.numbering().of_file(directory, &child.name, e, n) == child.id);
         if let Some(inode) = same_type.filter(follows) {
-            // A directory follows when its own known names have been looked at.
+            // `move_directory` updates directories.
             if !inode.is_directory() {
                 node.adopt(inode);
             }
             return Updated::Same;
         }
-        if !node.more.is_empty() {
+        if !node.other_paths.is_empty() {
             inner.drop_path(child.id, directory, &child.name);
             return Updated::Renumbered;
         }
@@ -231,7 +228,7 @@ impl<V: Owner> NodeTable<V> {
         }
     }
 
-    /// Marks all below a directory that is no more; returns them.
+    /// Marks all nodes below a removed directory as removed; returns them.
     pub(crate) fn remove_below(&self, directory: NodeId) -> Vec<NodeId> {
         let mut inner = self.inner.lock();
         let (mut buried, mut queue) = (Vec::new(), vec![directory]);
@@ -256,10 +253,10 @@ pub(crate) struct DirectoryGuard<'a, V = Volume> {
 }
 
 impl<V: Owner> DirectoryGuard<'_, V> {
-    /// Adds an entry or finds its node, brings it up to date, and counts a lookup.
+    /// Adds or finds the node of an entry, updates its inode, and counts a lookup.
     pub(crate) fn insert(&mut self, name: &[u8], inode: &Inode) -> Option<NodeId> {
         let volume = self.volume.as_ref()?;
-        let (directory, group) = (self.directory, inode.link_group);
+        let (directory, link_group) = (self.directory, inode.link_group);
         for attempt in 0..ATTEMPTS_MAX {
             let id = volume.numbering().of_file(directory, name, inode, attempt);
             let node = match self.inner.nodes.entry(id) {
@@ -267,12 +264,19 @@ impl<V: Owner> DirectoryGuard<'_, V> {
                 Entry::Vacant(place) => {
                     let inode = Arc::new(attributes::without_inline(inode));
                     let view = NodeView { volume: Some(volume.clone()), inode, parent: directory, is_removed: false };
-                    place.insert(Box::new(Node { view, name: name.into(), more: Vec::new(), group, lookups: 1, is_pinned: false }));
+                    place.insert(Box::new(Node {
+                        view,
+                        name: name.into(),
+                        other_paths: Vec::new(),
+                        link_group,
+                        lookups: 1,
+                        is_pinned: false,
+                    }));
                     self.inner.children.entry(directory).or_default().insert(id);
                     return Some(id);
                 }
             };
-            let is_same = node.group == group && (group != 0 || (node.view.parent == directory && *node.name == *name));
+            let is_same = node.link_group == link_group && (link_group != 0 || (node.view.parent == directory && *node.name == *name));
             if !is_same || !node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, volume)) {
                 continue;
             }
@@ -288,7 +292,7 @@ impl<V: Owner> DirectoryGuard<'_, V> {
         None
     }
 
-    /// Takes back an [`DirectoryGuard::insert`] that the reply had no room for.
+    /// Undoes an [`DirectoryGuard::insert`] for which the reply had no room.
     pub(crate) fn undo_insert(&mut self, id: NodeId) {
         self.inner.forget(id, 1);
     }
@@ -300,19 +304,19 @@ impl<V> Node<V> {
         self.view.is_removed = false;
     }
 
-    /// True if the path was new.
+    /// Returns whether the path is new.
     fn add_path(&mut self, directory: NodeId, name: &[u8]) -> bool {
         let known =
-            (self.view.parent == directory && *self.name == *name) || self.more.iter().any(|(d, n)| *d == directory && **n == *name);
-        if !known && self.more.len() < PATHS_MAX {
-            self.more.push((directory, name.into()));
+            (self.view.parent == directory && *self.name == *name) || self.other_paths.iter().any(|(d, n)| *d == directory && **n == *name);
+        if !known && self.other_paths.len() < PATHS_MAX {
+            self.other_paths.push((directory, name.into()));
             return true;
         }
         false
     }
 
     fn has_path_in(&self, directory: NodeId) -> bool {
-        self.view.parent == directory || self.more.iter().any(|(d, _)| *d == directory)
+        self.view.parent == directory || self.other_paths.iter().any(|(d, _)| *d == directory)
     }
 }
 
@@ -324,7 +328,7 @@ impl<V> Inner<V> {
             if node.view.parent == directory {
                 found.push(KnownChild { id, name: node.name.clone() });
             }
-            found.extend(node.more.iter().filter(|(d, _)| *d == directory).map(|(_, name)| KnownChild { id, name: name.clone() }));
+            found.extend(node.other_paths.iter().filter(|(d, _)| *d == directory).map(|(_, name)| KnownChild { id, name: name.clone() }));
         }
         found
     }
@@ -336,8 +340,7 @@ impl<V> Inner<V> {
         }
     }
 
-    /// Drops a node that nobody holds, and then its directories, as far as they were only held by
-    /// it.
+    /// Removes a node that is not held, and then its directories if nothing else holds them.
     fn drop_unused(&mut self, id: NodeId) {
         let mut queue = vec![id];
         while let Some(id) = queue.pop() {
@@ -347,7 +350,7 @@ impl<V> Inner<V> {
                 continue;
             }
             let Some(node) = self.nodes.remove(&id) else { continue };
-            for directory in node.more.iter().map(|(d, _)| *d).chain([node.view.parent]) {
+            for directory in node.other_paths.iter().map(|(d, _)| *d).chain([node.view.parent]) {
                 self.remove_child(directory, id);
                 queue.push(directory);
             }
@@ -363,15 +366,14 @@ impl<V> Inner<V> {
         }
     }
 
-    /// A file has lost its names in `directory`. True if they were its last: it is gone, and was
-    /// not before.
+    /// Removes the paths of a file in a directory. Returns whether they were its last ones.
     fn remove_path(&mut self, id: NodeId, directory: NodeId) -> bool {
         while let Some(node) = self.nodes.get_mut(&id).filter(|node| node.has_path_in(directory)) {
-            if node.more.is_empty() {
+            if node.other_paths.is_empty() {
                 return !std::mem::replace(&mut node.view.is_removed, true);
             }
-            let more = node.more.iter().find(|(d, _)| *d == directory).map(|(_, name)| name.clone());
-            let name = more.unwrap_or_else(|| node.name.clone());
+            let other_paths = node.other_paths.iter().find(|(d, _)| *d == directory).map(|(_, name)| name.clone());
+            let name = other_paths.unwrap_or_else(|| node.name.clone());
             self.drop_path(id, directory, &name);
         }
         false
@@ -379,10 +381,10 @@ impl<V> Inner<V> {
 
     fn drop_path(&mut self, id: NodeId, directory: NodeId, name: &[u8]) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
-        if let Some(at) = node.more.iter().position(|(d, n)| *d == directory && **n == *name) {
-            node.more.swap_remove(at);
-        } else if node.view.parent == directory && *node.name == *name && !node.more.is_empty() {
-            let (parent, name) = node.more.swap_remove(0);
+        if let Some(at) = node.other_paths.iter().position(|(d, n)| *d == directory && **n == *name) {
+            node.other_paths.swap_remove(at);
+        } else if node.view.parent == directory && *node.name == *name && !node.other_paths.is_empty() {
+            let (parent, name) = node.other_paths.swap_remove(0);
             (node.view.parent, node.name) = (parent, name);
         }
         if !node.has_path_in(directory) {
@@ -410,15 +412,13 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// Directories above a file that its path is put together of; of a deeper one the first are left
-/// out.
+/// Longest path in components. Longer paths lose their first components.
 const DEPTH_MAX: usize = 2048;
 
-/// Two files of a million collide with a chance of 1 in 37 million; eight do not.
+/// Two of a million files collide with a chance of 1 in 37 million; eight attempts suffice.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// Paths that are followed for one file. Each further link is found by lookup as ever; it only is
-/// not followed.
+/// Limit on the paths followed per file. Further hard links are found by lookup but not followed.
 const PATHS_MAX: usize = 64;
 
 #[cfg(test)]

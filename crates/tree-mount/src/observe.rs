@@ -1,4 +1,4 @@
-//! Reports each request and each tree event to the observer.
+//! Reports requests and tree events to the observer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,9 +13,9 @@ use crate::request::{KernelRequest, ObserverState, OpenFile};
 use crate::state::MountState;
 
 impl MountState {
-    /// What is asked here, by whom.
-    pub(crate) fn asked(&self, request: &Request, operation: Operation, opcode: &'static str, id: NodeId) -> KernelRequest {
-        // Who opens is told when it is closed.
+    /// A request with its caller, if the observer wants it.
+    pub(crate) fn request(&self, request: &Request, operation: Operation, opcode: &'static str, id: NodeId) -> KernelRequest {
+        // The caller of open is needed at close.
         let is_told = |observed: &ObserverState| observed.observer.wants(operation) || operation == Operation::Open;
         let caller = self.observed.as_ref().filter(|observed| is_told(observed)).map(|_| {
             let pid = Some(request.pid()).filter(|pid| *pid != 0);
@@ -24,36 +24,36 @@ impl MountState {
         KernelRequest { caller, operation, opcode, id, name: None, found: None, executes: false, offset: None }
     }
 
-    /// It was done, and its answer may leave when this is.
-    pub(crate) async fn observe_done(&self, asked: &KernelRequest, read: Option<u64>) {
-        if let Some(kept) = self.tell(asked, None, read) {
+    /// Reports a successful request; returns when the report is recorded.
+    pub(crate) async fn observe_done(&self, request: &KernelRequest, read: Option<u64>) {
+        if let Some(kept) = self.report(request, None, read) {
             kept.await;
         }
     }
 
-    /// It was not done.
-    pub(crate) fn observe_failed(&self, asked: &KernelRequest, error: &OpError) -> Option<Recorded> {
+    /// Reports a failed request.
+    pub(crate) fn observe_failed(&self, request: &KernelRequest, error: &OpError) -> Option<Recorded> {
         self.observed.as_ref()?;
-        self.tell(asked, Some(Failure { errno: error.errno().code(), why: &error.to_string() }), None)
+        self.report(request, Some(Failure { errno: error.errno().code(), why: &error.to_string() }), None)
     }
 
-    /// The name is proven not to be there.
-    pub(crate) async fn observe_missing(&self, asked: &KernelRequest) {
+    /// Reports a lookup of a missing name.
+    pub(crate) async fn observe_missing(&self, request: &KernelRequest) {
         let failure = Failure { errno: ENOENT, why: "proven not to be there" };
-        if let Some(kept) = self.tell(asked, Some(failure), None) {
+        if let Some(kept) = self.report(request, Some(failure), None) {
             kept.await;
         }
     }
 
-    fn tell(&self, asked: &KernelRequest, failure: Option<Failure<'_>>, read: Option<u64>) -> Option<Recorded> {
+    fn report(&self, request: &KernelRequest, failure: Option<Failure<'_>>, read: Option<u64>) -> Option<Recorded> {
         let observed = self.observed.as_ref()?;
-        let caller = asked.caller.filter(|_| observed.observer.wants(asked.operation))?;
-        let KernelRequest { operation, id, found, executes, offset, .. } = *asked;
-        let what = ObservationFacts {
+        let caller = request.caller.filter(|_| observed.observer.wants(request.operation))?;
+        let KernelRequest { operation, id, found, executes, offset, .. } = *request;
+        let partial = PartialObservation {
             caller,
             operation,
             id,
-            name: asked.name.as_deref(),
+            name: request.name.as_deref(),
             found,
             executes,
             offset,
@@ -62,20 +62,20 @@ impl MountState {
             open: None,
             remark: "",
         };
-        self.tell_observer(observed, what)
+        self.report_to_observer(observed, partial)
     }
 
-    fn tell_observer(&self, observed: &ObserverState, what: ObservationFacts<'_>) -> Option<Recorded> {
-        let volume = self.volume_of(what.id);
-        let mut paths = self.table.paths(what.id);
-        if let Some(name) = what.name {
+    fn report_to_observer(&self, observed: &ObserverState, partial: PartialObservation<'_>) -> Option<Recorded> {
+        let volume = self.volume_of(partial.id);
+        let mut paths = self.table.paths(partial.id);
+        if let Some(name) = partial.name {
             paths.iter_mut().for_each(|path| {
                 path.push(b'/');
                 path.extend_from_slice(name);
             });
         }
         let (path, other_paths) = paths.split_first().map_or((&[][..], &[][..]), |(first, others)| (&**first, others));
-        let ObservationFacts { caller, operation, id, name, found, executes, offset, failure, read, open, remark } = what;
+        let PartialObservation { caller, operation, id, name, found, executes, offset, failure, read, open, remark } = partial;
         let tree = volume.as_ref().map_or("", |volume| volume.label());
         observed.observer.observe(&Observation {
             caller,
@@ -93,17 +93,17 @@ impl MountState {
         })
     }
 
-    /// A file is open from now on; its handle.
-    pub(crate) fn begin_open(&self, asked: &KernelRequest, passes_through: bool) -> u64 {
-        let (Some(observed), Some(caller)) = (&self.observed, asked.caller) else { return 0 };
+    /// Starts an open file; returns its handle.
+    pub(crate) fn start_open_file(&self, request: &KernelRequest, passes_through: bool) -> u64 {
+        let (Some(observed), Some(caller)) = (&self.observed, request.caller) else { return 0 };
         let handle = observed.next.fetch_add(1, Ordering::Relaxed);
         let (read, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-        let open = OpenFile { caller, id: asked.id, since: Instant::now(), read, failed, passes_through };
+        let open = OpenFile { caller, id: request.id, since: Instant::now(), read, failed, passes_through };
         observed.open_files.lock().insert(handle, Arc::new(open));
         handle
     }
 
-    /// So much of it was given to the kernel; none if it could not be.
+    /// Counts bytes read through an open file; `None` counts a failed read.
     pub(crate) fn count_read(&self, handle: u64, len: Option<u64>) {
         let Some(open) = self.observed.as_ref().and_then(|observed| observed.open_file(handle)) else { return };
         match len {
@@ -112,25 +112,25 @@ impl MountState {
         };
     }
 
-    /// It is open no more.
-    pub(crate) fn end_open(&self, handle: u64) {
+    /// Ends an open file.
+    pub(crate) fn end_open_file(&self, handle: u64) {
         let Some(observed) = &self.observed else { return };
         let open = observed.open_files.lock().remove(&handle);
         if let Some(open) = open {
-            self.tell_closed(observed, &open, "");
+            self.report_close(observed, &open, "");
         }
     }
 
-    /// The mount ends: whatever is open is told of now.
-    pub(crate) fn end_all_opens(&self) {
+    /// Ends all open files, because the mount ends.
+    pub(crate) fn end_all_open_files(&self) {
         let Some(observed) = &self.observed else { return };
         let open_files = std::mem::take(&mut *observed.open_files.lock());
         for open in open_files.into_values() {
-            self.tell_closed(observed, &open, "still open when the mount ended");
+            self.report_close(observed, &open, "still open when the mount ended");
         }
     }
 
-    fn tell_closed(&self, observed: &ObserverState, open: &OpenFile, why: &str) {
+    fn report_close(&self, observed: &ObserverState, open: &OpenFile, why: &str) {
         if !observed.observer.wants(Operation::Close) {
             return;
         }
@@ -140,9 +140,9 @@ impl MountState {
             remarks.push(format!("{failed} reads failed"));
         }
         if open.passes_through {
-            remarks.push("read by the kernel by itself, so that bytes are not known".to_owned());
+            remarks.push("read by the kernel directly, so the number of bytes is unknown".to_owned());
         }
-        let what = ObservationFacts {
+        let partial = PartialObservation {
             caller: open.caller,
             operation: Operation::Close,
             id: open.id,
@@ -155,11 +155,11 @@ impl MountState {
             open: Some(open.since.elapsed()),
             remark: &remarks.join("; "),
         };
-        // Nobody waits for the end of a close.
-        drop(self.tell_observer(observed, what));
+        // A close does not wait for its record.
+        drop(self.report_to_observer(observed, partial));
     }
 
-    /// Something has happened to a tree.
+    /// Reports an event of a tree.
     pub(crate) fn observe_event(&self, tree_event: &TreeEvent<'_>) {
         if let Some(observed) = &self.observed {
             observed.observer.tree_event(tree_event);
@@ -167,8 +167,8 @@ impl MountState {
     }
 }
 
-/// What is told, but for what the table knows.
-struct ObservationFacts<'a> {
+/// An observation without the data of the node table.
+struct PartialObservation<'a> {
     caller: Caller,
     operation: Operation,
     id: NodeId,
@@ -182,8 +182,7 @@ struct ObservationFacts<'a> {
     remark: &'a str,
 }
 
-/// Whom a thread logged in as. It waits for our answer, so that it is still the one that asked,
-/// unless it was killed meanwhile.
+/// The login uid of a thread, which waits for our answer and so still exists.
 fn login(pid: u32) -> Option<u32> {
     std::fs::read_to_string(format!("/proc/{pid}/loginuid")).ok()?.trim().parse().ok()
 }

@@ -1,9 +1,8 @@
-//! The one point at which who asks, what for and what comes of it are visible together. Records of
-//! what was done hang there; nothing of them is known here.
+//! The observer interface: each operation with its caller, file and outcome. For an audit trail.
 //!
-//! The kernel asks less than its users do: modes, owners and access lists it checks by itself, and
-//! names, attributes and pages that it has cached it doesn't ask for again. Where somebody
-//! observes, it asks at each open, each listing and each symbolic link: see `FuseFilesystem::init`.
+//! The kernel checks modes, owners and ACLs itself, and does not repeat requests for cached names,
+//! attributes and pages. With an observer, it sends a request for each open, listing and symbolic
+//! link.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,138 +10,134 @@ use std::time::Duration;
 
 use vouch_tree_client::ErrorClass;
 
-/// What the kernel asks for.
+/// Operations of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// A name in a directory.
+    /// Looks up a name.
     Lookup,
-    /// Attributes of a file.
+    /// Reads attributes.
     Attributes,
-    /// The target of a symbolic link.
+    /// Reads a symbolic link.
     Link,
-    /// Names of a directory.
+    /// Lists a directory.
     List,
-    /// The value of an extended attribute.
+    /// Reads an extended attribute.
     Xattr,
-    /// The names of extended attributes.
+    /// Lists extended attributes.
     Xattrs,
-    /// To use a file's content.
+    /// Opens a file.
     Open,
-    /// Some of it.
+    /// Reads file data.
     Read,
-    /// Where there is some of it.
+    /// Searches data or holes.
     Seek,
-    /// No more of it.
+    /// Closes a file.
     Close,
 }
 
-/// For whom the kernel asks, as it says.
+/// The process that an operation is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// User (fsuid).
+    /// fsuid.
     pub uid: u32,
-    /// Group (fsgid).
+    /// fsgid.
     pub gid: u32,
-    /// Thread, as this process sees it; `None` of the kernel itself, and of who is in another PID
-    /// name space.
+    /// Thread id; `None` if the kernel itself asks, or if the process is in another PID namespace.
     pub pid: Option<u32>,
-    /// Whom it logged in as (loginuid), where the kernel keeps that and shows it to us; `u32::MAX`
-    /// of who never did.
+    /// Login uid, if it is available; `u32::MAX` if the process has none.
     pub login: Option<u32>,
 }
 
-/// An operation, done or refused.
+/// An operation and its outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
-    /// For whom. Of a close: who opened.
+    /// The caller; for a close, the process that opened the file.
     pub caller: Caller,
-    /// What.
+    /// The operation.
     pub operation: Operation,
-    /// The tree, by its self-certifying name; empty above all trees.
+    /// Self-certifying name of the tree; empty in the namespace's root.
     pub tree: &'a str,
-    /// The file, below the mount point: empty for that itself, else it begins with `/`. Where a
-    /// file has several names, the first that was looked up.
+    /// Path below the mount point; empty for the mount point itself, otherwise it begins with `/`.
+    /// Of several hard links, the first that was looked up.
     pub path: &'a [u8],
-    /// The other names by which the kernel knows it.
+    /// The other known paths of the file.
     pub other_paths: &'a [Vec<u8>],
-    /// Its number; none of a name that leads nowhere.
+    /// Inode number; `None` for a missing name.
     pub number: Option<u64>,
-    /// Of an open: whether to execute it.
+    /// Open: whether the file is executed.
     pub executes: bool,
-    /// Of a read and a listing: from where on.
+    /// Read, list and seek: the start.
     pub offset: Option<u64>,
-    /// Of a read and a close: bytes that the kernel was given. What it reads again from its own
-    /// cache is nobody's.
+    /// Read and close: bytes sent to the kernel. Reads from the page cache are not counted.
     pub read: Option<u64>,
-    /// Of a close: how long it was open.
+    /// Close: how long the file was open.
     pub open: Option<Duration>,
-    /// Why it was refused; none if it was done.
+    /// Why the operation failed; `None` on success.
     pub failure: Option<Failure<'a>>,
-    /// Of a close: what else is to be said.
+    /// Close: remarks for people.
     pub remark: &'a str,
 }
 
-/// Why an operation was not done.
+/// Why an operation failed.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure<'a> {
-    /// What the caller gets.
+    /// errno for the caller.
     pub errno: i32,
-    /// In words.
+    /// Reason for people.
     pub why: &'a str,
 }
 
-/// What happens to a tree.
+/// Events of a tree.
 #[derive(Clone, Copy, Debug)]
 pub enum TreeEvent<'a> {
-    /// This revision is shown from now on.
+    /// A revision becomes visible.
     Shown {
-        /// The tree, by its self-certifying name.
+        /// Self-certifying name of the tree.
         tree: &'a str,
         /// The revision.
         revision: u64,
-        /// The one before; none of a tree that was not shown.
+        /// The previous revision; `None` for the first.
         before: Option<u64>,
     },
-    /// Nothing of it is shown any more.
+    /// The tree is no longer served.
     Withdrawn {
-        /// The tree.
+        /// Self-certifying name of the tree.
         tree: &'a str,
-        /// What kind of reason it was.
+        /// Class of the error.
         class: ErrorClass,
-        /// In words.
+        /// Reason for people.
         why: &'a str,
     },
-    /// It is shown again, as its publisher has published.
+    /// The tree is served again.
     Restored {
-        /// The tree.
+        /// Self-certifying name of the tree.
         tree: &'a str,
         /// The revision.
         revision: u64,
     },
-    /// A tree can't be shown at all.
+    /// A tree of the namespace cannot be opened.
     NotOpened {
-        /// The tree.
+        /// Self-certifying name of the tree.
         tree: &'a str,
-        /// What kind of reason it was.
+        /// Class of the error.
         class: ErrorClass,
-        /// In words.
+        /// Reason for people.
         why: &'a str,
     },
 }
 
-/// Ready when what was seen is kept, and its answer may leave.
+/// Ready when the observation is recorded and the reply may be sent.
 pub type Recorded = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Sees every operation, in the moment before it is answered.
+/// Receives every operation before its reply is sent.
 pub trait Observer: Send + Sync {
-    /// Whether it is told of such operations. Asked first, before anything is found out.
+    /// Whether the observer wants this operation.
     fn wants(&self, operation: Operation) -> bool;
 
-    /// An operation was done, or not. Its answer leaves when what is returned is ready, if anything
-    /// is, or is EIO if that takes longer than an operation may. Of a close nobody waits. Must
-    /// not wait itself.
+    /// Receives an operation. The reply waits for the returned future, if any; at the deadline it
+    /// is EIO. A close does not wait. Must not block.
     fn observe(&self, observation: &Observation<'_>) -> Option<Recorded>;
 
-    /// Something has happened to a tree. Must not wait.
+    /// Receives an event. Must not block.
     fn tree_event(&self, event: &TreeEvent<'_>);
 }

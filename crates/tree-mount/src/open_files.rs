@@ -24,62 +24,62 @@ pub(crate) struct OpenFiles {
 
 /// How a file is open.
 enum Mode {
-    /// So often, through the kernel's cache and our reads.
+    /// Number of opens, through the page cache.
     Cached(u64),
-    /// So often, read by the kernel from a backing file.
-    Through(Arc<Through>, u64),
+    /// Number of opens, read by the kernel from a backing file.
+    Passthrough(Arc<BackingFile>, u64),
 }
 
-/// A backing file under open files.
-pub(crate) struct Through {
+/// A backing file.
+pub(crate) struct BackingFile {
     pub(crate) whole: tokio::sync::Mutex<WholeFile>,
     pub(crate) id: BackingId,
 }
 
 impl OpenFiles {
-    /// The kernel and this user can have passthrough.
+    /// Turns passthrough on: kernel and user support it.
     pub(crate) fn turn_on(&self) {
         self.is_on.store(true, Ordering::Release);
     }
 
-    /// Ends passthrough for good.
+    /// Turns passthrough off for the rest of the mount.
     pub(crate) fn turn_off(&self) {
         self.is_on.store(false, Ordering::Release);
     }
 
-    /// Whether opens are to be answered.
+    /// Whether passthrough is on.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// Lets the kernel not ask any more, unless it reads a file by itself just now: it refuses
-    /// every open of that one that was not asked for.
-    pub(crate) fn stop_asking(&self) {
+    /// Turns passthrough off, unless a file is passed through now: the kernel would refuse further
+    /// opens of it.
+    pub(crate) fn turn_off_if_unused(&self) {
         let files = self.files.lock();
-        if self.is_on() && !files.values().any(|mode| matches!(mode, Mode::Through(..))) {
+        if self.is_on() && !files.values().any(|mode| matches!(mode, Mode::Passthrough(..))) {
             self.is_on.store(false, Ordering::Release);
-            tracing::info!("mostly small files are opened: the kernel is told not to ask any more, no file is passed through from now on");
+            tracing::info!("mostly small files are opened: passthrough is off from now on");
         }
     }
 
-    /// How many files are read by the kernel itself at the moment.
-    pub(crate) fn through_count(&self) -> usize {
-        self.files.lock().values().filter(|mode| matches!(mode, Mode::Through(..))).count()
+    /// Number of files that are passed through now.
+    pub(crate) fn passthrough_count(&self) -> usize {
+        self.files.lock().values().filter(|mode| matches!(mode, Mode::Passthrough(..))).count()
     }
 
-    /// Counts one open, of the kind that the file is open in, or that it is to be opened in.
-    pub(crate) fn open(&self, id: NodeId, choose: impl FnOnce() -> Option<Through>) -> Option<Arc<Through>> {
+    /// Counts an open, in the mode of the earlier opens or in the chosen one.
+    pub(crate) fn open(&self, id: NodeId, choose: impl FnOnce() -> Option<BackingFile>) -> Option<Arc<BackingFile>> {
         let mut files = self.files.lock();
         match files.get_mut(&id) {
             Some(Mode::Cached(count)) => *count += 1,
-            Some(Mode::Through(through, count)) => {
+            Some(Mode::Passthrough(backing, count)) => {
                 *count += 1;
-                return Some(through.clone());
+                return Some(backing.clone());
             }
             None => match choose().map(Arc::new) {
-                Some(through) => {
-                    files.insert(id, Mode::Through(through.clone(), 1));
-                    return Some(through);
+                Some(backing) => {
+                    files.insert(id, Mode::Passthrough(backing.clone(), 1));
+                    return Some(backing);
                 }
                 None => drop(files.insert(id, Mode::Cached(1))),
             },
@@ -87,29 +87,29 @@ impl OpenFiles {
         None
     }
 
-    /// Takes one open back. True if it was the last through the kernel's cache.
+    /// Undoes an open. Returns whether it was the last one through the page cache.
     pub(crate) fn close(&self, id: NodeId) -> bool {
         let mut files = self.files.lock();
         let (was_last, was_cached) = match files.get_mut(&id) {
             None => return false,
             Some(Mode::Cached(count)) => (std::mem::replace(count, count.saturating_sub(1)) <= 1, true),
-            Some(Mode::Through(_, count)) => (std::mem::replace(count, count.saturating_sub(1)) <= 1, false),
+            Some(Mode::Passthrough(_, count)) => (std::mem::replace(count, count.saturating_sub(1)) <= 1, false),
         };
-        // Dropping the mode gives the backing file back: after the lock.
+        // Dropping the mode releases the backing file, which must not happen under the lock.
         let ended = was_last.then(|| files.remove(&id)).flatten();
         drop(files);
         drop(ended);
         was_last && was_cached
     }
 
-    pub(crate) fn through(&self, id: NodeId) -> Option<Arc<Through>> {
+    pub(crate) fn backing(&self, id: NodeId) -> Option<Arc<BackingFile>> {
         match self.files.lock().get(&id) {
-            Some(Mode::Through(through, _)) => Some(through.clone()),
+            Some(Mode::Passthrough(backing, _)) => Some(backing.clone()),
             _ => None,
         }
     }
 
-    pub(crate) fn all_through(&self) -> Vec<NodeId> {
-        self.files.lock().iter().filter(|(_, mode)| matches!(mode, Mode::Through(..))).map(|(id, _)| *id).collect()
+    pub(crate) fn all_passthrough(&self) -> Vec<NodeId> {
+        self.files.lock().iter().filter(|(_, mode)| matches!(mode, Mode::Passthrough(..))).map(|(id, _)| *id).collect()
     }
 }

@@ -1,8 +1,8 @@
-//! Whether passthrough pays: estimated gain of large files, less the cost of all opens.
+//! Whether passthrough pays: the estimated gain of large files, less the cost of open requests.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// What passthrough may have gained, less what opens have cost, in bytes read.
+/// Gain less cost, in bytes read.
 pub(crate) struct Balance(AtomicI64);
 
 impl Default for Balance {
@@ -12,8 +12,8 @@ impl Default for Balance {
 }
 
 impl Balance {
-    /// Books an open of a file, of `len` bytes that could pass through; false once the opens have
-    /// cost more than they gain.
+    /// Counts an open of a file with `len` bytes that could be passed through. Returns `false` when
+    /// the cost exceeds the gain.
     pub(crate) fn book(&self, len: u64) -> bool {
         let gain = i64::try_from(len.min(GAIN_BYTES_MAX)).unwrap_or(i64::MAX);
         let change = |balance: i64| Some((balance + gain - OPEN_COST_BYTES).min(BALANCE_MAX));
@@ -22,18 +22,17 @@ impl Balance {
     }
 }
 
-/// What one open costs, in bytes: as many as passthrough must read to gain the time. An open of a
-/// file takes 25 to 30 µs more when it is heard of, with its close; a MiB from the page cache takes
-/// 130 µs less when it is passed through (benches/runs).
+/// Cost of an open request in bytes. A request takes 25 to 30 µs with its close; passthrough saves
+/// 130 µs per MiB read (benches/runs).
 const OPEN_COST_BYTES: i64 = 256 << 10;
 
-/// Opens before anything is judged: 30 ms.
+/// Opens before the first decision: 30 ms.
 const OPENS_FREE: i64 = 1024;
 
-/// More of a file than this may not be read at all.
+/// Limit on the gain of one file: the rest may not be read.
 const GAIN_BYTES_MAX: u64 = 64 << 20;
 
-/// So that what was gained long ago does not outweigh what is lost now: 16 Ki opens.
+/// Limit on the balance, 16 Ki opens: old gains must not hide new costs.
 const BALANCE_MAX: i64 = 16 * OPEN_COST_BYTES * OPENS_FREE;
 
 #[cfg(test)]
@@ -46,16 +45,16 @@ mod tests {
     }
 
     #[test]
-    fn opens_of_small_files_end_it_and_those_of_large_ones_do_not() {
+    fn small_files_turn_passthrough_off() {
         assert_eq!(opens_until_it_costs(std::iter::repeat_n(0, 5000)), OPENS_FREE as usize);
         assert_eq!(opens_until_it_costs(std::iter::repeat_n(1 << 30, 50_000)), 50_000);
-        // One of 1 MiB to three small ones is even.
+        // One file of 1 MiB pays for three small ones.
         assert_eq!(opens_until_it_costs([1 << 20, 0, 0, 0].into_iter().cycle().take(50_000)), 50_000);
         assert!(opens_until_it_costs([1 << 20, 0, 0, 0, 0, 0].into_iter().cycle().take(50_000)) < 5000);
     }
 
     #[test]
-    fn what_was_gained_long_ago_is_used_up_in_time() {
+    fn old_gains_are_limited() {
         let lens = std::iter::repeat_n(1 << 40, 100_000).chain(std::iter::repeat_n(0, 100_000));
         assert_eq!(opens_until_it_costs(lens), 100_000 + 16 * OPENS_FREE as usize);
     }

@@ -1,7 +1,7 @@
 //! readdir and readdirplus, over the pages of the directory's B+-tree.
 //!
-//! A listing goes on in the version of the directory in which it began, while that is remembered.
-//! Nodes are always of the revision in force.
+//! A listing continues in the version of the directory in which it began, if that is still stored.
+//! Its nodes are always of the revision in force.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::node_table::{DirectoryChanged, Owner as _};
 use crate::state::{MountKind, MountState, is_opaque};
 use crate::volume::{Volume, tag_of};
 
-/// Why no more entries go in.
+/// Why no more entries are added.
 enum Stop {
     Full,
     DirectoryChanged,
 }
 
 impl MountState {
-    /// Fills `reply` from a directory's entries after `offset`; leaves it empty at the end.
+    /// Fills `reply` with entries after `offset`; leaves it empty at the end.
     pub(crate) async fn list(self: &Arc<Self>, id: NodeId, offset: u64, reply: &mut ListingReply) -> Result<(), OpError> {
         if let (MountKind::Namespace(namespace), NodeId::ROOT) = (&self.kind, id) {
             return namespace.list(self, offset, reply);
@@ -70,7 +70,7 @@ impl MountState {
         loop {
             let page = match volume.tree().try_list(directory, Position::Number(number)) {
                 Some(page) => page?,
-                // What there is goes out now; the client reads ahead meanwhile.
+                // Send these entries now; the client reads ahead meanwhile.
                 None if reply.has_entries() => return Ok(Ok(())),
                 None => volume.tree().list(directory, Position::Number(number)).await?,
             };
@@ -79,7 +79,7 @@ impl MountState {
                 Some(_) => {
                     let mut filled = Ok(());
                     for (i, entry) in page.entries().iter().enumerate() {
-                        // The name as it is now; one that is no more is left out.
+                        // The entry in the current version; removed names are skipped.
                         let name = entry.name.as_bytes();
                         let Some(now) = volume.tree().lookup(current, name).await? else { continue };
                         filled = self.fill(id, current, volume, std::slice::from_ref(&*now), (tag, page.number + i as u64), left, reply);
@@ -121,8 +121,7 @@ impl MountState {
         Ok(Ok(()))
     }
 
-    /// Adds entries of the directory's present version, the first of which has number `at.1` in
-    /// version `at.0`.
+    /// Adds entries of the current version. `at` is the version and index of the first one.
     #[allow(clippy::too_many_arguments, reason = "one loop of one caller")]
     fn fill(
         &self,
@@ -156,6 +155,5 @@ impl MountState {
     }
 }
 
-/// A directory that moves on so often between reading and entering is being published faster than
-/// it is read.
+/// Retries if the directory keeps changing between reading and locking.
 const RETRIES_MAX: usize = 16;

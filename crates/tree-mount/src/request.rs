@@ -1,4 +1,4 @@
-//! One request of the kernel, and the open files that an observer hears of.
+//! One request of the kernel, and the open files of an observer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use vouch_tree::inode_number::InodeNumber as NodeId;
 
 use crate::observer::{Caller, Observer, Operation};
 
-/// An observer, and the open files that it will be told the end of.
+/// The observer, and open files whose close it will receive.
 pub(crate) struct ObserverState {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) open_files: Mutex<HashMap<u64, Arc<OpenFile>>>,
     pub(crate) next: AtomicU64,
 }
 
-/// A file that somebody has open.
+/// An open file.
 pub(crate) struct OpenFile {
     pub(crate) caller: Caller,
     pub(crate) id: NodeId,
@@ -33,7 +33,7 @@ impl ObserverState {
         Self { observer, open_files: Mutex::default(), next: AtomicU64::new(1) }
     }
 
-    /// Whether it wants to know what is read of a file: then the kernel must not read it by itself.
+    /// Whether the observer wants reads or closes, so that the kernel must not read directly.
     pub(crate) fn counts_reads(&self) -> bool {
         self.observer.wants(Operation::Read) || self.observer.wants(Operation::Close)
     }
@@ -43,45 +43,45 @@ impl ObserverState {
     }
 }
 
-/// A request of the kernel: by whom, for what.
+/// A request of the kernel.
 #[derive(Clone)]
 pub(crate) struct KernelRequest {
-    /// None where nobody observes such.
+    /// `None` if the observer does not want this operation.
     pub(crate) caller: Option<Caller>,
     pub(crate) operation: Operation,
     /// FUSE name of the operation, for the log.
     pub(crate) opcode: &'static str,
     pub(crate) id: NodeId,
-    /// Of a lookup.
+    /// Lookup: the name.
     pub(crate) name: Option<Box<[u8]>>,
-    /// Of a lookup, what it has found.
+    /// Lookup: the inode number found.
     pub(crate) found: Option<u64>,
     pub(crate) executes: bool,
     pub(crate) offset: Option<u64>,
 }
 
 impl KernelRequest {
-    pub(crate) fn named(mut self, name: &[u8]) -> Self {
+    pub(crate) fn with_name(mut self, name: &[u8]) -> Self {
         self.name = self.caller.is_some().then(|| name.into());
         self
     }
 
-    pub(crate) fn at(mut self, offset: u64) -> Self {
+    pub(crate) fn with_offset(mut self, offset: u64) -> Self {
         self.offset = Some(offset);
         self
     }
 
-    pub(crate) fn found(mut self, number: u64) -> Self {
+    pub(crate) fn with_number(mut self, number: u64) -> Self {
         self.found = Some(number);
         self
     }
 
-    /// As the flags of an open say.
-    pub(crate) fn with(mut self, flags: OpenFlags) -> Self {
+    /// Takes the flags of an open.
+    pub(crate) fn with_flags(mut self, flags: OpenFlags) -> Self {
         self.executes = flags.0 & FMODE_EXEC != 0;
         self
     }
 }
 
-/// Linux sets this flag, which no caller of open(2) can, where a file is opened to be executed.
+/// Set by Linux if a file is opened for execution; not available to open(2).
 const FMODE_EXEC: i32 = 0x20;

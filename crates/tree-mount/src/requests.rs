@@ -25,7 +25,7 @@ use crate::volume::Volume;
 type NameIn = (NodeId, Box<[u8]>);
 
 impl MountState {
-    /// Looks `name` up in a directory; counts a lookup of what it finds.
+    /// Looks up `name` in a directory; counts a lookup.
     pub(crate) async fn lookup(self: &Arc<Self>, directory: NodeId, name: &[u8]) -> Result<LookupResult, OpError> {
         if let (MountKind::Namespace(namespace), NodeId::ROOT) = (&self.kind, directory) {
             return namespace.lookup(self, name).await;
@@ -47,14 +47,14 @@ impl MountState {
             let Some(entry) = entry else {
                 let Ok(let_go) = self.note_missing(directory, &view.inode, &volume, name) else { continue };
                 if let Some((directory, name)) = let_go {
-                    self.kernel.tell(Notice::Name(directory, name));
+                    self.kernel.send(Notice::Name(directory, name));
                 }
                 return Ok(LookupResult::Nothing(left));
             };
             let Ok(id) = self.table.enter(directory, &view.inode).map(|mut guard| guard.insert(name, &entry.inode)) else { continue };
             let id = id.ok_or(OpError::Unfit("too many inode numbers collide"))?;
             if is_opaque(&view.inode) && volume.note_reference(directory, name) {
-                self.kernel.tell(Notice::Content(directory));
+                self.kernel.send(Notice::Content(directory));
                 self.kernel.flush().await;
             }
             return Ok(LookupResult::File(self.attributes_of(id, &entry.inode), left));
@@ -62,7 +62,7 @@ impl MountState {
         Err(OpError::Unfit("the directory changes faster than it can be read"))
     }
 
-    /// The attributes of a node, and for how long.
+    /// Attributes of a node, and how long the kernel may cache them.
     pub(crate) async fn attributes(&self, id: NodeId) -> Result<(FileAttr, Duration), OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         let left = match &view.volume {
@@ -75,7 +75,7 @@ impl MountState {
         Ok((self.attributes_of(id, &view.inode), left))
     }
 
-    /// The target of a symbolic link.
+    /// Target of a symbolic link.
     pub(crate) async fn link_target(&self, id: NodeId) -> Result<Vec<u8>, OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         if let Some(volume) = &view.volume {
@@ -88,7 +88,7 @@ impl MountState {
         }
     }
 
-    /// Up to `len` bytes of a file; fewer only at its end.
+    /// Reads up to `len` bytes; fewer at the end of the file.
     pub(crate) async fn read(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
         self.retrying_in_newer(id, || self.read_shown(id, offset, len)).await
     }
@@ -105,14 +105,14 @@ impl MountState {
             });
         }
         if lacks_inline(blob) {
-            let whole = self.whole(id, &view, &volume).await?;
+            let whole = self.full_inode(id, &view, &volume).await?;
             let Content::Regular { blob, .. } = &whole.content else { return Err(OpError::Gone) };
             return read_blob(&volume, blob, offset, len).await;
         }
         read_blob(&volume, blob, offset, len).await
     }
 
-    /// Where data or a hole begins, from `offset` on.
+    /// Start of the next data or hole.
     pub(crate) async fn seek(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
         self.retrying_in_newer(id, || self.seek_shown(id, offset, whence)).await
     }
@@ -148,7 +148,7 @@ impl MountState {
         }
         let whole;
         let inode = if lacks_inline(&view.inode.xattrs) {
-            whole = self.whole(id, &view, volume).await?;
+            whole = self.full_inode(id, &view, volume).await?;
             &whole
         } else {
             &*view.inode
@@ -159,8 +159,8 @@ impl MountState {
         })
     }
 
-    /// Does `work` on a node; where all replicas have dropped what it needs, once more in the
-    /// revision that they have gone on to.
+    /// Runs `work`; if all replicas have dropped a frame, waits for a newer revision and runs it
+    /// again.
     async fn retrying_in_newer<T, W: Future<Output = Result<T, OpError>>>(&self, id: NodeId, work: impl Fn() -> W) -> Result<T, OpError> {
         let order = self.volume_of(id).map(|volume| volume.shown().order());
         match work().await {
@@ -172,8 +172,8 @@ impl MountState {
         }
     }
 
-    /// Remembers a missing name, in step with the directory's version; returns one that the kernel
-    /// must forget for it.
+    /// Adds a missing name, unless the directory has changed. Returns an evicted name, which the
+    /// kernel must drop.
     fn note_missing(&self, directory: NodeId, seen: &Arc<Inode>, volume: &Volume, name: &[u8]) -> Result<Option<NameIn>, DirectoryChanged> {
         let _entering = self.table.enter(directory, seen)?;
         Ok(volume.negative_names.lock().insert(directory, name))
@@ -187,6 +187,5 @@ async fn read_blob(volume: &Volume, blob: &Blob, offset: u64, len: usize) -> Res
     })
 }
 
-/// A directory that moves on so often between reading and entering is being published faster than
-/// it is read.
+/// Retries if the directory keeps changing between reading and locking.
 const RETRIES_MAX: usize = 16;

@@ -1,11 +1,10 @@
-//! A new revision under known files (section 7 of the paper: open files are followed by path,
+//! Updates known files to a new revision. Open files are followed by path (SFSRO paper, section 7,
 //! without fhdb).
 //!
-//! From the root downward, each directory that the kernel knows and that has changed is taken over
-//! in one step: first all its known names are looked up in the new version, then table and
-//! directory change together, then the kernel is told what of it to forget. What has an equal inode
-//! is skipped with all below it. A name is given up only when the new signed root proves it
-//! missing; while that can't be told, the old revision stays as it is, until it expires.
+//! From the root down, each known directory that has changed is updated in one step: look up its
+//! known names in the new version, change the table, then notify the kernel. Subtrees with an equal
+//! inode are skipped. A name is removed only if the new signed root proves that it is missing.
+//! While that cannot be fetched, the old revision remains visible until it expires.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -22,20 +21,20 @@ use crate::state::MountState;
 use crate::volume::Volume;
 use vouch_tree::inode_number::InodeNumber as NodeId;
 
-/// Follows a tree's revisions and its freshness until the mount ends.
+/// Follows the revisions and the freshness of a tree until the mount ends.
 pub(crate) async fn follow(state: Weak<MountState>, volume: Arc<Volume>) {
     let mut revisions = volume.tree().watch();
     let mut was_fresh = volume.is_fresh();
     loop {
-        // The clock is the wall's, and may be set: it is looked at, not slept by.
+        // The wall clock may be set, so it is polled.
         let _ = tokio::time::timeout(TICK, revisions.changed()).await;
         let Some(state) = state.upgrade() else { return };
         if Arc::strong_count(&volume) == 1 {
-            // The namespace has let go of it, and the kernel of its last file.
+            // Neither the namespace nor the kernel uses this tree any more.
             return;
         }
         let newest = volume.tree().newest();
-        if newest.order() > volume.shown().order() || lags(&state, &volume) {
+        if newest.order() > volume.shown().order() || root_is_outdated(&state, &volume) {
             update_to(&state, &volume, newest).await;
         }
         let is_fresh = volume.is_fresh();
@@ -43,14 +42,14 @@ pub(crate) async fn follow(state: Weak<MountState>, volume: Arc<Volume>) {
             (true, false) => {
                 let error = volume.tree().revision().err();
                 let why = error.as_ref().map(ToString::to_string).unwrap_or_default();
-                tracing::warn!(tree = volume.label(), "nothing of this tree is served any more: {why}");
+                tracing::warn!(tree = volume.label(), "this tree is no longer served: {why}");
                 let class = error.map_or(ErrorClass::Expired, |error| error.class());
                 state.observe_event(&TreeEvent::Withdrawn { tree: volume.label(), class, why: &why });
-                withdraw(&state, &volume);
+                invalidate_all(&state, &volume);
             }
             (false, true) => {
                 let revision = volume.shown().number();
-                tracing::info!(tree = volume.label(), revision, "served again");
+                tracing::info!(tree = volume.label(), revision, "this tree is served again");
                 state.observe_event(&TreeEvent::Restored { tree: volume.label(), revision });
             }
             _ => {}
@@ -59,25 +58,24 @@ pub(crate) async fn follow(state: Weak<MountState>, volume: Arc<Volume>) {
     }
 }
 
-/// Whether the root entered the table from an older revision while the sweep was passing.
-fn lags(state: &MountState, volume: &Arc<Volume>) -> bool {
+/// Whether the root entered the table from an older revision during an update.
+fn root_is_outdated(state: &MountState, volume: &Arc<Volume>) -> bool {
     state.table.get(volume.root()).is_some_and(|view| *view.inode != attributes::without_inline(volume.shown().root()))
 }
 
-/// Makes the kernel forget all content of a tree: what it has cached is not fresh any more.
-fn withdraw(state: &MountState, volume: &Arc<Volume>) {
+/// Makes the kernel drop all data of an expired tree.
+fn invalidate_all(state: &MountState, volume: &Arc<Volume>) {
     for (id, _) in state.table.all_of(volume) {
-        state.kernel.tell(Notice::Content(id));
+        state.kernel.send(Notice::Content(id));
     }
 }
 
-/// Takes all known files to `revision`, then shows it. Gives up when a still newer one appears,
-/// which finishes the work.
+/// Updates all known files to `revision`, then shows it. Stops if a newer revision appears.
 async fn update_to(state: &Arc<MountState>, volume: &Arc<Volume>, revision: Arc<Revision>) {
     let sweep = RevisionUpdate { state, volume, number: revision.number(), order: revision.order() };
     let root = Arc::new(attributes::without_inline(revision.root()));
     let mut queue = VecDeque::from([(volume.root(), root.clone())]);
-    // What an earlier sweep left is found again by its path.
+    // Directories left by an interrupted update are found by path.
     let unfinished: Vec<NodeId> = volume.unfinished.lock().iter().copied().collect();
     for id in unfinished {
         match sweep.resolve(id, &root).await {
@@ -102,18 +100,18 @@ async fn update_to(state: &Arc<MountState>, volume: &Arc<Volume>, revision: Arc<
     if state.without_xattrs && revision.fsinfo.counts.with_xattrs > 0 {
         tracing::warn!(
             tree = volume.label(),
-            "revision {} brings extended attributes, which show after the next mount (or mount with xattrs on); until then files that have any are their owner's alone",
+            "revision {} adds extended attributes, which appear after the next mount; until then files with extended attributes are accessible by their owner only",
             revision.number()
         );
     }
-    state.follow_opens(volume).await;
+    state.update_open_files(volume).await;
     tracing::info!(tree = volume.label(), revision = revision.number(), "a new revision is in force");
     let (before, now) = (volume.shown().number(), revision.number());
     volume.show(revision);
     state.observe_event(&TreeEvent::Shown { tree: volume.label(), revision: now, before: Some(before) });
 }
 
-/// A still newer revision has appeared.
+/// A newer revision has appeared.
 struct Superseded;
 
 struct RevisionUpdate<'a> {
@@ -123,14 +121,14 @@ struct RevisionUpdate<'a> {
     order: RevisionOrder,
 }
 
-/// A known name, and what it led to and leads to now.
-struct Judged {
+/// A known name and its new inode.
+struct ChildUpdate {
     child: KnownChild,
     new: Option<Inode>,
 }
 
 impl RevisionUpdate<'_> {
-    /// Takes one directory over; returns the known directories in it that changed.
+    /// Updates one directory; returns its known subdirectories that have changed.
     async fn directory(&self, id: NodeId, new: &Arc<Inode>) -> Result<Vec<(NodeId, Arc<Inode>)>, Superseded> {
         let Some(view) = self.state.table.get(id) else { return Ok(Vec::new()) };
         let old = view.inode;
@@ -139,19 +137,19 @@ impl RevisionUpdate<'_> {
         }
         let same_pages = !view.is_removed && top(&old) == top(new);
         let mut known = if same_pages { Vec::new() } else { self.state.table.children(id) };
-        let mut judged = Vec::new();
+        let mut updates = Vec::new();
         let mut fresh = known.clone();
         loop {
             for child in fresh {
                 let was = self.volume.tree().try_lookup(&old, &child.name);
                 let new = self.entry(new, &child.name).await?;
-                // Equal in both versions: nothing to do, and nothing below either.
+                // Equal in both versions.
                 if let (false, Some(Ok(Some(was))), Some(now)) = (view.is_removed, &was, &new)
                     && was.inode == *now
                 {
                     continue;
                 }
-                judged.push(Judged { child, new });
+                updates.push(ChildUpdate { child, new });
             }
             match self.state.table.move_directory(id, new, &known) {
                 _ if same_pages => break,
@@ -163,48 +161,48 @@ impl RevisionUpdate<'_> {
             }
         }
         self.volume.keep_older_directory(id, old);
-        let changed = judged.into_iter().filter_map(|judged| self.settle(id, judged)).collect();
+        let changed = updates.into_iter().filter_map(|updates| self.update_child(id, updates)).collect();
         for name in self.volume.negative_names.lock().drain(id) {
-            self.state.kernel.tell(Notice::Name(id, name));
+            self.state.kernel.send(Notice::Name(id, name));
         }
-        self.state.kernel.tell(Notice::Content(id));
+        self.state.kernel.send(Notice::Content(id));
         Ok(changed)
     }
 
-    /// Takes one known name over, after its directory.
-    fn settle(&self, directory: NodeId, judged: Judged) -> Option<(NodeId, Arc<Inode>)> {
-        let Judged { child, new } = judged;
+    /// Updates one known name.
+    fn update_child(&self, directory: NodeId, updates: ChildUpdate) -> Option<(NodeId, Arc<Inode>)> {
+        let ChildUpdate { child, new } = updates;
         let before = self.state.table.get(child.id)?;
         let updated = self.state.table.update(self.volume, directory, &child, new.as_ref());
-        let tell = |notice| self.state.kernel.tell(notice);
+        let send = |notice| self.state.kernel.send(notice);
         match updated {
             Updated::Unknown => return None,
             Updated::Gone => {
                 self.remove_below(child.id);
-                tell(Notice::Name(directory, child.name));
+                send(Notice::Name(directory, child.name));
                 return None;
             }
-            Updated::Renumbered => tell(Notice::Name(directory, child.name)),
+            Updated::Renumbered => send(Notice::Name(directory, child.name)),
             Updated::Same => {}
         }
         let new = new?;
         if new.is_directory() {
             return (before.inode.is_directory()).then(|| (child.id, Arc::new(attributes::without_inline(&new))));
         }
-        tell(if same_content(&before.inode, &new) { Notice::Attributes(child.id) } else { Notice::Content(child.id) });
+        send(if same_content(&before.inode, &new) { Notice::Attributes(child.id) } else { Notice::Content(child.id) });
         None
     }
 
-    /// All known files at and below `id` are no more.
+    /// Marks all known files at and below `id` as removed.
     fn remove_below(&self, id: NodeId) {
         self.volume.unfinished.lock().remove(&id);
         for id in self.state.table.remove_below(id).into_iter().chain([id]) {
             self.volume.unfinished.lock().remove(&id);
-            self.state.kernel.tell(Notice::Content(id));
+            self.state.kernel.send(Notice::Content(id));
         }
     }
 
-    /// An entry of the new version, however long that takes, unless a newer revision appears.
+    /// Looks up a name in the new version; retries until a newer revision appears.
     async fn entry(&self, directory: &Inode, name: &[u8]) -> Result<Option<Inode>, Superseded> {
         let tree = self.volume.tree();
         if let Some(Ok(entry)) = tree.try_lookup(directory, name) {
@@ -219,14 +217,13 @@ impl RevisionUpdate<'_> {
             if tree.newest().order() != self.order {
                 return Err(Superseded);
             }
-            tracing::warn!(tree = self.volume.label(), revision = self.number, "taking over the new revision waits: {error}");
+            tracing::warn!(tree = self.volume.label(), revision = self.number, "waiting for the new revision: {error}");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    /// What a directory's path leads to in the new root; `None` where that is proven to be no
-    /// directory any more.
+    /// The new inode of a directory, by its path; `None` if it no longer exists.
     async fn resolve(&self, id: NodeId, root: &Inode) -> Result<Option<Inode>, Superseded> {
         let (mut names, mut at) = (Vec::new(), id);
         while at != self.volume.root() {
@@ -252,8 +249,8 @@ fn top(directory: &Inode) -> Option<vouch_tree::PageRef> {
     }
 }
 
-/// Whether the kernel's pages of a file stay right. Inline content is not held in the table, so it
-/// counts as changed.
+/// Whether the kernel may keep the pages of a file. Inline content is not stored, so it counts as
+/// changed.
 fn same_content(old: &Inode, new: &Inode) -> bool {
     match (&old.content, &new.content) {
         (Content::Regular { blob: a, .. }, Content::Regular { blob: b, .. }) => a == b && !attributes::lacks_inline(a),
@@ -261,7 +258,7 @@ fn same_content(old: &Inode, new: &Inode) -> bool {
     }
 }
 
-/// How often the clock is looked at.
+/// Interval of clock checks.
 const TICK: Duration = Duration::from_secs(1);
 
 const PAUSE_MIN: Duration = Duration::from_millis(200);

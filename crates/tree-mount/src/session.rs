@@ -1,4 +1,4 @@
-//! Mounting, serving until told to stop, unmounting.
+//! Mounting, serving, unmounting.
 
 use std::fs;
 use std::io;
@@ -26,7 +26,7 @@ use crate::volume::Volume;
 use crate::{mount_point, revision_update};
 use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 
-/// A mount that is being served.
+/// A running mount.
 pub struct Mounted {
     point: PathBuf,
     device: Option<String>,
@@ -35,37 +35,36 @@ pub struct Mounted {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a mount holds at the moment.
+/// Status of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountStatus {
     /// Files that the kernel knows.
     pub nodes: usize,
-    /// Whether passthrough is chosen and the kernel has it.
+    /// Whether passthrough is on.
     pub passthrough: bool,
-    /// Files that are open and read by the kernel itself.
+    /// Open files that the kernel reads directly.
     pub passed_through: usize,
-    /// The trees.
+    /// The mounted trees.
     pub trees: Vec<TreeStatus>,
 }
 
-/// What is shown of one tree.
+/// Status of one mounted tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeStatus {
     /// Its self-certifying name.
     pub name: String,
-    /// The revision.
+    /// The visible revision.
     pub revision: u64,
-    /// When that ends, in seconds since 1970.
+    /// End of its validity, in seconds since 1970.
     pub expires: i64,
-    /// Whether it is served: neither expired nor revoked.
+    /// Whether it is served: not expired, not revoked.
     pub served: bool,
 }
 
-/// Mounts one tree. Serves on threads of its own and on the runtime that it is called on, which
-/// must be multi-threaded.
+/// Mounts one tree. Needs a multi-threaded tokio runtime, and starts threads of its own.
 ///
 /// # Errors
-/// Where the mount point is none, is taken, or this user may not mount.
+/// If the mount point is unusable or busy, or this user may not mount.
 pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted, MountError> {
     let fsinfo = &tree.newest().fsinfo;
     let without_xattrs = match config.options.xattrs {
@@ -77,38 +76,43 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
     let numbering = InodeNumbering::of_tree(&fsinfo.hostid);
     let volume = Arc::new(Volume::new(tree.clone(), config.options.clock.clone(), numbering, NodeId::ROOT, label.clone()));
     let root = without_inline(volume.shown().root());
-    let at = Place { kind: MountKind::Tree(volume.clone()), volume: Some(volume.clone()), root, keeps_copies: tree.keeps_whole_files() };
-    let mounted = mount(config, at, without_xattrs, &label).await?;
+    let mount_source = MountSource {
+        kind: MountKind::Tree(volume.clone()),
+        volume: Some(volume.clone()),
+        root,
+        keeps_whole_files: tree.keeps_whole_files(),
+    };
+    let mounted = mount(config, mount_source, without_xattrs, &label).await?;
     mounted.state.observe_event(&TreeEvent::Shown { tree: &label, revision: volume.shown().number(), before: None });
     tokio::spawn(revision_update::follow(Arc::downgrade(&mounted.state), volume));
     Ok(mounted)
 }
 
-/// Mounts the namespace of all trees: `@HOST[:PORT],HOSTID` appears when it is referred to.
+/// Mounts the namespace of all trees: `@HOST[:PORT],HOSTID` appears when it is looked up.
 ///
 /// # Errors
 /// As [`mount_tree`].
 pub async fn mount_namespace(config: MountConfig, client: Arc<Client>, trees: TreeOptions) -> Result<Mounted, MountError> {
     let without_xattrs = config.options.xattrs == XattrMode::Off;
-    let keeps_copies = client.cache_usage().disk_quota_bytes > 0;
+    let keeps_whole_files = client.cache_usage().disk_quota_bytes > 0;
     let kind = MountKind::Namespace(Namespace::new(client, trees));
-    mount(config, Place { kind, volume: None, root: Namespace::root(), keeps_copies }, without_xattrs, "auto").await
+    mount(config, MountSource { kind, volume: None, root: Namespace::root(), keeps_whole_files }, without_xattrs, "auto").await
 }
 
 /// What is mounted.
-struct Place {
+struct MountSource {
     kind: MountKind,
     volume: Option<Arc<Volume>>,
     root: vouch_tree::Inode,
-    /// Whether there is a disk cache for whole copies of files.
-    keeps_copies: bool,
+    /// Whether a disk cache for whole files exists.
+    keeps_whole_files: bool,
 }
 
-async fn mount(config: MountConfig, place: Place, without_xattrs: bool, source: &str) -> Result<Mounted, MountError> {
-    let Place { kind, volume, root, keeps_copies } = place;
+async fn mount(config: MountConfig, mount_source: MountSource, without_xattrs: bool, source: &str) -> Result<Mounted, MountError> {
+    let MountSource { kind, volume, root, keeps_whole_files } = mount_source;
     let (kernel, notices) = KernelNotices::channel();
-    // Without copies each open would cost a round trip, and none would gain by it.
-    let wants_passthrough = config.options.passthrough != Passthrough::Never && keeps_copies && is_root();
+    // Without whole files, open requests would cost time and gain nothing.
+    let wants_passthrough = config.options.passthrough != Passthrough::Never && keeps_whole_files && is_root();
     let read_ahead_bytes = config.options.read_ahead_bytes;
     let session_config = config.options.session(source);
     let runtime = tokio::runtime::Handle::current();
@@ -127,25 +131,24 @@ async fn mount(config: MountConfig, place: Place, without_xattrs: bool, source: 
     });
     state.table.insert_root(volume, Arc::new(root));
     let face = FuseFilesystem::new(state.clone());
-    // Mounting waits for the kernel, and for fusermount3 where that is needed.
+    // Blocks on the kernel and on fusermount3.
     let starting = tokio::task::spawn_blocking(move || {
         mount_point::clear_dead_mount(&config.point)?;
         let path = mount_point::absolute(&config.point)?;
         if !fs::metadata(&path).is_ok_and(|m| m.is_dir()) {
             return Err(MountError::Point { path, why: "not a directory" });
         }
-        let session = Session::new(face, &path, &session_config).map_err(|source| explain(&path, source))?;
+        let session = Session::new(face, &path, &session_config).map_err(|source| mount_error(&path, source))?;
         let failed = |doing| move |source| MountError::Io { doing, path: PathBuf::from("/dev/fuse"), source };
         kernel_notices::run(session.notifier(), notices).map_err(failed("starting a thread for"))?;
         let (end, ended) = oneshot::channel();
-        // The session unmounts when it is dropped, which is when it has ended or its thread could not be
-        // started.
+        // Dropping the session unmounts: after it has ended, or if the thread fails to start.
         let serve = move || {
             let _ = end.send(session.run());
         };
         let thread = std::thread::Builder::new().name("vouch-fuse".into()).spawn(serve).map_err(failed("starting a thread for"))?;
         if let Err(error) = mount_point::set_read_ahead(&path, read_ahead_bytes) {
-            tracing::info!("{}: the kernel reads ahead its own 128 KiB only: {error}", path.display());
+            tracing::info!("{}: the kernel's read-ahead remains at 128 KiB: {error}", path.display());
         }
         let device = mount_point::device_at(&path);
         Ok((path, device, ended, thread))
@@ -161,7 +164,7 @@ impl Mounted {
         &self.point
     }
 
-    /// What it holds at the moment.
+    /// Current status.
     pub fn status(&self) -> MountStatus {
         let volumes = match &self.state.kind {
             MountKind::Tree(volume) => vec![volume.clone()],
@@ -175,15 +178,15 @@ impl Mounted {
         MountStatus {
             nodes: self.state.table.len(),
             passthrough: self.state.open_files.is_on(),
-            passed_through: self.state.open_files.through_count(),
+            passed_through: self.state.open_files.passthrough_count(),
             trees: volumes.iter().map(status).collect(),
         }
     }
 
-    /// Serves until `stop` is ready, and then unmounts; or until somebody else unmounts.
+    /// Serves until `stop` is ready, then unmounts. Ends also if another process unmounts.
     ///
     /// # Errors
-    /// Where the session or the unmounting failed.
+    /// If serving or unmounting failed.
     pub async fn serve_until(mut self, stop: impl Future<Output = ()>) -> Result<(), MountError> {
         let ended = tokio::select! {
             ended = &mut self.ended => Some(ended),
@@ -200,24 +203,23 @@ impl Mounted {
             }
             None => self.unmount().await,
         };
-        state.end_all_opens();
+        state.end_all_open_files();
         outcome
     }
 
-    /// Unmounts. Files that are open come to an error when the process ends.
+    /// Unmounts. Open files fail when the process ends.
     ///
     /// # Errors
-    /// Where the system refuses.
+    /// If the system refuses.
     pub async fn unmount(mut self) -> Result<(), MountError> {
-        self.take_away()?;
-        // With files still open the session goes on until they are closed; whoever unmounts does not wait
-        // for that.
+        self.detach_once()?;
+        // With open files the session continues until they are closed; do not wait for that.
         let _ = tokio::time::timeout(GRACE, &mut self.ended).await;
         Ok(())
     }
 
-    fn take_away(&mut self) -> Result<(), MountError> {
-        // Only what was mounted here: by now another file system may lie on top, or none.
+    fn detach_once(&mut self) -> Result<(), MountError> {
+        // Another file system may be mounted over ours by now, or ours may be gone.
         let is_there = self.thread.take().is_some() && mount_point::device_at(&self.point) == self.device;
         if is_there { mount_point::detach(&self.point) } else { Ok(()) }
     }
@@ -225,22 +227,22 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if let Err(error) = self.take_away() {
+        if let Err(error) = self.detach_once() {
             tracing::warn!("{error}");
         }
     }
 }
 
-fn explain(path: &Path, source: io::Error) -> MountError {
+fn mount_error(path: &Path, source: io::Error) -> MountError {
     let path = path.to_owned();
     match source.kind() {
         io::ErrorKind::NotFound => MountError::NoFuse { source },
-        // fusermount3 opens the device with its caller's rights.
+        // fusermount3 opens the device with the caller's rights.
         io::ErrorKind::PermissionDenied if !is_device_open_to_us() => MountError::NoFuse { source },
         io::ErrorKind::PermissionDenied => MountError::Denied {
             path,
             why: format!(
-                "{source}; as an ordinary user, own the directory, and allow other users only with user_allow_other in /etc/fuse.conf"
+                "{source}; an ordinary user must own the directory, and needs user_allow_other in /etc/fuse.conf to allow other users"
             ),
         },
         _ => MountError::Io { doing: "mounting", path, source },
@@ -251,5 +253,5 @@ fn is_device_open_to_us() -> bool {
     std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok()
 }
 
-/// How long an unmounted session may take to end.
+/// Longest wait for the session to end after unmounting.
 const GRACE: std::time::Duration = std::time::Duration::from_secs(2);

@@ -18,7 +18,7 @@ use crate::open_files::OpenFiles;
 use crate::request::ObserverState;
 use crate::volume::Volume;
 
-/// A mount's state.
+/// State of a mount.
 pub(crate) struct MountState {
     pub(crate) table: NodeTable,
     pub(crate) kernel: KernelNotices,
@@ -26,38 +26,38 @@ pub(crate) struct MountState {
     pub(crate) options: MountOptions,
     pub(crate) error_log: ErrorLog,
     pub(crate) kind: MountKind,
-    /// The kernel has been told that there are no extended attributes.
+    /// Whether the kernel was told that there are no extended attributes.
     pub(crate) without_xattrs: bool,
-    /// Passthrough is chosen, and all but the kernel's word speaks for it.
+    /// Whether passthrough is requested and possible, kernel support aside.
     pub(crate) wants_passthrough: bool,
     pub(crate) open_files: OpenFiles,
-    /// Who sees what is done.
+    /// The observer, if any.
     pub(crate) observed: Option<ObserverState>,
 }
 
 /// What is mounted.
 pub(crate) enum MountKind {
-    /// One tree, whose root is the mount's.
+    /// One tree.
     Tree(Arc<Volume>),
-    /// Trees by their names.
+    /// All trees, by name.
     Namespace(Namespace),
 }
 
-/// The answer to a lookup.
+/// Result of a lookup.
 pub(crate) enum LookupResult {
-    /// These attributes, for so long.
+    /// The attributes, and how long the kernel may cache them.
     File(FileAttr, Duration),
-    /// Proven missing, for so long.
+    /// Proven missing, and how long the kernel may cache that.
     Nothing(Duration),
 }
 
 impl MountState {
-    /// The tree that a node belongs to; `None` for the namespace itself.
+    /// The tree of a node; `None` for the namespace itself.
     pub(crate) fn volume_of(&self, id: NodeId) -> Option<Arc<Volume>> {
         self.table.get(id).and_then(|view| view.volume)
     }
 
-    /// How long a request may wait for a fresh revision before it looks at files at all.
+    /// Longest wait of a request for a fresh revision.
     pub(crate) fn freshness_wait_max(&self) -> Duration {
         self.options.deadline / 2
     }
@@ -72,9 +72,9 @@ impl MountState {
         }
     }
 
-    /// What the kernel is told of a file. Where it was told that there are no extended attributes
-    /// and a later revision brings some, an ACL may be among them that the kernel would not
-    /// heed: until the next mount such a file is its owner's alone.
+    /// Attributes for the kernel. If it was told that there are no extended attributes, a file of a
+    /// later revision that has some may have an ACL: until the next mount only its owner has
+    /// access.
     pub(crate) fn attributes_of(&self, id: NodeId, inode: &Inode) -> FileAttr {
         let mut flush = attributes(id, inode);
         if self.without_xattrs && self.options.xattrs == XattrMode::Auto && inode.xattrs.size > 0 {
@@ -83,8 +83,8 @@ impl MountState {
         flush
     }
 
-    /// The inode with the bytes that the table leaves out, from its directory's page or the fsinfo.
-    pub(crate) async fn whole(&self, id: NodeId, view: &NodeView, volume: &Arc<Volume>) -> Result<Inode, OpError> {
+    /// The inode with its inline content, from its directory's page or the fsinfo.
+    pub(crate) async fn full_inode(&self, id: NodeId, view: &NodeView, volume: &Arc<Volume>) -> Result<Inode, OpError> {
         if id == volume.root() {
             return Ok(volume.shown().root().clone());
         }
@@ -94,13 +94,13 @@ impl MountState {
             Some(entry) => entry?,
             None => volume.tree().lookup(&directory, &name).await?,
         };
-        // The directory may have been taken over to a newer revision a moment before the file is.
+        // The directory may have changed to a newer revision before the file.
         let entry = entry.filter(|e| e.inode.file_type() == view.inode.file_type()).ok_or(OpError::Gone)?;
         Ok(entry.inode.clone())
     }
 }
 
-/// Whether the directory lists only what has been referred to.
+/// Whether a directory lists only names that were looked up.
 pub(crate) const fn is_opaque(directory: &Inode) -> bool {
     matches!(directory.content, Content::Directory { opaque: true, .. })
 }

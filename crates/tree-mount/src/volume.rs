@@ -1,7 +1,7 @@
-//! One mounted tree: its client, the revision that the kernel is shown, and until when.
+//! One mounted tree: the revision shown to the kernel, and its freshness.
 //!
-//! The client may have a newer revision than is shown: the sweep (see [`crate::revision_update`]) takes the
-//! known files over first. What is shown is never past its end.
+//! The client may have a newer revision: `revision_update` updates the known files before it is
+//! shown. An expired revision is never shown.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::negative_names::NegativeNames;
 use crate::node_table::Owner;
 use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 
-/// A tree within a mount.
+/// A tree of a mount.
 pub(crate) struct Volume {
     tree: Arc<Tree>,
     clock: Arc<dyn Clock>,
@@ -29,34 +29,33 @@ pub(crate) struct Volume {
     shown: RwLock<Arc<Revision>>,
     shown_until: AtomicI64,
     shown_signal: watch::Sender<RevisionOrder>,
-    /// Not before then are the replicas asked again for a fresh revision on a reader's behalf.
-    ask_again: Mutex<Option<Instant>>,
-    /// Not before then are they asked because a frame is missing: the last time they had nothing
-    /// newer.
-    missed_again: Mutex<Option<Instant>>,
-    /// Readers of large files, for their read-ahead.
+    /// Earliest next refresh on behalf of a reader.
+    next_refresh: Mutex<Option<Instant>>,
+    /// Earliest next refresh because of a missing frame.
+    next_refresh_for_missing: Mutex<Option<Instant>>,
+    /// Readers of large files, with their read-ahead.
     readers: Cache<NodeId, Arc<FileReader>>,
     pub(crate) negative_names: Mutex<NegativeNames>,
-    /// Directories as they were, for listings under way.
-    older_directory: Mutex<VecDeque<(NodeId, u32, Arc<Inode>)>>,
-    /// Names in opaque directories that somebody has referred to.
+    /// Earlier versions of directories, for running listings.
+    older_directories: Mutex<VecDeque<(NodeId, u32, Arc<Inode>)>>,
+    /// Names in opaque directories that were looked up.
     referenced: Mutex<HashMap<NodeId, BTreeSet<Box<[u8]>>>>,
-    /// Directories that a sweep could not finish.
+    /// Directories that an interrupted update left.
     pub(crate) unfinished: Mutex<HashSet<NodeId>>,
 }
 
-/// Whether the shown revision may be shown.
+/// Whether the shown revision is valid.
 enum Freshness {
-    /// For so long.
+    /// Valid for this long.
     Fresh(Duration),
-    /// The client has a fresh one, which is about to be shown.
+    /// The client has a valid revision that is not shown yet.
     Behind,
-    /// No.
+    /// Not valid.
     Refused(Error),
 }
 
 impl Volume {
-    /// A volume that shows the tree's newest revision.
+    /// Shows the tree's newest revision.
     pub(crate) fn new(tree: Arc<Tree>, clock: Arc<dyn Clock>, numbering: InodeNumbering, root: NodeId, label: String) -> Self {
         let newest = tree.newest();
         Self {
@@ -68,37 +67,37 @@ impl Volume {
             shown_until: AtomicI64::new(newest.expires()),
             shown_signal: watch::Sender::new(newest.order()),
             shown: RwLock::new(newest),
-            ask_again: Mutex::default(),
-            missed_again: Mutex::default(),
+            next_refresh: Mutex::default(),
+            next_refresh_for_missing: Mutex::default(),
             readers: Cache::new(READERS_MAX),
             negative_names: Mutex::default(),
-            older_directory: Mutex::default(),
+            older_directories: Mutex::default(),
             referenced: Mutex::default(),
             unfinished: Mutex::default(),
         }
     }
 
-    /// The tree's client.
+    /// The tree.
     pub(crate) fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
 
-    /// The node of its root directory.
+    /// Node id of the root directory.
     pub(crate) fn root(&self) -> NodeId {
         self.root
     }
 
-    /// Its name, for the log.
+    /// Name for logs and status.
     pub(crate) fn label(&self) -> &str {
         &self.label
     }
 
-    /// The revision that the kernel is shown.
+    /// The revision shown to the kernel.
     pub(crate) fn shown(&self) -> Arc<Revision> {
         self.shown.read().clone()
     }
 
-    /// All known files have been taken over to `revision`.
+    /// Shows a revision, after all known files are updated.
     pub(crate) fn show(&self, revision: Arc<Revision>) {
         self.shown_until.store(revision.expires(), Ordering::Release);
         let order = revision.order();
@@ -106,19 +105,19 @@ impl Volume {
         self.shown_signal.send_replace(order);
     }
 
-    /// Whether what is shown is fresh and not refused.
+    /// Whether the shown revision is valid.
     pub(crate) fn is_fresh(&self) -> bool {
         matches!(self.freshness(), Freshness::Fresh(_))
     }
 
-    /// How long the kernel may believe what it is told now. Where the revision has ended, asks the
-    /// replicas for a newer one first and waits until it is shown, at most `freshness_wait_max`.
+    /// How long the kernel may cache a reply. If the revision has expired, refreshes first and
+    /// waits until a newer one is shown, at most `freshness_wait_max`.
     pub(crate) async fn fresh(&self, freshness_wait_max: Duration) -> Result<Duration, Error> {
         let refused = match self.freshness() {
             Freshness::Fresh(left) => return Ok(left),
-            Freshness::Behind => Error::TimedOut { after: freshness_wait_max, last: "a newer revision is being taken over".into() },
+            Freshness::Behind => Error::TimedOut { after: freshness_wait_max, last: "files are being updated to a newer revision".into() },
             Freshness::Refused(error) => {
-                self.ask(error.clone()).await?;
+                self.refresh_if_due(error.clone()).await?;
                 error
             }
         };
@@ -139,35 +138,35 @@ impl Volume {
         tokio::time::timeout(freshness_wait_max, wait).await.unwrap_or(Err(refused.clone()))
     }
 
-    /// Asks for a newer revision, unless that has failed a moment ago.
-    async fn ask(&self, refused: Error) -> Result<(), Error> {
-        if !matches!(refused, Error::Expired { .. }) || self.ask_again.lock().is_some_and(|at| Instant::now() < at) {
+    /// Refreshes, unless a refresh failed recently.
+    async fn refresh_if_due(&self, refused: Error) -> Result<(), Error> {
+        if !matches!(refused, Error::Expired { .. }) || self.next_refresh.lock().is_some_and(|at| Instant::now() < at) {
             return Err(refused);
         }
-        let asked = self.tree.refresh().await;
+        let request = self.tree.refresh().await;
         match self.tree.revision() {
             Ok(_) => {
-                *self.ask_again.lock() = None;
+                *self.next_refresh.lock() = None;
                 Ok(())
             }
             Err(still) => {
-                *self.ask_again.lock() = Some(Instant::now() + ASK_INTERVAL);
-                Err(asked.err().unwrap_or(still))
+                *self.next_refresh.lock() = Some(Instant::now() + ASK_INTERVAL);
+                Err(request.err().unwrap_or(still))
             }
         }
     }
 
-    /// Where all replicas lack a frame of the revision `of`, they may have gone on. True once a
-    /// newer one is shown, within `freshness_wait_max`.
+    /// If all replicas lack a frame of revision `of`, refreshes. Returns whether a newer revision
+    /// is shown within `freshness_wait_max`.
     pub(crate) async fn wait_for_newer(&self, of: RevisionOrder, freshness_wait_max: Duration) -> bool {
         let moved = async {
             if self.shown().order() == of && self.tree.newest().order() <= of {
-                if self.missed_again.lock().is_some_and(|at| Instant::now() < at) {
+                if self.next_refresh_for_missing.lock().is_some_and(|at| Instant::now() < at) {
                     return false;
                 }
                 let _ = self.tree.refresh().await;
                 if self.tree.newest().order() <= of {
-                    *self.missed_again.lock() = Some(Instant::now() + ASK_INTERVAL);
+                    *self.next_refresh_for_missing.lock() = Some(Instant::now() + ASK_INTERVAL);
                     return false;
                 }
             }
@@ -181,13 +180,13 @@ impl Volume {
             return Freshness::Refused(error);
         }
         match self.shown_until.load(Ordering::Acquire).saturating_sub(self.clock.now()) {
-            // The clock ticks in seconds, the kernel's in less: the last second is not given away.
+            // The clock has a resolution of one second, so the last second is not used.
             left @ 1.. => Freshness::Fresh(Duration::from_secs(left as u64 - 1)),
             _ => Freshness::Behind,
         }
     }
 
-    /// The reader of a large file, which remembers where its reads are.
+    /// The reader of a large file, with its read-ahead state.
     pub(crate) fn reader(&self, id: NodeId, blob: &Blob) -> Arc<FileReader> {
         if let Some(reader) = self.readers.get(&id)
             && reader.blob() == blob
@@ -199,28 +198,28 @@ impl Volume {
         reader
     }
 
-    /// Keeps a directory as it was, for listings under way.
+    /// Stores an earlier version of a directory for running listings.
     pub(crate) fn keep_older_directory(&self, id: NodeId, inode: Arc<Inode>) {
-        let mut older_directory = self.older_directory.lock();
+        let mut older_directory = self.older_directories.lock();
         older_directory.push_back((id, tag_of(&inode), inode));
         if older_directory.len() > OLDER_MAX {
             older_directory.pop_front();
         }
     }
 
-    /// A directory as it was when a cookie with `tag` was handed out.
+    /// The version of a directory with this tag.
     pub(crate) fn older_directory(&self, id: NodeId, tag: u32) -> Option<Arc<Inode>> {
-        self.older_directory.lock().iter().rev().find(|(i, t, _)| *i == id && *t == tag).map(|(_, _, inode)| inode.clone())
+        self.older_directories.lock().iter().rev().find(|(i, t, _)| *i == id && *t == tag).map(|(_, _, inode)| inode.clone())
     }
 
-    /// Notes that a name in an opaque directory was referred to. True if it had not been.
+    /// Stores a name of an opaque directory. Returns whether it is new.
     pub(crate) fn note_reference(&self, directory: NodeId, name: &[u8]) -> bool {
         let mut referenced = self.referenced.lock();
         let names = referenced.entry(directory).or_default();
         names.len() < REFERENCED_MAX && names.insert(name.into())
     }
 
-    /// The names in an opaque directory that were referred to, sorted.
+    /// The stored names of an opaque directory, sorted.
     pub(crate) fn referenced(&self, directory: NodeId) -> Vec<Box<[u8]>> {
         self.referenced.lock().get(&directory).into_iter().flatten().cloned().collect()
     }
@@ -232,7 +231,7 @@ impl Owner for Volume {
     }
 }
 
-/// What tells one version of a directory from another within a cookie.
+/// Identifies a version of a directory in a cookie.
 pub(crate) fn tag_of(directory: &Inode) -> u32 {
     match &directory.content {
         Content::Directory { top: Some(top), .. } => cookie::tag_of(top.handle.prefix()),
@@ -240,15 +239,14 @@ pub(crate) fn tag_of(directory: &Inode) -> u32 {
     }
 }
 
-/// Large files read at once with read-ahead; more of them share by turns.
+/// Limit on readers with read-ahead state.
 const READERS_MAX: usize = 512;
 
-/// Directories kept as they were.
+/// Limit on earlier versions of directories.
 const OLDER_MAX: usize = 256;
 
-/// Names remembered of one opaque directory; one that is referred to later is found, but not
-/// listed.
+/// Limit on stored names per opaque directory. Further names are found but not listed.
 const REFERENCED_MAX: usize = 65_536;
 
-/// Readers of an expired tree get an answer at once, and replicas are not asked by each of them.
+/// Shortest interval of refreshes on behalf of readers.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);

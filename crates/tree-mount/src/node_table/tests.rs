@@ -1,5 +1,4 @@
-//! The table against what a kernel may do, in any order: nothing leaks, and nothing that is held is
-//! lost.
+//! The node table under kernel operations in any order: no leak, and no held node is lost.
 
 use vouch_tree::{Blob, Content, HostId, Timestamp};
 
@@ -35,24 +34,24 @@ fn known(id: NodeId, name: &str) -> KnownChild {
 }
 
 #[test]
-fn a_node_lives_while_it_or_what_is_below_is_held() {
+fn node_lives_while_it_or_a_child_is_held() {
     let (table, _) = table();
     let d = insert(&table, NodeId::ROOT, "d", &directory(0));
     let f = insert(&table, d, "f", &file(1, 0));
     assert_eq!(insert(&table, d, "f", &file(1, 0)), f);
     table.forget(d, 1);
-    assert_eq!(table.len(), 3, "the file's path is needed");
+    assert_eq!(table.len(), 3, "the path of the file is needed");
     table.forget(f, 1);
     assert_eq!(table.len(), 3);
     table.forget(f, 1);
-    assert_eq!(table.len(), 1, "only the root is left");
+    assert_eq!(table.len(), 1, "only the root remains");
     table.forget(f, 5);
     table.forget(NodeId::ROOT, 5);
     assert_eq!(table.len(), 1);
 }
 
 #[test]
-fn random_lookups_and_forgets_leave_nothing_behind() {
+fn random_lookups_and_forgets_leak_nothing() {
     let (table, _) = table();
     let (mut state, mut held) = (88_172_645_463_325_252u64, Vec::new());
     let mut draw = |n: usize| {
@@ -80,7 +79,7 @@ fn random_lookups_and_forgets_leave_nothing_behind() {
 }
 
 #[test]
-fn an_entry_of_an_older_version_is_not_taken_in() {
+fn refuses_entries_of_outdated_directory() {
     let (table, _) = table();
     let seen = table.get(NodeId::ROOT).unwrap().inode;
     table.move_directory(NodeId::ROOT, &Arc::new(directory(1)), &[]).unwrap();
@@ -88,7 +87,7 @@ fn an_entry_of_an_older_version_is_not_taken_in() {
 }
 
 #[test]
-fn a_name_that_slips_in_is_reported_before_the_directory_moves() {
+fn reports_names_added_during_update() {
     let (table, _) = table();
     let a = insert(&table, NodeId::ROOT, "a", &file(1, 0));
     let before = table.children(NodeId::ROOT);
@@ -100,7 +99,7 @@ fn a_name_that_slips_in_is_reported_before_the_directory_moves() {
 }
 
 #[test]
-fn a_path_leads_on_to_new_content_and_ends_with_another_type() {
+fn node_follows_path_until_type_changes() {
     let (table, tree) = table();
     let f = insert(&table, NodeId::ROOT, "f", &file(1, 0));
     assert_eq!(table.update(&tree, NodeId::ROOT, &known(f, "f"), Some(&file(9, 0))), Updated::Same);
@@ -108,13 +107,13 @@ fn a_path_leads_on_to_new_content_and_ends_with_another_type() {
     assert_eq!(table.update(&tree, NodeId::ROOT, &known(f, "f"), Some(&directory(0))), Updated::Gone);
     assert!(table.get(f).unwrap().is_removed);
     assert_eq!(table.update(&tree, NodeId::ROOT, &known(f, "f"), Some(&file(2, 0))), Updated::Same);
-    assert!(!table.get(f).unwrap().is_removed, "it is back");
+    assert!(!table.get(f).unwrap().is_removed, "it exists again");
     table.forget(f, 1);
     assert_eq!(table.update(&tree, NodeId::ROOT, &known(f, "f"), None), Updated::Unknown);
 }
 
 #[test]
-fn a_file_with_two_names_is_gone_with_the_last() {
+fn file_is_removed_with_its_last_name() {
     let (table, tree) = table();
     let d = insert(&table, NodeId::ROOT, "d", &directory(0));
     let one = insert(&table, NodeId::ROOT, "one", &file(1, 7));

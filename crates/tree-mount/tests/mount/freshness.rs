@@ -1,5 +1,4 @@
-//! What is fresh is served without replicas; what has expired is not served at all, until a fresh
-//! revision comes.
+//! A valid revision is served without replicas; an expired one is not served.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -25,7 +24,7 @@ fn site(seed: u8) -> std::sync::Arc<Site> {
 }
 
 #[test]
-fn a_warm_cache_outlives_all_replicas_and_the_rest_fails_in_time() {
+fn serves_cached_files_without_replicas() {
     let site = site(21);
     let Some(world) = World::of_tree(&site) else { return };
     let unread = world.path("unread");
@@ -44,7 +43,7 @@ fn a_warm_cache_outlives_all_replicas_and_the_rest_fails_in_time() {
 }
 
 #[test]
-fn an_expired_tree_gives_errors_and_recovers() {
+fn expired_tree_fails_and_recovers() {
     let site = site(22);
     let Some(world) = World::of_tree(&site) else { return };
     let mut open = File::open(world.path("large")).unwrap();
@@ -57,9 +56,9 @@ fn an_expired_tree_gives_errors_and_recovers() {
     let before = survey(&world.point);
     world.clock.set(NOW + 3600);
     world.until(|| !world.mounted.as_ref().unwrap().status().trees[0].served);
-    // The kernel is told within a second or two, and has nothing left to serve then.
+    // The kernel drops its caches within two seconds.
     std::thread::sleep(std::time::Duration::from_millis(2500));
-    assert!(is_eio(reread()), "not from the kernel's cache either");
+    assert!(is_eio(reread()), "also from the page cache");
     assert!(is_eio(fs::read_dir(&world.point).and_then(|mut d| d.next().unwrap_or(Err(Errno::NOENT.into())))));
     site.publish(NOW + 3500, 3600);
     world.until(|| reread().is_ok_and(|bytes| bytes == noise(1, 700_000)));
@@ -68,13 +67,13 @@ fn an_expired_tree_gives_errors_and_recovers() {
 }
 
 #[test]
-fn a_clock_set_back_or_forth_shows_nothing_stale() {
+fn clock_changes_never_revive_expired_tree() {
     let site = site(23);
     let Some(world) = World::of_tree(&site) else { return };
     assert_eq!(fs::read(world.path("d/tiny")).unwrap(), b"tiny");
     world.clock.set(NOW + 1_000_000);
     world.until(|| is_eio(fs::read(world.path("large"))));
-    // The time that was witnessed stays: what has expired is not revived by a clock.
+    // The time seen stays: a clock set back does not revive an expired revision.
     world.clock.set(NOW + 10);
     for _ in 0..5 {
         std::thread::sleep(Duration::from_millis(100));

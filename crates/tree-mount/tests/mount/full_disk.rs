@@ -1,7 +1,6 @@
-//! A disk that is full, under the cache and the memory of what was seen: reads go on, and new
-//! revisions appear.
+//! A full disk under disk cache and state directory: reads and new revisions still work.
 //!
-//! Needs root, to mount a small tmpfs; else the test says so and passes.
+//! Needs root to mount a tmpfs; otherwise the test is skipped.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,7 +13,7 @@ use crate::fixture::{NOW, Site, World, noise, survey};
 
 const DISK_LEN: usize = 6 << 20;
 
-/// A disk of 6 MiB that goes when dropped.
+/// A disk of 6 MiB; unmounted when dropped.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -34,7 +33,7 @@ impl SmallDisk {
         self.0.path()
     }
 
-    /// Writes until nothing more fits.
+    /// Writes until the disk is full.
     fn fill(&self) -> PathBuf {
         let path = self.path().join("filler");
         let mut filler = fs::File::create(&path).unwrap();
@@ -52,22 +51,22 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn reads_go_on_when_the_disk_is_full() {
+fn full_disk_does_not_stop_reads_or_updates() {
     for passthrough in [Passthrough::Never, Passthrough::Always] {
         let Some(disk) = SmallDisk::new() else { return };
         let site = Site::new("a.example", 90);
-        // More than the disk holds, each file more than the client's memory.
+        // More than the disk holds; each file exceeds the client's memory.
         for n in 0..6 {
             fs::write(site.source().join(format!("file-{n}")), noise(n + 1, 2 << 20)).unwrap();
         }
         site.publish(NOW, 3600);
-        // The quota is no help: it is above what the disk has.
+        // The quota exceeds the disk.
         let choose = |options: &mut vouch_tree_mount::MountOptions| options.passthrough = passthrough;
         let Some(world) = World::of_tree_on_disk(&site, disk.path(), 64 << 20, choose) else { return };
         for _ in 0..2 {
             assert_eq!(survey(&world.point), survey(&site.source()));
         }
-        // Not a byte is left, neither for frames nor for the newest revision seen.
+        // No space for frames or state.
         let filler = disk.fill();
         for n in 0..3 {
             fs::write(site.source().join(format!("file-{n}")), noise(n + 20, 3 << 20)).unwrap();
@@ -77,7 +76,7 @@ fn reads_go_on_when_the_disk_is_full() {
         for _ in 0..2 {
             assert_eq!(survey(&world.point), survey(&site.source()));
         }
-        // With room again the next revision is remembered, on the disk as well.
+        // With free space, the next revision is recorded again.
         fs::remove_file(filler).unwrap();
         fs::remove_dir_all(disk.path().join("cache")).unwrap();
         fs::write(site.source().join("file-5"), noise(30, 1 << 20)).unwrap();
@@ -85,6 +84,6 @@ fn reads_go_on_when_the_disk_is_full() {
         world.refresh();
         assert_eq!(survey(&world.point), survey(&site.source()));
         let seen = fs::read_dir(disk.path().join("state")).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).max();
-        assert!(seen > Some(0), "nothing was written of the newest revision");
+        assert!(seen > Some(0), "the newest revision was not recorded");
     }
 }

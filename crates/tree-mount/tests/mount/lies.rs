@@ -1,6 +1,5 @@
-//! A replica that lies now and then, below a mount: by the seed, with new revisions in the middle,
-//! with a disk cache and without. The cases of the client alone, by the hundred thousand, are in
-//! tree-client; here are the kernel's caches above it.
+//! A lying replica below a mount, by seed, with new revisions, with and without a disk cache. Tests
+//! the kernel's caches; tree-client has the many cases of the client alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +12,7 @@ use crate::fixture::{NOW, Site, World, noise};
 
 const ROUNDS: u8 = 8;
 
-/// What revision `n` holds.
+/// Content of revision `n`.
 fn content(seed: u8, n: u64) -> BTreeMap<String, Vec<u8>> {
     let own = u64::from(seed) << 32;
     let mut files: BTreeMap<String, Vec<u8>> =
@@ -28,11 +27,10 @@ fn publish(site: &Site, seed: u8, n: u64) {
     site.publish(NOW - 100 + n as i64, 3600);
 }
 
-/// A reader gets what was published, in a revision that may be shown, or an error that says that it
-/// can't be had.
+/// The answer is what was published, or EIO.
 fn check<T>(found: io::Result<T>, is_true: impl FnOnce(&T) -> bool, what: &str, refused: &mut u64) {
     match found {
-        Ok(found) => assert!(is_true(&found), "{what} is not what was published"),
+        Ok(found) => assert!(is_true(&found), "{what} differs from the published content"),
         Err(error) => {
             assert_eq!(error.raw_os_error(), Some(5), "{what}: {error}");
             *refused += 1;
@@ -55,7 +53,7 @@ fn no_lie_reaches_a_reader_through_the_kernel() {
             site.lies.store(odds, Ordering::SeqCst);
             if pass == 2 {
                 publish(&site, seed, 2);
-                // Seen now, later, or not at all for lies.
+                // Fails or not, depending on lies.
                 let _ = world.runtime.block_on(world.tree.as_ref().unwrap().refresh());
             }
             let truths = [content(seed, 1), content(seed, 2)];
@@ -73,6 +71,6 @@ fn no_lie_reaches_a_reader_through_the_kernel() {
         }
         lies += world.tree.as_ref().unwrap().counters().lies;
     }
-    println!("{right} right answers, {refused} refused, {lies} lies caught");
-    assert!(right > u64::from(ROUNDS) * 14 && lies > u64::from(ROUNDS), "{right} right answers, {lies} lies: nothing is shown");
+    println!("{right} right answers, {refused} refused, {lies} lies detected");
+    assert!(right > u64::from(ROUNDS) * 14 && lies > u64::from(ROUNDS), "{right} right answers, {lies} lies: too few");
 }

@@ -1,4 +1,4 @@
-//! Mounting, unmounting, and what a killed client leaves.
+//! Mounting, unmounting, and dead mounts.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ fn site(seed: u8) -> std::sync::Arc<Site> {
 }
 
 #[test]
-fn a_mount_is_gone_when_it_is_unmounted_by_either_side() {
+fn either_side_can_unmount() {
     let site = site(41);
     let Some(mut world) = World::of_tree(&site) else { return };
     let point = world.point.clone();
@@ -35,12 +35,12 @@ fn a_mount_is_gone_when_it_is_unmounted_by_either_side() {
     let open = fs::File::open(world.path("file")).unwrap();
     let point = world.point.clone();
     drop(world);
-    assert!(!point.join("file").exists(), "gone though a file is open");
+    assert!(!point.join("file").exists(), "unmounted while a file is open");
     drop(open);
 }
 
 #[test]
-fn a_signal_to_stop_unmounts() {
+fn stop_signal_unmounts() {
     let site = site(42);
     let Some(mut world) = World::of_tree(&site) else { return };
     let mounted = world.mounted.take().unwrap();
@@ -48,7 +48,7 @@ fn a_signal_to_stop_unmounts() {
     assert!(!world.path("file").exists());
 }
 
-/// Plays the client that is killed; does nothing unless told where to mount.
+/// The process that is killed. Does nothing as a test.
 #[test]
 fn victim() {
     let Some(point) = std::env::var_os("VOUCH_TEST_VICTIM") else { return };
@@ -59,7 +59,7 @@ fn victim() {
 }
 
 #[test]
-fn what_a_killed_client_leaves_is_cleared_by_the_next() {
+fn next_mount_removes_dead_mount() {
     let site = site(44);
     let Some(world) = World::of_tree(&site) else { return };
     let dir = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ fn what_a_killed_client_leaves_is_cleared_by_the_next() {
 }
 
 #[test]
-fn what_can_not_be_a_mount_point_is_named() {
+fn refuses_unusable_mount_points() {
     let site = site(45);
     let Some(world) = World::of_tree(&site) else { return };
     let (dir, tree) = (tempfile::tempdir().unwrap(), world.tree.clone().unwrap());

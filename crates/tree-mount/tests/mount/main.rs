@@ -1,8 +1,6 @@
-//! Real mounts of trees that are published and served in this process. One binary, so that it links
-//! once.
+//! Real mounts of trees that are published and served in this process. One test binary.
 //!
-//! Needs /dev/fuse, and root or fusermount3; without them each test says so and passes, unless
-//! CI=true.
+//! Needs /dev/fuse, and root or fusermount3; otherwise the tests are skipped, unless CI=true.
 
 #[allow(unreachable_pub, reason = "shared by the other modules")]
 mod fixture;

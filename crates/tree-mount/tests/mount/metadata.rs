@@ -1,4 +1,4 @@
-//! The mount shows what was published: content, metadata, links, holes, directories of any size.
+//! The mount shows what was published: content, metadata, links, holes, large directories.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, SeekFrom, XattrFlags, mknodat, seek, setxa
 
 use crate::fixture::{NOW, Site, World, noise, survey};
 
-/// A file system's worth of odd cases.
+/// A directory with unusual files.
 fn odd_source(site: &Site) {
     let root = site.source();
     for len in [0, 1, 1023, 1024, 1025, 4096, 128 * 1024, 128 * 1024 + 1, 3 << 20] {
@@ -36,7 +36,7 @@ fn odd_source(site: &Site) {
     sparse.set_len(100 << 30).unwrap();
     std::os::unix::fs::FileExt::write_at(&sparse, b"here", 50 << 30).unwrap();
     fs::set_permissions(root.join("f1024"), fs::Permissions::from_mode(0o4751)).unwrap();
-    // Not every file system of tests has them; the comparison shows what there is.
+    // The file system of the tests may not support xattrs.
     let _ = setxattr(root.join("f1"), "user.small", b"value", XattrFlags::empty());
     let _ = setxattr(root.join("a"), "user.of-directory", b"value", XattrFlags::empty());
     let _ = setxattr(root.join("f4096"), "user.large", &noise(1, 2000), XattrFlags::empty());
@@ -45,7 +45,7 @@ fn odd_source(site: &Site) {
 }
 
 #[test]
-fn the_mount_equals_the_source() {
+fn mount_equals_source() {
     let site = Site::new("a.example", 1);
     odd_source(&site);
     site.publish(NOW, 3600);
@@ -55,12 +55,12 @@ fn the_mount_equals_the_source() {
         assert_eq!(mount.get(path), Some(line), "{}", path.display());
     }
     assert_eq!(source.len(), mount.len());
-    // Once more from the caches.
+    // Again, from the caches.
     assert_eq!(survey(&world.point), mount);
 }
 
 #[test]
-fn names_of_one_file_are_one_file_and_readdir_agrees_with_stat() {
+fn hard_links_and_readdir_have_stable_inode_numbers() {
     let site = Site::new("a.example", 2);
     odd_source(&site);
     site.publish(NOW, 3600);
@@ -80,11 +80,11 @@ fn names_of_one_file_are_one_file_and_readdir_agrees_with_stat() {
     drop(world);
     let world = World::of_tree(&site).unwrap();
     let ino = |name: &str| fs::symlink_metadata(world.path(name)).unwrap().ino();
-    assert_eq!(before, (ino("a/one"), ino("a/b/c"), ino("f0")), "numbers outlive a remount");
+    assert_eq!(before, (ino("a/one"), ino("a/b/c"), ino("f0")), "inode numbers survive a remount");
 }
 
 #[test]
-fn holes_are_found_and_read_as_zeros() {
+fn finds_holes_and_reads_zeros() {
     let site = Site::new("a.example", 3);
     odd_source(&site);
     site.publish(NOW, 3600);
@@ -103,7 +103,7 @@ fn holes_are_found_and_read_as_zeros() {
 }
 
 #[test]
-fn a_large_directory_lists_whole_and_proves_what_is_missing() {
+fn lists_large_directory_completely() {
     const COUNT: usize = 30_000;
     let site = Site::new("a.example", 4);
     fs::create_dir(site.source().join("big")).unwrap();
@@ -126,7 +126,7 @@ fn a_large_directory_lists_whole_and_proves_what_is_missing() {
 }
 
 #[test]
-fn writing_is_refused_and_modes_are_checked() {
+fn refuses_writes_and_checks_modes() {
     let site = Site::new("a.example", 5);
     fs::write(site.source().join("file"), b"x").unwrap();
     fs::DirBuilder::new().mode(0o700).create(site.source().join("private")).unwrap();
@@ -143,7 +143,7 @@ fn writing_is_refused_and_modes_are_checked() {
 }
 
 #[test]
-fn parallel_readers_and_signals_see_only_what_was_published() {
+fn parallel_and_interrupted_reads_are_right() {
     let site = Site::new("a.example", 6);
     let whole = noise(7, 24 << 20);
     fs::write(site.source().join("large"), &whole).unwrap();
@@ -163,7 +163,7 @@ fn parallel_readers_and_signals_see_only_what_was_published() {
                 }
             });
         }
-        // A reader that is interrupted all the time, and one that is killed.
+        // A reader that is interrupted by signals, and one that is killed.
         let script = "trap : USR1; (for i in 1 2 3 4 5 6 7 8; do kill -USR1 $$; sleep 0.02; done) & cksum < \"$0\"";
         let interrupted = Command::new("sh").arg("-c").arg(script).arg(&path).output().unwrap();
         assert!(interrupted.status.success() || interrupted.status.code().is_some());

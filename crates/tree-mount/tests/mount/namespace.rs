@@ -1,5 +1,4 @@
-//! The namespace: trees appear when they are referred to, link to each other, move, and are
-//! revoked.
+//! The namespace: trees appear when they are looked up, link to each other, move, and are revoked.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -28,7 +27,7 @@ fn listed(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn trees_appear_when_referred_to_and_links_lead_from_one_to_another() {
+fn looked_up_trees_appear_and_link_to_each_other() {
     let (a, b) = sites();
     let Some(world) = World::of_namespace(vec![a.clone(), b.clone()]) else { return };
     assert_eq!(listed(&world), Vec::<String>::new());
@@ -46,13 +45,13 @@ fn trees_appear_when_referred_to_and_links_lead_from_one_to_another() {
 }
 
 #[test]
-fn what_is_no_name_does_not_exist_and_what_can_not_be_reached_is_an_error() {
+fn invalid_names_are_missing_and_unreachable_trees_fail() {
     let (a, b) = sites();
     let Some(world) = World::of_namespace(vec![a.clone()]) else { return };
     for name in ["x", "@", "@a.example", "@a.example,short"] {
         assert_eq!(fs::metadata(world.path(name)).unwrap_err().kind(), std::io::ErrorKind::NotFound, "{name}");
     }
-    // Nobody knows the host; another tree's key at a host that is there.
+    // An unknown host, and a key of another tree at a known host.
     for name in [b.name.to_string(), format!("@a.example,{}", b.name.hostid())] {
         assert_eq!(fs::metadata(world.path(&name)).unwrap_err().raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{name}");
     }
@@ -62,12 +61,12 @@ fn what_is_no_name_does_not_exist_and_what_can_not_be_reached_is_an_error() {
 }
 
 #[test]
-fn spellings_and_invented_hosts_of_a_key_are_links_that_nothing_remembers() {
+fn other_spellings_are_links_and_not_stored() {
     let (a, b) = sites();
     let Some(world) = World::of_namespace(vec![a.clone(), b.clone()]) else { return };
     fs::metadata(world.path(a.name.to_string())).unwrap();
     for i in 0..5000 {
-        // Without any contact: this key's tree is nowhere.
+        // Needs no network: no tree of this key is open.
         let spelling = format!("@A{i}.EXAMPLE,{}", b.name.hostid());
         let to = fs::read_link(world.path(&spelling)).unwrap();
         assert_eq!(to.to_str().unwrap(), format!("@a{i}.example,{}", b.name.hostid()));
@@ -80,7 +79,7 @@ fn spellings_and_invented_hosts_of_a_key_are_links_that_nothing_remembers() {
 }
 
 #[test]
-fn a_forwarded_key_is_a_link_and_a_revoked_one_an_error() {
+fn forwarded_key_is_link_and_revoked_key_fails() {
     let (a, b) = sites();
     a.state(KeyStatement::issue(a.root_key(), NOW as u64, Body::Forwarding { to: b.name.clone() }).to_xdr());
     let Some(world) = World::of_namespace(vec![a.clone(), b.clone()]) else { return };
@@ -94,7 +93,7 @@ fn a_forwarded_key_is_a_link_and_a_revoked_one_an_error() {
 }
 
 #[test]
-fn a_link_of_a_forwarded_key_follows_its_next_word() {
+fn link_follows_later_statements() {
     let (a, b) = sites();
     let c = Site::new("c.example", 33);
     fs::write(c.source().join("file"), b"in c").unwrap();

@@ -1,5 +1,4 @@
-//! Who sees what is done: each open, listing and link of each user, with what came of it, before it
-//! is answered.
+//! The observer receives each open, listing and link of each user, before the reply.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -17,12 +16,12 @@ use vouch_tree_mount::{MountOptions, Observation, Observer, Operation, Passthrou
 
 use crate::fixture::{NOW, Site, World, noise};
 
-/// What was seen, and what of it is told is chosen.
+/// Records observations and events.
 struct Watcher {
     wanted: Mutex<Vec<Operation>>,
     seen: Mutex<Vec<Sight>>,
     news: Mutex<Vec<String>>,
-    /// Answers leave while this is true.
+    /// Replies are held back while this is false.
     open: watch::Sender<bool>,
 }
 
@@ -72,7 +71,7 @@ impl Watcher {
         self.seen.lock().iter().filter(|sight| sight.operation == operation && sight.path == path).cloned().collect()
     }
 
-    /// A close is told when its file is let go of, which nobody waits for.
+    /// Observations of a close arrive later.
     fn closes(&self, world: &World, path: &str, count: usize) -> Vec<Sight> {
         world.until(|| self.sights(Operation::Close, path).len() >= count);
         self.sights(Operation::Close, path)
@@ -133,19 +132,19 @@ fn site(seed: u8) -> Arc<Site> {
 fn observed(site: &Arc<Site>, watcher: &Arc<Watcher>) -> Option<World> {
     World::of_tree_with(site, |options: &mut MountOptions| {
         options.observer = Some(watcher.clone());
-        // Their names come through the kernel's own attributes too.
+        // Otherwise the kernel adds xattr requests.
         options.xattrs = vouch_tree_mount::XattrMode::Off;
     })
 }
 
-/// Runs a program as another user; none where this user may not.
+/// Runs a program as another user; `None` without root.
 fn as_user(uid: u32, program: &[&str], path: &Path) -> Option<std::process::Output> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: only root acts as others");
         return None;
     }
     let who = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()];
-    // The mount point lies in a directory of the test's own.
+    // The mount point is inside a private directory.
     let parent = path.ancestors().find(|above| above.ends_with("mnt")).and_then(Path::parent).unwrap();
     fs::set_permissions(parent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let output = Command::new("setpriv").args(who).args(program).arg(path).output().unwrap();
@@ -154,7 +153,7 @@ fn as_user(uid: u32, program: &[&str], path: &Path) -> Option<std::process::Outp
 }
 
 #[test]
-fn each_open_of_each_user_is_told_with_its_bytes_and_its_end() {
+fn observes_opens_reads_and_closes_of_each_user() {
     let (site, watcher) = (site(81), Watcher::of_all());
     let Some(world) = observed(&site, &watcher) else { return };
     let path = world.path("d/e/file");
@@ -165,7 +164,7 @@ fn each_open_of_each_user_is_told_with_its_bytes_and_its_end() {
     assert_eq!(closes[0].number, Some(fs::metadata(&path).unwrap().ino()));
     let read: u64 = watcher.sights(Operation::Read, "/d/e/file").iter().filter_map(|sight| sight.read).sum();
     assert_eq!(read, 200_000);
-    // What the kernel has cached it asks for no more; but it is told who opens.
+    // Cached pages are not requested again, but opens are.
     assert_eq!(fs::read(&path).unwrap().len(), 200_000);
     assert_eq!(watcher.closes(&world, "/d/e/file", 2)[1].read, Some(0));
     let Some(output) = as_user(4711, &["cat"], &path) else { return };
@@ -178,7 +177,7 @@ fn each_open_of_each_user_is_told_with_its_bytes_and_its_end() {
 }
 
 #[test]
-fn listings_and_links_are_asked_for_by_each_user_and_what_is_run_is_told() {
+fn observes_listings_links_and_executions() {
     let (site, watcher) = (site(82), Watcher::of_all());
     let Some(world) = observed(&site, &watcher) else { return };
     for times in 1..=3 {
@@ -195,7 +194,7 @@ fn listings_and_links_are_asked_for_by_each_user_and_what_is_run_is_told() {
 }
 
 #[test]
-fn an_answer_leaves_when_what_was_seen_is_kept() {
+fn reply_waits_for_record() {
     let (site, watcher) = (site(83), Watcher::of(&[Operation::Open]));
     let Some(world) = observed(&site, &watcher) else { return };
     let path = world.path("d/e/file");
@@ -207,20 +206,20 @@ fn an_answer_leaves_when_what_was_seen_is_kept() {
     });
     world.until(|| watcher.sights(Operation::Open, "/d/e/file").len() == 1);
     std::thread::sleep(Duration::from_millis(300));
-    assert!(!reader.is_finished(), "it was opened before what was seen of it was kept");
+    assert!(!reader.is_finished(), "the open must wait for its record");
     watcher.open.send_replace(true);
     assert_eq!(reader.join().unwrap(), 200_000);
-    // What is never kept ends with an error, at the deadline.
+    // A record that is never made ends with an error at the deadline.
     watcher.open.send_replace(false);
     assert_eq!(File::open(&path).unwrap_err().raw_os_error(), Some(5));
     watcher.open.send_replace(true);
-    // And leaves nothing open.
+    // No open file remains.
     drop(world);
-    assert!(watcher.sights(Operation::Close, "/d/e/file").is_empty(), "a close that nobody wanted");
+    assert!(watcher.sights(Operation::Close, "/d/e/file").is_empty(), "closes are not wanted");
 }
 
 #[test]
-fn what_can_not_be_had_is_told_with_its_reason_and_counted_at_the_close() {
+fn observes_failed_reads() {
     let (site, watcher) = (site(84), Watcher::of_all());
     let Some(world) = observed(&site, &watcher) else { return };
     let mut file = File::open(world.path("d/e/file")).unwrap();
@@ -235,7 +234,7 @@ fn what_can_not_be_had_is_told_with_its_reason_and_counted_at_the_close() {
 }
 
 #[test]
-fn a_file_of_several_names_is_told_by_all_that_are_known_and_what_is_open_when_the_mount_ends_is_told_then() {
+fn observes_all_paths_and_files_open_at_the_end() {
     let (site, watcher) = (site(85), Watcher::of_all());
     let Some(mut world) = observed(&site, &watcher) else { return };
     fs::metadata(world.path("other")).unwrap();
@@ -251,7 +250,7 @@ fn a_file_of_several_names_is_told_by_all_that_are_known_and_what_is_open_when_t
 }
 
 #[test]
-fn revisions_and_the_end_of_belief_are_news() {
+fn observes_revisions_and_expiry() {
     let (site, watcher) = (site(86), Watcher::of_all());
     let Some(world) = observed(&site, &watcher) else { return };
     fs::write(site.source().join("tool"), "second").unwrap();
@@ -270,7 +269,7 @@ fn revisions_and_the_end_of_belief_are_news() {
 }
 
 #[test]
-fn the_kernel_reads_by_itself_only_what_nobody_wants_to_know_the_reads_of() {
+fn passthrough_only_if_reads_are_not_observed() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: passthrough needs root");
         return;
@@ -293,7 +292,7 @@ fn the_kernel_reads_by_itself_only_what_nobody_wants_to_know_the_reads_of() {
     let passed = || world.mounted.as_ref().unwrap().status().passed_through > 0;
     let mut opens = 0;
     let mut open_and_read = || {
-        // One that is being let go of still counts.
+        // A file that is being closed still counts.
         world.until(|| !passed());
         let mut file = File::open(world.path("large")).unwrap();
         opens += 1;
@@ -303,10 +302,10 @@ fn the_kernel_reads_by_itself_only_what_nobody_wants_to_know_the_reads_of() {
         assert_eq!(bytes.len(), 3 << 20);
         is_through
     };
-    // Nobody asks for the bytes.
+    // The observer does not want reads.
     world.until(&mut open_and_read);
     assert!(open_and_read());
-    // From now on somebody does.
+    // From now on the observer wants closes.
     watcher.wanted.lock().push(Operation::Close);
     assert!((0..20).all(|_| !open_and_read()));
     watcher.closes(&world, "/large", 20);

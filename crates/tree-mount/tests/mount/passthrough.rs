@@ -1,7 +1,6 @@
-//! Files that the kernel reads by itself: the same bytes, over revisions, eviction, restarts and
-//! damage.
+//! Passthrough: the kernel reads the same bytes, across revisions, eviction, restarts and damage.
 //!
-//! Needs root and a kernel with FUSE passthrough; else each test says so and passes.
+//! Needs root and a kernel with FUSE passthrough; otherwise the tests are skipped.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -20,7 +19,7 @@ const LEN: usize = 3 << 20;
 fn site(seed: u8) -> Arc<Site> {
     let site = Site::new("a.example", seed);
     fs::write(site.source().join("one"), noise(1, LEN + 77)).unwrap();
-    // Compresses, and has a hole: of its leaves the hash is over other bytes than lie in the copy.
+    // Compressible and with a hole: the hashes cover other bytes than the copy.
     let mut text = b"all of this compresses well, ".repeat(LEN / 29);
     text.resize(LEN + 500_000, 0);
     fs::write(site.source().join("two"), text).unwrap();
@@ -40,7 +39,7 @@ fn mount_with(site: &Arc<Site>, cache: &Path, quota_bytes: u64, passthrough: Pas
     }
     let cache = DiskCacheOptions { dir: cache.to_owned(), quota_bytes };
     let world = World::of_tree_with_cache(site, cache, |options| options.passthrough = passthrough)?;
-    // Once anything was answered, the kernel has said what it can.
+    // After the first reply, the kernel has sent its capabilities.
     fs::metadata(world.path("small")).ok();
     if !world.mounted.as_ref().unwrap().status().passthrough {
         println!("skipped: this kernel has no FUSE passthrough");
@@ -53,13 +52,12 @@ fn passed_through(world: &World) -> usize {
     world.mounted.as_ref().unwrap().status().passed_through
 }
 
-/// Reads a file until the kernel reads it by itself; returns it, open.
+/// Opens and reads a file until it is passed through.
 fn open_through(world: &World, name: &str) -> File {
     let mut open = None;
     world.until(|| {
         drop(open.take());
-        // Closing is told later, so what was counted before may still sink: then the next time round shows
-        // it.
+        // Closes are counted late, so the number may still decrease; then the loop runs again.
         let before = passed_through(world);
         let file = File::open(world.path(name)).unwrap();
         let is_through = passed_through(world) > before;
@@ -86,7 +84,7 @@ fn copies(cache: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_the_kernel_reads_by_itself_is_what_was_published() {
+fn passthrough_reads_published_bytes() {
     let (site, dir) = (site(41), tempfile::tempdir().unwrap());
     let Some(world) = mount(&site, dir.path(), 64 << 20) else { return };
     for name in ["one", "two"] {
@@ -102,7 +100,7 @@ fn what_the_kernel_reads_by_itself_is_what_was_published() {
     for path in copies(dir.path()) {
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o400);
     }
-    // An open file and its bytes need no replica.
+    // An open file needs no replica.
     let file = open_through(&world, "one");
     site.is_up.store(false, Ordering::SeqCst);
     assert!(reread(&file) == noise(1, LEN + 77));
@@ -110,7 +108,7 @@ fn what_the_kernel_reads_by_itself_is_what_was_published() {
 }
 
 #[test]
-fn a_new_revision_comes_under_files_that_are_passed_through() {
+fn passed_files_follow_new_revision() {
     let (site, dir) = (site(42), tempfile::tempdir().unwrap());
     let Some(world) = mount(&site, dir.path(), 64 << 20) else { return };
     let (one, two) = (open_through(&world, "one"), open_through(&world, "two"));
@@ -128,12 +126,12 @@ fn a_new_revision_comes_under_files_that_are_passed_through() {
     drop((one, two));
     world.until(|| passed_through(&world) == 0);
     assert_eq!(survey(&world.point), survey(&site.source()));
-    // And once more, with the new content, as if nothing had been.
+    // And once more with the new content.
     assert!(reread(&open_through(&world, "one")) == longer);
 }
 
 #[test]
-fn copies_stay_within_the_quota_and_what_is_open_stays() {
+fn copies_keep_quota_and_open_files() {
     let (site, dir) = (Site::new("a.example", 43), tempfile::tempdir().unwrap());
     (0..8).for_each(|n| fs::write(site.source().join(format!("f{n}")), noise(n, LEN)).unwrap());
     site.publish(NOW, 3600);
@@ -151,7 +149,7 @@ fn copies_stay_within_the_quota_and_what_is_open_stays() {
 }
 
 #[test]
-fn after_a_restart_a_damaged_copy_gives_never_a_wrong_byte() {
+fn damaged_copy_is_detected_after_restart() {
     let (site, dir) = (site(44), tempfile::tempdir().unwrap());
     let Some(world) = mount(&site, dir.path(), 64 << 20) else { return };
     drop((open_through(&world, "one"), open_through(&world, "two")));
@@ -172,7 +170,7 @@ fn after_a_restart_a_damaged_copy_gives_never_a_wrong_byte() {
         assert!(reread(&open_through(&world, name)) == true_bytes, "{name} by the kernel");
     }
     drop(world);
-    // Undamaged, they are verified and used as they are.
+    // Intact copies are verified and reused.
     let numbers = |paths: &[PathBuf]| paths.iter().map(|p| fs::metadata(p).unwrap().ino()).collect::<std::collections::BTreeSet<_>>();
     let before = numbers(&copies(dir.path()));
     let world = mount(&site, dir.path(), 64 << 20).unwrap();
@@ -183,7 +181,7 @@ fn after_a_restart_a_damaged_copy_gives_never_a_wrong_byte() {
 }
 
 #[test]
-fn a_copy_that_somebody_writes_to_is_not_used_again() {
+fn modified_copy_is_not_used() {
     let (site, dir) = (site(45), tempfile::tempdir().unwrap());
     let Some(world) = mount(&site, dir.path(), 64 << 20) else { return };
     drop(open_through(&world, "one"));
@@ -196,7 +194,7 @@ fn a_copy_that_somebody_writes_to_is_not_used_again() {
 }
 
 #[test]
-fn where_mostly_small_files_are_opened_the_kernel_is_told_not_to_ask() {
+fn opens_of_small_files_turn_passthrough_off() {
     let (site, cache) = (site(41), tempfile::tempdir().unwrap());
     let Some(world) = mount_with(&site, cache.path(), 64 << 20, Passthrough::Auto) else { return };
     let open = open_through(&world, "one");
@@ -206,7 +204,7 @@ fn where_mostly_small_files_are_opened_the_kernel_is_told_not_to_ask() {
     (0..100).for_each(|_| small());
     assert!(is_asked());
     (0..5000).for_each(|_| drop(File::open(world.path("small")).unwrap()));
-    // As long as the kernel reads a file by itself, all opens of it have to be of that kind.
+    // While a file is passed through, all its opens must be.
     assert!(is_asked());
     assert!(reread(&open) == noise(1, LEN + 77));
     assert!(fs::read(world.path("one")).unwrap() == noise(1, LEN + 77));
@@ -221,7 +219,7 @@ fn where_mostly_small_files_are_opened_the_kernel_is_told_not_to_ask() {
 }
 
 #[test]
-fn where_no_copy_can_be_kept_the_kernel_is_not_asked_to_ask() {
+fn no_passthrough_without_disk_cache() {
     let site = site(42);
     let Some(world) = World::of_tree_with(&site, |options| options.passthrough = Passthrough::Always) else { return };
     assert!(fs::read(world.path("one")).unwrap() == noise(1, LEN + 77));

@@ -1,4 +1,4 @@
-//! A new revision appears without a remount, under open files.
+//! New revisions under open files, without a remount.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -23,7 +23,7 @@ fn reread(file: &mut File) -> std::io::Result<Vec<u8>> {
     file.read_to_end(&mut bytes).map(|_| bytes)
 }
 
-/// Files of each size class, in nested directories.
+/// Files of each size class in nested directories.
 fn site(seed: u8) -> std::sync::Arc<Site> {
     let site = Site::new("a.example", seed);
     fs::create_dir_all(site.source().join("d/e")).unwrap();
@@ -39,7 +39,7 @@ fn site(seed: u8) -> std::sync::Arc<Site> {
 }
 
 #[test]
-fn open_files_go_on_with_the_content_of_the_same_path() {
+fn open_files_follow_their_path() {
     let site = site(11);
     let Some(world) = World::of_tree(&site) else { return };
     let names = ["tiny", "leaf", "tree", "d/e/tiny", "d/e/leaf", "d/e/tree", "same/tree"];
@@ -58,7 +58,7 @@ fn open_files_go_on_with_the_content_of_the_same_path() {
     fs::remove_file(site.source().join("link")).unwrap();
     symlink("d/e/tiny", site.source().join("link")).unwrap();
     site.publish(NOW, 3600);
-    assert_eq!(survey(&world.point), before, "nothing changes until the client has heard of it");
+    assert_eq!(survey(&world.point), before, "nothing changes before the refresh");
     world.refresh();
 
     for (name, file) in names.iter().zip(&mut open) {
@@ -67,13 +67,13 @@ fn open_files_go_on_with_the_content_of_the_same_path() {
     }
     assert_eq!(fs::metadata(world.path("d/e/leaf")).unwrap().ino(), ino);
     assert_eq!(survey(&world.point), survey(&site.source()));
-    assert_eq!(fs::read_to_string(world.path("d/e/new")).unwrap(), "new", "a name that was known to be missing");
+    assert_eq!(fs::read_to_string(world.path("d/e/new")).unwrap(), "new", "a cached missing name");
     assert_eq!(fs::read_to_string(world.path("new")).unwrap(), "new");
     assert_eq!(fs::read_to_string(world.path("link")).unwrap(), "tiny two");
 }
 
 #[test]
-fn what_was_removed_is_stale_and_what_returns_is_found() {
+fn removed_files_are_stale_until_they_return() {
     let site = site(12);
     let Some(world) = World::of_tree(&site) else { return };
     let mut removed = File::open(world.path("leaf")).unwrap();
@@ -103,11 +103,11 @@ fn what_was_removed_is_stale_and_what_returns_is_found() {
     site.publish(NOW, 3600);
     world.refresh();
     assert_eq!(survey(&world.point), survey(&site.source()));
-    assert_eq!(reread(&mut removed).unwrap(), b"again", "the path leads to a file again");
+    assert_eq!(reread(&mut removed).unwrap(), b"again", "the path exists again");
 }
 
 #[test]
-fn links_of_one_file_part_and_join() {
+fn hard_links_split_and_rejoin() {
     let site = Site::new("a.example", 13);
     fs::create_dir(site.source().join("d")).unwrap();
     fs::write(site.source().join("one"), b"both").unwrap();
@@ -134,12 +134,12 @@ fn links_of_one_file_part_and_join() {
 }
 
 #[test]
-fn nothing_is_given_up_while_the_new_revision_can_not_be_read() {
+fn keeps_old_files_while_new_revision_is_unreadable() {
     let site = site(14);
     let Some(world) = World::of_tree(&site) else { return };
     let mut open = File::open(world.path("d/e/leaf")).unwrap();
     let before = reread(&mut open).unwrap();
-    // So many that the root needs pages that do not come along with the fsinfo.
+    // Enough that the root needs pages that are not companion frames.
     (0..5000).for_each(|n| fs::write(site.source().join(format!("more-{n}")), n.to_string()).unwrap());
     fs::remove_file(site.source().join("d/e/leaf")).unwrap();
     site.publish(NOW, 3600);
@@ -149,7 +149,7 @@ fn nothing_is_given_up_while_the_new_revision_can_not_be_read() {
     std::thread::sleep(Duration::from_millis(500));
     match reread(&mut open) {
         Ok(bytes) => assert_eq!(bytes, before),
-        // It was quick enough to learn the truth before the replica went.
+        // The update may have finished before the replica stopped.
         Err(error) => assert!([Some(Errno::STALE), Some(Errno::IO)].contains(&errno(&error))),
     }
     site.is_up.store(true, Ordering::SeqCst);
@@ -159,28 +159,28 @@ fn nothing_is_given_up_while_the_new_revision_can_not_be_read() {
 }
 
 #[test]
-fn a_listing_under_way_goes_on_in_the_version_in_which_it_began() {
+fn listing_continues_in_its_version() {
     let site = Site::new("a.example", 15);
     (0..4000).for_each(|n| fs::write(site.source().join(format!("name-{n:05}")), b"").unwrap());
     site.publish(NOW, 3600);
     let Some(world) = World::of_tree(&site) else { return };
     let mut listing = fs::read_dir(&world.point).unwrap();
     let mut names: Vec<_> = listing.by_ref().take(1000).map(|e| e.unwrap().file_name()).collect();
-    // All before the cursor goes, and much comes.
+    // Removes all names before the cursor and adds many.
     (0..900).for_each(|n| fs::remove_file(site.source().join(format!("name-{n:05}"))).unwrap());
     (0..500).for_each(|n| fs::write(site.source().join(format!("name-02000-{n}")), b"").unwrap());
     site.publish(NOW, 3600);
     world.refresh();
     names.extend(listing.map(|e| e.unwrap().file_name()));
     let all: std::collections::BTreeSet<_> = names.iter().collect();
-    assert_eq!(all.len(), names.len(), "no name comes twice");
+    assert_eq!(all.len(), names.len(), "no duplicate name");
     let missing = (1000..4000).filter(|n| !all.contains(&std::ffi::OsString::from(format!("name-{n:05}")))).count();
-    assert_eq!(missing, 0, "no name that was there all the time is left out");
+    assert_eq!(missing, 0, "no unchanged name is missing");
     assert_eq!(survey(&world.point), survey(&site.source()));
 }
 
 #[test]
-fn where_replicas_have_dropped_the_old_revision_a_read_moves_on_to_the_new_one() {
+fn read_moves_on_if_replicas_dropped_revision() {
     let site = Site::new("a.example", 19);
     fs::create_dir(site.source().join("d")).unwrap();
     for (name, seed) in [("leaf", 1), ("d/leaf", 2), ("d/large", 3)] {
@@ -194,14 +194,14 @@ fn where_replicas_have_dropped_the_old_revision_a_read_moves_on_to_the_new_one()
     }
     site.publish_with(Options { keep: Some(1), ..Options::new(site.source(), site.name.clone(), NOW as u64, 3600) });
     site.collect();
-    assert!(fs::read(world.path("leaf")).unwrap() == noise(4, 50_000), "the first read has the new content");
+    assert!(fs::read(world.path("leaf")).unwrap() == noise(4, 50_000), "the first read returns the new content");
     assert!(reread(&mut open).unwrap() == noise(6, 400_000));
     assert!(fs::read(world.path("d/leaf")).unwrap() == noise(5, 50_000));
 }
 
 #[test]
-fn what_a_thief_of_the_signing_key_showed_goes_with_the_next_certificate() {
-    // The thief's number is as high as the publisher's next, or higher.
+fn next_certificate_replaces_stolen_revision() {
+    // The thief's revision number equals the publisher's next one, or exceeds it.
     for count in [2, 4] {
         let site = Site::new("a.example", 19);
         let file = site.source().join("file");
@@ -226,7 +226,7 @@ fn what_a_thief_of_the_signing_key_showed_goes_with_the_next_certificate() {
 }
 
 #[test]
-fn a_thiefs_other_iv_stops_a_mount_until_the_next_certificate_and_no_longer() {
+fn changed_iv_stops_mount_until_next_certificate() {
     let site = Site::new("a.example", 20);
     let file = site.source().join("file");
     fs::write(&file, "genuine").unwrap();
@@ -248,7 +248,7 @@ fn a_thiefs_other_iv_stops_a_mount_until_the_next_certificate_and_no_longer() {
 }
 
 #[test]
-fn a_file_that_comes_to_have_attributes_is_its_owners_alone_until_the_next_mount() {
+fn new_xattrs_restrict_file_until_next_mount() {
     let site = Site::new("a.example", 18);
     for name in ["plain", "listed"] {
         fs::write(site.source().join(name), name).unwrap();
@@ -258,7 +258,7 @@ fn a_file_that_comes_to_have_attributes_is_its_owners_alone_until_the_next_mount
     let Some(world) = World::of_tree(&site) else { return };
     let mode = |world: &World, name: &str| fs::metadata(world.path(name)).unwrap().mode() & 0o7777;
     assert_eq!((mode(&world, "plain"), mode(&world, "listed")), (0o644, 0o644));
-    // Where there is an ACL, the mode's group bits are its mask, and may promise more than it grants.
+    // With an ACL, the group bits of the mode are its mask and may exceed the granted rights.
     setxattr(site.source().join("listed"), "user.any", b"value", XattrFlags::empty()).unwrap();
     site.publish(NOW, 3600);
     world.refresh();
@@ -268,5 +268,5 @@ fn a_file_that_comes_to_have_attributes_is_its_owners_alone_until_the_next_mount
     assert_eq!(listed.collect::<std::collections::BTreeSet<_>>(), [0o600, 0o644].into());
     drop(world);
     let Some(world) = World::of_tree(&site) else { return };
-    assert_eq!((mode(&world, "plain"), mode(&world, "listed")), (0o644, 0o644), "the kernel asks for ACLs on this mount");
+    assert_eq!((mode(&world, "plain"), mode(&world, "listed")), (0o644, 0o644), "the kernel reads ACLs on this mount");
 }
