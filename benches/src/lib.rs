@@ -31,7 +31,7 @@ impl<T, E: Display> OrExit<T> for Result<T, E> {
 /// A run with a fixed number of rounds after a warm-up.
 pub fn bench(subjects: Vec<Box<dyn Subject>>, rounds: usize) -> Runner {
     let command = std::env::args().collect::<Vec<_>>().join(" ");
-    let rounds = Rounds { least: rounds, most: rounds, tight: 0.0, warm_up: true };
+    let rounds = Rounds { min: rounds, max: rounds, spread_max: 0.0, warm_up: true };
     Runner::new(Run::begin(command, false), subjects, rounds, Box::new(StandardError), StopFlag::default())
 }
 
@@ -39,7 +39,7 @@ pub fn bench(subjects: Vec<Box<dyn Subject>>, rounds: usize) -> Runner {
 struct StandardError;
 
 impl ProgressSink for StandardError {
-    fn now(&mut self, done_s: f64, total_s: f64, what: &str) {
+    fn update(&mut self, done_s: f64, total_s: f64, what: &str) {
         eprintln!("{:3.0}%  {what}", 100.0 * done_s / total_s.max(1e-9));
     }
 }

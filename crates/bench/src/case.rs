@@ -67,7 +67,7 @@ pub enum Case {
 
 impl Case {
     /// The parameters, for the report.
-    pub fn parameters(&self) -> String {
+    pub(crate) fn parameters(&self) -> String {
         use crate::workload::{block, size};
         let time = |seconds: f64| format!("{seconds} s each");
         match *self {
@@ -205,7 +205,7 @@ pub enum Metric {
 
 impl Metric {
     /// Whether a larger value is better.
-    pub const fn more_is_better(self) -> bool {
+    pub(crate) const fn more_is_better(self) -> bool {
         !matches!(self, Self::Seconds)
     }
 }
@@ -225,7 +225,7 @@ impl Case {
     }
 
     /// Estimated seconds of one measurement, for the progress bar.
-    pub fn about_s(&self) -> f64 {
+    pub(crate) fn about_s(&self) -> f64 {
         match self {
             Self::Put(copy) | Self::Get(copy) => 0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6,
             Self::Read(read) => 0.3 + read.files as f64 * 2e-4 + (read.files * read.len) as f64 / 300e6,

@@ -8,13 +8,13 @@ pub const PAGE_LEN: usize = 4096;
 
 /// Generates and checks file data.
 #[derive(Debug, Clone)]
-pub struct Pages {
+pub(crate) struct Pages {
     pool: std::sync::Arc<[u8]>,
 }
 
 impl Pages {
     /// The same noise in every run, because nodes must agree on it.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let words = std::iter::repeat_with(|| {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -24,15 +24,15 @@ impl Pages {
     }
 
     /// Fills `bytes` with the data of `file` at `offset`, which is a multiple of the page length.
-    pub fn fill(&self, content: Content, file: u64, offset: u64, bytes: &mut [u8]) {
+    pub(crate) fn fill(&self, content: Content, file: u64, offset: u64, bytes: &mut [u8]) {
         match content {
             Content::Zeros => bytes.fill(0),
-            Content::Random => self.fill_anew(file, offset, bytes, &|_| 0),
+            Content::Random => self.fill_version(file, offset, bytes, &|_| 0),
         }
     }
 
     /// Like [`Pages::fill`], for pages that were written `generation(page)` times.
-    pub fn fill_anew(&self, file: u64, offset: u64, bytes: &mut [u8], generation: &dyn Fn(u64) -> u32) {
+    pub(crate) fn fill_version(&self, file: u64, offset: u64, bytes: &mut [u8], generation: &dyn Fn(u64) -> u32) {
         for (chunk, page) in bytes.chunks_mut(PAGE_LEN).zip(offset / PAGE_LEN as u64..) {
             let generation = generation(page);
             chunk.copy_from_slice(&self.noise(file, page, generation)[..chunk.len()]);
@@ -43,24 +43,24 @@ impl Pages {
     }
 
     /// Whether `bytes` are this page after so many writes.
-    pub fn is(&self, file: u64, page: u64, generation: u32, bytes: &[u8]) -> bool {
+    pub(crate) fn is_page(&self, file: u64, page: u64, generation: u32, bytes: &[u8]) -> bool {
         let head = head(file, page, generation);
         let len = head.len().min(bytes.len());
         bytes[..len] == head[..len] && bytes[len..] == self.noise(file, page, generation)[len..bytes.len()]
     }
 
     /// Whether `bytes` are this page after any number of writes.
-    pub fn is_at(&self, file: u64, page: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn is_at_place(&self, file: u64, page: u64, bytes: &[u8]) -> bool {
         let head = head(file, page, 0);
         bytes.len() == PAGE_LEN && bytes[..16] == head[..16]
     }
 
     /// Whether `bytes` are the data of `file` at `offset`, which is a multiple of the page length.
-    pub fn are(&self, content: Content, file: u64, offset: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn matches(&self, content: Content, file: u64, offset: u64, bytes: &[u8]) -> bool {
         if content == Content::Zeros {
             return bytes.chunks(PAGE_LEN).all(|chunk| chunk == &ZEROS[..chunk.len()]);
         }
-        bytes.chunks(PAGE_LEN).zip(offset / PAGE_LEN as u64..).all(|(chunk, page)| self.is(file, page, 0, chunk))
+        bytes.chunks(PAGE_LEN).zip(offset / PAGE_LEN as u64..).all(|(chunk, page)| self.is_page(file, page, 0, chunk))
     }
 
     fn noise(&self, file: u64, page: u64, generation: u32) -> &[u8] {
@@ -96,7 +96,7 @@ static ZEROS: [u8; PAGE_LEN] = [0; PAGE_LEN];
 
 /// Position `at` of a pseudo-random permutation of `count` values. Each pass has another order. A
 /// Feistel network over the next power of two, repeated until the value is in range.
-pub fn shuffled(at: u64, count: u64, seed: u64) -> u64 {
+pub(crate) fn shuffled(at: u64, count: u64, seed: u64) -> u64 {
     let seed = seed ^ mix(at / count);
     let half = (u64::BITS - count.saturating_sub(1).leading_zeros()).div_ceil(2).max(1);
     let mask = (1 << half) - 1;
@@ -122,12 +122,12 @@ mod tests {
         let pages = Pages::new();
         let mut bytes = vec![0; 3 * PAGE_LEN + 100];
         pages.fill(Content::Random, 7, 8192, &mut bytes);
-        assert!(pages.are(Content::Random, 7, 8192, &bytes));
-        assert!(!pages.are(Content::Random, 8, 8192, &bytes));
-        assert!(!pages.are(Content::Random, 7, 4096, &bytes));
+        assert!(pages.matches(Content::Random, 7, 8192, &bytes));
+        assert!(!pages.matches(Content::Random, 8, 8192, &bytes));
+        assert!(!pages.matches(Content::Random, 7, 4096, &bytes));
         for at in [0, 15, 16, 4095, 4096, 3 * PAGE_LEN + 99] {
             bytes[at] ^= 1;
-            assert!(!pages.are(Content::Random, 7, 8192, &bytes), "byte {at}");
+            assert!(!pages.matches(Content::Random, 7, 8192, &bytes), "byte {at}");
             bytes[at] ^= 1;
         }
     }
@@ -135,15 +135,19 @@ mod tests {
     #[test]
     fn detects_data_of_earlier_write() {
         let (pages, mut bytes) = (Pages::new(), vec![0; 2 * PAGE_LEN]);
-        pages.fill_anew(7, 8192, &mut bytes, &|page| page as u32);
-        assert!(pages.is(7, 2, 2, &bytes[..PAGE_LEN]) && pages.is(7, 3, 3, &bytes[PAGE_LEN..]));
-        assert!(pages.is_at(7, 2, &bytes[..PAGE_LEN]) && !pages.is_at(7, 3, &bytes[..PAGE_LEN]) && !pages.is_at(8, 2, &bytes[..PAGE_LEN]));
-        assert!(!pages.is(7, 2, 1, &bytes[..PAGE_LEN]));
+        pages.fill_version(7, 8192, &mut bytes, &|page| page as u32);
+        assert!(pages.is_page(7, 2, 2, &bytes[..PAGE_LEN]) && pages.is_page(7, 3, 3, &bytes[PAGE_LEN..]));
+        assert!(
+            pages.is_at_place(7, 2, &bytes[..PAGE_LEN])
+                && !pages.is_at_place(7, 3, &bytes[..PAGE_LEN])
+                && !pages.is_at_place(8, 2, &bytes[..PAGE_LEN])
+        );
+        assert!(!pages.is_page(7, 2, 1, &bytes[..PAGE_LEN]));
         bytes[4000] ^= 1;
-        assert!(!pages.is(7, 2, 2, &bytes[..PAGE_LEN]));
+        assert!(!pages.is_page(7, 2, 2, &bytes[..PAGE_LEN]));
         // Another generation has other noise, so that a half-written page is detected.
         let mut other = vec![0; PAGE_LEN];
-        pages.fill_anew(7, 8192, &mut other, &|_| 9);
+        pages.fill_version(7, 8192, &mut other, &|_| 9);
         assert!(bytes[100..200] != other[100..200]);
     }
 
@@ -152,9 +156,9 @@ mod tests {
         let pages = Pages::new();
         let mut bytes = vec![9; 5000];
         pages.fill(Content::Zeros, 1, 0, &mut bytes);
-        assert!(pages.are(Content::Zeros, 1, 0, &bytes));
+        assert!(pages.matches(Content::Zeros, 1, 0, &bytes));
         bytes[4999] = 1;
-        assert!(!pages.are(Content::Zeros, 1, 0, &bytes));
+        assert!(!pages.matches(Content::Zeros, 1, 0, &bytes));
     }
 
     #[test]

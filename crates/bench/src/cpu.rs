@@ -123,22 +123,22 @@ fn is_kernel_thread(stat: &str, name: &str) -> bool {
 }
 
 /// CPU seconds of this process, all threads.
-pub fn own_s() -> f64 {
+pub(crate) fn own_s() -> f64 {
     seconds_of(rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime))
 }
 
 /// CPU seconds of the calling thread.
-pub fn thread_s() -> f64 {
+pub(crate) fn thread_s() -> f64 {
     seconds_of(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
 }
 
 /// CPU seconds of child processes that have ended.
-pub fn children_s() -> f64 {
+pub(crate) fn children_s() -> f64 {
     stat("self").map_or(0.0, |fields| (fields.child_user + fields.child_system) / ticks_a_second())
 }
 
 /// CPU seconds that the machine was busy, and that it had.
-pub fn machine_s() -> Option<(f64, f64)> {
+pub(crate) fn machine_s() -> Option<(f64, f64)> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let values: Vec<f64> = text.lines().next()?.split_whitespace().skip(1).take(8).filter_map(|value| value.parse().ok()).collect();
     let [user, nice, system, idle, waiting, hard, soft, stolen] = values[..] else { return None };

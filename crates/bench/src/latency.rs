@@ -16,22 +16,22 @@ impl Latency {
     }
 
     /// Adds a call. O(1).
-    pub fn record(&mut self, nanoseconds: u64) {
+    pub(crate) fn record(&mut self, nanoseconds: u64) {
         self.record_many(nanoseconds, 1);
     }
 
     /// Adds several calls of one latency.
-    pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
+    pub(crate) fn record_many(&mut self, nanoseconds: u64, count: u64) {
         self.0.record_n(nanoseconds, count).expect("a histogram that grows takes every value");
     }
 
     /// Adds all calls of another histogram.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.0.add(&other.0).expect("histograms that grow take every value");
     }
 
     /// A copy with two digits, for records. It is an eighth as long.
-    pub fn coarse(&self) -> Self {
+    pub(crate) fn coarse(&self) -> Self {
         let mut histogram = Histogram::new(2).expect("two digits are allowed");
         histogram.auto(true);
         for (nanoseconds, count) in self.pairs() {
@@ -46,17 +46,17 @@ impl Latency {
     }
 
     /// Quantile, microseconds. NaN without calls.
-    pub fn quantile_us(&self, part: f64) -> f64 {
+    pub(crate) fn quantile_us(&self, part: f64) -> f64 {
         if self.0.is_empty() { f64::NAN } else { self.0.value_at_quantile(part) as f64 / 1e3 }
     }
 
     /// Mean, microseconds. NaN without calls.
-    pub fn mean_us(&self) -> f64 {
+    pub(crate) fn mean_us(&self) -> f64 {
         if self.0.is_empty() { f64::NAN } else { self.0.mean() / 1e3 }
     }
 
     /// Maximum, microseconds.
-    pub fn max_us(&self) -> f64 {
+    pub(crate) fn max_us(&self) -> f64 {
         self.0.max() as f64 / 1e3
     }
 

@@ -85,7 +85,7 @@ impl Machine {
 }
 
 /// Mount of a directory: source, type and options.
-pub fn mount_of(directory: &std::path::Path) -> Option<String> {
+pub(crate) fn mount_of(directory: &std::path::Path) -> Option<String> {
     let whole = directory.canonicalize().ok()?;
     let table = fs::read_to_string("/proc/self/mounts").ok()?;
     let found = table.lines().filter_map(|line| {

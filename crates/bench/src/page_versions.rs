@@ -69,7 +69,7 @@ impl PageVersions {
     /// Fills `bytes` with the data of the next write.
     pub(crate) fn fill(&self, pages: &Pages, file: u64, block: Block, bytes: &mut [u8]) {
         assert!(block.locked, "only a locked block is written");
-        pages.fill_anew(file, block.offset(), bytes, &|page| self.count(page) + 1);
+        pages.fill_version(file, block.offset(), bytes, &|page| self.count(page) + 1);
     }
 
     /// Whether `bytes` are the block's data. A page with an unanswered write is checked for its
@@ -77,8 +77,8 @@ impl PageVersions {
     pub(crate) fn holds(&self, pages: &Pages, file: u64, block: Block, bytes: &[u8]) -> bool {
         bytes.len() as u64 == block.pages * PAGE_LEN as u64
             && bytes.chunks(PAGE_LEN).zip(block.page..).all(|(chunk, page)| match self.0[page as usize].load(Ordering::Acquire) {
-                state if state & UNANSWERED != 0 => pages.is_at(file, page, chunk),
-                state => pages.is(file, page, state & COUNT, chunk),
+                state if state & UNANSWERED != 0 => pages.is_at_place(file, page, chunk),
+                state => pages.is_page(file, page, state & COUNT, chunk),
             })
     }
 
@@ -134,7 +134,7 @@ mod tests {
         let mut bytes = vec![0; 2 * PAGE_LEN];
         let (number, block) = written.take(1, 2 * PAGE_LEN as u64, 4);
         assert_eq!((number, block.offset()), (1, 2 * PAGE_LEN as u64));
-        pages.fill_anew(5, block.offset(), &mut bytes, &|_| 0);
+        pages.fill_version(5, block.offset(), &mut bytes, &|_| 0);
         assert!(written.holds(&pages, 5, block, &bytes));
         let before = bytes.clone();
         written.fill(&pages, 5, block, &mut bytes);
@@ -156,7 +156,7 @@ mod tests {
         let (pages, written) = (Pages::new(), PageVersions::new(PAGE_LEN as u64));
         let (_, block) = written.take(0, PAGE_LEN as u64, 1);
         let (mut old, mut new) = (vec![0; PAGE_LEN], vec![0; PAGE_LEN]);
-        pages.fill_anew(5, 0, &mut old, &|_| 0);
+        pages.fill_version(5, 0, &mut old, &|_| 0);
         written.fill(&pages, 5, block, &mut new);
         new[2048..].copy_from_slice(&old[2048..]);
         assert!(!written.holds(&pages, 5, block, &new));

@@ -264,7 +264,7 @@ impl Run {
     }
 
     /// Baselines of these results, without duplicates.
-    pub fn baselines<'a>(&'a self, results: impl IntoIterator<Item = &'a CaseResult>) -> Vec<&'a str> {
+    pub(crate) fn baselines<'a>(&'a self, results: impl IntoIterator<Item = &'a CaseResult>) -> Vec<&'a str> {
         results.into_iter().map(|result| result.baseline(self)).fold(Vec::new(), |mut all, label| {
             if !all.contains(&label) {
                 all.push(label);
@@ -274,7 +274,7 @@ impl Run {
     }
 
     /// Panels, in the order of their first case.
-    pub fn panels(&self) -> Vec<(&str, &str, Vec<&CaseResult>)> {
+    pub(crate) fn panels(&self) -> Vec<(&str, &str, Vec<&CaseResult>)> {
         let mut panels: Vec<(&str, &str, Vec<&CaseResult>)> = Vec::new();
         for result in &self.results {
             match panels.iter_mut().find(|(workload, panel, _)| *workload == result.workload && *panel == result.panel) {
@@ -300,7 +300,7 @@ impl CaseResult {
 
     /// Removes the ratios of subjects whose writes count as done at another point than the
     /// baseline's. Returns a note about them.
-    pub fn part(&mut self, stored: &[(String, Option<&'static str>)]) -> Option<String> {
+    pub(crate) fn remove_unlike_ratios(&mut self, stored: &[(String, Option<&'static str>)]) -> Option<String> {
         let of = |label: &str| stored.iter().find(|(other, _)| other == label).and_then(|(_, how)| *how);
         let (base, mut apart) = (of(&self.baseline), Vec::new());
         for subject in &mut self.subjects {

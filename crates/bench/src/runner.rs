@@ -14,21 +14,21 @@ use crate::{Case, Error, Sample, StopFlag, Subject};
 #[derive(Debug, Clone, Copy)]
 pub struct Rounds {
     /// Minimum.
-    pub least: usize,
+    pub min: usize,
     /// Maximum.
-    pub most: usize,
+    pub max: usize,
     /// A case ends early when half of each subject's interval is at most this share of its median.
     /// An open-loop case uses the median latency.
-    pub tight: f64,
+    pub spread_max: f64,
     /// Whether an extra first round is not counted.
     pub warm_up: bool,
 }
 
 impl Rounds {
     /// A full run.
-    pub const FULL: Self = Self { least: crate::statistics::SURE, most: 10, tight: 0.02, warm_up: true };
+    pub const FULL: Self = Self { min: crate::statistics::SURE, max: 10, spread_max: 0.02, warm_up: true };
     /// A quick run.
-    pub const QUICK: Self = Self { least: 3, most: 3, tight: 0.05, warm_up: true };
+    pub const QUICK: Self = Self { min: 3, max: 3, spread_max: 0.05, warm_up: true };
 
     /// Whether the interval of one subject is narrow enough.
     pub(crate) fn are_precise(&self, samples: &[Sample], metric: Metric, case: Option<&Case>) -> bool {
@@ -39,14 +39,14 @@ impl Rounds {
             None => sample.figure(metric),
         };
         let figures: Vec<f64> = samples.iter().map(figure).collect();
-        Interval::of(&figures).is_none_or(|interval| interval.spread() <= self.tight)
+        Interval::of(&figures).is_none_or(|interval| interval.spread() <= self.spread_max)
     }
 }
 
 /// Receives the progress of a run.
 pub trait ProgressSink: Send {
     /// `done_s` of about `total_s` seconds are measured. `what` is measured now.
-    fn now(&mut self, done_s: f64, total_s: f64, what: &str);
+    fn update(&mut self, done_s: f64, total_s: f64, what: &str);
 }
 
 /// A run in progress.
@@ -59,7 +59,7 @@ pub struct Runner {
     pub stop: StopFlag,
     /// The results so far.
     pub run: Run,
-    watcher: Box<dyn ProgressSink>,
+    progress: Box<dyn ProgressSink>,
     started: Instant,
     done_s: f64,
     total_s: f64,
@@ -100,15 +100,15 @@ impl PlannedCase {
 
 impl Runner {
     /// Starts a run.
-    pub fn new(run: Run, subjects: Vec<Box<dyn Subject>>, rounds: Rounds, watcher: Box<dyn ProgressSink>, stop: StopFlag) -> Self {
+    pub fn new(run: Run, subjects: Vec<Box<dyn Subject>>, rounds: Rounds, progress: Box<dyn ProgressSink>, stop: StopFlag) -> Self {
         let run = Run { subjects: subjects.iter().map(|subject| subject.info()).collect(), ..run };
         let (failed, elsewhere) = (Vec::new(), Vec::new());
-        Self { subjects, rounds, stop, run, watcher, started: Instant::now(), done_s: 0.0, total_s: 0.0, failed, elsewhere }
+        Self { subjects, rounds, stop, run, progress, started: Instant::now(), done_s: 0.0, total_s: 0.0, failed, elsewhere }
     }
 
     /// Adds cases to the expected time.
-    pub fn expect<'a>(&mut self, cases: impl IntoIterator<Item = &'a Case>) {
-        let passes = (self.rounds.most + usize::from(self.rounds.warm_up)) as f64;
+    pub(crate) fn expect<'a>(&mut self, cases: impl IntoIterator<Item = &'a Case>) {
+        let passes = (self.rounds.max + usize::from(self.rounds.warm_up)) as f64;
         for case in cases {
             let able = self.subjects.iter().filter(|subject| subject.unsupported(case).is_none()).count();
             self.total_s += case.about_s() * passes * able as f64;
@@ -131,10 +131,27 @@ impl Runner {
     }
 
     /// Measures one case on the subjects that are `wanted`. Its result is the last of the run.
-    pub fn run_case(&mut self, planned: &PlannedCase, wanted: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
+    pub(crate) fn run_case(&mut self, planned: &PlannedCase, wanted: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
         let labels: Vec<String> = self.subjects.iter().map(|subject| subject.info().label).collect();
         let mut samples: Vec<(String, Vec<Sample>)> = labels.iter().map(|label| (label.clone(), Vec::new())).collect();
-        let mut able: Vec<usize> = Vec::new();
+        let mut able = self.supporting(planned, &labels, wanted);
+        let before = self.done_s;
+        let outcome = self.run_rounds(planned, &mut able, &mut samples);
+        // Rounds that were saved, or that belong to failed subjects, count as done.
+        let measurements = self.passes() * labels.len().min(able.len().max(1));
+        self.done_s = before + planned.case.about_s() * measurements as f64;
+        self.add_result(planned, samples);
+        outcome
+    }
+
+    /// Rounds with the warm-up.
+    fn passes(&self) -> usize {
+        self.rounds.max + usize::from(self.rounds.warm_up)
+    }
+
+    /// Positions of the subjects that support a case.
+    fn supporting(&mut self, planned: &PlannedCase, labels: &[String], wanted: &mut dyn FnMut(&str) -> bool) -> Vec<usize> {
+        let mut able = Vec::new();
         for (at, label) in labels.iter().enumerate() {
             if self.failed.contains(label) || !wanted(label) {
                 continue;
@@ -144,82 +161,85 @@ impl Runner {
                 Some(why) => self.skip(format!("{label}: {}: {why}", planned.workload)),
             }
         }
-        let expected = self.total_s.max(self.done_s + 1e-9);
-        let share = planned.case.about_s();
-        let passes = self.rounds.most + usize::from(self.rounds.warm_up);
-        let before = self.done_s;
-        let mut outcome = Ok(());
-        'rounds: for pass in 0..passes {
+        able
+    }
+
+    /// Measures the subjects in turn until the intervals are narrow. Subjects that fail are removed
+    /// from `able`.
+    fn run_rounds(&mut self, planned: &PlannedCase, able: &mut Vec<usize>, samples: &mut [(String, Vec<Sample>)]) -> Result<(), Error> {
+        for pass in 0..self.passes() {
             let warm_up = self.rounds.warm_up && pass == 0;
-            for &at in &able.clone() {
-                if self.stop.is_set() {
-                    outcome = Err(Error::Interrupted);
-                    break 'rounds;
-                }
-                self.watcher.now(self.done_s, expected, &format!("{}: {}, {}", planned.panel, planned.name, labels[at]));
-                let subject = &mut self.subjects[at];
-                let measured =
-                    if pass == 0 { subject.prepare(&planned.case) } else { Ok(()) }.and_then(|()| subject.measure(&planned.case));
-                self.done_s += share;
-                match measured {
-                    Ok(sample) => {
-                        self.elsewhere.extend(sample.elsewhere);
-                        if !warm_up {
-                            samples[at].1.push(sample);
-                        }
-                    }
-                    // A stop makes subjects and their programs fail in many ways.
-                    Err(_) if self.stop.is_set() => {
-                        outcome = Err(Error::Interrupted);
-                        break 'rounds;
-                    }
-                    Err(error @ (Error::Interrupted | Error::Corrupt(_))) => {
-                        outcome = Err(error);
-                        break 'rounds;
-                    }
-                    Err(error) => {
-                        self.run.incomplete = true;
-                        self.skip(format!("{}: {}, {}: {}", labels[at], planned.panel, planned.name, error.with_hint()));
-                        able.retain(|other| *other != at);
-                        if matches!(error, Error::Unreachable(_)) {
-                            self.failed.push(labels[at].clone());
-                        }
-                    }
+            for at in able.clone() {
+                let label = samples[at].0.clone();
+                match self.measure(planned, at, &label, pass == 0)? {
+                    Some(sample) if !warm_up => samples[at].1.push(sample),
+                    Some(_) => {}
+                    None => able.retain(|other| *other != at),
                 }
             }
             let counted = pass + usize::from(!self.rounds.warm_up);
-            let tight = samples.iter().all(|(_, samples)| self.rounds.are_precise(samples, planned.metric, Some(&planned.case)));
-            if able.is_empty() || counted >= self.rounds.least && tight {
+            let precise = || samples.iter().all(|(_, samples)| self.rounds.are_precise(samples, planned.metric, Some(&planned.case)));
+            if able.is_empty() || counted >= self.rounds.min && precise() {
                 break;
             }
         }
-        // Rounds that were saved, or that belong to failed subjects, count as done.
-        self.done_s = before + share * (passes * labels.len().min(able.len().max(1))) as f64;
+        Ok(())
+    }
+
+    /// Measures one subject once. None if the subject failed. An error ends the run.
+    fn measure(&mut self, planned: &PlannedCase, at: usize, label: &str, prepare: bool) -> Result<Option<Sample>, Error> {
+        if self.stop.is_set() {
+            return Err(Error::Interrupted);
+        }
+        let expected_s = self.total_s.max(self.done_s + 1e-9);
+        self.progress.update(self.done_s, expected_s, &format!("{}: {}, {label}", planned.panel, planned.name));
+        let subject = &mut self.subjects[at];
+        let prepared = if prepare { subject.prepare(&planned.case) } else { Ok(()) };
+        let measured = prepared.and_then(|()| subject.measure(&planned.case));
+        self.done_s += planned.case.about_s();
+        match measured {
+            Ok(sample) => {
+                self.elsewhere.extend(sample.elsewhere);
+                Ok(Some(sample))
+            }
+            // A stop makes subjects and their programs fail in many ways.
+            Err(_) if self.stop.is_set() => Err(Error::Interrupted),
+            Err(error @ (Error::Interrupted | Error::Corrupt(_))) => Err(error),
+            Err(error) => {
+                self.run.incomplete = true;
+                self.skip(format!("{label}: {}, {}: {}", planned.panel, planned.name, error.with_hint()));
+                if matches!(error, Error::Unreachable(_)) {
+                    self.failed.push(label.to_owned());
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn add_result(&mut self, planned: &PlannedCase, samples: Vec<(String, Vec<Sample>)>) {
         let PlannedCase { workload, panel, name, x, metric, case } = planned.clone();
         let mut result = CaseResult { x, case: Some(case), ..CaseResult::new(workload, panel, name, metric) };
         result.sum_up(self.run.baseline(), samples);
         let stored: Vec<(String, Option<&'static str>)> =
             self.subjects.iter().map(|subject| (subject.info().label, subject.stored(&planned.case))).collect();
-        let apart = result.part(&stored);
-        if let Some(why) = apart
-            && !self.run.notes.contains(&why)
+        if let Some(note) = result.remove_unlike_ratios(&stored)
+            && !self.run.notes.contains(&note)
         {
-            self.run.notes.push(why);
+            self.run.notes.push(note);
         }
         if !result.subjects.is_empty() {
             self.run.results.push(result);
         }
-        outcome
     }
 
     /// Reports progress of work that is not a case.
-    pub(crate) fn show(&mut self, part: f64, what: &str) {
+    pub(crate) fn show_progress(&mut self, part: f64, what: &str) {
         let elapsed = self.started.elapsed().as_secs_f64();
-        self.watcher.now(elapsed, if part > 0.0 { elapsed / part } else { elapsed + 60.0 }, what);
+        self.progress.update(elapsed, if part > 0.0 { elapsed / part } else { elapsed + 60.0 }, what);
     }
 
     /// Removes what later cases do not need. Failures are retried at the end.
-    pub fn tidy(&mut self) {
+    pub(crate) fn tidy(&mut self) {
         for subject in &mut self.subjects {
             if let Err(error) = subject.tidy() {
                 self.run.notes.push(format!("{}: {error}", subject.info().label));
@@ -228,7 +248,7 @@ impl Runner {
     }
 
     /// Records what was not measured, once.
-    pub fn skip(&mut self, why: String) {
+    pub(crate) fn skip(&mut self, why: String) {
         if !self.run.left_out.contains(&why) {
             self.run.left_out.push(why);
         }
@@ -250,13 +270,13 @@ impl Runner {
             self.run.notes.push(format!("ended early: {error}"));
         }
         self.run.seconds = self.started.elapsed().as_secs_f64();
-        self.judge();
+        self.add_notes();
     }
 
     /// Removes everything that the run made. What remains is noted. After a stop request the time
     /// is limited.
     pub fn clean(&mut self) {
-        self.watcher.now(self.total_s, self.total_s, "removing the run's files");
+        self.progress.update(self.total_s, self.total_s, "removing the run's files");
         let mut asked = None;
         for mut subject in std::mem::take(&mut self.subjects) {
             let (label, place) = (subject.info().label, subject.place());
@@ -288,74 +308,87 @@ impl Runner {
         }
     }
 
-    fn judge(&mut self) {
-        let loud = self.elsewhere.iter().filter(|part| **part > NOISY).count();
-        if loud * 5 > self.elsewhere.len() {
+    fn add_notes(&mut self) {
+        let disturbed = self.elsewhere.iter().filter(|part| **part > NOISY).count();
+        if disturbed * 5 > self.elsewhere.len() {
             self.run.notes.push(format!(
-                "noisy machine: in {loud} of {} measurements other processes used more than {:.0}% of it (median {:.0}%); ratios of pairs are more reliable \
+                "noisy machine: in {disturbed} of {} measurements other processes used more than {:.0}% of it (median {:.0}%); ratios of pairs are more reliable \
                  than absolute figures",
                 self.elsewhere.len(),
                 NOISY * 100.0,
                 median(&self.elsewhere) * 100.0,
             ));
         }
-        let all = || self.run.results.iter().flat_map(|result| result.subjects.iter().map(move |subject| (result, subject)));
-        let (wide, intervals) = all().fold((0, 0), |(wide, count), (_, subject)| {
-            let is_wide = subject.latency.map(|latency| latency.p50.us).or(subject.figure).is_some_and(|told| told.spread() > WIDE);
-            (wide + usize::from(is_wide), count + 1)
-        });
-        let mut notes = Vec::new();
-        if wide * 5 > intervals {
-            notes.push(format!(
-                "{wide} of {intervals} figures are uncertain by more than {:.0}%; use a quieter machine or more rounds",
-                WIDE * 100.0
-            ));
-        }
-        let limited: Vec<String> = all()
-            .filter(|(_, subject)| subject.client_is_limit)
-            .map(|(result, subject)| format!("{} ({}, {})", subject.label, result.panel, result.name))
-            .collect();
-        if !limited.is_empty() {
-            notes.push(format!(
-                "the client was the limit, and the server may be faster: the busiest thread of the load generator had no CPU time left, or client and server \
-                 share a machine without CPU time left, most of which the client used: {}",
-                limited.join("; ")
-            ));
-        }
-        for (count, what) in [
-            (refused as fn(&SubjectResult) -> u64, "were refused"),
-            (
-                SubjectResult::unanswered,
-                "had no answer on an open connection; with Kerberos a server may drop calls outside its sequence window (RFC 2203; 32 in NFS-Ganesha); \
-                 use a smaller --depth",
-            ),
-            (
-                SubjectResult::unsent,
-                "were due and never sent, because no earlier call returned: the rate was higher than the server's; latencies include the time that they \
-                 waited",
-            ),
-        ] {
-            let those: Vec<String> = all()
-                .filter(|(_, subject)| count(subject) > 0)
-                .map(|(result, subject)| format!("{} {} ({}, {})", count(subject), subject.label, result.panel, result.name))
-                .collect();
-            if !those.is_empty() {
-                let sum: u64 = all().map(|(_, subject)| count(subject)).sum();
-                notes.push(format!("{sum} calls {what}: {}", those.join("; ")));
-            }
-        }
-        let fewer: Vec<String> = all()
-            .filter_map(|(result, subject)| Some(format!("{} {} ({}, {})", subject.in_flight()?, subject.label, result.panel, result.name)))
-            .collect();
-        if !fewer.is_empty() {
-            notes.push(format!(
-                "fewer calls were in flight than the case says: the server grants fewer slots, its Kerberos sequence window is smaller, or the written file has fewer blocks (--file-size); \
-                 this alone makes latencies shorter and rates lower: {}",
-                fewer.join("; ")
-            ));
-        }
-        self.run.notes.extend(notes);
+        self.run.notes.extend(notes(&self.run));
     }
+}
+
+/// Notes about precision, limits and errors of the results.
+fn notes(run: &Run) -> Vec<String> {
+    let all = || run.results.iter().flat_map(|result| result.subjects.iter().map(move |subject| (result, subject)));
+    let (wide, intervals) = all().fold((0, 0), |(wide, count), (_, subject)| {
+        let is_wide = subject.latency.map(|latency| latency.p50.us).or(subject.figure).is_some_and(|told| told.spread() > WIDE);
+        (wide + usize::from(is_wide), count + 1)
+    });
+    let mut notes = Vec::new();
+    if wide * 5 > intervals {
+        notes.push(format!(
+            "{wide} of {intervals} figures are uncertain by more than {:.0}%; use a quieter machine or more rounds",
+            WIDE * 100.0
+        ));
+    }
+    let limited: Vec<String> = all()
+        .filter(|(_, subject)| subject.client_is_limit)
+        .map(|(result, subject)| format!("{} ({}, {})", subject.label, result.panel, result.name))
+        .collect();
+    if !limited.is_empty() {
+        notes.push(format!(
+            "the client was the limit, and the server may be faster: the busiest thread of the load generator had no CPU time left, or client and server \
+             share a machine without CPU time left, most of which the client used: {}",
+            limited.join("; ")
+        ));
+    }
+    notes.extend(error_notes(run));
+    let fewer: Vec<String> = all()
+        .filter_map(|(result, subject)| Some(format!("{} {} ({}, {})", subject.in_flight()?, subject.label, result.panel, result.name)))
+        .collect();
+    if !fewer.is_empty() {
+        notes.push(format!(
+            "fewer calls were in flight than the case says: the server grants fewer slots, its Kerberos sequence window is smaller, or the written file has fewer blocks (--file-size); \
+             this alone makes latencies shorter and rates lower: {}",
+            fewer.join("; ")
+        ));
+    }
+    notes
+}
+
+/// Notes about calls that were refused, not answered, or not sent.
+fn error_notes(run: &Run) -> Vec<String> {
+    let all = || run.results.iter().flat_map(|result| result.subjects.iter().map(move |subject| (result, subject)));
+    let mut notes = Vec::new();
+    for (count, what) in [
+        (refused as fn(&SubjectResult) -> u64, "were refused"),
+        (
+            SubjectResult::unanswered,
+            "had no answer on an open connection; with Kerberos a server may drop calls outside its sequence window (RFC 2203; 32 in NFS-Ganesha); \
+             use a smaller --depth",
+        ),
+        (
+            SubjectResult::unsent,
+            "were due and never sent, because no earlier call returned: the rate was higher than the server's; latencies include the time that they \
+             waited",
+        ),
+    ] {
+        let those: Vec<String> = all()
+            .filter(|(_, subject)| count(subject) > 0)
+            .map(|(result, subject)| format!("{} {} ({}, {})", count(subject), subject.label, result.panel, result.name))
+            .collect();
+        if !those.is_empty() {
+            let sum: u64 = all().map(|(_, subject)| count(subject)).sum();
+            notes.push(format!("{sum} calls {what}: {}", those.join("; ")));
+        }
+    }
+    notes
 }
 
 fn refused(subject: &SubjectResult) -> u64 {

@@ -24,12 +24,12 @@ impl StopFlag {
 
     /// The same flag for cleanup, which goes on after the request with short timeouts.
     #[must_use]
-    pub fn for_cleanup(&self) -> Self {
+    pub(crate) fn for_cleanup(&self) -> Self {
         Self { requested: self.requested.clone(), cleanup: true }
     }
 
     /// Whether a stop was requested, also for cleanup. Timeouts are short from then on.
-    pub fn must_hurry(&self) -> bool {
+    pub(crate) fn must_hurry(&self) -> bool {
         self.requested.load(Ordering::Relaxed)
     }
 }

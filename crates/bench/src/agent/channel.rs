@@ -51,7 +51,7 @@ pub(super) struct Channel {
     sent: u64,
     received: u64,
     /// Limits until the peer is authenticated.
-    hurry: Option<AuthDeadline>,
+    auth_deadline: Option<AuthDeadline>,
     /// After authentication: a stop request shortens the wait for an answer.
     stop: Option<StopFlag>,
 }
@@ -74,7 +74,7 @@ impl Channel {
         loop {
             match Self::connect_once(address, credential, stop) {
                 // The agent may still be cleaning up after an earlier run.
-                Err(Error::Refused(why)) if why.ends_with(BUSY_WITH) && begun.elapsed() < BUSY_FOR && !stop.is_set() => {
+                Err(Error::Refused(why)) if why.ends_with(BUSY_TEXT) && begun.elapsed() < BUSY_RETRY_MAX && !stop.is_set() => {
                     std::thread::sleep(TICK);
                 }
                 connected => return connected,
@@ -86,18 +86,18 @@ impl Channel {
         let name = address.to_string();
         let stream =
             TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| Error::Unreachable(format!("agent {name}: {error}")))?;
-        let hurry = AuthDeadline { until: Instant::now() + PATIENCE, stop: stop.clone(), line_len_max: PROOF_LEN_MAX };
-        let mut line = Self::begin(stream, COORDINATOR, AGENT, hurry, &name)?;
+        let auth_deadline = AuthDeadline { until: Instant::now() + PATIENCE, stop: stop.clone(), line_len_max: PROOF_LEN_MAX };
+        let mut line = Self::begin(stream, COORDINATOR, AGENT, auth_deadline, &name)?;
         let ours = nonce()?;
         let kind = if matches!(credential, Credential::Token(_)) { "token" } else { "kerberos" };
-        line.plain(&format!("{GREETING} {kind} {}", hex(&ours)), &name)?;
-        let greeting = line.hear(&name)?;
+        line.write_line(&format!("{GREETING} {kind} {}", hex(&ours)), &name)?;
+        let greeting = line.read_line(&name)?;
         if greeting == BUSY {
-            return Err(Error::Refused(format!("agent {name}: {BUSY_WITH}")));
+            return Err(Error::Refused(format!("agent {name}: {BUSY_TEXT}")));
         }
         let theirs = unhex(&greeting, &name)?;
         // An agent closes the connection at whatever step the proof fails.
-        line.prove(credential, [&ours, &theirs], &name).map_err(|error| match error {
+        line.authenticate(credential, [&ours, &theirs], &name).map_err(|error| match error {
             Error::Unreachable(_) => Error::Refused(format!(
                 "agent {name}: the agent refuses this coordinator: {}",
                 if kind == "token" {
@@ -111,7 +111,7 @@ impl Channel {
         Ok(line)
     }
 
-    fn prove(&mut self, credential: &Credential, [ours, theirs]: [&[u8]; 2], name: &str) -> Result<(), Error> {
+    fn authenticate(&mut self, credential: &Credential, [ours, theirs]: [&[u8]; 2], name: &str) -> Result<(), Error> {
         self.key = match credential {
             Credential::Token(token) => key(token, ours, theirs),
             Credential::Kerberos(service) => {
@@ -120,22 +120,22 @@ impl Channel {
                 let mut token = None;
                 let context = loop {
                     match initiator.step(token.as_deref()).map_err(|error| refused(&error))? {
-                        InitStep::Continue { token } => self.plain(&hex(&token), name)?,
+                        InitStep::Continue { token } => self.write_line(&hex(&token), name)?,
                         InitStep::Established { context, token } => {
                             if let Some(token) = token {
-                                self.plain(&hex(&token), name)?;
+                                self.write_line(&hex(&token), name)?;
                             }
                             break context;
                         }
                     }
-                    token = Some(unhex(&self.hear(name)?, name)?);
+                    token = Some(unhex(&self.read_line(name)?, name)?);
                 };
                 let secret = nonce()?;
                 let mut sealed = vec![0; 32 + secret.len() + context.keys.trailer_len()];
                 sealed[32..32 + secret.len()].copy_from_slice(&secret);
                 let confounder = *nonce()?.first_chunk::<16>().expect("32 bytes hold 16");
                 context.keys.seal(context.token_seq, confounder, &mut sealed).map_err(|_| refused(&"sealing the session key failed"))?;
-                self.plain(&hex(&sealed), name)?;
+                self.write_line(&hex(&sealed), name)?;
                 key(&secret, ours, theirs)
             }
         };
@@ -145,7 +145,7 @@ impl Channel {
             self.receive(name)?.ok_or_else(|| Error::Unreachable(format!("agent {name}: the agent closed the connection")))?;
         match &hello[..] {
             "agent" => Ok(()),
-            BUSY => Err(Error::Refused(format!("agent {name}: {BUSY_WITH}"))),
+            BUSY => Err(Error::Refused(format!("agent {name}: {BUSY_TEXT}"))),
             _ => Err(Error::Refused(format!("agent {name}: unexpected greeting"))),
         }
     }
@@ -162,9 +162,9 @@ impl Channel {
         let name = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
         // A Kerberos ticket may hold authorization data of a directory. A token's proof is short.
         let line_len_max = if matches!(acceptor, Acceptor::Token(_)) { TOKEN_LINE_LEN_MAX } else { PROOF_LEN_MAX };
-        let hurry = AuthDeadline { until: Instant::now() + within, stop: stop.clone(), line_len_max };
-        let mut line = Self::begin(stream, AGENT, COORDINATOR, hurry, &name)?;
-        let greeting = line.hear(&name)?;
+        let auth_deadline = AuthDeadline { until: Instant::now() + within, stop: stop.clone(), line_len_max };
+        let mut line = Self::begin(stream, AGENT, COORDINATOR, auth_deadline, &name)?;
+        let greeting = line.read_line(&name)?;
         let mut words = greeting.split(' ');
         let (version, kind, nonce_text) = (words.next(), words.next(), words.next());
         if version != Some(GREETING) {
@@ -172,7 +172,7 @@ impl Channel {
         }
         let theirs = unhex(nonce_text.unwrap_or_default(), &name)?;
         let ours = nonce()?;
-        line.plain(&hex(&ours), &name)?;
+        line.write_line(&hex(&ours), &name)?;
         line.key = match (acceptor, kind) {
             (Acceptor::Token(token), Some("token")) => key(token, &theirs, &ours),
             (Acceptor::Kerberos { keytab, principals }, Some("kerberos")) => {
@@ -180,15 +180,15 @@ impl Channel {
                 let acceptor = MitAcceptor::new(keytab.as_deref(), "host").map_err(|error| refused(&error))?;
                 let mut partial = None;
                 let context = loop {
-                    let token = unhex(&line.hear(&name)?, &name)?;
+                    let token = unhex(&line.read_line(&name)?, &name)?;
                     match acceptor.accept(partial.take(), &token) {
                         Accept::Established { context, token } => {
-                            line.plain(&hex(&token), &name)?;
+                            line.write_line(&hex(&token), &name)?;
                             break context;
                         }
                         Accept::Continue { partial: next, token } => {
                             partial = Some(next);
-                            line.plain(&hex(&token), &name)?;
+                            line.write_line(&hex(&token), &name)?;
                         }
                         Accept::Failed { reason, .. } => return Err(refused(&reason)),
                     }
@@ -196,7 +196,7 @@ impl Channel {
                 if !principals.iter().any(|principal| **principal == *context.principal) {
                     return Err(refused(&format!("{} is not allowed (--principal)", context.principal)));
                 }
-                let mut sealed = unhex(&line.hear(&name)?, &name)?;
+                let mut sealed = unhex(&line.read_line(&name)?, &name)?;
                 let body = context.keys.open(&mut sealed).map_err(|_| refused(&"the session key does not decrypt"))?;
                 key(&sealed[body], &theirs, &ours)
             }
@@ -214,20 +214,20 @@ impl Channel {
         Ok(line)
     }
 
-    fn begin(stream: TcpStream, ours: u8, theirs: u8, hurry: AuthDeadline, name: &str) -> Result<Self, Error> {
+    fn begin(stream: TcpStream, ours: u8, theirs: u8, auth_deadline: AuthDeadline, name: &str) -> Result<Self, Error> {
         let failed = || Error::io(name.to_owned());
         stream.set_nodelay(true).map_err(failed())?;
         // Short reads, so that deadline and stop request are checked.
         stream.set_read_timeout(Some(TICK)).map_err(failed())?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(failed())?;
         let input = BufReader::new(stream.try_clone().map_err(failed())?);
-        Ok(Self { input, output: stream, key: [0; 32], ours, theirs, sent: 0, received: 0, hurry: Some(hurry), stop: None })
+        Ok(Self { input, output: stream, key: [0; 32], ours, theirs, sent: 0, received: 0, auth_deadline: Some(auth_deadline), stop: None })
     }
 
     /// Lifts the limits of an unauthenticated peer. With `stop`, a stop request still shortens
     /// waits.
-    pub(super) fn without_hurry(&mut self, stop: Option<&StopFlag>) {
-        self.hurry = None;
+    pub(super) fn set_authenticated(&mut self, stop: Option<&StopFlag>) {
+        self.auth_deadline = None;
         self.stop = stop.cloned();
         // A socket without this option reports an error with the next read.
         if stop.is_none() {
@@ -235,14 +235,14 @@ impl Channel {
         }
         // Keep-alive detects a node that is gone.
         let _ = sockopt::set_socket_keepalive(&self.output, true);
-        let _ = sockopt::set_tcp_keepidle(&self.output, GONE_AFTER / 2);
-        let _ = sockopt::set_tcp_keepintvl(&self.output, GONE_AFTER / 12);
+        let _ = sockopt::set_tcp_keepidle(&self.output, UNREACHABLE_AFTER / 2);
+        let _ = sockopt::set_tcp_keepintvl(&self.output, UNREACHABLE_AFTER / 12);
         let _ = sockopt::set_tcp_keepcnt(&self.output, 6);
-        let _ = sockopt::set_tcp_user_timeout(&self.output, GONE_AFTER.as_millis() as u32);
+        let _ = sockopt::set_tcp_user_timeout(&self.output, UNREACHABLE_AFTER.as_millis() as u32);
     }
 
     /// Tells a new peer that another coordinator has the agent.
-    pub(super) fn turn_away(mut stream: TcpStream) {
+    pub(super) fn refuse_busy(mut stream: TcpStream) {
         let failed = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(TICK)));
         let said = failed.and_then(|()| stream.write_all(format!("{BUSY}\n").as_bytes()));
         // Reads the peer's greeting first. Otherwise the kernel would reset the connection, and the
@@ -252,7 +252,7 @@ impl Channel {
     }
 
     /// Closes both halves.
-    pub(super) fn hang_up(&self) {
+    pub(super) fn shut_down(&self) {
         let _ = self.output.shutdown(std::net::Shutdown::Both);
     }
 
@@ -261,12 +261,12 @@ impl Channel {
         let text = serde_json::to_string(message).expect("numbers and text");
         let sum = mac(&self.key, self.ours, self.sent, text.as_bytes());
         self.sent += 1;
-        self.plain(&format!("{} {text}", hex(sum.as_bytes())), name)
+        self.write_line(&format!("{} {text}", hex(sum.as_bytes())), name)
     }
 
     /// Receives a message. None at the end of the connection.
     pub(super) fn receive<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Error> {
-        let line = match self.hear(name) {
+        let line = match self.read_line(name) {
             Err(Error::Unreachable(_)) => return Ok(None),
             line => line?,
         };
@@ -281,37 +281,47 @@ impl Channel {
     }
 
     /// Splits the connection into a sender and a receiver.
-    pub(super) fn part(self) -> Result<(Self, Receiver), Error> {
+    pub(super) fn split(self) -> Result<(Self, Receiver), Error> {
         let failed = || Error::io("a connection");
         let output = self.output.try_clone().map_err(failed())?;
         let idle = BufReader::new(self.output.try_clone().map_err(failed())?);
         let (key, ours, theirs, sent, received) = (self.key, self.ours, self.theirs, self.sent, self.received);
-        let (hurry, stop) = (self.hurry, self.stop);
-        let sender = Self { input: idle, output: self.output, key, ours, theirs, sent, received, hurry: hurry.clone(), stop: stop.clone() };
-        Ok((sender, Receiver(Self { input: self.input, output, key, ours, theirs, sent, received, hurry, stop })))
+        let (auth_deadline, stop) = (self.auth_deadline, self.stop);
+        let sender = Self {
+            input: idle,
+            output: self.output,
+            key,
+            ours,
+            theirs,
+            sent,
+            received,
+            auth_deadline: auth_deadline.clone(),
+            stop: stop.clone(),
+        };
+        Ok((sender, Receiver(Self { input: self.input, output, key, ours, theirs, sent, received, auth_deadline, stop })))
     }
 
-    fn plain(&mut self, line: &str, name: &str) -> Result<(), Error> {
+    fn write_line(&mut self, line: &str, name: &str) -> Result<(), Error> {
         let lost = |error| Error::Unreachable(format!("{name}: {error}"));
         self.output.write_all(line.as_bytes()).and_then(|()| self.output.write_all(b"\n")).map_err(lost)
     }
 
-    fn hear(&mut self, name: &str) -> Result<String, Error> {
+    fn read_line(&mut self, name: &str) -> Result<String, Error> {
         let (mut line, mut asked) = (Vec::new(), None);
-        let line_len_max = self.hurry.as_ref().map_or(LINE_LEN_MAX, |hurry| hurry.line_len_max);
+        let line_len_max = self.auth_deadline.as_ref().map_or(LINE_LEN_MAX, |auth_deadline| auth_deadline.line_len_max);
         loop {
-            match &self.hurry {
-                Some(hurry) if hurry.stop.is_set() => return Err(Error::Interrupted),
-                Some(hurry) if Instant::now() >= hurry.until => {
+            match &self.auth_deadline {
+                Some(auth_deadline) if auth_deadline.stop.is_set() => return Err(Error::Interrupted),
+                Some(auth_deadline) if Instant::now() >= auth_deadline.until => {
                     return Err(Error::Refused(format!("{name}: the peer did not authenticate in time")));
                 }
                 _ => {}
             }
             let stopped = self.stop.as_ref().is_some_and(StopFlag::must_hurry);
-            if stopped && asked.get_or_insert_with(Instant::now).elapsed() > ANSWERED_WITHIN {
+            if stopped && asked.get_or_insert_with(Instant::now).elapsed() > ANSWER_WAIT_MAX {
                 return Err(Error::Unreachable(format!("{name}: no answer")));
             }
-            let waits = self.hurry.is_some() || self.stop.is_some();
+            let waits = self.auth_deadline.is_some() || self.stop.is_some();
             let bytes = match self.input.fill_buf() {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -371,13 +381,13 @@ fn unhex(text: &str, name: &str) -> Result<Vec<u8>, Error> {
 
 /// Message of an agent that works for another coordinator, and its text for the user.
 const BUSY: &str = "busy";
-const BUSY_WITH: &str = "the agent works for another coordinator";
+const BUSY_TEXT: &str = "the agent works for another coordinator";
 /// Time in which a coordinator retries a busy agent: as long as an agent may need for cleanup.
-const BUSY_FOR: Duration = Duration::from_secs(3);
+const BUSY_RETRY_MAX: Duration = Duration::from_secs(3);
 /// Time for an agent's answer after a stop request.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Time after which an unreachable node is given up.
-const GONE_AFTER: Duration = Duration::from_secs(60);
+const UNREACHABLE_AFTER: Duration = Duration::from_secs(60);
 const GREETING: &str = "vouch-bench-2";
 const COORDINATOR: u8 = b'C';
 const AGENT: u8 = b'A';
@@ -428,7 +438,7 @@ mod tests {
     }
 
     /// Result of a peer that sends this text slowly, again and again.
-    fn held_by(text: &[u8], every: Duration, within: Duration, stop: &StopFlag) -> Result<Channel, Error> {
+    fn result_of_slow_peer(text: &[u8], every: Duration, within: Duration, stop: &StopFlag) -> Result<Channel, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
         let text = text.to_vec();
@@ -450,14 +460,14 @@ mod tests {
     #[test]
     fn unauthenticated_peer_is_limited_in_time_and_length() {
         let (slow, stop) = (Duration::from_millis(20), StopFlag::default());
-        let held = held_by(b"x", slow, Duration::from_millis(300), &stop);
+        let held = result_of_slow_peer(b"x", slow, Duration::from_millis(300), &stop);
         assert!(matches!(&held, Err(Error::Refused(why)) if why.contains("in time")), "{:?}", held.err());
         // Long lines are refused.
-        let held = held_by(b"x", Duration::ZERO, Duration::from_secs(60), &stop);
+        let held = result_of_slow_peer(b"x", Duration::ZERO, Duration::from_secs(60), &stop);
         assert!(matches!(&held, Err(Error::Refused(why)) if why.contains("bytes")), "{:?}", held.err());
         // A stop request ends the wait.
         stop.set();
-        assert!(matches!(held_by(b"x", slow, Duration::from_secs(60), &stop), Err(Error::Interrupted)));
+        assert!(matches!(result_of_slow_peer(b"x", slow, Duration::from_secs(60), &stop), Err(Error::Interrupted)));
     }
 
     #[test]
@@ -476,7 +486,7 @@ mod tests {
         let (agent, coordinator) = pair(b"secret", b"secret");
         let (_agent, mut coordinator) = (agent.expect("the token"), coordinator.expect("the token"));
         let stop = StopFlag::default();
-        coordinator.without_hurry(Some(&stop));
+        coordinator.set_authenticated(Some(&stop));
         stop.set();
         // The receive ends, and not as an end of the connection.
         assert_eq!(coordinator.receive::<u32>("a").expect("no answer is none"), None);

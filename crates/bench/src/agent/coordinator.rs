@@ -7,7 +7,7 @@ use super::channel::{Channel, Credential};
 use super::{Request, Response};
 use crate::cpu::ServerCpu;
 use crate::machine::Machine;
-use crate::nfs::{NfsOptions, part_of};
+use crate::nfs::{NfsOptions, share_of};
 use crate::subject::{CpuMeter, SubjectInfo};
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
@@ -18,16 +18,16 @@ pub struct AgentPool(Arc<Mutex<Vec<Member>>>);
 struct Member {
     name: String,
     /// None after an unanswered request. The agent then ends its work and cleans up by itself.
-    line: Option<Channel>,
+    channel: Option<Channel>,
 }
 
 impl AgentPool {
     /// Connects to all agents.
     pub fn connect(agents: &[SocketAddr], credential: &dyn Fn(SocketAddr) -> Credential, stop: &StopFlag) -> Result<Self, Error> {
         let members = agents.iter().map(|&address| {
-            let mut line = Channel::connect(address, &credential(address), stop)?;
-            line.without_hurry(Some(stop));
-            Ok(Member { name: address.to_string(), line: Some(line) })
+            let mut channel = Channel::connect(address, &credential(address), stop)?;
+            channel.set_authenticated(Some(stop));
+            Ok(Member { name: address.to_string(), channel: Some(channel) })
         });
         Ok(Self(Arc::new(Mutex::new(members.collect::<Result<_, Error>>()?))))
     }
@@ -47,11 +47,11 @@ impl AgentPool {
                 let gone = || {
                     Error::Unreachable(format!("agent {}: no answer; if the agent still runs, it removes its files by itself", member.name))
                 };
-                match member.line.as_mut().ok_or_else(gone).and_then(|line| line.send(&ask, &member.name)) {
+                match member.channel.as_mut().ok_or_else(gone).and_then(|channel| channel.send(&ask, &member.name)) {
                     Ok(()) => asked.push((at, member)),
                     Err(error) => {
                         // A part of the request may have been sent.
-                        member.line = None;
+                        member.channel = None;
                         unasked = unasked.or(Some(error));
                     }
                 }
@@ -63,9 +63,9 @@ impl AgentPool {
             .into_iter()
             .map(|(at, member)| {
                 let name = member.name.clone();
-                let answer = member.line.as_mut().map_or(Ok(None), |line| line.receive(&name));
+                let answer = member.channel.as_mut().map_or(Ok(None), |channel| channel.receive(&name));
                 if !matches!(answer, Ok(Some(_))) {
-                    member.line = None;
+                    member.channel = None;
                 }
                 match answer?.ok_or_else(|| Error::Unreachable(format!("agent {name}: connection closed, or no answer")))? {
                     Response::Failed { why, corrupt: true, .. } => Err(Error::Corrupt(format!("agent {name}: {why}"))),
@@ -131,7 +131,7 @@ fn share(case: &Case, at: usize, nodes: usize) -> Option<Case> {
     let mut case = *case;
     match &mut case {
         Case::Load(load) => {
-            let depth = part_of(load.depth, at, nodes);
+            let depth = share_of(load.depth, at, nodes);
             load.rate = load.rate.map(|rate| rate * f64::from(depth) / f64::from(load.depth));
             load.depth = depth;
             if depth == 0 {
@@ -139,7 +139,7 @@ fn share(case: &Case, at: usize, nodes: usize) -> Option<Case> {
             }
         }
         Case::Metadata { depth, .. } | Case::Getattr { depth, .. } => {
-            *depth = part_of(*depth, at, nodes);
+            *depth = share_of(*depth, at, nodes);
             if *depth == 0 {
                 return None;
             }
@@ -180,7 +180,7 @@ impl Subject for DistributedSubject {
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
         self.fleet.all(&Request::Ready)?;
-        let meter = CpuMeter::begin(self.server_cpu.as_ref(), true)?;
+        let meter = CpuMeter::start(self.server_cpu.as_ref(), true)?;
         let (number, nodes) = (self.number, self.nodes.len());
         let measured = self.fleet.each(&|at| share(case, at, nodes).map(|case| Request::Measure { number, case }))?;
         let mut sample = Sample::default();
@@ -234,18 +234,20 @@ mod tests {
         let agent = std::thread::spawn(move || {
             let stream = listener.accept().expect("the coordinator").0;
             let within = std::time::Duration::from_secs(60);
-            let mut line =
+            let mut channel =
                 Channel::accept(stream, &Acceptor::Token(token()), within, &StopFlag::default(), || true).expect("it knows the token");
             for _ in 0..2 {
-                let asked = line.receive::<Request>("the coordinator").expect("a question").expect("not the end");
+                let asked = channel.receive::<Request>("the coordinator").expect("a question").expect("not the end");
                 let node = if matches!(asked, Request::Tidy { .. }) { "the first" } else { "the second" };
-                line.send(&Response::Failed { why: node.into(), unreachable: false, corrupt: false }, "the coordinator")
+                channel
+                    .send(&Response::Failed { why: node.into(), unreachable: false, corrupt: false }, "the coordinator")
                     .expect("it listens");
             }
         });
-        let line = Channel::connect(at, &Credential::Token(b"a secret of some length".to_vec()), &StopFlag::default()).expect("it listens");
-        let member = |name: &str, line| Member { name: name.into(), line };
-        let fleet = AgentPool(Arc::new(Mutex::new(vec![member("here", Some(line)), member("gone", None)])));
+        let channel =
+            Channel::connect(at, &Credential::Token(b"a secret of some length".to_vec()), &StopFlag::default()).expect("it listens");
+        let member = |name: &str, channel| Member { name: name.into(), channel };
+        let fleet = AgentPool(Arc::new(Mutex::new(vec![member("here", Some(channel)), member("gone", None)])));
         let lost = fleet.all(&Request::Tidy { number: 1 }).map(drop);
         assert!(
             matches!(&lost, Err(Error::Unreachable(why)) if why.contains("gone") && why.contains("if the agent still runs")),
@@ -266,12 +268,12 @@ mod tests {
             let serve = |corrupt| {
                 let stream = listener.accept().expect("the coordinator").0;
                 let within = std::time::Duration::from_secs(60);
-                let mut line =
+                let mut channel =
                     Channel::accept(stream, &Acceptor::Token(token()), within, &StopFlag::default(), || true).expect("the token");
                 std::thread::spawn(move || {
-                    while let Ok(Some(_)) = line.receive::<Request>("the coordinator") {
+                    while let Ok(Some(_)) = channel.receive::<Request>("the coordinator") {
                         let failed = Response::Failed { why: format!("corrupt: {corrupt}"), unreachable: false, corrupt };
-                        line.send(&failed, "the coordinator").expect("it listens");
+                        channel.send(&failed, "the coordinator").expect("it listens");
                     }
                 })
             };
@@ -280,7 +282,7 @@ mod tests {
             }
         });
         let connect = || Channel::connect(at, &Credential::Token(token()), &StopFlag::default()).expect("it listens");
-        let member = |name: &str, line| Member { name: name.into(), line };
+        let member = |name: &str, channel| Member { name: name.into(), channel };
         let (first, second) = (connect(), connect());
         let members = vec![member("refuses", Some(first)), member("has read it", Some(second)), member("gone", None)];
         let fleet = AgentPool(Arc::new(Mutex::new(members)));

@@ -1,4 +1,4 @@
-//! An agent: authenticates coordinators, and measures for one at a time within its limits. It opens
+//! An agent: authenticates coordinators, and measures for one at a time check_limits its limits. It opens
 //! no file of its node.
 
 use std::collections::HashMap;
@@ -59,8 +59,8 @@ pub fn serve(
                     let turn = &turn;
                     scope.spawn(move || {
                         let outcome = stream.set_nonblocking(false).map_err(Error::io("a connection")).and_then(|()| {
-                            if turn.is_at_work() {
-                                Channel::turn_away(stream);
+                            if turn.is_taken() {
+                                Channel::refuse_busy(stream);
                                 return Err(Error::Refused("refused: the agent works for another coordinator".into()));
                             }
                             log(format!("{peer}: connected"));
@@ -89,30 +89,30 @@ struct CoordinatorSlot(Mutex<Option<Arc<AtomicBool>>>);
 struct SlotGuard<'a> {
     turn: &'a CoordinatorSlot,
     /// False while cleaning up after the coordinator disconnected.
-    at_work: Arc<AtomicBool>,
+    active: Arc<AtomicBool>,
 }
 
 impl CoordinatorSlot {
-    fn whose(&self) -> MutexGuard<'_, Option<Arc<AtomicBool>>> {
+    fn holder(&self) -> MutexGuard<'_, Option<Arc<AtomicBool>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_at_work(&self) -> bool {
-        self.whose().as_ref().is_some_and(|at_work| at_work.load(Ordering::Relaxed))
+    fn is_taken(&self) -> bool {
+        self.holder().as_ref().is_some_and(|active| active.load(Ordering::Relaxed))
     }
 
     /// Reserves the agent. Waits for cleanup, but not for another coordinator's run.
     fn take(&self, stop: &StopFlag) -> Option<SlotGuard<'_>> {
         let begun = Instant::now();
         loop {
-            let mut whose = self.whose();
-            if whose.is_none() {
-                let at_work = Arc::new(AtomicBool::new(true));
-                *whose = Some(at_work.clone());
-                return Some(SlotGuard { turn: self, at_work });
+            let mut holder = self.holder();
+            if holder.is_none() {
+                let active = Arc::new(AtomicBool::new(true));
+                *holder = Some(active.clone());
+                return Some(SlotGuard { turn: self, active });
             }
-            drop(whose);
-            if self.is_at_work() || stop.is_set() || begun.elapsed() > ENDED_WITHIN {
+            drop(holder);
+            if self.is_taken() || stop.is_set() || begun.elapsed() > CLEANUP_WAIT_MAX {
                 return None;
             }
             std::thread::sleep(TICK);
@@ -122,7 +122,7 @@ impl CoordinatorSlot {
 
 impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
-        *self.turn.whose() = None;
+        *self.turn.holder() = None;
     }
 }
 
@@ -179,12 +179,12 @@ fn coordinator(
     })?;
     drop(place);
     let Some(taken) = taken else { return Err(Error::Refused("refused: the agent works for another coordinator".into())) };
-    let at_work = taken.at_work.clone();
-    line.without_hurry(None);
-    let (mut line, mut receiver) = line.part()?;
+    let active = taken.active.clone();
+    line.set_authenticated(None);
+    let (mut line, mut receiver) = line.split()?;
     // A disconnect ends the measurement.
     let stop = StopFlag::default();
-    let (gone, works, (sender, asks)) = (stop.clone(), at_work.clone(), mpsc::channel());
+    let (gone, works, (sender, asks)) = (stop.clone(), active.clone(), mpsc::channel());
     std::thread::spawn(move || {
         while let Ok(Some(ask)) = receiver.receive::<Request>("the coordinator") {
             if sender.send(ask).is_err() {
@@ -212,7 +212,7 @@ fn coordinator(
             Err(_) => break,
         };
         measured += u64::from(matches!(ask, Request::Measure { .. }));
-        let answer = answer(ask, &mut subjects, limits, &stop).unwrap_or_else(|error| Response::Failed {
+        let answer = handle(ask, &mut subjects, limits, &stop).unwrap_or_else(|error| Response::Failed {
             unreachable: matches!(error, Error::Unreachable(_)),
             corrupt: matches!(error, Error::Corrupt(_)),
             why: error.with_hint(),
@@ -223,15 +223,15 @@ fn coordinator(
             break;
         }
     }
-    at_work.store(false, Ordering::Relaxed);
-    line.hang_up();
+    active.store(false, Ordering::Relaxed);
+    line.shut_down();
     for mut subject in subjects.into_values() {
         outcome = outcome.and(subject.clean());
     }
     outcome.map(|()| measured)
 }
 
-fn answer(ask: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Limits, stop: &StopFlag) -> Result<Response, Error> {
+fn handle(ask: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Limits, stop: &StopFlag) -> Result<Response, Error> {
     let unknown = || Error::Input("unknown subject".into());
     Ok(match ask {
         Request::Open { number, options } => {
@@ -247,13 +247,13 @@ fn answer(ask: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Limits,
             Response::Opened { about, machine, node: rustix::system::uname().nodename().to_string_lossy().into_owned() }
         }
         Request::Prepare { number, case } => {
-            within(&case, limits)?;
+            check_limits(&case, limits)?;
             subjects.get_mut(&number).ok_or_else(unknown)?.prepare(&case)?;
             Response::Done
         }
         Request::Ready => Response::Done,
         Request::Measure { number, case } => {
-            within(&case, limits)?;
+            check_limits(&case, limits)?;
             Response::Measured { sample: Box::new(subjects.get_mut(&number).ok_or_else(unknown)?.measure(&case)?) }
         }
         Request::Tidy { number } => {
@@ -267,7 +267,7 @@ fn answer(ask: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Limits,
     })
 }
 
-fn within(case: &Case, limits: Limits) -> Result<(), Error> {
+fn check_limits(case: &Case, limits: Limits) -> Result<(), Error> {
     let (bytes, seconds) = match case {
         Case::Put(copy) | Case::Get(copy) => (copy.files.saturating_mul(copy.len), 0.0),
         Case::Load(load) => (load.file_len, load.seconds),
@@ -298,7 +298,7 @@ const PROOF_WITHIN: Duration = Duration::from_secs(10);
 const UNPROVEN_MAX: usize = 128;
 const UNPROVEN_OF_ADDRESS_MAX: usize = 16;
 /// Time that an authenticated coordinator waits for cleanup of an earlier run.
-const ENDED_WITHIN: Duration = Duration::from_secs(10);
+const CLEANUP_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Interval of checks for connections and a stop request.
 const TICK: Duration = Duration::from_millis(50);
 

@@ -20,7 +20,7 @@ impl Session {
             path.iter().for_each(|name| call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })));
             call.op(w, &Args::Getfh);
         };
-        self.one(&self.target(), stop, write, |mut body| {
+        self.call(&self.target(), stop, write, |mut body| {
             (0..=path.len()).try_for_each(|_| body.next_ok().map(drop))?;
             handle(&mut body)
         })
@@ -36,7 +36,7 @@ impl Session {
                 call.op(w, &Args::Readdir(args));
             };
             let before = entries.len();
-            let eof = self.one("a directory", stop, write, |mut body| {
+            let eof = self.call("a directory", stop, write, |mut body| {
                 body.next_ok()?;
                 let Results::Readdir(Ok(ok)) = body.next_ok()? else { return Err(CallError::Mismatch("expected the result of READDIR")) };
                 for entry in ok.entries.iter() {
@@ -62,7 +62,7 @@ impl Session {
             call.op(w, &Args::Create(CreateArgs { kind, name: Name(name.as_bytes()), attrs: unpacked(&mode) }));
             call.op(w, &Args::Getfh);
         };
-        self.one(&format!("{}: making {name}", self.target()), stop, write, |mut body| {
+        self.call(&format!("{}: making {name}", self.target()), stop, write, |mut body| {
             (0..2).try_for_each(|_| body.next_ok().map(drop))?;
             handle(&mut body)
         })
@@ -80,7 +80,7 @@ impl Session {
             call.op(w, &open_args(how, access, OpenClaim::Null(Name(name))));
             call.op(w, &Args::Getfh);
         };
-        self.one(&String::from_utf8_lossy(name), stop, write, |mut body| {
+        self.call(&String::from_utf8_lossy(name), stop, write, |mut body| {
             body.next_ok()?;
             opened(&mut body)
         })
@@ -92,7 +92,7 @@ impl Session {
             putfh(&file.handle, call, w);
             call.op(w, &Args::Commit(CommitArgs { offset: 0, count: 0 }));
         };
-        self.one("COMMIT", stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
+        self.call("COMMIT", stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
     }
 
     /// Closes a file.
@@ -101,7 +101,7 @@ impl Session {
             putfh(&file.handle, call, w);
             call.op(w, &Args::Close(CloseArgs { seq: OwnerSeq(0), stateid: file.stateid }));
         };
-        self.one("CLOSE", stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
+        self.call("CLOSE", stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
     }
 
     /// Removes a directory with all its entries, also after a stop request.
@@ -112,7 +112,7 @@ impl Session {
             call.op(w, &Args::Lookup(LookupArgs { name: Name(name) }));
             call.op(w, &Args::Getfh);
         };
-        let found = self.one(&String::from_utf8_lossy(name), stop, look, |mut body| {
+        let found = self.call(&String::from_utf8_lossy(name), stop, look, |mut body| {
             (0..2).try_for_each(|_| body.next_ok().map(drop))?;
             handle(&mut body)
         });
@@ -127,7 +127,7 @@ impl Session {
             putfh(parent, call, w);
             call.op(w, &Args::Remove(RemoveArgs { name: Name(name) }));
         };
-        self.one(&String::from_utf8_lossy(name), stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
+        self.call(&String::from_utf8_lossy(name), stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
     }
 }
 
@@ -170,19 +170,19 @@ impl CallSource for Removes<'_> {
         call.op(w, &Args::Remove(RemoveArgs { name: Name(&self.lanes[lane]) }));
     }
 
-    fn reply(&mut self, _lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, CallError> {
+    fn on_reply(&mut self, _lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, CallError> {
         body.next_ok()?;
         body.next_ok()?;
         Ok(CallResult { bytes: 0, operations: 1 })
     }
 
-    fn refused(&mut self, lane: usize, status: Status) {
+    fn on_refusal(&mut self, lane: usize, status: Status) {
         if status == Status::DELAY {
             self.delayed.push(std::mem::take(&mut self.lanes[lane]));
         }
     }
 
-    fn again(&mut self) -> bool {
+    fn retry_delayed(&mut self) -> bool {
         self.again.append(&mut self.delayed);
         !self.again.is_empty()
     }

@@ -52,13 +52,13 @@ impl<'a> ReadWriteMix<'a> {
     }
 
     /// Reads only these blocks, once.
-    pub(super) fn reading(mut self, blocks: Vec<u64>) -> Self {
+    pub(super) fn read_back_only(mut self, blocks: Vec<u64>) -> Self {
         self.only = Some(blocks);
         self
     }
 
     /// Blocks that were written most recently, without duplicates.
-    pub(super) fn last(&self) -> Vec<u64> {
+    pub(super) fn recent_writes(&self) -> Vec<u64> {
         let mut blocks: Vec<u64> = self.last.iter().copied().collect();
         blocks.sort_unstable();
         blocks.dedup();
@@ -134,7 +134,7 @@ impl CallSource for ReadWriteMix<'_> {
         }
     }
 
-    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
+    fn on_reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
         let Some(Asked { number, block, .. }) = self.asked[lane] else { return Err(Error::Mismatch("a reply without a call")) };
         body.next_ok()?;
         match body.next_ok()? {
@@ -155,7 +155,7 @@ impl CallSource for ReadWriteMix<'_> {
         Ok(CallResult { bytes: u64::from(self.load.block), operations: 1 })
     }
 
-    fn refused(&mut self, lane: usize, _status: Status) {
+    fn on_refusal(&mut self, lane: usize, _status: Status) {
         self.release(lane);
     }
 }
@@ -218,11 +218,11 @@ impl CallSource for WholeFile {
         }
     }
 
-    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
+    fn on_reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
         let (offset, len) = self.part(lane);
         body.next_ok()?;
         match body.next_ok()? {
-            Results::Read(Ok(ok)) if ok.data.len() == len && self.pages.are(self.content, self.number, offset, &ok.data) => {}
+            Results::Read(Ok(ok)) if ok.data.len() == len && self.pages.matches(self.content, self.number, offset, &ok.data) => {}
             Results::Read(Ok(_)) => return Err(Error::Mismatch(OTHER_DATA)),
             Results::Write(Ok(ok)) if ok.count as usize == len => {}
             _ => return Err(Error::Mismatch("a short transfer")),
@@ -230,13 +230,13 @@ impl CallSource for WholeFile {
         Ok(CallResult { bytes: len as u64, operations: 1 })
     }
 
-    fn refused(&mut self, lane: usize, status: Status) {
+    fn on_refusal(&mut self, lane: usize, status: Status) {
         if status == Status::DELAY {
             self.delayed.push(self.asked[lane]);
         }
     }
 
-    fn again(&mut self) -> bool {
+    fn retry_delayed(&mut self) -> bool {
         self.again.append(&mut self.delayed);
         !self.again.is_empty()
     }
@@ -254,14 +254,14 @@ mod tests {
         let file = Opened { handle: vouch_nfs4::Filehandle::new(b"h").expect("a short one"), stateid: vouch_nfs4::Stateid::default() };
         let mut work = WholeFile::new(&Pages::new(), file, 0, Content::Random, 3 * BLOCK_LEN + 5, true, 4);
         assert!((0..4).all(|lane| work.next(lane)) && !work.next(0));
-        work.refused(1, Status::DELAY);
-        work.refused(2, Status::NOSPC);
-        work.refused(3, Status::DELAY);
+        work.on_refusal(1, Status::DELAY);
+        work.on_refusal(2, Status::NOSPC);
+        work.on_refusal(3, Status::DELAY);
         // A delayed block is not retried before the pause.
         assert!(!work.next(0));
-        assert!(work.again());
+        assert!(work.retry_delayed());
         assert!(work.next(0) && work.next(2) && !work.next(1));
         assert_eq!((work.part(0), work.part(2)), ((3 * BLOCK_LEN, 5), (BLOCK_LEN, BLOCK_LEN as usize)));
-        assert!(!work.again());
+        assert!(!work.retry_delayed());
     }
 }

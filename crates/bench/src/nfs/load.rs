@@ -10,7 +10,7 @@ use vouch_xdr::Writer;
 use crate::Latency;
 
 /// Produces the calls of a case. A lane is one call in flight.
-pub trait CallSource {
+pub(crate) trait CallSource {
     /// Prepares the lane's next call. False if the lane has none.
     fn next(&mut self, lane: usize) -> bool;
 
@@ -18,20 +18,20 @@ pub trait CallSource {
     fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer);
 
     /// Takes the reply.
-    fn reply(&mut self, lane: usize, body: ReplyBody<'_>) -> Result<CallResult, CallError>;
+    fn on_reply(&mut self, lane: usize, body: ReplyBody<'_>) -> Result<CallResult, CallError>;
 
     /// Takes a refusal. The lane starts over.
-    fn refused(&mut self, lane: usize, status: Status);
+    fn on_refusal(&mut self, lane: usize, status: Status);
 
     /// Retries calls that the server delayed (NFS4ERR_DELAY). False if there are none.
-    fn again(&mut self) -> bool {
+    fn retry_delayed(&mut self) -> bool {
         false
     }
 }
 
 /// What a reply counts.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct CallResult {
+pub(crate) struct CallResult {
     /// Bytes of file data.
     pub bytes: u64,
     /// Operations, as the case defines them.
@@ -40,7 +40,7 @@ pub struct CallResult {
 
 /// When the next call starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Pace {
+pub(crate) enum Pace {
     /// When a lane is free (closed loop).
     Closed,
     /// At this many calls a second, also when the server is slower (open loop). Latency counts from
@@ -51,7 +51,7 @@ pub enum Pace {
 
 /// Result of a load on one session.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// Bytes of file data.
     pub bytes: u64,
     /// Operations.
@@ -78,7 +78,7 @@ pub struct Tally {
 
 impl Tally {
     /// Adds a later load.
-    pub fn add(&mut self, other: &Tally) {
+    pub(crate) fn add(&mut self, other: &Tally) {
         self.bytes += other.bytes;
         self.operations += other.operations;
         self.errors += other.errors;

@@ -102,7 +102,7 @@ impl CallSource for GitMetadata {
         }
     }
 
-    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
+    fn on_reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
         let lane = &mut self.lanes[lane];
         body.next_ok()?;
         lane.step = match lane.step {
@@ -134,7 +134,7 @@ impl CallSource for GitMetadata {
         Ok(CallResult { bytes: 0, operations: 1 })
     }
 
-    fn refused(&mut self, lane: usize, _status: Status) {
+    fn on_refusal(&mut self, lane: usize, _status: Status) {
         let lane = &mut self.lanes[lane];
         lane.step = match lane.step {
             // The name exists since an interrupted round.
@@ -161,7 +161,7 @@ impl CallSource for Getattr {
         call.op(w, &Args::Getattr(GetattrArgs { wanted: WANTED }));
     }
 
-    fn reply(&mut self, _lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
+    fn on_reply(&mut self, _lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
         body.next_ok()?;
         match body.next_ok()? {
             Results::Getattr(Ok(_)) => Ok(CallResult { bytes: 0, operations: 1 }),
@@ -169,5 +169,5 @@ impl CallSource for Getattr {
         }
     }
 
-    fn refused(&mut self, _lane: usize, _status: Status) {}
+    fn on_refusal(&mut self, _lane: usize, _status: Status) {}
 }

@@ -4,6 +4,7 @@
 mod file_operations;
 mod large_file;
 mod load;
+mod load_run;
 mod metadata;
 mod session;
 mod small_files;
@@ -11,10 +12,10 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
-pub use load::{CallResult, CallSource, Pace, Tally};
-pub use session::Session;
+pub(crate) use load::{CallResult, CallSource, Pace, Tally};
+pub(crate) use session::Session;
 pub use subject::{NfsOptions, NfsSubject};
-pub(crate) use subject::{PREFIX, part_of, stored};
+pub(crate) use subject::{PREFIX, share_of, stored};
 
 use vouch_nfs4::op::{Args, OpenArgs, OpenClaim, OpenHow, PutfhArgs, Results, ShareAccess, ShareDeny};
 use vouch_nfs4::{Bytes, ClientId, Filehandle, OwnerSeq, StateOwner, Stateid};

@@ -108,7 +108,7 @@ impl CallSource for SmallFiles {
         }
     }
 
-    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
+    fn on_reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
         let lane = &mut self.lanes[lane];
         body.next_ok()?;
         match lane.step {
@@ -116,7 +116,7 @@ impl CallSource for SmallFiles {
             Step::Transfer(opened) => {
                 match body.next_ok()? {
                     Results::Write(Ok(ok)) if ok.count as usize == self.len => {}
-                    Results::Read(Ok(ok)) if ok.data.len() == self.len && self.pages.are(self.content, lane.number, 0, &ok.data) => {}
+                    Results::Read(Ok(ok)) if ok.data.len() == self.len && self.pages.matches(self.content, lane.number, 0, &ok.data) => {}
                     Results::Read(Ok(_)) => return Err(Error::Mismatch(OTHER_DATA)),
                     _ => return Err(Error::Mismatch("a short transfer")),
                 }
@@ -131,7 +131,7 @@ impl CallSource for SmallFiles {
         Ok(CallResult::default())
     }
 
-    fn refused(&mut self, lane: usize, status: Status) {
+    fn on_refusal(&mut self, lane: usize, status: Status) {
         // A file that cannot be closed is not retried.
         self.lanes[lane].step = Step::Open;
         if status == Status::DELAY {
@@ -139,7 +139,7 @@ impl CallSource for SmallFiles {
         }
     }
 
-    fn again(&mut self) -> bool {
+    fn retry_delayed(&mut self) -> bool {
         self.again.append(&mut self.delayed);
         !self.again.is_empty()
     }
@@ -154,12 +154,12 @@ mod tests {
         let copy = crate::case::Copy { files: 3, len: 10, content: Content::Random, streams: 2, depth: 1 };
         let mut work = SmallFiles::new(&Pages::new(), Filehandle::new(b"h").expect("a short one"), 0..3, &copy, FileAction::Create);
         assert!(work.next(0) && work.next(1));
-        work.refused(0, Status::DELAY);
-        work.refused(1, Status::NOSPC);
+        work.on_refusal(0, Status::DELAY);
+        work.on_refusal(1, Status::NOSPC);
         assert!(work.next(0) && work.lanes[0].number == 2);
         assert!(!work.next(1));
-        assert!(work.again() && work.next(1));
+        assert!(work.retry_delayed() && work.next(1));
         assert_eq!(work.lanes[1].number, 0);
-        assert!(!work.again());
+        assert!(!work.retry_delayed());
     }
 }

@@ -160,14 +160,14 @@ impl NfsSubject {
     fn transfer(&mut self, copy: &Copy, directory: Filehandle, writes: bool) -> Result<Sample, Error> {
         let (pages, stop) = (self.pages.clone(), self.stop.clone());
         let whole = *copy;
-        self.all(copy.files, move |_, files, session| {
+        self.on_all_sessions(copy.files, move |_, files, session| {
             if whole.len <= BLOCK_LEN {
                 let action = if writes { FileAction::Create } else { FileAction::Read };
                 let count = files.end - files.start;
                 let mut work = SmallFiles::new(&pages, directory, files, &whole, action);
                 let tally = session.complete(&mut work, whole.streams as usize, &stop)?;
                 let done = tally.operations;
-                return all_of(tally, done, count, "files", session, &stop);
+                return require_complete(tally, done, count, "files", session, &stop);
             }
             let start = std::time::Instant::now();
             let mut sum = Tally::default();
@@ -176,7 +176,7 @@ impl NfsSubject {
                 let mut work = WholeFile::new(&pages, file, number, whole.content, whole.len, writes, whole.depth as usize);
                 let tally = session.complete(&mut work, whole.depth as usize, &stop)?;
                 let bytes = tally.bytes;
-                let tally = match all_of(tally, bytes, whole.len, "bytes of a file", session, &stop) {
+                let tally = match require_complete(tally, bytes, whole.len, "bytes of a file", session, &stop) {
                     Err(error @ Error::Nfs { .. }) => {
                         // The first error is reported.
                         let _ = session.close(file, &stop);
@@ -204,7 +204,7 @@ impl NfsSubject {
         self.old.push(name);
         let (pages, stop) = (self.pages.clone(), self.stop.clone());
         let line = Copy { files, len: LINE_LEN, content: Content::Random, streams: depth, depth: 1 };
-        self.all(files, move |_, share, session| {
+        self.on_all_sessions(files, move |_, share, session| {
             let mut sum = Tally::default();
             for action in [FileAction::Create, FileAction::Append] {
                 let mut work = SmallFiles::new(&pages, directory, share.clone(), &line, action);
@@ -214,7 +214,7 @@ impl NfsSubject {
             sum.add(&session.remove_files(directory, share.map(small_files::name), depth as usize, &stop)?);
             // Work that was left out would make the rest look fast.
             let done = sum.operations;
-            let mut sum = all_of(sum, done, count, "changes", session, &stop)?;
+            let mut sum = require_complete(sum, done, count, "changes", session, &stop)?;
             // The case counts files.
             sum.operations /= 3;
             Ok(sum)
@@ -222,14 +222,14 @@ impl NfsSubject {
     }
 
     fn load(&mut self, load: &Load) -> Result<Sample, Error> {
-        let opens = self.opens()?;
+        let opens = self.large_file_opens()?;
         let (pages, stop, wanted) = (self.pages.clone(), self.stop.clone(), load.depth);
         let load = Load { depth: in_flight_max(load), ..*load };
         self.rounds += 1;
         let (seed, sessions, whole) = (self.rounds, self.sessions.len(), load.depth);
         let (written, last) = (self.written.clone(), Mutex::new(Vec::new()));
-        let mut sample = self.all(sessions as u64, |at, _, session| {
-            let depth = part_of(load.depth, at, sessions);
+        let mut sample = self.on_all_sessions(sessions as u64, |at, _, session| {
+            let depth = share_of(load.depth, at, sessions);
             if depth == 0 {
                 return Ok(Tally::default());
             }
@@ -237,7 +237,7 @@ impl NfsSubject {
             let pace = load.rate.map_or(Pace::Closed, |rate| Pace::Open(rate * f64::from(depth) / f64::from(whole)));
             let mut work = ReadWriteMix::new(&pages, opens[at], LARGE_NUMBER, load, mix(seed * 1000 + at as u64), &written);
             let tally = session.run(&mut work, depth as usize, pace, Some(Duration::from_secs_f64(load.seconds)), &stop)?;
-            last.lock().unwrap_or_else(PoisonError::into_inner).extend(work.last());
+            last.lock().unwrap_or_else(PoisonError::into_inner).extend(work.recent_writes());
             Ok(tally)
         })?;
         if load.depth < wanted {
@@ -255,23 +255,23 @@ impl NfsSubject {
     /// Reads some blocks after a load that only writes. Otherwise a server that loses data would be
     /// the fastest.
     fn read_back(&mut self, load: &Load, blocks: Vec<u64>) -> Result<(), Error> {
-        let (open, written, stop) = (self.opens()?[0], self.written.clone(), self.stop.clone());
+        let (open, written, stop) = (self.large_file_opens()?[0], self.written.clone(), self.stop.clone());
         let (load, count) = (Load { depth: load.depth.min(MAKE_DEPTH as u32), ..*load }, blocks.len() as u64);
-        let mut work = ReadWriteMix::new(&self.pages, open, LARGE_NUMBER, load, 0, &written).reading(blocks);
+        let mut work = ReadWriteMix::new(&self.pages, open, LARGE_NUMBER, load, 0, &written).read_back_only(blocks);
         let session = &mut self.sessions[0];
         let tally = session.run(&mut work, load.depth as usize, Pace::Closed, None, &stop)?;
         let done = tally.operations;
-        all_of(tally, done, count, "written blocks", session, &stop).map(drop)
+        require_complete(tally, done, count, "written blocks", session, &stop).map(drop)
     }
 
     /// Each session's open of the large file. A session that reconnected opens the file again.
-    fn opens(&mut self) -> Result<Vec<Opened>, Error> {
+    fn large_file_opens(&mut self) -> Result<Vec<Opened>, Error> {
         let (own, stop) = (self.directory()?, self.stop.clone());
         let Some((_, opens)) = &mut self.large else { return Err(Error::NotFound("the large file does not exist".into())) };
-        for (session, (open, renewals)) in self.sessions.iter_mut().zip(opens.iter_mut()) {
-            if session.renewals(&stop)? != *renewals {
+        for (session, (open, reconnects)) in self.sessions.iter_mut().zip(opens.iter_mut()) {
+            if session.ensure_connected(&stop)? != *reconnects {
                 *open = session.open(&own, LARGE, true, &stop)?;
-                *renewals = session.renewals(&stop)?;
+                *reconnects = session.ensure_connected(&stop)?;
             }
         }
         Ok(opens.iter().map(|(open, _)| *open).collect())
@@ -281,8 +281,8 @@ impl NfsSubject {
         let directory = self.metadata_files.ok_or_else(|| Error::NotFound("the files for metadata operations do not exist".into()))?;
         self.rounds += 1;
         let (stop, sessions, seed) = (self.stop.clone(), self.sessions.len(), self.rounds);
-        self.all(sessions as u64, move |at, _, session| {
-            let depth = part_of(depth, at, sessions) as usize;
+        self.on_all_sessions(sessions as u64, move |at, _, session| {
+            let depth = share_of(depth, at, sessions) as usize;
             if depth == 0 {
                 return Ok(Tally::default());
             }
@@ -293,8 +293,8 @@ impl NfsSubject {
 
     fn getattr(&mut self, depth: u32, seconds: f64) -> Result<Sample, Error> {
         let (handle, stop, sessions) = (self.directory()?, self.stop.clone(), self.sessions.len());
-        self.all(sessions as u64, move |at, _, session| {
-            let depth = part_of(depth, at, sessions) as usize;
+        self.on_all_sessions(sessions as u64, move |at, _, session| {
+            let depth = share_of(depth, at, sessions) as usize;
             if depth == 0 {
                 return Ok(Tally::default());
             }
@@ -303,8 +303,12 @@ impl NfsSubject {
     }
 
     /// Runs a load on all sessions at once, each with its share of `count`.
-    fn all(&mut self, count: u64, run: impl Fn(usize, Range<u64>, &mut Session) -> Result<Tally, Error> + Sync) -> Result<Sample, Error> {
-        let meter = CpuMeter::begin(self.options.server_cpu.as_ref(), self.local)?;
+    fn on_all_sessions(
+        &mut self,
+        count: u64,
+        run: impl Fn(usize, Range<u64>, &mut Session) -> Result<Tally, Error> + Sync,
+    ) -> Result<Sample, Error> {
+        let meter = CpuMeter::start(self.options.server_cpu.as_ref(), self.local)?;
         let sessions = self.sessions.len() as u64;
         let share = |at: u64| count * at / sessions..count * (at + 1) / sessions;
         let tallies: Vec<Result<Tally, Error>> = if sessions == 1 {
@@ -357,7 +361,7 @@ impl NfsSubject {
             self.sessions
                 .iter_mut()
                 .zip(opens)
-                .filter(|(session, (_, renewals))| session.has_renewed() == *renewals)
+                .filter(|(session, (_, reconnects))| session.reconnects() == *reconnects)
                 .try_for_each(|(session, (open, _))| session.close(open, &stop))?;
         }
         let first = &mut self.sessions[0];
@@ -365,12 +369,12 @@ impl NfsSubject {
         let mut work = WholeFile::new(&self.pages, file, LARGE_NUMBER, Content::Random, len, true, MAKE_DEPTH);
         let tally = first.complete(&mut work, MAKE_DEPTH, &stop)?;
         let bytes = tally.bytes;
-        all_of(tally, bytes, len, "bytes of a file", first, &stop)?;
+        require_complete(tally, bytes, len, "bytes of a file", first, &stop)?;
         first.commit(file, &stop)?;
         let others = self.sessions[1..].iter_mut().map(|session| session.open(&own, LARGE, true, &stop));
         let opens = std::iter::once(Ok(file)).chain(others).collect::<Result<Vec<_>, _>>()?;
-        let renewals = self.sessions.iter().map(Session::has_renewed);
-        self.large = Some((len, opens.into_iter().zip(renewals).collect()));
+        let reconnects = self.sessions.iter().map(Session::reconnects);
+        self.large = Some((len, opens.into_iter().zip(reconnects).collect()));
         self.written = Arc::new(PageVersions::new(len));
         Ok(())
     }
@@ -383,7 +387,7 @@ impl Subject for NfsSubject {
             "copies and metadata objects are on stable storage (FILE_SYNC, or COMMIT before CLOSE); loads write UNSTABLE without COMMIT";
         let clock = "measured time includes generating and comparing data; latencies are of calls, three for a small file";
         let how = format!("NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s) share the calls in flight");
-        let found = self.sessions.first().map(Session::found).unwrap_or_default();
+        let found = self.sessions.first().map(Session::server_details).unwrap_or_default();
         let details = std::iter::once(how).chain(found).chain([stored.to_owned(), clock.to_owned()]).collect();
         SubjectInfo { label: label.clone(), target: target.to_string(), sec: Some(sec.to_string()), details }
     }
@@ -452,7 +456,7 @@ impl Subject for NfsSubject {
 }
 
 /// Share of `depth` calls for one of several sessions or nodes.
-pub(crate) const fn part_of(depth: u32, at: usize, of: usize) -> u32 {
+pub(crate) const fn share_of(depth: u32, at: usize, of: usize) -> u32 {
     depth / of as u32 + (at < depth as usize % of) as u32
 }
 
@@ -463,7 +467,7 @@ pub(crate) fn stored(case: &Case) -> Option<&'static str> {
 
 /// Fails unless all work was done: missing data would look corrupt, and missing work would look
 /// fast.
-fn all_of(tally: Tally, done: u64, of: u64, what: &str, session: &Session, stop: &StopFlag) -> Result<Tally, Error> {
+fn require_complete(tally: Tally, done: u64, of: u64, what: &str, session: &Session, stop: &StopFlag) -> Result<Tally, Error> {
     if stop.is_set() {
         return Err(Error::Interrupted);
     }

@@ -48,7 +48,7 @@ impl LatencyFigure {
 
 impl CaseResult {
     /// Calls a second that are due, for an open-loop load.
-    pub fn rate(&self) -> Option<f64> {
+    pub(crate) fn rate(&self) -> Option<f64> {
         match self.case {
             Some(Case::Load(Load { rate, .. })) => rate,
             _ => None,
@@ -56,7 +56,7 @@ impl CaseResult {
     }
 
     /// Whether the subject did all calls of an open-loop load.
-    pub fn is_held(&self, subject: &SubjectResult) -> bool {
+    pub(crate) fn is_held(&self, subject: &SubjectResult) -> bool {
         self.rate().is_some_and(|rate| subject.figure.is_some_and(|figure| figure.median >= KNEE * rate))
     }
 

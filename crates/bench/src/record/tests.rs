@@ -49,10 +49,11 @@ fn other_durability_removes_ratio_with_note() {
     let rounds = || vec![sample(1.0, 1000); 6];
     let mut result = case(Metric::OperationsPerSecond);
     result.sum_up("a", ["a", "b", "c"].map(|label| (label.into(), rounds())).into());
-    let said = result.part(&[("a".into(), None), ("b".into(), Some("in memory")), ("c".into(), None)]).expect("they differ");
+    let said =
+        result.remove_unlike_ratios(&[("a".into(), None), ("b".into(), Some("in memory")), ("c".into(), None)]).expect("they differ");
     assert_eq!(result.subjects.iter().map(|subject| subject.ratio.is_some()).collect::<Vec<_>>(), [true, false, true]);
     assert!(said.contains("b: in memory") && said.contains("for a (on stable storage)"), "{said}");
-    assert_eq!(result.part(&[("a".into(), Some("x")), ("b".into(), Some("x")), ("c".into(), Some("x"))]), None);
+    assert_eq!(result.remove_unlike_ratios(&[("a".into(), Some("x")), ("b".into(), Some("x")), ("c".into(), Some("x"))]), None);
 }
 
 #[test]
@@ -153,7 +154,7 @@ fn open_loop_result_has_latency_intervals() {
     }
     assert_eq!(Run::from_json(&earlier.to_string(), "x").expect("it is read").results[0].of("b"), run.results[0].of("b"));
     // Another durability removes all ratios.
-    result.part(&[("a".into(), None), ("b".into(), Some("in memory"))]);
+    result.remove_unlike_ratios(&[("a".into(), None), ("b".into(), Some("in memory"))]);
     let latency = result.of("b").and_then(|subject| subject.latency).expect("it is a step");
     assert_eq!((latency.p50.ratio, latency.p99.added_us), (None, None));
     // A closed loop has no latency intervals.

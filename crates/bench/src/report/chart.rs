@@ -37,7 +37,7 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
     let all = || series.iter().flat_map(|line| &line.points);
     let x = Scale::of(all().map(|point| point.x), axes.log_x, (LEFT, WIDTH - RIGHT));
     let y = Scale::of(all().flat_map(|point| [point.low, point.y, point.high]), axes.log_y, (HEIGHT - BOTTOM, TOP));
-    let mut svg = open(axes.title, HEIGHT);
+    let mut svg = svg_open(axes.title, HEIGHT);
     let foot = HEIGHT - BOTTOM;
     for tick in y.ticks() {
         let at = y.at(tick);
@@ -124,7 +124,7 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
     let height = TOP + count as f64 * BAR + groups.len() as f64 * (GAP + if named { BAR } else { 0.0 }) + 34.0;
     let longest = |bar: &Bar| bar.parts.iter().sum::<f64>().max(bar.uncertainty.map_or(0.0, |(_, high)| high));
     let x = Scale::of(groups.iter().flat_map(|(_, bars)| bars).map(longest).chain([0.0]), false, (BAR_LEFT, WIDTH - BAR_RIGHT));
-    let mut svg = open(title, height);
+    let mut svg = svg_open(title, height);
     let (top, foot) = (TOP - 14.0, height - 30.0);
     for tick in x.ticks() {
         let at = x.at(tick);
@@ -241,7 +241,7 @@ impl Scale {
     }
 }
 
-fn open(title: &str, height: f64) -> String {
+fn svg_open(title: &str, height: f64) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{0}\"><title>{0}</title>", escape(title))
 }
 

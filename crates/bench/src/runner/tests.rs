@@ -8,7 +8,7 @@ use crate::subject::SubjectInfo;
 struct Silent;
 
 impl ProgressSink for Silent {
-    fn now(&mut self, _: f64, _: f64, _: &str) {}
+    fn update(&mut self, _: f64, _: f64, _: &str) {}
 }
 
 struct Fake {
@@ -69,7 +69,7 @@ impl Subject for Fake {
     }
 }
 
-fn bench(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run, Vec<&'static str>, usize) {
+fn runner(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run, Vec<&'static str>, usize) {
     let (log, cleaned, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)), StopFlag::default());
     let subjects = ["a", "b"].into_iter().zip(rates).map(|(label, rates)| {
         let stop_at = stop_at.filter(|_| label == "b").map(|at| (at, stop.clone()));
@@ -77,9 +77,9 @@ fn bench(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run, 
             as Box<dyn Subject>
     });
     let run = Run::begin("test".into(), false);
-    let mut bench = Runner::new(run, subjects.collect(), rounds, Box::new(Silent), stop.clone());
-    let outcome = bench.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
-    let run = bench.finish(&outcome);
+    let mut runner = Runner::new(run, subjects.collect(), rounds, Box::new(Silent), stop.clone());
+    let outcome = runner.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
+    let run = runner.finish(&outcome);
     let log = log.lock().expect("no test fails with it").clone();
     let cleaned = *cleaned.lock().expect("no test fails with it");
     (run, log, cleaned)
@@ -87,8 +87,8 @@ fn bench(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run, 
 
 #[test]
 fn subjects_take_turns_until_interval_is_narrow() {
-    let rounds = Rounds { least: 3, most: 10, tight: 0.02, warm_up: true };
-    let (run, log, cleaned) = bench([vec![1000], vec![500]], None, rounds);
+    let rounds = Rounds { min: 3, max: 10, spread_max: 0.02, warm_up: true };
+    let (run, log, cleaned) = runner([vec![1000], vec![500]], None, rounds);
     assert_eq!(log, ["a", "b"].repeat(4));
     assert_eq!(cleaned, 2);
     let result = &run.results[0];
@@ -98,36 +98,36 @@ fn subjects_take_turns_until_interval_is_narrow() {
 
 #[test]
 fn case_without_baseline_has_no_ratio() {
-    let rounds = Rounds { least: 3, most: 3, tight: 0.02, warm_up: false };
+    let rounds = Rounds { min: 3, max: 3, spread_max: 0.02, warm_up: false };
     let fake = |label| {
         let (log, cleaned) = (Arc::default(), Arc::default());
         Box::new(Fake { label, rates: vec![10], log, cleaned, stop_at: None, count: 0, fails: None, hangs: false }) as Box<dyn Subject>
     };
     let subjects = ["a", "b", "c"].map(fake).into();
-    let mut bench = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), StopFlag::default());
+    let mut runner = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), StopFlag::default());
     let planned = PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 });
-    bench.run_case(&planned, &mut |label| label != "a").expect("nothing fails");
-    let result = &bench.run.results[0];
+    runner.run_case(&planned, &mut |label| label != "a").expect("nothing fails");
+    let result = &runner.run.results[0];
     assert_eq!(result.subjects.iter().map(|subject| (&subject.label[..], subject.ratio)).collect::<Vec<_>>(), [("b", None), ("c", None)]);
-    let table = crate::report::table(&bench.run);
+    let table = crate::report::table(&runner.run);
     assert!(!table.contains("1.00"), "{table}");
-    let csv = crate::report::csv(&bench.run);
+    let csv = crate::report::csv(&runner.run);
     assert!(csv.lines().skip(1).all(|line| line.ends_with(',')), "{csv}");
 }
 
 #[test]
 fn run_without_lost_subject_goes_on_as_incomplete() {
-    let rounds = Rounds { least: 3, most: 3, tight: 0.02, warm_up: false };
+    let rounds = Rounds { min: 3, max: 3, spread_max: 0.02, warm_up: false };
     let fake = |label, fails| {
         let (log, cleaned) = (Arc::default(), Arc::default());
         Box::new(Fake { label, rates: vec![10], log, cleaned, stop_at: None, count: 0, fails, hangs: false }) as Box<dyn Subject>
     };
     for (fails, incomplete) in [(None, false), (Some("it is gone"), true)] {
         let subjects = vec![fake("a", None), fake("b", fails)];
-        let mut bench = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), StopFlag::default());
-        let outcome = bench.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
+        let mut runner = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), StopFlag::default());
+        let outcome = runner.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
         assert!(outcome.is_ok());
-        let run = bench.finish(&outcome);
+        let run = runner.finish(&outcome);
         assert_eq!((run.incomplete, run.results[0].of("a").map(|subject| subject.samples.len())), (incomplete, Some(3)));
         assert_eq!(crate::report::table(&run).contains("incomplete"), incomplete);
         let mut whole = Run::begin("test".into(), false);
@@ -138,7 +138,7 @@ fn run_without_lost_subject_goes_on_as_incomplete() {
 
 #[test]
 fn open_loop_case_ends_by_latency() {
-    let rounds = Rounds { least: 6, most: 10, tight: 0.02, warm_up: false };
+    let rounds = Rounds { min: 6, max: 10, spread_max: 0.02, warm_up: false };
     let load = |rate| {
         Case::Load(crate::case::Load {
             order: crate::case::Order::Random,
@@ -161,8 +161,8 @@ fn open_loop_case_ends_by_latency() {
 
 #[test]
 fn unsteady_figures_take_all_rounds_and_are_noted() {
-    let rounds = Rounds { least: 3, most: 6, tight: 0.02, warm_up: false };
-    let (run, log, _) = bench([vec![1000, 10, 400], vec![500]], None, rounds);
+    let rounds = Rounds { min: 3, max: 6, spread_max: 0.02, warm_up: false };
+    let (run, log, _) = runner([vec![1000, 10, 400], vec![500]], None, rounds);
     assert_eq!(log.len(), 12);
     assert!(run.notes.iter().any(|note| note.contains("uncertain")), "{:?}", run.notes);
     assert!(run.notes.iter().any(|note| note.starts_with("noisy machine")), "{:?}", run.notes);
@@ -170,8 +170,8 @@ fn unsteady_figures_take_all_rounds_and_are_noted() {
 
 #[test]
 fn interrupted_run_keeps_results_and_cleans_up() {
-    let rounds = Rounds { least: 3, most: 6, tight: 0.0, warm_up: false };
-    let (run, _, cleaned) = bench([vec![1000, 1001], vec![500, 501]], Some(3), rounds);
+    let rounds = Rounds { min: 3, max: 6, spread_max: 0.0, warm_up: false };
+    let (run, _, cleaned) = runner([vec![1000, 1001], vec![500, 501]], Some(3), rounds);
     assert!(run.interrupted);
     assert_eq!(cleaned, 2);
     assert_eq!(run.results[0].of("b").map(|subject| subject.samples.len()), Some(2));
@@ -191,11 +191,11 @@ fn stopped_run_names_what_hanging_subject_leaves() {
         hangs,
     };
     let subjects: Vec<Box<dyn Subject>> = vec![Box::new(fake("a", true)), Box::new(fake("b", false))];
-    let rounds = Rounds { least: 1, most: 1, tight: 0.0, warm_up: false };
-    let mut bench = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), stop.clone());
-    let outcome = bench.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
+    let rounds = Rounds { min: 1, max: 1, spread_max: 0.0, warm_up: false };
+    let mut runner = Runner::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), stop.clone());
+    let outcome = runner.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
     assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
-    let run = bench.finish(&outcome);
+    let run = runner.finish(&outcome);
     assert!(run.interrupted && run.left_out.is_empty(), "{:?}", run.left_out);
     assert!(run.notes.iter().any(|note| note.contains("left behind: the place of a")), "{:?}", run.notes);
     assert_eq!(*cleaned.lock().expect("no test fails with it"), 1, "the other is cleaned all the same");

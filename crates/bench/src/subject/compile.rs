@@ -11,7 +11,7 @@ use crate::content::mix;
 use crate::{Error, Latency, Sample, StopFlag};
 
 /// Whether a C compiler is installed.
-pub fn is_here() -> bool {
+pub fn is_installed() -> bool {
     let told = Command::new("cc").arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     told.is_ok_and(|status| status.success())
 }
@@ -37,11 +37,11 @@ pub fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
     }
     for part in 0..parts {
         let mut text = String::new();
-        for header in of_part(part) {
+        for header in headers_of(part) {
             text.push_str(&format!("#include \"header{header}.h\"\n"));
         }
         text.push_str(&format!("unsigned part{part}(void)\n{{\n    unsigned sum = 0;\n"));
-        for header in of_part(part) {
+        for header in headers_of(part) {
             let sum: Vec<String> = (0..CONSTANTS).map(|constant| format!("h{header}_{constant}")).collect();
             text.push_str(&format!("    sum = sum * 31 + {};\n", sum.join(" + ")));
         }
@@ -110,7 +110,7 @@ fn name(parts: u32) -> String {
 }
 
 /// Headers that a source includes.
-fn of_part(part: u32) -> impl Iterator<Item = u32> {
+fn headers_of(part: u32) -> impl Iterator<Item = u32> {
     (0..HEADERS_A_PART).map(move |at| (part * 7 + at * 5) % HEADERS)
 }
 
@@ -121,8 +121,8 @@ fn value(header: u32, constant: u32) -> u32 {
 /// The correct output.
 fn result(parts: u32) -> u32 {
     let of_header = |header| (0..CONSTANTS).map(|constant| value(header, constant)).sum::<u32>();
-    let of_part = |part| of_part(part).fold(0u32, |sum, header| sum.wrapping_mul(31).wrapping_add(of_header(header)));
-    (0..parts).fold(0u32, |sum, part| sum.wrapping_mul(17).wrapping_add(of_part(part)))
+    let headers_of = |part| headers_of(part).fold(0u32, |sum, header| sum.wrapping_mul(31).wrapping_add(of_header(header)));
+    (0..parts).fold(0u32, |sum, part| sum.wrapping_mul(17).wrapping_add(headers_of(part)))
 }
 
 const HEADERS: u32 = 24;
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn detects_altered_header() {
-        if !is_here() {
+        if !is_installed() {
             println!("skipped: needs a C compiler (cc)");
             return;
         }

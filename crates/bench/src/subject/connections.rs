@@ -75,7 +75,7 @@ impl ConnectSubject {
                     let mut fault = None;
                     while start.elapsed() < time && !self.stop.is_set() && fault.is_none() {
                         let begun = Instant::now();
-                        fault = self.once(name, &requests).err();
+                        fault = self.one_connection(name, &requests).err();
                         latency.record(begun.elapsed().as_nanos() as u64);
                     }
                     let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -91,7 +91,7 @@ impl ConnectSubject {
         fault.map_or(Ok(()), Err)
     }
 
-    fn once(&self, name: usize, requests: &[Vec<u8>]) -> Result<(), Error> {
+    fn one_connection(&self, name: usize, requests: &[Vec<u8>]) -> Result<(), Error> {
         let lost = |error: std::io::Error| Error::Unreachable(format!("{}: {error}", self.address));
         let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(lost)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
@@ -199,7 +199,7 @@ impl ConnectSubject {
             let output = child
                 .and_then(std::process::Child::wait_with_output)
                 .map_err(|error| Error::Program(format!("openssl s_time: {error}")))?;
-            match counted(output.status.success(), &String::from_utf8_lossy(&output.stdout)) {
+            match parse_count(output.status.success(), &String::from_utf8_lossy(&output.stdout)) {
                 Some(those) => count += those,
                 None => failed += 1,
             }
@@ -217,7 +217,7 @@ impl Subject for ConnectSubject {
             Request::Records(_) => "a connection, and the calls of a client without a cache that reads and verifies one file",
             Request::Http(_) => "a connection, GET",
             Request::Https(_) => {
-                "a connection, a full TLS 1.3 handshake and GET, by openssl s_time; answers are counted, not compared; a client with a failed connection counts as an error"
+                "a connection, a full TLS 1.3 handshake and GET, by openssl s_time; answers are parse_count, not compared; a client with a failed connection counts as an error"
             }
         };
         let nameless = matches!(self.asked, Request::Https(_)) && self.name.is_some();
@@ -240,7 +240,7 @@ impl Subject for ConnectSubject {
         let Case::Connect { depth, seconds } = case else { return Err(Error::Input("this subject measures only connections".into())) };
         let (name, time) = (usize::from(*depth > 1), Duration::from_secs_f64(*seconds));
         let meter =
-            CpuMeter::begin(self.server_cpu.as_ref(), matches!(self.server_cpu, Some(ServerCpu::Process(_) | ServerCpu::Cgroup(_))))?;
+            CpuMeter::start(self.server_cpu.as_ref(), matches!(self.server_cpu, Some(ServerCpu::Process(_) | ServerCpu::Cgroup(_))))?;
         let mut sample = Sample::default();
         if let Request::Https(paths) = &self.asked {
             let before = cpu::children_s();
@@ -265,7 +265,7 @@ impl Subject for ConnectSubject {
 
 /// Connections in the output of `openssl s_time`: a line of user time, then `123 connections in 2
 /// real seconds, …`. After a failed connection it prints no count.
-fn counted(succeeded: bool, said: &str) -> Option<u64> {
+fn parse_count(succeeded: bool, said: &str) -> Option<u64> {
     let line = said.lines().find(|line| line.contains("real seconds")).filter(|_| succeeded)?;
     line.split(' ').next()?.parse().ok()
 }
@@ -285,10 +285,10 @@ mod tests {
     #[test]
     fn failed_client_has_no_count() {
         let said = "12 connections in 0.05s; 240.00 connections/user sec, bytes read 60\n12 connections in 2 real seconds, 5 bytes read per connection\n";
-        assert_eq!(counted(true, said), Some(12));
-        assert_eq!(counted(false, said), None);
-        assert_eq!(counted(true, "Collecting connection statistics for 1 seconds\n****ERROR\n"), None);
-        assert_eq!(counted(false, ""), None);
+        assert_eq!(parse_count(true, said), Some(12));
+        assert_eq!(parse_count(false, said), None);
+        assert_eq!(parse_count(true, "Collecting connection statistics for 1 seconds\n****ERROR\n"), None);
+        assert_eq!(parse_count(false, ""), None);
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
         let paths = || ["/a".to_owned(), "/b".to_owned()];
         for host in ["files.example", "127.0.0.1"] {
             let subject = subject(host, Request::Http(paths()));
-            subject.once(0, &[subject.get("/a").into_bytes()]).expect("it answers");
+            subject.one_connection(0, &[subject.get("/a").into_bytes()]).expect("it answers");
         }
         let asked = server.join().expect("it ends");
         let host = |name: &str| format!("GET /a HTTP/1.0\r\nHost: {name}:{}\r\n\r\n", address.port());

@@ -5,7 +5,7 @@ use crate::{Error, Sample};
 
 /// Started before a measurement, ended after it.
 #[derive(Debug)]
-pub struct CpuMeter<'a> {
+pub(crate) struct CpuMeter<'a> {
     server: Option<&'a ServerCpu>,
     /// Whether the server runs on this machine.
     local: bool,
@@ -16,12 +16,12 @@ pub struct CpuMeter<'a> {
     machine_s: Option<(f64, f64)>,
     /// Whether some CPU time of the client cannot be read. Then the share of other processes is
     /// unknown.
-    blind: bool,
+    client_unknown: bool,
 }
 
 impl<'a> CpuMeter<'a> {
     /// Starts the measurement.
-    pub fn begin(server: Option<&'a ServerCpu>, local: bool) -> Result<Self, Error> {
+    pub(crate) fn start(server: Option<&'a ServerCpu>, local: bool) -> Result<Self, Error> {
         let server_s = server.map(ServerCpu::seconds).transpose()?;
         Ok(Self {
             server,
@@ -30,29 +30,29 @@ impl<'a> CpuMeter<'a> {
             helper: None,
             server_s,
             machine_s: cpu::machine_s(),
-            blind: false,
+            client_unknown: false,
         })
     }
 
     /// Adds a process that works for the client.
-    pub fn with(self, helper: Option<ServerCpu>) -> Result<Self, Error> {
+    pub(crate) fn with_helper(self, helper: Option<ServerCpu>) -> Result<Self, Error> {
         let helper = helper.map(|helper| helper.seconds().map(|so_far| (helper, so_far))).transpose()?;
         Ok(Self { helper, ..self })
     }
 
     /// Declares that some CPU time of the client cannot be read.
-    pub fn blind(self, blind: bool) -> Self {
-        Self { blind, ..self }
+    pub(crate) fn with_unknown_client_cpu(self, client_unknown: bool) -> Self {
+        Self { client_unknown, ..self }
     }
 
     /// Writes the CPU times into the sample.
-    pub fn end(self, sample: &mut Sample) -> Result<(), Error> {
-        self.end_of(sample, None)
+    pub(crate) fn end(self, sample: &mut Sample) -> Result<(), Error> {
+        self.end_with_load(sample, None)
     }
 
     /// Like [`CpuMeter::end`]. `load_s` is the CPU time of the load itself, where it is known
     /// better than from this process and its children.
-    pub fn end_of(self, sample: &mut Sample, load_s: Option<f64>) -> Result<(), Error> {
+    pub(crate) fn end_with_load(self, sample: &mut Sample, load_s: Option<f64>) -> Result<(), Error> {
         let own = cpu::own_s() + cpu::children_s() - self.client_s;
         let helper = match &self.helper {
             Some((helper, before)) => (helper.seconds()? - before).max(0.0),
@@ -65,7 +65,7 @@ impl<'a> CpuMeter<'a> {
         }
         if let (Some((busy, had)), Some((busy_now, had_now))) = (self.machine_s, cpu::machine_s()) {
             let known = match (self.local, sample.server_cpu_s) {
-                _ if self.blind => None,
+                _ if self.client_unknown => None,
                 (false, _) => Some(client),
                 (true, Some(server)) => Some(client + server),
                 (true, None) => None,
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn start_of_program_is_not_load() {
-        let end = |blind| {
-            let meter = CpuMeter::begin(None, false).expect("our own clocks").blind(blind);
+        let end = |client_unknown| {
+            let meter = CpuMeter::start(None, false).expect("our own clocks").with_unknown_client_cpu(client_unknown);
             let (start, mut state) = (cpu::thread_s(), 1);
             // Long enough for the share of the machine to be known.
             while cpu::thread_s() - start < 0.4 {
@@ -118,7 +118,7 @@ mod tests {
             }
             assert!(state != 0);
             let mut sample = Sample::default();
-            meter.end_of(&mut sample, Some(0.125)).expect("our own clocks");
+            meter.end_with_load(&mut sample, Some(0.125)).expect("our own clocks");
             sample
         };
         let sample = end(false);

@@ -76,7 +76,7 @@ impl ReadSubject {
                     Order::Sequential => file.read_exact(&mut block[..len])?,
                 }
                 sample.latency.record(begun.elapsed().as_nanos() as u64);
-                if !self.pages.are(read.content, number, offset, &block[..len]) {
+                if !self.pages.matches(read.content, number, offset, &block[..len]) {
                     return Ok(false);
                 }
                 sample.bytes += len as u64;
@@ -99,7 +99,7 @@ impl Subject for ReadSubject {
     fn unsupported(&self, case: &Case) -> Option<String> {
         match case {
             Case::Read(_) => None,
-            Case::Compile { .. } if compile::is_here() => None,
+            Case::Compile { .. } if compile::is_installed() => None,
             Case::Compile { .. } => Some("a C compiler is not installed (cc)".into()),
             _ => Some("this subject is read-only".into()),
         }
@@ -112,7 +112,7 @@ impl Subject for ReadSubject {
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
         let helper = (self.forget)()?;
         self.rounds += 1;
-        let meter = CpuMeter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?.with(helper)?;
+        let meter = CpuMeter::start(self.server_cpu.as_ref(), self.server_cpu.is_some())?.with_helper(helper)?;
         let mut sample = Sample::default();
         let start = Instant::now();
         let right = match case {

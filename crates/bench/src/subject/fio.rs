@@ -10,7 +10,7 @@ use crate::case::{Load, Order};
 use crate::{Error, Sample, StopFlag};
 
 /// Whether fio is installed.
-pub(super) fn is_here() -> bool {
+pub(super) fn is_installed() -> bool {
     Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn short_load_has_at_most_run_time_of_threads() {
-        if !is_here() {
+        if !is_installed() {
             println!("skipped: needs the package fio");
             return;
         }

@@ -21,7 +21,7 @@ pub(super) enum Daemon {
 
 impl Daemon {
     /// The daemon of a directory.
-    pub(super) fn of(directory: &Path) -> Self {
+    pub(super) fn for_directory(directory: &Path) -> Self {
         let (Ok(at), Ok(table)) = (directory.canonicalize(), fs::read_to_string("/proc/self/mountinfo")) else { return Self::None };
         let mounts: Vec<Mounted> = table.lines().filter_map(mounted).collect();
         // With stacked mounts, the last one is visible.
@@ -144,6 +144,6 @@ mod tests {
         for (kind, network) in [("nfs", true), ("nfs4", true), ("lustre", true), ("ext4", false), ("nfsd", false)] {
             assert_eq!(line("/mnt", kind).map(|mount| (mount.fuse, mount.network)), Some((false, network)), "{kind}");
         }
-        assert_eq!(Daemon::of(Path::new("/proc/self")), Daemon::None);
+        assert_eq!(Daemon::for_directory(Path::new("/proc/self")), Daemon::None);
     }
 }

@@ -196,7 +196,7 @@ impl Subject for AuditSubject {
         let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
         set_rules(self.rules, own.path())?;
         let (before, lost, cost) = (switches(), lost(), Cost::begin());
-        let meter = CpuMeter::begin(None, false)?;
+        let meter = CpuMeter::start(None, false)?;
         let start = Instant::now();
         let mut command = match (work, &self.mpi) {
             (AuditWork::Mpi, Some(mpi)) => mpi.command(*files, own.path()),

@@ -18,7 +18,7 @@ mod web_server;
 
 pub use child_process::{ChildProcess, terminate_all};
 pub use connections::{ConnectSubject, Request};
-pub use cpu_meter::CpuMeter;
+pub(crate) use cpu_meter::CpuMeter;
 pub use file_reads::{DropCaches, ReadSubject, prepare};
 pub use kernel_audit::{AuditGuard, AuditSubject, Rules};
 pub use mount::{MountOptions, MountSubject};

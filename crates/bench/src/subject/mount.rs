@@ -43,7 +43,7 @@ pub struct MountOptions {
 
 /// Work of one thread.
 #[derive(Default)]
-struct Did {
+struct ThreadTotals {
     /// Bytes of file data.
     bytes: u64,
     /// CPU seconds spent waiting for due calls, which do not count as the client's.
@@ -87,13 +87,13 @@ impl MountSubject {
             fs::remove_file(&probe).map_err(Error::file(&probe))?;
             Ok(direct)
         })?;
-        let (stop, pages, own, fio) = (stop.clone(), Pages::new(), Some(own), fio::is_here());
-        let daemon = options.client_cpu.clone().map_or_else(|| Daemon::of(&options.directory), Daemon::Found);
+        let (stop, pages, own, fio) = (stop.clone(), Pages::new(), Some(own), fio::is_installed());
+        let daemon = options.client_cpu.clone().map_or_else(|| Daemon::for_directory(&options.directory), Daemon::Found);
         let (written, large, copies) = (PageVersions::new(0), HashMap::new(), HashMap::new());
         Ok(Self { options, stop, pages, own, direct, fio, daemon, written, large, copies, rounds: 0 })
     }
 
-    fn own(&self) -> Result<PathBuf, Error> {
+    fn working_directory(&self) -> Result<PathBuf, Error> {
         self.own.clone().ok_or_else(|| Error::NotFound("the working directory was removed".into()))
     }
 
@@ -108,14 +108,14 @@ impl MountSubject {
 
     fn put(&mut self, copy: &Copy) -> Result<Sample, Error> {
         self.rounds += 1;
-        let directory = self.own()?.join(format!("put-{}", self.rounds));
+        let directory = self.working_directory()?.join(format!("put-{}", self.rounds));
         if let Some(old) = self.copies.insert((copy.files, copy.len, copy.content), directory.clone()) {
             fs::remove_dir_all(&old).map_err(Error::file(&old))?;
         }
         fs::create_dir(&directory).map_err(Error::file(&directory))?;
         let pages = self.pages.clone();
         let block = vec![0; BLOCK_LEN.min(copy.len as usize)];
-        self.files(copy, move |number| {
+        self.for_each_file(copy, move |number| {
             let path = directory.join(format!("file{number:06}"));
             let mut file = File::create_new(&path)?;
             let (mut at, mut block) = (0, block.clone());
@@ -136,13 +136,13 @@ impl MountSubject {
         let paths: Vec<PathBuf> = (0..copy.files).map(|number| directory.join(format!("file{number:06}"))).collect();
         self.prepare_cache(paths.iter().map(PathBuf::as_path))?;
         let pages = self.pages.clone();
-        self.files(copy, |number| {
+        self.for_each_file(copy, |number| {
             let mut file = File::open(&paths[number as usize])?;
             let (mut at, mut block) = (0, vec![0; BLOCK_LEN.min(copy.len as usize)]);
             while at < copy.len {
                 let len = BLOCK_LEN.min((copy.len - at) as usize);
                 file.read_exact(&mut block[..len])?;
-                if !pages.are(copy.content, number, at, &block[..len]) {
+                if !pages.matches(copy.content, number, at, &block[..len]) {
                     return Ok(false);
                 }
                 at += len as u64;
@@ -152,14 +152,14 @@ impl MountSubject {
     }
 
     /// Runs an action on each file of a copy, several at once. False means wrong data.
-    fn files(&self, copy: &Copy, each: impl Fn(u64) -> io::Result<bool> + Sync) -> Result<Sample, Error> {
+    fn for_each_file(&self, copy: &Copy, each: impl Fn(u64) -> io::Result<bool> + Sync) -> Result<Sample, Error> {
         let next = AtomicU64::new(0);
         let sample = self.threads(copy.streams, |latency, _| {
             let mut bytes = 0;
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= copy.files || self.stop.is_set() {
-                    return Ok(Did { bytes, waited_s: 0.0 });
+                    return Ok(ThreadTotals { bytes, waited_s: 0.0 });
                 }
                 let start = Instant::now();
                 if !each(number)? {
@@ -173,7 +173,7 @@ impl MountSubject {
     }
 
     fn metadata(&self, depth: u32, seconds: f64) -> Result<Sample, Error> {
-        let directory = self.own()?.join("repository");
+        let directory = self.working_directory()?.join("repository");
         let (start, time) = (Instant::now(), Duration::from_secs_f64(seconds));
         self.threads(depth, |latency, thread| {
             let _ = fs::remove_file(directory.join(format!("tmp_obj-{thread}")));
@@ -201,24 +201,24 @@ impl MountSubject {
                 timed(&mut || fs::rename(&temporary, &permanent))?;
                 timed(&mut || fs::remove_file(&permanent))?;
             }
-            Ok(Did::default())
+            Ok(ThreadTotals::default())
         })
     }
 
     fn getattr(&self, depth: u32, seconds: f64) -> Result<Sample, Error> {
-        let (own, start, time) = (self.own()?, Instant::now(), Duration::from_secs_f64(seconds));
+        let (own, start, time) = (self.working_directory()?, Instant::now(), Duration::from_secs_f64(seconds));
         self.threads(depth, |latency, _| {
             while start.elapsed() < time && !self.stop.is_set() {
                 let start = Instant::now();
                 fs::symlink_metadata(&own)?;
                 latency.record(start.elapsed().as_nanos() as u64);
             }
-            Ok(Did::default())
+            Ok(ThreadTotals::default())
         })
     }
 
     /// Runs an action in so many threads, and merges their results.
-    fn threads(&self, count: u32, each: impl Fn(&mut Latency, u64) -> io::Result<Did> + Sync) -> Result<Sample, Error> {
+    fn threads(&self, count: u32, each: impl Fn(&mut Latency, u64) -> io::Result<ThreadTotals> + Sync) -> Result<Sample, Error> {
         let meter = self.meter()?;
         let start = Instant::now();
         let sum = Mutex::new((Sample::default(), None, 0.0));
@@ -232,10 +232,10 @@ impl MountSubject {
                     sum.0.operations += latency.count();
                     sum.0.latency.merge(&latency);
                     match outcome {
-                        Ok(did) => {
-                            sum.0.bytes += did.bytes;
-                            sum.0.busy(cpu::thread_s() - did.waited_s);
-                            sum.2 += did.waited_s;
+                        Ok(totals) => {
+                            sum.0.bytes += totals.bytes;
+                            sum.0.busy(cpu::thread_s() - totals.waited_s);
+                            sum.2 += totals.waited_s;
                         }
                         Err(error) => sum.1 = Some(error),
                     }
@@ -258,21 +258,21 @@ impl MountSubject {
 
     fn meter(&self) -> Result<CpuMeter<'_>, Error> {
         let server = self.options.server_cpu.as_ref();
-        let meter = CpuMeter::begin(server, server.is_some_and(ServerCpu::is_local))?;
+        let meter = CpuMeter::start(server, server.is_some_and(ServerCpu::is_local))?;
         Ok(match &self.daemon {
             Daemon::None => meter,
-            Daemon::Found(daemon) => meter.with(Some(daemon.clone()))?,
-            Daemon::Hidden | Daemon::Kernel => meter.blind(true),
+            Daemon::Found(daemon) => meter.with_helper(Some(daemon.clone()))?,
+            Daemon::Hidden | Daemon::Kernel => meter.with_unknown_client_cpu(true),
         })
     }
 
     fn make_large(&mut self, load: &Load) -> Result<(), Error> {
-        let (own, ours) = (self.own()?, load.rate.is_some());
+        let (own, ours) = (self.working_directory()?, load.rate.is_some());
         if self.large.get(&ours).is_some_and(|len| *len >= load.file_len) {
             return Ok(());
         }
         match ours {
-            true => self.lay_out(load.file_len)?,
+            true => self.create_file(load.file_len)?,
             false => fio::lay_out(&own.join("large"), load.file_len, &self.stop)?,
         }
         self.large.insert(ours, load.file_len);
@@ -280,7 +280,7 @@ impl MountSubject {
     }
 
     fn make_metadata_files(&self) -> Result<(), Error> {
-        let directory = self.own()?.join("repository");
+        let directory = self.working_directory()?.join("repository");
         if directory.exists() {
             return Ok(());
         }
@@ -291,7 +291,7 @@ impl MountSubject {
         });
         if made.is_err() {
             // Removed later, because an incomplete directory must not be used.
-            let aside = self.own()?.join(format!("repository-{}", self.rounds));
+            let aside = self.working_directory()?.join(format!("repository-{}", self.rounds));
             let _ = fs::remove_dir_all(&directory).or_else(|_| fs::rename(&directory, &aside));
         }
         made
@@ -363,11 +363,11 @@ impl Subject for MountSubject {
             Case::Load(load) => match load.rate {
                 Some(rate) => {
                     self.rounds += 1;
-                    self.due(load, rate, self.rounds)
+                    self.open_loop(load, rate, self.rounds)
                 }
                 None => {
                     self.rounds += 1;
-                    let file = self.own()?.join("large");
+                    let file = self.working_directory()?.join("large");
                     if self.options.warm || !self.direct {
                         self.prepare_cache([file.as_path()])?;
                     }
@@ -380,7 +380,7 @@ impl Subject for MountSubject {
                     };
                     let meter = self.meter()?;
                     let (mut sample, cpu) = fio::load(&file, load, how, &self.stop)?;
-                    meter.end_of(&mut sample, cpu)?;
+                    meter.end_with_load(&mut sample, cpu)?;
                     if load.read_percent < 100 {
                         fio::verify(&file, load.file_len, &self.stop)?;
                     }

@@ -49,7 +49,7 @@ impl ExportSubject {
     }
 
     /// Verifies the trail. Returns its numbers of records and of lost records.
-    fn told(&self, public: &str, trail: &Path) -> Result<[(String, f64); 2], Error> {
+    fn trail_counts(&self, public: &str, trail: &Path) -> Result<[(String, f64); 2], Error> {
         self.run(&["audit", "verify", "--public", public], trail)?;
         let report = self.run(&["audit", "report", "--json"], trail)?;
         let report: serde_json::Value = serde_json::from_str(&report).map_err(|error| Error::Program(format!("audit report: {error}")))?;
@@ -174,7 +174,7 @@ impl Subject for ExportSubject {
             sample.server_cpu_s = sample.server_cpu_s.map(|server| server + seconds);
         }
         if let Some(public) = public {
-            sample.others.extend(self.told(&public, &path("trail"))?);
+            sample.others.extend(self.trail_counts(&public, &path("trail"))?);
         }
         self.own = Some(own);
         Ok(sample)

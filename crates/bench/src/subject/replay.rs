@@ -128,7 +128,7 @@ impl Subject for ReplaySubject {
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
         let Case::Replay { clients, seconds } = case else { return Err(Error::Input("this subject measures only replays".into())) };
-        let meter = CpuMeter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?;
+        let meter = CpuMeter::start(self.server_cpu.as_ref(), self.server_cpu.is_some())?;
         let start = Instant::now();
         let end = start + Duration::from_secs_f64(*seconds);
         let sum = Mutex::new((Sample::default(), Ok(())));

@@ -70,7 +70,7 @@ impl ScpSubject {
     /// other subjects.
     fn scp(&self, from: &str, to: &str, copy: &Copy, stores: Option<&Path>) -> Result<Sample, Error> {
         let server = self.server.as_ref().map(Sshd::cpu);
-        let meter = CpuMeter::begin(server.as_ref(), server.is_some())?;
+        let meter = CpuMeter::start(server.as_ref(), server.is_some())?;
         let (start, before) = (Instant::now(), cpu::children_s());
         let mut command = Command::new("scp");
         command.args(&self.options).args(["-q", "-r", from, to]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -100,7 +100,7 @@ impl ScpSubject {
     }
 
     /// Creates the source files.
-    fn make(&mut self, copy: &Copy) -> Result<PathBuf, Error> {
+    fn create_files(&mut self, copy: &Copy) -> Result<PathBuf, Error> {
         let key = (copy.files, copy.len, copy.content);
         if let Some((path, _)) = self.made.get(&key) {
             return Ok(path.clone());
@@ -118,7 +118,7 @@ impl ScpSubject {
     }
 
     fn put(&mut self, copy: &Copy) -> Result<Sample, Error> {
-        let from = self.make(copy)?;
+        let from = self.create_files(copy)?;
         self.rounds += 1;
         let remote = self.remote.clone().ok_or_else(|| Error::NotFound("the working directory was removed".into()))?;
         let there = format!("{remote}/put-{}", self.rounds);
@@ -134,17 +134,17 @@ impl ScpSubject {
         let there = made.ok_or_else(|| Error::NotFound("there is no copy to read".into()))?;
         let back = self.local.path().join("back");
         let sample = self.scp(&format!("{}:{there}", self.host), &back.display().to_string(), copy, None);
-        let right = sample.is_err() || self.are(&back, copy);
+        let right = sample.is_err() || self.matches_copy(&back, copy);
         let removed = fs::remove_dir_all(&back).map_err(Error::file(&back));
         let sample = sample?;
         removed?;
         if right { Ok(sample) } else { Err(Error::Corrupt(format!("scp://{}", self.host))) }
     }
 
-    fn are(&self, directory: &Path, copy: &Copy) -> bool {
+    fn matches_copy(&self, directory: &Path, copy: &Copy) -> bool {
         (0..copy.files).all(|number| {
             let bytes = fs::read(directory.join(format!("file{number:06}")));
-            bytes.is_ok_and(|bytes| bytes.len() as u64 == copy.len && self.pages.are(copy.content, number, 0, &bytes))
+            bytes.is_ok_and(|bytes| bytes.len() as u64 == copy.len && self.pages.matches(copy.content, number, 0, &bytes))
         })
     }
 }
@@ -172,7 +172,7 @@ impl Subject for ScpSubject {
 
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {
         match case {
-            Case::Put(copy) => self.make(copy).map(drop),
+            Case::Put(copy) => self.create_files(copy).map(drop),
             Case::Get(copy) if !self.made.get(&(copy.files, copy.len, copy.content)).is_some_and(|(_, there)| there.is_some()) => {
                 self.put(copy).map(drop)
             }

@@ -38,7 +38,7 @@ impl Concurrency {
 
 /// Level of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub(crate) enum Level {
     /// One call at a time.
     Low,
     /// Enough calls to reach the maximum.
@@ -67,7 +67,7 @@ pub fn concurrency(how: &Concurrency) -> Vec<PlannedCase> {
 /// Added mean latency (milliseconds, low concurrency) and lost throughput (percent, high
 /// concurrency) of a subject, by case, from pairs of the same round. Empty for the baseline, and
 /// without a ratio.
-pub fn deltas(run: &Run, label: &str) -> Vec<(Level, String, Interval)> {
+pub(crate) fn deltas(run: &Run, label: &str) -> Vec<(Level, String, Interval)> {
     let mut rows = Vec::new();
     for result in run.results.iter().filter(|result| result.workload == "concurrency" && result.baseline(run) != label) {
         let (Some(base), Some(subject)) = (result.of(result.baseline(run)), result.of(label)) else { continue };

@@ -39,7 +39,7 @@ impl Iops {
 }
 
 /// Measures all curves.
-pub fn iops(bench: &mut Runner, how: &Iops) -> Result<(), Error> {
+pub fn iops(runner: &mut Runner, how: &Iops) -> Result<(), Error> {
     let curves: Vec<(u8, u32, Order)> = how
         .reads
         .iter()
@@ -50,25 +50,25 @@ pub fn iops(bench: &mut Runner, how: &Iops) -> Result<(), Error> {
         Case::Load(Load { order, block, read_percent, depth, rate, seconds, file_len })
     };
     let expected: Vec<Case> = curves.iter().flat_map(|&curve| (0..=how.steps).map(move |_| curve)).map(|curve| load(curve, None)).collect();
-    bench.expect(&expected);
+    runner.expect(&expected);
     for curve in curves {
         let panel = title(curve);
         let planned = |name: String, rate: Option<f64>| PlannedCase {
             metric: Metric::OperationsPerSecond,
             ..PlannedCase::new("iops", &panel, name, load(curve, rate))
         };
-        bench.run_case(&planned("as fast as it goes".into(), None), &mut |_| true)?;
-        let fastest = peaks(bench, &panel).into_iter().map(|(_, peak)| peak).fold(0.0, f64::max);
+        runner.run_case(&planned("as fast as it goes".into(), None), &mut |_| true)?;
+        let fastest = peaks(runner, &panel).into_iter().map(|(_, peak)| peak).fold(0.0, f64::max);
         if fastest <= 0.0 {
             continue;
         }
         let mut beyond: Vec<String> = Vec::new();
-        let peaks: Vec<f64> = peaks(bench, &panel).into_iter().map(|(_, peak)| peak).collect();
+        let peaks: Vec<f64> = peaks(runner, &panel).into_iter().map(|(_, peak)| peak).collect();
         for rate in rates(&peaks, how.steps) {
-            bench.run_case(&planned(format!("{rate:.0} a second"), Some(rate)).at(rate), &mut |label| {
+            runner.run_case(&planned(format!("{rate:.0} a second"), Some(rate)).at(rate), &mut |label| {
                 !beyond.iter().any(|other| other == label)
             })?;
-            let Some(result) = bench.run.results.last() else { break };
+            let Some(result) = runner.run.results.last() else { break };
             if result.panel != panel {
                 break;
             }
@@ -79,8 +79,8 @@ pub fn iops(bench: &mut Runner, how: &Iops) -> Result<(), Error> {
 }
 
 /// Maximum rate of each subject of a panel.
-fn peaks(bench: &Runner, panel: &str) -> Vec<(String, f64)> {
-    let result = bench.run.results.iter().rev().find(|result| result.panel == panel && result.x.is_none());
+fn peaks(runner: &Runner, panel: &str) -> Vec<(String, f64)> {
+    let result = runner.run.results.iter().rev().find(|result| result.panel == panel && result.x.is_none());
     result.map_or(Vec::new(), |result| {
         result.subjects.iter().filter_map(|subject| Some((subject.label.clone(), subject.figure?.median))).collect()
     })

@@ -8,7 +8,8 @@ mod seal;
 mod transfer;
 mod tree;
 
-pub use concurrency::{Concurrency, Level, concurrency, deltas};
+pub use concurrency::{Concurrency, concurrency};
+pub(crate) use concurrency::{Level, deltas};
 pub use iops::{Iops, iops};
 pub use mpi::Mpi;
 pub use seal::{Seal, seal};

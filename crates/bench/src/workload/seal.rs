@@ -55,7 +55,7 @@ enum Work {
 }
 
 /// Measures all cases.
-pub fn seal(bench: &mut Runner, how: &Seal) -> Result<(), Error> {
+pub fn seal(runner: &mut Runner, how: &Seal) -> Result<(), Error> {
     let has_openssl =
         Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
     let about = |label: &str, details: String| SubjectInfo {
@@ -66,16 +66,16 @@ pub fn seal(bench: &mut Runner, how: &Seal) -> Result<(), Error> {
     };
     let mut subjects = Vec::new();
     if has_openssl {
-        bench.run.machine.with_version("openssl", "version");
+        runner.run.machine.with_version("openssl", "version");
         subjects.push(about(OPENSSL, "openssl speed: AES-CBC, then HMAC; seconds a byte added up".into()));
     } else {
-        bench.skip("OpenSSL: openssl is not installed".into());
+        runner.skip("OpenSSL: openssl is not installed".into());
     }
     subjects.extend(Kernels::available().iter().map(|kernels| about(kernels.name(), kernels.describe().to_string())));
     if how.ipsec_mb.is_some() {
         subjects.push(about(IPSEC_MB, "cipher and hash of the same bytes, without tokens".into()));
     }
-    bench.run.subjects.extend(subjects.iter().cloned());
+    runner.run.subjects.extend(subjects.iter().cloned());
     // OpenSSL's speed depends only on the length, so it is measured once for all batch sizes.
     let mut plan = Vec::new();
     for enctype in Enctype::ALL.into_iter().filter(|enctype| how.enctypes.iter().any(|name| name == enctype.name())) {
@@ -87,32 +87,32 @@ pub fn seal(bench: &mut Runner, how: &Seal) -> Result<(), Error> {
     let (mut results, mut outcome) = (Vec::new(), Ok(()));
     for (at, (enctype, work, verb, len)) in plan.into_iter().enumerate() {
         let counts: Vec<usize> = how.counts.iter().copied().filter(|count| count * len <= TOGETHER_LEN_MAX).collect();
-        let show = |bench: &mut Runner, what: &str| {
-            bench.show(at as f64 / total as f64, &format!("{verb}, {}, {len} bytes, {what}", enctype.name()))
+        let show = |runner: &mut Runner, what: &str| {
+            runner.show_progress(at as f64 / total as f64, &format!("{verb}, {}, {len} bytes, {what}", enctype.name()))
         };
-        let ours = |bench: &mut Runner, count: usize, label: &str| {
+        let ours = |runner: &mut Runner, count: usize, label: &str| {
             if let Some(program) = how.ipsec_mb.as_deref().filter(|_| label == IPSEC_MB) {
                 return ipsec_mb(program, enctype, work, count, len, how.time);
             }
             let kernels = Kernels::available().iter().find(|kernels| kernels.name() == label)?;
-            show(bench, &format!("{count} together, {label}"));
+            show(runner, &format!("{count} together, {label}"));
             Some(measure(kernels, enctype, work, count, len, how.time))
         };
         let ask = has_openssl && work != Work::Mic;
         let mut group = Group::new(&subjects, &counts);
-        outcome = group.measure(bench, &mut |bench, what| match what {
+        outcome = group.measure(runner, &mut |runner, what| match what {
             Asked::OpenSsl if ask => {
-                show(bench, OPENSSL);
+                show(runner, OPENSSL);
                 openssl(enctype, work == Work::Seal, len)
             }
             Asked::OpenSsl => None,
-            Asked::Kernels { count, label } => ours(bench, count, label),
+            Asked::Kernels { count, label } => ours(runner, count, label),
         });
         for (count, samples) in group.counts {
             let panel = format!("{verb}, {}, {count} together", enctype.name());
             let name = crate::workload::size(len as u64);
             let mut result = CaseResult { x: Some(len as f64), ..CaseResult::new("seal", panel, name, Metric::BytesPerSecond) };
-            result.sum_up(bench.run.baseline(), samples);
+            result.sum_up(runner.run.baseline(), samples);
             if !result.subjects.is_empty() {
                 results.push(result);
             }
@@ -121,7 +121,7 @@ pub fn seal(bench: &mut Runner, how: &Seal) -> Result<(), Error> {
             break;
         }
     }
-    bench.run.results.extend(results);
+    runner.run.results.extend(results);
     outcome
 }
 
@@ -148,23 +148,23 @@ impl Group {
 
     /// In each round, measures OpenSSL once, and then each batch size on all kernels. The warm-up
     /// round leaves OpenSSL out, because each of its measurements takes a second.
-    fn measure(&mut self, bench: &mut Runner, ask: &mut dyn FnMut(&mut Runner, Asked<'_>) -> Option<Sample>) -> Result<(), Error> {
-        let passes = bench.rounds.most + usize::from(bench.rounds.warm_up);
+    fn measure(&mut self, runner: &mut Runner, ask: &mut dyn FnMut(&mut Runner, Asked<'_>) -> Option<Sample>) -> Result<(), Error> {
+        let passes = runner.rounds.max + usize::from(runner.rounds.warm_up);
         for pass in 0..passes {
-            let warm_up = bench.rounds.warm_up && pass == 0;
-            let peer = if warm_up { None } else { ask(bench, Asked::OpenSsl) };
+            let warm_up = runner.rounds.warm_up && pass == 0;
+            let peer = if warm_up { None } else { ask(runner, Asked::OpenSsl) };
             for (count, samples) in &mut self.counts {
                 for (label, samples) in samples {
-                    if bench.stop.is_set() {
+                    if runner.stop.is_set() {
                         return Err(Error::Interrupted);
                     }
-                    let sample = if label == OPENSSL { peer.clone() } else { ask(bench, Asked::Kernels { count: *count, label }) };
+                    let sample = if label == OPENSSL { peer.clone() } else { ask(runner, Asked::Kernels { count: *count, label }) };
                     samples.extend(sample.filter(|_| !warm_up));
                 }
             }
             let all = || self.counts.iter().flat_map(|(_, samples)| samples);
-            let tight = all().all(|(_, samples)| bench.rounds.are_precise(samples, Metric::BytesPerSecond, None));
-            if pass + usize::from(!bench.rounds.warm_up) >= bench.rounds.least && tight {
+            let tight = all().all(|(_, samples)| runner.rounds.are_precise(samples, Metric::BytesPerSecond, None));
+            if pass + usize::from(!runner.rounds.warm_up) >= runner.rounds.min && tight {
                 break;
             }
         }
@@ -295,13 +295,13 @@ mod tests {
     struct Silent;
 
     impl ProgressSink for Silent {
-        fn now(&mut self, _: f64, _: f64, _: &str) {}
+        fn update(&mut self, _: f64, _: f64, _: &str) {}
     }
 
     fn asked(rounds: Rounds, speed: impl Fn(usize) -> u64) -> (Group, Vec<String>) {
         let subject = |label: &str| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() };
         let mut group = Group::new(&[subject(OPENSSL), subject("plain")], &[1, 16]);
-        let mut bench = Runner::new(Run::begin("test".into(), true), Vec::new(), rounds, Box::new(Silent), StopFlag::default());
+        let mut runner = Runner::new(Run::begin("test".into(), true), Vec::new(), rounds, Box::new(Silent), StopFlag::default());
         let mut log = Vec::new();
         let mut ask = |_: &mut Runner, what: Asked<'_>| {
             log.push(match what {
@@ -310,13 +310,13 @@ mod tests {
             });
             Some(Sample { seconds: 1.0, bytes: speed(log.len()), operations: 1, ..Sample::default() })
         };
-        group.measure(&mut bench, &mut ask).expect("nobody stops it");
+        group.measure(&mut runner, &mut ask).expect("nobody stops it");
         (group, log)
     }
 
     #[test]
     fn openssl_is_measured_once_in_each_counted_round() {
-        let (group, log) = asked(Rounds { least: 3, most: 3, tight: 0.0, warm_up: true }, |turn| 1000 + turn as u64);
+        let (group, log) = asked(Rounds { min: 3, max: 3, spread_max: 0.0, warm_up: true }, |turn| 1000 + turn as u64);
         let round = ["openssl", "plain 1", "plain 16"];
         assert_eq!(log, [&round[1..], &round, &round, &round].concat());
         for (_, samples) in &group.counts {
@@ -345,9 +345,9 @@ mod tests {
 
     #[test]
     fn stops_when_intervals_are_narrow() {
-        let (_, log) = asked(Rounds { least: 3, most: 10, tight: 0.02, warm_up: false }, |_| 1000);
+        let (_, log) = asked(Rounds { min: 3, max: 10, spread_max: 0.02, warm_up: false }, |_| 1000);
         assert_eq!(log.len(), 3 * 3);
-        let (_, log) = asked(Rounds { least: 3, most: 5, tight: 0.02, warm_up: false }, |turn| if turn % 2 == 0 { 10 } else { 1000 });
+        let (_, log) = asked(Rounds { min: 3, max: 5, spread_max: 0.02, warm_up: false }, |turn| if turn % 2 == 0 { 10 } else { 1000 });
         assert_eq!(log.len(), 5 * 3);
     }
 }

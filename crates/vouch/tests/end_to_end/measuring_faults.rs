@@ -47,7 +47,7 @@ fn a_refusal_says_what_helps() {
 struct Silent;
 
 impl ProgressSink for Silent {
-    fn now(&mut self, _: f64, _: f64, _: &str) {}
+    fn update(&mut self, _: f64, _: f64, _: &str) {}
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn calls_that_a_server_drops_cost_errors_and_not_the_run() {
         NfsOptions { label: "drops".into(), target, sec, service, sessions: 1, connections: 1, slots: 32, server_cpu, not_empty: false };
     let stop = StopFlag::default();
     let subject = NfsSubject::connect(options, &stop).expect("a session");
-    let rounds = Rounds { least: 2, most: 2, tight: 0.0, warm_up: false };
+    let rounds = Rounds { min: 2, max: 2, spread_max: 0.0, warm_up: false };
     let mut bench = Runner::new(Run::begin("test".into(), true), vec![Box::new(subject)], rounds, Box::new(Silent), stop);
     let load = |depth| {
         Case::Load(Load { order: Order::Random, block: 4096, read_percent: 100, depth, rate: None, seconds: 0.5, file_len: 1 << 20 })

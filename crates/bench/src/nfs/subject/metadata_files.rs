@@ -3,7 +3,7 @@
 use vouch_nfs4::Filehandle;
 
 use super::super::small_files::{FileAction, SmallFiles};
-use super::{MAKE_DEPTH, METADATA_FILES, NfsSubject, all_of};
+use super::{MAKE_DEPTH, METADATA_FILES, NfsSubject, require_complete};
 use crate::Error;
 use crate::case::{Content, Copy};
 
@@ -36,7 +36,7 @@ impl NfsSubject {
         let mut work = SmallFiles::new(&self.pages, directory, 0..METADATA_FILES, &copy, FileAction::Create);
         let tally = session.complete(&mut work, MAKE_DEPTH, &stop)?;
         let done = tally.operations;
-        all_of(tally, done, METADATA_FILES, "files", session, &stop).map(|_| directory)
+        require_complete(tally, done, METADATA_FILES, "files", session, &stop).map(|_| directory)
     }
 }
 

@@ -21,7 +21,7 @@ impl MountSubject {
             let mut file = File::open(path).map_err(Error::file(path))?;
             if warm { read_through(&mut file, &mut block) } else { drop_cache(&file) }.map_err(Error::file(path))?;
         }
-        if !warm && drops_all(self.options.alone) {
+        if !warm && may_drop_all_caches(self.options.alone) {
             rustix::fs::sync();
             fs::write(DROP_CACHES, "3").map_err(Error::file(Path::new(DROP_CACHES)))?;
         }
@@ -30,7 +30,7 @@ impl MountSubject {
 
     /// Description for the report.
     pub(super) fn cache(&self) -> String {
-        let dropped = match drops_all(self.options.alone) {
+        let dropped = match may_drop_all_caches(self.options.alone) {
             true => "all caches of the machine are dropped",
             false => "the pages of its files are dropped (posix_fadvise), names and attributes stay,",
         };
@@ -45,7 +45,7 @@ impl MountSubject {
 }
 
 /// Whether all caches of the machine may be dropped: only as root, and without other subjects.
-fn drops_all(alone: bool) -> bool {
+fn may_drop_all_caches(alone: bool) -> bool {
     alone && File::options().write(true).open(DROP_CACHES).is_ok()
 }
 
@@ -76,7 +76,7 @@ mod tests {
     use crate::{Case, Subject};
 
     /// Cached pages and pages of a file. None if the file system does not report them.
-    fn kept(path: &Path) -> Option<(u64, u64)> {
+    fn cached_pages(path: &Path) -> Option<(u64, u64)> {
         let file = File::open(path).expect("it is there");
         let pages = file.metadata().expect("it is there").len().div_ceil(4096);
         let mut count = 0;
@@ -92,21 +92,21 @@ mod tests {
     }
 
     /// Whether the file system reports its cache and drops it on request.
-    fn tells(at: &Path) -> bool {
+    fn reports_cache(at: &Path) -> bool {
         let path = at.join("told");
         fs::write(&path, vec![1; 1 << 16]).expect("room");
-        let (file, all) = (File::open(&path).expect("it is there"), kept(&path));
+        let (file, all) = (File::open(&path).expect("it is there"), cached_pages(&path));
         drop_cache(&file).expect("a file");
-        let after = kept(&path);
+        let after = cached_pages(&path);
         fs::remove_file(&path).expect("our own");
-        let tells = all == Some((16, 16)) && after == Some((0, 16));
-        if !tells {
+        let reports_cache = all == Some((16, 16)) && after == Some((0, 16));
+        if !reports_cache {
             println!("skipped: this file system does not report its cache: {all:?}, {after:?}");
         }
-        tells
+        reports_cache
     }
 
-    fn at_last(mut holds: impl FnMut() -> bool) {
+    fn eventually(mut holds: impl FnMut() -> bool) {
         let begun = std::time::Instant::now();
         while !holds() {
             assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it never holds");
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn cold_drops_only_own_files_and_warm_reads_them() {
         let at = tempfile::tempdir().expect("a directory");
-        if !tells(at.path()) {
+        if !reports_cache(at.path()) {
             return;
         }
         let (mut cold, mut warm) = (begin(at.path(), false), begin(at.path(), true));
@@ -126,24 +126,24 @@ mod tests {
             [0, 1].map(|number| directory.join(format!("file{number:06}")))
         };
         // The machine may need single pages itself.
-        let most = |kept: Option<(u64, u64)>| kept.is_some_and(|(kept, pages)| kept * 2 > pages);
+        let most = |cached_pages: Option<(u64, u64)>| cached_pages.is_some_and(|(cached_pages, pages)| cached_pages * 2 > pages);
         warm.measure(&Case::Put(copy)).expect("room");
         cold.measure(&Case::Put(copy)).expect("room");
         let (colds, warms) = (paths(&cold), paths(&warm));
         // Other processes may drop or use the cache, so the check is repeated.
-        at_last(|| {
+        eventually(|| {
             warm.prepare_cache(warms.iter().map(PathBuf::as_path)).expect("files");
             cold.measure(&Case::Get(copy)).expect("what was written");
-            warms.iter().all(|path| most(kept(path)))
+            warms.iter().all(|path| most(cached_pages(path)))
         });
-        at_last(|| {
+        eventually(|| {
             cold.prepare_cache(colds.iter().map(PathBuf::as_path)).expect("files");
-            colds.iter().all(|path| !most(kept(path)))
+            colds.iter().all(|path| !most(cached_pages(path)))
         });
-        at_last(|| {
+        eventually(|| {
             warms.iter().for_each(|path| drop_cache(&File::open(path).expect("it is there")).expect("a file"));
             warm.prepare_cache(warms.iter().map(PathBuf::as_path)).expect("files");
-            warms.iter().all(|path| most(kept(path)))
+            warms.iter().all(|path| most(cached_pages(path)))
         });
         cold.clean().expect("it is removed");
         warm.clean().expect("it is removed");
@@ -155,17 +155,17 @@ mod tests {
         let mut warm = begin(at.path(), true);
         let (order, block, read_percent, depth, rate) = (Order::Random, 4096, 100, 1, None);
         let load = Load { order, block, read_percent, depth, rate, seconds: 0.02, file_len: 256 << 20 };
-        if !tells(at.path()) || warm.unsupported(&Case::Load(load)).is_some() {
+        if !reports_cache(at.path()) || warm.unsupported(&Case::Load(load)).is_some() {
             println!("skipped: needs fio");
             return;
         }
         warm.prepare(&Case::Load(load)).expect("a file");
-        let path = warm.own().expect("it is there").join("large");
-        at_last(|| {
+        let path = warm.working_directory().expect("it is there").join("large");
+        eventually(|| {
             drop_cache(&File::open(&path).expect("it is there")).expect("a file");
             warm.measure(&Case::Load(load)).expect("fio takes it");
             // A load of this length reads only a part by itself.
-            kept(&path).is_some_and(|(kept, pages)| kept * 100 > pages * 95)
+            cached_pages(&path).is_some_and(|(cached_pages, pages)| cached_pages * 100 > pages * 95)
         });
         warm.clean().expect("it is removed");
     }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{BLOCK_LEN, Did, MountSubject};
+use super::{BLOCK_LEN, MountSubject, ThreadTotals};
 use crate::case::{Content, Load, Order};
 use crate::content::{mix, shuffled};
 use crate::page_versions::{self, Block, PageVersions, in_flight_max};
@@ -17,8 +17,8 @@ use crate::{Error, Sample, cpu};
 
 impl MountSubject {
     /// Creates the file of the load.
-    pub(super) fn lay_out(&mut self, len: u64) -> Result<(), Error> {
-        let path = self.own()?.join("due");
+    pub(super) fn create_file(&mut self, len: u64) -> Result<(), Error> {
+        let path = self.working_directory()?.join("due");
         let mut file = File::create(&path).map_err(Error::file(&path))?;
         let mut block = vec![0; BLOCK_LEN];
         for at in (0..len).step_by(BLOCK_LEN) {
@@ -32,8 +32,8 @@ impl MountSubject {
     }
 
     /// Runs the load. Each seed has another order of blocks.
-    pub(super) fn due(&self, load: &Load, rate: f64, seed: u64) -> Result<Sample, Error> {
-        let path = self.own()?.join("due");
+    pub(super) fn open_loop(&self, load: &Load, rate: f64, seed: u64) -> Result<Sample, Error> {
+        let path = self.working_directory()?.join("due");
         if !self.direct {
             self.prepare_cache([path.as_path()])?;
         }
@@ -48,30 +48,30 @@ impl MountSubject {
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             let mut memory = aligned(load.block);
             let data = memory.data();
-            let mut did = Did::default();
+            let mut totals = ThreadTotals::default();
             let mut wrote = Vec::new();
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let due = Duration::from_secs_f64(at as f64 / rate);
                 if due >= end || self.stop.is_set() {
                     last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).append(&mut wrote);
-                    return Ok(did);
+                    return Ok(totals);
                 }
                 if start.elapsed() >= end {
                     latency.record((end - due).as_nanos() as u64);
                     unsent.fetch_add(1, Ordering::Relaxed);
                     continue;
                 }
-                did.waited_s += wait(start + due, spin_time(rate));
+                totals.waited_s += wait(start + due, spin_time(rate));
                 let place = if load.order == Order::Random { shuffled(at, blocks, seed) } else { at % blocks };
                 let writes = mix(at ^ seed.rotate_left(32)) % 100 >= u64::from(load.read_percent);
                 let number = if load.read_percent == 100 {
                     self.check(&file, data, PageVersions::share(place, block_len)).map(|()| place)?
                 } else {
-                    self.one(&file, data, (place, block_len, blocks), writes)?
+                    self.transfer_block(&file, data, (place, block_len, blocks), writes)?
                 };
                 latency.record((start.elapsed().saturating_sub(due)).as_nanos() as u64);
-                did.bytes += block_len;
+                totals.bytes += block_len;
                 if writes && wrote.len() < SAMPLE {
                     wrote.push(number);
                 }
@@ -104,7 +104,7 @@ impl MountSubject {
     }
 
     /// Reads or writes a free block near `number`. Returns its number.
-    fn one(&self, file: &File, data: &mut [u8], (number, len, blocks): (u64, u64, u64), writes: bool) -> io::Result<u64> {
+    fn transfer_block(&self, file: &File, data: &mut [u8], (number, len, blocks): (u64, u64, u64), writes: bool) -> io::Result<u64> {
         let (number, block) = self.written.take(number, len, blocks);
         let outcome = if writes {
             self.written.fill(&self.pages, FILE, block, data);
@@ -236,7 +236,7 @@ mod tests {
             })
         };
         subject.prepare(&load(0)).expect("a file");
-        let file = subject.own().expect("it is there").join("due");
+        let file = subject.working_directory().expect("it is there").join("due");
         let before = std::fs::read(&file).expect("it is there");
         assert!(subject.measure(&load(0)).expect("what was written is read").operations > 0);
         assert!(subject.measure(&load(100)).expect("what was written is read").operations > 0);

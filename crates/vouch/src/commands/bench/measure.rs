@@ -162,8 +162,9 @@ impl Measure {
 
     fn rounds(&self) -> Rounds {
         let rounds = if self.quick { Rounds::QUICK } else { Rounds::FULL };
-        let most = self.rounds.map_or(rounds.most, usize::from);
-        Rounds { most, least: rounds.least.min(most), tight: self.tight.map_or(rounds.tight, |percent| percent / 100.0), ..rounds }
+        let max = self.rounds.map_or(rounds.max, usize::from);
+        let spread_max = self.tight.map_or(rounds.spread_max, |percent| percent / 100.0);
+        Rounds { max, min: rounds.min.min(max), spread_max, ..rounds }
     }
 }
 
@@ -183,7 +184,7 @@ fn joined(whole: Option<Run>, part: Run, several: bool) -> Run {
 struct Bar(ProgressBar);
 
 impl ProgressSink for Bar {
-    fn now(&mut self, done_s: f64, total_s: f64, what: &str) {
+    fn update(&mut self, done_s: f64, total_s: f64, what: &str) {
         self.0.set_length((total_s * 10.0) as u64);
         self.0.set_position((done_s * 10.0) as u64);
         self.0.set_message(what.to_owned());

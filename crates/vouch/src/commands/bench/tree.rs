@@ -221,7 +221,7 @@ impl World {
 
     /// The replica, asked by many what a cold client asked for a compile.
     fn replayed(&self, quick: bool, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
-        if !compile::is_here() {
+        if !compile::is_installed() {
             return Err(Failure::not_found("clients that replay a compile", "a C compiler is not installed (cc)"));
         }
         let replica = self.replica()?;
