@@ -21,9 +21,9 @@ use vouch_audit::record::Act;
 use vouch_audit::trail::{After, Disk, Policy, Trail};
 use vouch_nfs4_server::{Denied, Export, ExportId, Exports, Flavour, Lost, NameOrder, Named, Naming, Observation, Observer, Principal};
 
-use super::ExportError;
-use super::hosts::Hosts;
-use super::metrics::Metrics;
+use crate::ExportError;
+use crate::hosts::Hosts;
+use crate::monitoring::operation_metrics::Metrics;
 pub(super) use disbelief::Disbelief;
 use names::{MOVED, Moved, Names, Paths};
 pub(super) use refused::Refused;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{RecoveryError, SourceError, StateError};
+use crate::{RecoveryError, SourceError, StateError};
 use vouch_daemon::audit_trail::TrailError;
 use vouch_daemon::printable::printable;
 

@@ -3,12 +3,22 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::Arc;
 
 use vouch_oncrpc::{Call, OpaqueAuth, begin_record};
 use vouch_xdr::Writer;
 
-use super::*;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::driver::Driver;
+use crate::identity::{Idmap, Names};
+use crate::monitoring::operation_metrics::Metrics;
+use crate::system_hooks::Seams;
+use crate::*;
 
 mod audit;
 mod contexts;

@@ -4,7 +4,7 @@
 use vouch_rpcsec_gss::{Wrap, wrap_many};
 
 use super::random;
-use crate::output::Outgoing;
+use crate::transport::output::Outgoing;
 
 /// Seals those of the replies that wait for it. One that can't be sealed is emptied and says so: it
 /// must not leave in any form.

@@ -12,14 +12,18 @@ use vouch_oncrpc::{Accepted, Call, Reply as RpcReply, ReplyBody, begin_record, e
 use vouch_rpcsec_gss::*;
 use vouch_xdr::Writer;
 
+use super::contexts::*;
 use super::*;
-use crate::connection::Side;
-use crate::inbox::{Inbox, Message};
+use crate::clock;
 use crate::limits::SEND_SOON_COUNT;
-use crate::receive::{Buffers, Input, Look, Read, Record, Records};
-use crate::shares::{Charge, Commons};
-use crate::tools::Tools;
+use crate::memory_quota::{Charge, Commons};
+use crate::transport::connection::Connection;
+use crate::transport::connection::Side;
+use crate::transport::inbox::{Inbox, Message};
+use crate::transport::output::Outgoing;
+use crate::transport::receive::{Buffers, Input, Look, Read, Record, Records};
 use crate::worker::WAKE;
+use crate::worker::scratch::Tools;
 
 const KEY: [u8; 32] = [5; 32];
 

@@ -12,7 +12,7 @@ use vouch_nfs4_server::Unanswered;
 use vouch_vfs::Patience;
 
 use super::service::Silent;
-use super::would_wait;
+use super::would_wait::would_wait;
 use crate::clock;
 
 /// What the name service said: something, or that there is no such thing; if it said anything.

@@ -41,12 +41,12 @@ fn config(directory: &Path, rules: Option<&str>, keeping: Keeping) -> AuditConfi
 /// No client has a name.
 struct Nobody;
 
-impl crate::resolver::Resolver for Nobody {
-    fn addresses(&self, _: &str) -> Result<Vec<std::net::IpAddr>, crate::resolver::NoAnswer> {
+impl crate::hosts::resolver::Resolver for Nobody {
+    fn addresses(&self, _: &str) -> Result<Vec<std::net::IpAddr>, crate::hosts::resolver::NoAnswer> {
         Ok(Vec::new())
     }
 
-    fn name(&self, _: std::net::IpAddr) -> Result<Option<String>, crate::resolver::NoAnswer> {
+    fn name(&self, _: std::net::IpAddr) -> Result<Option<String>, crate::hosts::resolver::NoAnswer> {
         Ok(None)
     }
 

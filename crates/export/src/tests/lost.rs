@@ -12,7 +12,7 @@ use vouch_vfs::memory::MemoryFs;
 
 use super::waiting::{Gate, until};
 use super::*;
-use crate::resolver::{NoAnswer, Resolver};
+use crate::hosts::resolver::{NoAnswer, Resolver};
 
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 

@@ -10,8 +10,8 @@ use vouch_vfs::memory::MemoryFs;
 use vouch_xdr::{Reader, Xdr as _};
 
 use super::*;
+use crate::hosts::resolver::{NoAnswer, Resolver};
 use crate::identity::{Local, NameService, Silent, UserRecord};
-use crate::resolver::{NoAnswer, Resolver};
 
 /// Who comes while it is closed waits.
 #[derive(Clone, Default)]

@@ -1,0 +1,169 @@
+//! Carries out the effects of the engine: recovery records, callbacks, background jobs. A reply leaves
+//! after the records that it depends on are durable.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use vouch_nfs4_server::{Compound, Effect, Job, JobProgress, Reply, Unreachable};
+use vouch_oncrpc::record_mark;
+use vouch_rpcsec_gss::Envelope;
+
+use super::state::Driver;
+use crate::audit::{self, Hold};
+use crate::clock;
+use crate::recovery::Change;
+use crate::thread_pool::Origin;
+use crate::transport::connection::{AwaitsRecords, Connection};
+use crate::transport::inbox::QueuedCallback;
+use crate::transport::output::Outgoing;
+
+impl Driver {
+    /// Carries out the effects of a finished call. The reply is given back if it may leave now;
+    /// else it leaves when what it depends on is durable. `records`: it depends on records for
+    /// another start that are on their way, whoever's call they came with. `envelope` is what is to
+    /// be around its results.
+    pub(crate) fn carry(
+        self: &Arc<Self>,
+        compound: &mut Compound,
+        connection: &Arc<Connection>,
+        reply: Option<Reply>,
+        records: bool,
+        envelope: Option<Envelope>,
+    ) -> Option<Outgoing> {
+        let outgoing = reply.map(|reply| Outgoing::reply(reply, envelope));
+        let effects = compound.take_effects();
+        let waits = (records || compound.waits_for_records()) && self.recovery.is_behind();
+        // This thread knows it, and no other that may go on with the reply.
+        let hold = audit::take_hold(compound.tells_again());
+        if effects.is_empty() && !waits {
+            return self.audited(connection, outgoing, hold);
+        }
+        let changes = self.carry_but_changes(effects);
+        if waits || changes.iter().any(Change::is_waited_for) {
+            let driver = self.clone();
+            let after = outgoing.map(|outgoing| {
+                let awaits = AwaitsRecords::new(connection);
+                Box::new(move || {
+                    let connection = awaits.connection();
+                    if let Some(outgoing) = driver.audited(connection, Some(outgoing), hold) {
+                        connection.send_kept(outgoing);
+                    }
+                }) as Box<dyn FnOnce() + Send>
+            });
+            self.recovery.change(changes, after);
+            return None;
+        }
+        if !changes.is_empty() {
+            self.recovery.change(changes, None);
+        }
+        self.audited(connection, outgoing, hold)
+    }
+
+    /// The reply, if it may leave now; else it leaves when what was recorded is kept, as the
+    /// administrator wants it.
+    fn audited(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>, hold: Hold) -> Option<Outgoing> {
+        let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds(hold)) else { return outgoing };
+        let (outgoing, awaits) = (outgoing?, AwaitsRecords::new(connection));
+        audit.after(Box::new(move || awaits.connection().send_kept(outgoing)));
+        None
+    }
+
+    /// Carries out what came of another list of exports, and tells it.
+    pub(crate) fn carry_replaced(self: &Arc<Self>, replaced: vouch_nfs4_server::Replaced) {
+        self.carry_alone(replaced.effects);
+        if replaced.ended > 0 {
+            tracing::warn!(
+                ended = replaced.ended,
+                "opens, delegations and copies have ended with their locks: their exports, or what was shown of them, are gone, or not for their clients (so) any more"
+            );
+        }
+    }
+
+    /// Carries out effects that no reply depends on.
+    pub(crate) fn carry_alone(self: &Arc<Self>, effects: Vec<Effect>) {
+        let changes = self.carry_but_changes(effects);
+        if !changes.is_empty() {
+            self.recovery.change(changes, None);
+        }
+    }
+
+    /// Carries out the effects of a call that is not at its end. Whether its reply has to wait for
+    /// records by that: they are on their way from here on, so that the replies of others wait
+    /// for them, too, and not only once a disk has let this call go on.
+    pub(super) fn carry_now(self: &Arc<Self>, effects: Vec<Effect>) -> bool {
+        let changes = self.carry_but_changes(effects);
+        let records = changes.iter().any(Change::is_waited_for);
+        if !changes.is_empty() {
+            self.recovery.change(changes, None);
+        }
+        records
+    }
+
+    fn carry_but_changes(self: &Arc<Self>, effects: Vec<Effect>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Persist { key, value, order } => changes.push(Change::Put { key, value, order }),
+                Effect::Forget { key, order } => changes.push(Change::Remove { key, order }),
+                Effect::GraceEnded => {
+                    tracing::info!("the grace period is over");
+                    changes.push(Change::RemoveOld);
+                }
+                Effect::Callback { id, to, xid, record, context, timeout_ms } => {
+                    let due_ms = clock::mono_ms().saturating_add(timeout_ms);
+                    let record = match &context {
+                        None => Some([&record_mark(record.len())[..], &record[..]].concat()),
+                        Some(by) => self.gss.as_ref().and_then(|gss| gss.protect_callback(id, &record, by)),
+                    };
+                    match record {
+                        Some(record) => self.call_back(to, QueuedCallback { id, xid, record: Outgoing::bytes(record), due_ms }),
+                        None => {
+                            tracing::debug!(
+                                "a callback's Kerberos context is no more; its client is told, and called back when it names another"
+                            );
+                            self.give_up([id], Unreachable::Context);
+                        }
+                    }
+                }
+                Effect::Elsewhere { name, address, from } => self.tell_elsewhere(&name, address, from),
+                Effect::Disconnect(id) => {
+                    if let Some(connection) = self.connection(id) {
+                        tracing::info!(peer = %connection.peer(), "a peer is told by the end of its connection to call again over another");
+                        connection.shut();
+                    }
+                }
+                Effect::Background(job) => self.run_job(job),
+            }
+        }
+        changes
+    }
+
+    fn tell_elsewhere(&self, name: &[u8], address: IpAddr, from: impl std::fmt::Display) {
+        if let Some(left_out) = self.strangers.lock().admit(address, clock::mono_ms()) {
+            tracing::warn!(
+                client = %name.escape_ascii(), %address, before = %from, left_out,
+                "a client came back from another address than before the restart: what was open and locked under its name it may not reclaim, and it goes on when grace is over"
+            );
+        }
+    }
+
+    fn run_job(self: &Arc<Self>, mut job: Job) {
+        let driver = self.clone();
+        self.pool.submit(Origin::job(job.address()), move || {
+            let progress = job.step(&driver.engine, clock::now());
+            let hold = audit::take_hold(false);
+            match progress {
+                JobProgress::More => driver.run_job(job),
+                // What a client may learn of the end is as good as a reply.
+                JobProgress::Ended => match driver.audit.as_ref().filter(|audit| audit.holds(hold)) {
+                    Some(audit) => audit.after(Box::new({
+                        let driver = driver.clone();
+                        move || driver.run_job(job)
+                    })),
+                    None => driver.run_job(job),
+                },
+                JobProgress::Done(effects) => driver.carry_alone(effects),
+            }
+        });
+    }
+}

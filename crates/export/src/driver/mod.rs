@@ -1,0 +1,10 @@
+//! The engine with the threads, sockets and stores around it.
+
+pub(crate) mod blocked_call;
+mod callbacks;
+mod effects;
+mod group_commit;
+mod run_blocked;
+pub(crate) mod state;
+
+pub(crate) use state::Driver;

@@ -1,0 +1,194 @@
+//! Which client may do what with an export: the lines of exports(5) as a matcher over addresses.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use vouch_nfs4_server::{ClientAccess, ClientMatcher};
+
+use super::syntax::{Client, Who, fits, in_network};
+use crate::hosts::Hosts;
+
+/// The clients of one export.
+pub(crate) struct Clients {
+    /// In the order in which they are tried.
+    rules: Vec<(Who, Arc<ClientAccess>)>,
+    hosts: Arc<Hosts>,
+}
+
+impl Clients {
+    /// The matcher of these specifications. Single hosts come first, then networks, netgroups,
+    /// patterns and everybody, as in the kernel's server; within a kind, the order of the file,
+    /// but the longest prefix first.
+    pub(crate) fn new(clients: &[Client], hosts: Arc<Hosts>) -> Self {
+        let mut sorted: Vec<&Client> = clients.iter().collect();
+        sorted.sort_by_key(|client| {
+            let prefix = if let Who::Network(_, len) = client.who { 128 - len } else { 0 };
+            (client.who.rank(), prefix)
+        });
+        let mut rules: Vec<(Who, Arc<ClientAccess>)> = Vec::new();
+        for client in sorted {
+            let access = client.options.access();
+            // Clients of old syntax name a flavour each: `gss/krb5(ro) gss/krb5p(rw)`.
+            if let Some((_, rule)) = rules.iter_mut().find(|(who, _)| *who == client.who) {
+                let known = Arc::make_mut(rule);
+                known.flavours.extend(access.into_iter().filter(|access| known.under(access.flavour).is_none()).collect::<Vec<_>>());
+                continue;
+            }
+            rules.push((client.who.clone(), Arc::new(ClientAccess { flavours: access })));
+        }
+        Clients { rules, hosts }
+    }
+}
+
+impl ClientMatcher for Clients {
+    fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>> {
+        self.find(peer, false).ok()?.cloned()
+    }
+
+    fn is_undecided(&self, peer: SocketAddr) -> bool {
+        self.rules.iter().any(|(who, _)| who.needs_name()) && self.find(peer, false).is_err()
+    }
+
+    fn is_certain(&self, peer: SocketAddr) -> bool {
+        self.find(peer, true).is_ok()
+    }
+}
+
+/// The name of the client's host would have to be known.
+struct Undecided;
+
+impl Clients {
+    /// The first rule that fits. Where one can't be told to fit or not, those after it do not
+    /// count: they may say something else. `certain`: nor is a name service that has not
+    /// answered taken for one that knows no name, or no netgroup.
+    fn find(&self, peer: SocketAddr, certain: bool) -> Result<Option<&Arc<ClientAccess>>, Undecided> {
+        let address = peer.ip().to_canonical();
+        let told = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));
+        for (who, access) in &self.rules {
+            let fits = match who {
+                Who::Host(host) => Some(self.hosts.is(host, address)),
+                Who::Network(network, len) => Some(in_network(address, *network, *len)),
+                Who::Netgroup(group) => {
+                    told(self.hosts.is_in(group, address)).filter(|&is| is || !certain || !self.hosts.is_doubted(group, address))
+                }
+                Who::Pattern(pattern) => told(self.hosts.fits(address, |name| fits(pattern, name))),
+                Who::Everyone => Some(true),
+            };
+            if fits.ok_or(Undecided)? {
+                return Ok(Some(access));
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exports::syntax::parse;
+    use crate::hosts::resolver::{NoAnswer, Resolver};
+    use std::net::IpAddr;
+    use vouch_nfs4_server::Flavour;
+
+    /// A network of three hosts, one of which lies about its name.
+    struct Small;
+
+    impl Resolver for Small {
+        fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+            Ok(match host {
+                "one.example.org" => vec![IpAddr::from([192, 0, 2, 1])],
+                "two.example.org" => vec![IpAddr::from([192, 0, 2, 2])],
+                _ => vec![],
+            })
+        }
+        fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+            Ok(match address.to_string().as_str() {
+                "192.0.2.1" => Some("one.example.org".into()),
+                "192.0.2.2" | "203.0.113.9" => Some("two.example.org".into()),
+                _ => None,
+            })
+        }
+        fn in_netgroup(&self, group: &str, host: &str) -> bool {
+            (group, host) == ("trusted", "two.example.org") || (group, host) == ("numbers", "203.0.113.9")
+        }
+    }
+
+    fn ask(text: &str, from: &str) -> Option<Arc<ClientAccess>> {
+        let parsed = parse(text.as_bytes()).unwrap();
+        let hosts = Arc::new(Hosts::new(Arc::new(Small)));
+        let clients = &parsed.entries[0].clients;
+        let of_kind = |pick: fn(&Who) -> Option<String>| clients.iter().filter_map(|client| pick(&client.who)).collect::<Vec<_>>();
+        let names = of_kind(|who| if let Who::Host(host) = who { Some(host.clone()) } else { None });
+        let groups = of_kind(|who| if let Who::Netgroup(group) = who { Some(group.clone()) } else { None });
+        hosts.prepare(&names, &groups, clients.iter().any(|client| client.who.needs_name()));
+        let from: IpAddr = from.parse().unwrap();
+        hosts.meet(from);
+        Clients::new(clients, hosts).access_for(SocketAddr::new(from, 700))
+    }
+
+    #[test]
+    fn the_most_particular_kind_decides() {
+        let text = "/a *(ro) *.example.org(ro,anonuid=4) @trusted(ro,anonuid=3) 192.0.2.0/24(ro,anonuid=2) 192.0.2.0/25(ro,anonuid=22) one.example.org(ro,anonuid=1)";
+        let anonymous = |from: &str| ask(text, from).unwrap().flavours[0].squash.anonymous_uid;
+        assert_eq!(anonymous("192.0.2.1"), 1);
+        assert_eq!(anonymous("192.0.2.2"), 22);
+        assert_eq!(anonymous("192.0.2.200"), 2);
+        assert_eq!(anonymous("198.51.100.1"), 65_534);
+    }
+
+    #[test]
+    fn names_are_believed_only_if_they_lead_back() {
+        assert!(ask("/a *.example.org(ro)", "192.0.2.2").is_some());
+        assert!(ask("/a *.example.org(ro)", "203.0.113.9").is_none());
+        assert!(ask("/a @trusted(ro)", "192.0.2.2").is_some());
+        assert!(ask("/a @trusted(ro)", "203.0.113.9").is_none());
+        assert!(ask("/a @numbers(ro)", "203.0.113.9").is_some());
+    }
+
+    #[test]
+    fn flavours_as_clients_are_joined() {
+        let access = ask("/a gss/krb5(ro) gss/krb5p(rw)\n/a *(rw)", "192.0.2.1").unwrap();
+        let rights: Vec<_> = access.flavours.iter().map(|under| (under.flavour, under.read_only)).collect();
+        assert_eq!(rights, [(Flavour::Krb5, true), (Flavour::Krb5p, false), (Flavour::Sys, false)]);
+    }
+
+    // What one line says of its flavours is not said of those that another line names.
+    #[test]
+    fn each_flavour_keeps_the_port_and_the_machine_that_its_own_line_demands() {
+        let text = "/d *(sec=krb5,insecure,machine_writes)\n/d *(sec=sys,rw,secure)";
+        let access = ask(text, "192.0.2.1").unwrap();
+        assert!(access.refuses_port(Flavour::Sys, 50_000) && !access.refuses_port(Flavour::Sys, 700));
+        assert!(!access.refuses_port(Flavour::Krb5, 50_000));
+        assert!(access.machine_writes(Flavour::Krb5) && !access.machine_writes(Flavour::Sys));
+    }
+
+    #[test]
+    fn who_has_not_been_met_is_undecided_where_a_name_decides_and_is_asked_for() {
+        let hosts = Arc::new(Hosts::new(Arc::new(Small)));
+        hosts.prepare(&[], &["trusted".into()], true);
+        let clients = |text: &str| Clients::new(&parse(text.as_bytes()).unwrap().entries[0].clients, hosts.clone());
+        let from = SocketAddr::from(([192, 0, 2, 2], 700));
+        hosts.arrive(from.ip());
+        for text in ["/a *.example.org(rw)", "/a @trusted(rw)", "/a *(ro) @trusted(rw)"] {
+            let clients = clients(text);
+            assert!(clients.access_for(from).is_none() && clients.is_undecided(from) && !clients.is_certain(from), "{text}");
+        }
+        assert!(!clients("/a *(ro)").is_undecided(from) && !clients("/a 192.0.2.0/24(ro) @trusted(rw)").is_undecided(from));
+        assert!(hosts.has_missed());
+        assert!(!hosts.take_changed());
+        hosts.ask_missed();
+        assert!(!hosts.has_missed() && hosts.take_changed() && !hosts.take_changed());
+        for text in ["/a *.example.org(rw)", "/a @trusted(rw)", "/a *(ro) @trusted(rw)"] {
+            assert!(clients(text).access_for(from).is_some_and(|access| !access.flavours[0].read_only), "{text}");
+            assert!(clients(text).is_certain(from), "{text}");
+        }
+        assert!(clients("/a *.example.com(rw)").access_for(from).is_none() && !clients("/a *.example.com(rw)").is_undecided(from));
+    }
+
+    #[test]
+    fn who_is_not_named_gets_nothing() {
+        assert!(ask("/a one.example.org(ro)", "192.0.2.2").is_none());
+        assert!(ask("/a nowhere.example.org(ro)", "192.0.2.2").is_none());
+        assert!(ask("/a 192.0.2.1", "::ffff:192.0.2.1").is_some());
+    }
+}

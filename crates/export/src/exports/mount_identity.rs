@@ -1,0 +1,33 @@
+//! Which directory stands at the path of a source: another one after it was replaced, mounted over
+//! or unmounted. Opens nothing.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+use super::syntax::Source;
+
+/// A directory that is open has its numbers for itself for as long as it is: where they are the
+/// same, it is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    device: (u32, u32),
+    inode: u64,
+    mount: u64,
+}
+
+impl Standing {
+    /// What stands there now; none where there is nothing, or nothing that has a path.
+    pub(crate) fn of(source: &Source) -> Option<Self> {
+        let path = match source {
+            Source::Directory(path) => path,
+            Source::Tree(what) if !what.starts_with(b"@") => what,
+            Source::Tree(_) => return None,
+        };
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+        let found = statx(CWD, Path::new(OsStr::from_bytes(path)), AtFlags::empty(), wanted).ok()?;
+        Some(Standing { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino, mount: found.stx_mnt_id })
+    }
+}

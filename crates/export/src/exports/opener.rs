@@ -1,0 +1,87 @@
+//! Which file system stands behind a source: the one place that knows the crates that have them.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use vouch_tree_client::FaultObserver;
+use vouch_vfs::FileSystem;
+use vouch_vfs_posix::{ExportError, IdStore, PosixFs};
+
+use super::syntax::{Options, Source};
+use super::trees::Trees;
+
+/// Opens sources, and keeps an eye on the stores of names that some of them need.
+pub(crate) struct Opener {
+    state: PathBuf,
+    stores: Mutex<HashMap<PathBuf, Weak<IdStore>>>,
+    trees: Trees,
+}
+
+impl Opener {
+    /// Stores of names lie in the state directory. `witness` is told what replicas of trees sent
+    /// that was not believed.
+    pub(crate) fn new(state: &Path, witness: Option<Arc<dyn FaultObserver>>) -> Self {
+        Opener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state, witness) }
+    }
+
+    /// Opens a source.
+    pub(crate) fn open(&self, source: &Source, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
+        match source {
+            Source::Directory(path) => self.directory(Path::new(OsStr::from_bytes(path)), options),
+            Source::Tree(what) => Ok(Arc::new(self.trees.open(what)?)),
+        }
+    }
+
+    fn directory(&self, path: &Path, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
+        let plain = vouch_vfs_posix::Options { cross_mounts: options.cross_mounts, ..vouch_vfs_posix::Options::default() };
+        match PosixFs::open(path, plain.clone()) {
+            // What is mounted below may need names where this directory doesn't.
+            Ok(file_system) if !options.cross_mounts => return Ok(Arc::new(file_system)),
+            Ok(_) | Err(ExportError::NeedsIds(_)) => {}
+            Err(error) => return Err(plainly(error)),
+        }
+        let store = self.store(path)?;
+        let file_system = PosixFs::open(path, vouch_vfs_posix::Options { ids: Some(store), ..plain }).map_err(plainly)?;
+        Ok(Arc::new(file_system))
+    }
+
+    /// The store of names of the export of this path. One that is open is used again: it takes one
+    /// opening at a time, and an export whose options have changed is opened before the old one
+    /// goes.
+    fn store(&self, path: &Path) -> io::Result<Arc<IdStore>> {
+        let hash = blake3::hash(path.as_os_str().as_bytes());
+        let file = self.state.join(format!("names-{}.redb", &hash.to_hex()[..16]));
+        let mut stores = self.stores.lock();
+        if let Some(store) = stores.get(&file).and_then(Weak::upgrade) {
+            return Ok(store);
+        }
+        let store = Arc::new(IdStore::open(&file).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?);
+        stores.insert(file, Arc::downgrade(&store));
+        Ok(store)
+    }
+
+    /// Makes durable which names were given out.
+    pub(crate) fn flush(&self) {
+        let mut stores = self.stores.lock();
+        stores.retain(|_, store| store.strong_count() > 0);
+        let open: Vec<Arc<IdStore>> = stores.values().filter_map(Weak::upgrade).collect();
+        drop(stores);
+        for store in open {
+            if let Err(error) = store.flush() {
+                tracing::warn!(%error, "the store of names can't be written; after a restart some clients will see stale files");
+            }
+        }
+    }
+}
+
+fn plainly(error: ExportError) -> io::Error {
+    match error {
+        ExportError::Open { source, .. } => source,
+        other => io::Error::other(other.to_string()),
+    }
+}

@@ -1,0 +1,119 @@
+//! Reads the exports and the map of principals anew, at SIGHUP and when the control socket asks. A
+//! fault in either changes nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::driver::Driver;
+use crate::error::ExportError;
+use crate::exports::sources::{self, Sources};
+use crate::identity::{NameService, Names, PrincipalMap};
+use crate::monitoring::operation_metrics::Metrics;
+use crate::monitoring::status::ExportStatus;
+use vouch_daemon::printable::printable;
+
+/// Reads the exports anew.
+pub(crate) struct Reloader {
+    pub(crate) sources: Sources,
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) names: Arc<Names<Arc<dyn NameService>>>,
+    pub(crate) principal_map: Option<PathBuf>,
+    /// One at a time.
+    pub(crate) turn: Mutex<()>,
+}
+
+impl Reloader {
+    /// Puts a new list in force, or says why the old one stays. Connections stay, and so does what
+    /// clients have open but where its export is gone, shows something else, or is not for them any
+    /// more.
+    pub(crate) fn reload(&self) -> Result<Vec<String>, String> {
+        let _turn = self.turn.lock();
+        vouch_daemon::service_manager::reloading();
+        let outcome = self.load();
+        vouch_daemon::service_manager::ready(match &outcome {
+            Ok(_) => "the exports were read anew",
+            Err(error) => error,
+        });
+        outcome
+    }
+
+    /// Ends what clients hold that no line of the exports is for any more, by what the name service
+    /// has told since that was looked at last. While a list is read that is left for later: it
+    /// decides for itself what ends by it.
+    pub(crate) fn end_lost(&self) {
+        let Some(_turn) = self.turn.try_lock() else { return };
+        self.driver.hosts.when_changed(|| self.driver.carry_replaced(self.driver.engine.clients_changed()));
+    }
+
+    fn load(&self) -> Result<Vec<String>, String> {
+        let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
+        let audit = self.driver.audit.as_ref();
+        audit.iter().for_each(|audit| audit.look_at_keys());
+        // All is read before any of it is put in force.
+        let rules = map.and_then(|map| Ok((map, audit.map(|audit| audit.read_rules()).transpose()?)));
+        let loaded = rules.and_then(|(map, rules)| Ok((map, rules, self.sources.load().map_err(|error| error.to_string())?)));
+        match loaded {
+            Ok((map, rules, loaded)) => {
+                let (summary, left_out) = (loaded.summary(), loaded.left_out.clone());
+                let (exports, mut comments) = loaded.into_parts(self.driver.gss.as_deref());
+                *self.driver.exports.lock() = list(&exports);
+                self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
+                self.names.replace_map(map);
+                let count = exports.all().len();
+                if let Some(audit) = audit {
+                    rules.into_iter().for_each(|rules| audit.put(rules));
+                    let none = audit.name_exports(&exports, &left_out);
+                    audit.act(vouch_audit::record::Act::Reload, &summary);
+                    for path in none {
+                        comments.push(format!(
+                            "--audit-deny {}: no export has this path any more; nothing is denied by it",
+                            printable(path.as_bytes())
+                        ));
+                        audit.denies_none(path);
+                    }
+                }
+                let replaced = self.driver.engine.replace_exports(exports);
+                self.driver.carry_replaced(replaced);
+                self.sources.are_in_force();
+                comments.extend(sources::detours(&self.driver.engine));
+                self.driver.traffic.reloads.add(1);
+                tracing::info!(count, "exports read anew");
+                comments.iter().for_each(|comment| tracing::warn!("{comment}"));
+                Ok(comments)
+            }
+            Err(error) => {
+                self.driver.traffic.reloads_failed.add(1);
+                audit.iter().for_each(|audit| audit.reload_failed(&error));
+                tracing::error!(%error, "the new list of exports or map of principals is faulty; the old ones stay in force");
+                Err(format!("{error}; the old list stays in force"))
+            }
+        }
+    }
+}
+
+/// The static map of principals; none is an empty one.
+pub(crate) fn read_principal_map(path: Option<&Path>) -> Result<PrincipalMap, ExportError> {
+    let Some(path) = path else { return Ok(PrincipalMap::default()) };
+    let text = std::fs::read(path).map_err(|source| ExportError::Idmap { path: path.to_owned(), source })?;
+    PrincipalMap::parse(&text).map_err(|faults| {
+        let faults = faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ");
+        ExportError::PrincipalMap { path: path.to_owned(), faults }
+    })
+}
+
+/// What is exported, for the status.
+pub(crate) fn list(exports: &vouch_nfs4_server::Exports) -> Vec<ExportStatus> {
+    let path = |parts: &[Vec<u8>]| {
+        let joined: String = parts.iter().map(|part| format!("/{}", vouch_daemon::printable::printable(part))).collect();
+        if joined.is_empty() { "/".into() } else { joined }
+    };
+    let status = |export: &Arc<vouch_nfs4_server::Export>| ExportStatus {
+        source: export.source.to_string(),
+        pseudo_path: path(&export.pseudo_path),
+        id: export.id.0,
+    };
+    exports.all().iter().map(status).collect()
+}

@@ -1,0 +1,422 @@
+//! From the lines of exports(5), or one directory of the command line, to what the engine exports:
+//! file systems opened, hosts resolved, numbers given.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vouch_nfs4_server::{Export, ExportId, Exports, ExportsError};
+use vouch_vfs::FileSystem;
+
+use super::client_matcher::Clients;
+use super::mount_identity::Standing;
+use super::syntax::{self, At, Client, Comment, Entry, Fault, Fsid, Options, Source, Who, duplicates};
+use crate::gss::Gss;
+use crate::hosts::Hosts;
+use vouch_daemon::printable::printable;
+
+/// Where the list of exports comes from.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// Files in the syntax of exports(5). A directory stands for its files `*.exports`, in the
+    /// order of their names.
+    Files(Vec<PathBuf>),
+    /// One directory or tree, for everybody.
+    One {
+        /// A directory, or `tree:` and a tree.
+        source: Vec<u8>,
+        /// Where clients find it.
+        pseudo: String,
+        /// Options of exports(5).
+        options: String,
+    },
+}
+
+/// Why exports can't be served as they stand.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// A file can't be read.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Lines or options that can't be served.
+    #[error("{0}")]
+    Faults(String),
+    /// Exports that don't go together.
+    #[error("{}; {}", printable(.0.to_string().as_bytes()), cure_together(.0))]
+    Together(#[from] ExportsError),
+    /// The path of the pseudo file system is none.
+    #[error("--pseudo {0}: not an absolute path; write / or /export")]
+    Pseudo(String),
+    /// A directory or tree can't be exported.
+    #[error("{what}: {source}{}", cure(source))]
+    Open {
+        /// Directory or tree.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is nothing.
+    #[error("nothing to export: {0}")]
+    Nothing(String),
+}
+
+/// What is to be done about exports that don't go together.
+fn cure_together(error: &ExportsError) -> &'static str {
+    match error {
+        ExportsError::SameId(..) => "give each a number of its own: fsid=7",
+        ExportsError::SamePath(..) => "leave one of them out, or give fsid=root to neither",
+        ExportsError::BadPath(_) => "export it under a path of names of at most 255 bytes",
+    }
+}
+
+/// What is to be done about a source that can't be opened, where that is known.
+fn cure(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "; make it, or mend the path",
+        io::ErrorKind::NotADirectory => "; export the directory that it is in",
+        io::ErrorKind::PermissionDenied => "; let the user of this server read it",
+        _ => "",
+    }
+}
+
+/// Opens the file system behind a source.
+pub(crate) type Open = Box<dyn Fn(&Source, &Options) -> io::Result<Arc<dyn FileSystem>> + Send + Sync>;
+
+/// Reads exports, again and again. File systems that stay exported stay open.
+pub(crate) struct Sources {
+    origin: Origin,
+    hosts: Arc<Hosts>,
+    open: Open,
+    known: Mutex<HashMap<(Source, bool), Known>>,
+    /// Hosts and netgroups that the list names that was read last, and whether names of clients
+    /// matter for it.
+    named: Mutex<(Vec<String>, Vec<String>, bool)>,
+}
+
+/// A file system that is open, and where.
+#[derive(Clone)]
+struct Known {
+    file_system: Arc<dyn FileSystem>,
+    /// What stood at the path before it was opened.
+    standing: Option<Standing>,
+}
+
+/// A list as it can be served, with what is to be said of it.
+pub(crate) struct Loaded {
+    pub(crate) exports: Exports,
+    pub(crate) comments: Vec<String>,
+    /// What is listed and can't be exported now.
+    pub(crate) left_out: Vec<String>,
+    /// An export that lists Kerberos flavours, if there is one.
+    pub(crate) kerberos: Option<String>,
+}
+
+impl Loaded {
+    /// In one line, for the audit trail.
+    pub(crate) fn summary(&self) -> String {
+        let count = self.exports.all().len();
+        match self.left_out.is_empty() {
+            true => format!("{count} exports"),
+            false => format!(
+                "{count} exports; not exported: {}",
+                self.left_out.iter().map(|source| printable(source.as_bytes())).collect::<Vec<_>>().join(", ")
+            ),
+        }
+    }
+
+    /// What is to be said; `gss`: Kerberos, if there is any. Reads the keytab if it is listed.
+    pub(crate) fn into_parts(self, gss: Option<&Gss>) -> (Exports, Vec<String>) {
+        let Loaded { exports, mut comments, kerberos: listed, .. } = self;
+        let missing = |source: &String| match gss.map(Gss::check_keys) {
+            Some(Ok(())) => None,
+            Some(Err(fault)) => Some(format!("{source} lists a Kerberos flavour, and its clients are refused: {fault}")),
+            None => Some(format!(
+                "{source} lists a Kerberos flavour, but there is no Kerberos here: its clients are refused; give --keytab FILE with the keys of nfs/HOST and start again"
+            )),
+        };
+        comments.extend(listed.as_ref().and_then(missing));
+        (exports, comments)
+    }
+}
+
+impl Sources {
+    pub(crate) fn new(origin: Origin, hosts: Arc<Hosts>, open: Open) -> Self {
+        Sources { origin, hosts, open, known: Mutex::default(), named: Mutex::default() }
+    }
+
+    /// Housekeeping of the file systems.
+    pub(crate) fn maintain(&self) {
+        let known: Vec<_> = self.known.lock().values().cloned().collect();
+        known.iter().for_each(|known| known.file_system.maintain());
+    }
+
+    /// Reads everything anew. Sleeps as long as disks and name services do. On an error nothing has
+    /// changed.
+    pub(crate) fn load(&self) -> Result<Loaded, SourceError> {
+        let mut comments = Vec::new();
+        let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
+        match &self.origin {
+            Origin::Files(paths) => {
+                let files = files(paths)?;
+                for (number, file) in files.iter().enumerate() {
+                    let text = fs::read(file).map_err(|source| SourceError::File { path: file.clone(), source })?;
+                    let parsed =
+                        syntax::parse(&text).map_err(|faults| SourceError::Faults(told(&format!("{}: ", file.display()), &faults)))?;
+                    comments.extend(parsed.comments.iter().map(|comment| format!("{}: {comment}", file.display())));
+                    for mut entry in parsed.entries {
+                        entry.clients.iter_mut().for_each(|client| client.at.file = number);
+                        match entries.iter_mut().find(|(known, _)| known.source == entry.source) {
+                            Some((known, _)) => known.clients.extend(entry.clients),
+                            None => entries.push((entry, None)),
+                        }
+                    }
+                }
+                let place = |at: At| format!("{}: line {}", files[at.file].display(), at.line);
+                for (entry, _) in &entries {
+                    comments
+                        .extend(duplicates(entry).map(|duplicate| duplicate.told(&printable(entry.source.to_string().as_bytes()), place)));
+                }
+            }
+            Origin::One { source, pseudo, options } => {
+                if !pseudo.starts_with('/') {
+                    return Err(SourceError::Pseudo(pseudo.clone()));
+                }
+                let (options, said) = syntax::parse_options(options).map_err(|faults| SourceError::Faults(told("--options: ", &faults)))?;
+                comments.extend(said.into_iter().map(|Comment { text, .. }| format!("--options: {text}")));
+                let source = match source.strip_prefix(b"tree:") {
+                    Some(tree) => Source::Tree(tree.to_vec()),
+                    None => {
+                        let path = PathBuf::from(OsStr::from_bytes(source));
+                        let path =
+                            fs::canonicalize(&path).map_err(|source| SourceError::Open { what: path.display().to_string(), source })?;
+                        Source::Directory(path.into_os_string().as_encoded_bytes().to_vec())
+                    }
+                };
+                entries.push((
+                    Entry { source, line: 1, clients: vec![Client { who: Who::Everyone, options, at: At::default() }] },
+                    Some(pseudo.clone()),
+                ));
+            }
+        }
+        self.resolve(&entries, &mut comments);
+        let proven =
+            |entry: &Entry| entry.clients.iter().any(|client| client.options.access().iter().any(|access| access.flavour.is_proven()));
+        let kerberos = entries.iter().find(|(entry, _)| proven(entry)).map(|(entry, _)| printable(entry.source.to_string().as_bytes()));
+        let mut left_out = Vec::new();
+        let exports = self.build(entries, &mut comments, &mut left_out)?;
+        Ok(Loaded { exports, comments, left_out, kerberos })
+    }
+
+    fn resolve(&self, entries: &[(Entry, Option<String>)], comments: &mut Vec<String>) {
+        let (mut names, mut groups, mut wanted) = (Vec::new(), Vec::new(), false);
+        for client in entries.iter().flat_map(|(entry, _)| &entry.clients) {
+            wanted |= client.who.needs_name();
+            match &client.who {
+                Who::Host(host) if !names.contains(host) => names.push(host.clone()),
+                Who::Netgroup(group) if !groups.contains(group) => groups.push(group.clone()),
+                _ => {}
+            }
+        }
+        for host in self.hosts.prepare(&names, &groups, wanted) {
+            comments.push(format!("host {host} can't be resolved and gets nothing until it can"));
+        }
+        *self.named.lock() = (names, groups, wanted);
+    }
+
+    /// What was loaded last is in force from now on: hosts that only lists before it name need not
+    /// be known any more.
+    pub(crate) fn are_in_force(&self) {
+        let (names, groups, wanted) = &*self.named.lock();
+        self.hosts.keep_only(names, groups, *wanted);
+    }
+
+    fn build(
+        &self,
+        entries: Vec<(Entry, Option<String>)>,
+        comments: &mut Vec<String>,
+        left_out: &mut Vec<String>,
+    ) -> Result<Exports, SourceError> {
+        let root = entries.iter().find(|(entry, _)| first(entry).fsid == Some(Fsid::Root)).map(|(entry, _)| entry.source.clone());
+        let (mut list, mut kept) = (Vec::new(), HashMap::new());
+        let alone = entries.len() == 1;
+        for (entry, pseudo) in entries {
+            let (raw, options) = (entry.source.to_string(), first(&entry));
+            let name = printable(raw.as_bytes());
+            if entry.clients.iter().any(|client| client.options.fsid != options.fsid && client.options.fsid.is_some()) {
+                return Err(SourceError::Faults(format!(
+                    "line {}: {name} has more than one fsid=; write the same for all its clients",
+                    entry.line
+                )));
+            }
+            if let Some(reason) = not_mounted(&entry.source, &options) {
+                comments.push(format!("{name} is not exported: {reason}"));
+                left_out.push(raw);
+                continue;
+            }
+            if !options.cross_mounts && entry.clients.iter().any(|client| client.options.cross_mounts) {
+                comments.push(format!(
+                    "{name}: crossmnt is not for all its clients: what is mounted below stays closed to all; write it for each, or export that by itself"
+                ));
+            }
+            let key = (entry.source.clone(), options.cross_mounts);
+            // Another directory at the path is another export: what is open is of the one that was there.
+            let standing = Standing::of(&entry.source);
+            let known = self.known.lock().get(&key).filter(|known| known.standing == standing).cloned();
+            let opened = || Ok(Known { file_system: (self.open)(&entry.source, &options)?, standing });
+            let file_system = match known.map_or_else(opened, Ok) {
+                Ok(known) => {
+                    kept.insert(key, known.clone());
+                    known.file_system
+                }
+                Err(source) if alone => return Err(SourceError::Open { what: name, source }),
+                Err(error) => {
+                    comments.push(format!("{name} is not exported: {error}; reload when that is mended"));
+                    left_out.push(raw);
+                    continue;
+                }
+            };
+            let (id, fsid) = number(&entry.source, options.fsid);
+            list.push(Export {
+                id,
+                pseudo_path: place(&entry.source, pseudo.as_deref(), root.as_ref()),
+                fsid,
+                source: raw.into(),
+                file_system,
+                sync: options.sync,
+                clients: Arc::new(Clients::new(&entry.clients, self.hosts.clone())),
+            });
+        }
+        if list.is_empty() {
+            return Err(SourceError::Nothing(if comments.is_empty() { "the list is empty".into() } else { comments.join("; ") }));
+        }
+        let exports = Exports::new(list)?;
+        *self.known.lock() = kept;
+        Ok(exports)
+    }
+}
+
+/// What is to be said of the places of exports in the name space.
+pub(crate) fn detours(engine: &vouch_nfs4_server::Server) -> Vec<String> {
+    let shown = |source: &str| printable(source.as_bytes());
+    let told = |(source, upper): &(Arc<str>, Arc<str>)| {
+        format!(
+            "{} lies below {}, where no directory of that leads there: clients go through one that shows nothing else",
+            shown(source),
+            shown(upper)
+        )
+    };
+    engine.detours().iter().map(told).collect()
+}
+
+/// The options that are the whole export's: those of the client that gives any of them.
+fn first(entry: &Entry) -> Options {
+    let mut options = entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();
+    for client in &entry.clients {
+        options.fsid = options.fsid.or(client.options.fsid);
+        // What is mounted below is one file system for all: it is opened only where nobody is kept out of
+        // it.
+        options.cross_mounts &= client.options.cross_mounts;
+        // Whoever asks for it is answered when it is on the disk.
+        options.sync |= client.options.sync;
+        options.mount_point = options.mount_point.take().or_else(|| client.options.mount_point.clone());
+    }
+    options
+}
+
+/// All faults in one line, as many as a reader takes in.
+fn told(prefix: &str, faults: &[Fault]) -> String {
+    let shown: Vec<String> = faults.iter().take(FAULTS_SHOWN_MAX).map(ToString::to_string).collect();
+    let rest = faults.len().saturating_sub(FAULTS_SHOWN_MAX);
+    let more = if rest > 0 { format!(" | and {rest} more") } else { String::new() };
+    format!("{prefix}{}{more}", shown.join(" | "))
+}
+
+/// The files behind paths: directories stand for their `*.exports` (exports(5), exports.d).
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
+    let mut files = Vec::new();
+    for path in paths {
+        let failed = |source| SourceError::File { path: path.clone(), source };
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            // exports(5): names that begin with a dot or do not end in .exports are passed over.
+            if name.as_bytes().ends_with(b".exports") && !name.as_bytes().starts_with(b".") {
+                found.push(path.join(name));
+            }
+        }
+        found.sort();
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+/// Why a `mountpoint=` is not met.
+fn not_mounted(source: &Source, options: &Options) -> Option<String> {
+    let (Source::Directory(path), Some(point)) = (source, &options.mount_point) else { return None };
+    let point = Path::new(OsStr::from_bytes(if point.is_empty() { path } else { point }));
+    let device = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    match (device(point), device(&point.join(".."))) {
+        // The root of all is its own parent.
+        (Ok(here), Ok(above)) if here.0 != above.0 || here == above => None,
+        _ => Some(format!("nothing is mounted on {}; reload when it is", point.display())),
+    }
+}
+
+/// The number of an export: from `fsid=`, else from its path, and the same at each start. Numbers
+/// from paths have the highest bit set.
+fn number(source: &Source, fsid: Option<Fsid>) -> (ExportId, Option<(u64, u64)>) {
+    let hashed = |bytes: &[u8]| {
+        let hash = blake3::hash(bytes);
+        let word = hash.as_bytes().first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
+        ExportId(word | 1 << 31)
+    };
+    match (fsid, source) {
+        (Some(Fsid::Number(number)), _) => (ExportId(number & !(1 << 31)), Some((number.into(), 0))),
+        (Some(Fsid::Root), _) => (ExportId(0), Some((0, 0))),
+        (Some(Fsid::Uuid(uuid)), _) => {
+            let half = |at: usize| uuid[at..].first_chunk().map_or(0, |half| u64::from_be_bytes(*half));
+            (hashed(&uuid), Some((half(0), half(8))))
+        }
+        (None, Source::Directory(path)) => (hashed(path), None),
+        (None, Source::Tree(tree)) => (hashed(&[b"tree:", &tree[..]].concat()), None),
+    }
+}
+
+/// Where an export hangs: at its own path; with a root export (`fsid=root`) below that, as clients
+/// of the kernel's server know it.
+fn place(source: &Source, pseudo: Option<&str>, root: Option<&Source>) -> Vec<Vec<u8>> {
+    let parts = |path: &[u8]| path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>();
+    if let Some(pseudo) = pseudo {
+        return parts(pseudo.as_bytes());
+    }
+    match source {
+        Source::Directory(path) => {
+            let own = parts(path);
+            match root {
+                Some(Source::Directory(root)) => own.strip_prefix(&parts(root)[..]).map_or(own.clone(), <[Vec<u8>]>::to_vec),
+                _ => own,
+            }
+        }
+        Source::Tree(tree) => [vec![b"tree".to_vec()], parts(tree)].concat(),
+    }
+}
+
+const FAULTS_SHOWN_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! What a file of exports(5) says: entries, comments and faults.
+
+use std::fmt;
+
+use super::client::Who;
+use super::options::Options;
+
+/// What a line shows to clients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Source {
+    /// A directory of this machine.
+    Directory(Vec<u8>),
+    /// A published tree: `tree:` and a database's path or a self-certifying name. What is behind
+    /// the colon.
+    Tree(Vec<u8>),
+}
+
+impl Source {
+    /// A directory or a tree as a line of exports(5) begins, tidied; else what is wrong, and what
+    /// helps.
+    ///
+    /// # Errors
+    /// What is wrong, and what to write instead.
+    pub fn parse(text: &[u8]) -> Result<Source, (String, &'static str)> {
+        match text.strip_prefix(b"tree:") {
+            Some(b"") => Err(("tree: names no tree".into(), "write tree:/srv/db or tree:@host,HOSTID")),
+            Some(tree) => Ok(Source::Tree(tree.to_vec())),
+            None if text.starts_with(b"/") && !text.contains(&0) => Ok(Source::Directory(tidy(text))),
+            None => Err((format!("{} is not an absolute path", String::from_utf8_lossy(text)), "begin it with / or with tree:")),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Directory(path) => f.write_str(&String::from_utf8_lossy(path)),
+            Source::Tree(tree) => write!(f, "tree:{}", String::from_utf8_lossy(tree)),
+        }
+    }
+}
+
+/// One path and those who may mount it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) source: Source,
+    /// The line that named it first.
+    pub(crate) line: usize,
+    pub(crate) clients: Vec<Client>,
+}
+
+/// One client specification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Client {
+    pub(crate) who: Who,
+    pub(crate) options: Options,
+    pub(crate) at: At,
+}
+
+/// Where a client is named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct At {
+    /// Which of the files, where there are several.
+    pub(crate) file: usize,
+    pub(crate) line: usize,
+}
+
+/// Something that keeps a file from being served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) line: usize,
+    what: String,
+    cure: String,
+}
+
+/// Something that is served otherwise than the file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Comment {
+    pub(crate) line: usize,
+    pub(crate) text: String,
+}
+
+/// A file that can be served.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) comments: Vec<Comment>,
+}
+
+impl Fault {
+    pub(super) fn new(line: usize, what: impl Into<String>, cure: impl Into<String>) -> Self {
+        Fault { line, what: what.into(), cure: cure.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}; {}", self.line, self.what, self.cure)
+    }
+}
+
+impl fmt::Display for Comment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.text)
+    }
+}
+
+/// The path without empty and `.` components. `..` stays: what it means is the system's to say.
+fn tidy(path: &[u8]) -> Vec<u8> {
+    let mut tidy = Vec::with_capacity(path.len());
+    for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
+        tidy.push(b'/');
+        tidy.extend_from_slice(part);
+    }
+    if tidy.is_empty() { b"/".to_vec() } else { tidy }
+}

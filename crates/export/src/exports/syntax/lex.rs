@@ -1,0 +1,162 @@
+//! The words of an exports(5) file: lines joined where a backslash ends them, comments dropped,
+//! quotes and octal escapes resolved. Knows no option.
+
+use super::entry::Fault;
+
+/// One logical line: the number of its first physical line, and its words.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) number: usize,
+    pub(super) path: Vec<u8>,
+    /// Client specifications and default options, as they stand.
+    pub(super) words: Vec<String>,
+}
+
+/// Cuts a file into lines of words. Faults name what can't be read; the rest is cut all the same,
+/// so that all faults are told at once.
+pub(super) fn lines(text: &[u8], faults: &mut Vec<Fault>) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    let mut number = 1;
+    while !rest.is_empty() {
+        let (joined, physical, tail) = join(rest);
+        match words(&joined) {
+            Ok(words) => {
+                let mut words = words.into_iter();
+                if let Some(path) = words.next() {
+                    let (plain, broken): (Vec<_>, Vec<_>) = words.map(String::from_utf8).partition(Result::is_ok);
+                    if broken.is_empty() {
+                        lines.push(Line { number, path, words: plain.into_iter().flatten().collect() });
+                    } else {
+                        faults.push(Fault::new(number, "a client specification is not text", "write host names and options in ASCII"));
+                    }
+                }
+            }
+            Err((what, cure)) => faults.push(Fault::new(number, what, cure)),
+        }
+        number += physical;
+        rest = tail;
+    }
+    lines
+}
+
+/// The first logical line, of how many physical lines it is, and what follows.
+fn join(text: &[u8]) -> (Vec<u8>, usize, &[u8]) {
+    let mut joined = Vec::new();
+    let (mut rest, mut physical) = (text, 0);
+    loop {
+        let end = rest.iter().position(|&byte| byte == b'\n');
+        let (line, tail) = end.map_or((rest, &b""[..]), |end| (&rest[..end], &rest[end + 1..]));
+        physical += 1;
+        rest = tail;
+        match line.strip_suffix(b"\\") {
+            Some(front) if end.is_some() => {
+                joined.extend_from_slice(front);
+                joined.push(b' ');
+            }
+            _ => {
+                joined.extend_from_slice(line);
+                return (joined, physical, rest);
+            }
+        }
+    }
+}
+
+type WordFault = (&'static str, &'static str);
+
+fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, WordFault> {
+    let mut words = Vec::new();
+    let mut at = 0;
+    loop {
+        while line.get(at).is_some_and(|byte| byte.is_ascii_whitespace()) {
+            at += 1;
+        }
+        // exports(5): a # introduces a comment to the end of the line; within a word it is part of it.
+        if line.get(at).is_none_or(|&byte| byte == b'#') {
+            return Ok(words);
+        }
+        let (mut word, mut quoted) = (Vec::new(), false);
+        while let Some(&byte) = line.get(at) {
+            match byte {
+                b'"' => {
+                    quoted = !quoted;
+                    at += 1;
+                }
+                b'\\' => match octal(&line[at + 1..]) {
+                    Some(value) => {
+                        word.push(value);
+                        at += 4;
+                    }
+                    None => {
+                        return Err((
+                            "a backslash is followed by no octal number",
+                            "write a space in a path as \\040 and a backslash as \\134",
+                        ));
+                    }
+                },
+                _ if byte.is_ascii_whitespace() && !quoted => break,
+                _ => {
+                    word.push(byte);
+                    at += 1;
+                }
+            }
+        }
+        if quoted {
+            return Err(("a quotation mark is not closed", "close it on the same line"));
+        }
+        words.push(word);
+    }
+}
+
+/// Three octal digits of one byte.
+fn octal(bytes: &[u8]) -> Option<u8> {
+    let digits = bytes.first_chunk::<3>()?;
+    let value = digits.iter().try_fold(0u32, |value, &digit| matches!(digit, b'0'..=b'7').then(|| value * 8 + u32::from(digit - b'0')))?;
+    u8::try_from(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Vec<(usize, String, Vec<String>)> {
+        let mut faults = Vec::new();
+        let lines = lines(text.as_bytes(), &mut faults);
+        assert!(faults.is_empty(), "{faults:?}");
+        lines.into_iter().map(|line| (line.number, String::from_utf8(line.path).unwrap(), line.words)).collect()
+    }
+
+    #[test]
+    fn lines_quotes_escapes_and_comments() {
+        let text = "# head\n\n/a  b(rw) # tail\n\"/with space\" *(ro)\\\n   c\n/o\\040p\\134 x#y\n";
+        let words = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            read(text),
+            [(3, "/a".into(), words(&["b(rw)"])), (4, "/with space".into(), words(&["*(ro)", "c"])), (6, "/o p\\".into(), words(&["x#y"])),]
+        );
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_told_with_its_line() {
+        let mut faults = Vec::new();
+        let lines = lines(b"/a *\n/b\\9 *\n\"/c *\n/d *", &mut faults);
+        assert_eq!(lines.len(), 2);
+        assert_eq!(faults.iter().map(|fault| fault.line).collect::<Vec<_>>(), [2, 3]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_path_is_read_back_from_its_escapes(path in proptest::collection::vec(1u8.., 1..40)) {
+            let escaped: String = path.iter().map(|byte| format!("\\{byte:03o}")).collect();
+            let mut faults = Vec::new();
+            let lines = lines(format!("{escaped} *").as_bytes(), &mut faults);
+            proptest::prop_assert!(faults.is_empty());
+            proptest::prop_assert_eq!(&lines[0].path, &path);
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes: Vec<u8>) {
+            lines(&bytes, &mut Vec::new());
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The syntax of exports(5). Pure: it reads no file and asks no name service.
+
+mod client;
+mod duplicate;
+mod entry;
+mod lex;
+mod options;
+mod parse;
+
+pub(crate) use client::{Who, fits, in_network};
+pub(crate) use duplicate::duplicates;
+pub use entry::Source;
+pub(crate) use entry::{At, Client, Comment, Entry, Fault};
+pub(crate) use options::{Fsid, Options};
+pub(crate) use parse::{parse, parse_options};

@@ -1,0 +1,103 @@
+//! Published trees as sources: `tree:NAME` by its replicas, `tree:DB` from a database directory of
+//! this machine. Either way each byte is verified before it is served.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, Runtime};
+use vouch_tree::TreeName;
+use vouch_tree_client::{Client, ClientOptions, FaultObserver, LocalConnector, TreeOptions};
+use vouch_vfs_tree::TreeFs;
+
+/// Opens trees. All that are found by name share one client, with its caches.
+pub(crate) struct Trees {
+    state: PathBuf,
+    by_name: Mutex<Option<Arc<Client>>>,
+    witness: Option<Arc<dyn FaultObserver>>,
+}
+
+impl Trees {
+    /// The newest revision seen of each tree is remembered in the state directory, so that no older
+    /// one is believed after a restart.
+    pub(crate) fn new(state: &Path, witness: Option<Arc<dyn FaultObserver>>) -> Self {
+        Trees { state: state.join("trees"), by_name: Mutex::default(), witness }
+    }
+
+    /// Opens what stands behind `tree:`: a self-certifying name, which begins with `@`, or else a
+    /// directory. Ends within the client's deadline.
+    pub(crate) fn open(&self, what: &[u8]) -> io::Result<TreeFs> {
+        let runtime = runtime()?;
+        let opened = if what.starts_with(b"@") {
+            let name: TreeName = std::str::from_utf8(what).map_err(malformed)?.parse().map_err(malformed)?;
+            let client = self.client_by_name(runtime)?;
+            runtime.block_on(client.open(&name, &TreeOptions::default()))
+        } else {
+            let connector = LocalConnector::open(Path::new(OsStr::from_bytes(what))).map_err(io::Error::other)?;
+            let name = connector.name().map_err(io::Error::other)?;
+            let options = ClientOptions { connector: Arc::new(connector), refresh_interval: Some(LOCAL_REFRESH), ..self.options() };
+            let client = self.client(runtime, options)?;
+            let options = TreeOptions { refuse_forwarding: true, ..TreeOptions::default() };
+            runtime.block_on(client.open(&name, &options))
+        };
+        // Whose fault it was is in the error: the command's exit code tells it.
+        Ok(TreeFs::new(opened.map_err(io::Error::other)?, runtime.handle().clone()))
+    }
+
+    fn client_by_name(&self, runtime: &Runtime) -> io::Result<Arc<Client>> {
+        let mut by_name = self.by_name.lock();
+        if let Some(client) = &*by_name {
+            return Ok(client.clone());
+        }
+        let client = self.client(runtime, self.options())?;
+        *by_name = Some(client.clone());
+        Ok(client)
+    }
+
+    fn client(&self, runtime: &Runtime, options: ClientOptions) -> io::Result<Arc<Client>> {
+        let _entered = runtime.enter();
+        Client::new(options).map_err(plainly)
+    }
+
+    fn options(&self) -> ClientOptions {
+        let statements = Path::new(STATEMENTS);
+        ClientOptions {
+            state_dir: Some(self.state.clone()),
+            fault_observer: self.witness.clone(),
+            certificate_dirs: if statements.is_dir() { vec![statements.to_owned()] } else { Vec::new() },
+            ..ClientOptions::default()
+        }
+    }
+}
+
+/// The runtime of all trees; started with the first, and never ended: open files wait on it for as
+/// long as there are any.
+fn runtime() -> io::Result<&'static Runtime> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let started = Builder::new_multi_thread().worker_threads(THREADS).thread_name("vouch-tree").enable_all().build()?;
+    Ok(RUNTIME.get_or_init(|| started))
+}
+
+fn malformed(error: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
+}
+
+fn plainly(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+/// Key statements that the machine's administrator has put down for everybody.
+const STATEMENTS: &str = "/etc/vouch/statements";
+
+/// A look at the manifest of a database of this machine costs a system call.
+const LOCAL_REFRESH: Duration = Duration::from_secs(5);
+
+/// Verification is done by them; workers copy what is in memory themselves.
+const THREADS: usize = 2;

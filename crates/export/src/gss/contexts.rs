@@ -1,0 +1,251 @@
+//! RPCSEC_GSS at the driver: the server's contexts, and who makes them. What RFC 2203 demands is in
+//! `vouch_rpcsec_gss`; this joins it to threads, clocks and randomness.
+//!
+//! Calls of one read are checked together (`look`), replies of one round of a worker are sealed
+//! together (`seal`); no lock is held across either.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use vouch_audit::record::Refusal;
+use vouch_gss_mit::{Fault, MitAcceptor, Partial, check_keytab};
+use vouch_oncrpc::AuthStat;
+use vouch_rpcsec_gss::{Accept, Acceptor, ContextHandle, ContextLimits, Contexts, HANDLE_LEN, InitCall, ServerContext};
+use vouch_xdr::Writer;
+
+use crate::audit::{Audit, Refused};
+use crate::clock;
+use crate::identity::as_ourselves;
+use crate::monitoring::counter::Count;
+use crate::thread_pool::{Origin, Pool};
+use crate::transport::connection::{AtWork, Connection};
+use crate::transport::output::Outgoing;
+use vouch_daemon::rate_limit::Throttle;
+
+use super::callback::Awaited;
+use super::random;
+
+/// The contexts of a server.
+pub(crate) struct Gss {
+    acceptor: Arc<dyn Acceptor<Partial = Partial>>,
+    /// Whether it has a key of the service now. Reads the keytab.
+    check_keys: Box<dyn Fn() -> Result<(), Fault> + Send + Sync>,
+    pub(super) contexts: Mutex<Contexts<Partial>>,
+    /// Threads that make contexts. Of their own: they read the keytab and write the replay cache
+    /// with the server's rights, while those of the other pool act as callers.
+    pool: Pool,
+    pub(crate) counts: GssCounts,
+    /// Callbacks that we made under contexts.
+    pub(super) awaited: Awaited,
+    /// Which refused tickets, and answers to callbacks, are worth a line in the log.
+    pub(super) refusals: Mutex<Throttle>,
+}
+
+/// What was counted.
+#[derive(Default)]
+pub(crate) struct GssCounts {
+    /// Contexts made, and refused.
+    pub(crate) made: Count,
+    pub(crate) refused: Count,
+    /// Calls that were no genuine ones, were dropped as replays, and had a body that did not hold.
+    pub(crate) denied: Count,
+    pub(crate) dropped: Count,
+    pub(crate) garbage: Count,
+}
+
+/// The contexts that a connection used last: most have one user. They are not held by that: the
+/// keys of one that has ended are wiped, however long the connection is idle.
+#[derive(Default)]
+pub(crate) struct Recent(pub(super) Vec<(ContextHandle, Weak<ServerContext>)>);
+
+impl Gss {
+    /// By this library, without a context yet.
+    pub(crate) fn by(acceptor: Arc<dyn Acceptor<Partial = Partial>>, relief: impl Fn() + Send + Sync + 'static) -> Self {
+        Gss {
+            acceptor,
+            check_keys: Box::new(|| Ok(())),
+            contexts: Mutex::new(Contexts::new(ContextLimits::default())),
+            pool: Pool::new("kerberos", THREADS_MAX, WAITING_MAX, relief),
+            counts: GssCounts::default(),
+            awaited: Awaited::default(),
+            refusals: Mutex::new(Throttle::of_lines()),
+        }
+    }
+
+    /// With the keys of a keytab, or the system's.
+    pub(crate) fn open(keytab: Option<&Path>, relief: impl Fn() + Send + Sync + 'static) -> Result<Self, Fault> {
+        let gss = Self::by(Arc::new(MitAcceptor::new(keytab, SERVICE)?), relief);
+        let keytab = keytab.map(Path::to_owned);
+        Ok(Gss { check_keys: Box::new(move || check_keytab(keytab.as_deref(), SERVICE)), ..gss })
+    }
+
+    /// Whether anybody can be let in by the keys that there are now.
+    pub(crate) fn check_keys(&self) -> Result<(), Fault> {
+        // A keytab is its owner's alone.
+        as_ourselves();
+        (self.check_keys)()
+    }
+
+    /// The context of this name. Who asks has proven nothing yet, and makes it no younger.
+    pub(super) fn find(&self, recent: &mut Recent, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
+        if let Some(at) = recent.0.iter().position(|(name, _)| name.0 == *handle) {
+            if let Some(context) = recent.0[at].1.upgrade().filter(|context| !context.has_ended(now_ms)) {
+                recent.0[..=at].rotate_right(1);
+                return Some(context);
+            }
+            recent.0.remove(at);
+        }
+        let context = self.contexts.lock().find(handle, now_ms)?;
+        recent.0.truncate(RECENT_MAX - 1);
+        recent.0.insert(0, (context.handle(), Arc::downgrade(&context)));
+        Some(context)
+    }
+
+    /// A context is destroyed by its owner.
+    pub(crate) fn destroy(&self, context: &ServerContext) {
+        let mut contexts = self.contexts.lock();
+        contexts.remove(context.handle());
+        let gone = contexts.take_gone();
+        drop(contexts);
+        drop(gone);
+    }
+
+    /// Whether so many contexts wait to be made, of this origin too, that it should ask for no
+    /// more.
+    pub(crate) fn is_crowded(&self, origin: Origin) -> bool {
+        self.pool.is_crowded(origin)
+    }
+
+    /// Has a context made by a thread that may sleep, and the reply sent from there.
+    pub(crate) fn init(self: &Arc<Self>, call: InitCall, connection: &Arc<Connection>, audit: Option<&Arc<Audit>>) {
+        let (gss, connection, audit) = (self.clone(), connection.clone(), audit.cloned());
+        connection.begin_waiting();
+        self.pool.submit(connection.origin(), move || {
+            let _at_work = AtWork(&connection);
+            connection.send([Outgoing::unmarked(gss.answer(&call, &connection, audit.as_deref()), None)], |_| {});
+        });
+    }
+
+    /// The reply, with room for its record mark before it.
+    fn answer(&self, call: &InitCall, connection: &Connection, audit: Option<&Audit>) -> Vec<u8> {
+        let mut w = Writer::new();
+        vouch_oncrpc::begin_record(&mut w);
+        let (partial, gone) = {
+            let mut contexts = self.contexts.lock();
+            (call.partial(&mut contexts, clock::boot_ms()), contexts.take_gone())
+        };
+        drop(gone);
+        let partial = match partial {
+            Ok(partial) => partial,
+            Err(stat) => {
+                let refused = Refused {
+                    detail: "goes on with a context that isn't there",
+                    ..Refused::of(Refusal::Authentication, connection.engine())
+                };
+                audit.iter().for_each(|audit| audit.refuse(&refused));
+                call.refuse(stat, &mut w);
+                return w.into_bytes();
+            }
+        };
+        // A keytab is its owner's alone, and this thread may be as whom a caller's files are used.
+        as_ourselves();
+        let accept = self.acceptor.accept(partial, &call.token);
+        let peer = connection.peer();
+        match &accept {
+            Accept::Established { context, .. } => {
+                self.counts.made.add(1);
+                let (principal, service) = (&context.principal, &context.service);
+                tracing::debug!(%peer, ?principal, ?service, enctype = %context.keys.enctype(), lifetime_s = context.lifetime_s, "a Kerberos context is made");
+            }
+            Accept::Continue { .. } => {}
+            Accept::Failed { reason, major, minor, principal, enctype, .. } => {
+                self.counts.refused.add(1);
+                let refused =
+                    Refused { principal, enctype: *enctype, detail: reason, ..Refused::of(why(*major, *minor), connection.engine()) };
+                audit.iter().for_each(|audit| audit.refuse(&refused));
+                match self.refusals.lock().admit(peer.ip(), clock::mono_ms()) {
+                    Some(0) => tracing::warn!(%peer, "Kerberos: {reason}"),
+                    Some(untold) => tracing::warn!(%peer, untold, "Kerberos: {reason}"),
+                    None => {}
+                }
+            }
+        }
+        let mut handle = [0; HANDLE_LEN];
+        if !random::fill(&mut handle) {
+            call.refuse(AuthStat::FAILED, &mut w);
+            return w.into_bytes();
+        }
+        let (kept, gone) = {
+            let mut contexts = self.contexts.lock();
+            (contexts.keep(accept, ContextHandle(handle), clock::boot_ms()), contexts.take_gone())
+        };
+        drop(gone);
+        call.reply(kept, &mut w);
+        w.into_bytes()
+    }
+
+    /// Drops contexts whose tickets have ended.
+    pub(crate) fn expire(&self) {
+        let gone = {
+            let mut contexts = self.contexts.lock();
+            contexts.expire(clock::boot_ms());
+            contexts.take_gone()
+        };
+        drop(gone);
+        self.refusals.lock().expire(clock::mono_ms());
+    }
+
+    /// The counts, for the metrics page.
+    pub(crate) fn write(&self, out: &mut String) {
+        let (held, evicted) = {
+            let contexts = self.contexts.lock();
+            (contexts.len() as u64, contexts.evicted())
+        };
+        let counts = &self.counts;
+        let lines = [
+            ("contexts", "gauge", "Kerberos contexts now.", held),
+            ("contexts_made_total", "counter", "Contexts made.", counts.made.get()),
+            ("contexts_refused_total", "counter", "Tickets that were refused.", counts.refused.get()),
+            ("contexts_evicted_total", "counter", "Contexts that had to make room for others.", evicted),
+            ("calls_denied_total", "counter", "Calls whose header did not hold.", counts.denied.get()),
+            ("calls_dropped_total", "counter", "Calls that came twice or too late.", counts.dropped.get()),
+            ("calls_garbage_total", "counter", "Calls whose body did not hold.", counts.garbage.get()),
+        ];
+        for (name, kind, help, value) in lines {
+            let _ = writeln!(
+                out,
+                "# HELP vouch_export_gss_{name} {help}\n# TYPE vouch_export_gss_{name} {kind}\nvouch_export_gss_{name} {value}"
+            );
+        }
+    }
+
+    /// Lets threads end.
+    pub(crate) fn stop(&self) {
+        self.pool.stop();
+    }
+}
+
+/// What a failure of the mechanism is in an audit trail's words, by the status of GSS-API (RFC
+/// 2744, section 3.9.1) and the error codes of RFC 4120, section 7.5.9, as krb5.h numbers them.
+/// What can't be decrypted may be altered as well as under a key that the keytab lacks.
+fn why(major: u32, minor: u32) -> Refusal {
+    const BASE: i32 = -1_765_328_384;
+    match (major >> 16 & 0xff, (minor as i32).wrapping_sub(BASE)) {
+        (11 | 12, _) | (_, 32) => Refusal::Expired,
+        (_, 34) => Refusal::Replay,
+        _ => Refusal::Authentication,
+    }
+}
+
+/// The service's name in keytabs: nfs/HOST (RFC 7530, section 3.2.1; RFC 8881, section
+/// 2.2.1.1.1.2).
+const SERVICE: &str = "nfs";
+/// Contexts that a connection remembers: a node of a cluster with users side by side.
+const RECENT_MAX: usize = 8;
+/// Threads that make contexts: each costs the library some hundred microseconds of computing, and
+/// little sleep.
+const THREADS_MAX: usize = 4;
+/// Contexts that may wait to be made before it is said that it is crowded.
+const WAITING_MAX: usize = 1024;

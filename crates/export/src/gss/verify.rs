@@ -1,0 +1,151 @@
+//! Calls of one read are looked at together, before anything is done about the first: those under
+//! RPCSEC_GSS are checked side by side, and sealed arguments are opened where they lie. Long ones,
+//! each of which is a read by itself, likewise with those that have come whole in the same round,
+//! on any connection.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use vouch_audit::Flavour;
+use vouch_audit::record::Refusal;
+use vouch_oncrpc::{AuthStat, Call, Flavor};
+use vouch_rpcsec_gss::{Arrival, Check, GssCall, InitCall, Service, Verdict, arrive, check_many};
+
+use super::contexts::{Gss, Recent};
+use crate::audit::{Audit, Refused};
+use crate::transport::receive::Records;
+
+/// A call under RPCSEC_GSS, and what is known of it now.
+pub(crate) struct Looked {
+    /// Where its record begins, and how long it is.
+    pub(crate) start: usize,
+    len: usize,
+    pub(crate) what: Protected,
+}
+
+/// What a call under RPCSEC_GSS is.
+pub(crate) enum Protected {
+    /// A call under a context.
+    Call(Box<GssCall>, Verdict),
+    /// A context is to be made.
+    Init(InitCall),
+    /// A context was to be made, by arguments that can't be read.
+    Garbage(u32),
+    /// It is denied.
+    Refused(u32, AuthStat),
+}
+
+impl Protected {
+    /// Records a call that is no genuine one.
+    pub(crate) fn record_refusal(&self, audit: &Audit, connection: &vouch_nfs4_server::Connection) {
+        let refuse = |why, detail: &str| audit.refuse(&Refused { detail, ..Refused::of(why, connection) });
+        match self {
+            Protected::Call(call, verdict) => {
+                let (why, detail) = match verdict {
+                    Verdict::Genuine(_) => return,
+                    Verdict::Dropped => (Refusal::Replay, "came twice or too late"),
+                    // The header held: its owner has used all numbers up, and makes another context.
+                    Verdict::Refused(AuthStat::RPCSEC_GSS_CTX_PROBLEM) => (Refusal::Expired, "the context has no numbers left"),
+                    Verdict::Refused(_) => (Refusal::Altered, "the header's checksum does not hold"),
+                    Verdict::Garbage => (Refusal::Altered, "the body's checksum does not hold"),
+                };
+                let flavour = match call.service() {
+                    Service::None => Flavour::Krb5,
+                    Service::Integrity => Flavour::Krb5i,
+                    Service::Privacy => Flavour::Krb5p,
+                };
+                let (principal, enctype) = (call.context().principal(), Some(call.context().keys().enctype() as u32));
+                audit.refuse(&Refused { flavour, principal, enctype, detail, ..Refused::of(why, connection) });
+            }
+            Protected::Init(_) => {}
+            Protected::Garbage(_) => refuse(Refusal::Authentication, "no arguments of a context"),
+            Protected::Refused(_, AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM) => {
+                refuse(Refusal::Expired, "no such context, or its ticket has expired");
+            }
+            Protected::Refused(..) => refuse(Refusal::Authentication, "bad credentials of RPCSEC_GSS"),
+        }
+    }
+}
+
+/// Finds whole records of one fragment in `bytes` that are calls under RPCSEC_GSS, in the order in
+/// which they lie there; nothing of them is proven by that. [`check`] says what they are worth.
+pub(crate) fn find(bytes: &[u8], records: Records, gss: Option<&Arc<Gss>>, recent: &mut Recent, now_ms: u64) -> VecDeque<Looked> {
+    let mut found = VecDeque::new();
+    for range in records.of(bytes).filter(|range| is_protected(&bytes[range.clone()])) {
+        let record = &bytes[range.clone()];
+        // What can't be read is answered, or not, as any other.
+        let Ok(call) = Call::decode(record) else { continue };
+        let what = match gss {
+            None => Protected::Refused(call.xid, AuthStat::BAD_CRED),
+            Some(gss) => match arrive(record, &call, |handle| gss.find(recent, handle, now_ms)) {
+                Arrival::Call(call) => Protected::Call(Box::new(call), Verdict::Dropped),
+                Arrival::Init(init) => Protected::Init(init),
+                Arrival::Garbage => Protected::Garbage(call.xid),
+                Arrival::Refused(stat) => Protected::Refused(call.xid, stat),
+            },
+        };
+        found.push_back(Looked { start: range.start, len: range.len(), what });
+    }
+    found
+}
+
+/// Checks what was found in each of these, side by side; sealed arguments are opened where they
+/// lie.
+pub(crate) fn check<'a>(found: impl IntoIterator<Item = (&'a mut [u8], &'a mut VecDeque<Looked>)>, gss: Option<&Arc<Gss>>, now_ms: u64) {
+    let mut checks = Vec::new();
+    let mut places = Vec::new();
+    for (bytes, looked) in found {
+        let (mut rest, mut at) = (bytes, 0);
+        for Looked { start, len, what } in looked {
+            let Protected::Call(call, verdict) = what else { continue };
+            let (record, behind) = rest[*start - at..].split_at_mut(*len);
+            (rest, at) = (behind, *start + *len);
+            checks.push(Check::new(record, call));
+            places.push(verdict);
+        }
+    }
+    check_many(&mut checks, now_ms);
+    for (place, check) in places.into_iter().zip(checks) {
+        *place = check.verdict;
+        gss.iter().for_each(|gss| gss.count(place));
+    }
+}
+
+/// Finds and checks.
+pub(crate) fn look(bytes: &mut [u8], records: Records, gss: Option<&Arc<Gss>>, recent: &mut Recent, now_ms: u64) -> VecDeque<Looked> {
+    let mut found = find(bytes, records, gss, recent, now_ms);
+    if !found.is_empty() {
+        check([(bytes, &mut found)], gss, now_ms);
+    }
+    found
+}
+
+/// Whether a call takes so long to check that it is worth having others checked beside it: those of
+/// `len_min` bytes do.
+pub(crate) fn is_laborious(found: &VecDeque<Looked>, len_min: usize) -> bool {
+    found.iter().any(|looked| match &looked.what {
+        Protected::Call(call, _) => call.service() != Service::None && looked.len >= len_min,
+        _ => false,
+    })
+}
+
+/// Looks at a record that lies by itself: it came in several fragments.
+pub(crate) fn look_alone(record: &mut [u8], gss: Option<&Arc<Gss>>, recent: &mut Recent, now_ms: u64) -> Option<Protected> {
+    look(record, Records::Bare, gss, recent, now_ms).pop_front().map(|looked| looked.what)
+}
+
+/// Whether a record is a call under RPCSEC_GSS (RFC 5531, section 9): type and flavour.
+fn is_protected(record: &[u8]) -> bool {
+    record.get(4..8) == Some(&[0; 4]) && record.get(24..28) == Some(&Flavor::RPCSEC_GSS.0.to_be_bytes())
+}
+
+impl Gss {
+    fn count(&self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Genuine(_) => {}
+            Verdict::Refused(_) => self.counts.denied.add(1),
+            Verdict::Dropped => self.counts.dropped.add(1),
+            Verdict::Garbage => self.counts.garbage.add(1),
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! What is known of hosts while a name service changes its mind, or does not answer.
+
+use super::*;
+use crate::exports::client_matcher::Clients;
+use crate::tests::waiting;
+use std::net::SocketAddr;
+use vouch_nfs4_server::ClientMatcher as _;
+
+/// A name service that changes its mind.
+#[derive(Clone, Default)]
+struct Changing(Arc<Mutex<Vec<IpAddr>>>);
+
+impl Resolver for Changing {
+    fn addresses(&self, _: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+        Ok(self.0.lock().clone())
+    }
+    fn name(&self, _: IpAddr) -> Result<Option<String>, NoAnswer> {
+        Ok(None)
+    }
+    fn in_netgroup(&self, _: &str, _: &str) -> bool {
+        false
+    }
+}
+
+/// One that knows everybody, if it answers.
+#[derive(Clone, Default)]
+struct Everybody {
+    /// What it does not answer: names, addresses.
+    silent: Arc<Mutex<[bool; 2]>>,
+    /// Nobody has a name any more.
+    nobody: Arc<AtomicBool>,
+}
+
+impl Resolver for Everybody {
+    fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+        if self.silent.lock()[1] {
+            return Err(NoAnswer);
+        }
+        Ok(host.strip_prefix("host-").and_then(|address| address.parse().ok()).into_iter().collect())
+    }
+    fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+        match self.silent.lock()[0] {
+            true => Err(NoAnswer),
+            false => Ok((!self.nobody.load(Ordering::Relaxed)).then(|| format!("host-{address}"))),
+        }
+    }
+    fn in_netgroup(&self, _: &str, host: &str) -> bool {
+        host.starts_with("host-")
+    }
+}
+
+#[test]
+fn who_has_a_connection_is_not_forgotten_however_many_come_and_go() {
+    let hosts = Hosts { clients_max: 64, ..Hosts::new(Arc::new(Everybody::default())) };
+    hosts.prepare(&[], &["g".into()], true);
+    let stays = IpAddr::from([192, 0, 2, 1]);
+    hosts.meet(stays);
+    hosts.arrive(stays);
+    for number in 0..1000u32 {
+        let passing = IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+        hosts.meet(passing);
+        hosts.arrive(passing);
+        hosts.leave(passing);
+        assert_eq!((hosts.is_in("g", stays), hosts.fits(stays, |name| name == "host-192.0.2.1")), (Some(true), Some(true)), "{number}");
+        assert!(hosts.has_met(passing) && hosts.known.read().clients.len() <= 64);
+    }
+    // Those who came last are remembered.
+    assert!(hosts.has_met(IpAddr::from([10, 0, 3, 200])) && !hosts.has_met(IpAddr::from([10, 0, 0, 5])));
+    assert!(!hosts.has_missed());
+    // Who comes when all are connected is known as well.
+    for number in 0..100u8 {
+        let client = IpAddr::from([198, 51, 100, number]);
+        hosts.arrive(client);
+        hosts.meet(client);
+    }
+    assert!((0..100u8).all(|number| hosts.has_met(IpAddr::from([198, 51, 100, number]))) && hosts.has_met(stays));
+}
+
+#[test]
+fn a_name_is_told_as_it_is_now_and_looked_for_where_it_is_told_alone() {
+    let service = Everybody::default();
+    let client = IpAddr::from([192, 0, 2, 1]);
+    let told = |hosts: &Hosts| hosts.name(client).as_deref().map(str::to_owned);
+    let quiet = Hosts::new(Arc::new(service.clone()));
+    quiet.meet(client);
+    assert!(!quiet.would_ask(client) && !quiet.has_met(client));
+    let hosts = Hosts::new(Arc::new(service.clone())).telling(true);
+    assert!(hosts.would_ask(client) && !hosts.must_ask(client), "it is served meanwhile");
+    assert_eq!(told(&hosts), None);
+    hosts.meet(client);
+    assert_eq!((told(&hosts).as_deref(), hosts.would_ask(client)), (Some("host-192.0.2.1"), false));
+    assert_eq!(told(&quiet), None);
+    service.nobody.store(true, Ordering::Relaxed);
+    hosts.look_up(client);
+    assert_eq!(told(&hosts), None);
+    // Who stays connected is asked for again, or for the first time.
+    let other = IpAddr::from([192, 0, 2, 2]);
+    hosts.arrive(other);
+    assert_eq!((hosts.old_told(), quiet.old_told()), (vec![other], vec![]));
+    // Not among those that exports are granted by.
+    hosts.ask_clients();
+    assert!(!hosts.has_met(other));
+    hosts.meet(other);
+    assert!(hosts.old_told().is_empty());
+    // Where exports are granted by it, it is.
+    let last = IpAddr::from([192, 0, 2, 3]);
+    hosts.prepare(&[], &["g".into()], true);
+    hosts.arrive(last);
+    assert!(hosts.old_told().is_empty());
+    hosts.ask_clients();
+    assert!(hosts.has_met(last));
+}
+
+impl Hosts {
+    /// As if what is known of clients had been learnt long ago: all that are connected are to be
+    /// asked for again.
+    pub(crate) fn let_all_grow_old(&self) {
+        self.known.write().clients.values_mut().for_each(|met| met.fresh = Duration::ZERO);
+    }
+}
+
+#[test]
+fn who_was_not_asked_for_or_longest_ago_is_asked_for_next_however_few_are_at_once() {
+    const AT_ONCE: usize = 32;
+    let service = Everybody::default();
+    *service.silent.lock() = [true, false];
+    let hosts = Hosts::new(Arc::new(service)).telling(true);
+    let clients: HashSet<IpAddr> = (0..2 * CLIENTS_AT_ONCE_MAX as u32).map(|number| (0x0a00_0000 + number).to_be_bytes().into()).collect();
+    clients.iter().for_each(|&client| hosts.arrive(client));
+    let round = || {
+        hosts.let_all_grow_old();
+        let old = hosts.old_told();
+        assert!(old.len() <= CLIENTS_AT_ONCE_MAX);
+        old.into_iter().take(AT_ONCE).inspect(|&client| hosts.look_up(client)).collect::<Vec<_>>()
+    };
+    let all = || (0..clients.len() / AT_ONCE).flat_map(|_| round()).collect::<Vec<_>>();
+    let first = all();
+    assert_eq!(first.iter().copied().collect::<HashSet<_>>(), clients, "each has had its turn");
+    assert_eq!(all(), first, "and has it again in the same order");
+    // Who comes is not behind all of these.
+    let new = IpAddr::from([192, 0, 2, 1]);
+    hosts.arrive(new);
+    assert_eq!(hosts.old_told()[0], new);
+    // So it is where exports are granted by names.
+    hosts.prepare(&[], &[], true);
+    hosts.leave(new);
+    let refreshed = || {
+        hosts.let_all_grow_old();
+        let before = Instant::now();
+        hosts.ask_clients();
+        let known = hosts.known.read();
+        known.clients.iter().filter(|(_, met)| met.since >= before).map(|(client, _)| *client).collect::<HashSet<_>>()
+    };
+    let (one, other) = (refreshed(), refreshed());
+    assert_eq!(one.union(&other).copied().collect::<HashSet<_>>(), clients);
+}
+
+#[test]
+fn a_host_that_moves_is_followed_and_one_that_is_not_found_stays() {
+    let resolver = Changing::default();
+    let hosts = Hosts::new(Arc::new(resolver.clone()));
+    let (old, new) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+    let names = ["one.example.org".to_owned(), "198.51.100.7".to_owned()];
+    assert_eq!(hosts.prepare(&names, &[], false), ["one.example.org"], "it can't be resolved yet");
+    *resolver.0.lock() = vec![old];
+    hosts.ask_addresses();
+    assert!(hosts.is("one.example.org", old));
+    *resolver.0.lock() = vec![new];
+    hosts.ask_addresses();
+    assert!(hosts.is("one.example.org", new) && !hosts.is("one.example.org", old));
+    *resolver.0.lock() = vec![];
+    hosts.ask_addresses();
+    assert!(hosts.is("one.example.org", new), "a name service that is away changes nothing");
+    assert!(hosts.is("198.51.100.7", IpAddr::from([198, 51, 100, 7])), "an address is no name");
+    assert!(!hosts.is("two.example.org", new));
+}
+
+#[test]
+fn a_name_service_that_does_not_answer_takes_no_name_from_who_is_known() {
+    let service = Everybody::default();
+    let mut hosts = Hosts::new(Arc::new(service.clone()));
+    hosts.prepare(&[], &["g".into()], true);
+    let [known, away, stranger] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
+    [known, away].into_iter().for_each(|client| hosts.meet(client));
+    hosts.arrive(known);
+    let is_known = |hosts: &Hosts, client| (hosts.is_in("g", client), hosts.fits(client, |name| name.starts_with("host-")));
+    for silent in [[true, false], [false, true]] {
+        *service.silent.lock() = silent;
+        // All are asked for anew, and may be in one more netgroup.
+        hosts.prepare(&[], &["g".into(), "h".into()], true);
+        for client in [known, away] {
+            assert_eq!((is_known(&hosts, client), hosts.is_in("h", client)), ((Some(true), Some(true)), Some(true)));
+        }
+        hosts.meet(stranger);
+        assert_eq!(is_known(&hosts, stranger), (Some(false), Some(false)));
+        assert!(hosts.has_answer(known) && !hosts.has_answer(stranger), "nothing ends by that for good");
+        assert!([known, stranger].iter().all(|client| hosts.known.read().clients[client].fresh == RETRY), "they are asked for soon");
+        hosts.prepare(&[], &["g".into()], true);
+    }
+    // Who was known long ago is believed only as long as he is connected.
+    hosts.kept = Duration::ZERO;
+    hosts.prepare(&[], &["g".into()], true);
+    assert_eq!((is_known(&hosts, known), is_known(&hosts, away)), ((Some(true), Some(true)), (Some(false), Some(false))));
+    hosts.take_changed();
+    *service.silent.lock() = [false; 2];
+    hosts.prepare(&[], &["g".into()], true);
+    assert!(hosts.take_changed() && hosts.has_answer(stranger));
+    hosts.prepare(&[], &["g".into()], true);
+    assert!(!hosts.take_changed(), "the answers are the same");
+    assert!([known, away, stranger].iter().all(|client| is_known(&hosts, *client) == (Some(true), Some(true))));
+    // An answer counts, whatever it is.
+    service.nobody.store(true, Ordering::Relaxed);
+    hosts.prepare(&[], &["g".into()], true);
+    assert_eq!(is_known(&hosts, known), (Some(false), Some(false)));
+    assert_eq!(hosts.known.read().clients[&known].fresh, FRESH);
+}
+
+/// A netgroup of these hosts, in which nobody is found who is looked for while the service is away.
+#[derive(Clone, Default)]
+struct Group {
+    members: Arc<Mutex<Vec<IpAddr>>>,
+    /// For so many questions.
+    away: Arc<Mutex<usize>>,
+    /// Names are not answered for.
+    silent: Arc<AtomicBool>,
+}
+
+impl Resolver for Group {
+    fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+        Everybody::default().addresses(host)
+    }
+    fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+        if self.silent.load(Ordering::Relaxed) {
+            return Err(NoAnswer);
+        }
+        Everybody::default().name(address)
+    }
+    fn in_netgroup(&self, _: &str, host: &str) -> bool {
+        let mut away = self.away.lock();
+        if *away > 0 {
+            *away -= 1;
+            return false;
+        }
+        self.members.lock().iter().any(|member| host == format!("host-{member}"))
+    }
+}
+
+#[test]
+fn who_is_not_found_in_a_netgroup_is_out_of_it_only_where_another_is_found() {
+    let service = Group::default();
+    let hosts = Arc::new(Hosts::new(Arc::new(service.clone())));
+    let [a, b, c] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
+    let clients = &crate::exports::syntax::parse(b"/a @g(rw)").unwrap().entries[0].clients;
+    let rules = Clients::new(clients, hosts.clone());
+    // Let in, and whether that is certain.
+    let told = |client: IpAddr| {
+        let peer = SocketAddr::new(client, 700);
+        (rules.access_for(peer).is_some(), rules.is_certain(peer))
+    };
+    [a, b, c].into_iter().for_each(|client| hosts.arrive(client));
+    let ask = |members: &[IpAddr]| {
+        *service.members.lock() = members.to_vec();
+        hosts.prepare(&[], &["g".into()], true);
+        [a, b, c].map(told)
+    };
+    let (inside, outside, doubted) = ((true, true), (false, true), (false, false));
+    assert_eq!(ask(&[]), [doubted; 3]);
+    assert_eq!(ask(&[a, b]), [inside, inside, outside]);
+    assert_eq!(ask(&[]), [doubted; 3], "as if the service were away: nothing that is held ends by it");
+    assert_eq!(ask(&[b]), [outside, inside, outside]);
+    assert_eq!(ask(&[]), [doubted; 3]);
+    ask(&[a, b]);
+    // The service comes back while a host is looked for, which was not found by its name nor by its
+    // address.
+    *service.away.lock() = 2;
+    hosts.look_up(a);
+    assert_eq!((*service.away.lock(), told(a)), (0, inside));
+    // Whose own zone does not answer is in or out by the name that is known.
+    service.silent.store(true, Ordering::Relaxed);
+    assert_eq!(ask(&[b])[0], outside);
+    assert_eq!(ask(&[a, b])[0], inside);
+    assert_eq!(ask(&[])[0], inside, "what was certain stays so where nothing is");
+}
+
+/// One that answers once, and then waits until it is let go on.
+struct Once(AtomicBool, waiting::Gate);
+
+impl Resolver for Once {
+    fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+        Everybody::default().addresses(host)
+    }
+    fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+        if self.0.swap(true, Ordering::Relaxed) {
+            self.1.pass();
+        }
+        Everybody::default().name(address)
+    }
+    fn in_netgroup(&self, _: &str, _: &str) -> bool {
+        false
+    }
+}
+
+#[test]
+fn what_a_client_holds_that_is_known_now_does_not_wait_for_names_of_others() {
+    let gate = waiting::Gate::default();
+    gate.set_closed(true);
+    let hosts = Hosts::new(Arc::new(Once(AtomicBool::new(false), gate.clone())));
+    let clients = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
+    assert!(clients.iter().all(|&client| hosts.fits(client, |_| true).is_none()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| hosts.ask_missed());
+        waiting::until("nobody asks for the second", || gate.waiting().0 == 1);
+        let known = clients.iter().filter(|&&client| hosts.has_met(client)).count();
+        let told = hosts.take_changed();
+        gate.set_closed(false);
+        assert_eq!((known, told), (1, true));
+    });
+    assert!(clients.iter().all(|&client| hosts.has_met(client)) && hosts.take_changed());
+    // Missed again by who looked meanwhile at what is held: known by now, and looked at once more.
+    let asked = || hosts.known.read().clients[&clients[0]].since;
+    let before = asked();
+    hosts.miss(clients[0]);
+    hosts.ask_missed();
+    assert!(asked() == before && hosts.take_changed());
+}
+
+#[test]
+fn what_is_to_end_is_looked_at_again_where_that_ended_in_a_panic() {
+    let hosts = Hosts::new(Arc::new(Everybody::default()));
+    hosts.when_changed(|| unreachable!("nothing has changed"));
+    assert!(hosts.fits(IpAddr::from([192, 0, 2, 1]), |_| true).is_none());
+    hosts.ask_missed();
+    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hosts.when_changed(|| panic!("as the test wants it"))));
+    assert!(failed.is_err() && hosts.has_changed());
+    let mut ended = false;
+    hosts.when_changed(|| ended = true);
+    assert!(ended && !hosts.has_changed());
+}

@@ -1,0 +1,211 @@
+//! Connections that wait for the name of their host: how many there may be, for how long, and whose
+//! name is looked for next. Knows no resolver and no clock.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+
+use crate::limits::{NAMING_LOOKUPS_MAX, NAMING_MAX, NAMING_MS_MAX, SHARE};
+use crate::memory_quota::origin;
+
+/// Those that wait; `S` is a socket.
+pub(crate) struct Naming<S> {
+    state: Mutex<State<S>>,
+}
+
+struct State<S> {
+    hosts: HashMap<IpAddr, Host<S>>,
+    /// Hosts whose names are to be looked for, once somebody may.
+    queue: VecDeque<IpAddr>,
+    /// Names that are being looked for.
+    asked: usize,
+    waiting: usize,
+    /// Of whom those are that wait: hosts that pick a half of their address share a place.
+    shares: HashMap<IpAddr, usize>,
+}
+
+struct Host<S> {
+    /// With the time since when each waits.
+    sockets: Vec<(S, u64)>,
+}
+
+/// What becomes of a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Entered<S> {
+    /// It waits, and somebody looks for the name or will.
+    Waits,
+    /// It waits, and the name is to be looked for now.
+    Ask,
+    /// There is no room for it.
+    Refused(S),
+}
+
+impl<S> Default for Naming<S> {
+    fn default() -> Self {
+        Naming { state: Mutex::new(State { hosts: HashMap::new(), queue: VecDeque::new(), asked: 0, waiting: 0, shares: HashMap::new() }) }
+    }
+}
+
+impl<S> Naming<S> {
+    /// A connection has come from a host whose name must be known before it is served.
+    pub(crate) fn enter(&self, host: IpAddr, socket: S, now_ms: u64) -> Entered<S> {
+        let mut state = self.state.lock();
+        let left = NAMING_MAX.saturating_sub(state.waiting);
+        let own = state.shares.get(&origin(host)).copied().unwrap_or_default();
+        if own >= left.saturating_mul(SHARE) {
+            return Entered::Refused(socket);
+        }
+        state.waiting += 1;
+        *state.shares.entry(origin(host)).or_default() += 1;
+        if let Some(known) = state.hosts.get_mut(&host) {
+            known.sockets.push((socket, now_ms));
+            return Entered::Waits;
+        }
+        state.hosts.insert(host, Host { sockets: vec![(socket, now_ms)] });
+        if state.asked < NAMING_LOOKUPS_MAX {
+            state.asked += 1;
+            return Entered::Ask;
+        }
+        state.queue.push_back(host);
+        Entered::Waits
+    }
+
+    /// A host's name has been looked for: its connections, and whose name is to be looked for next
+    /// by the same thread.
+    pub(crate) fn found(&self, host: IpAddr) -> (Vec<S>, Option<IpAddr>) {
+        let mut state = self.state.lock();
+        let sockets = state.take(host);
+        loop {
+            let next = state.queue.pop_front();
+            match next {
+                // Nobody waits for it any more.
+                Some(next) if state.hosts.get(&next).is_some_and(|host| host.sockets.is_empty()) => drop(state.hosts.remove(&next)),
+                Some(_) => return (sockets, next),
+                None => {
+                    state.asked -= 1;
+                    return (sockets, None);
+                }
+            }
+        }
+    }
+
+    /// Those that have waited for too long. Where the name is still being looked for, one that
+    /// comes anew joins.
+    pub(crate) fn expire(&self, now_ms: u64) -> Vec<(IpAddr, S)> {
+        let mut state = self.state.lock();
+        if state.waiting == 0 {
+            return Vec::new();
+        }
+        let mut late = Vec::new();
+        for (address, host) in &mut state.hosts {
+            // In the order in which they came.
+            let count = host.sockets.iter().take_while(|(_, since)| now_ms.saturating_sub(*since) >= NAMING_MS_MAX).count();
+            late.extend(host.sockets.drain(..count).map(|(socket, _)| (*address, socket)));
+        }
+        late.iter().for_each(|(host, _)| state.leave(*host, 1));
+        late
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().waiting
+    }
+}
+
+impl<S> State<S> {
+    /// So many of a host wait no more.
+    fn leave(&mut self, host: IpAddr, count: usize) {
+        self.waiting -= count;
+        if let Entry::Occupied(mut own) = self.shares.entry(origin(host)) {
+            *own.get_mut() -= count;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+
+    fn take(&mut self, host: IpAddr) -> Vec<S> {
+        let sockets = self.hosts.remove(&host).map_or_else(Vec::new, |host| host.sockets);
+        self.leave(host, sockets.len());
+        sockets.into_iter().map(|(socket, _)| socket).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(number: usize) -> IpAddr {
+        IpAddr::from((number as u32).to_be_bytes())
+    }
+
+    #[test]
+    fn a_host_is_looked_for_once_and_its_connections_go_on_together() {
+        let naming = Naming::default();
+        assert_eq!(naming.enter(host(1), 'a', 0), Entered::Ask);
+        assert_eq!(naming.enter(host(1), 'b', 5), Entered::Waits);
+        assert_eq!(naming.enter(host(2), 'c', 5), Entered::Ask);
+        assert_eq!(naming.found(host(1)), (vec!['a', 'b'], None));
+        assert_eq!(naming.enter(host(1), 'd', 6), Entered::Ask);
+        assert_eq!(naming.waiting(), 2);
+    }
+
+    #[test]
+    fn one_host_can_not_take_all_places_and_all_are_bounded() {
+        let naming = Naming::default();
+        let taken = (0..).take_while(|&number| naming.enter(host(1), number, 0) != Entered::Refused(number)).count();
+        assert!((NAMING_MAX / 5 * 4..NAMING_MAX).contains(&taken));
+        let others = (2..10_000).filter(|&number| naming.enter(host(number), number, 0) != Entered::Refused(number)).count();
+        assert_eq!((taken + others, naming.waiting()), (NAMING_MAX, NAMING_MAX));
+    }
+
+    #[test]
+    fn a_host_has_one_share_whatever_half_of_its_address_it_picks() {
+        let naming = Naming::default();
+        let of = |number: usize| IpAddr::from((0x2001_0db8_u128 << 96 | number as u128).to_be_bytes());
+        let taken = (0..10_000).take_while(|&number| naming.enter(of(number), number, 0) != Entered::Refused(number)).count();
+        assert!((NAMING_MAX / 5 * 4..NAMING_MAX).contains(&taken));
+        assert_ne!(naming.enter(host(1), 1, 0), Entered::Refused(1));
+        let found = naming.found(of(0)).0.len();
+        assert_eq!((found, naming.expire(NAMING_MS_MAX).len()), (1, taken));
+        assert_eq!((naming.waiting(), naming.state.lock().shares.len()), (0, 0));
+    }
+
+    #[test]
+    fn no_more_are_looked_for_at_once_and_each_in_its_turn() {
+        let naming = Naming::default();
+        let asked = (0..NAMING_LOOKUPS_MAX + 3).filter(|&number| naming.enter(host(number), number, 0) == Entered::Ask).count();
+        assert_eq!(asked, NAMING_LOOKUPS_MAX);
+        let mut next = Some(host(0));
+        let mut found = Vec::new();
+        while let Some(host) = next {
+            let (sockets, then) = naming.found(host);
+            found.extend(sockets);
+            next = then;
+        }
+        assert_eq!(found, [0, NAMING_LOOKUPS_MAX, NAMING_LOOKUPS_MAX + 1, NAMING_LOOKUPS_MAX + 2]);
+        assert_eq!(naming.enter(host(900), 900, 0), Entered::Ask, "a thread is free");
+    }
+
+    #[test]
+    fn who_waits_for_too_long_waits_no_more() {
+        let naming = Naming::default();
+        for number in 0..=NAMING_LOOKUPS_MAX {
+            naming.enter(host(number), number, 10);
+        }
+        naming.enter(host(0), 77, 20);
+        assert_eq!(naming.expire(9 + NAMING_MS_MAX), []);
+        let mut late = naming.expire(10 + NAMING_MS_MAX);
+        late.sort_unstable();
+        assert_eq!(late.len(), NAMING_LOOKUPS_MAX + 1);
+        assert_eq!(naming.waiting(), 1);
+        // A name that is still being looked for is waited for by who comes now; one that was not begun is
+        // not begun for nobody.
+        assert_eq!(naming.enter(host(1), 78, 30 + NAMING_MS_MAX), Entered::Waits);
+        assert_eq!(naming.found(host(0)), (vec![77], None));
+        assert_eq!(naming.found(host(1)), (vec![78], None));
+        assert_eq!(naming.enter(host(NAMING_LOOKUPS_MAX), 79, 0), Entered::Ask);
+    }
+}

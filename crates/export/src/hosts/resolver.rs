@@ -1,0 +1,153 @@
+//! Names of hosts: forward, backward and netgroups, by the system's resolver. May sleep: called
+//! when exports are read and before a connection is admitted, never by a thread that serves. The
+//! one home of calls into the C library here.
+#![allow(unsafe_code, reason = "innetgr, getnameinfo and the errors of getaddrinfo have no safe face")]
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use parking_lot::Mutex;
+
+/// What is asked of a resolver; the second one is the tests'.
+pub(crate) trait Resolver: Send + Sync {
+    /// Addresses of a host; none if there is no such host.
+    fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer>;
+    /// Name of the host with this address, in lower case; none if it has none.
+    fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer>;
+    /// Whether a host is in a netgroup. The system does not tell one that it isn't in from one that
+    /// can't be asked about.
+    fn in_netgroup(&self, group: &str, host: &str) -> bool;
+}
+
+/// The name service did not answer, or could not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoAnswer;
+
+/// The system's.
+pub(crate) struct System;
+
+impl Resolver for System {
+    fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+        let Ok(host) = CString::new(host) else { return Ok(Vec::new()) };
+        crate::identity::as_ourselves();
+        let hints = libc::addrinfo {
+            ai_flags: 0,
+            ai_family: libc::AF_UNSPEC,
+            ai_socktype: libc::SOCK_STREAM,
+            ai_protocol: 0,
+            ai_addrlen: 0,
+            ai_addr: std::ptr::null_mut(),
+            ai_canonname: std::ptr::null_mut(),
+            ai_next: std::ptr::null_mut(),
+        };
+        let mut list = std::ptr::null_mut();
+        // SAFETY: `host` ends with NUL, `hints` is whole, and both live through the call, which keeps no
+        // pointer; `list` is written only if it succeeds.
+        let failed = unsafe { libc::getaddrinfo(host.as_ptr(), std::ptr::null(), &raw const hints, &raw mut list) };
+        if failed != 0 {
+            return if is_none(failed) { Ok(Vec::new()) } else { Err(NoAnswer) };
+        }
+        let mut addresses = Vec::new();
+        let mut next = list;
+        // SAFETY: the call has succeeded, so that these are entries of its list up to one that is null, and
+        // nobody has freed it.
+        while let Some(entry) = unsafe { next.as_ref() } {
+            // SAFETY: an entry's address is one of its family, of as many bytes as that has, aligned as the
+            // library makes them.
+            addresses.extend(unsafe { ip_of(entry) });
+            next = entry.ai_next;
+        }
+        // SAFETY: it is the list that the call gave, which is freed once; nothing refers to it any more.
+        unsafe { libc::freeaddrinfo(list) };
+        Ok(addresses)
+    }
+
+    fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+        crate::identity::as_ourselves();
+        let address = socket2::SockAddr::from(SocketAddr::new(address, 0));
+        let mut host = [0u8; HOST_LEN_MAX];
+        // SAFETY: `address` holds a valid socket address of `address.len()` bytes, and `host` is as long as
+        // it is said to be; the call writes at most that and keeps no pointer.
+        let failed = unsafe {
+            libc::getnameinfo(
+                address.as_ptr().cast(),
+                address.len(),
+                host.as_mut_ptr().cast::<c_char>(),
+                HOST_LEN_MAX as libc::socklen_t,
+                std::ptr::null_mut(),
+                0,
+                libc::NI_NAMEREQD,
+            )
+        };
+        if failed != 0 {
+            return if is_none(failed) { Ok(None) } else { Err(NoAnswer) };
+        }
+        let name = CStr::from_bytes_until_nul(&host).ok().and_then(|name| name.to_str().ok());
+        Ok(name.map(str::to_ascii_lowercase))
+    }
+
+    fn in_netgroup(&self, group: &str, host: &str) -> bool {
+        // getnetgrent(3): the C library keeps one state for the process.
+        static TURN: Mutex<()> = Mutex::new(());
+        let (Ok(group), Ok(host)) = (CString::new(group), CString::new(host)) else { return false };
+        crate::identity::as_ourselves();
+        let _turn = TURN.lock();
+        // SAFETY: all pointers are null or to strings that end with NUL and live through the call, which
+        // keeps none; nobody else is in it.
+        unsafe { innetgr(group.as_ptr(), host.as_ptr(), std::ptr::null(), std::ptr::null()) == 1 }
+    }
+}
+
+/// Whether an error of the resolver says that there is nothing, and not that it can't be told now.
+fn is_none(error: c_int) -> bool {
+    [libc::EAI_NONAME, libc::EAI_NODATA].contains(&error)
+}
+
+/// The address of an entry, if it is one of IP.
+///
+/// # Safety
+/// `ai_addr` is null, or points to a socket address of the family that it names.
+unsafe fn ip_of(entry: &libc::addrinfo) -> Option<IpAddr> {
+    if entry.ai_addr.is_null() {
+        return None;
+    }
+    match entry.ai_family {
+        libc::AF_INET => {
+            // SAFETY: it points to an address of this family.
+            let address = unsafe { &*entry.ai_addr.cast::<libc::sockaddr_in>() };
+            Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: likewise.
+            let address = unsafe { &*entry.ai_addr.cast::<libc::sockaddr_in6>() };
+            Some(IpAddr::from(Ipv6Addr::from(address.sin6_addr.s6_addr)).to_canonical())
+        }
+        _ => None,
+    }
+}
+
+unsafe extern "C" {
+    fn innetgr(netgroup: *const c_char, host: *const c_char, user: *const c_char, domain: *const c_char) -> c_int;
+}
+
+/// `NI_MAXHOST`.
+const HOST_LEN_MAX: usize = 1025;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_answers_or_says_no() {
+        assert_eq!(System.addresses("127.0.0.1"), Ok(vec![IpAddr::from([127, 0, 0, 1])]));
+        assert_eq!(System.addresses("2001:db8::7"), Ok(vec!["2001:db8::7".parse().unwrap()]));
+        assert_eq!(System.addresses("::ffff:192.0.2.1"), Ok(vec![IpAddr::from([192, 0, 2, 1])]));
+        assert_eq!(System.addresses("nul\0inside"), Ok(vec![]));
+        assert!(System.addresses("localhost").is_ok_and(|found| !found.is_empty() && found.iter().all(IpAddr::is_loopback)));
+        assert!(is_none(libc::EAI_NONAME) && !is_none(libc::EAI_AGAIN) && !is_none(libc::EAI_FAIL) && !is_none(libc::EAI_SYSTEM));
+        assert!(!System.in_netgroup("surely-no-such-group", "localhost"));
+        assert!(!System.in_netgroup("nul\0inside", "localhost"));
+        // Whatever the machine says of it, it does not fail.
+        let _ = System.name(IpAddr::from([127, 0, 0, 1]));
+    }
+}

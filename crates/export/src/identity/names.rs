@@ -1,0 +1,171 @@
+//! Who callers are in the words of this system: the engine's `Identity`, by the system's name
+//! service (files, LDAP, SSSD, whatever nsswitch.conf names), with caches that are bounded and
+//! expire. A thread that must not sleep is answered from memory or told that it would have to wait.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use vouch_nfs4_server::{Identity, Principal, Squash, SquashWho, Unanswered};
+use vouch_vfs::{Caller, Patience};
+
+use super::cache::{Cache, Lately};
+use super::idmap::Idmap;
+use super::kerberos::{Asking, Rules, Unknown};
+use super::principal_map::PrincipalMap;
+use super::service::{NameService, Silent};
+use super::would_wait::would_wait;
+
+/// Where supplementary groups of AUTH_SYS callers come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Groups {
+    /// What the client sends; the name service is asked only where the client sent 16, the most
+    /// that fit, and there may be more.
+    Auto,
+    /// What the client sends, and no more.
+    Client,
+    /// The name service alone, as `--manage-gids` of the kernel's server.
+    Server,
+}
+
+/// The mapping.
+pub(crate) struct Names<S> {
+    service: S,
+    idmap: Idmap,
+    groups: Groups,
+    unknown: Unknown,
+    map: RwLock<Arc<PrincipalMap>>,
+    callers: Cache<Asked, Arc<Caller>>,
+    user_names: Cache<u32, Arc<str>>,
+    group_names: Cache<u32, Arc<str>>,
+    uids: Cache<Box<str>, u32>,
+    gids: Cache<Box<str>, u32>,
+}
+
+/// A squash as a key.
+type Rule = (u8, u32, u32);
+/// Whom a caller was asked for.
+type Asked = (Principal, Rule);
+
+impl<S: NameService> Names<S> {
+    pub(crate) fn new(service: S, idmap: Idmap, groups: Groups, map: PrincipalMap, unknown: Unknown) -> Self {
+        Names {
+            service,
+            idmap,
+            groups,
+            unknown,
+            map: RwLock::new(Arc::new(map)),
+            callers: Cache::new(CALLERS_MAX),
+            user_names: Cache::new(NAMES_MAX),
+            group_names: Cache::new(NAMES_MAX),
+            uids: Cache::new(NAMES_MAX),
+            gids: Cache::new(NAMES_MAX),
+        }
+    }
+
+    /// Takes another map of principals; what was mapped by the one before is forgotten.
+    pub(crate) fn replace_map(&self, map: PrincipalMap) {
+        *self.map.write() = Arc::new(map);
+        self.forget();
+    }
+
+    /// Forgets everything: what the administrator changed counts from now on.
+    pub(crate) fn forget(&self) {
+        self.callers.clear();
+        self.user_names.clear();
+        self.group_names.clear();
+        self.uids.clear();
+        self.gids.clear();
+    }
+
+    fn sys(&self, uid: u32, gid: u32, gids: &[u32], squash: &Squash, patience: Patience) -> Result<Result<Caller, Silent>, Unanswered> {
+        let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
+        if squash.who == SquashWho::All || (squash.who == SquashWho::Root && uid == 0) {
+            return Ok(Ok(anonymous));
+        }
+        // RFC 5531, appendix A: no more than 16 fit.
+        let ask = self.groups == Groups::Server || (self.groups == Groups::Auto && gids.len() >= 16);
+        let mut groups = if self.groups == Groups::Server { Vec::new() } else { gids.to_vec() };
+        if ask {
+            if patience == Patience::None {
+                return Err(would_wait());
+            }
+            // A group may also take rights away: without an answer there is no caller.
+            match self.service.user(uid).and_then(|user| user.map(|user| self.service.groups(&user.name, user.gid)).transpose()) {
+                Ok(found) => groups.extend(found.unwrap_or_default()),
+                Err(silent) => return Ok(Err(silent)),
+            }
+        }
+        // As the kernel's server does: group 0 is squashed with user 0.
+        let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
+        Ok(Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed))))
+    }
+
+    fn gss(&self, asking: Asking<'_>, squash: &Squash) -> Result<Option<Caller>, Silent> {
+        let map = self.map.read().clone();
+        Rules { map: &map, idmap: &self.idmap, unknown: self.unknown }.caller(&self.service, asking, squash)
+    }
+}
+
+impl<S: NameService> Identity for Names<S> {
+    fn caller(
+        &self,
+        principal: &Principal,
+        client: SocketAddr,
+        squash: &Squash,
+        patience: Patience,
+    ) -> Result<Option<Arc<Caller>>, Unanswered> {
+        let rule = (squash.who as u8, squash.anonymous_uid, squash.anonymous_gid);
+        let key = (principal.clone(), rule);
+        if let Some(known) = self.callers.get(&CALLERS, &key) {
+            return Ok(known?);
+        }
+        let age = self.callers.age();
+        let caller = match principal {
+            Principal::None => Ok(Some(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []))),
+            Principal::Sys { uid, gid, gids } => self.sys(*uid, *gid, gids, squash, patience)?.map(Some),
+            Principal::Gss { .. } if patience == Patience::None => return Err(would_wait()),
+            Principal::Gss { name } => self.gss(Asking { principal: name, client }, squash),
+        };
+        Ok(self.callers.put(key, caller.map(|caller| caller.map(Arc::new)), age)?)
+    }
+
+    fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered> {
+        shown(self.user_names.get_or(&USER_NAMES, &uid, patience, || Ok(self.service.user(uid)?.map(|user| user.name.into()))))
+    }
+
+    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered> {
+        shown(self.group_names.get_or(&GROUP_NAMES, &gid, patience, || Ok(self.service.group(gid)?.map(Arc::from))))
+    }
+
+    fn uid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered> {
+        self.uids.get_or(&UIDS, &Box::from(name), patience, || Ok(self.service.user_by_name(name)?.map(|user| user.uid)))
+    }
+
+    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered> {
+        self.gids.get_or(&GIDS, &Box::from(name), patience, || self.service.group_by_name(name))
+    }
+}
+
+/// While the name service fails numbers are shown in the place of names.
+fn shown(name: Result<Option<Arc<str>>, Unanswered>) -> Result<Option<Arc<str>>, Unanswered> {
+    if name == Err(Unanswered::Silent) { Ok(None) } else { name }
+}
+
+thread_local! {
+    static CALLERS: RefCell<Lately<Asked, Arc<Caller>>> = const { RefCell::new(Lately::new()) };
+    static USER_NAMES: RefCell<Lately<u32, Arc<str>>> = const { RefCell::new(Lately::new()) };
+    static GROUP_NAMES: RefCell<Lately<u32, Arc<str>>> = const { RefCell::new(Lately::new()) };
+    static UIDS: RefCell<Lately<Box<str>, u32>> = const { RefCell::new(Lately::new()) };
+    static GIDS: RefCell<Lately<Box<str>, u32>> = const { RefCell::new(Lately::new()) };
+}
+
+/// Callers that are remembered: each below 400 bytes.
+const CALLERS_MAX: usize = 16_384;
+
+/// Names and numbers that are remembered, of each kind.
+const NAMES_MAX: usize = 16_384;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! Mapping of principals, with a small name service.
+
+use super::super::cache::Lives;
+use super::super::service::{Local, UserRecord};
+use super::*;
+use crate::identity::take_would_wait;
+
+struct Small;
+
+const CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 700);
+
+impl NameService for Small {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+        Ok((uid == 1000).then(|| UserRecord { name: "alice".into(), uid, gid: 100 }))
+    }
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+        Ok((name == "alice").then(|| UserRecord { name: name.into(), uid: 1000, gid: 100 }))
+    }
+    fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+        Ok((gid == 100).then(|| "users".into()))
+    }
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+        Ok((name == "users").then_some(100))
+    }
+    fn groups(&self, _: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+        Ok((0..40).map(|i| 500 + i).chain([gid, 0]).collect())
+    }
+    fn local_name(&self, principal: &str) -> Local {
+        match principal {
+            // What auth_to_local can do: another realm's user, and a name that is nobody's.
+            "al@PARTNER.ORG" => Local::Name("alice".into()),
+            "ghost@PARTNER.ORG" => Local::Name("ghost".into()),
+            _ if principal.ends_with("@PARTNER.ORG") => Local::NoName,
+            _ => Local::NoRules,
+        }
+    }
+}
+
+fn names(groups: Groups) -> Names<Small> {
+    names_with(groups, "", Unknown::Refuse)
+}
+
+fn names_with(groups: Groups, map: &str, unknown: Unknown) -> Names<Small> {
+    let idmap = "[General]\nDomain = example.org\n[Static]\nnfs/h@EXAMPLE.ORG = alice\n";
+    Names::new(Small, Idmap::parse(idmap), groups, PrincipalMap::parse(map.as_bytes()).unwrap(), unknown)
+}
+
+fn squash(who: SquashWho) -> Squash {
+    Squash { who, anonymous_uid: 7, anonymous_gid: 8 }
+}
+
+fn sys(uid: u32, gid: u32, gids: &[u32]) -> Principal {
+    Principal::Sys { uid, gid, gids: gids.into() }
+}
+
+fn map(names: &Names<Small>, principal: &Principal, who: SquashWho) -> Option<Caller> {
+    names.caller(principal, CLIENT, &squash(who), Patience::Any).unwrap().map(|caller| (*caller).clone())
+}
+
+#[test]
+fn squashing_is_that_of_the_kernels_server() {
+    let names = names(Groups::Auto);
+    let anonymous = Some(Caller::new(7, 8, []));
+    assert_eq!(map(&names, &sys(0, 0, &[0, 5]), SquashWho::Root), anonymous);
+    assert_eq!(map(&names, &sys(1000, 0, &[0, 5]), SquashWho::Root), Some(Caller::new(1000, 8, [8, 5])));
+    assert_eq!(map(&names, &sys(0, 0, &[0, 5]), SquashWho::Nobody), Some(Caller::new(0, 0, [0, 5])));
+    assert_eq!(map(&names, &sys(1000, 100, &[]), SquashWho::All), anonymous);
+    assert_eq!(map(&names, &Principal::None, SquashWho::Nobody), anonymous);
+}
+
+#[test]
+fn more_than_sixteen_groups_come_from_the_name_service() {
+    let sixteen: Vec<u32> = (0..16).collect();
+    let caller = map(&names(Groups::Auto), &sys(1000, 100, &sixteen), SquashWho::Nobody).unwrap();
+    assert!(caller.is_in(539) && caller.is_in(3));
+    let caller = map(&names(Groups::Client), &sys(1000, 100, &sixteen), SquashWho::Nobody).unwrap();
+    assert!(!caller.is_in(539) && caller.is_in(3));
+    let caller = map(&names(Groups::Server), &sys(1000, 100, &[3]), SquashWho::Root).unwrap();
+    assert!(caller.is_in(539) && !caller.is_in(3) && !caller.is_in(0));
+}
+
+#[test]
+fn impatience_is_answered_from_memory_only() {
+    let names = names(Groups::Server);
+    let who = sys(1000, 100, &[]);
+    assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::None), Err(Unanswered::WouldWait));
+    let caller = names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::Any).unwrap();
+    assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::None), Ok(caller));
+    assert_eq!(names.user_name(1000, Patience::None), Err(Unanswered::WouldWait));
+    assert_eq!(names.user_name(1000, Patience::Any).unwrap().as_deref(), Some("alice"));
+    assert_eq!(names.user_name(1000, Patience::None).unwrap().as_deref(), Some("alice"));
+    names.forget();
+    assert_eq!(names.user_name(1000, Patience::None), Err(Unanswered::WouldWait));
+}
+
+/// The user number of a principal; none if it is refused.
+fn uid(names: &Names<Small>, principal: &str, who: SquashWho) -> Option<u32> {
+    map(names, &Principal::Gss { name: principal.into() }, who).map(|caller| caller.uid)
+}
+
+#[test]
+fn principals_are_mapped_by_realm_or_by_the_static_map() {
+    let names = names(Groups::Auto);
+    let gss = |name: &str| uid(&names, name, SquashWho::Root);
+    assert_eq!(gss("alice@EXAMPLE.ORG"), Some(1000));
+    assert_eq!(gss("nfs/h@EXAMPLE.ORG"), Some(1000));
+    assert_eq!((gss("alice@ELSEWHERE.ORG"), gss("bob@EXAMPLE.ORG"), gss("alice"), gss("")), (None, None, None, None));
+    // By the library's rules, which have the last word where they know a name.
+    assert_eq!((gss("al@PARTNER.ORG"), gss("ghost@PARTNER.ORG"), gss("alice@PARTNER.ORG")), (Some(1000), None, None));
+}
+
+#[test]
+fn machines_are_nobody_in_particular() {
+    let names = names(Groups::Auto);
+    for machine in ["host/n7.example.org@EXAMPLE.ORG", "nfs/other@EXAMPLE.ORG", "root/n7@ELSEWHERE.ORG", "N7$@EXAMPLE.ORG"] {
+        for who in [SquashWho::Root, SquashWho::Nobody, SquashWho::All] {
+            assert_eq!(uid(&names, machine, who), Some(7), "{machine}");
+        }
+    }
+    assert_eq!(uid(&names, "alice/admin@EXAMPLE.ORG", SquashWho::Nobody), None);
+}
+
+#[test]
+fn the_principal_map_decides_before_everything_else() {
+    let text = "host/backup@EXAMPLE.ORG alice\nalice@EXAMPLE.ORG !refuse\nnfs/h@EXAMPLE.ORG !squash\nnfs/*@EXAMPLE.ORG !local\n*@PARTNER.ORG alice\n";
+    let names = names_with(Groups::Auto, text, Unknown::Refuse);
+    let gss = |name: &str| uid(&names, name, SquashWho::Root);
+    assert_eq!((gss("host/backup@EXAMPLE.ORG"), gss("alice@EXAMPLE.ORG"), gss("nfs/h@EXAMPLE.ORG")), (Some(1000), None, Some(7)));
+    assert_eq!((gss("nfs/x@EXAMPLE.ORG"), gss("host/x@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")), (None, Some(7), Some(1000)));
+    // Squashing comes after the map: who is refused stays so, and the others are anonymous.
+    let all = |name: &str| uid(&names, name, SquashWho::All);
+    assert_eq!((all("alice@EXAMPLE.ORG"), all("host/backup@EXAMPLE.ORG"), all("nfs/h@EXAMPLE.ORG")), (None, Some(7), Some(7)));
+    assert_eq!((all("nfs/x@EXAMPLE.ORG"), all("host/x@EXAMPLE.ORG"), all("ghost@PARTNER.ORG")), (None, Some(7), Some(7)));
+    names.replace_map(PrincipalMap::default());
+    assert_eq!((gss("alice@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")), (Some(1000), None), "nothing of the map before is remembered");
+}
+
+#[test]
+fn principals_without_account_are_refused_or_squashed() {
+    let text = "mallory@EXAMPLE.ORG !refuse\n";
+    for (unknown, known_as) in [(Unknown::Squash, Some(7)), (Unknown::Refuse, None)] {
+        let names = names_with(Groups::Auto, text, unknown);
+        for who in [SquashWho::Root, SquashWho::Nobody, SquashWho::All] {
+            for stranger in ["bob@EXAMPLE.ORG", "ghost@PARTNER.ORG", "alice@PARTNER.ORG", "al@ELSEWHERE.ORG"] {
+                assert_eq!(uid(&names, stranger, who), known_as, "{stranger}");
+            }
+            assert_eq!(uid(&names, "mallory@EXAMPLE.ORG", who), None);
+        }
+        assert_eq!(uid(&names, "alice@EXAMPLE.ORG", SquashWho::All), Some(7));
+    }
+}
+
+#[test]
+fn proven_users_have_all_their_groups() {
+    let names = names(Groups::Client);
+    let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
+    let caller = map(&names, &alice, SquashWho::Nobody).unwrap();
+    assert_eq!((caller.uid, caller.gid), (1000, 100));
+    assert!((500..540).all(|gid| caller.is_in(gid)) && caller.is_in(0));
+    // As the kernel's server does: group 0 is squashed with user 0.
+    let caller = map(&names, &alice, SquashWho::Root).unwrap();
+    assert!(caller.is_in(539) && !caller.is_in(0) && caller.is_in(8));
+}
+
+#[test]
+fn names_and_numbers() {
+    let names = names(Groups::Auto);
+    assert_eq!((names.uid("alice", Patience::Any), names.uid("bob", Patience::Any)), (Ok(Some(1000)), Ok(None)));
+    assert_eq!(
+        (names.gid("users", Patience::Any), names.group_name(100, Patience::Any).unwrap().as_deref()),
+        (Ok(Some(100)), Some("users"))
+    );
+}
+
+#[test]
+fn what_was_asked_for_before_a_reload_is_not_remembered_after_it() {
+    /// The map changes while the name service thinks.
+    struct Slow(std::sync::OnceLock<std::sync::Weak<Names<Slow>>>);
+    impl Slow {
+        fn reload(&self) {
+            if let Some(names) = self.0.get().and_then(std::sync::Weak::upgrade) {
+                names.replace_map(PrincipalMap::parse(b"").unwrap());
+            }
+        }
+    }
+    impl NameService for Slow {
+        fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+            self.reload();
+            Small.user(uid)
+        }
+        fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+            self.reload();
+            Small.user_by_name(name)
+        }
+        fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+            Small.group(gid)
+        }
+        fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+            Small.group_by_name(name)
+        }
+        fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+            Small.groups(user, gid)
+        }
+        fn local_name(&self, principal: &str) -> Local {
+            Small.local_name(principal)
+        }
+    }
+    let idmap = Idmap::parse("[General]\nDomain = example.org\n[Static]\nnfs/h@EXAMPLE.ORG = alice\n");
+    let map = PrincipalMap::parse(b"").unwrap();
+    let names = Arc::new(Names::new(Slow(std::sync::OnceLock::new()), idmap, Groups::Auto, map, Unknown::Refuse));
+    assert!(names.service.0.set(Arc::downgrade(&names)).is_ok());
+    let principal = Principal::Gss { name: "nfs/h@EXAMPLE.ORG".into() };
+    let squash = squash(SquashWho::Nobody);
+    assert!(names.caller(&principal, CLIENT, &squash, Patience::Any).unwrap().is_some());
+    assert!(names.caller(&principal, CLIENT, &squash, Patience::None).is_err(), "it has to be asked again");
+    assert!(take_would_wait() && !take_would_wait());
+    assert!(names.user_name(1000, Patience::Any).unwrap().is_some());
+    assert!(names.user_name(1000, Patience::None).is_err());
+    // Without a change it is remembered.
+    assert!(names.uid("nobody-knows", Patience::Any).unwrap().is_none());
+    names.gid("users", Patience::Any).unwrap().unwrap();
+    assert!(names.gid("users", Patience::None).unwrap().is_some());
+}
+
+/// A name service that fails until it is mended.
+struct Sick(std::sync::atomic::AtomicBool);
+
+impl Sick {
+    fn well(&self) -> Result<(), Silent> {
+        if self.0.load(std::sync::atomic::Ordering::SeqCst) { Ok(()) } else { Err(Silent) }
+    }
+
+    fn be(&self, well: bool) {
+        self.0.store(well, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl NameService for Sick {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+        self.well().and_then(|()| Small.user(uid))
+    }
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+        // Groups alone fail: the one that is easily overlooked.
+        Small.user_by_name(name)
+    }
+    fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+        self.well().and_then(|()| Small.group(gid))
+    }
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+        self.well().and_then(|()| Small.group_by_name(name))
+    }
+    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+        self.well().and_then(|()| Small.groups(user, gid))
+    }
+    fn local_name(&self, principal: &str) -> Local {
+        Small.local_name(principal)
+    }
+}
+
+/// One that is asked by this rule, and what is remembered of it.
+fn sick(well: bool, lives: Option<Lives>) -> Names<Sick> {
+    let idmap = Idmap::parse("[General]\nDomain = example.org\n");
+    let map = PrincipalMap::parse(b"").unwrap();
+    let names = Names::new(Sick(well.into()), idmap, Groups::Server, map, Unknown::Squash);
+    let Some(lives) = lives else { return names };
+    Names {
+        callers: Cache::with(10, lives),
+        user_names: Cache::with(10, lives),
+        group_names: Cache::with(10, lives),
+        uids: Cache::with(10, lives),
+        gids: Cache::with(10, lives),
+        ..names
+    }
+}
+
+#[test]
+fn a_name_service_that_fails_is_neither_believed_nor_remembered() {
+    let names = sick(false, None);
+    let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
+    let squash = squash(SquashWho::Nobody);
+    let ask = |who: &Principal| names.caller(who, CLIENT, &squash, Patience::Any);
+    // Neither refused, nor the anonymous user, who makes files that are nobody's; nor alice without her
+    // groups. For a second it is not asked again.
+    for _ in 0..2 {
+        assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (Err(Unanswered::Silent), Err(Unanswered::Silent)));
+        assert_eq!((names.user_name(1000, Patience::Any), names.gid("users", Patience::Any)), (Ok(None), Err(Unanswered::Silent)));
+    }
+    names.service.be(true);
+    let patience = std::time::Instant::now();
+    while ask(&alice).is_err() || ask(&sys(1000, 100, &[3])).is_err() || names.user_name(1000, Patience::Any) == Ok(None) {
+        // What is known not to be is believed for as long as this.
+        assert!(patience.elapsed() < std::time::Duration::from_secs(25), "the failure is still remembered");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let is_in = |who: &Principal| ask(who).unwrap().unwrap().is_in(539);
+    assert!(is_in(&alice) && is_in(&sys(1000, 100, &[3])));
+    assert_eq!(names.gid("users", Patience::Any), Ok(Some(100)));
+}
+
+#[test]
+fn what_was_known_last_holds_while_the_name_service_fails_and_not_for_ever() {
+    /// Asked anew each time.
+    const LIVES: Lives = Lives { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: 3_600_000 };
+    let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
+    let squash = squash(SquashWho::Nobody);
+    let ask = |names: &Names<Sick>| {
+        let groups = names.caller(&alice, CLIENT, &squash, Patience::Any).map(|caller| caller.unwrap().is_in(539));
+        (groups, names.user_name(1000, Patience::Any).map(|name| name.is_some()), names.gid("users", Patience::Any))
+    };
+    let known = (Ok(true), Ok(true), Ok(Some(100)));
+    let silent = (Err(Unanswered::Silent), Ok(false), Err(Unanswered::Silent));
+    let names = sick(true, Some(LIVES));
+    assert_eq!((ask(&names), names.gid("nobody-knows", Patience::Any)), (known, Ok(None)));
+    names.service.be(false);
+    // Also when it has failed before; but a no is none that holds.
+    for _ in 0..3 {
+        assert_eq!((ask(&names), names.gid("nobody-knows", Patience::Any)), (known, Err(Unanswered::Silent)));
+    }
+    // What the administrator has had forgotten is forgotten.
+    names.forget();
+    assert_eq!(ask(&names), silent);
+    names.service.be(true);
+    assert_eq!(ask(&names), known);
+    let names = sick(true, Some(Lives { last_ms: 0, ..LIVES }));
+    assert_eq!(ask(&names), known);
+    names.service.be(false);
+    assert_eq!(ask(&names), silent);
+}

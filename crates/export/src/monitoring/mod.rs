@@ -1,0 +1,7 @@
+//! What the server reports about itself: metrics, health, status.
+
+pub(crate) mod counter;
+pub(crate) mod operation_metrics;
+pub(crate) mod report;
+pub(crate) mod status;
+pub(crate) mod traffic;

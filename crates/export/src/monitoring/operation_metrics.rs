@@ -1,0 +1,391 @@
+//! Counts operations, as the engine shows them: by operation and status, by client and by export.
+//! Sits on the hot path: relaxed counters, one small lookup a connection.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use vouch_nfs4_server::{ConnectionId, ExportId, Observation, Observer};
+
+use crate::limits::METRIC_CLIENTS_MAX;
+use crate::monitoring::counter::Count;
+
+/// The counts.
+pub(crate) struct Metrics {
+    /// Operations by number, each thread's own.
+    shards: Mutex<Shards>,
+    /// By status, failures only; bounded by the statuses that there are.
+    statuses: RwLock<HashMap<u32, Arc<Count>>>,
+    clients: RwLock<HashMap<IpAddr, Arc<Totals>>>,
+    /// Clients beyond [`METRIC_CLIENTS_MAX`].
+    other_clients: Arc<Totals>,
+    exports: RwLock<HashMap<ExportId, Named>>,
+    /// Tells this instance's thread-local memory from another's.
+    number: u64,
+}
+
+/// An export's name and its counts.
+type Named = (Arc<str>, Arc<Totals>);
+
+/// By operation number: done, and failed with another status than NFS4_OK.
+struct Operations([[AtomicU64; 2]; OPERATIONS]);
+
+/// What each thread has counted, and what threads that are gone had.
+#[derive(Default)]
+struct Shards {
+    live: Vec<Arc<Operations>>,
+    gone: Arc<Operations>,
+}
+
+/// Counts of a client or an export.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) operations: Count,
+    pub(crate) failed: Count,
+    pub(crate) bytes_read: Count,
+    pub(crate) bytes_written: Count,
+}
+
+thread_local! {
+    /// The counters of the connection and the export that this thread saw last.
+    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+struct Last {
+    metrics: u64,
+    operations: Arc<Operations>,
+    connection: ConnectionId,
+    client: Arc<Totals>,
+    export: Option<(ExportId, Arc<Totals>)>,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        Metrics {
+            shards: Mutex::default(),
+            statuses: RwLock::default(),
+            clients: RwLock::default(),
+            other_clients: Arc::default(),
+            exports: RwLock::default(),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// From now on these are exported. Counts of those that stay go on.
+    pub(crate) fn name_exports(&self, exports: impl IntoIterator<Item = (ExportId, Arc<str>)>) {
+        let mut known = self.exports.write();
+        let mut old = std::mem::take(&mut *known);
+        for (id, name) in exports {
+            let totals = old.remove(&id).map_or_else(Arc::default, |(_, totals)| totals);
+            known.insert(id, (name, totals));
+        }
+    }
+
+    fn client(&self, address: IpAddr) -> Arc<Totals> {
+        if let Some(known) = self.clients.read().get(&address) {
+            return known.clone();
+        }
+        let mut clients = self.clients.write();
+        if clients.len() >= METRIC_CLIENTS_MAX && !clients.contains_key(&address) {
+            return self.other_clients.clone();
+        }
+        clients.entry(address).or_default().clone()
+    }
+
+    /// A new thread's counts. Those of threads that are gone are gathered first, so that they are
+    /// as many as there are threads.
+    fn shard(&self) -> Arc<Operations> {
+        let mut shards = self.shards.lock();
+        let Shards { live, gone } = &mut *shards;
+        live.retain(|operations| {
+            let held = Arc::strong_count(operations) > 1;
+            if !held {
+                gone.take_over(operations);
+            }
+            held
+        });
+        let new = Arc::<Operations>::default();
+        live.push(new.clone());
+        new
+    }
+
+    /// All threads' counts of an operation: done, and failed.
+    fn operation_counts(&self) -> Vec<[u64; 2]> {
+        let shards = self.shards.lock();
+        let all = || shards.live.iter().chain([&shards.gone]);
+        (0..OPERATIONS)
+            .map(|number| [0, 1].map(|kind| all().map(|operations| operations.0[number][kind].load(Ordering::Relaxed)).sum()))
+            .collect()
+    }
+
+    fn failure(&self, status: u32) {
+        if let Some(count) = self.statuses.read().get(&status) {
+            return count.add(1);
+        }
+        self.statuses.write().entry(status).or_default().add(1);
+    }
+
+    /// In Prometheus' text format.
+    pub(crate) fn write(&self, out: &mut String) {
+        let counts = self.operation_counts();
+        let all = counts.iter().enumerate().filter(|(_, [done, _])| *done > 0);
+        line(out, "vouch_export_operations_total", "Operations done, by operation.", "counter");
+        for (number, [done, _]) in all.clone() {
+            let _ = writeln!(out, "vouch_export_operations_total{{op=\"{}\"}} {done}", name(number));
+        }
+        line(out, "vouch_export_operations_failed_total", "Operations answered with another status than NFS4_OK, by operation.", "counter");
+        for (number, [_, failed]) in all {
+            let _ = writeln!(out, "vouch_export_operations_failed_total{{op=\"{}\"}} {failed}", name(number));
+        }
+        line(out, "vouch_export_status_total", "Operations answered with another status than NFS4_OK, by status.", "counter");
+        let mut statuses: Vec<_> = self.statuses.read().iter().map(|(status, count)| (*status, count.get())).collect();
+        statuses.sort_unstable();
+        for (status, count) in statuses {
+            let _ = writeln!(out, "vouch_export_status_total{{status=\"{status}\"}} {count}");
+        }
+        let mut clients: Vec<_> = self.clients.read().iter().map(|(address, totals)| (address.to_string(), totals.clone())).collect();
+        clients.sort_by(|a, b| a.0.cmp(&b.0));
+        clients.push(("other".into(), self.other_clients.clone()));
+        totals(out, "client", &clients);
+        let mut exports: Vec<_> = self.exports.read().values().map(|(name, totals)| (escaped(name), totals.clone())).collect();
+        exports.sort_by(|a, b| a.0.cmp(&b.0));
+        totals(out, "export", &exports);
+    }
+}
+
+impl Observer for Metrics {
+    fn operation(&self, seen: &Observation<'_>) {
+        let number = usize::try_from(seen.op).ok().filter(|&op| op < OPERATIONS).unwrap_or(0);
+        let bad = seen.status != 0;
+        if bad {
+            self.failure(seen.status);
+        }
+        LAST.with_borrow_mut(|last| {
+            let id = seen.connection.id();
+            if last.as_ref().is_none_or(|last| last.connection != id || last.metrics != self.number) {
+                let mine = last.take().filter(|last| last.metrics == self.number).map(|last| last.operations);
+                let operations = mine.unwrap_or_else(|| self.shard());
+                let client = self.client(seen.connection.peer().ip());
+                *last = Some(Last { metrics: self.number, operations, connection: id, client, export: None });
+            }
+            let Some(last) = last else { return };
+            last.operations.add(number, bad);
+            last.client.count(seen, bad);
+            if let Some(export) = seen.export {
+                if last.export.as_ref().is_none_or(|(known, _)| *known != export) {
+                    last.export = self.exports.read().get(&export).map(|(_, totals)| (export, totals.clone()));
+                }
+                if let Some((_, totals)) = &last.export {
+                    totals.count(seen, bad);
+                }
+            }
+        });
+    }
+}
+
+impl Default for Operations {
+    fn default() -> Self {
+        Operations(std::array::from_fn(|_| Default::default()))
+    }
+}
+
+impl Operations {
+    /// Counts one. Only the thread whose counts they are does, so a load and a store do, and no
+    /// other thread's cache is asked.
+    fn add(&self, number: usize, failed: bool) {
+        let bump = |count: &AtomicU64| count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let [done, bad] = &self.0[number];
+        bump(done);
+        if failed {
+            bump(bad);
+        }
+    }
+
+    /// Adds what another has, whose thread is gone.
+    fn take_over(&self, other: &Operations) {
+        for (mine, theirs) in self.0.iter().flatten().zip(other.0.iter().flatten()) {
+            mine.fetch_add(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Totals {
+    fn count(&self, seen: &Observation<'_>, failed: bool) {
+        self.operations.add(1);
+        if failed {
+            self.failed.add(1);
+        }
+        if seen.bytes_read > 0 {
+            self.bytes_read.add(seen.bytes_read);
+        }
+        if seen.bytes_written > 0 {
+            self.bytes_written.add(seen.bytes_written);
+        }
+    }
+}
+
+fn totals(out: &mut String, label: &str, all: &[(String, Arc<Totals>)]) {
+    type Pick = fn(&Totals) -> &Count;
+    let series: [(&str, &str, Pick); 4] = [
+        ("operations", "Operations done", |totals| &totals.operations),
+        ("operations_failed", "Operations that failed", |totals| &totals.failed),
+        ("read_bytes", "Bytes read from files", |totals| &totals.bytes_read),
+        ("written_bytes", "Bytes written to files", |totals| &totals.bytes_written),
+    ];
+    for (what, help, pick) in series {
+        let metric = format!("vouch_export_{label}_{what}_total");
+        line(out, &metric, &format!("{help}, by {label}."), "counter");
+        for (name, totals) in all {
+            let _ = writeln!(out, "{metric}{{{label}=\"{name}\"}} {}", pick(totals).get());
+        }
+    }
+}
+
+/// HELP and TYPE of a metric.
+pub(crate) fn line(out: &mut String, metric: &str, help: &str, kind: &str) {
+    let _ = writeln!(out, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
+}
+
+fn escaped(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// Operations are numbered below this (RFC 8276, section 8.6: REMOVEXATTR is 75); 0 counts what has
+/// no number that we know.
+const OPERATIONS: usize = 76;
+
+/// Name of an operation (RFC 8881, section 18; RFC 7862, section 15; RFC 8276, section 8.4).
+fn name(number: usize) -> &'static str {
+    const NAMES: [&str; OPERATIONS - 3] = [
+        "ACCESS",
+        "CLOSE",
+        "COMMIT",
+        "CREATE",
+        "DELEGPURGE",
+        "DELEGRETURN",
+        "GETATTR",
+        "GETFH",
+        "LINK",
+        "LOCK",
+        "LOCKT",
+        "LOCKU",
+        "LOOKUP",
+        "LOOKUPP",
+        "NVERIFY",
+        "OPEN",
+        "OPENATTR",
+        "OPEN_CONFIRM",
+        "OPEN_DOWNGRADE",
+        "PUTFH",
+        "PUTPUBFH",
+        "PUTROOTFH",
+        "READ",
+        "READDIR",
+        "READLINK",
+        "REMOVE",
+        "RENAME",
+        "RENEW",
+        "RESTOREFH",
+        "SAVEFH",
+        "SECINFO",
+        "SETATTR",
+        "SETCLIENTID",
+        "SETCLIENTID_CONFIRM",
+        "VERIFY",
+        "WRITE",
+        "RELEASE_LOCKOWNER",
+        "BACKCHANNEL_CTL",
+        "BIND_CONN_TO_SESSION",
+        "EXCHANGE_ID",
+        "CREATE_SESSION",
+        "DESTROY_SESSION",
+        "FREE_STATEID",
+        "GET_DIR_DELEGATION",
+        "GETDEVICEINFO",
+        "GETDEVICELIST",
+        "LAYOUTCOMMIT",
+        "LAYOUTGET",
+        "LAYOUTRETURN",
+        "SECINFO_NO_NAME",
+        "SEQUENCE",
+        "SET_SSV",
+        "TEST_STATEID",
+        "WANT_DELEGATION",
+        "DESTROY_CLIENTID",
+        "RECLAIM_COMPLETE",
+        "ALLOCATE",
+        "COPY",
+        "COPY_NOTIFY",
+        "DEALLOCATE",
+        "IO_ADVISE",
+        "LAYOUTERROR",
+        "LAYOUTSTATS",
+        "OFFLOAD_CANCEL",
+        "OFFLOAD_STATUS",
+        "READ_PLUS",
+        "SEEK",
+        "WRITE_SAME",
+        "CLONE",
+        "GETXATTR",
+        "SETXATTR",
+        "LISTXATTRS",
+        "REMOVEXATTR",
+    ];
+    number.checked_sub(3).and_then(|number| NAMES.get(number)).copied().unwrap_or("ILLEGAL")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_have_the_names_of_their_numbers() {
+        // RFC 8881, section 18 (4.1); RFC 7862, section 15; RFC 8276, section 8.4.
+        let some = [
+            (3, "ACCESS"),
+            (9, "GETATTR"),
+            (18, "OPEN"),
+            (25, "READ"),
+            (38, "WRITE"),
+            (42, "EXCHANGE_ID"),
+            (53, "SEQUENCE"),
+            (58, "RECLAIM_COMPLETE"),
+        ];
+        let more = [(59, "ALLOCATE"), (69, "SEEK"), (71, "CLONE"), (75, "REMOVEXATTR"), (0, "ILLEGAL"), (2, "ILLEGAL")];
+        for (number, expected) in some.into_iter().chain(more) {
+            assert_eq!(name(number), expected);
+        }
+    }
+
+    #[test]
+    fn counts_of_threads_that_are_gone_are_kept() {
+        let metrics = Metrics::new();
+        for _ in 0..5 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| metrics.shard().add(9, true));
+            });
+        }
+        assert_eq!(metrics.operation_counts()[9], [5, 5]);
+        let _mine = metrics.shard();
+        let live = metrics.shards.lock().live.len();
+        assert_eq!((live, metrics.operation_counts()[9]), (1, [5, 5]));
+    }
+
+    #[test]
+    fn clients_beyond_the_limit_are_counted_together() {
+        let metrics = Metrics::new();
+        for i in 0..METRIC_CLIENTS_MAX as u32 + 10 {
+            metrics.client(IpAddr::from(i.to_be_bytes())).operations.add(1);
+        }
+        assert_eq!(metrics.clients.read().len(), METRIC_CLIENTS_MAX);
+        assert_eq!(metrics.other_clients.operations.get(), 10);
+        let mut out = String::new();
+        metrics.write(&mut out);
+        assert!(out.contains("vouch_export_client_operations_total{client=\"other\"} 10\n"));
+    }
+}

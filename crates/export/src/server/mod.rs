@@ -1,0 +1,6 @@
+//! The server as a whole: opened, run, stopped.
+
+mod open;
+mod run;
+
+pub use open::Server;

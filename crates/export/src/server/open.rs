@@ -1,0 +1,282 @@
+//! Opens a server: state, audit trail, exports, sockets. Gives up privileges before any thread starts.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::config::ExportConfig;
+use crate::driver::Driver;
+use crate::driver::blocked_call::CommitQueue;
+use crate::error::ExportError;
+use crate::exports::opener::Opener;
+use crate::exports::reload::{Reloader, list, read_principal_map};
+use crate::exports::sources::{Sources, detours};
+use crate::hosts::Hosts;
+use crate::hosts::lookup_queue::Naming;
+use crate::identity::{Idmap, Names};
+use crate::limits::WAITING_MAX;
+use crate::memory_quota::Commons;
+use crate::monitoring::operation_metrics::Metrics;
+use crate::monitoring::report::Report;
+use crate::monitoring::traffic::Traffic;
+use crate::recovery::Recovery;
+use crate::state_directory::{StateDirectory, control_path};
+use crate::system_hooks::{Seams, keytab_path, open_gss};
+use crate::thread_pool::Pool;
+use crate::transport::callback_dialer::Diallers;
+use crate::transport::inbox::{Inbox, Message};
+use crate::worker::WAKE;
+use crate::{audit, clock, control, limits, privileges};
+
+/// A server with everything open; nothing is answered yet.
+pub struct Server {
+    pub(crate) driver: Arc<Driver>,
+    pub(super) report: Arc<Report>,
+    pub(super) reloader: Arc<Reloader>,
+    pub(super) polls: Vec<mio::Poll>,
+    pub(super) listeners: Vec<TcpListener>,
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) page: Option<TcpListener>,
+    pub(super) control: std::os::unix::net::UnixListener,
+    /// What is to be said of the list of exports.
+    pub(super) comments: Vec<String>,
+    pub(super) rights: privileges::Rights,
+    pub(super) resolve_every: Duration,
+    pub(super) opener: Option<Arc<Opener>>,
+    pub(super) _state: StateDirectory,
+}
+
+impl Server {
+    /// Opens exports, state and sockets, and gives up privileges that are not needed, for the
+    /// calling thread and all that it starts later: call it early.
+    ///
+    /// # Errors
+    /// When exports or state can't be served as they are, or an address is taken.
+    pub fn open(config: ExportConfig) -> Result<Self, ExportError> {
+        let disbelief = Arc::new(audit::Disbelief::default());
+        let witness = config.audit.is_some().then(|| disbelief.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
+        let opener = Arc::new(Opener::new(&config.state, witness));
+        let shared = opener.clone();
+        let seams = Seams::system(Box::new(move |source, options| shared.open(source, options)));
+        let mut server = Self::open_with(config, Seams { disbelief, ..seams })?;
+        server.opener = Some(opener);
+        Ok(server)
+    }
+
+    pub(crate) fn open_with(mut config: ExportConfig, seams: Seams) -> Result<Self, ExportError> {
+        let system = |doing| move |source: io::Error| ExportError::System { doing, source };
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads = config.threads.unwrap_or(cores).max(1);
+        let descriptors = descriptors().map_err(system("limit on open files"))?;
+        config.limits.connections_max = config.limits.connections_max.min(limits::connections_max(descriptors));
+        let state = StateDirectory::open(&config.state)?;
+        let (recovery, boot, recovered) = Recovery::open(&state.recovery_path(), wall_nanos())?;
+
+        let idmap = read_idmap(config.idmap.as_ref())?;
+        let domain = config.domain.clone().or_else(|| idmap.domain.clone()).unwrap_or_else(host_domain);
+        let map = read_principal_map(config.principal_map.as_deref())?;
+        let names = Arc::new(Names::new(seams.names, idmap, config.groups, map, config.unknown_principals));
+        let hosts = Arc::new(Hosts::new(seams.resolver).telling(config.audit.is_some()));
+        let sources = Sources::new(config.origin.clone(), hosts.clone(), seams.opener);
+
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for passed in &config.passed {
+            listeners.push(passed.try_clone().map_err(system("passed sockets"))?);
+            addresses.push(passed.local_addr().map_err(system("passed sockets"))?);
+        }
+        for &address in &config.listen {
+            let failed = |source| ExportError::Listen { address, source };
+            for listener in vouch_daemon::listener::bind(address, 1).map_err(failed)? {
+                addresses.push(listener.local_addr().map_err(failed)?);
+                listeners.push(listener);
+            }
+        }
+        let page = config
+            .metrics
+            .map(|address| TcpListener::bind(address).map_err(|source| ExportError::Listen { address, source }))
+            .transpose()?;
+        let control = control::listen(&control_path(&config.state)).map_err(system("control socket"))?;
+        let rights = privileges::reduce().map_err(|errno| ExportError::System { doing: "privileges", source: errno.into() })?;
+        let (mut polls, mut inboxes) = (Vec::new(), Vec::new());
+        for _ in 0..threads {
+            let poll = mio::Poll::new().map_err(system("epoll"))?;
+            inboxes.push(Arc::new(Inbox::new(poll.registry(), WAKE).map_err(system("eventfd"))?));
+            polls.push(poll);
+        }
+        // Before trees are opened, whose replicas may lie.
+        let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone(), seams.disk)).transpose()?.map(Arc::new);
+        audit.iter().for_each(|audit| seams.disbelief.tell(audit));
+        let loaded = sources.load()?;
+        let to_wake = inboxes.clone();
+        let relief = move || to_wake.iter().for_each(|inbox| inbox.post(Message::LookBehind));
+        let gss = open_gss(seams.acceptor, config.keytab.as_deref(), relief.clone())?;
+        if let (Some(audit), Some(_)) = (&audit, &gss) {
+            keytab_path(config.keytab).into_iter().for_each(|keytab| audit.watch_keys(keytab));
+        }
+        let left_out = loaded.left_out.clone();
+        let (exports, mut comments) = loaded.into_parts(gss.as_deref());
+
+        let metrics = Arc::new(Metrics::new());
+        let listed = list(&exports);
+        if let Some(path) = audit.as_ref().and_then(|audit| audit.name_exports(&exports, &left_out).first().copied()) {
+            return Err(ExportError::NotDenied {
+                path: path.to_owned(),
+                exports: listed.iter().map(|export| export.source.clone()).collect(),
+            });
+        }
+        metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed)
+            .map_err(|error| ExportError::System { doing: "randomness", source: io::Error::other(error.to_string()) })?;
+        let lease_ms = u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX);
+        let limits = limits::of_engine(descriptors);
+        let record_len_max = usize::try_from(limits.message_len_max).unwrap_or(usize::MAX) + RPC_HEADER_LEN_MAX;
+        let engine_config = vouch_nfs4_server::Config {
+            lease_ms,
+            grace_ms: if recovered.records.is_empty() { 0 } else { lease_ms },
+            minor_versions: config.minor_versions.clone(),
+            delegations: config.delegations,
+            domain,
+            numeric_owners: config.numeric_owners,
+            server_owner: state.server_id()?.to_vec(),
+            boot,
+            filehandle_key: *state.filehandle_key()?,
+            implementation: Some(("vouch".into(), concat!("vouch ", env!("CARGO_PKG_VERSION")).into())),
+            limits,
+        };
+        let observer: Arc<dyn vouch_nfs4_server::Observer> = match &audit {
+            Some(audit) => Arc::new(audit::Audited { metrics: metrics.clone(), audit: audit.clone() }),
+            None => metrics.clone(),
+        };
+        let engine = vouch_nfs4_server::Server::new(engine_config, exports, names.clone(), observer, recovered, seed, clock::now());
+
+        comments.extend(detours(&engine));
+        if let Some(gss) = &gss {
+            engine.set_callback_contexts(gss.clone());
+        }
+
+        let names_pool = Pool::new("names", limits::NAMES_THREADS_MAX, WAITING_MAX, relief.clone());
+        let driver = Arc::new(Driver {
+            engine,
+            gss,
+            audit,
+            pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, relief.clone()),
+            shares: Commons::bounded(&config.limits, limits::HELD_LEN_MAX, relief),
+            naming: Naming::default(),
+            telling: Naming::default(),
+            names: names_pool,
+            gathered: CommitQueue::default(),
+            diallers: Diallers::new(),
+            recovery,
+            connections: Mutex::default(),
+            exports: Mutex::new(listed),
+            hosts,
+            open: inboxes.iter().map(|_| AtomicUsize::new(0)).collect(),
+            inboxes,
+            traffic: Traffic::default(),
+            strangers: Mutex::new(vouch_daemon::rate_limit::Throttle::of_lines()),
+            stop: AtomicBool::new(false),
+            record_len_max,
+            limits: config.limits,
+        });
+        let report = Arc::new(Report { driver: driver.clone(), metrics: metrics.clone() });
+        let reloader = Arc::new(Reloader {
+            sources,
+            driver: driver.clone(),
+            metrics,
+            names,
+            principal_map: config.principal_map,
+            turn: Mutex::new(()),
+        });
+        Ok(Server {
+            driver,
+            report,
+            reloader,
+            polls,
+            listeners,
+            addresses,
+            page,
+            control,
+            comments,
+            rights,
+            resolve_every: config.resolve_every,
+            opener: None,
+            _state: state,
+        })
+    }
+
+    /// Where clients are answered; with the port that was found where 0 was asked for.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Where the metrics page is.
+    pub fn page_address(&self) -> Option<SocketAddr> {
+        self.page.as_ref().and_then(|page| page.local_addr().ok())
+    }
+
+    /// What is exported: source and place.
+    pub fn exports(&self) -> Vec<(String, String)> {
+        self.driver.exports.lock().iter().map(|export| (export.source.clone(), export.pseudo_path.clone())).collect()
+    }
+
+    /// What is to be said of the list of exports, a line each.
+    pub fn comments(&self) -> &[String] {
+        &self.comments
+    }
+
+    /// The user with whose rights everything is done, if it isn't each caller's own.
+    pub fn acts_as(&self) -> Option<u32> {
+        match self.rights {
+            privileges::Rights::EachCaller => None,
+            privileges::Rights::User(uid) => Some(uid),
+        }
+    }
+
+    /// Something that has the exports read anew, from any thread.
+    pub fn reload(&self) -> impl Fn() + Send + Sync + 'static {
+        let reloader = self.reloader.clone();
+        move || {
+            // What came of it is in the log.
+            let _ = reloader.reload();
+        }
+    }
+}
+
+fn read_idmap(path: Option<&PathBuf>) -> Result<Idmap, ExportError> {
+    let default = PathBuf::from("/etc/idmapd.conf");
+    match std::fs::read_to_string(path.unwrap_or(&default)) {
+        Ok(text) => Ok(Idmap::parse(&text)),
+        // Only a file that was asked for must be there.
+        Err(_) if path.is_none() => Ok(Idmap::default()),
+        Err(source) => Err(ExportError::Idmap { path: path.unwrap_or(&default).clone(), source }),
+    }
+}
+
+/// As idmapd does: what is behind the first dot of the host's name.
+fn host_domain() -> String {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy().to_ascii_lowercase();
+    name.split_once('.').map_or_else(|| "localdomain".to_owned(), |(_, domain)| domain.to_owned())
+}
+
+fn wall_nanos() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Raises the limit on descriptors as far as it goes.
+fn descriptors() -> io::Result<usize> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    Ok(usize::try_from(maximum.unwrap_or(u64::MAX)).unwrap_or(usize::MAX))
+}
+
+/// Header of a call with the longest credential and verifier (RFC 5531, section 9).
+const RPC_HEADER_LEN_MAX: usize = 1024;

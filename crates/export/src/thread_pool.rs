@@ -1,0 +1,408 @@
+//! Threads for what may sleep: bounded in number, started as they are needed, ended when they are
+//! not. What waits for a thread waits in order, and each origin of work has its turn; one origin
+//! gets no more threads at once than four times what it leaves, so that who is slow, or is made to
+//! be, keeps nobody else from the disks. Whoever hands work in asks [`Pool::is_crowded`] first
+//! whether more should be begun.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::limits::{SHARE, WAITING_THREAD_IDLE};
+use crate::memory_quota::origin;
+
+type Task = Box<dyn FnOnce() + Send>;
+
+/// Whose work it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
+    /// What everybody waits for: never kept waiting for others' sake.
+    Server,
+    /// What goes on behind answered calls from there. See [`Origin::job`].
+    Job(IpAddr),
+    /// A call from there. See [`Origin::call`].
+    Address(IpAddr),
+}
+
+impl Origin {
+    /// A call from this address, whichever of its addresses a host calls from.
+    pub(crate) fn call(address: IpAddr) -> Self {
+        Origin::Address(origin(address))
+    }
+
+    /// What goes on behind an answered call from this address.
+    pub(crate) fn job(address: IpAddr) -> Self {
+        Origin::Job(origin(address))
+    }
+}
+
+/// A set of threads.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: &'static str,
+    threads_max: usize,
+    waiting_max: usize,
+    state: Mutex<State>,
+    /// Whether so much waits that those who have much here should begin no more: asked for each
+    /// call, so not behind the lock.
+    crowded: AtomicBool,
+    news: Condvar,
+    /// Called when there is room again after somebody was told that there was none.
+    relief: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct State {
+    work: HashMap<Origin, Work>,
+    /// Origins with tasks that wait, in the order of their turns.
+    turns: VecDeque<Origin>,
+    waiting: usize,
+    running: usize,
+    threads: usize,
+    idle: usize,
+    stopped: bool,
+}
+
+/// Work of one origin; none is kept of one that has none.
+#[derive(Default)]
+struct Work {
+    tasks: VecDeque<Task>,
+    running: usize,
+}
+
+impl Pool {
+    /// A pool without a thread yet.
+    pub(crate) fn new(name: &'static str, threads_max: usize, waiting_max: usize, relief: impl Fn() + Send + Sync + 'static) -> Self {
+        let (state, relief) = (Mutex::new(State::default()), Box::new(relief));
+        Pool {
+            shared: Arc::new(Shared {
+                name,
+                threads_max: threads_max.max(1),
+                waiting_max,
+                state,
+                crowded: AtomicBool::new(false),
+                news: Condvar::new(),
+                relief,
+            }),
+        }
+    }
+
+    /// Has this done by some thread, soon.
+    pub(crate) fn submit(&self, origin: Origin, task: impl FnOnce() + Send + 'static) {
+        let mut state = self.shared.state.lock();
+        if state.stopped {
+            return;
+        }
+        state.put(origin, Box::new(task));
+        if state.waiting >= self.shared.waiting_max {
+            self.shared.crowded.store(true, Ordering::Release);
+        }
+        if !state.may_run(origin, self.shared.threads_max) {
+            // One of its own threads takes it up.
+            return;
+        }
+        if state.idle >= state.waiting {
+            drop(state);
+            self.shared.news.notify_one();
+        } else if state.threads < self.shared.threads_max {
+            state.threads += 1;
+            drop(state);
+            let shared = self.shared.clone();
+            if let Err(error) = thread::Builder::new().name(self.shared.name.into()).spawn(move || shared.run()) {
+                // Those that run take it up; without any it waits for the next try.
+                self.shared.state.lock().threads -= 1;
+                tracing::error!(%error, "no thread for work that has to wait");
+            }
+        } else if state.idle > 0 {
+            // What waits may be of one that has all the threads that it may have; this need not be.
+            drop(state);
+            self.shared.news.notify_one();
+        }
+    }
+
+    /// Whether so much waits, of this origin too, that it should begin no more.
+    pub(crate) fn is_crowded(&self, origin: Origin) -> bool {
+        if !self.shared.crowded.load(Ordering::Acquire) {
+            return false;
+        }
+        let waits = self.shared.state.lock().work.get(&origin).map_or(0, |work| work.tasks.len());
+        waits > self.shared.waiting_max / CROWD_PART
+    }
+
+    /// Tasks that wait, and threads.
+    pub(crate) fn load(&self) -> (usize, usize) {
+        let state = self.shared.state.lock();
+        (state.waiting, state.threads)
+    }
+
+    /// Forgets what waits, and lets threads end.
+    pub(crate) fn stop(&self) {
+        let work = {
+            let mut state = self.shared.state.lock();
+            state.stopped = true;
+            (state.waiting, state.turns) = (0, VecDeque::new());
+            std::mem::take(&mut state.work)
+        };
+        drop(work);
+        self.shared.news.notify_all();
+    }
+}
+
+/// In a crowd, an origin is held up if more than this part of what makes one is its own.
+const CROWD_PART: usize = 16;
+
+impl State {
+    fn put(&mut self, origin: Origin, task: Task) {
+        let work = self.work.entry(origin).or_default();
+        if work.tasks.is_empty() {
+            self.turns.push_back(origin);
+        }
+        work.tasks.push_back(task);
+        self.waiting += 1;
+    }
+
+    /// Whether a task of this origin may have a thread now.
+    fn may_run(&self, origin: Origin, threads_max: usize) -> bool {
+        let mine = self.work.get(&origin).map_or(0, |work| work.running);
+        // One each, or there would be none for anybody where there are few.
+        origin == Origin::Server || mine == 0 || mine < threads_max.saturating_sub(self.running + 1).saturating_mul(SHARE)
+    }
+
+    /// The next task that may have a thread.
+    fn take(&mut self, threads_max: usize) -> Option<(Origin, Task)> {
+        let at = self.turns.iter().position(|&origin| self.may_run(origin, threads_max))?;
+        let origin = self.turns.remove(at).expect("it has just been found");
+        let work = self.work.get_mut(&origin).expect("who has a turn has work");
+        let task = work.tasks.pop_front().expect("who has a turn has a task");
+        work.running += 1;
+        if !work.tasks.is_empty() {
+            self.turns.push_back(origin);
+        }
+        self.waiting -= 1;
+        self.running += 1;
+        Some((origin, task))
+    }
+
+    fn done(&mut self, origin: Origin) {
+        self.running -= 1;
+        // After a stop nothing is known of it.
+        if let Some(work) = self.work.get_mut(&origin) {
+            work.running = work.running.saturating_sub(1);
+            if work.running == 0 && work.tasks.is_empty() {
+                self.work.remove(&origin);
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some((origin, task)) = state.take(self.threads_max) {
+                let relieved = state.waiting <= self.waiting_max / 2 && self.crowded.swap(false, Ordering::AcqRel);
+                // What has ended may have made room for more than one.
+                if state.idle > 0 && state.turns.iter().any(|&origin| state.may_run(origin, self.threads_max)) {
+                    self.news.notify_one();
+                }
+                drop(state);
+                if relieved {
+                    survive(&*self.relief);
+                }
+                survive(task);
+                state = self.state.lock();
+                state.done(origin);
+                continue;
+            }
+            if state.stopped {
+                break;
+            }
+            state.idle += 1;
+            let late = self.news.wait_for(&mut state, WAITING_THREAD_IDLE).timed_out();
+            state.idle -= 1;
+            if late && state.waiting == 0 {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+}
+
+/// A task that panics has told so, and takes no thread with it.
+fn survive(task: impl FnOnce()) {
+    // What it leaves behind is what any thread that panics would have left.
+    if panic::catch_unwind(AssertUnwindSafe(task)).is_err() {
+        tracing::error!("work that had to wait ended in a panic; this is an error in this program");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn everything_is_done_by_few_threads() {
+        let pool = Pool::new("test", 3, 10, || ());
+        let (done, count) = (Arc::new(AtomicUsize::new(0)), 200);
+        let (send, receive) = mpsc::channel();
+        for _ in 0..count {
+            let (done, send) = (done.clone(), send.clone());
+            pool.submit(address(1), move || {
+                thread::sleep(Duration::from_micros(100));
+                if done.fetch_add(1, Ordering::SeqCst) + 1 == count {
+                    send.send(()).unwrap();
+                }
+            });
+        }
+        assert!(pool.load().1 <= 3);
+        receive.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(!pool.is_crowded(address(1)));
+    }
+
+    fn address(last: u8) -> Origin {
+        Origin::call(IpAddr::from([192, 0, 2, last]))
+    }
+
+    #[test]
+    fn a_host_is_one_origin_whatever_half_of_its_address_it_picks() {
+        for of in [Origin::call, Origin::job] {
+            let of = |address: &str| of(address.parse().unwrap());
+            assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1:2:3"));
+            assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+            assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        }
+    }
+
+    /// Has `submit` hand in a hundred tasks that never end by themselves; how many of a pool of so
+    /// many threads they get, when another has been served since.
+    fn taken(threads_max: usize, submit: impl Fn(&Pool, u8, Box<dyn FnOnce() + Send>)) -> usize {
+        let pool = Pool::new("test", threads_max, 1000, || ());
+        let (began, count) = mpsc::channel();
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        for number in 0..100 {
+            let (began, gate) = (began.clone(), gate.clone());
+            let stuck = move || {
+                began.send(()).unwrap();
+                gate.1.wait_while(&mut gate.0.lock(), |open| !*open);
+            };
+            submit(&pool, number, Box::new(stuck));
+        }
+        let (send, receive) = mpsc::channel();
+        pool.submit(address(200), move || send.send(()).unwrap());
+        let served = receive.recv_timeout(Duration::from_secs(60));
+        let taken = count.try_iter().count();
+        *gate.0.lock() = true;
+        gate.1.notify_all();
+        served.expect("another is served, whoever has work that never ends");
+        (taken..100).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
+        taken
+    }
+
+    #[test]
+    fn a_host_with_many_addresses_leaves_threads_for_others() {
+        let from = |number: u8| format!("2001:db8::{number:x}").parse().unwrap();
+        assert!(taken(32, |pool, number, task| pool.submit(Origin::call(from(number)), task)) <= 25);
+    }
+
+    #[test]
+    fn jobs_of_one_host_leave_threads_for_those_of_others() {
+        let from = |number: u8| format!("2001:db8::{number:x}").parse().unwrap();
+        assert!(taken(32, |pool, number, task| pool.submit(Origin::job(from(number)), task)) <= 25);
+        let pool = Pool::new("test", 1, 1000, || ());
+        let (go, wait) = mpsc::channel::<()>();
+        pool.submit(Origin::Server, move || wait.recv().unwrap());
+        let (send, receive) = mpsc::channel();
+        for (last, count) in [(1, 5), (2, 1)] {
+            for _ in 0..count {
+                let send = send.clone();
+                pool.submit(Origin::job(IpAddr::from([192, 0, 2, last])), move || send.send(last).unwrap());
+            }
+        }
+        go.send(()).unwrap();
+        let order: Vec<u8> = (0..6).map(|_| receive.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
+        assert_eq!(order, [1, 2, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn who_has_work_that_never_ends_leaves_threads_for_others() {
+        for (threads_max, most) in [(1, 1), (2, 1), (4, 3), (32, 25)] {
+            let pool = Pool::new("test", threads_max, 1000, || ());
+            let (began, count) = mpsc::channel();
+            let gate = Arc::new((Mutex::new(false), Condvar::new()));
+            let stuck = |origin| {
+                let (began, gate) = (began.clone(), gate.clone());
+                pool.submit(origin, move || {
+                    began.send(()).unwrap();
+                    gate.1.wait_while(&mut gate.0.lock(), |open| !*open);
+                });
+            };
+            (0..100).for_each(|_| stuck(address(1)));
+            (0..most).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
+            // Others are served as before, one after the other, whatever waits; but where there is one thread,
+            // it is somebody's.
+            for last in if threads_max > 1 { 2..51 } else { 2..2 } {
+                let (send, receive) = mpsc::channel();
+                pool.submit(address(last), move || send.send(()).unwrap());
+                receive.recv_timeout(Duration::from_secs(60)).unwrap();
+            }
+            assert!(count.try_recv().is_err(), "no more than {most} of {threads_max}");
+            *gate.0.lock() = true;
+            gate.1.notify_all();
+            // And nothing is forgotten.
+            (most..100).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
+        }
+    }
+
+    #[test]
+    fn origins_have_turns() {
+        let pool = Pool::new("test", 1, 1000, || ());
+        let (go, wait) = mpsc::channel::<()>();
+        pool.submit(Origin::Server, move || wait.recv().unwrap());
+        let (send, receive) = mpsc::channel();
+        for (origin, count) in [(1, 5), (2, 2), (3, 1)] {
+            for _ in 0..count {
+                let send = send.clone();
+                pool.submit(address(origin), move || send.send(origin).unwrap());
+            }
+        }
+        go.send(()).unwrap();
+        let order: Vec<u8> = (0..8).map(|_| receive.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
+        assert_eq!(order, [1, 2, 3, 1, 2, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_panic_costs_no_thread() {
+        let pool = Pool::new("test", 1, 10, || ());
+        let (send, receive) = mpsc::channel();
+        for _ in 0..3 {
+            pool.submit(address(1), || panic!("as the test wants it"));
+            let send = send.clone();
+            pool.submit(address(1), move || send.send(()).unwrap());
+            receive.recv_timeout(Duration::from_secs(60)).unwrap();
+        }
+        assert!(pool.load().1 <= 1);
+    }
+
+    #[test]
+    fn crowded_says_so_and_says_when_it_is_over() {
+        let (relieved, relief) = mpsc::channel();
+        let pool = Pool::new("test", 1, 2, move || relieved.send(()).unwrap());
+        let (go, wait) = mpsc::channel::<()>();
+        pool.submit(address(2), move || wait.recv().unwrap());
+        (0..3).for_each(|_| pool.submit(address(2), || ()));
+        assert!(pool.is_crowded(address(2)) && !pool.is_crowded(address(1)));
+        go.send(()).unwrap();
+        relief.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+}

@@ -1,0 +1,54 @@
+//! Connections that we make: to the callback addresses of 4.0 clients (RFC 7530, section 16.33).
+//! Connecting may take long, so it has threads of its own; once connected, a worker owns the
+//! connection like any other. One connection an address, for as long as it lasts.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::SocketAddr;
+
+use parking_lot::Mutex;
+use vouch_nfs4_server::ConnectionId;
+
+use crate::limits::{CALLBACK_DIALLERS_MAX, CALLBACKS_WAITING_MAX};
+use crate::thread_pool::Pool;
+use crate::transport::inbox::QueuedCallback;
+
+/// The threads that connect, and what they have connected.
+pub(crate) struct Diallers {
+    pub(crate) pool: Pool,
+    pub(crate) targets: Mutex<HashMap<SocketAddr, Target>>,
+}
+
+pub(crate) enum Target {
+    /// A thread is at it; these are sent when it succeeds.
+    Connecting(Vec<QueuedCallback>),
+    Connected(ConnectionId),
+}
+
+impl Diallers {
+    pub(crate) fn new() -> Self {
+        Diallers { pool: Pool::new("callback-dial", CALLBACK_DIALLERS_MAX, CALLBACKS_WAITING_MAX, || ()), targets: Mutex::default() }
+    }
+
+    /// A worker has the connection: what has come meanwhile is given back, to be sent now.
+    pub(crate) fn connected(&self, address: SocketAddr, id: ConnectionId) -> Vec<QueuedCallback> {
+        match self.targets.lock().insert(address, Target::Connected(id)) {
+            Some(Target::Connecting(queue)) => queue,
+            _ => Vec::new(),
+        }
+    }
+
+    /// A connection that we made is gone.
+    pub(crate) fn closed(&self, address: SocketAddr, id: ConnectionId) {
+        if let Entry::Occupied(entry) = self.targets.lock().entry(address)
+            && matches!(entry.get(), Target::Connected(connected) if *connected == id)
+        {
+            entry.remove();
+        }
+    }
+
+    /// Connects no more.
+    pub(crate) fn stop(&self) {
+        self.pool.stop();
+    }
+}

@@ -1,0 +1,367 @@
+//! Bytes from a socket become records, in place: a record that lies in one fragment is lent from
+//! the buffer that the socket filled, and the data of a WRITE goes from there to the file.
+//!
+//! Owns the receive buffers of a thread and what a connection keeps between two reads. A length
+//! that is merely announced allocates nothing: what a connection keeps is what has come, and a
+//! whole receive buffer only once more than [`HELD_COPY_LEN_MAX`] of a record has come. Both are
+//! charged to its address; where there is no room for a whole buffer, nothing more of a long record
+//! is read.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+
+use bytes::{Bytes, BytesMut};
+use rustix::net::RecvFlags;
+use vouch_oncrpc::{FRAGMENT_COUNT_MAX, RECORD_MARK_LEN, RecordError};
+
+use crate::gss::{Looked, Protected};
+use crate::limits::{HELD_COPY_LEN_MAX, READ_LEN, READ_LEN_SHORT, SPARE_BUFFERS_MAX};
+use crate::memory_quota::Charge;
+
+/// The receive buffers of one thread.
+pub(crate) struct Buffers {
+    record_len_max: usize,
+    spare: Vec<BytesMut>,
+    spare_max: usize,
+}
+
+impl Buffers {
+    /// Buffers for records of up to `record_len_max` bytes.
+    pub(crate) fn new(record_len_max: usize) -> Self {
+        Buffers { record_len_max, spare: Vec::new(), spare_max: SPARE_BUFFERS_MAX.max(vouch_rpcsec_gss::long_wraps() + 2) }
+    }
+
+    /// A buffer with room for the longest record and what may come with it. Memory is taken from
+    /// the system as it is touched.
+    fn take(&mut self) -> BytesMut {
+        self.spare.pop().unwrap_or_else(|| BytesMut::zeroed(self.buffer_len()))
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.record_len_max + RECORD_MARK_LEN + READ_LEN
+    }
+
+    /// Takes a buffer back if nobody else has a part of it any more.
+    fn give_back(&mut self, bytes: Bytes) {
+        if bytes.len() > self.record_len_max
+            && self.spare.len() < self.spare_max
+            && let Ok(buffer) = bytes.try_into_mut()
+        {
+            self.spare.push(buffer);
+        }
+    }
+}
+
+/// What a connection keeps of its input.
+pub(crate) struct Input {
+    held: Held,
+    /// Fragments of a record whose last has not come.
+    joined: Vec<u8>,
+    fragments: u32,
+    /// What was looked at of the calls that were not taken up.
+    looked: VecDeque<Looked>,
+    /// What all that is charged to.
+    charge: Charge,
+}
+
+enum Held {
+    Nothing,
+    /// So much of a fragment, or calls that were not taken up.
+    Copy(Box<[u8]>),
+    /// The front of a long record in the buffer that it will be complete in.
+    Buffer {
+        buffer: BytesMut,
+        len: usize,
+    },
+}
+
+/// Bytes that were read, and that nobody else has a part of: whole records may be changed.
+pub(crate) struct Fresh {
+    buffer: BytesMut,
+    end: usize,
+    pub(crate) records: Records,
+}
+
+/// Bytes that were read, with the records in them.
+pub(crate) struct Batch {
+    bytes: Bytes,
+    at: usize,
+    end: usize,
+    /// Those of its records that were looked at, in order.
+    looked: VecDeque<Looked>,
+}
+
+/// A record that was cut off.
+pub(crate) struct Record {
+    pub(crate) bytes: Bytes,
+    pub(crate) look: Look,
+}
+
+/// Whether a record was looked at before it was cut off.
+pub(crate) enum Look {
+    /// It was; it may be under RPCSEC_GSS.
+    Taken(Option<Protected>),
+    /// It came in several fragments.
+    Missing,
+}
+
+/// Which records bytes hold.
+#[derive(Clone, Copy)]
+pub(crate) enum Records {
+    /// Behind their marks; at first maybe the rest of one that has begun before.
+    Marked { inside: bool },
+    /// One, without its mark.
+    Bare,
+}
+
+/// What reading came to.
+pub(crate) enum Read {
+    /// Something came. `more`: the socket may have more.
+    Some { fresh: Fresh, more: bool, len: usize },
+    /// Nothing is there.
+    Empty,
+    /// The peer has closed its side.
+    Closed,
+}
+
+impl Input {
+    /// Nothing has come yet.
+    pub(crate) fn new(charge: Charge) -> Self {
+        Input { held: Held::Nothing, joined: Vec::new(), fragments: 0, looked: VecDeque::new(), charge }
+    }
+
+    /// Whether more may be read: always, but of a long record only where there is room to keep it
+    /// while it comes. If not, it is told when it is worth asking again.
+    pub(crate) fn may_read(&mut self, buffers: &Buffers) -> bool {
+        let held = match &self.held {
+            Held::Nothing => &[][..],
+            Held::Copy(bytes) => bytes,
+            Held::Buffer { buffer, len } => &buffer[..*len],
+        };
+        let long = self.joined.len() > HELD_COPY_LEN_MAX || mark(held).is_some_and(|(len, _)| len > HELD_COPY_LEN_MAX);
+        !long || self.charge.raise(buffers.buffer_len())
+    }
+
+    /// Whether a record has begun and not ended.
+    pub(crate) fn is_inside_record(&self) -> bool {
+        !matches!(self.held, Held::Nothing) || self.fragments > 0
+    }
+
+    /// Reads what is there, up to a chunk or to the end of a long record that has begun.
+    pub(crate) fn read(&mut self, socket: impl AsFd, buffers: &mut Buffers) -> io::Result<Read> {
+        let (mut buffer, len) = match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Nothing => (buffers.take(), 0),
+            Held::Copy(bytes) => {
+                let mut buffer = buffers.take();
+                if bytes.len() + READ_LEN > buffer.len() {
+                    buffer.resize(bytes.len() + READ_LEN, 0);
+                }
+                buffer[..bytes.len()].copy_from_slice(&bytes);
+                (buffer, bytes.len())
+            }
+            Held::Buffer { buffer, len } => (buffer, len),
+        };
+        let chunk = if self.charge.is_short(buffers.buffer_len()) { READ_LEN_SHORT } else { READ_LEN };
+        let wanted = wanted(&buffer[..len], chunk).clamp(1, buffer.len() - len);
+        let result = rustix::io::retry_on_intr(|| rustix::net::recv(&socket, &mut buffer[len..len + wanted], RecvFlags::DONTWAIT));
+        match result {
+            Ok((0, _)) => Ok(Read::Closed),
+            Ok((n, _)) => {
+                let end = len + n;
+                debug_assert!(self.looked.is_empty(), "what was looked at is taken up before more is read");
+                let records = Records::Marked { inside: self.fragments > 0 };
+                Ok(Read::Some { fresh: Fresh { buffer, end, records }, more: n == wanted, len: n })
+            }
+            Err(rustix::io::Errno::AGAIN) => {
+                self.hold(buffer, len, buffers);
+                Ok(Read::Empty)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Calls that were kept without a read: what `put_back` kept.
+    pub(crate) fn resume(&mut self) -> Option<Batch> {
+        match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Copy(bytes) => {
+                let bytes = Bytes::from(bytes);
+                let end = bytes.len();
+                Some(Batch { bytes, at: 0, end, looked: std::mem::take(&mut self.looked) })
+            }
+            held => {
+                self.held = held;
+                None
+            }
+        }
+    }
+
+    /// The next complete record of the batch. `None` when there is none; then give the batch to
+    /// [`Input::put_back`].
+    pub(crate) fn next(&mut self, batch: &mut Batch, record_len_max: usize) -> Result<Option<Record>, RecordError> {
+        loop {
+            let Some((len, last)) = batch.mark() else { return Ok(None) };
+            let whole = self.joined.len() + len;
+            if whole > record_len_max {
+                return Err(RecordError::TooLong { len: whole, max: record_len_max });
+            }
+            let start = batch.at + RECORD_MARK_LEN;
+            if batch.end - start < len {
+                return Ok(None);
+            }
+            batch.at = start + len;
+            let piece = batch.bytes.slice(start..batch.at);
+            if last && self.fragments == 0 {
+                let looked = batch.looked.front().is_some_and(|looked| looked.start == start).then(|| batch.looked.pop_front()).flatten();
+                return Ok(Some(Record { bytes: piece, look: Look::Taken(looked.map(|looked| looked.what)) }));
+            }
+            self.fragments += 1;
+            if self.fragments > FRAGMENT_COUNT_MAX {
+                return Err(RecordError::TooManyFragments);
+            }
+            self.joined.extend_from_slice(&piece);
+            if last {
+                self.fragments = 0;
+                return Ok(Some(Record { bytes: Bytes::from(std::mem::take(&mut self.joined)), look: Look::Missing }));
+            }
+        }
+    }
+
+    /// Keeps what is left of a batch and gives its buffer back.
+    pub(crate) fn put_back(&mut self, batch: Batch, buffers: &mut Buffers) {
+        let Batch { bytes, at, end, looked } = batch;
+        let left = end - at;
+        if left == 0 {
+            // Behind a record that was gathered, the next may have begun already: that is kept here, and stays
+            // charged.
+            if matches!(self.held, Held::Nothing) {
+                self.charge.set(self.joined.len());
+            }
+            buffers.give_back(bytes);
+            return;
+        }
+        self.looked = looked;
+        self.looked.iter_mut().for_each(|looked| looked.start -= at);
+        if at == 0 && left > HELD_COPY_LEN_MAX && bytes.len() > buffers.record_len_max {
+            // A whole receive buffer; no record was cut off, so nobody else has a part of it.
+            match bytes.try_into_mut() {
+                Ok(buffer) => self.hold(buffer, end, buffers),
+                Err(bytes) => self.keep(&bytes[..end]),
+            }
+            return;
+        }
+        self.keep(&bytes[at..end]);
+        buffers.give_back(bytes);
+    }
+
+    /// Keeps a copy.
+    fn keep(&mut self, bytes: &[u8]) {
+        self.charge.set(bytes.len() + self.joined.len());
+        if !bytes.is_empty() {
+            self.held = Held::Copy(bytes.into());
+        }
+    }
+
+    fn hold(&mut self, buffer: BytesMut, len: usize, buffers: &mut Buffers) {
+        if len > HELD_COPY_LEN_MAX && self.charge.raise(buffers.buffer_len()) {
+            self.held = Held::Buffer { buffer, len };
+            return;
+        }
+        self.keep(&buffer[..len]);
+        if buffers.spare.len() < buffers.spare_max {
+            buffers.spare.push(buffer);
+        }
+    }
+}
+
+impl Fresh {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.end]
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[..self.end]
+    }
+
+    /// Whether it is one record and nothing else: what is read next does not depend on it.
+    pub(crate) fn is_one_record(&self) -> bool {
+        let alone = matches!(self.records, Records::Marked { inside: false });
+        alone && mark(self.bytes()).is_some_and(|(len, last)| last && RECORD_MARK_LEN + len == self.end)
+    }
+
+    /// Whether not even its first fragment is whole: taking it up does nothing but keep it.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        mark(self.bytes()).is_none_or(|(len, _)| RECORD_MARK_LEN + len > self.end)
+    }
+
+    /// What is to be taken up, with what was found in it.
+    pub(crate) fn into_batch(self, looked: VecDeque<Looked>) -> Batch {
+        Batch { bytes: self.buffer.freeze(), at: 0, end: self.end, looked }
+    }
+}
+
+impl Batch {
+    /// Whether bytes are left that were not cut off.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.at == self.end
+    }
+
+    /// How many.
+    pub(crate) fn left_len(&self) -> usize {
+        self.end - self.at
+    }
+
+    fn mark(&self) -> Option<(usize, bool)> {
+        mark(&self.bytes[self.at..self.end])
+    }
+}
+
+impl Records {
+    /// Where the records lie that are whole and of one fragment.
+    pub(crate) fn of(self, bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
+        let (mut at, mut inside, bare) = match self {
+            Records::Marked { inside } => (0, inside, false),
+            Records::Bare => (0, false, true),
+        };
+        std::iter::from_fn(move || {
+            if bare {
+                return (std::mem::replace(&mut at, bytes.len()) == 0 && !bytes.is_empty()).then_some(0..bytes.len());
+            }
+            loop {
+                let (len, last) = mark(&bytes[at..])?;
+                let start = at + RECORD_MARK_LEN;
+                if bytes.len() - start < len {
+                    return None;
+                }
+                at = start + len;
+                let alone = last && !inside;
+                inside = !last;
+                if alone {
+                    return Some(start..at);
+                }
+            }
+        })
+    }
+}
+
+/// Length of the fragment that starts here, and whether it is a record's last.
+fn mark(bytes: &[u8]) -> Option<(usize, bool)> {
+    let mark = u32::from_be_bytes(*bytes.first_chunk::<RECORD_MARK_LEN>()?);
+    Some(((mark & !LAST) as usize, mark & LAST != 0))
+}
+
+/// How much to ask the socket for after these bytes: up to the end of a long record that has begun,
+/// so that the next begins at the front of a buffer; else a chunk.
+fn wanted(held: &[u8], chunk: usize) -> usize {
+    match mark(held) {
+        Some((len, _)) if RECORD_MARK_LEN + len > held.len() + READ_LEN => RECORD_MARK_LEN + len - held.len(),
+        Some((len, _)) if len > READ_LEN && RECORD_MARK_LEN + len > held.len() => RECORD_MARK_LEN + len - held.len(),
+        _ => chunk,
+    }
+}
+
+const LAST: u32 = 1 << 31;
+
+#[cfg(test)]
+mod tests;

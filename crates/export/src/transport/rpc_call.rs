@@ -1,0 +1,208 @@
+//! From a record to a call that the engine takes, or to an answer that needs no engine. Decides
+//! about RPC only: program, version, flavour.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use vouch_nfs4_server::{Connection, Flavour, Principal, Request};
+use vouch_oncrpc::{Accepted, AuthStat, AuthSys, Call, CallError, Denied, Flavor, OpaqueAuth, Reply, ReplyBody, begin_record};
+use vouch_rpcsec_gss::{Envelope, GssCall, InitCall, ServerContext, Service, Verdict};
+use vouch_xdr::{Reader, Writer, Xdr as _};
+
+use crate::gss::Protected;
+
+/// What a record is.
+pub(crate) enum Incoming {
+    /// A COMPOUND, and what is to be around the results.
+    Compound(Request, Option<Envelope>),
+    /// Something that is answered with these bytes, record mark included.
+    Answer(Vec<u8>),
+    /// A caller who is not believed; answered with these bytes. What he claimed, and what is wrong
+    /// with it.
+    Denied(Vec<u8>, vouch_audit::Flavour, &'static str),
+    /// Something that is answered with these bytes, behind room for the record mark, once they are
+    /// sealed.
+    Sealed(Vec<u8>, Envelope),
+    /// Likewise; and the context has ended.
+    Destroyed(Vec<u8>, Envelope, Arc<ServerContext>),
+    /// A context is to be made.
+    Init(InitCall),
+    /// A reply to a callback with this transaction id.
+    CallbackReply(u32, Bytes),
+    /// Nothing that can be answered: the connection is to be closed.
+    Broken,
+    /// A call that must not be answered (RFC 2203, section 5.3.3.1): the connection is to be
+    /// closed, so that a client that waits sends it again.
+    Dropped,
+}
+
+/// The credential that came last on a connection, already understood: clients send the same one
+/// again and again.
+#[derive(Default)]
+pub(crate) struct LastCredential {
+    known: Option<(Box<[u8]>, Principal)>,
+}
+
+/// Reads a record. `reply` is an empty buffer that an answer is built in.
+pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastCredential, reply: Vec<u8>) -> Incoming {
+    let call = match Call::decode(&record) {
+        Ok(call) => call,
+        Err(CallError::NotACall(REPLY)) => {
+            return record.first_chunk().map_or(Incoming::Broken, |xid| Incoming::CallbackReply(u32::from_be_bytes(*xid), record.clone()));
+        }
+        Err(error) => return error.reply().map_or(Incoming::Broken, |answer| Incoming::Answer(encode(&answer, reply))),
+    };
+    let xid = call.xid;
+    if let Some(outcome) = other_than_compound(&call) {
+        return Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
+    }
+    let (principal, flavour) = match authenticate(&call.cred, &call.verf, last) {
+        Ok(who) => who,
+        Err(stat) => {
+            let (flavour, detail) = match (call.cred.flavor, stat) {
+                (Flavor::SYS, AuthStat::BAD_VERF) => (vouch_audit::Flavour::Sys, "AUTH_SYS with a verifier that does not go with it"),
+                (Flavor::SYS, _) => (vouch_audit::Flavour::Sys, "a credential of AUTH_SYS that can't be read"),
+                _ => (vouch_audit::Flavour::None, "a flavour that nobody gave out"),
+            };
+            return Incoming::Denied(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply), flavour, detail);
+        }
+    };
+    let body = record.slice(record.len() - call.args.len()..);
+    let reply = encode(&Reply::accepted(xid, Accepted::Success(&[])), reply);
+    let spans_allowed = flavour.plain_data();
+    Incoming::Compound(
+        Request { connection: connection.clone(), xid, principal, flavour, body, reply, reply_tail_len: 0, spans_allowed, enctype: None },
+        None,
+    )
+}
+
+/// Takes a call under RPCSEC_GSS that was looked at. Those of a read are looked at together, so one
+/// before it may have ended its context since.
+pub(crate) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<Connection>, reply: Vec<u8>, now_ms: u64) -> Incoming {
+    let denied = |xid, stat, reply| Incoming::Answer(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply));
+    let Ok(call) = Call::decode(record) else { return Incoming::Broken };
+    let outcome = other_than_compound(&call);
+    let accepted = |xid, outcome, reply| Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
+    let (gss, verdict) = match (what, outcome) {
+        (Protected::Call(gss, verdict), _) => (gss, verdict),
+        // RFC 2203, section 5.2.2: what makes a context goes to the procedure that does nothing, of a program and version that is there.
+        (Protected::Init(init), Some(Accepted::Success(_)) | None) => return Incoming::Init(init),
+        (Protected::Garbage(xid), Some(Accepted::Success(_)) | None) => return accepted(xid, Accepted::GarbageArgs, reply),
+        (Protected::Init(InitCall { xid, .. }) | Protected::Garbage(xid), Some(outcome)) => return accepted(xid, outcome, reply),
+        (Protected::Refused(xid, stat), _) => return denied(xid, stat, reply),
+    };
+    let args = match verdict {
+        Verdict::Genuine(_) if gss.context().has_ended(now_ms) => return denied(gss.xid(), AuthStat::RPCSEC_GSS_CTX_PROBLEM, reply),
+        Verdict::Genuine(args) => args,
+        Verdict::Refused(stat) => return denied(gss.xid(), stat, reply),
+        Verdict::Dropped => return Incoming::Dropped,
+        Verdict::Garbage => {
+            let (bytes, envelope) = sealed(&gss, Accepted::GarbageArgs, reply);
+            return Incoming::Sealed(bytes, envelope);
+        }
+    };
+    let (reply, envelope) = sealed(&gss, outcome.unwrap_or(Accepted::Success(&[])), reply);
+    if gss.is_destroy() && matches!(outcome, Some(Accepted::Success(_))) {
+        return Incoming::Destroyed(reply, envelope, gss.context().clone());
+    }
+    if outcome.is_some() {
+        return Incoming::Sealed(reply, envelope);
+    }
+    let flavour = match gss.service() {
+        Service::None => Flavour::Krb5,
+        Service::Integrity => Flavour::Krb5i,
+        Service::Privacy => Flavour::Krb5p,
+    };
+    let request = Request {
+        connection: connection.clone(),
+        xid: call.xid,
+        principal: Principal::Gss { name: gss.context().principal().clone() },
+        flavour,
+        enctype: Some(gss.context().keys().enctype() as u32),
+        body: record.slice(args),
+        reply,
+        reply_tail_len: envelope.tail_len(),
+        spans_allowed: flavour.plain_data(),
+    };
+    Incoming::Compound(request, Some(envelope))
+}
+
+/// The head of a reply that is to be sealed, behind room for the record mark.
+fn sealed(call: &GssCall, outcome: Accepted<'_>, buffer: Vec<u8>) -> (Vec<u8>, Envelope) {
+    let mut w = Writer::append_to(buffer);
+    begin_record(&mut w);
+    let envelope = Envelope::begin(call, outcome, &mut w);
+    (w.into_bytes(), envelope)
+}
+
+/// What is said to a call that is no COMPOUND of ours.
+fn other_than_compound(call: &Call<'_>) -> Option<Accepted<'static>> {
+    match (call.program, call.version, call.procedure) {
+        (PROGRAM, VERSION, COMPOUND) => None,
+        // RFC 8881, section 16.1.1: NULL does nothing and asks for no credential.
+        (PROGRAM, VERSION, 0) => Some(Accepted::Success(&[])),
+        (PROGRAM, VERSION, _) => Some(Accepted::ProcUnavail),
+        (PROGRAM, ..) => Some(Accepted::ProgMismatch { low: VERSION, high: VERSION }),
+        _ => Some(Accepted::ProgUnavail),
+    }
+}
+
+/// A call for us on a connection that we made to call a client: there is no program here.
+pub(crate) fn refuse(record: &[u8], reply: Vec<u8>) -> Option<Vec<u8>> {
+    let refusal = match Call::decode(record) {
+        Ok(call) => Reply::accepted(call.xid, Accepted::ProgUnavail),
+        Err(error) => error.reply()?,
+    };
+    Some(encode(&refusal, reply))
+}
+
+fn authenticate(cred: &OpaqueAuth<'_>, verf: &OpaqueAuth<'_>, last: &mut LastCredential) -> Result<(Principal, Flavour), AuthStat> {
+    match cred.flavor {
+        Flavor::NONE => Ok((Principal::None, Flavour::None)),
+        Flavor::SYS => {
+            // RFC 5531, appendix A: the verifier that goes with AUTH_SYS is AUTH_NONE's.
+            if verf.flavor != Flavor::NONE {
+                return Err(AuthStat::BAD_VERF);
+            }
+            if let Some((body, principal)) = &last.known
+                && **body == *cred.body
+            {
+                return Ok((principal.clone(), Flavour::Sys));
+            }
+            let principal = sys(cred.body).ok_or(AuthStat::BAD_CRED)?;
+            last.known = Some((cred.body.into(), principal.clone()));
+            Ok((principal, Flavour::Sys))
+        }
+        // RFC 5531, appendix A: we never gave a short form out.
+        Flavor::SHORT => Err(AuthStat::REJECTED_CRED),
+        _ => Err(AuthStat::BAD_CRED),
+    }
+}
+
+fn sys(body: &[u8]) -> Option<Principal> {
+    let mut r = Reader::new(body);
+    let AuthSys { uid, gid, gids, .. } = AuthSys::decode(&mut r).ok()?;
+    r.finish().ok()?;
+    Some(Principal::Sys { uid, gid, gids: gids.into() })
+}
+
+fn encode(reply: &Reply<'_>, buffer: Vec<u8>) -> Vec<u8> {
+    let mut w = Writer::append_to(buffer);
+    let start = begin_record(&mut w);
+    reply.encode(&mut w);
+    let mut bytes = w.into_bytes();
+    // A COMPOUND's results follow; then the mark is filled in once more.
+    vouch_oncrpc::end_record(&mut bytes, start, 0);
+    debug_assert!(!matches!(reply.body, ReplyBody::Accepted { outcome: Accepted::Success(results), .. } if !results.is_empty()));
+    bytes
+}
+
+/// NFS (RFC 8881, section 16).
+const PROGRAM: u32 = 100_003;
+const VERSION: u32 = 4;
+const COMPOUND: u32 = 1;
+/// Message type of a reply (RFC 5531, section 9).
+const REPLY: u32 = 1;
+
+#[cfg(test)]
+mod tests;

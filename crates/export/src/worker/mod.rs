@@ -1,0 +1,8 @@
+//! The threads that read calls, run them and send replies.
+
+mod peer;
+pub(crate) mod scratch;
+mod thread;
+mod verify_batch;
+
+pub(crate) use thread::{WAKE, Worker};

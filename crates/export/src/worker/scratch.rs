@@ -1,0 +1,160 @@
+//! What a serving thread has at hand for all its connections: buffers, and the replies of this
+//! round until they are sealed and handed to their sockets.
+
+use std::sync::Arc;
+
+use crate::gss;
+use crate::limits::{
+    REPLY_LEN_START, SEAL_COUNT_MAX, SEAL_LEN_EACH_MAX, SEND_SOON_COUNT, SEND_SOON_LEN_MAX, SPARE_LONG_REPLIES_MAX,
+    SPARE_LONG_REPLY_LEN_MAX, SPARE_REPLIES_MAX, SPARE_REPLY_LEN_MAX, laborious_len,
+};
+use crate::transport::connection::Connection;
+use crate::transport::output::Outgoing;
+use crate::transport::receive::Buffers;
+use crate::worker::verify_batch::Gathered;
+
+/// What a turn needs beside the peer.
+pub(crate) struct Tools {
+    pub(crate) buffers: Buffers,
+    pub(crate) record_len_max: usize,
+    pub(crate) spare: SpareReplies,
+    /// Replies of this turn that have not been handed to the socket.
+    pub(crate) ready: Vec<Outgoing>,
+    pub(crate) ready_len: usize,
+    /// Replies of this round, of any connection, that are to be sealed together.
+    pub(crate) unsealed: Vec<(Arc<Connection>, Outgoing)>,
+    pub(crate) unsealed_len: usize,
+    /// So many bytes of them are sealed without waiting for more.
+    seal_len_max: usize,
+    /// Long calls of this round, of any connection, that are to be checked together.
+    pub(crate) gathered: Vec<Gathered>,
+    /// So many of them are checked without looking for more.
+    pub(crate) gathered_max: usize,
+    /// Calls of this length are.
+    pub(crate) laborious_len: usize,
+}
+
+/// Buffers of replies that have left.
+#[derive(Default)]
+pub(crate) struct SpareReplies {
+    short: Vec<Vec<u8>>,
+    /// Those that held the data of long READs: taken from the system anew they would cost a page
+    /// fault for each page.
+    long: Vec<Vec<u8>>,
+}
+
+impl SpareReplies {
+    /// An empty buffer; `long` if a long reply is to be expected.
+    fn take(&mut self, long: bool) -> Vec<u8> {
+        let kept = if long { self.long.pop() } else { None };
+        kept.or_else(|| self.short.pop()).unwrap_or_else(|| Vec::with_capacity(REPLY_LEN_START))
+    }
+
+    /// Keeps a buffer if that is worth it.
+    pub(crate) fn keep(&mut self, mut bytes: Vec<u8>) {
+        let (list, max) = match bytes.capacity() {
+            len if len <= SPARE_REPLY_LEN_MAX => (&mut self.short, SPARE_REPLIES_MAX),
+            len if len <= SPARE_LONG_REPLY_LEN_MAX => (&mut self.long, SPARE_LONG_REPLIES_MAX),
+            _ => return,
+        };
+        if list.len() < max {
+            bytes.clear();
+            list.push(bytes);
+        }
+    }
+}
+
+impl Tools {
+    /// Nothing at hand yet.
+    pub(crate) fn new(record_len_max: usize) -> Self {
+        let lanes = vouch_rpcsec_gss::long_wraps();
+        Tools {
+            buffers: Buffers::new(record_len_max),
+            record_len_max,
+            spare: SpareReplies::default(),
+            ready: Vec::new(),
+            ready_len: 0,
+            unsealed: Vec::new(),
+            unsealed_len: 0,
+            seal_len_max: lanes * SEAL_LEN_EACH_MAX,
+            gathered: Vec::new(),
+            gathered_max: lanes,
+            laborious_len: laborious_len(lanes),
+        }
+    }
+
+    /// A buffer for a reply on this connection: as long as its last sealed one was.
+    pub(crate) fn reply(&mut self, connection: &Connection) -> Vec<u8> {
+        self.spare.take(connection.long_replies())
+    }
+
+    /// A reply that may leave as it is.
+    pub(crate) fn push(&mut self, outgoing: Outgoing) {
+        self.ready_len += outgoing.len();
+        self.ready.push(outgoing);
+    }
+
+    /// A reply that may have to be sealed first.
+    pub(crate) fn push_for(&mut self, connection: &Arc<Connection>, outgoing: Outgoing) {
+        if outgoing.is_ready() {
+            return self.push(outgoing);
+        }
+        connection.set_long_replies(outgoing.len() > SPARE_REPLY_LEN_MAX);
+        self.unsealed_len += outgoing.len();
+        self.unsealed.push((connection.clone(), outgoing));
+        if self.unsealed.len() >= SEAL_COUNT_MAX || self.unsealed_len >= self.seal_len_max {
+            self.seal();
+        }
+    }
+
+    /// Whether so many replies wait for the end of the round that it is worth asking whether their
+    /// client waits for them. Long ones that are to be sealed fill the lanes for long, and
+    /// worse by halves.
+    pub(crate) fn is_worth_sending(&self) -> bool {
+        self.ready.len() + self.unsealed.len() >= SEND_SOON_COUNT && self.unsealed_len <= SEND_SOON_LEN_MAX
+    }
+
+    /// Sends what is ready before the other calls of the round are done, if its client has sent
+    /// nothing since: it may have nothing to do before it gets these, and it and we would take
+    /// turns.
+    pub(crate) fn send_if_awaited(&mut self, connection: &Connection) {
+        if connection.is_read_out() {
+            self.flush(connection);
+            self.seal();
+        }
+    }
+
+    /// A reply that another thread has left to this one.
+    pub(crate) fn take_kept(&mut self, connection: &Arc<Connection>, outgoing: Outgoing) {
+        self.push_for(connection, outgoing);
+        connection.end_waiting();
+    }
+
+    /// Seals what waits for it, and sends it: what came on one connection by one system call.
+    pub(crate) fn seal(&mut self) {
+        if self.unsealed.is_empty() {
+            return;
+        }
+        self.unsealed_len = 0;
+        let mut unsealed = std::mem::take(&mut self.unsealed);
+        gss::seal_all(unsealed.iter_mut().map(|(_, outgoing)| outgoing));
+        let mut sealed = unsealed.drain(..).peekable();
+        while let Some((connection, first)) = sealed.next() {
+            let same = std::iter::from_fn(|| sealed.next_if(|(other, _)| Arc::ptr_eq(other, &connection)).map(|(_, outgoing)| outgoing));
+            connection.send(std::iter::once(first).chain(same), |bytes| self.spare.keep(bytes));
+        }
+        drop(sealed);
+        self.unsealed = unsealed;
+    }
+
+    /// Hands this turn's replies to the connection.
+    pub(crate) fn flush(&mut self, connection: &Connection) {
+        if self.ready.is_empty() {
+            return;
+        }
+        self.ready_len = 0;
+        let mut ready = std::mem::take(&mut self.ready);
+        connection.send(ready.drain(..), |bytes| self.spare.keep(bytes));
+        self.ready = ready;
+    }
+}

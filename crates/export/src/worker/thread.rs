@@ -1,0 +1,260 @@
+//! One serving thread: its connections and whose turn it is. Joins sockets to the engine: reads,
+//! has calls run, gathers replies and sends them together. Decides nothing about calls.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+
+use super::peer::{Peer, TurnEnd, Why};
+use crate::clock;
+use crate::driver::Driver;
+use crate::limits::TICK;
+use crate::transport::connection::{Connection, Side};
+use crate::transport::inbox::{Inbox, Message};
+use crate::worker::scratch::Tools;
+
+/// One thread's state.
+pub(crate) struct Worker {
+    number: usize,
+    poll: Poll,
+    inbox: Arc<Inbox>,
+    pub(crate) driver: Arc<Driver>,
+    pub(super) peers: Vec<Option<Peer>>,
+    free: Vec<usize>,
+    /// Peers that have more to do without any news from the system.
+    again: VecDeque<usize>,
+    pub(crate) tools: Tools,
+    draining: bool,
+}
+
+impl Worker {
+    /// A thread's state. The inbox is the driver's of this number.
+    pub(crate) fn new(number: usize, poll: Poll, driver: Arc<Driver>) -> Self {
+        let record_len_max = driver.record_len_max;
+        let tools = Tools::new(record_len_max);
+        let inbox = driver.inboxes[number].clone();
+        Worker { number, poll, inbox, driver, peers: Vec::new(), free: Vec::new(), again: VecDeque::new(), tools, draining: false }
+    }
+
+    /// Serves until the driver stops and replies under way have left.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        let mut tick_at = Instant::now() + TICK;
+        let mut drain_until = None;
+        loop {
+            let patience =
+                if self.again.is_empty() { tick_at.saturating_duration_since(Instant::now()) } else { std::time::Duration::ZERO };
+            match self.poll.poll(&mut events, Some(patience)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+            for event in &events {
+                let Token(token) = event.token();
+                if token == WAKE.0 {
+                    continue;
+                }
+                if let Some(Some(peer)) = self.peers.get_mut(token) {
+                    let closed = event.is_read_closed() || event.is_error();
+                    peer.read_closed |= closed;
+                    peer.readable |= event.is_readable() || closed;
+                    if event.is_writable() {
+                        let tools = &mut self.tools;
+                        peer.connection.writable(|bytes| tools.spare.keep(bytes));
+                    }
+                    self.turn(token);
+                }
+            }
+            for message in self.inbox.take() {
+                self.hear(message);
+            }
+            for _ in 0..self.again.len() {
+                if let Some(slot) = self.again.pop_front()
+                    && let Some(Some(peer)) = self.peers.get_mut(slot)
+                {
+                    peer.queued = false;
+                    self.turn(slot);
+                }
+            }
+            self.take_gathered();
+            self.tools.seal();
+            if Instant::now() >= tick_at {
+                tick_at = Instant::now() + TICK;
+                self.expire();
+            }
+            if self.driver.stop.load(Ordering::Acquire) {
+                self.draining = true;
+                let until = *drain_until.get_or_insert_with(|| Instant::now() + self.driver.limits.drain_max);
+                tick_at = Instant::now() + DRAIN_STEP;
+                let late = Instant::now() >= until;
+                for slot in 0..self.peers.len() {
+                    if self.peers[slot].as_ref().is_some_and(|peer| late || peer.connection.is_quiet()) {
+                        self.close(slot, Why::Stop);
+                    }
+                }
+                if self.peers.iter().all(Option::is_none) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Accepted(socket, address) => {
+                if self.admit(socket, address, Side::Client).is_none() {
+                    self.driver.traffic.addresses.leave(address.ip());
+                    self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            Message::Connected(socket, address, mut callbacks) => {
+                self.driver.open[self.number].fetch_add(1, Ordering::Relaxed);
+                let connection = self.admit(socket, address, Side::Callback);
+                match &connection {
+                    Some(connection) => callbacks.extend(self.driver.diallers.connected(address, connection.engine().id())),
+                    None => {
+                        self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);
+                    }
+                }
+                for callback in callbacks {
+                    let sent =
+                        connection.as_ref().is_some_and(|c| c.call_back(callback.id, callback.xid, callback.record, callback.due_ms));
+                    if !sent {
+                        self.driver.unanswered([callback.id]);
+                    }
+                }
+            }
+            Message::Kept(connection, outgoing) => self.tools.take_kept(&connection, outgoing),
+            Message::LookBehind => {
+                for slot in 0..self.peers.len() {
+                    if self.peers[slot].as_ref().is_some_and(|peer| peer.behind) {
+                        self.turn(slot);
+                    }
+                }
+            }
+            Message::Look { slot, id } => {
+                if self.peers.get(slot).and_then(Option::as_ref).is_some_and(|peer| peer.connection.engine().id() == id) {
+                    self.turn(slot);
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: TcpStream, address: SocketAddr, side: Side) -> Option<Arc<Connection>> {
+        if self.draining {
+            return None;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.peers.push(None);
+            self.peers.len() - 1
+        });
+        // Edge-triggered and once for all: of room for output we hear only after there was none.
+        let fd = socket.as_raw_fd();
+        let registered = self.poll.registry().register(&mut SourceFd(&fd), Token(slot), Interest::READABLE | Interest::WRITABLE);
+        if let Err(error) = registered {
+            tracing::warn!(%error, "a connection can't be watched and is closed");
+            self.free.push(slot);
+            return None;
+        }
+        if side == Side::Client {
+            self.driver.hosts.arrive(address.ip());
+        }
+        let engine = self.driver.engine.connection_opened(address);
+        let id = engine.id();
+        let shares = self.driver.shares.of(address.ip());
+        let connection = Arc::new(Connection::new(socket, side, engine, self.inbox.clone(), slot, shares.clone()));
+        self.driver.connections.lock().insert(id, connection.clone());
+        self.peers[slot] = Some(Peer::new(connection.clone(), slot, shares));
+        self.turn(slot);
+        Some(connection)
+    }
+
+    /// Lets a peer go on as far as it can and may.
+    fn turn(&mut self, slot: usize) {
+        let Some(Some(peer)) = self.peers.get_mut(slot) else { return };
+        match peer.turn(&mut self.tools, &self.driver) {
+            TurnEnd::Wait => {}
+            TurnEnd::Again => self.queue(slot),
+            TurnEnd::Together => {
+                self.take_gathered();
+                self.queue(slot);
+            }
+            TurnEnd::Close(why) => {
+                // What came before the end is served.
+                self.take_gathered();
+                self.close(slot, why);
+            }
+        }
+    }
+
+    fn queue(&mut self, slot: usize) {
+        if let Some(Some(peer)) = self.peers.get_mut(slot)
+            && !peer.queued
+        {
+            peer.queued = true;
+            self.again.push_back(slot);
+        }
+    }
+
+    pub(super) fn close(&mut self, slot: usize, why: Why) {
+        // Calls that were done before the one that ends the connection have their replies.
+        self.tools.seal();
+        let Some(Peer { connection, .. }) = self.peers[slot].take() else { return };
+        let id = connection.engine().id();
+        let fd = connection.socket().as_raw_fd();
+        // It may have gone from the set by itself.
+        let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+        connection.shut();
+        self.driver.connections.lock().remove(&id);
+        self.free.push(slot);
+        self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);
+        let traffic = &self.driver.traffic;
+        traffic.closed.add(1);
+        traffic.closed_broken.add(u64::from(matches!(why, Why::Broken | Why::Dropped)));
+        traffic.closed_slow.add(u64::from(why == Why::Slow));
+        traffic.sent_len.add(connection.sent_len());
+        match connection.side() {
+            Side::Client => {
+                traffic.addresses.leave(connection.peer().ip());
+                self.driver.hosts.leave(connection.peer().ip());
+            }
+            Side::Callback => self.driver.diallers.closed(connection.peer(), id),
+        }
+        let effects = self.driver.engine.connection_closed(connection.engine(), clock::now());
+        self.driver.carry_alone(effects);
+        self.driver.unanswered(connection.unanswered(None));
+    }
+
+    /// Closes those that were too slow, and gives up callbacks that are late. O(n) in this thread's
+    /// connections.
+    fn expire(&mut self) {
+        let now_ms = clock::mono_ms();
+        let stall_ms = u64::try_from(self.driver.limits.stall_max.as_millis()).unwrap_or(u64::MAX);
+        for slot in 0..self.peers.len() {
+            let Some(peer) = &self.peers[slot] else { continue };
+            self.driver.unanswered(peer.connection.unanswered(Some(now_ms)));
+            let began = peer.began_ms.map_or(0, |began| now_ms.saturating_sub(began));
+            if began.max(peer.connection.full_for_ms(now_ms)) > stall_ms {
+                tracing::info!(peer = %peer.connection.peer(), "a peer neither sends nor takes what it began; its connection is closed");
+                self.close(slot, Why::Slow);
+            } else if peer.behind {
+                // What it waits for may be the whole server's, of which no message tells.
+                self.turn(slot);
+            }
+        }
+        self.take_gathered();
+        self.tools.seal();
+    }
+}
+
+/// The inbox's token in a worker's set.
+pub(crate) const WAKE: Token = Token(usize::MAX);
+
+/// While draining, how often to see whether it is done.
+const DRAIN_STEP: std::time::Duration = std::time::Duration::from_millis(50);
