@@ -33,6 +33,7 @@ mod ask;
 mod backchannel;
 mod client;
 mod client_end;
+mod client_principal;
 mod copy;
 mod create_session;
 mod delegation;
@@ -47,22 +48,18 @@ mod file_opens;
 mod grace;
 mod hash;
 mod id;
-mod keep;
 mod limits;
 mod lock;
-mod looks;
-mod maker;
 mod open;
 mod opener;
 mod overlaps;
 mod owner;
-mod places;
 mod protection;
+mod quota;
 mod range;
 mod recall_any;
 mod recovery;
 mod report;
-mod room;
 mod session;
 mod setclientid;
 mod share;
@@ -80,6 +77,7 @@ use vouch_nfs4::ClientId;
 
 pub use crate::access::network::Network;
 pub use client::{Callback40, Credential, Family};
+pub use client_principal::ClientPrincipal;
 pub use copy::CopyProgress;
 pub use delegation::{Granted, Holder, Touch, Want};
 pub use effect::{CallbackAnswer, CallbackCredential, CallbackOp, CallbackSequence, HolderAttributes, Loss, OutgoingCallback, StateEffect};
@@ -88,7 +86,6 @@ pub use exchange_id::Introduced;
 pub use export_end::{HOLDINGS_AT_ONCE, Holding};
 pub use id::{ClientKey, FileKey, OwnerKey, SessionKey, StateKey};
 pub use lock::{Denied, LockBy, LockCall, LockError};
-pub use maker::Maker;
 pub use open::{Claim, Extra, OpenCall, OpenPlan, Opened};
 pub use opener::known_as;
 pub use owner::{OwnerToken, OwnerTurn};
@@ -145,7 +142,7 @@ pub struct State<F> {
     /// Bytes of slots and of replies kept for retries.
     reply_cache_len: usize,
     /// Bytes promised to compounds under way, whose replies are to be kept.
-    reply_cache_promised: usize,
+    reply_cache_reserved: usize,
     owners: slab::Slab<OwnerKey, entry::Owner>,
     files: file::Files,
     states: slab::Slab<StateKey, entry::Entry<F>>,
@@ -161,8 +158,8 @@ pub struct State<F> {
     callbacks: slab::Slab<id::CallbackKey, backchannel::Callback>,
     /// Says how long contexts last that protect callbacks.
     contexts: Option<Arc<dyn CallbackContexts>>,
-    /// Clients that may go to make room for others.
-    places: places::Places,
+    sources: quota::SourceTable,
+    unconfirmed_count: usize,
     clients_displaced: u64,
     clients_refused: u64,
     grace: grace::Grace,
@@ -193,7 +190,7 @@ impl<F: Clone> State<F> {
             sessions: slab::Slab::new(),
             connections: hash::Map::with_hasher(hasher),
             reply_cache_len: 0,
-            reply_cache_promised: 0,
+            reply_cache_reserved: 0,
             owners: slab::Slab::new(),
             files: file::Files::new(hasher),
             states: slab::Slab::new(),
@@ -205,7 +202,8 @@ impl<F: Clone> State<F> {
             recall_any_after_ms: 0,
             callbacks: slab::Slab::new(),
             contexts: None,
-            places: places::Places::new(hasher),
+            sources: quota::SourceTable::new(hasher),
+            unconfirmed_count: 0,
             clients_displaced: 0,
             clients_refused: 0,
             grace,

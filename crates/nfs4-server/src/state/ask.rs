@@ -25,7 +25,7 @@ impl<F: Clone> State<F> {
         self.latest_ms = self.latest_ms.max(now);
         let family = self.client(client)?.family();
         let room = self.room_for_one_open(client, opener)
-            && (self.find_owner(client, OwnerKind::Open, owner).is_some() || self.room_for_owner(client, owner)?);
+            && (self.find_owner(client, OwnerKind::Open, owner).is_some() || self.room_for_owner(client)?);
         if room { Ok(()) } else { Err(no_more(family, OwnerKind::Open)) }
     }
 

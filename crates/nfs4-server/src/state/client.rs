@@ -8,11 +8,11 @@ use std::sync::Arc;
 use vouch_nfs4::op::{ChannelAttrs, CreateSessionOk, SequenceFlags};
 use vouch_nfs4::{Bitmap, ClientId, CreateSeq, StateProtectOps, Status, Verifier};
 
+use super::client_principal::ClientPrincipal;
 use super::effect::{CallbackCredential, StateEffect};
 use super::hash::{Map, Set};
 use super::id::{CallbackKey, ClientKey, FileRef, OwnerKey, SessionKey, StateKey};
-use super::maker::Maker;
-use super::places::{Listed, Origin, Place};
+use super::quota::{Source, SourceKey};
 use super::{OwnerKind, State};
 use crate::access::network::Network;
 use crate::{ConnectionId, ContextLife, Flavour, Principal};
@@ -61,12 +61,9 @@ pub(super) struct Client {
     pub(super) principal: Principal,
     /// Where it introduced itself from, or has moved to.
     pub(super) address: IpAddr,
-    /// Whose share of the places it takes.
-    pub(super) origin: Origin,
-    /// What it holds together with others from there.
-    pub(super) place: Place,
-    /// Where it is among those that may go to make room.
-    pub(super) listed: Option<Listed>,
+    /// Whose quota its records count against.
+    pub(super) source: Source,
+    pub(super) source_key: SourceKey,
     pub(super) confirmed: bool,
     pub(super) lease: Lease,
     pub(super) renewed_ms: u64,
@@ -119,22 +116,12 @@ pub(super) struct V40 {
     /// A change of callback that waits for its confirmation.
     pub(super) pending: Option<(Verifier, Callback40)>,
     pub(super) path: Path40,
-    /// What each principal has opened and locked.
-    pub(super) holders: BTreeMap<Who, Holding>,
+    /// Opens of each principal.
+    pub(super) opens_by: BTreeMap<Who, usize>,
 }
 
 /// A principal that was proven, by its digest; none: those that were not.
 pub(super) type Who = Option<[u8; blake3::OUT_LEN]>;
-
-/// What one principal has of a client of 4.0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Holding {
-    pub(super) opens: usize,
-    /// Files with lock owners, each.
-    pub(super) locked: usize,
-    /// Byte ranges locked.
-    pub(super) ranges: usize,
-}
 
 /// Where a client of 4.0 wants its callbacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,8 +234,8 @@ impl Client {
     }
 
     /// Who may speak for it, as far as its record is concerned.
-    pub(super) fn maker(&self) -> Maker {
-        Maker::of(&self.principal, self.v41().is_some_and(|v41| v41.protection != Protection::None))
+    pub(super) fn client_principal(&self) -> ClientPrincipal {
+        ClientPrincipal::of(&self.principal, self.v41().is_some_and(|v41| v41.protection != Protection::None))
     }
 
     pub(super) fn family(&self) -> Family {
@@ -320,8 +307,8 @@ impl<F: Clone> State<F> {
         dialect: Dialect,
         now: u64,
     ) -> Result<ClientKey, Status> {
-        let origin = Origin::of(&credential);
-        self.make_room_for_client(&origin)?;
+        let source = Source::of(&credential);
+        self.make_room_for_client(&source, now)?;
         let family = match dialect {
             Dialect::V40(_) => Family::V40,
             Dialect::V41(_) => Family::V41,
@@ -338,10 +325,9 @@ impl<F: Clone> State<F> {
             owner: owner.clone(),
             verifier,
             principal: credential.principal.clone(),
-            place: self.places.enter(&origin),
+            source_key: self.sources.add_client(&source),
             address: credential.address,
-            origin,
-            listed: None,
+            source,
             confirmed: false,
             lease: Lease::Active,
             renewed_ms: now,
@@ -369,7 +355,7 @@ impl<F: Clone> State<F> {
         let key = self.clients.insert(client);
         self.client_ids.insert(id, key);
         self.names(family).entry(owner).or_default().unconfirmed = Some(key);
-        self.list_client(key);
+        self.unconfirmed_count += 1;
         self.watch_lease(key, now);
         Ok(key)
     }
@@ -377,12 +363,14 @@ impl<F: Clone> State<F> {
     /// An unconfirmed record becomes the confirmed one of its name.
     pub(super) fn confirm_record(&mut self, key: ClientKey) {
         let client = &mut self.clients[key];
-        client.confirmed = true;
+        if !client.confirmed {
+            client.confirmed = true;
+            self.unconfirmed_count -= 1;
+        }
         let (family, owner) = (client.family(), client.owner.clone());
         let named = self.names(family).entry(owner).or_default();
         debug_assert!(named.confirmed.is_none(), "the record before has been removed");
         *named = Named { confirmed: Some(key), unconfirmed: None };
-        self.list_client(key);
         // One that has restarted since it held what it could reclaim holds none of it.
         let client = &self.clients[key];
         if !client.may_reclaim && !client.elsewhere && self.grace.completed(family, &client.owner.clone()) {
@@ -395,7 +383,7 @@ impl<F: Clone> State<F> {
     /// client whose address has changed waits for a lease.
     pub(super) fn check_restart(&self, before: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[before];
-        if client.would_lose() && client.origin != Origin::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }
+        if client.would_lose() && client.source != Source::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }
     }
 
     /// The same when the record of one that has restarted is about to be confirmed: the one before
@@ -444,7 +432,7 @@ impl<F: Clone> State<F> {
             owner: client.owner.to_vec(),
             verifier: client.verifier,
             revoked,
-            maker: client.maker(),
+            maker: client.client_principal(),
             from: (!matches!(client.principal, Principal::Gss { .. })).then(|| Network::of(client.address)),
         };
         let (record_key, value) = record.to_bytes();

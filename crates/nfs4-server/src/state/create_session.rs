@@ -13,7 +13,7 @@ use super::id::ClientKey;
 use super::limits::{
     BACK_SLOTS_MAX, CALLBACK_LEN_MIN, MESSAGE_LEN_MIN, REPLY_CACHE_PRESSURE_SHARE, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE,
 };
-use super::places::Place;
+use super::quota::SourceKey;
 use super::session::{Bound, Session};
 use super::slots::SlotTable;
 use crate::{CallbackContext, Flavour};
@@ -42,7 +42,7 @@ impl<F: Clone> State<F> {
             return Err(Status::CLID_INUSE);
         }
         self.enforce(key, Op::CREATE_SESSION, credential)?;
-        if !client.maker().admits(credential) {
+        if !client.client_principal().admits(credential) {
             return Err(Status::CLID_INUSE);
         }
         self.check_name(key, credential)?;
@@ -88,8 +88,8 @@ impl<F: Clone> State<F> {
         if args.flags.0 > 7 {
             return Err(Status::INVAL);
         }
-        let place = self.clients[key].place;
-        let fore = self.negotiate_fore(&args.fore, place)?;
+        let source_key = self.clients[key].source_key;
+        let fore = self.negotiate_fore(&args.fore, source_key)?;
         let asked = args.flags.contains(CreateSessionFlags::CONN_BACK_CHAN);
         let back = negotiate_back(&args.back, asked)?;
         let credential = callback_credential(&args.sec_parms);
@@ -101,7 +101,7 @@ impl<F: Clone> State<F> {
         if sessions >= self.config.limits.sessions_per_client_max || bound >= SESSIONS_PER_CONNECTION_MAX {
             return Err(Status::NOSPC);
         }
-        if !self.make_room_for_session(place) {
+        if !self.make_room_for_session(source_key) {
             return Err(Status::NOSPC);
         }
         let client = &self.clients[key];
@@ -119,7 +119,7 @@ impl<F: Clone> State<F> {
         let session = self.sessions.insert_with(|session| Session {
             id: random.session_id(session),
             client: key,
-            place,
+            source_key,
             fore,
             back: parms,
             slots: SlotTable::new(fore.requests_max),
@@ -131,7 +131,7 @@ impl<F: Clone> State<F> {
             context: BackContext::Lasts,
             fault: false,
         });
-        self.places.at(place).sessions += 1;
+        self.sources.usage_mut(source_key).sessions += 1;
         self.bind(session, Bound { connection, address, fore: true, back: wants_back });
         self.clients[key].v41_mut().expect("it was one of 4.1 before").sessions.push(session);
         let flags = if wants_back { CreateSessionFlags::CONN_BACK_CHAN } else { CreateSessionFlags(0) };
@@ -140,7 +140,7 @@ impl<F: Clone> State<F> {
 
     /// Section 18.36.3: the server may lower each value; what is too small to work with is
     /// TOOSMALL.
-    fn negotiate_fore(&self, wanted: &ChannelAttrs, place: Place) -> Result<ChannelAttrs, Status> {
+    fn negotiate_fore(&self, wanted: &ChannelAttrs, source_key: SourceKey) -> Result<ChannelAttrs, Status> {
         if wanted.request_len_max < MESSAGE_LEN_MIN || wanted.response_len_max < MESSAGE_LEN_MIN {
             return Err(Status::TOOSMALL);
         }
@@ -148,7 +148,7 @@ impl<F: Clone> State<F> {
             return Err(Status::INVAL);
         }
         let limits = &self.config.limits;
-        let slots_max = match self.reply_room(place) < limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
+        let slots_max = match self.reply_room(source_key) < limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
             true => SLOTS_UNDER_PRESSURE,
             false => limits.slots_per_session_max,
         };

@@ -50,7 +50,7 @@ impl<F: Clone> State<F> {
         let same_verifier = client.verifier == args.owner.verifier;
         let same_user = client.principal.same_user(credential.principal);
         // Section 2.10.8.3: a call that could have been altered on its way is not the machine's.
-        let same_principal = same_user && (update || client.maker().admits(credential));
+        let same_principal = same_user && (update || client.client_principal().admits(credential));
         match (update, same_verifier, same_principal) {
             // Case 6: an update.
             (true, true, true) => {

@@ -91,7 +91,6 @@ impl<F: Clone> State<F> {
         if now < due {
             self.timers.set(due, Timer::Lease(key));
             self.forget_idle(key);
-            self.list_client(key);
         } else if !client.confirmed || !client.has_state() {
             self.expire(key);
         } else {
@@ -100,7 +99,6 @@ impl<F: Clone> State<F> {
                 // A server may keep what is in nobody's way (RFC 8881, section 8.4.2.4).
                 Lease::Active => {
                     client.lease = Lease::Courtesy { since_ms: now };
-                    self.list_client(key);
                     self.end_courtesy_in_the_way(key);
                 }
                 Lease::Courtesy { since_ms } if now >= since_ms + COURTESY_MS => self.expire(key),
@@ -204,10 +202,10 @@ impl<F: Clone> State<F> {
         }
         let client = self.clients.remove(key, ended).expect("it was there at the start");
         self.client_ids.remove(&client.id);
-        if let Some(listed) = client.listed {
-            self.places.strike(listed, &client.origin);
+        if !client.confirmed {
+            self.unconfirmed_count -= 1;
         }
-        self.places.leave(client.place);
+        self.sources.remove_client(client.source_key);
         let family = client.family();
         let named = self.names(family).entry(client.owner.clone()).or_default();
         named.confirmed = named.confirmed.filter(|&other| other != key);

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use super::file_opens::count_down;
 use super::hash::Seed;
-use super::id::{ClientKey, OwnerKey, StateKey};
+use super::id::{OwnerKey, StateKey};
 use super::limits::LOCK_OWNERS_PER_FILE_MAX;
 use super::overlaps::{Locked, Overlaps, Position, Search};
-use super::places::{Place, fits, fits_client};
+use super::quota::{SourceKey, within_share};
 use super::range::{Change, Mode, Range};
 
 /// A file's locks.
@@ -15,9 +16,8 @@ use super::range::{Change, Mode, Range};
 pub(super) struct FileLocks {
     shared: Overlaps,
     exclusive: Overlaps,
-    /// Lock owners by where they come from, and by client.
-    of_origin: BTreeMap<Place, usize>,
-    of_client: BTreeMap<ClientKey, usize>,
+    /// Lock owners of each source.
+    of_source: BTreeMap<SourceKey, usize>,
     owners: usize,
 }
 
@@ -39,27 +39,21 @@ impl FileLocks {
         exclusive.into_iter().chain(shared).min_by_key(|(held, _)| held.position())
     }
 
-    /// Whether this client may have one more lock owner here. One host, and one client of a host,
-    /// gets its share.
-    pub(super) fn has_room(&self, place: Place, client: ClientKey) -> bool {
-        let of_origin = self.of_origin.get(&place).copied().unwrap_or(0);
-        let of_client = self.of_client.get(&client).copied().unwrap_or(0);
-        fits(of_origin, 1, self.owners, LOCK_OWNERS_PER_FILE_MAX)
-            && fits_client(of_client, of_origin, self.owners, LOCK_OWNERS_PER_FILE_MAX)
+    /// Whether this source may have one more lock owner of the file.
+    pub(super) fn has_room(&self, source: SourceKey) -> bool {
+        within_share(self.of_source.get(&source).copied().unwrap_or(0), 1, self.owners, LOCK_OWNERS_PER_FILE_MAX)
     }
 
-    /// A lock owner has come.
-    pub(super) fn enter(&mut self, place: Place, client: ClientKey) {
-        *self.of_origin.entry(place).or_default() += 1;
-        *self.of_client.entry(client).or_default() += 1;
+    /// Counts a new lock owner.
+    pub(super) fn enter(&mut self, source: SourceKey) {
+        *self.of_source.entry(source).or_default() += 1;
         self.owners += 1;
     }
 
-    /// A lock owner has gone, with these ranges.
-    pub(super) fn leave(&mut self, place: Place, client: ClientKey, lock: StateKey, ranges: impl Iterator<Item = (Range, Mode)>) {
+    /// Removes a lock owner with its ranges.
+    pub(super) fn leave(&mut self, source: SourceKey, lock: StateKey, ranges: impl Iterator<Item = (Range, Mode)>) {
         self.remove(lock, ranges);
-        count_down(&mut self.of_origin, &place);
-        count_down(&mut self.of_client, &client);
+        count_down(&mut self.of_source, &source);
         self.owners -= 1;
     }
 
@@ -94,13 +88,5 @@ impl FileLocks {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.shared.len() + self.exclusive.len()
-    }
-}
-
-fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
-    let count = counts.get_mut(key).expect("who goes has come");
-    *count -= 1;
-    if *count == 0 {
-        counts.remove(key);
     }
 }

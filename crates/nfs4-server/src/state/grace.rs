@@ -5,10 +5,10 @@ use vouch_nfs4::{Status, Verifier};
 
 use super::State;
 use super::client::{Client, Credential, Family};
+use super::client_principal::ClientPrincipal;
 use super::effect::StateEffect;
 use super::hash::Map;
 use super::id::ClientKey;
-use super::maker::Maker;
 use super::recovery::RecoveryRecord;
 use crate::access::network::Network;
 
@@ -23,7 +23,7 @@ pub(super) struct Grace {
 /// One who may reclaim.
 struct Awaited {
     verifier: Verifier,
-    maker: Maker,
+    maker: ClientPrincipal,
     from: Option<Network>,
 }
 

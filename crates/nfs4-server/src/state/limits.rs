@@ -6,16 +6,6 @@
 pub(super) const UNCONFIRMED_SHARE: usize = 8;
 /// See [`UNCONFIRMED_SHARE`].
 pub(super) const UNCONFIRMED_MIN: usize = 16;
-/// One origin (an address, or a proven principal) may have so many times the places for clients
-/// that are left for all: a cluster's head with fifty thousand nodes behind it is let in where it
-/// is alone, and leaves the last fifth to others.
-pub(super) const CLIENTS_SHARE: usize = 4;
-/// Of so many clients without state the one that was heard of least recently goes: the lists are in
-/// about that order.
-pub(super) const IDLE_LOOKS_MAX: usize = 64;
-/// So often somebody is looked for who can make way, if those who were listed as such hold
-/// something by now.
-pub(super) const ROOM_ROUNDS_MAX: usize = 4;
 /// Open owners and lock owners of a client, together. Linux makes one open owner a user and a lock
 /// owner a process that locks.
 pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
@@ -39,21 +29,17 @@ pub(super) const SESSIONS_MAX: usize = 131_072;
 /// Opens of one file: more than a cluster's nodes have of one library. One origin gets its share,
 /// and one client of that.
 pub(super) const OPENS_PER_FILE_MAX: usize = 32_768;
-/// One origin may have so many times the opens, owners, locks, sessions and kept replies that are
-/// left for all: a lone one has four fifths then, and leaves the last fifth to others.
-pub(super) const ORIGIN_SHARE: usize = 4;
-/// How often it is looked for who could make room, after there was nobody, milliseconds: that takes
-/// some, in which nobody else is served. Twice as long each time that there is nobody again.
-pub(super) const ROOM_LOOK_INTERVAL_MS: u64 = 100;
-/// See [`ROOM_LOOK_INTERVAL_MS`]: who comes later may have become one who can.
-pub(super) const ROOM_LOOK_DOUBLINGS_MAX: u32 = 4;
-/// Looks of one origin for one thing in that time: one that finds somebody makes room for more than
-/// one call.
-pub(super) const LOOKS_PER_ORIGIN_MAX: u32 = 4;
-/// Looks of all in that time: where there is as much as may be of all, each takes a millisecond.
-pub(super) const LOOKS_MAX: u32 = 16;
-/// So many silent clients are ended by one look.
-pub(super) const ENDS_PER_LOOK_MAX: usize = 16;
+/// One source may use so many times what is left of a resource: alone four fifths of it, and less
+/// the more others use. A cluster behind one address is served, and leaves a fifth to others.
+pub(super) const SHARE_FACTOR: usize = 4;
+/// Interval in which eviction scans are counted, milliseconds.
+pub(super) const EVICTION_INTERVAL_MS: u64 = 100;
+/// Eviction scans of one source in an interval: each frees room for many calls.
+pub(super) const EVICTION_SCANS_PER_SOURCE_MAX: u32 = 4;
+/// Eviction scans of all sources in an interval. A scan of full tables takes a millisecond.
+pub(super) const EVICTION_SCANS_MAX: u32 = 16;
+/// Clients with expired leases that one scan ends.
+pub(super) const EVICTIONS_PER_SCAN_MAX: usize = 16;
 /// Of the kept replies of the origin that has the most, one in so many bytes goes to make room.
 pub(super) const REPLIES_SHED_SHARE: usize = 4;
 /// An origin that may keep less than one in so many bytes of all beyond what it has gets fewer

@@ -11,7 +11,7 @@ use super::entry::{Entry, Kind, Lock, OwnerKind, OwnerReply};
 use super::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
 use super::limits::{SILENT_LOOKS_MAX, SILENT_RANGES_MAX};
 use super::owner::no_more;
-use super::places::{fits, fits_client};
+use super::quota::within_share;
 use super::range::{Mode, Range, Ranges};
 use super::share::{READ, WRITE};
 use super::slab::Ended;
@@ -96,9 +96,9 @@ impl<F: Clone> State<F> {
             true => self.admit_reclaim(client)?,
             false => self.admit_new(client)?,
         }
-        let (opener, max) = (self.states[open].opener.as_ref(), self.config.limits.locks_per_client_max);
-        let few = self.ranges_for(client, opener).fits(max) && (existing.is_some() || self.locked_for(client, opener).fits(max));
-        if !few || !self.room_for_lock(client, opener) {
+        let (record, max) = (&self.clients[client], self.config.limits.locks_per_client_max);
+        let within_client_limit = record.locks < max && (existing.is_some() || record.locked < max);
+        if !within_client_limit || !self.room_for_lock(client) {
             return Err(no_more(self.clients[client].family(), OwnerKind::Lock).into());
         }
         let (owner_key, name): (Option<OwnerKey>, Arc<[u8]>) = match (existing, call.by) {
@@ -153,14 +153,10 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether there may be one more range of this client, which is of `opener`. Nobody's locks go
-    /// for it.
-    fn room_for_lock(&self, client: ClientKey, opener: Option<&Arc<str>>) -> bool {
-        let (record, max) = (&self.clients[client], self.config.limits.locks_max);
-        let of_origin = self.places.holds(record.place).locks;
-        let own = self.ranges_for(client, opener).and(self.locked_for(client, opener));
-        let of_client = own.among(of_origin, self.lock_count, max);
-        fits(of_origin, 1, self.lock_count, max) && fits_client(of_client, of_origin, self.lock_count, max)
+    /// Whether the client's source may have one more range. No locks are taken away for it.
+    fn room_for_lock(&self, client: ClientKey) -> bool {
+        let own = self.sources.usage(self.clients[client].source_key).locks;
+        within_share(own, 1, self.lock_count, self.config.limits.locks_max)
     }
 
     /// The open behind a locker, and its locks of the file if it has any.
@@ -244,18 +240,18 @@ impl<F: Clone> State<F> {
         open: StateKey,
         name: &[u8],
     ) -> Result<StateKey, Status> {
-        let place = self.clients[client].place;
-        if !self.files[file].locks.has_room(place, client) {
+        let source_key = self.clients[client].source_key;
+        if !self.files[file].locks.has_room(source_key) {
             return Err(no_more(self.clients[client].family(), OwnerKind::Lock));
         }
         let owner = self.owner(client, OwnerKind::Lock, name)?;
         self.begin_lock_owner(owner, call.by);
         let lock = Lock { owner, open, ranges: Ranges::default() };
         let (export, terms, opener) = (call.file.export, self.states[open].terms, self.states[open].opener.clone());
-        self.count_locked(client, opener.as_ref(), 0, 1);
+        self.count_locked(client, 0, 1);
         let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Lock(lock) });
         self.owners[owner].states.insert((file, export), key);
-        self.files[file].locks.enter(place, client);
+        self.files[file].locks.enter(source_key);
         match &mut self.states[open].kind {
             Kind::Open(open) => {
                 open.locks.insert(key);
@@ -272,28 +268,26 @@ impl<F: Clone> State<F> {
         let (owner, open) = (lock.owner, lock.open);
         let change = lock.ranges.set(range, mode);
         self.files[file].locks.change(key, owner, &change, self.hasher);
-        let opener = entry.opener.clone();
-        self.count_ranges(client, opener.as_ref(), open, change.removed.len(), change.added.len());
+        self.count_ranges(client, open, change.removed.len(), change.added.len());
     }
 
     /// So many ranges are gone, and so many have come.
-    fn count_ranges(&mut self, client: ClientKey, opener: Option<&Arc<str>>, open: StateKey, gone: usize, come: usize) {
+    fn count_ranges(&mut self, client: ClientKey, open: StateKey, gone: usize, come: usize) {
         let client = &mut self.clients[client];
-        client.holds(opener, |of| of.ranges = of.ranges - gone + come);
         let open = self.states.get_mut(open).and_then(|entry| match &mut entry.kind {
             Kind::Open(open) => Some(&mut open.ranges),
             _ => None,
         });
-        let counts = [&mut client.locks, &mut self.places.at(client.place).locks, &mut self.lock_count];
+        let counts = [&mut client.locks, &mut self.sources.usage_mut(client.source_key).locks, &mut self.lock_count];
         counts.into_iter().chain(open).for_each(|count| *count = *count - gone + come);
     }
 
     /// So many files with lock owners are gone, and so many have come. They stay when nothing is
     /// locked any more, and so count where room is looked for.
-    fn count_locked(&mut self, client: ClientKey, opener: Option<&Arc<str>>, gone: usize, come: usize) {
+    fn count_locked(&mut self, client: ClientKey, gone: usize, come: usize) {
         let client = &mut self.clients[client];
-        client.holds(opener, |of| of.locked = of.locked - gone + come);
-        let counts = [&mut client.locked, &mut self.places.at(client.place).locks, &mut self.lock_count, &mut self.locked_count];
+        let counts =
+            [&mut client.locked, &mut self.sources.usage_mut(client.source_key).locks, &mut self.lock_count, &mut self.locked_count];
         counts.into_iter().for_each(|count| *count = *count - gone + come);
     }
 
@@ -310,8 +304,7 @@ impl<F: Clone> State<F> {
         let key = self.resolve_lock(client, stateid, file, now)?;
         let client = self.states[key].client;
         // To unlock the middle of a lock makes two of one.
-        let (opener, max) = (self.states[key].opener.as_ref(), self.config.limits.locks_per_client_max);
-        let short = !self.ranges_for(client, opener).fits(max + 1) || !self.room_for_lock(client, opener);
+        let short = self.clients[client].locks > self.config.limits.locks_per_client_max || !self.room_for_lock(client);
         if short && self.lock_of(key).ranges.splits(range) {
             return Err(Status::LOCK_RANGE);
         }
@@ -383,11 +376,11 @@ impl<F: Clone> State<F> {
     fn take_lock(&mut self, key: StateKey, ended: Ended) -> Option<(FileRef, Range)> {
         let entry = self.states.remove(key, ended)?;
         let Kind::Lock(lock) = entry.kind else { unreachable!("what is dropped as a lock is one") };
-        let place = self.clients[entry.client].place;
-        self.files[entry.file].locks.leave(place, entry.client, key, lock.ranges.iter());
+        let source_key = self.clients[entry.client].source_key;
+        self.files[entry.file].locks.leave(source_key, key, lock.ranges.iter());
         self.owners[lock.owner].states.remove(&(entry.file, entry.export));
-        self.count_ranges(entry.client, entry.opener.as_ref(), lock.open, lock.ranges.len(), 0);
-        self.count_locked(entry.client, entry.opener.as_ref(), 1, 0);
+        self.count_ranges(entry.client, lock.open, lock.ranges.len(), 0);
+        self.count_locked(entry.client, 1, 0);
         if let Some(Kind::Open(open)) = self.states.get_mut(lock.open).map(|entry| &mut entry.kind) {
             open.locks.remove(&key);
         }

@@ -15,8 +15,8 @@ use super::entry::{Entry, Kind, Open, OwnerKind, Terms};
 use super::file_opens::Opener;
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
 use super::limits::SILENT_LOOKS_MAX;
-use super::looks::Scarce;
 use super::owner::no_more;
+use super::quota::Resource;
 use super::share::{Share, ShareCounts, WRITE, reachable};
 use super::slab::Ended;
 
@@ -211,14 +211,14 @@ impl<F: Clone> State<F> {
                 };
                 let export = call.file.export;
                 let (client, terms, opener) = (call.client, call.terms, call.opener.cloned());
-                self.clients[client].holds(opener.as_ref(), |of| of.opens += 1);
+                self.clients[client].count_opens_of(opener.as_ref(), |opens| opens + 1);
                 let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Open(open) });
                 self.owners[owner].states.insert((file, export), key);
-                let place = self.clients[call.client].place;
-                self.files[file].opens.insert(key, Opener { place, client: call.client, export }, call.share);
+                let source_key = self.clients[call.client].source_key;
+                self.files[file].opens.insert(key, Opener { source_key, client: call.client, export }, call.share);
                 let client = &mut self.clients[call.client];
                 client.opens += 1;
-                self.places.at(client.place).opens += 1;
+                self.sources.usage_mut(client.source_key).opens += 1;
                 self.open_count += 1;
                 key
             }
@@ -251,17 +251,19 @@ impl<F: Clone> State<F> {
     fn room_for_open(&mut self, call: &OpenCall<'_>, now: u64) -> bool {
         self.latest_ms = self.latest_ms.max(now);
         let (clients, files) = (&self.clients, &mut self.files);
-        let of_file = files.find(&call.file).is_none_or(|file| files[file].opens.has_room(call.client, |client| clients[client].place));
+        let source = clients[call.client].source_key;
+        let of_file = files.find(&call.file).is_none_or(|file| files[file].opens.has_room(source, |client| clients[client].source_key));
         of_file && self.room_for_one_open(call.client, call.opener)
     }
 
     /// Whether the client may have one more, which is of `opener`.
     pub(super) fn room_for_one_open(&mut self, client: ClientKey, opener: Option<&Arc<str>>) -> bool {
-        let limits = &self.config.limits;
-        let (place, opens_max) = (self.clients[client].place, limits.opens_max);
-        let few = self.opens_for(client, opener).fits(limits.opens_per_client_max);
-        let of_client = |state: &Self| state.opens_for(client, opener).among(state.places.holds(place).opens, state.open_count, opens_max);
-        few && self.make_room_for_state(client, Scarce::Opens, opens_max, |state| state.open_count, of_client)
+        let (record, limits) = (&self.clients[client], &self.config.limits);
+        let (per_client_max, opens_max) = (limits.opens_per_client_max, limits.opens_max);
+        // In 4.0 a principal that only knows the client's id leaves half to the client's own users.
+        let of_stranger = record.opens_of_stranger(opener);
+        let within_client_limit = record.opens < per_client_max && of_stranger.is_none_or(|opens| opens < per_client_max / 2);
+        within_client_limit && self.make_room_for_state(client, Resource::Opens, opens_max, |state| state.open_count)
     }
 
     /// RFC 7530, section 16.18.5: an owner that is new must confirm; not if it reclaims or holds a
@@ -334,7 +336,7 @@ impl<F: Clone> State<F> {
     /// An open of the file allows and denies something else now.
     fn move_open(&mut self, key: StateKey, file: FileRef, before: Share, after: Share) {
         let Entry { client, export, .. } = self.states[key];
-        let by = Opener { place: self.clients[client].place, client, export };
+        let by = Opener { source_key: self.clients[client].source_key, client, export };
         let opens = &mut self.files[file].opens;
         opens.remove(key, by, before);
         opens.insert(key, by, after);
@@ -377,13 +379,13 @@ impl<F: Clone> State<F> {
         owners.into_iter().for_each(|owner| self.settle_owner(owner));
         let entry = self.states.remove(key, ended).expect("it has just been looked at");
         let Kind::Open(open) = entry.kind else { unreachable!("it has just been seen to be an open") };
-        let by = Opener { place: self.clients[entry.client].place, client: entry.client, export: entry.export };
+        let by = Opener { source_key: self.clients[entry.client].source_key, client: entry.client, export: entry.export };
         self.files[entry.file].opens.remove(key, by, open.share());
         self.owners[open.owner].states.remove(&(entry.file, entry.export));
         let client = &mut self.clients[entry.client];
-        client.holds(entry.opener.as_ref(), |of| of.opens -= 1);
+        client.count_opens_of(entry.opener.as_ref(), |opens| opens - 1);
         client.opens -= 1;
-        self.places.at(client.place).opens -= 1;
+        self.sources.usage_mut(client.source_key).opens -= 1;
         self.open_count -= 1;
         self.release(open.file, false, loss);
         self.settle(entry.file);

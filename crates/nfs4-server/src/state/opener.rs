@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use vouch_nfs4::{Stateid, Status};
 
-use super::client::{Client, Dialect, Family, Holding, Who};
-use super::limits::ORIGIN_SHARE;
-use super::places::left_to_client;
+use super::client::{Client, Dialect, Family, Who};
 use super::{ClientKey, State};
 use crate::Principal;
 
@@ -39,65 +37,6 @@ impl<F: Clone> State<F> {
             Family::V41 => known_as.clone(),
         }
     }
-
-    /// The opens of a client, of which a principal wants one more.
-    pub(super) fn opens_for(&self, client: ClientKey, opener: Option<&Arc<str>>) -> Own {
-        let record = &self.clients[client];
-        Own { of_client: record.opens, of: record.share(who(opener)).map(|of| of.opens) }
-    }
-
-    /// Likewise, its ranges.
-    pub(super) fn ranges_for(&self, client: ClientKey, opener: Option<&Arc<str>>) -> Own {
-        let record = &self.clients[client];
-        Own { of_client: record.locks, of: record.share(who(opener)).map(|of| of.ranges) }
-    }
-
-    /// And the files with lock owners, each.
-    pub(super) fn locked_for(&self, client: ClientKey, opener: Option<&Arc<str>>) -> Own {
-        let record = &self.clients[client];
-        Own { of_client: record.locked, of: record.share(who(opener)).map(|of| of.locked) }
-    }
-
-    /// And its owners. Those of a principal that hold something are no more than what they hold.
-    pub(super) fn owners_for(&self, client: ClientKey, known_as: &[u8]) -> Own {
-        let record = &self.clients[client];
-        let of_client = record.owner_count();
-        Own { of_client, of: record.share(whose(known_as)).map(|of| of_client.min(of.opens + of.locked)) }
-    }
-}
-
-/// What a client has of something of which a principal wants one more, and what of that is the
-/// principal's if he has to leave something to others: no more than so many times what the
-/// client can still have.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Own {
-    of_client: usize,
-    of: Option<usize>,
-}
-
-impl Own {
-    /// Of two things that count alike.
-    pub(super) fn and(self, other: Own) -> Own {
-        Own { of_client: self.of_client + other.of_client, of: self.of.zip(other.of).map(|(one, other)| one + other) }
-    }
-
-    /// Whether there may be one more where one client may have `max`.
-    pub(super) fn fits(self, max: usize) -> bool {
-        self.of_client < max && self.leaves(max - self.of_client)
-    }
-
-    /// What is to be asked for where all together may have `max` ([`super::places::fits_client`]):
-    /// more than anybody may have where the principal has his share.
-    pub(super) fn among(self, of_origin: usize, all: usize, max: usize) -> usize {
-        match self.leaves(left_to_client(self.of_client, of_origin, all, max)) {
-            true => self.of_client,
-            false => usize::MAX,
-        }
-    }
-
-    fn leaves(self, left: usize) -> bool {
-        self.of.is_none_or(|of| of / ORIGIN_SHARE < left)
-    }
 }
 
 /// Under which name an owner of 4.0 is known here: that of its client, and who calls where that is
@@ -117,32 +56,26 @@ fn who(principal: Option<&Arc<str>>) -> Who {
     principal.map(|principal| *blake3::hash(principal.as_bytes()).as_bytes())
 }
 
-/// Whose owner it is that is known by this name.
-pub(super) fn whose(known_as: &[u8]) -> Who {
-    known_as.strip_prefix(&[PROVEN]).and_then(|rest| rest.first_chunk().copied())
-}
-
 const PROVEN: u8 = 1;
 const SAID: u8 = 0;
 const DIGEST_LEN: usize = blake3::OUT_LEN;
 
 impl Client {
-    /// This principal has more of it, or less.
-    pub(super) fn holds(&mut self, opener: Option<&Arc<str>>, change: impl FnOnce(&mut Holding)) {
+    /// Counts opens of a principal, in 4.0.
+    pub(super) fn count_opens_of(&mut self, opener: Option<&Arc<str>>, change: impl FnOnce(usize) -> usize) {
         let Dialect::V40(v40) = &mut self.dialect else { return };
         let who = who(opener);
-        let holding = v40.holders.entry(who).or_default();
-        change(holding);
-        if *holding == Holding::default() {
-            v40.holders.remove(&who);
-        }
+        match change(v40.opens_by.get(&who).copied().unwrap_or(0)) {
+            0 => v40.opens_by.remove(&who),
+            opens => v40.opens_by.insert(who, opens),
+        };
     }
 
-    /// What a principal has who did not introduce it, and so has to leave something to others:
-    /// whoever knows the client's id opens files under it.
-    fn share(&self, who: Who) -> Option<Holding> {
+    /// Opens of a principal that did not introduce the client, in 4.0.
+    pub(super) fn opens_of_stranger(&self, opener: Option<&Arc<str>>) -> Option<usize> {
+        let who = who(opener);
         match &self.dialect {
-            Dialect::V40(v40) if who != self.introducer() => Some(v40.holders.get(&who).copied().unwrap_or_default()),
+            Dialect::V40(v40) if who != self.introducer() => Some(v40.opens_by.get(&who).copied().unwrap_or(0)),
             _ => None,
         }
     }
@@ -175,7 +108,7 @@ impl Client {
         if let Dialect::V40(v40) = &self.dialect
             && caller == self.introducer()
         {
-            names.extend(v40.holders.keys().filter(|who| **who != caller).map(|who| known(name, who)));
+            names.extend(v40.opens_by.keys().filter(|who| **who != caller).map(|who| known(name, who)));
         }
         names
     }
@@ -184,6 +117,6 @@ impl Client {
     /// section 16.27.4). What nobody has proven, nobody can be held to.
     pub(super) fn is_renewed_by(&self, caller: Option<&Arc<str>>) -> bool {
         let (Principal::Gss { name }, Dialect::V40(v40)) = (&self.principal, &self.dialect) else { return true };
-        caller == Some(name) || v40.holders.get(&who(caller)).is_some_and(|of| of.opens > 0)
+        caller == Some(name) || v40.opens_by.contains_key(&who(caller))
     }
 }

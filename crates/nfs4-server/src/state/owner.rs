@@ -9,8 +9,7 @@ use super::entry::{Kind, Owner, OwnerKind, OwnerReply, Sequencer};
 use super::hash::Map;
 use super::id::{ClientKey, OwnerKey, StateKey};
 use super::limits::{OWNER_REPLY_LEN_MAX, OWNERS_LOOK_ROUND, OWNERS_PER_CLIENT_MAX};
-use super::looks::Scarce;
-use super::places::{fits, fits_client};
+use super::quota::{Resource, within_share};
 use super::slab::Ended;
 
 /// What an owner's call is, in 4.0.
@@ -37,9 +36,8 @@ impl<F: Clone> State<F> {
         if let Some(&owner) = record.owners(kind).get(name) {
             return Ok(owner);
         }
-        let (family, place) = (record.family(), record.place);
-        let room = self.room_for_owner(client, name)?;
-        if !room {
+        let (family, source_key) = (record.family(), record.source_key);
+        if !self.room_for_owner(client)? {
             return Err(no_more(family, kind));
         }
         let record = self.client(client)?;
@@ -47,22 +45,19 @@ impl<F: Clone> State<F> {
         let name: std::sync::Arc<[u8]> = name.into();
         let owner = self.owners.insert(Owner { client, kind, name: name.clone(), states: Map::with_hasher(hasher), sequencer });
         self.clients[client].owners(kind).insert(name, owner);
-        self.places.at(place).owners += 1;
+        self.sources.usage_mut(source_key).owners += 1;
         Ok(owner)
     }
 
-    /// Whether the client may have one more owner, of this name.
-    pub(super) fn room_for_owner(&mut self, client: ClientKey, name: &[u8]) -> Result<bool, Status> {
-        let place = self.client(client)?.place;
-        let owners_max = self.config.limits.owners_max;
-        let few = |state: &Self| state.owners_for(client, name).fits(OWNERS_PER_CLIENT_MAX);
-        let of_client =
-            |state: &Self| state.owners_for(client, name).among(state.places.holds(place).owners, state.owners.len(), owners_max);
-        let (of_origin, all) = (self.places.holds(place).owners, self.owners.len());
-        let fits = fits(of_origin, 1, all, owners_max) && fits_client(of_client(self), of_origin, all, owners_max);
-        Ok(few(self) && fits
-            || self.make_room_for_owner(client) && few(self)
-            || few(self) && self.make_room_for_state(client, Scarce::Owners, owners_max, |state| state.owners.len(), of_client))
+    /// Whether the client may have one more owner.
+    pub(super) fn room_for_owner(&mut self, client: ClientKey) -> Result<bool, Status> {
+        let (source, owners_max) = (self.client(client)?.source_key, self.config.limits.owners_max);
+        let within_client_limit = |state: &Self| state.clients[client].owner_count() < OWNERS_PER_CLIENT_MAX;
+        let own = self.sources.usage(source).owners;
+        let has_room = within_client_limit(self) && within_share(own, 1, self.owners.len(), owners_max);
+        Ok(has_room
+            || self.drop_idle_owners(client) && within_client_limit(self)
+            || within_client_limit(self) && self.make_room_for_state(client, Resource::Owners, owners_max, |state| state.owners.len()))
     }
 
     pub(super) fn find_owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Option<OwnerKey> {
@@ -78,7 +73,7 @@ impl<F: Clone> State<F> {
         }
         if let Some(client) = self.clients.get_mut(owner.client) {
             client.owners(owner.kind).remove(&owner.name);
-            self.places.at(client.place).owners -= 1;
+            self.sources.usage_mut(client.source_key).owners -= 1;
         }
     }
 
@@ -94,7 +89,7 @@ impl<F: Clone> State<F> {
     /// RFC 7530, section 9.1.10: owners of 4.0 that hold nothing may be forgotten. Whether there is
     /// room then. O(n) in owners of the client, but not for each call that is refused: a client
     /// whose owners all hold something must not have the others wait for looks that are in vain.
-    fn make_room_for_owner(&mut self, client: ClientKey) -> bool {
+    fn drop_idle_owners(&mut self, client: ClientKey) -> bool {
         let record = &mut self.clients[client];
         // Owners of 4.1 are gone as soon as they hold nothing.
         if record.family() != Family::V40 {

@@ -4,8 +4,8 @@
 use vouch_nfs4::{Bitmap, StateProtectOps, Status};
 
 use super::client::{Client, Credential, Protection};
+use super::client_principal::ClientPrincipal;
 use super::id::ClientKey;
-use super::maker::Maker;
 use vouch_nfs4::op::Op;
 
 use super::State;
@@ -64,7 +64,10 @@ impl<F: Clone> State<F> {
         self.enforce(client, op, credential)?;
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
         let unprotected = client.v41().is_some_and(|v41| v41.protection == Protection::None);
-        match unprotected && matches!(client.maker(), Maker::Proven { .. }) && !client.maker().admits(credential) {
+        match unprotected
+            && matches!(client.client_principal(), ClientPrincipal::Proven { .. })
+            && !client.client_principal().admits(credential)
+        {
             true => Err(Status::WRONG_CRED),
             false => Ok(()),
         }

@@ -6,7 +6,7 @@ use vouch_nfs4::{OPAQUE_LIMIT, Verifier};
 use vouch_xdr::{Error, Reader, Writer};
 
 use super::client::Family;
-use super::maker::Maker;
+use super::client_principal::ClientPrincipal;
 use crate::access::network::Network;
 
 const VERSION: u32 = 3;
@@ -27,7 +27,7 @@ pub struct RecoveryRecord {
     /// Its state was taken away: it may not reclaim.
     pub revoked: bool,
     /// Who introduced it: nobody else may reclaim.
-    pub maker: Maker,
+    pub maker: ClientPrincipal,
     /// From where, if that was not proven and is known: nobody else may reclaim from elsewhere.
     pub from: Option<Network>,
 }
@@ -48,10 +48,10 @@ impl RecoveryRecord {
         w.bool(self.revoked);
         w.opaque_fixed(&self.verifier.0);
         match &self.maker {
-            Maker::Unknown => w.u32(0),
-            Maker::Nobody => w.u32(1),
-            Maker::Sys => w.u32(2),
-            Maker::Proven { name, protected } => {
+            ClientPrincipal::Unknown => w.u32(0),
+            ClientPrincipal::Nobody => w.u32(1),
+            ClientPrincipal::Sys => w.u32(2),
+            ClientPrincipal::Proven { name, protected } => {
                 w.u32(3);
                 w.opaque_fixed(name);
                 w.bool(*protected);
@@ -91,12 +91,12 @@ impl RecoveryRecord {
         let revoked = r.bool()?;
         let verifier = Verifier(r.opaque_fixed()?);
         let maker = match version {
-            VERSION_1 => Maker::Unknown,
+            VERSION_1 => ClientPrincipal::Unknown,
             _ => match r.u32()? {
-                0 => Maker::Unknown,
-                1 => Maker::Nobody,
-                2 => Maker::Sys,
-                3 => Maker::Proven { name: r.opaque_fixed()?, protected: r.bool()? },
+                0 => ClientPrincipal::Unknown,
+                1 => ClientPrincipal::Nobody,
+                2 => ClientPrincipal::Sys,
+                3 => ClientPrincipal::Proven { name: r.opaque_fixed()?, protected: r.bool()? },
                 other => return Err(unknown("maker of a recovery record", other)),
             },
         };
@@ -117,15 +117,15 @@ impl RecoveryRecord {
 mod tests {
     use super::*;
 
-    fn record(maker: Maker, from: Option<Network>) -> RecoveryRecord {
+    fn record(maker: ClientPrincipal, from: Option<Network>) -> RecoveryRecord {
         RecoveryRecord { family: Family::V41, owner: b"host".to_vec(), verifier: Verifier([7; 8]), revoked: true, maker, from }
     }
 
     #[test]
     fn records_come_back_as_they_were_kept() {
-        let proven = Maker::Proven { name: [5; 32], protected: true };
+        let proven = ClientPrincipal::Proven { name: [5; 32], protected: true };
         let (v4, v6) = (Network::V4([192, 0, 2, 1]), Network::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 9]));
-        for maker in [Maker::Unknown, Maker::Nobody, Maker::Sys, proven] {
+        for maker in [ClientPrincipal::Unknown, ClientPrincipal::Nobody, ClientPrincipal::Sys, proven] {
             for from in [None, Some(v4), Some(v6)] {
                 let record = record(maker, from);
                 let (key, value) = record.to_bytes();
@@ -140,8 +140,8 @@ mod tests {
         let head = |maker: u8| [&b"\0\0\0\x03\0\0\0\x01\x07\x07\x07\x07\x07\x07\x07\x07\0\0\0"[..], &[maker]].concat();
         let bytes = |maker, from| record(maker, from).to_bytes();
         assert_eq!(bytes(proven, None), (b"\x01host".to_vec(), [&head(3)[..], &[5; 32], b"\0\0\0\x01\0\0\0\0"].concat()));
-        assert_eq!(bytes(Maker::Sys, Some(v4)).1, [&head(2)[..], b"\0\0\0\x04\xc0\0\x02\x01"].concat());
-        assert_eq!(bytes(Maker::Nobody, Some(v6)).1, [&head(1)[..], b"\0\0\0\x06\x20\x01\x0d\xb8\0\0\0\x09"].concat());
+        assert_eq!(bytes(ClientPrincipal::Sys, Some(v4)).1, [&head(2)[..], b"\0\0\0\x04\xc0\0\x02\x01"].concat());
+        assert_eq!(bytes(ClientPrincipal::Nobody, Some(v6)).1, [&head(1)[..], b"\0\0\0\x06\x20\x01\x0d\xb8\0\0\0\x09"].concat());
     }
 
     // Those that a server kept which did not know makers yet, or where they came from.
@@ -149,9 +149,12 @@ mod tests {
     fn records_of_earlier_versions_are_read() {
         let value = b"\0\0\0\x01\0\0\0\0\x07\x07\x07\x07\x07\x07\x07\x07";
         let first = RecoveryRecord::from_bytes(b"\0host", value).unwrap();
-        assert_eq!((first.family, first.revoked, first.verifier, first.maker), (Family::V40, false, Verifier([7; 8]), Maker::Unknown));
+        assert_eq!(
+            (first.family, first.revoked, first.verifier, first.maker),
+            (Family::V40, false, Verifier([7; 8]), ClientPrincipal::Unknown)
+        );
         let value = b"\0\0\0\x02\0\0\0\x01\x07\x07\x07\x07\x07\x07\x07\x07\0\0\0\x02";
-        assert_eq!(RecoveryRecord::from_bytes(b"\x01host", value), Ok(record(Maker::Sys, None)));
+        assert_eq!(RecoveryRecord::from_bytes(b"\x01host", value), Ok(record(ClientPrincipal::Sys, None)));
         assert!(RecoveryRecord::from_bytes(b"\0host", b"\0\0\0\x04\0\0\0\0\x07\x07\x07\x07\x07\x07\x07\x07").is_err());
     }
 }

@@ -12,7 +12,7 @@ use super::backchannel::BackSlot;
 use super::client::{BackContext, BackParms, Credential, Protection};
 use super::id::{ClientKey, SessionKey, session_index};
 use super::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_PRESSURE_SHARE, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE};
-use super::places::{Origin, Place};
+use super::quota::{Source, SourceKey};
 use super::slots::{self, Begun, SlotTable};
 use crate::access::network::Network;
 use vouch_nfs4::op::Op;
@@ -25,7 +25,7 @@ pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) client: ClientKey,
     /// Whose share of the kept replies it takes.
-    pub(super) place: Place,
+    pub(super) source_key: SourceKey,
     pub(super) fore: ChannelAttrs,
     pub(super) back: BackParms,
     pub(super) slots: SlotTable,
@@ -101,7 +101,7 @@ pub struct Turn {
     /// Whether the client wants the reply kept.
     pub cache_this: bool,
     /// Of whose share the reply is kept.
-    place: Place,
+    source_key: SourceKey,
 }
 
 impl<F: Clone> State<F> {
@@ -172,23 +172,23 @@ impl<F: Clone> State<F> {
         // what is wrong with it.
         let turn = session.slots.judge(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
         // What is promised now can be kept later, whatever else comes: more than the bound is never held.
-        let place = session.place;
+        let source_key = session.source_key;
         let promised = if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };
         let more = promised + session.slots.growth(args.slot);
-        if more > 0 && turn == slots::Turn::New && !self.may_keep(place, more) {
+        if more > 0 && turn == slots::Turn::New && more > self.reply_room(source_key) {
             self.latest_ms = self.latest_ms.max(now);
-            if !self.make_room_for_replies(place, Some(key), more) {
+            if !self.make_room_for_replies(source_key, Some(key), more) {
                 // Section 15.1.1.3: the slot's number stays, and the client sends the same again.
                 return Err(Status::DELAY);
             }
         }
-        let room = self.reply_room(place);
+        let room = self.reply_room(source_key);
         let (session, client) = (&mut self.sessions[key], &mut self.clients[client_key]);
         let before = session.slots.held_len();
         let begun = session.slots.begin(args.slot, args.seq, args.highest_slot, call.fingerprint);
         let after = session.slots.held_len();
         self.reply_cache_len = self.reply_cache_len + after - before;
-        let held = &mut self.places.at(place).kept_len;
+        let held = &mut self.sources.usage_mut(source_key).cached_len;
         *held = *held + after - before;
         let begun = begun?;
         client.renew(now);
@@ -213,8 +213,8 @@ impl<F: Clone> State<F> {
         Ok(match begun {
             Begun::New => {
                 client.running += 1;
-                self.reply_cache_promised += promised;
-                self.places.promise(place, promised);
+                self.reply_cache_reserved += promised;
+                self.sources.reserve(source_key, promised);
                 Sequenced::New(Turn {
                     client: client_key,
                     session: key,
@@ -222,7 +222,7 @@ impl<F: Clone> State<F> {
                     response_len_max: session.fore.response_len_max,
                     response_cached_len_max: session.fore.response_cached_len_max,
                     cache_this: args.cache_this,
-                    place,
+                    source_key,
                 })
             }
             Begun::Replay(reply) => Sequenced::Replay(reply),
@@ -239,10 +239,10 @@ impl<F: Clone> State<F> {
             client.renewed_ms = client.renewed_ms.max(now);
         }
         if turn.cache_this {
-            self.reply_cache_promised -= turn.response_cached_len_max as usize;
-            self.places.redeem(turn.place, turn.response_cached_len_max as usize);
+            self.reply_cache_reserved -= turn.response_cached_len_max as usize;
+            self.sources.unreserve(turn.source_key, turn.response_cached_len_max as usize);
         }
-        let room = self.reply_room(turn.place);
+        let room = self.reply_room(turn.source_key);
         if let Some(session) = self.sessions.get_mut(turn.session) {
             let len_max = session.fore.response_cached_len_max as usize;
             let reply = reply.filter(|reply| reply.len() <= len_max && (turn.cache_this || reply.len() <= room));
@@ -250,7 +250,7 @@ impl<F: Clone> State<F> {
             session.slots.finish(turn.ok.slot, turn.ok.seq, reply);
             let after = session.slots.held_len();
             self.reply_cache_len = self.reply_cache_len + after - before;
-            let held = &mut self.places.at(turn.place).kept_len;
+            let held = &mut self.sources.usage_mut(turn.source_key).cached_len;
             *held = *held + after - before;
         }
     }
@@ -357,7 +357,7 @@ impl<F: Clone> State<F> {
         let bound = sessions.flat_map(|&session| self.sessions[session].connections.iter().map(|bound| bound.address));
         let rank = |address: &IpAddr| {
             let network = Network::of(*address);
-            (client.origin == Origin::Network(network), network == Network::of(client.address))
+            (client.source == Source::Network(network), network == Network::of(client.address))
         };
         let Some(address) = bound.max_by_key(rank) else { return };
         self.move_to(key, address);
@@ -398,8 +398,8 @@ impl<F: Clone> State<F> {
     pub(super) fn remove_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key, super::slab::Ended::Freed) else { return };
         self.reply_cache_len -= session.slots.held_len();
-        let held = self.places.at(session.place);
-        held.kept_len -= session.slots.held_len();
+        let held = self.sources.usage_mut(session.source_key);
+        held.cached_len -= session.slots.held_len();
         held.sessions -= 1;
         for bound in session.connections {
             self.forget_binding(bound.connection, key);

@@ -65,7 +65,7 @@ impl<F: Clone> State<F> {
         if let Named { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
             self.expire(old);
         }
-        let v40 = V40 { confirm, callback, pending: None, path: Path40::Unknown, holders: BTreeMap::new() };
+        let v40 = V40 { confirm, callback, pending: None, path: Path40::Unknown, opens_by: BTreeMap::new() };
         let key = self.add_client(&owner.id, owner.verifier, credential, Dialect::V40(v40), now).map_err(SetClientError::Status)?;
         Ok((self.clients[key].id, confirm))
     }

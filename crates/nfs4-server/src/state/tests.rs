@@ -10,7 +10,7 @@ mod locks;
 mod model;
 mod openers;
 mod opens;
-mod room;
+mod quota;
 mod sessions;
 mod v40;
 

@@ -14,7 +14,7 @@ use super::expiry::Timer;
 use super::id::{ClientKey, FileKey, FileRef};
 use super::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX, WAITS_FORGOTTEN_MIN};
 use super::lock::Denied;
-use super::places::{fits, fits_client};
+use super::quota::within_share;
 use super::range::{Mode, Range};
 use crate::ExportId;
 
@@ -59,12 +59,10 @@ impl<F: Clone> State<F> {
             waiter.asked_ms = self.latest_ms;
             return;
         }
-        let (clients, place) = (&self.clients, self.clients[client].place);
-        let of_origin = waiters.iter().filter(|waiter| clients[waiter.client].place == place).count();
-        let of_client = waiters.iter().filter(|waiter| waiter.client == client).count();
-        let all = waiters.len();
-        let room = fits(of_origin, 1, all, WAITERS_PER_FILE_MAX) && fits_client(of_client, of_origin, all, WAITERS_PER_FILE_MAX);
-        if !room || clients[client].waiters >= WAITERS_PER_CLIENT_MAX {
+        let (clients, source) = (&self.clients, self.clients[client].source_key);
+        let of_source = waiters.iter().filter(|waiter| clients[waiter.client].source_key == source).count();
+        let has_room = within_share(of_source, 1, waiters.len(), WAITERS_PER_FILE_MAX);
+        if !has_room || clients[client].waiters >= WAITERS_PER_CLIENT_MAX {
             return;
         }
         self.clients[client].waiters += 1;

@@ -1,6 +1,6 @@
 //! What one client can bring about is done in parts, and by looks at what is its own.
 
-use super::room::{address, peer};
+use super::quota::{address, peer};
 use super::*;
 
 #[test]

@@ -2,7 +2,7 @@
 
 use vouch_nfs4::op::DelegationType;
 
-use super::room::address;
+use super::quota::address;
 
 use super::*;
 
@@ -266,7 +266,7 @@ fn what_was_held_by_who_proved_nothing_is_reclaimed_by_who_says_who_he_is() {
     }
     // Of a server that did not keep who it was.
     let records: Vec<_> = store.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect();
-    let records: Vec<_> = records.into_iter().map(|record| RecoveryRecord { maker: Maker::Unknown, ..record }).collect();
+    let records: Vec<_> = records.into_iter().map(|record| RecoveryRecord { maker: ClientPrincipal::Unknown, ..record }).collect();
     let mut world = World::with(StateConfig { boot: 2, ..config() }, &records);
     let a = enter(&mut world, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) }).unwrap();
     assert!(reclaim(&mut world, &a).is_ok());
@@ -281,7 +281,7 @@ fn a_client_of_4_0_that_was_proven_is_waited_for_likewise() {
         owner: b"a".to_vec(),
         verifier: Verifier([1; 8]),
         revoked: false,
-        maker: Maker::of(&host, false),
+        maker: ClientPrincipal::of(&host, false),
         from: None,
     };
     let mut world = World::with(StateConfig { boot: 2, ..config() }, &[record]);
@@ -395,7 +395,7 @@ fn a_client_of_4_0_reclaims_from_where_it_was_alone() {
         owner: b"a".to_vec(),
         verifier: Verifier([1; 8]),
         revoked: false,
-        maker: Maker::Sys,
+        maker: ClientPrincipal::Sys,
         from: Some(Network::of(address(1))),
     };
     let mut world = World::with(StateConfig { boot: 2, ..config() }, &[record]);

@@ -1,6 +1,6 @@
 //! LOCK, LOCKT, LOCKU (RFC 8881, sections 9 and 18.10 to 18.12).
 
-use super::room::{address, peer};
+use super::quota::{address, peer};
 use super::*;
 use crate::CallbackTo;
 
@@ -192,7 +192,7 @@ fn ranges_of_a_client_are_bounded() {
 }
 
 #[test]
-fn a_host_that_locks_all_it_can_leaves_room_for_others() {
+fn source_that_locks_all_it_can_leaves_room_for_others() {
     let mut config = config();
     config.limits.locks_max = 100;
     let mut world = World::with(config, &[]);
@@ -202,7 +202,7 @@ fn a_host_that_locks_all_it_can_leaves_room_for_others() {
         let open = world.open(peer, number, 3, 0).unwrap();
         (0..100).take_while(|&at| world.lock(peer, &open, "x", number, (at * 2, 1), Mode::Exclusive).is_ok()).count()
     };
-    assert_eq!((greedy(&mut world, &a, 1), greedy(&mut world, &b, 2), greedy(&mut world, &c, 3)), (76, 2, 15));
+    assert_eq!((greedy(&mut world, &a, 1), greedy(&mut world, &b, 2), greedy(&mut world, &c, 3)), (79, 0, 15));
     let open = world.open(&a, 1, 3, 0).unwrap();
     assert_eq!(world.lock(&a, &open, "x", 1, (900, 1), Mode::Exclusive), Err(LockError::Status(Status::DELAY)));
 }
@@ -335,7 +335,7 @@ fn many_silent_clients_locks_give_way_at_once_and_to_nobody_who_is_refused() {
     const SILENT: usize = limits::SILENT_LOOKS_MAX * 2 + 1;
     let names: Vec<String> = (0..SILENT).map(|at| format!("silent {at}")).collect();
     for name in &names {
-        let peer = super::room::peer(&mut world, address(1), name).unwrap();
+        let peer = super::quota::peer(&mut world, address(1), name).unwrap();
         let open = world.open(&peer, 1, 1, 0).unwrap();
         world.lock(&peer, &open, "x", 1, (0, 10), Mode::Shared).unwrap();
     }
@@ -374,28 +374,9 @@ fn a_silent_client_with_many_locks_loses_none_to_who_is_refused() {
 }
 
 #[test]
-fn clients_of_one_host_share_its_locks_and_lock_owners() {
-    let mut config = config();
-    (config.limits.locks_max, config.limits.owners_max) = (1000, 500);
-    let greedy = |world: &mut World, peer: &Peer, open: &Stateid, number: u8, owners: bool| {
-        let owner = |at| if owners { format!("{at}") } else { "x".to_owned() };
-        let mut locked = 0..2000;
-        locked.find(|&at| world.lock(peer, open, &owner(at), number, (at * 2, 1), Mode::Exclusive).is_err()).unwrap()
-    };
-    for (owners, max) in [(false, 1000), (true, 500)] {
-        let mut world = World::with(config.clone(), &[]);
-        let peers = [(1, "a"), (1, "b"), (1, "c"), (2, "d")].map(|(last, name)| peer(&mut world, address(last), name).unwrap());
-        let opens = [0, 1, 2, 3].map(|at| world.open(&peers[at], at as u8 + 1, 3, 0).unwrap());
-        let [a, b, c, d] = [0, 1, 2, 3].map(|at| greedy(&mut world, &peers[at], &opens[at], at as u8 + 1, owners));
-        assert!(a > max / 2 && b > max / 100 && c > 0 && a + b + c <= max / 5 * 4 + 1, "{a} {b} {c}");
-        assert!(d > max / 10, "{d}");
-    }
-}
-
-#[test]
-fn who_waits_for_all_that_can_be_waited_for_leaves_room_in_the_queue() {
+fn source_that_fills_the_lock_queue_leaves_room_for_others() {
     let mut world = World::new();
-    let peers = [(1, "a"), (1, "b"), (1, "c"), (2, "d")].map(|(last, name)| peer(&mut world, address(last), name).unwrap());
+    let peers = [(1, "a"), (1, "b"), (2, "c"), (3, "d")].map(|(last, name)| peer(&mut world, address(last), name).unwrap());
     let opens = peers.map(|peer| world.open(&peer, 1, 3, 0).unwrap());
     let wait = |world: &mut World, at: usize, owner: &str| {
         world.lock_call(&peers[at], &opens[at], owner, 1, (0, 10), Mode::Exclusive, true, false)
@@ -410,12 +391,11 @@ fn who_waits_for_all_that_can_be_waited_for_leaves_room_in_the_queue() {
         [1, 2, 3].map(|at| waiters.iter().filter(|waiter| waiter.client == peers[at].client).count())
     };
     let greedy = queued(&world)[0];
-    assert!(greedy > limits::WAITERS_PER_FILE_MAX / 2 && greedy < limits::WAITERS_PER_FILE_MAX / 5 * 4, "{greedy}");
+    assert!(greedy > limits::WAITERS_PER_FILE_MAX / 2 && greedy <= limits::WAITERS_PER_FILE_MAX / 5 * 4 + 4, "{greedy}");
     denied(wait(&mut world, 2, "x"));
     denied(wait(&mut world, 3, "x"));
     assert_eq!(queued(&world), [greedy, 1, 1]);
     world.callbacks();
-    // Each gets it in his turn.
     world.state.unlock(Some(peers[0].client), &lock, &file(1), Range::new(0, 10).unwrap(), 0).unwrap();
     assert_eq!(world.callbacks()[0].to, CallbackTo::Connection(peers[1].connection));
 }

@@ -148,7 +148,7 @@ fn replies_are_kept_within_the_bound_and_none_that_was_promised_is_lost() {
     for at in 0..turns.len() {
         assert!(matches!(world.sequence_on(&peer, at as u32, SlotSeq(1), true), Ok(Sequenced::Replay(reply)) if reply == [7; 4096]));
     }
-    assert_eq!(world.state.reply_cache_promised, 0);
+    assert_eq!(world.state.reply_cache_reserved, 0);
 }
 
 /// Fills the slots of sessions that are made anew until there is no room for one. How many replies
@@ -156,7 +156,7 @@ fn replies_are_kept_within_the_bound_and_none_that_was_promised_is_lost() {
 fn fill(world: &mut World, from: u8, names: std::ops::Range<usize>, turns: &mut Vec<Turn>) -> usize {
     let mut kept = 0;
     for number in names {
-        let Ok(peer) = super::room::peer(world, super::room::address(from), &format!("{from} {number}")) else { continue };
+        let Ok(peer) = super::quota::peer(world, super::quota::address(from), &format!("{from} {number}")) else { continue };
         for slot in 0..8 {
             if let Ok(Sequenced::New(turn)) = world.sequence_on(&peer, slot, SlotSeq(1), true) {
                 kept += 1;
@@ -179,11 +179,11 @@ fn a_host_that_has_replies_kept_leaves_room_for_others() {
     let mut other = Vec::new();
     assert_eq!(fill(&mut world, 2, 0..1, &mut other), 8, "another host has a session, and its replies are kept");
     turns.into_iter().chain(other).for_each(|turn| world.state.finish(&turn, Some(&[7; 4096]), 0));
-    assert_eq!(world.state.reply_cache_promised, 0);
+    assert_eq!(world.state.reply_cache_reserved, 0);
     assert!(world.state.totals().reply_cache_len <= 1 << 20);
     // And that of the first goes on once it can: sessions of its that were silent for longest have
     // gone.
-    world.pass(limits::ROOM_LOOK_INTERVAL_MS);
+    world.pass(limits::EVICTION_INTERVAL_MS);
     let mut late = Vec::new();
     assert!(fill(&mut world, 1, 100..101, &mut late) > 0);
 }
@@ -193,13 +193,13 @@ fn idle_sessions_of_whoever_keeps_the_most_make_way() {
     let mut config = config();
     config.limits.reply_cache_len_max = 1 << 20;
     let mut world = World::with(config, &[]);
-    let mut other = super::room::peer(&mut world, super::room::address(100), "other").unwrap();
+    let mut other = super::quota::peer(&mut world, super::quota::address(100), "other").unwrap();
     // Hosts enough that each share is next to nothing.
     for from in 1..60 {
         let mut turns = Vec::new();
         fill(&mut world, from, 0..40, &mut turns);
         turns.into_iter().for_each(|turn| world.state.finish(&turn, Some(&[7; 4096]), world.now));
-        world.pass(limits::ROOM_LOOK_INTERVAL_MS);
+        world.pass(limits::EVICTION_INTERVAL_MS);
     }
     for seq in 1..200 {
         let turn = match world.sequence_on(&other, 1, SlotSeq(seq), true) {
@@ -218,7 +218,7 @@ fn what_is_wrong_with_a_request_is_told_before_anybody_makes_room_for_it() {
     // Section 18.46.3.
     let mut world = World::new();
     let peer = world.peer("a");
-    let mut other = super::room::peer(&mut world, super::room::address(100), "other").unwrap();
+    let mut other = super::quota::peer(&mut world, super::quota::address(100), "other").unwrap();
     for seq in 1..3 {
         let Ok(Sequenced::New(turn)) = world.sequence_on(&other, 7, SlotSeq(seq), true) else { panic!("a new request is new") };
         world.state.finish(&turn, Some(&[7; 4096]), 0);
@@ -237,19 +237,19 @@ fn who_finds_no_room_for_opens_keeps_nobody_from_a_session() {
     let mut config = config();
     (config.limits.reply_cache_len_max, config.limits.opens_max) = (1 << 20, 10);
     let mut world = World::with(config, &[]);
-    let greedy = super::room::peer(&mut world, super::room::address(1), "greedy").unwrap();
+    let greedy = super::quota::peer(&mut world, super::quota::address(1), "greedy").unwrap();
     // Hosts enough that each share is next to nothing, all idle.
     for from in 3..60 {
         let mut turns = Vec::new();
         fill(&mut world, from, 0..40, &mut turns);
         turns.into_iter().for_each(|turn| world.state.finish(&turn, Some(&[7; 4096]), world.now));
-        world.pass(limits::ROOM_LOOK_INTERVAL_MS);
+        world.pass(limits::EVICTION_INTERVAL_MS);
     }
     let left = (1 << 20) - world.state.reply_cache_len;
     assert!(left < limits::REPLY_CACHE_SESSION_LEN, "somebody has to make room for a session: {left}");
     assert!((1..=20).any(|number| world.open(&greedy, number, 1, 0).is_err()));
     assert_eq!(world.open(&greedy, 100, 1, 0), Err(Status::NOSPC));
-    assert!(super::room::peer(&mut world, super::room::address(2), "new").is_ok());
+    assert!(super::quota::peer(&mut world, super::quota::address(2), "new").is_ok());
 }
 
 #[test]

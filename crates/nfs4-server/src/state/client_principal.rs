@@ -6,7 +6,7 @@ use crate::Principal;
 
 /// Who introduced a client. What a call proves counts, and nothing that it only says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Maker {
+pub enum ClientPrincipal {
     /// Not known: the record is of a version that did not keep it.
     Unknown,
     /// AUTH_NONE.
@@ -23,13 +23,13 @@ pub enum Maker {
     },
 }
 
-impl Maker {
+impl ClientPrincipal {
     /// The one who calls.
     pub(super) fn of(principal: &Principal, protected: bool) -> Self {
         match principal {
-            Principal::None => Maker::Nobody,
-            Principal::Sys { .. } => Maker::Sys,
-            Principal::Gss { name } => Maker::Proven { name: digest(name), protected },
+            Principal::None => ClientPrincipal::Nobody,
+            Principal::Sys { .. } => ClientPrincipal::Sys,
+            Principal::Gss { name } => ClientPrincipal::Proven { name: digest(name), protected },
         }
     }
 
@@ -38,12 +38,12 @@ impl Maker {
     /// since to compare what anybody can write would keep nobody out.
     pub(super) fn admits(&self, credential: Credential<'_>) -> bool {
         match (self, credential.principal) {
-            (Maker::Unknown | Maker::Nobody, _) => true,
-            (Maker::Sys, principal) => *principal != Principal::None,
-            (Maker::Proven { name, protected }, Principal::Gss { name: other }) => {
+            (ClientPrincipal::Unknown | ClientPrincipal::Nobody, _) => true,
+            (ClientPrincipal::Sys, principal) => *principal != Principal::None,
+            (ClientPrincipal::Proven { name, protected }, Principal::Gss { name: other }) => {
                 *name == digest(other) && (!protected || credential.flavour.has_integrity())
             }
-            (Maker::Proven { .. }, _) => false,
+            (ClientPrincipal::Proven { .. }, _) => false,
         }
     }
 }
@@ -61,24 +61,25 @@ mod tests {
     fn what_was_proven_is_claimed_by_the_same_name_as_well_protected() {
         let name = |name: &str| Principal::Gss { name: name.into() };
         let sys = |uid| Principal::Sys { uid, gid: 0, gids: [].into() };
-        let admits =
-            |maker: Maker, principal: &Principal, flavour| maker.admits(Credential { flavour, ..super::super::tests::sys(principal) });
+        let admits = |maker: ClientPrincipal, principal: &Principal, flavour| {
+            maker.admits(Credential { flavour, ..super::super::tests::sys(principal) })
+        };
         let (host, other) = (name("host/a@R"), name("host/b@R"));
-        let plain = Maker::of(&host, false);
+        let plain = ClientPrincipal::of(&host, false);
         assert!(admits(plain, &host, Flavour::Krb5) && !admits(plain, &other, Flavour::Krb5p));
         assert!(!admits(plain, &sys(0), Flavour::Sys) && !admits(plain, &Principal::None, Flavour::None));
-        let protected = Maker::of(&host, true);
+        let protected = ClientPrincipal::of(&host, true);
         assert!(
             admits(protected, &host, Flavour::Krb5i)
                 && !admits(protected, &host, Flavour::Krb5)
                 && !admits(protected, &other, Flavour::Krb5i)
         );
         // What only says who it is may say it otherwise the next time, or prove it.
-        let said = Maker::of(&sys(0), false);
+        let said = ClientPrincipal::of(&sys(0), false);
         assert!(
             admits(said, &sys(7), Flavour::Sys) && admits(said, &host, Flavour::Krb5) && !admits(said, &Principal::None, Flavour::None)
         );
-        assert!(admits(Maker::of(&Principal::None, false), &Principal::None, Flavour::None));
-        assert!(admits(Maker::Unknown, &Principal::None, Flavour::None));
+        assert!(admits(ClientPrincipal::of(&Principal::None, false), &Principal::None, Flavour::None));
+        assert!(admits(ClientPrincipal::Unknown, &Principal::None, Flavour::None));
     }
 }

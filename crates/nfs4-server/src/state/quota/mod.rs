@@ -1,0 +1,10 @@
+//! How much of the shared tables one source may use, and who makes room when a table is full.
+
+mod client_quota;
+mod eviction_limit;
+mod session_quota;
+mod source;
+mod usage;
+
+pub(super) use source::Source;
+pub(super) use usage::{Resource, SourceKey, SourceTable, within_share};
