@@ -12,7 +12,6 @@ use crate::replica::Priority;
 use crate::tree::PAGE_LEN_EXPECTED;
 use crate::{Error, Result, Tree};
 
-/// Pages read ahead of a listing.
 const PAGES_AHEAD: usize = 16;
 
 /// An entry of a directory. Shares its page, so a clone is cheap.
@@ -80,7 +79,6 @@ impl Listing {
 struct Descent<'a> {
     target: Position<'a>,
     page: PageRef,
-    /// Number of entries before the page.
     before: u64,
     /// Number of entries in the page, if the parent says so.
     expected: Option<u64>,
@@ -89,11 +87,9 @@ struct Descent<'a> {
     total: u64,
 }
 
-/// A leaf page that was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeafSpan {
     pub(crate) handle: BlockHandle,
-    /// Index of its first entry.
     pub(crate) number: u64,
     pub(crate) entries: u64,
 }
@@ -101,7 +97,6 @@ pub(crate) struct LeafSpan {
 enum Step {
     Down,
     Leaf(Arc<LeafPage>),
-    /// No entry at or after the target.
     Absent,
 }
 

@@ -262,12 +262,10 @@ impl From<vouch_tree_store::Error> for Error {
     }
 }
 
-/// The reason of a revocation, for a message.
 fn because(reason: &str) -> String {
     if reason.is_empty() { ", without a reason".to_owned() } else { format!(": {reason}") }
 }
 
-/// The cause of a missing frame, for a message.
 fn why_missing(refused: Option<&str>) -> String {
     match refused {
         Some(why) => {

@@ -114,7 +114,6 @@ fn offer(database: &Snapshot, asked: &GetFsinfoArgs) -> GetFsinfoResult {
     GetFsinfoResult::Ok(FsinfoOffer { signed_fsinfo: signed.to_vec(), statements: view.statements().to_vec(), companions })
 }
 
-/// Host part of the names of local trees.
 const HOST: &str = "localhost";
 
 /// Longest call: arguments and RPC header.
@@ -122,5 +121,4 @@ const RECORD_LEN_MAX: usize = ARGS_LEN_MAX + 1024;
 
 const BUFFER_LEN: usize = 64 << 10;
 
-/// Bytes in flight per direction.
 const PIPE_LEN: usize = 1 << 20;

@@ -42,7 +42,6 @@ impl MemoryCache {
         Self { cache: Cache::with_weighter(items, bytes_max.max(1), ByMemory) }
     }
 
-    /// The frame, if it is in memory.
     pub(crate) fn get(&self, tree: TreeNumber, kind: FrameKind, handle: &BlockHandle) -> Option<Result<Frame>> {
         let frame = self.cache.get(&Key { tree, handle: *handle })?;
         Some(of_kind(frame, kind, handle))

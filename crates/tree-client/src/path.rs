@@ -33,7 +33,6 @@ pub enum ResolvedPath {
     },
 }
 
-/// Splits a path; refuses `..` and invalid names.
 fn components(path: &[u8]) -> Result<Vec<&[u8]>> {
     let parts = path.split(|&b| b == b'/').filter(|part| !part.is_empty() && *part != b".");
     parts

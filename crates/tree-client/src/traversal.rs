@@ -16,7 +16,6 @@ use crate::replica::{FrameRequest, Priority};
 use crate::tree::PAGE_LEN_EXPECTED;
 use crate::{Error, ErrorClass, Result, Tree};
 
-/// Limit on the frames in flight.
 const FRAMES_IN_FLIGHT_MAX: usize = 512;
 
 /// Limit on the threads of the blocking pool that hash, decode and write frames.
@@ -25,7 +24,6 @@ const BLOCKING_MAX: usize = 8;
 /// Pauses before an unreachable frame is tried again.
 const RETRY_PAUSES: [Duration; 4] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(8), Duration::from_secs(20)];
 
-/// A frame to visit.
 #[derive(Debug, Clone)]
 pub(crate) struct PendingFrame<C> {
     pub(crate) kind: FrameKind,
@@ -40,7 +38,6 @@ impl<C> PendingFrame<C> {
         Self { kind, handle, len_expected: PAGE_LEN_EXPECTED, context }
     }
 
-    /// The top frame of a blob, if any.
     pub(crate) fn blob(blob: &Blob, context: C) -> Option<Self> {
         match &blob.body {
             BlobBody::Inline(_) | BlobBody::Hole => None,
@@ -49,7 +46,6 @@ impl<C> PendingFrame<C> {
         }
     }
 
-    /// The root page of a directory, if any.
     pub(crate) fn directory(inode: &Inode, context: C) -> Option<Self> {
         match &inode.content {
             Content::Directory { top: Some(page), .. } => Some(Self::page(page.kind(), page.handle, context)),
@@ -57,13 +53,11 @@ impl<C> PendingFrame<C> {
         }
     }
 
-    /// A child of an indirect frame.
     pub(crate) const fn indirect_child(kind: FrameKind, handle: BlockHandle, context: C) -> Self {
         let len_expected = if matches!(kind, FrameKind::Leaf) { LEAF_LEN_MAX } else { PAGE_LEN_EXPECTED };
         Self { kind, handle, len_expected, context }
     }
 
-    /// A child of an interior page.
     pub(crate) const fn page_child(child: &Child, height: u8, context: C) -> Self {
         let kind = if height == 1 { FrameKind::DirLeaf } else { FrameKind::DirInterior };
         Self::page(kind, child.handle, context)
@@ -126,7 +120,6 @@ pub(crate) async fn traverse<J: Visitor>(
     }
 }
 
-/// Visits one frame; returns the frames below.
 async fn visit<J: Visitor>(
     tree: &Tree,
     visitor: &Arc<J>,

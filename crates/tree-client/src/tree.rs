@@ -56,7 +56,6 @@ impl Drop for Tree {
 }
 
 impl Tree {
-    /// A tree without a revision.
     pub(crate) async fn prepare(client: &Arc<Client>, name: &TreeName, options: &TreeOptions) -> Result<Self> {
         let hostid = *name.hostid();
         let (seen, clock) = (Arc::clone(&client.seen), Arc::clone(&client.options.clock));
@@ -193,7 +192,6 @@ impl Tree {
         Some(false)
     }
 
-    /// Longest time of an operation.
     pub(crate) fn operation_max(&self) -> Duration {
         self.client.options.deadline
     }
@@ -258,7 +256,6 @@ impl Tree {
         }
     }
 
-    /// Whether a frame is in memory.
     pub(crate) fn is_in_memory(&self, handle: &BlockHandle) -> bool {
         self.client.memory.contains(self.number, handle)
     }
@@ -351,7 +348,6 @@ impl Tree {
     }
 }
 
-/// The hosts of a tree's replicas.
 fn locations(name: &TreeName, options: &TreeOptions) -> Result<Vec<Location>> {
     let mut locations = Vec::new();
     if !options.only_replicas {

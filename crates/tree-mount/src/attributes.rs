@@ -17,7 +17,6 @@ const LISTED_LEN: u64 = 192;
 /// Longest buffer of readdir(3).
 const LISTING_LEN_MAX: u32 = 1 << 20;
 
-/// The attributes of `inode` with node id `id`.
 pub(crate) fn attributes(id: NodeId, inode: &Inode) -> FileAttr {
     let mtime = system_time(inode.mtime);
     let space = match &inode.content {
@@ -56,7 +55,6 @@ fn listing_len(entries: u64) -> u32 {
     (len as u32).next_power_of_two().max(BLOCK_LEN)
 }
 
-/// The FUSE file type.
 pub(crate) const fn kind(file_type: FileType) -> fuser::FileType {
     match file_type {
         FileType::Regular => fuser::FileType::RegularFile,
@@ -104,7 +102,6 @@ const fn encode_device(number: DeviceNumber) -> u32 {
 pub(crate) mod tests {
     use super::*;
 
-    /// A regular file of `len` inline bytes.
     pub(crate) fn file(len: usize, link_group: u64) -> Inode {
         Inode {
             mode: 0o644,

@@ -126,7 +126,6 @@ impl MountOptions {
     }
 }
 
-/// Whether this process runs as root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -3,18 +3,13 @@
 //! The kernel does not open directories, so a listing has no beginning or end. A cookie has all
 //! that is needed to continue, at any time.
 
-/// A position in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cookie {
-    /// Before ".".
     Start,
-    /// After ".".
     AfterSelf,
-    /// Before an entry.
     Entry {
         /// Version of the directory: [`tag_of`].
         tag: u32,
-        /// Index of the entry, from 0.
         number: u64,
     },
 }

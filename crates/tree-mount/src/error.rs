@@ -67,10 +67,8 @@ impl MountError {
     }
 }
 
-/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpError {
-    /// Error of the client.
     #[error(transparent)]
     Client(#[from] vouch_tree_client::Error),
     /// The signed tree proves that the file no longer exists.
@@ -97,7 +95,6 @@ pub(crate) enum OpError {
 }
 
 impl OpError {
-    /// The errno for the caller.
     pub(crate) fn errno(&self) -> Errno {
         match self {
             Self::Client(error) => Errno::from_i32(error.errno()),

@@ -28,7 +28,6 @@ use crate::request::KernelRequest;
 use crate::state::{LookupResult, MountKind, MountState};
 use vouch_tree::inode_number::InodeNumber as NodeId;
 
-/// The mount as a fuser file system.
 pub(crate) struct FuseFilesystem {
     state: Arc<MountState>,
 }

@@ -27,7 +27,6 @@ pub(crate) enum Notice {
     Flush(oneshot::Sender<()>),
 }
 
-/// The sending end; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct KernelNotices {
     notices: mpsc::Sender<Notice>,
@@ -40,7 +39,6 @@ impl KernelNotices {
         (Self { notices }, receiver)
     }
 
-    /// Queues a notice; does not block.
     pub(crate) fn send(&self, notice: Notice) {
         // The mount is ending.
         let _ = self.notices.send(notice);

@@ -9,7 +9,6 @@ use vouch_tree::inode_number::InodeNumber as NodeId;
 
 use crate::cookie::Cookie;
 
-/// A reply to be filled.
 pub(crate) struct ListingReply {
     to: Reply,
     added: usize,
@@ -63,12 +62,10 @@ impl ListingReply {
         false
     }
 
-    /// Whether the reply has entries.
     pub(crate) const fn has_entries(&self) -> bool {
         self.added > 0
     }
 
-    /// Sends the reply.
     pub(crate) fn send(self) {
         match self.to {
             Reply::Plain(reply) => reply.ok(),
@@ -76,7 +73,6 @@ impl ListingReply {
         }
     }
 
-    /// Sends an error.
     pub(crate) fn fail(self, errno: Errno) {
         match self.to {
             Reply::Plain(reply) => reply.error(errno),

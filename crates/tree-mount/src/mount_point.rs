@@ -135,7 +135,6 @@ fn parse_line(line: &[u8]) -> Option<(OsString, Mount)> {
     Some((point, Mount { device, fs_type, source }))
 }
 
-/// Decodes the octal escapes of space, tab, newline and backslash.
 fn unescape(field: &[u8]) -> OsString {
     let (mut out, mut rest) = (Vec::with_capacity(field.len()), field);
     while let Some((&byte, after)) = rest.split_first() {

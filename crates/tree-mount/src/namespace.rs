@@ -35,13 +35,11 @@ pub(crate) struct Namespace {
     failures: Mutex<HashMap<String, (Instant, OpError)>>,
 }
 
-/// A listed name.
 struct Entry {
     reference: Reference,
     used: Instant,
 }
 
-/// The file under a name.
 #[derive(Clone)]
 enum Reference {
     Tree(Arc<Volume>),
@@ -58,20 +56,17 @@ impl Namespace {
     /// How long the kernel may cache the namespace's own inodes.
     pub(crate) const TTL: Duration = Duration::from_secs(60);
 
-    /// An empty namespace.
     pub(crate) fn new(client: Arc<Client>, mut trees: TreeOptions) -> Self {
         // Forwarding appears as a symbolic link.
         trees.refuse_forwarding = true;
         Self { client, trees, entries: Mutex::default(), opening: Mutex::default(), failures: Mutex::default() }
     }
 
-    /// The root directory of the namespace.
     pub(crate) fn root() -> Inode {
         let content = Content::Directory { entries: 0, subdirs: 0, opaque: true, top: None };
         Self::made(0o755, 2, content)
     }
 
-    /// The open trees.
     pub(crate) fn volumes(&self) -> Vec<Arc<Volume>> {
         self.entries.lock().values().filter_map(|entry| entry.reference.volume().cloned()).collect()
     }
@@ -99,7 +94,6 @@ impl Namespace {
         self.found(state, text, &reference?).await
     }
 
-    /// Lists the known names.
     pub(crate) fn list(&self, state: &Arc<MountState>, offset: u64, reply: &mut ListingReply) -> Result<(), OpError> {
         let root = state.table.get(NodeId::ROOT).ok_or(OpError::Gone)?;
         let mut at = Cookie::from_offset(offset);
@@ -267,7 +261,6 @@ impl Namespace {
 }
 
 impl Reference {
-    /// A symbolic link in the same directory.
     fn link(to: String, until: Option<Instant>) -> Self {
         let inode = Arc::new(Namespace::made(0o777, 1, Content::Symlink(to.clone().into_bytes())));
         Self::Link { to, inode, until }

@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use vouch_tree::inode_number::InodeNumber as NodeId;
 
-/// A bounded set of (directory, name).
 #[derive(Default)]
 pub(crate) struct NegativeNames {
     by_directory: HashMap<NodeId, HashSet<Box<[u8]>>>,

@@ -57,7 +57,6 @@ pub(crate) enum Updated {
     Unknown,
 }
 
-/// All nodes of a mount.
 pub(crate) struct NodeTable<V = Volume> {
     inner: Mutex<Inner<V>>,
 }
@@ -99,7 +98,6 @@ impl<V> Default for NodeTable<V> {
 }
 
 impl<V: Owner> NodeTable<V> {
-    /// Adds the root of the mount.
     pub(crate) fn insert_root(&self, volume: Option<Arc<V>>, inode: Arc<Inode>) {
         let view = NodeView { volume, inode, parent: NodeId::ROOT, is_removed: false };
         let node = Node { view, name: Box::default(), other_paths: Vec::new(), link_group: 0, lookups: 1, is_pinned: true };
@@ -118,7 +116,6 @@ impl<V: Owner> NodeTable<V> {
         inode
     }
 
-    /// Data of a node.
     pub(crate) fn get(&self, id: NodeId) -> Option<NodeView<V>> {
         self.inner.lock().nodes.get(&id).map(|node| node.view.clone())
     }
@@ -164,7 +161,6 @@ impl<V: Owner> NodeTable<V> {
         self.inner.lock().forget(id, count);
     }
 
-    /// Number of nodes.
     pub(crate) fn len(&self) -> usize {
         self.inner.lock().nodes.len()
     }

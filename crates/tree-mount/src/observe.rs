@@ -31,13 +31,11 @@ impl MountState {
         }
     }
 
-    /// Reports a failed request.
     pub(crate) fn observe_failed(&self, request: &KernelRequest, error: &OpError) -> Option<Recorded> {
         self.observed.as_ref()?;
         self.report(request, Some(Failure { errno: error.errno().code(), why: &error.to_string() }), None)
     }
 
-    /// Reports a lookup of a missing name.
     pub(crate) async fn observe_missing(&self, request: &KernelRequest) {
         let failure = Failure { errno: ENOENT, why: "proven not to be there" };
         if let Some(kept) = self.report(request, Some(failure), None) {
@@ -112,7 +110,6 @@ impl MountState {
         };
     }
 
-    /// Ends an open file.
     pub(crate) fn end_open_file(&self, handle: u64) {
         let Some(observed) = &self.observed else { return };
         let open = observed.open_files.lock().remove(&handle);
@@ -159,7 +156,6 @@ impl MountState {
         drop(self.report_to_observer(observed, partial));
     }
 
-    /// Reports an event of a tree.
     pub(crate) fn observe_event(&self, tree_event: &TreeEvent<'_>) {
         if let Some(observed) = &self.observed {
             observed.observer.tree_event(tree_event);

@@ -17,7 +17,6 @@ use crate::state::MountState;
 use crate::volume::Volume;
 
 impl MountState {
-    /// Answers an open request.
     pub(crate) async fn open(self: &Arc<Self>, request: &KernelRequest, reply: ReplyOpen) -> Result<(), (ReplyOpen, OpError)> {
         let id = request.id;
         let (view, volume) = match self.view(id) {

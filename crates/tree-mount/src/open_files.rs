@@ -14,7 +14,6 @@ use vouch_tree_client::WholeFile;
 
 use crate::passthrough_balance::Balance;
 
-/// The open files of a mount.
 #[derive(Default)]
 pub(crate) struct OpenFiles {
     is_on: AtomicBool,
@@ -22,7 +21,6 @@ pub(crate) struct OpenFiles {
     files: Mutex<HashMap<NodeId, Mode>>,
 }
 
-/// How a file is open.
 enum Mode {
     /// Number of opens, through the page cache.
     Cached(u64),
@@ -30,7 +28,6 @@ enum Mode {
     Passthrough(Arc<BackingFile>, u64),
 }
 
-/// A backing file.
 pub(crate) struct BackingFile {
     pub(crate) whole: tokio::sync::Mutex<WholeFile>,
     pub(crate) id: BackingId,
@@ -47,7 +44,6 @@ impl OpenFiles {
         self.is_on.store(false, Ordering::Release);
     }
 
-    /// Whether passthrough is on.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Acquire)
     }
@@ -62,7 +58,6 @@ impl OpenFiles {
         }
     }
 
-    /// Number of files that are passed through now.
     pub(crate) fn passthrough_count(&self) -> usize {
         self.files.lock().values().filter(|mode| matches!(mode, Mode::Passthrough(..))).count()
     }

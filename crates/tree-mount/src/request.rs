@@ -18,7 +18,6 @@ pub(crate) struct ObserverState {
     pub(crate) next: AtomicU64,
 }
 
-/// An open file.
 pub(crate) struct OpenFile {
     pub(crate) caller: Caller,
     pub(crate) id: NodeId,
@@ -43,7 +42,6 @@ impl ObserverState {
     }
 }
 
-/// A request of the kernel.
 #[derive(Clone)]
 pub(crate) struct KernelRequest {
     /// `None` if the observer does not want this operation.
@@ -52,7 +50,6 @@ pub(crate) struct KernelRequest {
     /// FUSE name of the operation, for the log.
     pub(crate) opcode: &'static str,
     pub(crate) id: NodeId,
-    /// Lookup: the name.
     pub(crate) name: Option<Box<[u8]>>,
     /// Lookup: the inode number found.
     pub(crate) found: Option<u64>,
@@ -76,7 +73,6 @@ impl KernelRequest {
         self
     }
 
-    /// Takes the flags of an open.
     pub(crate) fn with_flags(mut self, flags: OpenFlags) -> Self {
         self.executes = flags.0 & FMODE_EXEC != 0;
         self

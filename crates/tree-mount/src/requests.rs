@@ -21,7 +21,6 @@ use crate::node_table::DirectoryChanged;
 use crate::state::{LookupResult, MountKind, MountState, is_opaque};
 use crate::volume::Volume;
 
-/// A name in a directory.
 type NameIn = (NodeId, Box<[u8]>);
 
 impl MountState {
@@ -75,7 +74,6 @@ impl MountState {
         Ok((self.attributes_of(id, &view.inode), left))
     }
 
-    /// Target of a symbolic link.
     pub(crate) async fn link_target(&self, id: NodeId) -> Result<Vec<u8>, OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         if let Some(volume) = &view.volume {
@@ -131,7 +129,6 @@ impl MountState {
         volume.tree().seek(blob, offset, whence).await?.ok_or(OpError::NoOffset)
     }
 
-    /// A node's extended attributes.
     pub(crate) async fn xattrs(&self, id: NodeId) -> Result<Arc<Xattrs>, OpError> {
         self.retrying_in_newer(id, || self.xattrs_shown(id)).await
     }

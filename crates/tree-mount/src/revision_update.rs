@@ -111,7 +111,6 @@ async fn update_to(state: &Arc<MountState>, volume: &Arc<Volume>, revision: Arc<
     state.observe_event(&TreeEvent::Shown { tree: volume.label(), revision: now, before: Some(before) });
 }
 
-/// A newer revision has appeared.
 struct Superseded;
 
 struct RevisionUpdate<'a> {
@@ -169,7 +168,6 @@ impl RevisionUpdate<'_> {
         Ok(changed)
     }
 
-    /// Updates one known name.
     fn update_child(&self, directory: NodeId, updates: ChildUpdate) -> Option<(NodeId, Arc<Inode>)> {
         let ChildUpdate { child, new } = updates;
         let before = self.state.table.get(child.id)?;

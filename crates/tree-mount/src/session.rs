@@ -99,7 +99,6 @@ pub async fn mount_namespace(config: MountConfig, client: Arc<Client>, trees: Tr
     mount(config, MountSource { kind, volume: None, root: Namespace::root(), keeps_whole_files }, without_xattrs, "auto").await
 }
 
-/// What is mounted.
 struct MountSource {
     kind: MountKind,
     volume: Option<Arc<Volume>>,

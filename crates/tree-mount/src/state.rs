@@ -18,7 +18,6 @@ use crate::open_files::OpenFiles;
 use crate::request::ObserverState;
 use crate::volume::Volume;
 
-/// State of a mount.
 pub(crate) struct MountState {
     pub(crate) table: NodeTable,
     pub(crate) kernel: KernelNotices,
@@ -31,19 +30,15 @@ pub(crate) struct MountState {
     /// Whether passthrough is requested and possible, kernel support aside.
     pub(crate) wants_passthrough: bool,
     pub(crate) open_files: OpenFiles,
-    /// The observer, if any.
     pub(crate) observed: Option<ObserverState>,
 }
 
 /// What is mounted.
 pub(crate) enum MountKind {
-    /// One tree.
     Tree(Arc<Volume>),
-    /// All trees, by name.
     Namespace(Namespace),
 }
 
-/// Result of a lookup.
 pub(crate) enum LookupResult {
     /// The attributes, and how long the kernel may cache them.
     File(FileAttr, Duration),

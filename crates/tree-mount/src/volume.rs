@@ -19,7 +19,6 @@ use crate::negative_names::NegativeNames;
 use crate::node_table::Owner;
 use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 
-/// A tree of a mount.
 pub(crate) struct Volume {
     tree: Arc<Tree>,
     clock: Arc<dyn Clock>,
@@ -44,18 +43,14 @@ pub(crate) struct Volume {
     pub(crate) unfinished: Mutex<HashSet<NodeId>>,
 }
 
-/// Whether the shown revision is valid.
 enum Freshness {
-    /// Valid for this long.
     Fresh(Duration),
     /// The client has a valid revision that is not shown yet.
     Behind,
-    /// Not valid.
     Refused(Error),
 }
 
 impl Volume {
-    /// Shows the tree's newest revision.
     pub(crate) fn new(tree: Arc<Tree>, clock: Arc<dyn Clock>, numbering: InodeNumbering, root: NodeId, label: String) -> Self {
         let newest = tree.newest();
         Self {
@@ -77,12 +72,10 @@ impl Volume {
         }
     }
 
-    /// The tree.
     pub(crate) fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
 
-    /// Node id of the root directory.
     pub(crate) fn root(&self) -> NodeId {
         self.root
     }
@@ -105,7 +98,6 @@ impl Volume {
         self.shown_signal.send_replace(order);
     }
 
-    /// Whether the shown revision is valid.
     pub(crate) fn is_fresh(&self) -> bool {
         matches!(self.freshness(), Freshness::Fresh(_))
     }
@@ -212,14 +204,12 @@ impl Volume {
         self.older_directories.lock().iter().rev().find(|(i, t, _)| *i == id && *t == tag).map(|(_, _, inode)| inode.clone())
     }
 
-    /// Stores a name of an opaque directory. Returns whether it is new.
     pub(crate) fn note_reference(&self, directory: NodeId, name: &[u8]) -> bool {
         let mut referenced = self.referenced.lock();
         let names = referenced.entry(directory).or_default();
         names.len() < REFERENCED_MAX && names.insert(name.into())
     }
 
-    /// The stored names of an opaque directory, sorted.
     pub(crate) fn referenced(&self, directory: NodeId) -> Vec<Box<[u8]>> {
         self.referenced.lock().get(&directory).into_iter().flatten().cloned().collect()
     }
@@ -242,7 +232,6 @@ pub(crate) fn tag_of(directory: &Inode) -> u32 {
 /// Limit on readers with read-ahead state.
 const READERS_MAX: usize = 512;
 
-/// Limit on earlier versions of directories.
 const OLDER_MAX: usize = 256;
 
 /// Limit on stored names per opaque directory. Further names are found but not listed.

@@ -27,10 +27,8 @@ pub(crate) use whole_files::{StoredFile, WholeFiles, WholeKey};
 /// Limit on the frames queued for writing. Further frames are dropped.
 const QUEUE_LEN_MAX: usize = 1024;
 
-/// Limit on the bytes queued for writing.
 const QUEUE_BYTES_MAX: u64 = 16 << 20;
 
-/// Longest wait of [`DiskCache::flush`].
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 
 /// Location and size of the disk cache.
@@ -42,7 +40,6 @@ pub struct DiskCacheOptions {
     pub quota_bytes: u64,
 }
 
-/// The disk cache of one process.
 pub(crate) struct DiskCache {
     index: Arc<SegmentIndex>,
     commands: SyncSender<WriteCommand>,
@@ -71,7 +68,6 @@ impl DiskCache {
         self.index.get(handle)
     }
 
-    /// Whether the frame is in the index.
     pub(crate) fn contains(&self, handle: &BlockHandle) -> bool {
         self.index.contains(handle)
     }
@@ -88,7 +84,6 @@ impl DiskCache {
         }
     }
 
-    /// Removes a wrong frame from the index.
     pub(crate) fn forget(&self, handle: &BlockHandle) {
         self.index.forget(handle);
     }

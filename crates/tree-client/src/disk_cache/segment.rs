@@ -13,7 +13,6 @@ use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 pub(crate) const RECORD_MAGIC: [u8; 4] = *b"VCR1";
 const LIST_MAGIC: [u8; 4] = *b"VCI1";
 
-/// Length of a record before its frame.
 pub(crate) const RECORD_HEAD_LEN: usize = 40;
 
 pub(crate) const LIST_ENTRY_LEN: usize = 40;
@@ -22,7 +21,6 @@ const HASH_LEN: usize = 32;
 /// Bytes per read of a scan: covers several small records.
 const SCAN_LEN: usize = 64 * 1024;
 
-/// Location of a frame in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) offset: u32,
@@ -31,7 +29,6 @@ pub(crate) struct Span {
 
 /// Writes to segments; tests use a failing disk.
 pub(crate) trait Disk: Send + Sync {
-    /// Writes all of `bytes` at `offset`.
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
 }
 
@@ -43,7 +40,6 @@ impl Disk for SystemDisk {
     }
 }
 
-/// Appends a record to a batch.
 pub(crate) fn encode_record(handle: &BlockHandle, frame: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&RECORD_MAGIC);
     out.extend_from_slice(&(frame.len() as u32).to_be_bytes());
@@ -117,7 +113,6 @@ pub(crate) fn read_frame(file: &File, span: Span) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// The bytes of a list file.
 pub(crate) fn encode_list(records: &[(BlockHandle, Span)]) -> Vec<u8> {
     let mut out = Vec::with_capacity(8 + records.len() * LIST_ENTRY_LEN + HASH_LEN);
     out.extend_from_slice(&LIST_MAGIC);

@@ -24,7 +24,6 @@ const SEGMENT_LEN_MAX: u64 = 256 << 20;
 
 const QUOTA_MIN: u64 = 4 << 20;
 
-/// Bytes per write.
 const BATCH_LEN_MAX: u64 = 1 << 20;
 
 /// Limit on a segment's list, as a share of the segment. Ends segments of very small frames early.
@@ -33,19 +32,16 @@ const LIST_SHARE: u64 = 16;
 /// Frames in use that survive an eviction take at most this share of the next segment.
 const KEPT_SHARE: u64 = 4;
 
-/// The longest record.
 const RECORD_LEN_MAX: u64 = (RECORD_HEAD_LEN + FRAME_LEN_MAX) as u64;
 
 /// Longest wait for the directory lock. Its holder lists the directory and removes some files.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// flock(2) has no time limit.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Unit of st_blocks.
 pub(crate) const STAT_BLOCK: u64 = 512;
 
-/// Number of a segment; the youngest has the highest.
 pub(crate) type SegmentId = u64;
 
 struct Location {
@@ -210,7 +206,6 @@ impl SegmentIndex {
         Ok(OpenSegment { id, file, len: 0, records: Vec::new() })
     }
 
-    /// Whether `more` bytes in `count` records fit the open segment.
     pub(crate) const fn has_room(&self, open: &OpenSegment, more: u64, count: usize) -> bool {
         let list = ((open.records.len() + count) * LIST_ENTRY_LEN) as u64;
         open.len + more <= self.segment_len && list <= self.segment_len / LIST_SHARE

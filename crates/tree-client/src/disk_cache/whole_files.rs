@@ -19,7 +19,6 @@ use super::segment_index::{STAT_BLOCK, SegmentIndex};
 /// Whole files take at most this share of the quota: segments hold most of the data too.
 const QUOTA_SHARE: u64 = 2;
 
-/// One file takes at most this share.
 const FILE_SHARE: u64 = 4;
 
 const PREFIX: &str = "whole-";
@@ -34,7 +33,6 @@ pub(crate) struct WholeKey {
     pub(crate) size: u64,
 }
 
-/// A whole file, locked for this process.
 #[derive(Debug)]
 pub(crate) struct StoredFile {
     file: File,
@@ -53,7 +51,6 @@ struct FileStamp {
     changed: (i64, i64),
 }
 
-/// The whole files of one cache.
 pub(crate) struct WholeFiles {
     dir: PathBuf,
     index: Arc<SegmentIndex>,
@@ -74,7 +71,6 @@ impl WholeFiles {
         whole
     }
 
-    /// Whether a file of this length fits its share of the quota.
     pub(crate) fn fits(&self, len: u64) -> bool {
         len <= self.index.quota_bytes() / FILE_SHARE
     }
@@ -84,7 +80,6 @@ impl WholeFiles {
         self.building.try_lock()
     }
 
-    /// Whether [`WholeFiles::take`] would find the file.
     pub(crate) fn has(&self, key: &WholeKey) -> bool {
         self.idle.lock().contains_key(key)
     }
@@ -111,7 +106,6 @@ impl WholeFiles {
         }
     }
 
-    /// Removes a file.
     pub(crate) fn discard(&self, body: StoredFile) {
         let _ = fs::remove_file(&body.path);
     }
@@ -152,7 +146,6 @@ impl WholeFiles {
         Ok(Some(body))
     }
 
-    /// Gives a complete file its final name.
     pub(crate) fn finish(&self, key: &WholeKey, mut body: StoredFile) -> io::Result<StoredFile> {
         let path = self.path(key);
         match fs::rename(&body.path, &path) {
@@ -217,7 +210,6 @@ impl StoredFile {
         self.file.write_all_at(bytes, offset)
     }
 
-    /// Whether the inode is unchanged since verification.
     fn is_intact(&self) -> bool {
         self.stamp.is_some() && FileStamp::of(&self.file).ok() == self.stamp
     }
@@ -236,7 +228,6 @@ fn unfinished(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Opens and locks a file; fails if it is locked.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;

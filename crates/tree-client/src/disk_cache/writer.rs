@@ -11,7 +11,6 @@ use vouch_tree::BlockHandle;
 use super::segment::{Disk, RECORD_HEAD_LEN, Span, encode_record};
 use super::segment_index::{OpenSegment, SegmentIndex};
 
-/// Pause after a failed write.
 const PAUSE: Duration = Duration::from_secs(30);
 
 pub(crate) enum WriteCommand {
@@ -19,7 +18,6 @@ pub(crate) enum WriteCommand {
     Flush(oneshot::Sender<()>),
 }
 
-/// Frames of one write.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,

@@ -20,7 +20,6 @@ const LEAF: u64 = LEAF_LEN_MAX as u64;
 /// Leaves fetched at once: 8 MiB. Longer reads take several rounds.
 const LEAVES_AT_ONCE: u64 = 64;
 
-/// Shared zeros for holes.
 static ZEROS: [u8; LEAF_LEN_MAX] = [0; LEAF_LEN_MAX];
 
 /// What [`Tree::seek`] searches.
@@ -77,7 +76,6 @@ fn indirect(frame: Frame, handle: &BlockHandle) -> Result<Arc<Indirect>> {
     }
 }
 
-/// Length of leaf number `leaf` in a blob of `size` bytes.
 pub(crate) fn leaf_len(size: u64, leaf: u64) -> usize {
     (size - leaf * LEAF).min(LEAF) as usize
 }
@@ -90,7 +88,6 @@ fn leaf_bytes(frame: Frame, handle: &BlockHandle, len: usize) -> Result<Bytes> {
     }
 }
 
-/// The part of a leaf that is inside `range`.
 fn slice_leaf(whole: &Bytes, leaf: u64, range: &std::ops::Range<u64>) -> Bytes {
     let start = range.start.saturating_sub(leaf * LEAF) as usize;
     let end = (range.end - leaf * LEAF).min(whole.len() as u64) as usize;

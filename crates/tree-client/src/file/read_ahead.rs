@@ -9,7 +9,6 @@ const WINDOW_MIN: u64 = 256 * 1024;
 /// The kernel splits reads and sends them out of order: a read this near continues the run.
 const SLACK: u64 = 1024 * 1024;
 
-/// Read-ahead state of one open file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ReadAhead {
     /// End of the furthest read of the run.

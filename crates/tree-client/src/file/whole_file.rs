@@ -36,7 +36,6 @@ pub struct WholeFile {
     is_mixed: bool,
 }
 
-/// The result of comparing a copy with its leaves.
 enum Verdict {
     True,
     False,
@@ -169,7 +168,6 @@ impl Tree {
         Verdict::True
     }
 
-    /// Writes all leaves; fetches those that are not cached.
     fn fill(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], wanted_by: &Weak<()>) -> io::Result<()> {
         let mut batch = Vec::with_capacity(LEAVES_AT_ONCE as usize * LEAF_LEN_MAX);
         for (number, group) in (0..).zip(places.chunks(LEAVES_AT_ONCE as usize)) {

@@ -21,22 +21,17 @@ use crate::{Error, Result};
 /// The stored time advances in steps of this: each step costs a write and an fsync.
 const TIME_STEP_S: u64 = 60;
 
-/// The verdict on an offer.
 #[derive(Debug)]
 pub(crate) enum OfferVerdict {
     /// Newer than the revision in force; now in force.
     Newer,
-    /// The revision in force.
     Current(u64),
-    /// Older than the revision in force.
     Stale(u64),
     /// Fails verification; `true` if it must be a forgery.
     Refused(Refusal, bool),
-    /// The offer has only statements.
     Nothing,
 }
 
-/// Freshness of one tree.
 pub(crate) struct Freshness {
     hostid: HostId,
     clock: Arc<dyn Clock>,
@@ -96,12 +91,10 @@ impl Freshness {
         now < self.expires.load(Ordering::Acquire)
     }
 
-    /// The newest verified revision, valid or not.
     pub(crate) fn newest(&self) -> Option<Arc<Revision>> {
         self.current.read().clone()
     }
 
-    /// The newest verified revision, if it is valid now.
     pub(crate) fn revision(&self) -> Result<Arc<Revision>> {
         match self.newest() {
             Some(revision) if self.is_fresh() => Ok(revision),
@@ -181,7 +174,6 @@ impl Freshness {
         }
     }
 
-    /// Raises the lower bound of the time.
     fn raise_time_floor(&self, start: u64) {
         let mut floor = self.floor.write();
         let passed = floor.start.saturating_add(floor.set_at.elapsed().as_secs());
@@ -190,7 +182,6 @@ impl Freshness {
         }
     }
 
-    /// Applies stored statements.
     pub(crate) fn apply_stored_statements(&self) {
         let memory = self.memory.lock();
         self.block_by_statements(&memory.statements);
@@ -217,7 +208,6 @@ impl Freshness {
         self.expires.store(i64::MIN, Ordering::Release);
     }
 
-    /// The verified statements about the key.
     pub(crate) fn statements(&self) -> Vec<KeyStatement> {
         self.memory.lock().statements.clone()
     }

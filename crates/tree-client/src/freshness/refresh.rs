@@ -22,7 +22,6 @@ use crate::{Error, Result};
 const GRACE_MIN: Duration = Duration::from_millis(20);
 const GRACE_MAX: Duration = Duration::from_secs(1);
 
-/// Longest time of a refresh.
 const REFRESH_MAX: Duration = Duration::from_secs(10);
 
 /// Shortest interval of refreshes on demand, while the revision has expired.
@@ -38,10 +37,8 @@ const STATEMENTS_ASK_MAX: Duration = Duration::from_secs(3);
 /// Rounds of asking when a tree is opened and no replica answers.
 const OPEN_ROUNDS_MAX: u32 = 4;
 
-/// Pause before the second round; doubles.
 const OPEN_PAUSE: Duration = Duration::from_millis(300);
 
-/// The answers of one round.
 #[derive(Default)]
 struct RoundResult {
     newer: bool,
@@ -51,10 +48,8 @@ struct RoundResult {
     heeded: usize,
     no_tree: usize,
     asked: usize,
-    /// Provably wrong answers.
     lies: usize,
     refused: usize,
-    /// Offers older than the revision in force.
     stale: usize,
     refusal: Option<Refusal>,
     reasons: Vec<String>,
@@ -64,7 +59,6 @@ struct RoundResult {
 }
 
 impl Tree {
-    /// Finds the first revision.
     pub(crate) async fn first_revision(&self, deadline: Instant) -> Result<()> {
         let heeded = self.apply_statement_files().await;
         self.freshness().apply_stored_statements();

@@ -38,10 +38,8 @@ const HASH_LEN: usize = 32;
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// Longest file.
 const FILE_LEN_MAX: usize = 256 + SIGNED_LEN_MAX + STATEMENTS_MAX * (STATEMENT_LEN_MAX + 4) + HASH_LEN;
 
-/// The record of one tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SeenRecord {
     pub(crate) seen: Seen,
@@ -49,12 +47,10 @@ pub(crate) struct SeenRecord {
     pub(crate) time_seen: u64,
     /// Signed fsinfo of the newest revision, for a restart without replicas. May be empty.
     pub(crate) signed: Vec<u8>,
-    /// Verified statements about the tree's key.
     pub(crate) statements: Vec<KeyStatement>,
 }
 
 impl SeenRecord {
-    /// The newer of each field.
     fn merge(self, other: Self) -> Self {
         let mut signed = if other.seen.order() >= self.seen.order() { other.signed } else { self.signed.clone() };
         if signed.is_empty() {
@@ -220,7 +216,6 @@ impl SeenStore {
 /// Owner only: any process that can open the file can hold the lock.
 const LOCK_MODE: u32 = 0o600;
 
-/// Whether the file certainly does not exist.
 fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

@@ -19,7 +19,6 @@ use crate::{Error, Result, Tree};
 /// Longest statement file: the text form with line breaks.
 const FILE_LEN_MAX: usize = 2 * STATEMENT_LEN_MAX;
 
-/// Limit on the entries read of one local directory.
 const DIRECTORY_ENTRIES_MAX: usize = 1_000_000;
 
 /// Longest time to read the statements of one published tree.
@@ -28,7 +27,6 @@ const TREE_READ_MAX: Duration = Duration::from_secs(5);
 /// Limit on the files read per HOSTID, and on the files with other names.
 const FILES_MAX: usize = 16;
 
-/// A directory of a published tree.
 #[derive(Clone)]
 pub(crate) struct CertificateTree {
     pub(crate) tree: Weak<Tree>,

@@ -28,7 +28,6 @@ impl CommittedRevision {
         Self { writer, pages: MemoryCache::new(PAGES_BYTES_MAX) }
     }
 
-    /// The inode of `name` in a committed directory.
     pub(crate) fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Inode>> {
         let Some(mut page) = top_page(dir) else { return Ok(None) };
         loop {
@@ -56,7 +55,6 @@ impl CommittedRevision {
         Ok(page == *wanted)
     }
 
-    /// An indirect frame of a committed file.
     pub(crate) fn indirect(&self, handle: &BlockHandle) -> Result<Option<Arc<Indirect>>> {
         Ok(match self.frame(FrameKind::Indirect, handle)? {
             Some(Frame::Indirect(page)) => Some(page),

@@ -89,7 +89,6 @@ pub async fn pull_watch(
     }
 }
 
-/// Whether another try is pointless.
 fn is_permanent(error: &Error) -> bool {
     matches!(error, Error::Revoked { .. } | Error::Forwarded { .. }) || matches!(error.class(), ErrorClass::Busy | ErrorClass::Local)
 }

@@ -20,11 +20,8 @@ use crate::{Error, Result};
 /// The counterpart of a frame in the committed revision.
 #[derive(Debug, Clone)]
 pub(crate) enum Counterpart {
-    /// No counterpart.
     None,
-    /// A directory.
     Directory(Arc<Inode>),
-    /// An indirect frame.
     Indirect(BlockHandle),
 }
 
@@ -34,7 +31,6 @@ pub(crate) struct PullVisitor {
     committed_root: Counterpart,
     /// Visited or pending pages and indirect frames; several parents may share one.
     visited: Mutex<HashSet<BlockHandle>>,
-    /// Pending leaves.
     wanted: Mutex<HashSet<BlockHandle>>,
     frames: AtomicU64,
     bytes: AtomicU64,
@@ -57,7 +53,6 @@ impl PullVisitor {
         }
     }
 
-    /// The first frames to visit.
     pub(crate) fn first(&self, root: &Inode) -> Vec<PendingFrame<Counterpart>> {
         if let Counterpart::Directory(committed) = &self.committed_root
             && same_directory(committed, root)

@@ -21,7 +21,6 @@ const BATCH_LEN_MAX: usize = 1024 * 1024;
 /// Concurrent background calls on one replica: 8 MiB.
 const BACKGROUND_CALLS_MAX: usize = 8;
 
-/// Concurrent foreground calls on one replica.
 const FOREGROUND_CALLS_MAX: usize = 32;
 
 /// Serves the queues until their senders are dropped. Foreground requests go first.

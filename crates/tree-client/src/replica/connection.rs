@@ -19,10 +19,8 @@ use vouch_xdr::{Writer, Xdr};
 use super::reply_parser::{READ_LEN, ReplyEvent, ReplyParser};
 use crate::connector::Stream;
 
-/// Concurrent calls on one connection. With 1 MiB per call, this exceeds any link.
 const CALLS_MAX: usize = 64;
 
-/// Bytes of calls put into one write.
 const WRITE_LEN_MAX: usize = 64 * 1024;
 
 /// Limit on replies to abandoned calls, before the replica counts as faulty.
@@ -34,9 +32,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Why a call failed. The fault is the replica's or the network's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallFailure {
-    /// The stream could not be opened.
     Unconnected(String),
-    /// The stream was closed.
     Closed(String),
     /// The reply is malformed or does not match the call.
     Garbage(String),
@@ -68,9 +64,7 @@ struct Shared {
     closed: watch::Sender<bool>,
 }
 
-/// The recipient of a reply.
 enum Waiter {
-    /// Receives the whole reply.
     Whole(oneshot::Sender<CallResult>),
     /// Receives this many frames, each as it arrives.
     Frames(usize, mpsc::Sender<Result<Option<Bytes>, CallFailure>>),
@@ -130,7 +124,6 @@ impl Connection {
         Self { _closer: Arc::new(Closer(Arc::clone(&shared))), shared, outbox }
     }
 
-    /// Whether the stream is open.
     pub(crate) fn is_open(&self) -> bool {
         !*self.shared.closed.borrow()
     }
@@ -197,7 +190,6 @@ impl Shared {
         Ok(xid)
     }
 
-    /// Fails all calls; the first failure is kept.
     fn fail(&self, failure: CallFailure) {
         let waiting = {
             let mut calls = self.calls.lock();
@@ -231,7 +223,6 @@ impl Shared {
         }
     }
 
-    /// Passes an event to its call.
     fn dispatch(&self, arrival: ReplyEvent) -> Result<(), CallFailure> {
         match arrival {
             ReplyEvent::Reply(record) => self.answer(&record)?,
@@ -250,7 +241,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Passes a whole reply to its call.
     fn answer(&self, record: &Bytes) -> Result<(), CallFailure> {
         let reply = Reply::decode(record).map_err(|e| CallFailure::Garbage(format!("not an RPC reply: {e}")))?;
         match (self.take(reply.xid)?, results(&reply, record)) {

@@ -23,14 +23,12 @@ const ATTEMPT_PROGRESS_MIN: u64 = 64 * 1024;
 /// If every replica is paused for longer than this, the fetch fails at once.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// Limit on the replicas asked at once for one frame.
 const ATTEMPTS_MAX: usize = 4;
 
 /// Wrong answers for one frame before a replica is not asked again. The first may be a transmission
 /// error.
 const LIES_MAX: u32 = 2;
 
-/// State of one fetch.
 #[derive(Default)]
 struct Search {
     /// Replicas asked in this round, and their outcomes.
@@ -43,11 +41,9 @@ struct Search {
 /// Why a replica did not deliver the frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// The replica does not have the frame.
     Lacks,
     /// The replica sent provably wrong data.
     Lied,
-    /// The replica cannot be asked now.
     Failed,
 }
 
@@ -100,7 +96,6 @@ impl ReplicaSet {
         }
     }
 
-    /// Waits for a replica that may be asked.
     async fn next_replica(&self, search: &mut Search, request: &FrameRequest, deadline: Instant, limit: Duration) -> Result<ReplicaId> {
         loop {
             let now = self.now();
@@ -199,12 +194,10 @@ impl ReplicaSet {
         }
     }
 
-    /// Resolves names, until `deadline`.
     pub(crate) async fn resolve_by(&self, deadline: Instant) {
         let _ = tokio::time::timeout_at(deadline, self.resolve()).await;
     }
 
-    /// All replicas are paused or excluded.
     fn no_replica_available(&self, search: &Search) -> Error {
         let now = self.now();
         let lacks = |id| search.done.get(&id) == Some(&Verdict::Lacks);

@@ -22,7 +22,6 @@ use crate::replica_fault::{FaultKind, FaultReporter, LastFault, ReplicaFault};
 /// A replica this many times slower than the fastest is shown as slow.
 const SLOW_FACTOR: u32 = 4;
 
-/// How to reach replicas.
 #[derive(Clone)]
 pub(crate) struct Reach {
     pub(crate) connector: Arc<dyn Connector>,
@@ -32,7 +31,6 @@ pub(crate) struct Reach {
     pub(crate) reporter: Option<FaultReporter>,
 }
 
-/// One replica.
 pub(crate) struct Replica {
     pub(crate) hostid: HostId,
     pub(crate) address: SocketAddr,
@@ -54,7 +52,6 @@ pub(crate) struct Replica {
     last_fault: Mutex<Option<LastFault>>,
 }
 
-/// State shared by the replicas of one tree.
 pub(super) struct Shared {
     pub(super) hostid: HostId,
     pub(super) reach: Reach,

@@ -24,10 +24,8 @@ const READ_LEN_BETWEEN: usize = 8 * 1024;
 /// flavour and length of the verifier, SUCCESS, count (RFC 5531, section 9).
 const HEAD_LEN: usize = 28;
 
-/// A parsed part of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReplyEvent {
-    /// A whole reply.
     Reply(Bytes),
     /// The next result of the GETDATA call with this xid; `None`: no such frame.
     Frame(u32, Option<Bytes>),
@@ -37,7 +35,6 @@ pub(super) enum ReplyEvent {
     Garbage(u32, String),
 }
 
-/// Parser of a stream of replies.
 pub(super) struct ReplyParser {
     marks: RecordMarks,
     state: State,
@@ -48,15 +45,12 @@ enum State {
     Whole { bytes: Vec<u8>, cut: bool },
     /// Results of GETDATA; `left` results have not begun.
     Results { xid: u32, left: usize, part: Part },
-    /// The rest of a malformed reply.
     Skipped,
 }
 
-/// Position inside a result.
 enum Part {
     /// In the status word or the length word.
     Words([u8; 8], usize),
-    /// In a frame of `len` bytes.
     Frame { bytes: Vec<u8>, len: usize },
     /// In the padding after a frame.
     Padding(Vec<u8>, usize),
@@ -218,7 +212,6 @@ impl ReplyParser {
         }
     }
 
-    /// Ends a record.
     fn end(&mut self) -> Option<ReplyEvent> {
         match std::mem::replace(&mut self.state, BEGINNING) {
             State::Whole { bytes, .. } => Some(ReplyEvent::Reply(Bytes::from(bytes))),

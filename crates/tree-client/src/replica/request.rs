@@ -10,28 +10,23 @@ use crate::frame::Frame;
 /// Limit on the queued requests of each priority. Senders wait.
 const QUEUE_LEN_MAX: usize = 1024;
 
-/// Priority of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// A reader waits for the frame.
     Foreground,
     /// Read-ahead and pull.
     Background,
 }
 
-/// A request for one frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameRequest {
     pub(crate) handle: BlockHandle,
     pub(crate) iv: Iv,
     /// The kind to decode, off the reader's thread; `None`: not decoded.
     pub(crate) decode: Option<FrameKind>,
-    /// Expected length of the frame, to size batches.
     pub(crate) len_expected: usize,
     pub(crate) priority: Priority,
 }
 
-/// A frame request in the queue of one replica.
 pub(crate) struct QueuedRequest {
     pub(crate) frame: FrameRequest,
     pub(crate) answer: oneshot::Sender<Result<FetchedFrame, FetchFailure>>,
@@ -48,15 +43,12 @@ pub(crate) struct FetchedFrame {
 /// Why one replica did not deliver a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FetchFailure {
-    /// The replica does not have the frame.
     Missing,
     /// The replica sent provably wrong data.
     Lied(String),
-    /// The replica cannot be asked.
     Failed(String),
 }
 
-/// The request queues of one replica.
 pub(crate) struct Queues {
     pub(crate) foreground: mpsc::Sender<QueuedRequest>,
     pub(crate) background: mpsc::Sender<QueuedRequest>,

@@ -21,10 +21,8 @@ pub(crate) const HEDGE_MIN: Duration = Duration::from_millis(10);
 /// Latest hedge.
 pub(crate) const HEDGE_MAX: Duration = Duration::from_secs(2);
 
-/// First pause after a failure; doubles with each failure.
 pub(crate) const BACK_OFF_MIN: Duration = Duration::from_millis(250);
 
-/// Longest pause.
 pub(crate) const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 
 /// How long a lying replica is excluded while others can be asked.
@@ -62,7 +60,6 @@ struct Record {
     excluded_until: Moment,
 }
 
-/// Health of one replica, for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReplicaHealth {
     pub(crate) latency: Option<Duration>,
@@ -70,27 +67,21 @@ pub(crate) struct ReplicaHealth {
     pub(crate) is_excluded: bool,
 }
 
-/// How a replica failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// It accepted the connection and closed it when it was asked.
     ClosedByPeer,
-    /// Any other failure.
     Other,
 }
 
-/// The replica to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// Ask this replica now.
     Ask(ReplicaId),
     /// All are paused until this time at least.
     Wait(Moment),
-    /// No replica is left.
     Nobody,
 }
 
-/// Scores of a set of replicas.
 #[derive(Debug, Clone)]
 pub(crate) struct Scores {
     records: Vec<Record>,
@@ -128,7 +119,6 @@ impl Scores {
         }
     }
 
-    /// Records that a request is sent.
     pub(crate) fn started(&mut self, id: ReplicaId) {
         self.records[id.0].in_flight += 1;
         self.hedge_tokens = (self.hedge_tokens + 1).min(HEDGE_TOKENS_MAX);
@@ -140,7 +130,6 @@ impl Scores {
         record.in_flight = record.in_flight.saturating_sub(1);
     }
 
-    /// Records an answer, including "no such handle".
     pub(crate) fn answered(&mut self, id: ReplicaId, now: Moment, latency: Duration) {
         let record = &mut self.records[id.0];
         let sample = latency.as_secs_f64() * 1e6;
@@ -178,7 +167,6 @@ impl Scores {
         record.paused_until = now + pause;
     }
 
-    /// Records provably wrong data.
     pub(crate) fn lied(&mut self, id: ReplicaId, now: Moment) {
         self.failed(id, now, Failure::Other);
         let record = &mut self.records[id.0];

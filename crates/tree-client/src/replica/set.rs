@@ -20,7 +20,6 @@ const REPLICAS_MAX: usize = 32;
 /// Shortest time between two rounds of name resolution.
 const RESOLVE_INTERVAL_MIN: Duration = Duration::from_secs(15);
 
-/// A host that may resolve to several replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) host: String,
@@ -31,7 +30,6 @@ pub(crate) struct ReplicaSet {
     locations: Vec<Location>,
     shared: Shared,
     replicas: RwLock<Vec<Arc<Replica>>>,
-    /// When the names were resolved last.
     resolved: tokio::sync::Mutex<Option<Instant>>,
     resolve_error: Mutex<String>,
     offers_refused: Mutex<Option<String>>,
@@ -117,7 +115,6 @@ impl ReplicaSet {
         self.replicas.read().clone()
     }
 
-    /// Why there are no replicas.
     pub(crate) fn resolve_error(&self) -> String {
         self.resolve_error.lock().clone()
     }

@@ -15,7 +15,6 @@ use crate::revision::Revision;
 use crate::traversal::{PendingFrame, Visitor, traverse};
 use crate::{Error, ErrorClass, Result, Tree};
 
-/// Limit on the bytes in flight.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 
 /// Limit on the unread events; the verification waits.

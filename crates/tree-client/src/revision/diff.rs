@@ -88,14 +88,12 @@ pub struct Diff {
     failed: bool,
 }
 
-/// Two directories with the same path.
 struct Level {
     path: Vec<u8>,
     old: Option<Cursor>,
     new: Option<Cursor>,
 }
 
-/// A position in a directory.
 struct Cursor {
     tree: Arc<Tree>,
     dir: Inode,

@@ -12,7 +12,6 @@ use crate::replica::Priority;
 use crate::revision::Revision;
 use crate::{Error, Result, Tree};
 
-/// Expected length of a signed fsinfo's frame.
 const LEN_EXPECTED: usize = 1024;
 
 /// Iterates over the revisions of a tree, newest first.

@@ -128,7 +128,6 @@ impl DirectoryBuilder {
     }
 }
 
-/// Height and count of a page.
 const HEADER_LEN: usize = 8;
 
 /// Whether a page ends after this item: decided by a hash of its name, with odds proportional to

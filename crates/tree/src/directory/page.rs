@@ -8,7 +8,6 @@ use crate::{BlockHandle, FileName, FrameKind, Inode};
 /// Shortest entry in XDR; bounds counts by the length of the input.
 const ENTRY_LEN_MIN: usize = 56;
 
-/// Shortest child in XDR.
 const CHILD_LEN_MIN: usize = 48;
 
 /// A reference to a page.
