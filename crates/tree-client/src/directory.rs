@@ -3,13 +3,12 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tokio::time::Instant;
 use vouch_tree::directory::LeafPage;
 use vouch_tree::{BlockHandle, Content, DirEntry, FileType, Inode, PageRef};
 
 use crate::frame::Frame;
 use crate::replica::Priority;
-use crate::tree::PAGE_LEN_EXPECTED;
+use crate::tree::{PAGE_LEN_EXPECTED, Source};
 use crate::{Error, Result, Tree};
 
 const PAGES_AHEAD: usize = 16;
@@ -168,38 +167,22 @@ impl Tree {
     /// The entry of `name`. `None`: the signed tree proves that the name does not exist.
     pub async fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
         let deadline = self.start_operation().await?;
-        self.lookup_by(dir, name, deadline).await
-    }
-
-    pub(crate) async fn lookup_by(&self, dir: &Inode, name: &[u8], deadline: Instant) -> Result<Option<Entry>> {
-        let Some(mut descent) = Descent::begin(dir, Position::After(name))? else { return Ok(None) };
-        loop {
-            let page = descent.page;
-            let frame = self.frame_by(page.kind(), &page.handle, PAGE_LEN_EXPECTED, Priority::Foreground, deadline).await?;
-            match descent.step(frame)? {
-                Step::Down => {}
-                Step::Leaf(page) => return Ok(found(page, name)),
-                Step::Absent => return Ok(None),
-            }
-        }
+        self.lookup_from(dir, name, Source::Replicas(deadline)).await.map(Option::flatten)
     }
 
     /// [`Tree::lookup`] from memory or disk cache only; `None` if a frame must be fetched.
     pub fn try_lookup(&self, dir: &Inode, name: &[u8]) -> Option<Result<Option<Entry>>> {
-        if !self.can_start_now()? {
-            return Some(Err(self.stale_error()));
-        }
-        self.lookup_local(dir, name).transpose()
+        self.run_local(self.lookup_from(dir, name, Source::Local))
     }
 
-    /// `Ok(None)` if a frame must be fetched.
+    /// `Ok(None)` if a frame must be fetched, but the source is local.
     #[allow(clippy::option_option, reason = "not cached, proven missing, found")]
-    pub(crate) fn lookup_local(&self, dir: &Inode, name: &[u8]) -> Result<Option<Option<Entry>>> {
+    pub(crate) async fn lookup_from(&self, dir: &Inode, name: &[u8], source: Source) -> Result<Option<Option<Entry>>> {
         let Some(mut descent) = Descent::begin(dir, Position::After(name))? else { return Ok(Some(None)) };
         loop {
             let page = descent.page;
-            let Some(frame) = self.local_frame(page.kind(), &page.handle) else { return Ok(None) };
-            match descent.step(frame?)? {
+            let Some(frame) = self.frame_from(page.kind(), &page.handle, PAGE_LEN_EXPECTED, source).await? else { return Ok(None) };
+            match descent.step(frame)? {
                 Step::Down => {}
                 Step::Leaf(page) => return Ok(Some(found(page, name))),
                 Step::Absent => return Ok(Some(None)),
@@ -210,42 +193,21 @@ impl Tree {
     /// Lists entries from a position to the end of their page. Reads following pages ahead.
     pub async fn list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Result<Listing> {
         let deadline = self.start_operation().await?;
-        let Some(mut descent) = Descent::begin(dir, from)? else { return Ok(Listing::past_the_end(0)) };
-        loop {
-            let page = descent.page;
-            let frame = self.frame_by(page.kind(), &page.handle, PAGE_LEN_EXPECTED, Priority::Foreground, deadline).await?;
-            match descent.step(frame)? {
-                Step::Down if descent.page.height == 0 => self.prefetch_pages(&descent.siblings),
-                Step::Down => {}
-                Step::Absent => return Ok(Listing::past_the_end(descent.total)),
-                Step::Leaf(page) => {
-                    let end = descent.before + page.entries().len() as u64;
-                    match descent.listing(page) {
-                        Some(listing) => return Ok(listing),
-                        None => match Descent::begin(dir, Position::Number(end))? {
-                            Some(next) => descent = next,
-                            None => return Ok(Listing::past_the_end(end)),
-                        },
-                    }
-                }
-            }
-        }
+        let listing = self.list_from(dir, from, Source::Replicas(deadline)).await?;
+        Ok(listing.expect("a fetched page gives a listing"))
     }
 
     /// [`Tree::list`] from memory or disk cache only; `None` if a frame must be fetched.
     pub fn try_list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Option<Result<Listing>> {
-        if !self.can_start_now()? {
-            return Some(Err(self.stale_error()));
-        }
-        self.list_local(dir, from).transpose()
+        self.run_local(self.list_from(dir, from, Source::Local))
     }
 
-    fn list_local(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Result<Option<Listing>> {
+    async fn list_from(self: &Arc<Self>, dir: &Inode, from: Position<'_>, source: Source) -> Result<Option<Listing>> {
         let Some(mut descent) = Descent::begin(dir, from)? else { return Ok(Some(Listing::past_the_end(0))) };
         loop {
             let page = descent.page;
-            let Some(frame) = self.local_frame(page.kind(), &page.handle) else { return Ok(None) };
-            match descent.step(frame?)? {
+            let Some(frame) = self.frame_from(page.kind(), &page.handle, PAGE_LEN_EXPECTED, source).await? else { return Ok(None) };
+            match descent.step(frame)? {
                 Step::Down if descent.page.height == 0 => self.prefetch_pages(&descent.siblings),
                 Step::Down => {}
                 Step::Absent => return Ok(Some(Listing::past_the_end(descent.total))),
@@ -288,9 +250,5 @@ impl Tree {
         }
         let pages = siblings.iter().map(|page| (page.kind(), page.handle)).collect();
         self.prefetch(pages, PAGE_LEN_EXPECTED);
-    }
-
-    pub(crate) fn stale_error(&self) -> Error {
-        self.freshness().unusable_error(self.freshness().newest().as_deref())
     }
 }

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 
 /// A verified and decoded frame. Cheap to clone.
 #[derive(Debug, Clone)]
-pub enum Frame {
+pub(crate) enum Frame {
     /// File data.
     Leaf(Bytes),
     /// Handles of file data.
@@ -47,7 +47,7 @@ impl Frame {
     }
 
     /// The kind of the frame.
-    pub const fn kind(&self) -> FrameKind {
+    pub(crate) const fn kind(&self) -> FrameKind {
         match self {
             Self::Leaf(_) => FrameKind::Leaf,
             Self::Indirect(_) => FrameKind::Indirect,

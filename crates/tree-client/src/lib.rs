@@ -91,7 +91,6 @@ pub use directory::{Entry, Listing, Position};
 pub use disk_cache::DiskCacheOptions;
 pub use error::{Error, ErrorClass, Result};
 pub use file::{FileReader, Seek, WholeFile};
-pub use frame::Frame;
 pub use local_connector::LocalConnector;
 pub use path::ResolvedPath;
 pub use pull::{PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, pull, pull_watch};

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use vouch_tree::{Content, FileName, Inode};
 
+use crate::tree::Source;
 use crate::{Error, Result, Tree};
 
 /// Limit on the symbolic links in one path, as on Linux.
@@ -44,48 +45,31 @@ fn components(path: &[u8]) -> Result<Vec<&[u8]>> {
         .collect()
 }
 
-fn missing(parts: &[&[u8]]) -> Error {
-    Error::NotFound { path: parts.join(&b'/') }
-}
-
 impl Tree {
     /// The inode at `path` below `from`. Skips empty components and `.`, refuses `..`. Does not
     /// follow symbolic links.
     pub async fn lookup_path(&self, from: &Inode, path: &[u8]) -> Result<Inode> {
         let deadline = self.start_operation().await?;
-        let parts = components(path)?;
-        let mut inode = from.clone();
-        for (i, part) in parts.iter().enumerate() {
-            if !inode.is_directory() {
-                return Err(Error::NotADirectory { path: parts[..i].join(&b'/') });
-            }
-            match self.lookup_by(&inode, part, deadline).await? {
-                Some(entry) => inode = entry.inode.clone(),
-                None => return Err(missing(&parts[..=i])),
-            }
-        }
-        Ok(inode)
+        let inode = self.lookup_path_from(from, path, Source::Replicas(deadline)).await?;
+        Ok(inode.expect("fetched pages lead to an inode"))
     }
 
     /// [`Tree::lookup_path`] from memory or disk cache only; `None` if a frame must be fetched.
     pub fn try_lookup_path(&self, from: &Inode, path: &[u8]) -> Option<Result<Inode>> {
-        if !self.can_start_now()? {
-            return Some(Err(self.stale_error()));
-        }
-        self.lookup_path_local(from, path).transpose()
+        self.run_local(self.lookup_path_from(from, path, Source::Local))
     }
 
-    fn lookup_path_local(&self, from: &Inode, path: &[u8]) -> Result<Option<Inode>> {
+    async fn lookup_path_from(&self, from: &Inode, path: &[u8], source: Source) -> Result<Option<Inode>> {
         let parts = components(path)?;
         let mut inode = from.clone();
         for (i, part) in parts.iter().enumerate() {
             if !inode.is_directory() {
                 return Err(Error::NotADirectory { path: parts[..i].join(&b'/') });
             }
-            match self.lookup_local(&inode, part)? {
+            match self.lookup_from(&inode, part, source).await? {
                 None => return Ok(None),
                 Some(Some(entry)) => inode = entry.inode.clone(),
-                Some(None) => return Err(missing(&parts[..=i])),
+                Some(None) => return Err(Error::NotFound { path: parts[..=i].join(&b'/') }),
             }
         }
         Ok(Some(inode))
@@ -116,7 +100,7 @@ impl Tree {
                 }
                 continue;
             }
-            let Some(entry) = self.lookup_by(at, &part, deadline).await? else {
+            let Some(entry) = self.lookup_from(at, &part, Source::Replicas(deadline)).await?.flatten() else {
                 let parent = joined(&way);
                 return Err(Error::NotFound { path: if parent.is_empty() { part } else { [&parent[..], b"/", &part].concat() } });
             };

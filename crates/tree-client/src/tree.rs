@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,6 +42,15 @@ pub struct Tree {
     /// The trees whose forwarding pointers led here.
     origins: Vec<Origin>,
     this: OnceLock<Weak<Tree>>,
+}
+
+/// Where an operation may get frames from.
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    /// Memory and disk cache; never waits.
+    Local,
+    /// Also replicas, until the deadline.
+    Replicas(Instant),
 }
 
 /// A tree that has moved. Its key may still revoke itself or point to another name.
@@ -151,20 +161,6 @@ impl Tree {
         self.counters.read()
     }
 
-    /// One frame, verified and decoded.
-    pub async fn frame(&self, kind: FrameKind, handle: &BlockHandle) -> Result<Frame> {
-        let deadline = self.start_operation().await?;
-        self.frame_by(kind, handle, PAGE_LEN_EXPECTED, Priority::Foreground, deadline).await
-    }
-
-    /// [`Tree::frame`] from memory or disk cache only; `None` if the frame must be fetched.
-    pub fn try_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Result<Frame>> {
-        if !self.can_start_now()? {
-            return Some(Err(self.freshness.unusable_error(self.freshness.newest().as_deref())));
-        }
-        self.local_frame(kind, handle)
-    }
-
     /// The client that opened the tree.
     pub const fn client(&self) -> &Arc<Client> {
         &self.client
@@ -194,6 +190,31 @@ impl Tree {
 
     pub(crate) fn operation_max(&self) -> Duration {
         self.client.options.deadline
+    }
+
+    /// A frame from `source`; `None` if it must be fetched but the source is local.
+    pub(crate) async fn frame_from(
+        &self,
+        kind: FrameKind,
+        handle: &BlockHandle,
+        len_expected: usize,
+        source: Source,
+    ) -> Result<Option<Frame>> {
+        match source {
+            Source::Local => self.local_frame(kind, handle).transpose(),
+            Source::Replicas(deadline) => self.frame_by(kind, handle, len_expected, Priority::Foreground, deadline).await.map(Some),
+        }
+    }
+
+    /// Runs an operation on [`Source::Local`]; `None` if a frame must be fetched.
+    pub(crate) fn run_local<T>(&self, operation: impl Future<Output = Result<Option<T>>>) -> Option<Result<T>> {
+        if !self.can_start_now()? {
+            return Some(Err(self.freshness.unusable_error(self.freshness.newest().as_deref())));
+        }
+        match std::pin::pin!(operation).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => done.transpose(),
+            Poll::Pending => unreachable!("local frames are never awaited"),
+        }
     }
 
     /// A frame from memory, disk cache or network, before `deadline`. `len_expected` sizes batches.

@@ -55,18 +55,6 @@ pub enum MountError {
     },
 }
 
-impl MountError {
-    /// Exit code of a command that fails with it.
-    pub const fn exit_code(&self) -> u8 {
-        match self {
-            Self::Point { .. } | Self::Denied { .. } => 3,
-            Self::NoPoint { .. } => 4,
-            Self::NoFuse { .. } | Self::Io { .. } => 7,
-            Self::Busy { .. } => 8,
-        }
-    }
-}
-
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpError {
     #[error(transparent)]

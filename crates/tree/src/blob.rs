@@ -53,7 +53,7 @@ pub const fn child_span(depth: u8) -> u64 {
 }
 
 /// Lowest depth whose indirect frame covers `size` bytes; 0 if one leaf does.
-pub const fn depth_for(size: u64) -> u8 {
+pub(crate) const fn depth_for(size: u64) -> u8 {
     let mut depth = 0;
     while depth < DEPTH_MAX && size > child_span(depth + 1) {
         depth += 1;

@@ -12,7 +12,7 @@ pub const FORMAT_VERSION: u32 = 1;
 pub const TAG_LEN_MAX: usize = 255;
 
 /// Longest encoded fsinfo. Its only long parts are inline xattrs of the root (1 KiB) and the tag.
-pub const FSINFO_LEN_MAX: usize = 8 * 1024;
+pub(crate) const FSINFO_LEN_MAX: usize = 8 * 1024;
 
 /// Longest encoded signed fsinfo.
 pub const SIGNED_LEN_MAX: usize = FSINFO_LEN_MAX + 512;

@@ -12,7 +12,7 @@ use vouch_xdr::Xdr;
 
 use crate::frame::Frame;
 use crate::replica::Priority;
-use crate::tree::PAGE_LEN_EXPECTED;
+use crate::tree::{PAGE_LEN_EXPECTED, Source};
 use crate::{Error, Result, Tree};
 
 const LEAF: u64 = LEAF_LEN_MAX as u64;
@@ -116,8 +116,7 @@ impl Tree {
         self.read_pieces(blob, offset, len).await.map(join)
     }
 
-    /// [`Tree::read`], but returns one piece per leaf, without copying.
-    pub async fn read_pieces(&self, blob: &Blob, offset: u64, len: usize) -> Result<Vec<Bytes>> {
+    async fn read_pieces(&self, blob: &Blob, offset: u64, len: usize) -> Result<Vec<Bytes>> {
         let deadline = self.start_operation().await?;
         let Some(range) = clamp_range(blob, offset, len) else { return Ok(Vec::new()) };
         if let BlobBody::Inline(bytes) = &blob.body {
@@ -138,20 +137,17 @@ impl Tree {
 
     /// [`Tree::read`] from memory or disk cache only; `None` if a frame must be fetched.
     pub fn try_read(&self, blob: &Blob, offset: u64, len: usize) -> Option<Result<Bytes>> {
-        if !self.can_start_now()? {
-            return Some(Err(self.stale_error()));
-        }
-        self.read_local(blob, offset, len).transpose()
+        self.run_local(self.read_local(blob, offset, len))
     }
 
-    fn read_local(&self, blob: &Blob, offset: u64, len: usize) -> Result<Option<Bytes>> {
+    async fn read_local(&self, blob: &Blob, offset: u64, len: usize) -> Result<Option<Bytes>> {
         let Some(range) = clamp_range(blob, offset, len) else { return Ok(Some(Bytes::new())) };
         if let BlobBody::Inline(bytes) = &blob.body {
             return Ok(Some(Bytes::copy_from_slice(&bytes[range.start as usize..range.end as usize])));
         }
         let mut pieces = Vec::new();
         for leaf in range.start / LEAF..range.end.div_ceil(LEAF) {
-            let Some((place, _)) = self.leaf_place_local(blob, leaf)? else { return Ok(None) };
+            let Some((place, _)) = self.leaf_place(blob, leaf, Source::Local).await? else { return Ok(None) };
             let len = leaf_len(blob.size, leaf);
             let bytes = match place {
                 LeafPlace::Hole => Bytes::from_static(&ZEROS[..len]),
@@ -209,32 +205,26 @@ impl Tree {
         Ok(places)
     }
 
-    /// Location of a leaf, and the bytes covered, from memory or disk cache; `None` if a frame must
-    /// be fetched.
-    pub(crate) fn leaf_place_local(&self, blob: &Blob, leaf: u64) -> Result<Option<(LeafPlace, u64)>> {
+    /// Location of a leaf, and the bytes covered; `None` if a frame must be fetched, but the source
+    /// is local.
+    async fn leaf_place(&self, blob: &Blob, leaf: u64, source: Source) -> Result<Option<(LeafPlace, u64)>> {
         let mut at = top_of(blob);
         loop {
             match at {
                 Below::Leaf(place, span) => return Ok(Some((place, span))),
-                Below::Indirect { depth, handle } => match self.local_frame(FrameKind::Indirect, &handle) {
-                    Some(frame) => at = below(indirect(frame?, &handle)?.as_ref(), depth, &handle, leaf)?,
-                    None => return Ok(None),
-                },
-            }
-        }
-    }
-
-    async fn leaf_place(&self, blob: &Blob, leaf: u64, deadline: Instant) -> Result<(LeafPlace, u64)> {
-        let mut at = top_of(blob);
-        loop {
-            match at {
-                Below::Leaf(place, span) => return Ok((place, span)),
                 Below::Indirect { depth, handle } => {
-                    let frame = self.frame_by(FrameKind::Indirect, &handle, PAGE_LEN_EXPECTED, Priority::Foreground, deadline).await?;
+                    let Some(frame) = self.frame_from(FrameKind::Indirect, &handle, PAGE_LEN_EXPECTED, source).await? else {
+                        return Ok(None);
+                    };
                     at = below(indirect(frame, &handle)?.as_ref(), depth, &handle, leaf)?;
                 }
             }
         }
+    }
+
+    /// Location of a leaf, if it is in memory or disk cache.
+    pub(crate) fn local_leaf_place(&self, blob: &Blob, leaf: u64) -> Option<LeafPlace> {
+        self.run_local(self.leaf_place(blob, leaf, Source::Local))?.ok().map(|(place, _)| place)
     }
 
     /// The next data or hole at or after `offset`, as lseek(2); `None` means ENXIO. The resolution
@@ -249,7 +239,8 @@ impl Tree {
         }
         let mut at = offset;
         while at < blob.size {
-            let (place, span) = self.leaf_place(blob, at / LEAF, deadline).await?;
+            let found = self.leaf_place(blob, at / LEAF, Source::Replicas(deadline)).await?;
+            let (place, span) = found.expect("fetched frames lead to a leaf");
             match (whence, place) {
                 (Seek::Data, LeafPlace::At(_)) | (Seek::Hole, LeafPlace::Hole) => return Ok(Some(at)),
                 _ => at = if span == u64::MAX { blob.size } else { (at / span + 1).saturating_mul(span) },

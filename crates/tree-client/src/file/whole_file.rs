@@ -124,7 +124,7 @@ impl Tree {
         // The quota bounds the size, and so the number of handles.
         let (mut places, mut cached) = (Vec::new(), 0);
         for leaf in 0..count {
-            let (place, _) = self.leaf_place_local(blob, leaf).ok()??;
+            let place = self.local_leaf_place(blob, leaf)?;
             cached += u64::from(match place {
                 LeafPlace::Hole => true,
                 LeafPlace::At(handle) => self.is_cached(&handle),

@@ -42,16 +42,26 @@ pub(super) struct ReplyParser {
 
 enum State {
     /// The header of a reply, or a whole reply that is not split.
-    Whole { bytes: Vec<u8>, cut: bool },
+    Whole {
+        bytes: Vec<u8>,
+        cut: bool,
+    },
     /// Results of GETDATA; `left` results have not begun.
-    Results { xid: u32, left: usize, part: Part },
+    Results {
+        xid: u32,
+        left: usize,
+        part: Part,
+    },
     Skipped,
 }
 
 enum Part {
     /// In the status word or the length word.
     Words([u8; 8], usize),
-    Frame { bytes: Vec<u8>, len: usize },
+    Frame {
+        bytes: Vec<u8>,
+        len: usize,
+    },
     /// In the padding after a frame.
     Padding(Vec<u8>, usize),
 }

@@ -9,7 +9,7 @@ use vouch_tree_client::{Client, ClientOptions, FaultKind, FaultObserver, Replica
 
 use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
-use crate::fixture::{DURATION_S, NOW, Node, Publisher, TestClock, dir, noise};
+use crate::fixture::{DURATION_S, NOW, Node, Publisher, TestClock, noise, options, text};
 
 #[derive(Default)]
 struct Notes(Mutex<Vec<String>>);
@@ -28,13 +28,8 @@ impl FaultObserver for Notes {
 }
 
 fn client(network: &Arc<TestNetwork>, clock: &Arc<TestClock>, notes: &Arc<Notes>) -> Arc<Client> {
-    let options = ClientOptions {
-        connector: Arc::clone(network) as Arc<_>,
-        clock: Arc::clone(clock) as Arc<_>,
-        fault_observer: Some(Arc::clone(notes) as Arc<_>),
-        seed: Some(1),
-        ..ClientOptions::default()
-    };
+    let (clock, fault_observer) = (Arc::clone(clock) as Arc<_>, Some(Arc::clone(notes) as Arc<_>));
+    let options = ClientOptions { clock, fault_observer, ..options(network) };
     Client::new(options).unwrap()
 }
 
@@ -62,8 +57,7 @@ async fn reports_lie_that_another_replica_heals() {
 async fn reports_stale_offer_once_until_it_changes() {
     let (clock, notes) = (TestClock::at(NOW), Arc::new(Notes::default()));
     let mut publisher = Publisher::new(31);
-    let tree_of = |text: &str| dir([("file", Node::File(text.as_bytes().to_vec()))]);
-    let published: Vec<_> = (1..=3).map(|n| publisher.publish(&tree_of(&n.to_string()), NOW - 40 + n)).collect();
+    let published: Vec<_> = (1..=3).map(|n| publisher.publish(&text(&n.to_string()), NOW - 40 + n)).collect();
     let [good, lagging] = [2, 2].map(|n: usize| TestReplica::new(&published[n], Fault::None, 4));
     let network = TestNetwork::of(&publisher.location, &[good, Arc::clone(&lagging)]);
     let tree = client(&network, &clock, &notes).open(&publisher.name(), &TreeOptions::default()).await.unwrap();

@@ -11,19 +11,10 @@ use vouch_xdr::Xdr;
 
 use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
-use crate::fixture::{DURATION_S, NOW, Node, Publisher, TestClock, dir};
-
-fn text(text: &str) -> Node {
-    dir([("file", Node::File(text.as_bytes().to_vec()))])
-}
+use crate::fixture::{DURATION_S, NOW, Node, Publisher, TestClock, dir, options, text};
 
 fn client_with(network: &Arc<TestNetwork>, clock: &Arc<TestClock>, change: impl FnOnce(&mut ClientOptions)) -> Arc<Client> {
-    let mut options = ClientOptions {
-        connector: Arc::clone(network) as Arc<_>,
-        clock: Arc::clone(clock) as Arc<_>,
-        seed: Some(1),
-        ..ClientOptions::default()
-    };
+    let mut options = ClientOptions { clock: Arc::clone(clock) as Arc<_>, ..options(network) };
     change(&mut options);
     Client::new(options).unwrap()
 }

@@ -9,23 +9,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use vouch_tree::SignedFsinfo;
-use vouch_tree_client::{
-    ChangeKind, Client, ClientOptions, Diff, Error, ErrorClass, PullOptions, PullReport, Tree, TreeOptions, VerifyEvent, pull, pull_watch,
-};
+use vouch_tree_client::{ChangeKind, Client, Diff, Error, ErrorClass, PullOptions, PullReport, Tree, VerifyEvent, pull, pull_watch};
 use vouch_tree_store::{Database, FrameSource};
 use vouch_xdr::Xdr;
 
 use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
-use crate::fixture::{NOW, Node, Published, Publisher, TestClock, dir, noise};
+use crate::fixture::{self, NOW, Node, Published, Publisher, client, dir, noise};
 
 /// Environment variable of the child process that is killed: the database to pull into.
 const CHILD_DB: &str = "VOUCH_TEST_PULL_INTO";
-
-fn client(network: &Arc<TestNetwork>) -> Arc<Client> {
-    let connector = Arc::clone(network) as Arc<_>;
-    Client::new(ClientOptions { connector, clock: TestClock::at(NOW), seed: Some(1), ..ClientOptions::default() }).unwrap()
-}
 
 fn files(seed: u64, count: u64) -> BTreeMap<Vec<u8>, Node> {
     (0..count).map(|n| (format!("file-{n:05}").into_bytes(), Node::File(noise(seed + n, 2000 + (n % 7) as usize * 900)))).collect()
@@ -267,8 +260,7 @@ async fn killed_pull_resumes() {
 }
 
 async fn open(publisher: &Publisher, replica: &Arc<TestReplica>) -> Arc<Tree> {
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(replica)]);
-    client(&network).open(&publisher.name(), &TreeOptions::default()).await.unwrap()
+    fixture::open(publisher, &[Arc::clone(replica)]).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,22 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
-use crate::fixture::{NOW, Node, Published, Publisher, TestClock, dir, noise};
+use crate::fixture::{self, NOW, Node, Published, Publisher, dir, noise};
 use vouch_tree::{Blob, Content, Inode};
-use vouch_tree_client::{Client, ClientOptions, Error, Position, ResolvedPath, Seek, Tree, TreeOptions};
+use vouch_tree_client::{Error, Position, ResolvedPath, Seek, Tree};
 
 const MIB: usize = 1 << 20;
 
-fn client(network: &Arc<TestNetwork>) -> Arc<Client> {
-    let connector = Arc::clone(network) as Arc<_>;
-    Client::new(ClientOptions { connector, clock: TestClock::at(NOW), seed: Some(1), ..ClientOptions::default() }).unwrap()
-}
-
 async fn open(publisher: &Publisher, published: &Published) -> Arc<Tree> {
-    let network = TestNetwork::of(&publisher.location, &[TestReplica::new(published, Fault::None, 1)]);
-    client(&network).open(&publisher.name(), &TreeOptions::default()).await.unwrap()
+    fixture::open(publisher, &[TestReplica::new(published, Fault::None, 1)]).await.unwrap()
 }
 
 fn blob(inode: &Inode) -> &Blob {

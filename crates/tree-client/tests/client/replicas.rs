@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use vouch_tree::{Blob, Content};
-use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, ReplicaState, Tree, TreeOptions, VerifyEvent};
+use vouch_tree_client::{Error, ErrorClass, ReplicaState, Tree, VerifyEvent};
 
-use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
-use crate::fixture::{NOW, Node, Published, Publisher, TestClock, noise};
+use crate::fixture::{self, NOW, Node, Published, Publisher, noise};
 
 /// 200 files of 3,000 bytes, and one of `big` bytes.
 fn published(publisher: &mut Publisher, big: usize) -> Published {
@@ -21,9 +20,7 @@ fn published(publisher: &mut Publisher, big: usize) -> Published {
 }
 
 async fn open(publisher: &Publisher, replicas: &[Arc<TestReplica>]) -> Arc<Tree> {
-    let connector = TestNetwork::of(&publisher.location, replicas);
-    let options = ClientOptions { connector, clock: TestClock::at(NOW), seed: Some(1), ..ClientOptions::default() };
-    Client::new(options).unwrap().open(&publisher.name(), &TreeOptions::default()).await.unwrap()
+    fixture::open(publisher, replicas).await.unwrap()
 }
 
 async fn blob(tree: &Tree, name: &str) -> Blob {
@@ -245,10 +242,8 @@ async fn opening_against_lying_replica_fails_soon() {
     let mut publisher = Publisher::new(80);
     let published = published(&mut publisher, 10);
     for fault in [Fault::Garbage, Fault::Oversize] {
-        let connector = TestNetwork::of(&publisher.location, &[TestReplica::new(&published, fault, 1)]);
-        let options = ClientOptions { connector, clock: TestClock::at(NOW), seed: Some(1), ..ClientOptions::default() };
         let begun = Instant::now();
-        let error = Client::new(options).unwrap().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
+        let error = fixture::open(&publisher, &[TestReplica::new(&published, fault, 1)]).await.err().unwrap();
         assert!(matches!(error, Error::Lied { .. }), "{fault:?}: {error}");
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     }
@@ -259,9 +254,7 @@ async fn error_names_replicas_without_answer() {
     let mut publisher = Publisher::new(81);
     let published = published(&mut publisher, 10);
     let replicas = [TestReplica::new(&published, Fault::Stall, 1), TestReplica::new(&published, Fault::NoTree, 2)];
-    let connector = TestNetwork::of(&publisher.location, &replicas);
-    let options = ClientOptions { connector, clock: TestClock::at(NOW), seed: Some(1), ..ClientOptions::default() };
-    let error = Client::new(options).unwrap().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
+    let error = fixture::open(&publisher, &replicas).await.err().unwrap();
     let said = error.to_string();
     assert!(said.contains("10.0.0.1:4340: no answer within") && said.contains("10.0.0.2:4340: does not serve this tree"), "{said}");
 }

@@ -4,18 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tempfile::TempDir;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use vouch_tree::key::{SecretKey, SigningCert};
-use vouch_tree::{Content, Iv};
-use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, PullOptions, Tree, TreeOptions, pull, pull_watch};
+use vouch_tree::{Content, Iv, TreeName};
+use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, PullOptions, PullReport, Tree, TreeOptions, pull, pull_watch};
 use vouch_tree_store::Database;
 
 use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
-use crate::fixture::{NOW, Node, Published, Publisher, TestClock, dir};
-
-fn text(text: &str) -> Node {
-    dir([("file", Node::File(text.as_bytes().to_vec()))])
-}
+use crate::fixture::{NOW, Published, Publisher, client, options, text};
 
 /// A publisher at revision 1, and a thief of its signing key who continues at `number`.
 fn with_thief(seed: u8, number: u64) -> (Publisher, Published, Publisher) {
@@ -32,9 +30,23 @@ fn certify(publisher: &mut Publisher) {
     publisher.cert = SigningCert::issue(&publisher.root, publisher.signing.public(), 2, NOW - 1_000_000, NOW + 100_000_000);
 }
 
-fn client(network: &Arc<TestNetwork>) -> Arc<Client> {
-    let connector = Arc::clone(network) as Arc<_>;
-    Client::new(ClientOptions { connector, clock: TestClock::at(NOW), seed: Some(1), ..ClientOptions::default() }).unwrap()
+fn pull_options(dir: &TempDir) -> PullOptions {
+    PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) }
+}
+
+/// Runs `pull_watch` while `actions` receive its outcomes.
+async fn watch(
+    client: &Arc<Client>,
+    name: &TreeName,
+    options: &PullOptions,
+    actions: impl AsyncFnOnce(&mut UnboundedReceiver<Result<PullReport, Error>>),
+) {
+    let (sender, mut outcomes) = unbounded_channel();
+    let done = move |outcome| sender.send(outcome).unwrap();
+    tokio::select! {
+        ended = pull_watch(client, name, options, &|_| {}, &done) => panic!("{ended:?}"),
+        done = tokio::time::timeout(Duration::from_secs(120), actions(&mut outcomes)) => done.unwrap(),
+    }
 }
 
 async fn read(tree: &Arc<Tree>) -> Result<Vec<u8>, Error> {
@@ -86,7 +98,7 @@ async fn changed_iv_blocks_until_next_certificate() {
 async fn mirror_recovers_from_stolen_key() {
     for (seed, number) in [(92, 2), (93, 5)] {
         let dir = tempfile::tempdir().unwrap();
-        let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
+        let options = pull_options(&dir);
         let (mut publisher, first, mut thief) = with_thief(seed, number);
         let replica = TestReplica::new(&first, Fault::None, 1);
         let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
@@ -110,95 +122,67 @@ async fn mirror_recovers_from_stolen_key() {
 #[tokio::test]
 async fn watching_mirror_recovers_from_stolen_key() {
     let dir = tempfile::tempdir().unwrap();
-    let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
     let (mut publisher, first, mut thief) = with_thief(94, 5);
     let replica = TestReplica::new(&first, Fault::None, 1);
     let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
-    let connector = Arc::clone(&network) as Arc<_>;
-    let interval = Some(Duration::from_millis(50));
-    let client = Client::new(ClientOptions {
-        connector,
-        clock: TestClock::at(NOW),
-        seed: Some(1),
-        refresh_interval: interval,
-        ..Default::default()
-    })
-    .unwrap();
+    let refresh_interval = Some(Duration::from_millis(50));
+    let client = Client::new(ClientOptions { refresh_interval, ..options(&network) }).unwrap();
     let name = publisher.name();
-    let (told, mut pulled) = tokio::sync::mpsc::unbounded_channel();
-    let done = move |outcome: Result<vouch_tree_client::PullReport, Error>| told.send(outcome.unwrap().revision).unwrap();
-    let watching = pull_watch(&client, &name, &options, &|_| {}, &done);
-    let acting = async {
-        assert_eq!(pulled.recv().await, Some(1));
+    watch(&client, &name, &pull_options(&dir), async |outcomes| {
+        let mut next = async || outcomes.recv().await.unwrap().unwrap().revision;
+        assert_eq!(next().await, 1);
         replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
-        assert_eq!(pulled.recv().await, Some(5));
+        assert_eq!(next().await, 5);
         certify(&mut publisher);
         replica.serve_revision(&publisher.publish(&text("mended"), NOW - 30));
-        assert_eq!(pulled.recv().await, Some(2));
-    };
-    tokio::select! {
-        ended = watching => panic!("{ended:?}"),
-        done = tokio::time::timeout(Duration::from_secs(120), acting) => done.unwrap(),
-    }
+        assert_eq!(next().await, 2);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn watching_mirror_waits_out_changed_iv() {
     let dir = tempfile::tempdir().unwrap();
-    let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
+    let options = pull_options(&dir);
     let (mut publisher, first, mut thief) = with_thief(95, 5);
     let replica = TestReplica::new(&first, Fault::None, 1);
     let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
     let name = publisher.name();
+    let head = || Database::open_read(&options.db).unwrap().head().unwrap().to_vec();
     pull(&client(&network), &name, &options, &|_| {}).await.unwrap();
     thief.iv = Iv::from_bytes([9; 32]);
     replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
     // One pull fails with the reason; the watch retries.
     let error = pull(&client(&network), &name, &options, &|_| {}).await.unwrap_err();
     assert!(matches!(error, Error::OtherIv { .. }) && error.class() == ErrorClass::Refused, "{error}");
-    let client = client(&network);
-    let (told, mut pulled) = tokio::sync::mpsc::unbounded_channel();
-    let done = move |outcome: Result<vouch_tree_client::PullReport, Error>| told.send(outcome).unwrap();
-    let watching = pull_watch(&client, &name, &options, &|_| {}, &done);
-    let acting = async {
-        assert!(matches!(pulled.recv().await, Some(Err(Error::OtherIv { .. }))));
-        assert_eq!(Database::open_read(&options.db).unwrap().head().as_deref(), Some(&first.signed[..]), "the mirror keeps its revision");
+    watch(&client(&network), &name, &options, async |outcomes| {
+        assert!(matches!(outcomes.recv().await, Some(Err(Error::OtherIv { .. }))));
+        assert_eq!(head(), first.signed, "the mirror keeps its revision");
         certify(&mut publisher);
         let mended = publisher.publish(&text("mended"), NOW - 30);
         replica.serve_revision(&mended);
         loop {
-            match pulled.recv().await {
+            match outcomes.recv().await {
                 Some(Ok(report)) => break assert_eq!((report.revision, report.was_current), (2, false)),
                 Some(Err(Error::OtherIv { .. })) => {}
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(Database::open_read(&options.db).unwrap().head().as_deref(), Some(&mended.signed[..]));
-    };
-    tokio::select! {
-        ended = watching => panic!("{ended:?}"),
-        done = tokio::time::timeout(Duration::from_secs(120), acting) => done.unwrap(),
-    }
+        assert_eq!(head(), mended.signed);
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn watching_mirror_waits_out_lying_replicas() {
     let dir = tempfile::tempdir().unwrap();
-    let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
     let mut publisher = Publisher::new(96);
     let replica = TestReplica::new(&publisher.publish(&text("true"), NOW - 50), Fault::Garbage, 1);
     let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
-    let (client, name) = (client(&network), publisher.name());
-    let (told, mut pulled) = tokio::sync::mpsc::unbounded_channel();
-    let done = move |outcome: Result<vouch_tree_client::PullReport, Error>| told.send(outcome).unwrap();
-    let watching = pull_watch(&client, &name, &options, &|_| {}, &done);
-    let acting = async {
-        assert!(matches!(pulled.recv().await, Some(Err(Error::Lied { .. }))));
+    watch(&client(&network), &publisher.name(), &pull_options(&dir), async |outcomes| {
+        assert!(matches!(outcomes.recv().await, Some(Err(Error::Lied { .. }))));
         replica.set_fault(Fault::None);
-        while pulled.recv().await.unwrap().is_err() {}
-    };
-    tokio::select! {
-        ended = watching => panic!("{ended:?}"),
-        done = tokio::time::timeout(Duration::from_secs(120), acting) => done.unwrap(),
-    }
+        while outcomes.recv().await.unwrap().is_err() {}
+    })
+    .await;
 }

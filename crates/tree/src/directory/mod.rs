@@ -11,10 +11,10 @@ pub use builder::DirectoryBuilder;
 pub use page::{Child, DirEntry, InteriorPage, LeafPage, PageRef};
 
 /// Shortest page in bytes of XDR, except for the last page of a level.
-pub const PAGE_LEN_MIN: usize = 16 * 1024;
+pub(crate) const PAGE_LEN_MIN: usize = 16 * 1024;
 
 /// Longest page in bytes of XDR, unless a single entry is longer.
 pub const PAGE_LEN_MAX: usize = 64 * 1024;
 
 /// Levels of interior pages above the leaf pages. The fan-out is some hundred: 8 levels suffice.
-pub const HEIGHT_MAX: u8 = 8;
+pub(crate) const HEIGHT_MAX: u8 = 8;
