@@ -1,7 +1,8 @@
 #!/bin/bash
-# publish.sh [TREE] [ROUNDS]: first publication of TREE (default /usr) beside `casync make`, and a publication with nothing changed
-# of 100,000 files beside `find` printing size and mtime. Both of a pair run in turn, in the same run, from a warm page cache.
-# Takes `vouch` from $VOUCH or target/release; leaves nothing behind.
+# publish.sh [TREE] [ROUNDS]: compares `vouch publish` with two peers.
+# First publication of TREE (default /usr) beside `casync make`; republication of 100,000 unchanged files beside `find`.
+# Both programs of a pair run in turn, from a warm page cache.
+# Uses `vouch` from $VOUCH or target/release. Removes all its files.
 set -euo pipefail
 tree=${1:-/usr}
 rounds=${2:-3}

@@ -123,13 +123,13 @@ mod tests {
 
     #[test]
     fn refusal_has_hint() {
-        let said = |op, status| Error::nfs("there")(Call::Refused { op, status }).with_hint();
-        assert!(said(Op::CREATE, Status::ACCESS).contains("no_root_squash"));
-        assert!(said(Op::LOOKUP, Status::ACCESS).contains("insecure"));
-        assert!(said(Op::LOOKUP, Status::ACCESS).contains("principal"));
-        assert!(said(Op::LOOKUP, Status::WRONGSEC).contains("--sec"));
-        assert!(said(Op::WRITE, Status::NOSPC).contains("no space"));
-        assert_eq!(said(Op::READ, Status::IO), "there: READ: NFS4ERR_IO");
+        let message = |op, status| Error::nfs("there")(Call::Refused { op, status }).with_hint();
+        assert!(message(Op::CREATE, Status::ACCESS).contains("no_root_squash"));
+        assert!(message(Op::LOOKUP, Status::ACCESS).contains("insecure"));
+        assert!(message(Op::LOOKUP, Status::ACCESS).contains("principal"));
+        assert!(message(Op::LOOKUP, Status::WRONGSEC).contains("--sec"));
+        assert!(message(Op::WRITE, Status::NOSPC).contains("no space"));
+        assert_eq!(message(Op::READ, Status::IO), "there: READ: NFS4ERR_IO");
         assert!(Error::NotEmpty("nfs://h/x".into()).with_hint().ends_with("untouched"));
     }
 }

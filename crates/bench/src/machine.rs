@@ -65,8 +65,8 @@ impl Machine {
     /// Adds the version of a program: the first line of its output.
     pub fn with_version(&mut self, program: &str, option: &str) {
         let Ok(output) = Command::new(program).arg(option).output() else { return };
-        let said = [output.stdout, output.stderr].concat();
-        let line = String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned();
+        let printed = [output.stdout, output.stderr].concat();
+        let line = String::from_utf8_lossy(&printed).lines().next().unwrap_or_default().to_owned();
         if !line.is_empty() && !self.versions.contains(&line) {
             self.versions.push(line);
         }

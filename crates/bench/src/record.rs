@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::case::Metric;
 use crate::latency::Latency;
 use crate::machine::Machine;
-use crate::sample::{Quantiles, Sample};
+use crate::sample::{BUSIEST, Quantiles, Sample};
 use crate::statistics::Interval;
 use crate::subject::SubjectInfo;
 use crate::{Case, Error, escape, statistics};
@@ -438,8 +438,6 @@ impl Calls {
 
 /// Default durability of writes.
 const FOR_GOOD: &str = "on stable storage";
-/// Name of the figure: CPU share of the busiest client thread.
-pub(crate) const BUSIEST: &str = "busiest client thread";
 /// From this CPU share on, a thread has no time left.
 const LIMIT: f64 = 0.95;
 

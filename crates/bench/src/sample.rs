@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::case::Metric;
 use crate::latency::Latency;
-use crate::record::BUSIEST;
 
 /// One measurement of one case on one subject.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -140,6 +139,9 @@ fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
         (a, b) => a.or(b),
     }
 }
+
+/// Name of the figure: CPU share of the busiest client thread.
+pub(crate) const BUSIEST: &str = "busiest client thread";
 
 #[cfg(test)]
 mod tests {

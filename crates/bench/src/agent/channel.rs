@@ -46,8 +46,8 @@ pub(super) struct Channel {
     output: TcpStream,
     key: [u8; 32],
     /// Direction bytes of sent and received messages.
-    ours: u8,
-    theirs: u8,
+    own: u8,
+    peer: u8,
     sent: u64,
     received: u64,
     /// Limits until the peer is authenticated.
@@ -87,17 +87,17 @@ impl Channel {
         let stream =
             TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| Error::Unreachable(format!("agent {name}: {error}")))?;
         let auth_deadline = AuthDeadline { until: Instant::now() + PATIENCE, stop: stop.clone(), line_len_max: PROOF_LEN_MAX };
-        let mut line = Self::begin(stream, COORDINATOR, AGENT, auth_deadline, &name)?;
-        let ours = nonce()?;
+        let mut channel = Self::begin(stream, COORDINATOR, AGENT, auth_deadline, &name)?;
+        let own = nonce()?;
         let kind = if matches!(credential, Credential::Token(_)) { "token" } else { "kerberos" };
-        line.write_line(&format!("{GREETING} {kind} {}", hex(&ours)), &name)?;
-        let greeting = line.read_line(&name)?;
+        channel.write_line(&format!("{GREETING} {kind} {}", hex(&own)), &name)?;
+        let greeting = channel.read_line(&name)?;
         if greeting == BUSY {
             return Err(Error::Refused(format!("agent {name}: {BUSY_TEXT}")));
         }
-        let theirs = unhex(&greeting, &name)?;
+        let peer = unhex(&greeting, &name)?;
         // An agent closes the connection at whatever step the proof fails.
-        line.authenticate(credential, [&ours, &theirs], &name).map_err(|error| match error {
+        channel.authenticate(credential, [&own, &peer], &name).map_err(|error| match error {
             Error::Unreachable(_) => Error::Refused(format!(
                 "agent {name}: the agent refuses this coordinator: {}",
                 if kind == "token" {
@@ -108,12 +108,12 @@ impl Channel {
             )),
             error => error,
         })?;
-        Ok(line)
+        Ok(channel)
     }
 
-    fn authenticate(&mut self, credential: &Credential, [ours, theirs]: [&[u8]; 2], name: &str) -> Result<(), Error> {
+    fn authenticate(&mut self, credential: &Credential, [own, peer]: [&[u8]; 2], name: &str) -> Result<(), Error> {
         self.key = match credential {
-            Credential::Token(token) => key(token, ours, theirs),
+            Credential::Token(token) => key(token, own, peer),
             Credential::Kerberos(service) => {
                 let refused = |error: &dyn std::fmt::Display| Error::Refused(format!("agent {name}: {error}"));
                 let mut initiator = MitInitiator::new(service, &ClientSource::default()).map_err(|error| refused(&error))?;
@@ -136,7 +136,7 @@ impl Channel {
                 let confounder = *nonce()?.first_chunk::<16>().expect("32 bytes hold 16");
                 context.keys.seal(context.token_seq, confounder, &mut sealed).map_err(|_| refused(&"sealing the session key failed"))?;
                 self.write_line(&hex(&sealed), name)?;
-                key(&secret, ours, theirs)
+                key(&secret, own, peer)
             }
         };
         // The agent proves itself before any other message.
@@ -163,32 +163,32 @@ impl Channel {
         // A Kerberos ticket may hold authorization data of a directory. A token's proof is short.
         let line_len_max = if matches!(acceptor, Acceptor::Token(_)) { TOKEN_LINE_LEN_MAX } else { PROOF_LEN_MAX };
         let auth_deadline = AuthDeadline { until: Instant::now() + within, stop: stop.clone(), line_len_max };
-        let mut line = Self::begin(stream, AGENT, COORDINATOR, auth_deadline, &name)?;
-        let greeting = line.read_line(&name)?;
+        let mut channel = Self::begin(stream, AGENT, COORDINATOR, auth_deadline, &name)?;
+        let greeting = channel.read_line(&name)?;
         let mut words = greeting.split(' ');
         let (version, kind, nonce_text) = (words.next(), words.next(), words.next());
         if version != Some(GREETING) {
             return Err(Error::Refused(format!("{name}: the peer is not a coordinator of this version")));
         }
-        let theirs = unhex(nonce_text.unwrap_or_default(), &name)?;
-        let ours = nonce()?;
-        line.write_line(&hex(&ours), &name)?;
-        line.key = match (acceptor, kind) {
-            (Acceptor::Token(token), Some("token")) => key(token, &theirs, &ours),
+        let peer = unhex(nonce_text.unwrap_or_default(), &name)?;
+        let own = nonce()?;
+        channel.write_line(&hex(&own), &name)?;
+        channel.key = match (acceptor, kind) {
+            (Acceptor::Token(token), Some("token")) => key(token, &peer, &own),
             (Acceptor::Kerberos { keytab, principals }, Some("kerberos")) => {
                 let refused = |error: &dyn std::fmt::Display| Error::Refused(format!("{name}: {error}"));
                 let acceptor = MitAcceptor::new(keytab.as_deref(), "host").map_err(|error| refused(&error))?;
                 let mut partial = None;
                 let context = loop {
-                    let token = unhex(&line.read_line(&name)?, &name)?;
+                    let token = unhex(&channel.read_line(&name)?, &name)?;
                     match acceptor.accept(partial.take(), &token) {
                         Accept::Established { context, token } => {
-                            line.write_line(&hex(&token), &name)?;
+                            channel.write_line(&hex(&token), &name)?;
                             break context;
                         }
                         Accept::Continue { partial: next, token } => {
                             partial = Some(next);
-                            line.write_line(&hex(&token), &name)?;
+                            channel.write_line(&hex(&token), &name)?;
                         }
                         Accept::Failed { reason, .. } => return Err(refused(&reason)),
                     }
@@ -196,32 +196,32 @@ impl Channel {
                 if !principals.iter().any(|principal| **principal == *context.principal) {
                     return Err(refused(&format!("{} is not allowed (--principal)", context.principal)));
                 }
-                let mut sealed = unhex(&line.read_line(&name)?, &name)?;
+                let mut sealed = unhex(&channel.read_line(&name)?, &name)?;
                 let body = context.keys.open(&mut sealed).map_err(|_| refused(&"the session key does not decrypt"))?;
-                key(&sealed[body], &theirs, &ours)
+                key(&sealed[body], &peer, &own)
             }
             _ => return Err(Error::Refused(format!("{name}: the coordinator uses another kind of authentication than this agent"))),
         };
-        let hello: String = line.receive(&name)?.ok_or_else(|| Error::Refused(format!("{name}: the peer closed the connection")))?;
+        let hello: String = channel.receive(&name)?.ok_or_else(|| Error::Refused(format!("{name}: the peer closed the connection")))?;
         if hello != "coordinator" {
             return Err(Error::Refused(format!("{name}: unexpected greeting")));
         }
         if !turn() {
-            line.send(&BUSY, &name)?;
+            channel.send(&BUSY, &name)?;
             return Err(Error::Refused("refused: the agent works for another coordinator".into()));
         }
-        line.send(&"agent", &name)?;
-        Ok(line)
+        channel.send(&"agent", &name)?;
+        Ok(channel)
     }
 
-    fn begin(stream: TcpStream, ours: u8, theirs: u8, auth_deadline: AuthDeadline, name: &str) -> Result<Self, Error> {
+    fn begin(stream: TcpStream, own: u8, peer: u8, auth_deadline: AuthDeadline, name: &str) -> Result<Self, Error> {
         let failed = || Error::io(name.to_owned());
         stream.set_nodelay(true).map_err(failed())?;
         // Short reads, so that deadline and stop request are checked.
         stream.set_read_timeout(Some(TICK)).map_err(failed())?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(failed())?;
         let input = BufReader::new(stream.try_clone().map_err(failed())?);
-        Ok(Self { input, output: stream, key: [0; 32], ours, theirs, sent: 0, received: 0, auth_deadline: Some(auth_deadline), stop: None })
+        Ok(Self { input, output: stream, key: [0; 32], own, peer, sent: 0, received: 0, auth_deadline: Some(auth_deadline), stop: None })
     }
 
     /// Lifts the limits of an unauthenticated peer. With `stop`, a stop request still shortens
@@ -244,10 +244,10 @@ impl Channel {
     /// Tells a new peer that another coordinator has the agent.
     pub(super) fn refuse_busy(mut stream: TcpStream) {
         let failed = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(TICK)));
-        let said = failed.and_then(|()| stream.write_all(format!("{BUSY}\n").as_bytes()));
+        let written = failed.and_then(|()| stream.write_all(format!("{BUSY}\n").as_bytes()));
         // Reads the peer's greeting first. Otherwise the kernel would reset the connection, and the
         // message could be lost.
-        let _ = said.and_then(|()| stream.shutdown(std::net::Shutdown::Write)).and_then(|()| stream.set_read_timeout(Some(TICK)));
+        let _ = written.and_then(|()| stream.shutdown(std::net::Shutdown::Write)).and_then(|()| stream.set_read_timeout(Some(TICK)));
         let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
     }
 
@@ -259,7 +259,7 @@ impl Channel {
     /// Sends a message.
     pub(super) fn send(&mut self, message: &impl Serialize, name: &str) -> Result<(), Error> {
         let text = serde_json::to_string(message).expect("numbers and text");
-        let sum = mac(&self.key, self.ours, self.sent, text.as_bytes());
+        let sum = mac(&self.key, self.own, self.sent, text.as_bytes());
         self.sent += 1;
         self.write_line(&format!("{} {text}", hex(sum.as_bytes())), name)
     }
@@ -273,7 +273,7 @@ impl Channel {
         let (sum, text) = line.split_once(' ').unwrap_or_default();
         let sum: Option<[u8; 32]> = unhex(sum, name)?.try_into().ok();
         // `blake3::Hash` compares in constant time.
-        if sum.map(blake3::Hash::from) != Some(mac(&self.key, self.theirs, self.received, text.as_bytes())) {
+        if sum.map(blake3::Hash::from) != Some(mac(&self.key, self.peer, self.received, text.as_bytes())) {
             return Err(Error::Refused(format!("{name}: a message fails authentication; the tokens may differ")));
         }
         self.received += 1;
@@ -285,20 +285,20 @@ impl Channel {
         let failed = || Error::io("a connection");
         let output = self.output.try_clone().map_err(failed())?;
         let idle = BufReader::new(self.output.try_clone().map_err(failed())?);
-        let (key, ours, theirs, sent, received) = (self.key, self.ours, self.theirs, self.sent, self.received);
+        let (key, own, peer, sent, received) = (self.key, self.own, self.peer, self.sent, self.received);
         let (auth_deadline, stop) = (self.auth_deadline, self.stop);
         let sender = Self {
             input: idle,
             output: self.output,
             key,
-            ours,
-            theirs,
+            own,
+            peer,
             sent,
             received,
             auth_deadline: auth_deadline.clone(),
             stop: stop.clone(),
         };
-        Ok((sender, Receiver(Self { input: self.input, output, key, ours, theirs, sent, received, auth_deadline, stop })))
+        Ok((sender, Receiver(Self { input: self.input, output, key, own, peer, sent, received, auth_deadline, stop })))
     }
 
     fn write_line(&mut self, line: &str, name: &str) -> Result<(), Error> {
@@ -307,7 +307,7 @@ impl Channel {
     }
 
     fn read_line(&mut self, name: &str) -> Result<String, Error> {
-        let (mut line, mut asked) = (Vec::new(), None);
+        let (mut line, mut stop_seen) = (Vec::new(), None);
         let line_len_max = self.auth_deadline.as_ref().map_or(LINE_LEN_MAX, |auth_deadline| auth_deadline.line_len_max);
         loop {
             match &self.auth_deadline {
@@ -318,7 +318,7 @@ impl Channel {
                 _ => {}
             }
             let stopped = self.stop.as_ref().is_some_and(StopFlag::must_hurry);
-            if stopped && asked.get_or_insert_with(Instant::now).elapsed() > ANSWER_WAIT_MAX {
+            if stopped && stop_seen.get_or_insert_with(Instant::now).elapsed() > ANSWER_WAIT_MAX {
                 return Err(Error::Unreachable(format!("{name}: no answer")));
             }
             let waits = self.auth_deadline.is_some() || self.stop.is_some();
@@ -407,14 +407,14 @@ mod tests {
 
     use super::*;
 
-    fn pair(theirs: &[u8], ours: &[u8]) -> (Result<Channel, Error>, Result<Channel, Error>) {
+    fn pair(peer: &[u8], own: &[u8]) -> (Result<Channel, Error>, Result<Channel, Error>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
-        let token = theirs.to_vec();
+        let token = peer.to_vec();
         let agent = std::thread::spawn(move || {
             Channel::accept(listener.accept().expect("the caller").0, &Acceptor::Token(token), PATIENCE, &StopFlag::default(), || true)
         });
-        let coordinator = Channel::connect(address, &Credential::Token(ours.to_vec()), &StopFlag::default());
+        let coordinator = Channel::connect(address, &Credential::Token(own.to_vec()), &StopFlag::default());
         (agent.join().expect("it ends"), coordinator)
     }
 

@@ -33,33 +33,33 @@ impl AgentPool {
     }
 
     /// Sends a request to all agents, then receives all responses.
-    fn all(&self, ask: &Request) -> Result<Vec<(usize, String, Response)>, Error> {
-        self.each(&|_| Some(ask.clone()))
+    fn all(&self, request: &Request) -> Result<Vec<(usize, String, Response)>, Error> {
+        self.each(&|_| Some(request.clone()))
     }
 
     /// Sends each agent its own request, if any, then receives the responses with the agents'
     /// positions.
-    fn each(&self, ask: &dyn Fn(usize) -> Option<Request>) -> Result<Vec<(usize, String, Response)>, Error> {
+    fn each(&self, request: &dyn Fn(usize) -> Option<Request>) -> Result<Vec<(usize, String, Response)>, Error> {
         let mut members = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (mut asked, mut unasked) = (Vec::new(), None);
+        let (mut pending, mut send_error) = (Vec::new(), None);
         for (at, member) in members.iter_mut().enumerate() {
-            if let Some(ask) = ask(at) {
+            if let Some(request) = request(at) {
                 let gone = || {
                     Error::Unreachable(format!("agent {}: no answer; if the agent still runs, it removes its files by itself", member.name))
                 };
-                match member.channel.as_mut().ok_or_else(gone).and_then(|channel| channel.send(&ask, &member.name)) {
-                    Ok(()) => asked.push((at, member)),
+                match member.channel.as_mut().ok_or_else(gone).and_then(|channel| channel.send(&request, &member.name)) {
+                    Ok(()) => pending.push((at, member)),
                     Err(error) => {
                         // A part of the request may have been sent.
                         member.channel = None;
-                        unasked = unasked.or(Some(error));
+                        send_error = send_error.or(Some(error));
                     }
                 }
             }
         }
         // All responses are received before an error is returned. Otherwise the next response would
         // belong to this request.
-        let mut heard: Vec<Result<(usize, String, Response), Error>> = asked
+        let mut responses: Vec<Result<(usize, String, Response), Error>> = pending
             .into_iter()
             .map(|(at, member)| {
                 let name = member.name.clone();
@@ -76,11 +76,11 @@ impl AgentPool {
             })
             .collect();
         // Corrupt data is reported before any other error.
-        if let Some(corrupt) = heard.iter().position(|answer| matches!(answer, Err(Error::Corrupt(_)))) {
-            heard.swap(0, corrupt);
-            return heard.into_iter().collect();
+        if let Some(corrupt) = responses.iter().position(|answer| matches!(answer, Err(Error::Corrupt(_)))) {
+            responses.swap(0, corrupt);
+            return responses.into_iter().collect();
         }
-        unasked.map_or_else(|| heard.into_iter().collect(), Err)
+        send_error.map_or_else(|| responses.into_iter().collect(), Err)
     }
 }
 
@@ -237,8 +237,8 @@ mod tests {
             let mut channel =
                 Channel::accept(stream, &Acceptor::Token(token()), within, &StopFlag::default(), || true).expect("it knows the token");
             for _ in 0..2 {
-                let asked = channel.receive::<Request>("the coordinator").expect("a question").expect("not the end");
-                let node = if matches!(asked, Request::Tidy { .. }) { "the first" } else { "the second" };
+                let pending = channel.receive::<Request>("the coordinator").expect("a question").expect("not the end");
+                let node = if matches!(pending, Request::Tidy { .. }) { "the first" } else { "the second" };
                 channel
                     .send(&Response::Failed { why: node.into(), unreachable: false, corrupt: false }, "the coordinator")
                     .expect("it listens");
@@ -286,9 +286,9 @@ mod tests {
         let (first, second) = (connect(), connect());
         let members = vec![member("refuses", Some(first)), member("has read it", Some(second)), member("gone", None)];
         let fleet = AgentPool(Arc::new(Mutex::new(members)));
-        for asked in [2, 3] {
-            let told = fleet.each(&|at| (at < asked).then_some(Request::Ready)).map(drop);
-            assert!(matches!(&told, Err(Error::Corrupt(why)) if why.contains("has read it")), "{told:?}");
+        for pending in [2, 3] {
+            let outcome = fleet.each(&|at| (at < pending).then_some(Request::Ready)).map(drop);
+            assert!(matches!(&outcome, Err(Error::Corrupt(why)) if why.contains("has read it")), "{outcome:?}");
         }
         drop(fleet);
         agents.join().expect("they end");

@@ -47,24 +47,24 @@ pub fn serve(
     log: &(dyn Fn(String) + Sync),
 ) -> Result<(), Error> {
     listener.set_nonblocking(true).map_err(Error::io("the listener"))?;
-    let (turn, unproven) = (CoordinatorSlot::default(), PendingHandshakes::default());
+    let (slot, handshakes) = (CoordinatorSlot::default(), PendingHandshakes::default());
     std::thread::scope(|scope| {
         while !stop.is_set() {
             match listener.accept() {
                 Ok((stream, peer)) => {
-                    let Some(place) = unproven.admit(peer.ip()) else {
+                    let Some(permit) = handshakes.admit(peer.ip()) else {
                         log(format!("{peer}: closed: too many unauthenticated connections"));
                         continue;
                     };
-                    let turn = &turn;
+                    let slot = &slot;
                     scope.spawn(move || {
                         let outcome = stream.set_nonblocking(false).map_err(Error::io("a connection")).and_then(|()| {
-                            if turn.is_taken() {
+                            if slot.is_taken() {
                                 Channel::refuse_busy(stream);
                                 return Err(Error::Refused("refused: the agent works for another coordinator".into()));
                             }
                             log(format!("{peer}: connected"));
-                            coordinator(stream, acceptor, limits, stop, turn, place)
+                            coordinator(stream, acceptor, limits, stop, slot, permit)
                         });
                         match outcome {
                             Ok(cases) => log(format!("{peer}: done, {cases} measurements")),
@@ -87,7 +87,7 @@ struct CoordinatorSlot(Mutex<Option<Arc<AtomicBool>>>);
 
 /// Holds the reservation.
 struct SlotGuard<'a> {
-    turn: &'a CoordinatorSlot,
+    slot: &'a CoordinatorSlot,
     /// False while cleaning up after the coordinator disconnected.
     active: Arc<AtomicBool>,
 }
@@ -109,7 +109,7 @@ impl CoordinatorSlot {
             if holder.is_none() {
                 let active = Arc::new(AtomicBool::new(true));
                 *holder = Some(active.clone());
-                return Some(SlotGuard { turn: self, active });
+                return Some(SlotGuard { slot: self, active });
             }
             drop(holder);
             if self.is_taken() || stop.is_set() || begun.elapsed() > CLEANUP_WAIT_MAX {
@@ -122,7 +122,7 @@ impl CoordinatorSlot {
 
 impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
-        *self.turn.holder() = None;
+        *self.slot.holder() = None;
     }
 }
 
@@ -168,72 +168,72 @@ fn coordinator(
     stream: TcpStream,
     acceptor: &Acceptor,
     limits: Limits,
-    ended: &StopFlag,
-    turn: &CoordinatorSlot,
-    place: HandshakePermit,
+    agent_stop: &StopFlag,
+    slot: &CoordinatorSlot,
+    permit: HandshakePermit,
 ) -> Result<u64, Error> {
-    let mut taken = None;
-    let mut line = Channel::accept(stream, acceptor, PROOF_WITHIN, ended, || {
-        taken = turn.take(ended);
-        taken.is_some()
+    let mut guard = None;
+    let mut channel = Channel::accept(stream, acceptor, PROOF_WITHIN, agent_stop, || {
+        guard = slot.take(agent_stop);
+        guard.is_some()
     })?;
-    drop(place);
-    let Some(taken) = taken else { return Err(Error::Refused("refused: the agent works for another coordinator".into())) };
-    let active = taken.active.clone();
-    line.set_authenticated(None);
-    let (mut line, mut receiver) = line.split()?;
+    drop(permit);
+    let Some(guard) = guard else { return Err(Error::Refused("refused: the agent works for another coordinator".into())) };
+    let active = guard.active.clone();
+    channel.set_authenticated(None);
+    let (mut channel, mut receiver) = channel.split()?;
     // A disconnect ends the measurement.
     let stop = StopFlag::default();
-    let (gone, works, (sender, asks)) = (stop.clone(), active.clone(), mpsc::channel());
+    let (stop_on_disconnect, active_until_disconnect, (sender, requests)) = (stop.clone(), active.clone(), mpsc::channel());
     std::thread::spawn(move || {
-        while let Ok(Some(ask)) = receiver.receive::<Request>("the coordinator") {
-            if sender.send(ask).is_err() {
+        while let Ok(Some(request)) = receiver.receive::<Request>("the coordinator") {
+            if sender.send(request).is_err() {
                 break;
             }
         }
-        works.store(false, Ordering::Relaxed);
-        gone.set();
+        active_until_disconnect.store(false, Ordering::Relaxed);
+        stop_on_disconnect.set();
     });
     let mut subjects: HashMap<u32, NfsSubject> = HashMap::new();
     let (mut measured, mut outcome) = (0, Ok(()));
-    let mut asked = Instant::now();
+    let mut last_request = Instant::now();
     loop {
-        if ended.is_set() {
+        if agent_stop.is_set() {
             stop.set();
         }
-        let ask = match asks.recv_timeout(Duration::from_millis(200)) {
-            Ok(ask) => ask,
+        let request = match requests.recv_timeout(Duration::from_millis(200)) {
+            Ok(request) => request,
             // A coordinator that hangs must not block others.
-            Err(mpsc::RecvTimeoutError::Timeout) if !stop.is_set() && asked.elapsed() > limits.silence => {
+            Err(mpsc::RecvTimeoutError::Timeout) if !stop.is_set() && last_request.elapsed() > limits.silence => {
                 outcome = Err(Error::Refused("the coordinator sent no request for too long".into()));
                 break;
             }
             Err(mpsc::RecvTimeoutError::Timeout) if !stop.is_set() => continue,
             Err(_) => break,
         };
-        measured += u64::from(matches!(ask, Request::Measure { .. }));
-        let answer = handle(ask, &mut subjects, limits, &stop).unwrap_or_else(|error| Response::Failed {
+        measured += u64::from(matches!(request, Request::Measure { .. }));
+        let answer = handle(request, &mut subjects, limits, &stop).unwrap_or_else(|error| Response::Failed {
             unreachable: matches!(error, Error::Unreachable(_)),
             corrupt: matches!(error, Error::Corrupt(_)),
             why: error.with_hint(),
         });
-        outcome = line.send(&answer, "the coordinator");
-        asked = Instant::now();
+        outcome = channel.send(&answer, "the coordinator");
+        last_request = Instant::now();
         if outcome.is_err() {
             break;
         }
     }
     active.store(false, Ordering::Relaxed);
-    line.shut_down();
+    channel.shut_down();
     for mut subject in subjects.into_values() {
         outcome = outcome.and(subject.clean());
     }
     outcome.map(|()| measured)
 }
 
-fn handle(ask: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Limits, stop: &StopFlag) -> Result<Response, Error> {
+fn handle(request: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Limits, stop: &StopFlag) -> Result<Response, Error> {
     let unknown = || Error::Input("unknown subject".into());
-    Ok(match ask {
+    Ok(match request {
         Request::Open { number, options } => {
             if subjects.len() >= limits.subjects || options.sessions > limits.sessions || options.connections > 64 || options.slots > 1024 {
                 return Err(Error::Refused("the request exceeds this agent's limits".into()));
@@ -319,9 +319,9 @@ mod tests {
     /// Runs an agent during `work`. Returns its log.
     fn with_an_agent(silence: Duration, work: impl FnOnce(SocketAddr)) -> Vec<String> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let (at, stop, told) = (listener.local_addr().expect("a port"), StopFlag::default(), Mutex::new(Vec::new()));
+        let (at, stop, log_lines) = (listener.local_addr().expect("a port"), StopFlag::default(), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
-            let log = |line| told.lock().expect("no test fails with it").push(line);
+            let log = |line| log_lines.lock().expect("no test fails with it").push(line);
             let limits = Limits { silence, ..Limits::default() };
             let agent = scope.spawn({
                 let (stop, listener) = (stop.clone(), &listener);
@@ -332,7 +332,7 @@ mod tests {
             agent.join().expect("it ends").expect("the listener is whole");
             done.unwrap_or_else(|fault| std::panic::resume_unwind(fault));
         });
-        told.into_inner().expect("no test fails with it")
+        log_lines.into_inner().expect("no test fails with it")
     }
 
     #[test]
@@ -363,18 +363,18 @@ mod tests {
 
     #[test]
     fn unauthenticated_connections_are_limited_by_address() {
-        let (unproven, address) = (PendingHandshakes::default(), |text: &str| text.parse::<IpAddr>().expect("an address"));
+        let (handshakes, address) = (PendingHandshakes::default(), |text: &str| text.parse::<IpAddr>().expect("an address"));
         let mut places: Vec<HandshakePermit> =
-            (0..UNPROVEN_OF_ADDRESS_MAX).map(|_| unproven.admit(address("2001:db8::1")).expect("there is room")).collect();
+            (0..UNPROVEN_OF_ADDRESS_MAX).map(|_| handshakes.admit(address("2001:db8::1")).expect("there is room")).collect();
         // The /64 is one address.
-        assert!(unproven.admit(address("2001:db8::ffff:2")).is_none() && unproven.admit(address("2001:db8:0:1::1")).is_some());
+        assert!(handshakes.admit(address("2001:db8::ffff:2")).is_none() && handshakes.admit(address("2001:db8:0:1::1")).is_some());
         places.pop();
-        assert!(unproven.admit(address("2001:db8::ffff:2")).is_some());
+        assert!(handshakes.admit(address("2001:db8::ffff:2")).is_some());
     }
 
     #[test]
     fn silent_coordinator_loses_agent() {
-        let told = with_an_agent(Duration::from_millis(100), |at| {
+        let log_lines = with_an_agent(Duration::from_millis(100), |at| {
             let _frozen = coordinate(at).expect("it knows the token");
             let begun = Instant::now();
             let mut next = coordinate(at);
@@ -383,6 +383,6 @@ mod tests {
             }
             assert!(next.is_ok(), "{:?}", next.err());
         });
-        assert!(told.iter().any(|line| line.contains("no request for too long")), "{told:?}");
+        assert!(log_lines.iter().any(|line| line.contains("no request for too long")), "{log_lines:?}");
     }
 }

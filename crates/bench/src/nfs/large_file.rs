@@ -25,7 +25,7 @@ pub(super) struct ReadWriteMix<'a> {
     next: u64,
     seed: u64,
     written: &'a PageVersions,
-    asked: Vec<Option<Asked>>,
+    pending: Vec<Option<Pending>>,
     /// Blocks that were written most recently.
     last: VecDeque<u64>,
     /// Blocks to read once, when reading back.
@@ -34,7 +34,7 @@ pub(super) struct ReadWriteMix<'a> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct Pending {
     number: u64,
     block: Block,
     writes: bool,
@@ -47,8 +47,8 @@ impl<'a> ReadWriteMix<'a> {
         let (blocks, data) = (page_versions::blocks(&load), vec![0; load.block as usize]);
         // Sessions that read sequentially start at different blocks.
         let next = mix(seed) % blocks;
-        let (pages, asked, last) = (pages.clone(), vec![None; load.depth as usize], VecDeque::new());
-        Self { pages, file, number, load, blocks, next, seed, written, asked, last, only: None, data }
+        let (pages, pending, last) = (pages.clone(), vec![None; load.depth as usize], VecDeque::new());
+        Self { pages, file, number, load, blocks, next, seed, written, pending, last, only: None, data }
     }
 
     /// Reads only these blocks, once.
@@ -67,7 +67,7 @@ impl<'a> ReadWriteMix<'a> {
 
     /// Releases a lane's block. A write without an answer makes its content uncertain.
     fn release(&mut self, lane: usize) {
-        if let Some(Asked { block, writes, sent, .. }) = self.asked[lane].take() {
+        if let Some(Pending { block, writes, sent, .. }) = self.pending[lane].take() {
             if writes && sent {
                 self.written.mark_unanswered(block);
             }
@@ -84,7 +84,7 @@ impl<'a> ReadWriteMix<'a> {
 impl Drop for ReadWriteMix<'_> {
     fn drop(&mut self) {
         // This includes calls without an answer.
-        (0..self.asked.len()).for_each(|lane| self.release(lane));
+        (0..self.pending.len()).for_each(|lane| self.release(lane));
     }
 }
 
@@ -116,14 +116,14 @@ impl CallSource for ReadWriteMix<'_> {
         if self.load.order == Order::Sequential {
             self.next = number;
         }
-        self.asked[lane] = Some(Asked { number, block, writes, sent: false });
+        self.pending[lane] = Some(Pending { number, block, writes, sent: false });
         true
     }
 
     fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer) {
-        let asked = self.asked[lane].as_mut().expect("`next` has prepared it");
-        asked.sent = true;
-        let Asked { block, writes, .. } = *asked;
+        let pending = self.pending[lane].as_mut().expect("`next` has prepared it");
+        pending.sent = true;
+        let Pending { block, writes, .. } = *pending;
         let (offset, stateid) = (block.offset(), self.file.stateid);
         putfh(&self.file.handle, call, w);
         if writes {
@@ -135,7 +135,7 @@ impl CallSource for ReadWriteMix<'_> {
     }
 
     fn on_reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
-        let Some(Asked { number, block, .. }) = self.asked[lane] else { return Err(Error::Mismatch("a reply without a call")) };
+        let Some(Pending { number, block, .. }) = self.pending[lane] else { return Err(Error::Mismatch("a reply without a call")) };
         body.next_ok()?;
         match body.next_ok()? {
             Results::Read(Ok(ok)) => {
@@ -151,7 +151,7 @@ impl CallSource for ReadWriteMix<'_> {
             _ => return Err(Error::Mismatch("a short transfer")),
         }
         self.written.release(block);
-        self.asked[lane] = None;
+        self.pending[lane] = None;
         Ok(CallResult { bytes: u64::from(self.load.block), operations: 1 })
     }
 
@@ -173,7 +173,7 @@ pub(super) struct WholeFile {
     len: u64,
     writes: bool,
     next: u64,
-    asked: Vec<u64>,
+    pending: Vec<u64>,
     /// Blocks that the server delayed, and those that are retried now.
     delayed: Vec<u64>,
     again: Vec<u64>,
@@ -182,13 +182,13 @@ pub(super) struct WholeFile {
 
 impl WholeFile {
     pub(super) fn new(pages: &Pages, file: Opened, number: u64, content: Content, len: u64, writes: bool, depth: usize) -> Self {
-        let (asked, data) = (vec![0; depth], vec![0; BLOCK_LEN as usize]);
+        let (pending, data) = (vec![0; depth], vec![0; BLOCK_LEN as usize]);
         let (delayed, again) = (Vec::new(), Vec::new());
-        Self { pages: pages.clone(), file, number, content, len, writes, next: 0, asked, delayed, again, data }
+        Self { pages: pages.clone(), file, number, content, len, writes, next: 0, pending, delayed, again, data }
     }
 
     fn part(&self, lane: usize) -> (u64, usize) {
-        let offset = self.asked[lane];
+        let offset = self.pending[lane];
         (offset, BLOCK_LEN.min(self.len - offset) as usize)
     }
 }
@@ -196,13 +196,13 @@ impl WholeFile {
 impl CallSource for WholeFile {
     fn next(&mut self, lane: usize) -> bool {
         if let Some(offset) = self.again.pop() {
-            self.asked[lane] = offset;
+            self.pending[lane] = offset;
             return true;
         }
         if self.next >= self.len {
             return false;
         }
-        self.asked[lane] = self.next;
+        self.pending[lane] = self.next;
         self.next += BLOCK_LEN;
         true
     }
@@ -232,7 +232,7 @@ impl CallSource for WholeFile {
 
     fn on_refusal(&mut self, lane: usize, status: Status) {
         if status == Status::DELAY {
-            self.delayed.push(self.asked[lane]);
+            self.delayed.push(self.pending[lane]);
         }
     }
 

@@ -200,18 +200,18 @@ pub(super) const OTHER_DATA: &str = "other data than the file's";
 
 /// Connects in another thread, so that a stop request does not wait for a silent server.
 fn connect_unless_stopped(options: &SessionOptions, stop: &StopFlag) -> Result<Pipeline, Error> {
-    let ((sender, made), theirs) = (mpsc::channel(), options.clone());
+    let ((sender, connected), thread_options) = (mpsc::channel(), options.clone());
     std::thread::spawn(move || {
         // Sending fails after the receiver gave up.
-        let _ = sender.send(pipeline(&theirs));
+        let _ = sender.send(pipeline(&thread_options));
     });
-    let mut asked = None;
+    let mut stop_seen = None;
     loop {
-        match made.recv_timeout(TICK) {
+        match connected.recv_timeout(TICK) {
             Ok(pipeline) => return pipeline,
             Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::Program("a thread panicked".into())),
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                if stop.must_hurry() && asked.get_or_insert_with(Instant::now).elapsed() > SILENCE {
+                if stop.must_hurry() && stop_seen.get_or_insert_with(Instant::now).elapsed() > SILENCE {
                     return Err(Error::Unreachable(format!("{}: the server does not answer", options.target)));
                 }
             }

@@ -18,7 +18,7 @@ use crate::case::{Content, Copy, Load};
 use crate::content::{Pages, mix};
 use crate::cpu::ServerCpu;
 use crate::page_versions::{PageVersions, in_flight_max};
-use crate::record::BUSIEST;
+use crate::sample::BUSIEST;
 use crate::subject::{CpuMeter, SubjectInfo};
 use crate::target::{NfsTarget, Sec};
 use crate::{Case, Error, Sample, StopFlag, Subject};
@@ -128,23 +128,24 @@ impl NfsSubject {
     }
 
     fn put(&mut self, copy: &Copy) -> Result<Sample, Error> {
-        let own = self.directory()?;
+        let working_dir = self.directory()?;
         self.rounds += 1;
         let name = format!("put-{}", self.rounds);
         let key = (copy.files, copy.len, copy.content);
         if let Some((old, _)) = self.copies.remove(&key) {
             match copy.files * copy.len > KEPT_LEN {
-                true => self.sessions[0].remove_all(&own, old.as_bytes(), &self.stop)?,
+                true => self.sessions[0].remove_all(&working_dir, old.as_bytes(), &self.stop)?,
                 // Removed later, because some file systems are slow after many removals.
                 false => self.old.push(old),
             }
         }
-        let directory = self.sessions[0].mkdir(&own, &name, &self.stop)?;
+        let directory = self.sessions[0].mkdir(&working_dir, &name, &self.stop)?;
         let measured = self.transfer(copy, directory, true);
         match &measured {
             Ok(_) => drop(self.copies.insert(key, (name, directory))),
             // An incomplete copy must not be read, and its space may be needed.
-            Err(Error::Nfs { .. } | Error::Refused(_)) if self.sessions[0].remove_all(&own, name.as_bytes(), &self.stop).is_ok() => {}
+            Err(Error::Nfs { .. } | Error::Refused(_))
+                if self.sessions[0].remove_all(&working_dir, name.as_bytes(), &self.stop).is_ok() => {}
             Err(_) => self.old.push(name),
         }
         measured
@@ -197,10 +198,10 @@ impl NfsSubject {
 
     /// Creates files, then appends to them, then removes them.
     fn changes(&mut self, files: u64, depth: u32) -> Result<Sample, Error> {
-        let own = self.directory()?;
+        let working_dir = self.directory()?;
         self.rounds += 1;
         let name = format!("changes-{}", self.rounds);
-        let directory = self.sessions[0].mkdir(&own, &name, &self.stop)?;
+        let directory = self.sessions[0].mkdir(&working_dir, &name, &self.stop)?;
         self.old.push(name);
         let (pages, stop) = (self.pages.clone(), self.stop.clone());
         let line = Copy { files, len: LINE_LEN, content: Content::Random, streams: depth, depth: 1 };
@@ -266,11 +267,11 @@ impl NfsSubject {
 
     /// Each session's open of the large file. A session that reconnected opens the file again.
     fn large_file_opens(&mut self) -> Result<Vec<Opened>, Error> {
-        let (own, stop) = (self.directory()?, self.stop.clone());
+        let (working_dir, stop) = (self.directory()?, self.stop.clone());
         let Some((_, opens)) = &mut self.large else { return Err(Error::NotFound("the large file does not exist".into())) };
         for (session, (open, reconnects)) in self.sessions.iter_mut().zip(opens.iter_mut()) {
             if session.ensure_connected(&stop)? != *reconnects {
-                *open = session.open(&own, LARGE, true, &stop)?;
+                *open = session.open(&working_dir, LARGE, true, &stop)?;
                 *reconnects = session.ensure_connected(&stop)?;
             }
         }
@@ -355,7 +356,7 @@ impl NfsSubject {
         if self.large.as_ref().is_some_and(|(there, _)| *there >= len) {
             return Ok(());
         }
-        let (own, stop) = (self.directory()?, self.stop.clone());
+        let (working_dir, stop) = (self.directory()?, self.stop.clone());
         if let Some((_, opens)) = self.large.take() {
             // After a reconnect the open is gone.
             self.sessions
@@ -365,13 +366,13 @@ impl NfsSubject {
                 .try_for_each(|(session, (open, _))| session.close(open, &stop))?;
         }
         let first = &mut self.sessions[0];
-        let file = first.open(&own, LARGE, true, &stop)?;
+        let file = first.open(&working_dir, LARGE, true, &stop)?;
         let mut work = WholeFile::new(&self.pages, file, LARGE_NUMBER, Content::Random, len, true, MAKE_DEPTH);
         let tally = first.complete(&mut work, MAKE_DEPTH, &stop)?;
         let bytes = tally.bytes;
         require_complete(tally, bytes, len, "bytes of a file", first, &stop)?;
         first.commit(file, &stop)?;
-        let others = self.sessions[1..].iter_mut().map(|session| session.open(&own, LARGE, true, &stop));
+        let others = self.sessions[1..].iter_mut().map(|session| session.open(&working_dir, LARGE, true, &stop));
         let opens = std::iter::once(Ok(file)).chain(others).collect::<Result<Vec<_>, _>>()?;
         let reconnects = self.sessions.iter().map(Session::reconnects);
         self.large = Some((len, opens.into_iter().zip(reconnects).collect()));
@@ -428,9 +429,9 @@ impl Subject for NfsSubject {
     }
 
     fn tidy(&mut self) -> Result<(), Error> {
-        let own = self.directory()?;
+        let working_dir = self.directory()?;
         let old: Vec<String> = self.old.drain(..).chain(self.copies.drain().map(|(_, (name, _))| name)).collect();
-        old.iter().try_for_each(|name| self.sessions[0].remove_all(&own, name.as_bytes(), &self.stop))
+        old.iter().try_for_each(|name| self.sessions[0].remove_all(&working_dir, name.as_bytes(), &self.stop))
     }
 
     fn place(&self) -> Option<String> {

@@ -307,9 +307,9 @@ fn incomplete_copy_is_removed_and_not_read() {
         refuse(&world, [Status::NOSPC]);
         let refused = subject.measure(&Case::Put(copy)).expect_err("a part is missing");
         assert!(matches!(&refused, Error::Nfs { source, .. } if source.status() == Some(Status::NOSPC)), "{refused}");
-        let said = refused.with_hint();
+        let message = refused.with_hint();
         let part = if files == 1 { "2097152 of 3145728 bytes" } else { "2 of 3 files" };
-        assert!(said.contains(part) && said.contains("no space is left"), "{said}");
+        assert!(message.contains(part) && message.contains("no space is left"), "{message}");
         let left = world.lock().unwrap_or_else(PoisonError::into_inner).files.len();
         assert_eq!(left, 1, "only the probe file is left");
         // A read first copies the files again.

@@ -49,10 +49,10 @@ fn other_durability_removes_ratio_with_note() {
     let rounds = || vec![sample(1.0, 1000); 6];
     let mut result = case(Metric::OperationsPerSecond);
     result.sum_up("a", ["a", "b", "c"].map(|label| (label.into(), rounds())).into());
-    let said =
+    let note =
         result.remove_unlike_ratios(&[("a".into(), None), ("b".into(), Some("in memory")), ("c".into(), None)]).expect("they differ");
     assert_eq!(result.subjects.iter().map(|subject| subject.ratio.is_some()).collect::<Vec<_>>(), [true, false, true]);
-    assert!(said.contains("b: in memory") && said.contains("for a (on stable storage)"), "{said}");
+    assert!(note.contains("b: in memory") && note.contains("for a (on stable storage)"), "{note}");
     assert_eq!(result.remove_unlike_ratios(&[("a".into(), Some("x")), ("b".into(), Some("x")), ("c".into(), Some("x"))]), None);
 }
 

@@ -38,15 +38,15 @@ pub fn compare(a: &Run, b: &Run) -> String {
                 // An open-loop load is compared by latency, if both did all calls.
                 let held = result.is_held(subject) && other.is_held(theirs);
                 let due = |subject: &SubjectResult| subject.latency.filter(|_| held).map(|latency| latency.p50);
-                let (told, (ours, to_base), (figures, their_to_base)) = match (due(subject), due(theirs)) {
+                let (compared, (ours, to_base), (figures, their_to_base)) = match (due(subject), due(theirs)) {
                     (Some(ours), Some(theirs)) => (None, (ours.us, ours.ratio), (theirs.us, theirs.ratio)),
                     _ => {
                         let (Some(ours), Some(figures)) = (subject.figure, theirs.figure) else { continue };
                         (Some(result.metric), (ours, subject.ratio), (figures, theirs.ratio))
                     }
                 };
-                let tell = |value| told.map_or_else(|| format!("p50 {}", latency(value)), |metric| figure(metric, value));
-                let more_is_better = told.is_some_and(|metric| metric.more_is_better());
+                let tell = |value| compared.map_or_else(|| format!("p50 {}", latency(value)), |metric| figure(metric, value));
+                let more_is_better = compared.is_some_and(|metric| metric.more_is_better());
                 let speed = if more_is_better { figures.median / ours.median } else { ours.median / figures.median };
                 let sure = ours.is_sure() && figures.is_sure();
                 let apart = sure && (ours.high < figures.low || figures.high < ours.low);
@@ -197,8 +197,8 @@ mod tests {
         bad.machine.governor = Some("powersave".into());
         bad.results[0].subjects[0].errors = 5000;
         let text = compare(&good, &bad);
-        for told in ["B was interrupted", "kernel differ", "governor differ", "5000 refused"] {
-            assert!(text.contains(told), "{told}: {text}");
+        for expected in ["B was interrupted", "kernel differ", "governor differ", "5000 refused"] {
+            assert!(text.contains(expected), "{expected}: {text}");
         }
     }
 

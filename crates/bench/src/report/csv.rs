@@ -51,8 +51,8 @@ pub fn csv(run: &Run) -> String {
                     number(slower(|calls| calls.p50_us)),
                     number(slower(|calls| calls.p99_us)),
                 ];
-                let told = others.iter().map(|name| number(sample.others.iter().find(|other| other.0 == *name).map(|other| other.1)));
-                text.push_str(&cells.into_iter().chain(told).collect::<Vec<_>>().join(","));
+                let entries = others.iter().map(|name| number(sample.others.iter().find(|other| other.0 == *name).map(|other| other.1)));
+                text.push_str(&cells.into_iter().chain(entries).collect::<Vec<_>>().join(","));
                 text.push_str("\r\n");
             }
         }

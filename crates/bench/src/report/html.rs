@@ -256,7 +256,7 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
             };
             let due = |part: fn(LatencyAtRate) -> LatencyFigure| subject.latency.map(part);
             let is_baseline = subject.label == result.baseline(run);
-            let against = |interval, told| if is_baseline && told { "1".into() } else { ratio(interval) };
+            let against = |interval, is_measured| if is_baseline && is_measured { "1".into() } else { ratio(interval) };
             let cells = [
                 escape(&result.name),
                 escape(&subject.label),
@@ -275,8 +275,8 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
                 subject.samples.len().to_string(),
                 super::table::faults(subject),
             ];
-            let told = subject.others();
-            let more = others.iter().map(|name| told.iter().find(|other| other.0 == name).map_or("–".into(), |other| number(other.1)));
+            let entries = subject.others();
+            let more = others.iter().map(|name| entries.iter().find(|other| other.0 == name).map_or("–".into(), |other| number(other.1)));
             let cells: Vec<String> = cells.into_iter().chain(more).collect();
             let _ = writeln!(page, "<tr><td>{}</td></tr>", cells.join("</td><td>"));
         }

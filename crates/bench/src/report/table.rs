@@ -27,7 +27,7 @@ pub fn table(run: &Run) -> String {
                 let unless_held = unless_held(result, subject);
                 let due = |part: fn(LatencyAtRate) -> LatencyFigure| subject.latency.map(part);
                 let is_baseline = subject.label == result.baseline(run);
-                let against = |interval, told| if is_baseline && told { "1".into() } else { ratio(interval) };
+                let against = |interval, is_measured| if is_baseline && is_measured { "1".into() } else { ratio(interval) };
                 let mut row = vec![
                     if at == 0 { result.name.clone() } else { String::new() },
                     subject.label.clone(),
@@ -44,9 +44,9 @@ pub fn table(run: &Run) -> String {
                     cpu(subject, subject.client_cpu_s),
                     cpu(subject, subject.server_cpu_s),
                 ];
-                let told = subject.others();
+                let entries = subject.others();
                 row.extend(
-                    others.iter().map(|name| told.iter().find(|other| other.0 == name).map_or(NONE.into(), |other| number(other.1))),
+                    others.iter().map(|name| entries.iter().find(|other| other.0 == name).map_or(NONE.into(), |other| number(other.1))),
                 );
                 row.push(faults(subject));
                 rows.push(row);
@@ -91,10 +91,10 @@ pub(super) fn other_names(results: &[&CaseResult]) -> Vec<String> {
 /// Errors, as a cell.
 pub(super) fn faults(subject: &SubjectResult) -> String {
     let unanswered = subject.unanswered();
-    let told = [(subject.errors.saturating_sub(unanswered), "refused"), (unanswered, "unanswered"), (subject.unsent(), "unsent")];
-    let told = told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let entries = [(subject.errors.saturating_sub(unanswered), "refused"), (unanswered, "unanswered"), (subject.unsent(), "unsent")];
+    let entries = entries.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     // Fewer calls in flight than planned make latencies shorter.
-    told.chain(subject.in_flight().map(|depth| format!("{depth} in flight"))).collect::<Vec<_>>().join(", ")
+    entries.chain(subject.in_flight().map(|depth| format!("{depth} in flight"))).collect::<Vec<_>>().join(", ")
 }
 
 /// Removes columns without values.
@@ -216,7 +216,7 @@ mod tests {
     fn empty_columns_are_removed() {
         let mut sample = Sample { seconds: 2.0, operations: 10, errors: 5, unanswered: 4, unsent: 7, ..Sample::default() };
         sample.others.push(("context switches".into(), 1234.0));
-        sample.others.push((crate::record::BUSIEST.into(), 0.5));
+        sample.others.push((crate::sample::BUSIEST.into(), 0.5));
         let mut result = CaseResult::new("audit", "Time", "files", Metric::Seconds);
         result.sum_up("off", vec![("off".into(), vec![sample])]);
         let mut run = Run::begin("test".into(), true);

@@ -32,12 +32,12 @@ impl ChildProcess {
     pub(crate) fn output(command: &mut Command, stop: &StopFlag, last: Duration) -> io::Result<Option<Output>> {
         let mut helper = Self::start(command)?;
         let (out, err) = (gather(helper.stdout.take()), gather(helper.stderr.take()));
-        let mut asked = None;
+        let mut stop_seen = None;
         let status = loop {
             if let Some(status) = helper.try_wait()? {
                 break status;
             }
-            if stop.must_hurry() && asked.get_or_insert_with(Instant::now).elapsed() > last {
+            if stop.must_hurry() && stop_seen.get_or_insert_with(Instant::now).elapsed() > last {
                 helper.kill()?;
                 helper.wait()?;
                 return Ok(None);

@@ -12,8 +12,8 @@ use crate::{Error, Latency, Sample, StopFlag};
 
 /// Whether a C compiler is installed.
 pub fn is_installed() -> bool {
-    let told = Command::new("cc").arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    told.is_ok_and(|status| status.success())
+    let status = Command::new("cc").arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
 }
 
 /// Writes the project with so many source files.
@@ -98,10 +98,10 @@ pub fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, sample: &mu
 fn finish(command: &mut Command) -> Result<String, Error> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().map_err(|error| Error::Program(format!("{name}: {error}")))?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(Error::Program(format!("{name}: {}", said.trim().lines().next().unwrap_or("the program failed")))),
+        false => Err(Error::Program(format!("{name}: {}", stderr.trim().lines().next().unwrap_or("the program failed")))),
     }
 }
 

@@ -145,8 +145,8 @@ impl ConnectSubject {
         command.args(["s_client", "-quiet", "-no_ign_eof", "-tls1_3", "-connect", &self.address.to_string()]).args(tells);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(program)?;
         // Standard input stays open, because its end would close the connection.
-        let asks = child.stdin.take();
-        let asked = asks.as_ref().map_or(Ok(()), |mut asks| asks.write_all(request.as_bytes()));
+        let stdin = child.stdin.take();
+        let asked = stdin.as_ref().map_or(Ok(()), |mut stdin| stdin.write_all(request.as_bytes()));
         let mut answers = child.stdout.take();
         let reader = std::thread::spawn(move || {
             let mut head = [0; HEAD_LEN];
@@ -162,7 +162,7 @@ impl ConnectSubject {
         }
         let _ = child.kill();
         let _ = child.wait();
-        drop(asks);
+        drop(stdin);
         let head = reader.join().unwrap_or_default();
         asked.map_err(program)?;
         match head.split(' ').nth(1) {
@@ -265,8 +265,8 @@ impl Subject for ConnectSubject {
 
 /// Connections in the output of `openssl s_time`: a line of user time, then `123 connections in 2
 /// real seconds, …`. After a failed connection it prints no count.
-fn parse_count(succeeded: bool, said: &str) -> Option<u64> {
-    let line = said.lines().find(|line| line.contains("real seconds")).filter(|_| succeeded)?;
+fn parse_count(succeeded: bool, output: &str) -> Option<u64> {
+    let line = output.lines().find(|line| line.contains("real seconds")).filter(|_| succeeded)?;
     line.split(' ').next()?.parse().ok()
 }
 
@@ -284,9 +284,9 @@ mod tests {
 
     #[test]
     fn failed_client_has_no_count() {
-        let said = "12 connections in 0.05s; 240.00 connections/user sec, bytes read 60\n12 connections in 2 real seconds, 5 bytes read per connection\n";
-        assert_eq!(parse_count(true, said), Some(12));
-        assert_eq!(parse_count(false, said), None);
+        let output = "12 connections in 0.05s; 240.00 connections/user sec, bytes read 60\n12 connections in 2 real seconds, 5 bytes read per connection\n";
+        assert_eq!(parse_count(true, output), Some(12));
+        assert_eq!(parse_count(false, output), None);
         assert_eq!(parse_count(true, "Collecting connection statistics for 1 seconds\n****ERROR\n"), None);
         assert_eq!(parse_count(false, ""), None);
     }
@@ -315,8 +315,8 @@ mod tests {
         let asked = server.join().expect("it ends");
         let host = |name: &str| format!("GET /a HTTP/1.0\r\nHost: {name}:{}\r\n\r\n", address.port());
         assert_eq!(asked, [host("files.example"), host("127.0.0.1")]);
-        let told = subject("files.example", Request::Https(paths())).info();
-        assert!(told.target.starts_with("files.example (") && told.details.iter().any(|detail| detail.contains("no SNI")), "{told:?}");
+        let info = subject("files.example", Request::Https(paths())).info();
+        assert!(info.target.starts_with("files.example (") && info.details.iter().any(|detail| detail.contains("no SNI")), "{info:?}");
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Rules {
 pub struct AuditSubject {
     rules: Rules,
     directory: PathBuf,
-    own: Option<tempfile::TempDir>,
+    dir: Option<tempfile::TempDir>,
     /// Program and arguments, to which kind of work, number of files and directory are appended.
     worker: Vec<OsString>,
     /// The MPI program.
@@ -160,7 +160,7 @@ impl Drop for AuditGuard {
 impl AuditSubject {
     /// A subject with these rules that works in `directory`.
     pub fn new(rules: Rules, directory: &Path, worker: Vec<OsString>, guard: Option<AuditGuard>, stop: &StopFlag) -> Self {
-        Self { rules, directory: directory.to_owned(), own: None, worker, mpi: None, _guard: guard, stop: stop.clone() }
+        Self { rules, directory: directory.to_owned(), dir: None, worker, mpi: None, _guard: guard, stop: stop.clone() }
     }
 }
 
@@ -193,16 +193,16 @@ impl Subject for AuditSubject {
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
         let Case::Audit { work, files } = case else { return Err(Error::Input("this subject measures only audit".into())) };
         // A new directory for each round, because some file systems are slow after many removals.
-        let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
-        set_rules(self.rules, own.path())?;
+        let dir = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
+        set_rules(self.rules, dir.path())?;
         let (before, lost, cost) = (switches(), lost(), Cost::begin());
         let meter = CpuMeter::start(None, false)?;
         let start = Instant::now();
         let mut command = match (work, &self.mpi) {
-            (AuditWork::Mpi, Some(mpi)) => mpi.command(*files, own.path()),
+            (AuditWork::Mpi, Some(mpi)) => mpi.command(*files, dir.path()),
             _ => {
                 let mut command = Command::new(&self.worker[0]);
-                command.args(&self.worker[1..]).arg(work.name()).arg(files.to_string()).arg(own.path());
+                command.args(&self.worker[1..]).arg(work.name()).arg(files.to_string()).arg(dir.path());
                 command
             }
         };
@@ -219,7 +219,7 @@ impl Subject for AuditSubject {
         sample.others.extend(others.into_iter().map(|(name, count)| (name.to_owned(), count)));
         sample.others.extend(cost.end().map(|seconds| (COST.to_owned(), seconds)));
         auditctl(&["-D"]).map_err(refused)?;
-        self.own = Some(own);
+        self.dir = Some(dir);
         match status.success() {
             _ if self.stop.is_set() => Err(Error::Interrupted),
             true => Ok(sample),
@@ -228,7 +228,7 @@ impl Subject for AuditSubject {
     }
 
     fn tidy(&mut self) -> Result<(), Error> {
-        self.own.take().map_or(Ok(()), |own| own.close().map_err(Error::file(&self.directory)))
+        self.dir.take().map_or(Ok(()), |dir| dir.close().map_err(Error::file(&self.directory)))
     }
 
     fn clean(&mut self) -> Result<(), Error> {
@@ -349,8 +349,8 @@ mod tests {
 
     #[test]
     fn cost_needs_both_processes() {
-        let own = std::process::id();
-        let cost = Cost::of([Some(own), Some(own)]);
+        let dir = std::process::id();
+        let cost = Cost::of([Some(dir), Some(dir)]);
         let (start, mut state) = (cpu::own_s(), 1);
         while cpu::own_s() - start < 0.05 {
             (0..10_000).for_each(|_| state = crate::content::mix(state));
@@ -358,7 +358,7 @@ mod tests {
         assert!(state != 0);
         // The same process twice is added twice.
         assert!(cost.end().expect("a process that is there") >= 0.1);
-        assert_eq!(Cost::of([Some(own), None]).end(), None);
+        assert_eq!(Cost::of([Some(dir), None]).end(), None);
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub struct MountSubject {
     options: MountOptions,
     stop: StopFlag,
     pages: Pages,
-    own: Option<PathBuf>,
+    dir: Option<PathBuf>,
     /// Whether the file system supports O_DIRECT.
     direct: bool,
     fio: bool,
@@ -80,21 +80,21 @@ impl MountSubject {
         if foreign && !options.not_empty {
             return Err(Error::NotEmpty(at.display().to_string()));
         }
-        let (own, direct) = directory_in(at, |own| {
-            let probe = own.join("probe");
+        let (dir, direct) = directory_in(at, |dir| {
+            let probe = dir.join("probe");
             fs::write(&probe, [0; 4096]).map_err(Error::file(&probe))?;
             let direct = !options.warm && File::options().read(true).write(true).custom_flags(DIRECT).open(&probe).is_ok();
             fs::remove_file(&probe).map_err(Error::file(&probe))?;
             Ok(direct)
         })?;
-        let (stop, pages, own, fio) = (stop.clone(), Pages::new(), Some(own), fio::is_installed());
+        let (stop, pages, dir, fio) = (stop.clone(), Pages::new(), Some(dir), fio::is_installed());
         let daemon = options.client_cpu.clone().map_or_else(|| Daemon::for_directory(&options.directory), Daemon::Found);
         let (written, large, copies) = (PageVersions::new(0), HashMap::new(), HashMap::new());
-        Ok(Self { options, stop, pages, own, direct, fio, daemon, written, large, copies, rounds: 0 })
+        Ok(Self { options, stop, pages, dir, direct, fio, daemon, written, large, copies, rounds: 0 })
     }
 
     fn working_directory(&self) -> Result<PathBuf, Error> {
-        self.own.clone().ok_or_else(|| Error::NotFound("the working directory was removed".into()))
+        self.dir.clone().ok_or_else(|| Error::NotFound("the working directory was removed".into()))
     }
 
     /// Open flags that keep the page cache out of a measurement: O_DIRECT, or else O_DSYNC.
@@ -206,11 +206,11 @@ impl MountSubject {
     }
 
     fn getattr(&self, depth: u32, seconds: f64) -> Result<Sample, Error> {
-        let (own, start, time) = (self.working_directory()?, Instant::now(), Duration::from_secs_f64(seconds));
+        let (dir, start, time) = (self.working_directory()?, Instant::now(), Duration::from_secs_f64(seconds));
         self.threads(depth, |latency, _| {
             while start.elapsed() < time && !self.stop.is_set() {
                 let start = Instant::now();
-                fs::symlink_metadata(&own)?;
+                fs::symlink_metadata(&dir)?;
                 latency.record(start.elapsed().as_nanos() as u64);
             }
             Ok(ThreadTotals::default())
@@ -267,15 +267,15 @@ impl MountSubject {
     }
 
     fn make_large(&mut self, load: &Load) -> Result<(), Error> {
-        let (own, ours) = (self.working_directory()?, load.rate.is_some());
-        if self.large.get(&ours).is_some_and(|len| *len >= load.file_len) {
+        let (dir, is_open_loop) = (self.working_directory()?, load.rate.is_some());
+        if self.large.get(&is_open_loop).is_some_and(|len| *len >= load.file_len) {
             return Ok(());
         }
-        match ours {
+        match is_open_loop {
             true => self.create_file(load.file_len)?,
-            false => fio::lay_out(&own.join("large"), load.file_len, &self.stop)?,
+            false => fio::lay_out(&dir.join("large"), load.file_len, &self.stop)?,
         }
-        self.large.insert(ours, load.file_len);
+        self.large.insert(is_open_loop, load.file_len);
         Ok(())
     }
 
@@ -300,9 +300,9 @@ impl MountSubject {
 
 /// Creates a working directory, and removes it if it cannot be used.
 fn directory_in<T>(at: &Path, try_it: impl FnOnce(&Path) -> Result<T, Error>) -> Result<(PathBuf, T), Error> {
-    let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(at).map_err(Error::file(at))?;
-    let told = try_it(own.path())?;
-    Ok((own.keep(), told))
+    let dir = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(at).map_err(Error::file(at))?;
+    let result = try_it(dir.path())?;
+    Ok((dir.keep(), result))
 }
 
 impl Subject for MountSubject {
@@ -403,11 +403,11 @@ impl Subject for MountSubject {
     }
 
     fn place(&self) -> Option<String> {
-        self.own.as_ref().map(|own| own.display().to_string())
+        self.dir.as_ref().map(|dir| dir.display().to_string())
     }
 
     fn clean(&mut self) -> Result<(), Error> {
-        self.own.take().map_or(Ok(()), |own| fs::remove_dir_all(&own).map_err(Error::file(&own)))
+        self.dir.take().map_or(Ok(()), |dir| fs::remove_dir_all(&dir).map_err(Error::file(&dir)))
     }
 }
 
@@ -445,13 +445,13 @@ mod tests {
     #[test]
     fn unusable_directory_is_removed() {
         let at = tempfile::tempdir().expect("a directory");
-        let full = |own: &Path| {
-            fs::write(own.join("probe"), b"part").map_err(Error::file(own))?;
-            Err::<(), _>(Error::file(own)(io::ErrorKind::StorageFull.into()))
+        let full = |dir: &Path| {
+            fs::write(dir.join("probe"), b"part").map_err(Error::file(dir))?;
+            Err::<(), _>(Error::file(dir)(io::ErrorKind::StorageFull.into()))
         };
         assert!(matches!(directory_in(at.path(), full), Err(Error::Io { .. })));
         assert_eq!(fs::read_dir(at.path()).expect("it is there").count(), 0);
-        let (own, ()) = directory_in(at.path(), |_| Ok(())).expect("a directory");
-        assert!(own.is_dir());
+        let (dir, ()) = directory_in(at.path(), |_| Ok(())).expect("a directory");
+        assert!(dir.is_dir());
     }
 }

@@ -29,14 +29,14 @@ pub struct ExportSubject {
     directory: PathBuf,
     audited: AuditMode,
     /// Directory of the last round.
-    own: Option<tempfile::TempDir>,
+    dir: Option<tempfile::TempDir>,
     stop: StopFlag,
 }
 
 impl ExportSubject {
     /// Uses directories below `directory`.
     pub fn new(program: &Path, directory: &Path, audited: AuditMode, stop: &StopFlag) -> Self {
-        Self { program: program.to_owned(), directory: directory.to_owned(), audited, own: None, stop: stop.clone() }
+        Self { program: program.to_owned(), directory: directory.to_owned(), audited, dir: None, stop: stop.clone() }
     }
 
     fn run(&self, args: &[&str], path: &Path) -> Result<String, Error> {
@@ -70,8 +70,8 @@ impl Server {
         let child = ChildProcess::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null())).map_err(failed)?;
         let mut server = Self { child, port: 0 };
         let mut line = String::new();
-        let said = server.child.stdout.take().map(|said| BufReader::new(said).read_line(&mut line));
-        said.transpose().map_err(failed)?;
+        let read = server.child.stdout.take().map(|read| BufReader::new(read).read_line(&mut line));
+        read.transpose().map_err(failed)?;
         let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
         server.port = port.ok_or_else(|| Error::Program("vouch export did not start".into()))?;
         Ok(server)
@@ -120,9 +120,9 @@ impl Subject for ExportSubject {
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
-        let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
-        let path = |name: &str| own.path().join(name);
-        fs::create_dir(path("files")).map_err(Error::file(own.path()))?;
+        let dir = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir(path("files")).map_err(Error::file(dir.path()))?;
         let rules = match self.audited {
             AuditMode::Kernel(_) => Some(Watch::begin(&path("files"))?),
             _ => None,
@@ -176,12 +176,12 @@ impl Subject for ExportSubject {
         if let Some(public) = public {
             sample.others.extend(self.trail_counts(&public, &path("trail"))?);
         }
-        self.own = Some(own);
+        self.dir = Some(dir);
         Ok(sample)
     }
 
     fn tidy(&mut self) -> Result<(), Error> {
-        self.own.take().map_or(Ok(()), |own| own.close().map_err(Error::file(&self.directory)))
+        self.dir.take().map_or(Ok(()), |dir| dir.close().map_err(Error::file(&self.directory)))
     }
 
     fn clean(&mut self) -> Result<(), Error> {

@@ -28,7 +28,7 @@ pub struct ReplaySubject {
     label: String,
     address: SocketAddr,
     calls: Vec<Vec<u8>>,
-    belief: ReplyCheck,
+    check: ReplyCheck,
     /// Hash and length of the first answer to each call.
     first: Vec<OnceLock<(Option<blake3::Hash>, usize)>>,
     server_cpu: Option<ServerCpu>,
@@ -39,17 +39,17 @@ impl ReplaySubject {
     /// `calls` are records from a [`super::RecordingProxy`].
     pub fn new(label: String, address: SocketAddr, calls: Vec<Vec<u8>>, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
         let first = calls.iter().map(|_| OnceLock::new()).collect();
-        Self { label, address, calls, belief: ReplyCheck::Same, first, server_cpu, stop: stop.clone() }
+        Self { label, address, calls, check: ReplyCheck::Same, first, server_cpu, stop: stop.clone() }
     }
 
     /// Sets another check.
     #[must_use]
-    pub fn with_check(self, belief: ReplyCheck) -> Self {
-        Self { belief, ..self }
+    pub fn with_check(self, check: ReplyCheck) -> Self {
+        Self { check, ..self }
     }
 
-    fn believes(&self, call: &[u8], answer: &[u8], first: &OnceLock<(Option<blake3::Hash>, usize)>) -> bool {
-        let hash = match &self.belief {
+    fn accepts(&self, call: &[u8], answer: &[u8], first: &OnceLock<(Option<blake3::Hash>, usize)>) -> bool {
+        let hash = match &self.check {
             ReplyCheck::Same => Some(blake3::hash(answer)),
             ReplyCheck::Length => None,
             ReplyCheck::Checked(check) => return check(call, answer),
@@ -74,7 +74,7 @@ impl ReplaySubject {
             stream.write_all(call).map_err(lost)?;
             record(&mut stream, &mut answer).map_err(lost)?;
             bytes += answer.len() as u64;
-            let believed = self.believes(call, &answer, first);
+            let believed = self.accepts(call, &answer, first);
             latency.record(begun.elapsed().as_nanos() as u64);
             if !believed {
                 return Err(Error::Corrupt(self.label.clone()));
@@ -106,7 +106,7 @@ pub(super) fn record(stream: &mut impl Read, answer: &mut Vec<u8>) -> std::io::R
 impl Subject for ReplaySubject {
     fn info(&self) -> SubjectInfo {
         let again = "one at a time, and again on a new connection";
-        let detail = match self.belief {
+        let detail = match self.check {
             ReplyCheck::Same => {
                 let count = self.calls.len();
                 format!("{count} calls of a client without a cache, {again}; each answer is compared with the first by its hash")
@@ -212,13 +212,13 @@ mod tests {
         let server = echo(usize::MAX);
         let recorder = RecordingProxy::begin(server).expect("loopback");
         let mut client = TcpStream::connect(recorder.address()).expect("the relay");
-        let (asked, mut answer) = (vec![call(b"a first call"), call(b"and a second")], Vec::new());
-        for call in &asked {
+        let (calls, mut answer) = (vec![call(b"a first call"), call(b"and a second")], Vec::new());
+        for call in &calls {
             client.write_all(call).expect("the relay takes it");
             record(&mut client, &mut answer).expect("an answer");
         }
-        assert_eq!(recorder.calls(), asked);
-        assert_eq!(answer, asked.concat());
+        assert_eq!(recorder.calls(), calls);
+        assert_eq!(answer, calls.concat());
         let mut subject = ReplaySubject::new("echo".into(), server, recorder.calls(), None, &StopFlag::default());
         let sample = subject.measure(&Case::Replay { clients: 4, seconds: 0.2 }).expect("answers");
         assert!(sample.operations >= 8 && sample.bytes == sample.operations * 16, "{sample:?}");

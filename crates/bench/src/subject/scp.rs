@@ -90,9 +90,9 @@ impl ScpSubject {
             return Err(Error::Interrupted);
         }
         if !status.success() {
-            let mut said = String::new();
-            let _ = child.stderr.take().map(|mut err| std::io::Read::read_to_string(&mut err, &mut said));
-            return Err(Error::Program(format!("scp: {}", said.trim())));
+            let mut stderr = String::new();
+            let _ = child.stderr.take().map(|mut err| std::io::Read::read_to_string(&mut err, &mut stderr));
+            return Err(Error::Program(format!("scp: {}", stderr.trim())));
         }
         (sample.bytes, sample.operations) = (copy.files * copy.len, copy.files);
         meter.end(&mut sample)?;
@@ -151,14 +151,14 @@ impl ScpSubject {
 
 impl Subject for ScpSubject {
     fn info(&self) -> SubjectInfo {
-        let ours = if self.server.is_some() { "a private sshd on loopback" } else { "the host's sshd" };
+        let server = if self.server.is_some() { "a private sshd on loopback" } else { "the host's sshd" };
         let stored = match self.server {
             Some(_) => "copied files are synced one by one within the measured time",
             None => "copied files are in the host's page cache, and may not be on disk",
         };
         let back = "files copied back are written to this machine".to_owned();
         let clock = "measured time excludes generating and comparing data".to_owned();
-        let details = vec![format!("{ours}, scp -r with its own choice of cipher"), stored.to_owned(), back, clock];
+        let details = vec![format!("{server}, scp -r with its own choice of cipher"), stored.to_owned(), back, clock];
         SubjectInfo { label: self.label.clone(), target: format!("scp://{}", self.host), sec: None, details }
     }
 

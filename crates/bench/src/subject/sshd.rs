@@ -71,8 +71,8 @@ impl Sshd {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        let said = fs::read_to_string(directory.join("log")).unwrap_or_default();
-        Err(Error::Program(format!("sshd did not start: {}", said.lines().last().unwrap_or_default())))
+        let log = fs::read_to_string(directory.join("log")).unwrap_or_default();
+        Err(Error::Program(format!("sshd did not start: {}", log.lines().last().unwrap_or_default())))
     }
 
     /// Options for ssh to reach this sshd at 127.0.0.1.

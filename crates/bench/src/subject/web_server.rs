@@ -90,8 +90,8 @@ impl WebServer {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        let said = fs::read_to_string(directory.join("log")).unwrap_or_default();
-        Err(Error::Program(format!("nginx did not start: {}", said.lines().last().unwrap_or_default())))
+        let log = fs::read_to_string(directory.join("log")).unwrap_or_default();
+        Err(Error::Program(format!("nginx did not start: {}", log.lines().last().unwrap_or_default())))
     }
 
     /// Source of its CPU time, including workers.

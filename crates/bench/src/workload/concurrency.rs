@@ -46,20 +46,20 @@ pub(crate) enum Level {
 }
 
 /// The cases.
-pub fn concurrency(how: &Concurrency) -> Vec<PlannedCase> {
+pub fn concurrency(options: &Concurrency) -> Vec<PlannedCase> {
     let mut plan = Vec::new();
-    for (panel, depth) in [(LOW, 1), (HIGH, how.depth)] {
+    for (panel, depth) in [(LOW, 1), (HIGH, options.depth)] {
         for (order, block, metric) in
-            [(Order::Sequential, how.large, Metric::BytesPerSecond), (Order::Random, how.small, Metric::OperationsPerSecond)]
+            [(Order::Sequential, options.large, Metric::BytesPerSecond), (Order::Random, options.small, Metric::OperationsPerSecond)]
         {
-            for &read_percent in &how.mixes {
-                let Concurrency { seconds, file_len, .. } = *how;
+            for &read_percent in &options.mixes {
+                let Concurrency { seconds, file_len, .. } = *options;
                 let case = Case::Load(Load { order, block, read_percent, depth, rate: None, seconds, file_len });
                 let name = format!("{} {}", if order == Order::Sequential { "sequential" } else { "random" }, mix(read_percent));
                 plan.push(PlannedCase { metric, ..PlannedCase::new("concurrency", panel, name, case) });
             }
         }
-        plan.push(PlannedCase::new("concurrency", panel, "metadata", Case::Metadata { depth, seconds: how.seconds }));
+        plan.push(PlannedCase::new("concurrency", panel, "metadata", Case::Metadata { depth, seconds: options.seconds }));
     }
     plan
 }

@@ -39,17 +39,18 @@ impl Iops {
 }
 
 /// Measures all curves.
-pub fn iops(runner: &mut Runner, how: &Iops) -> Result<(), Error> {
-    let curves: Vec<(u8, u32, Order)> = how
+pub fn iops(runner: &mut Runner, options: &Iops) -> Result<(), Error> {
+    let curves: Vec<(u8, u32, Order)> = options
         .reads
         .iter()
-        .flat_map(|&reads| how.blocks.iter().flat_map(move |&block| how.orders.iter().map(move |&order| (reads, block, order))))
+        .flat_map(|&reads| options.blocks.iter().flat_map(move |&block| options.orders.iter().map(move |&order| (reads, block, order))))
         .collect();
     let load = |(read_percent, block, order): (u8, u32, Order), rate| {
-        let Iops { depth, seconds, file_len, .. } = *how;
+        let Iops { depth, seconds, file_len, .. } = *options;
         Case::Load(Load { order, block, read_percent, depth, rate, seconds, file_len })
     };
-    let expected: Vec<Case> = curves.iter().flat_map(|&curve| (0..=how.steps).map(move |_| curve)).map(|curve| load(curve, None)).collect();
+    let expected: Vec<Case> =
+        curves.iter().flat_map(|&curve| (0..=options.steps).map(move |_| curve)).map(|curve| load(curve, None)).collect();
     runner.expect(&expected);
     for curve in curves {
         let panel = title(curve);
@@ -64,7 +65,7 @@ pub fn iops(runner: &mut Runner, how: &Iops) -> Result<(), Error> {
         }
         let mut beyond: Vec<String> = Vec::new();
         let peaks: Vec<f64> = peaks(runner, &panel).into_iter().map(|(_, peak)| peak).collect();
-        for rate in rates(&peaks, how.steps) {
+        for rate in rates(&peaks, options.steps) {
             runner.run_case(&planned(format!("{rate:.0} a second"), Some(rate)).at(rate), &mut |label| {
                 !beyond.iter().any(|other| other == label)
             })?;

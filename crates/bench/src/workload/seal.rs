@@ -55,7 +55,7 @@ enum Work {
 }
 
 /// Measures all cases.
-pub fn seal(runner: &mut Runner, how: &Seal) -> Result<(), Error> {
+pub fn seal(runner: &mut Runner, options: &Seal) -> Result<(), Error> {
     let has_openssl =
         Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
     let about = |label: &str, details: String| SubjectInfo {
@@ -72,41 +72,41 @@ pub fn seal(runner: &mut Runner, how: &Seal) -> Result<(), Error> {
         runner.skip("OpenSSL: openssl is not installed".into());
     }
     subjects.extend(Kernels::available().iter().map(|kernels| about(kernels.name(), kernels.describe().to_string())));
-    if how.ipsec_mb.is_some() {
+    if options.ipsec_mb.is_some() {
         subjects.push(about(IPSEC_MB, "cipher and hash of the same bytes, without tokens".into()));
     }
     runner.run.subjects.extend(subjects.iter().cloned());
     // OpenSSL's speed depends only on the length, so it is measured once for all batch sizes.
     let mut plan = Vec::new();
-    for enctype in Enctype::ALL.into_iter().filter(|enctype| how.enctypes.iter().any(|name| name == enctype.name())) {
+    for enctype in Enctype::ALL.into_iter().filter(|enctype| options.enctypes.iter().any(|name| name == enctype.name())) {
         for (work, verb) in [(Work::Seal, "seal"), (Work::Open, "open"), (Work::Mic, "MIC")] {
-            plan.extend(how.lens.iter().map(|&len| (enctype, work, verb, len)));
+            plan.extend(options.lens.iter().map(|&len| (enctype, work, verb, len)));
         }
     }
     let total = plan.len();
     let (mut results, mut outcome) = (Vec::new(), Ok(()));
     for (at, (enctype, work, verb, len)) in plan.into_iter().enumerate() {
-        let counts: Vec<usize> = how.counts.iter().copied().filter(|count| count * len <= TOGETHER_LEN_MAX).collect();
+        let counts: Vec<usize> = options.counts.iter().copied().filter(|count| count * len <= TOGETHER_LEN_MAX).collect();
         let show = |runner: &mut Runner, what: &str| {
             runner.show_progress(at as f64 / total as f64, &format!("{verb}, {}, {len} bytes, {what}", enctype.name()))
         };
-        let ours = |runner: &mut Runner, count: usize, label: &str| {
-            if let Some(program) = how.ipsec_mb.as_deref().filter(|_| label == IPSEC_MB) {
-                return ipsec_mb(program, enctype, work, count, len, how.time);
+        let measure_batch = |runner: &mut Runner, count: usize, label: &str| {
+            if let Some(program) = options.ipsec_mb.as_deref().filter(|_| label == IPSEC_MB) {
+                return ipsec_mb(program, enctype, work, count, len, options.time);
             }
             let kernels = Kernels::available().iter().find(|kernels| kernels.name() == label)?;
             show(runner, &format!("{count} together, {label}"));
-            Some(measure(kernels, enctype, work, count, len, how.time))
+            Some(measure(kernels, enctype, work, count, len, options.time))
         };
         let ask = has_openssl && work != Work::Mic;
         let mut group = Group::new(&subjects, &counts);
         outcome = group.measure(runner, &mut |runner, what| match what {
-            Asked::OpenSsl if ask => {
+            Figure::OpenSsl if ask => {
                 show(runner, OPENSSL);
                 openssl(enctype, work == Work::Seal, len)
             }
-            Asked::OpenSsl => None,
-            Asked::Kernels { count, label } => ours(runner, count, label),
+            Figure::OpenSsl => None,
+            Figure::Kernels { count, label } => measure_batch(runner, count, label),
         });
         for (count, samples) in group.counts {
             let panel = format!("{verb}, {}, {count} together", enctype.name());
@@ -126,7 +126,7 @@ pub fn seal(runner: &mut Runner, how: &Seal) -> Result<(), Error> {
 }
 
 /// The figure that is measured.
-enum Asked<'a> {
+enum Figure<'a> {
     OpenSsl,
     Kernels { count: usize, label: &'a str },
 }
@@ -148,17 +148,17 @@ impl Group {
 
     /// In each round, measures OpenSSL once, and then each batch size on all kernels. The warm-up
     /// round leaves OpenSSL out, because each of its measurements takes a second.
-    fn measure(&mut self, runner: &mut Runner, ask: &mut dyn FnMut(&mut Runner, Asked<'_>) -> Option<Sample>) -> Result<(), Error> {
+    fn measure(&mut self, runner: &mut Runner, ask: &mut dyn FnMut(&mut Runner, Figure<'_>) -> Option<Sample>) -> Result<(), Error> {
         let passes = runner.rounds.max + usize::from(runner.rounds.warm_up);
         for pass in 0..passes {
             let warm_up = runner.rounds.warm_up && pass == 0;
-            let peer = if warm_up { None } else { ask(runner, Asked::OpenSsl) };
+            let peer = if warm_up { None } else { ask(runner, Figure::OpenSsl) };
             for (count, samples) in &mut self.counts {
                 for (label, samples) in samples {
                     if runner.stop.is_set() {
                         return Err(Error::Interrupted);
                     }
-                    let sample = if label == OPENSSL { peer.clone() } else { ask(runner, Asked::Kernels { count: *count, label }) };
+                    let sample = if label == OPENSSL { peer.clone() } else { ask(runner, Figure::Kernels { count: *count, label }) };
                     samples.extend(sample.filter(|_| !warm_up));
                 }
             }
@@ -303,10 +303,10 @@ mod tests {
         let mut group = Group::new(&[subject(OPENSSL), subject("plain")], &[1, 16]);
         let mut runner = Runner::new(Run::begin("test".into(), true), Vec::new(), rounds, Box::new(Silent), StopFlag::default());
         let mut log = Vec::new();
-        let mut ask = |_: &mut Runner, what: Asked<'_>| {
+        let mut ask = |_: &mut Runner, what: Figure<'_>| {
             log.push(match what {
-                Asked::OpenSsl => OPENSSL.to_owned(),
-                Asked::Kernels { count, label } => format!("{label} {count}"),
+                Figure::OpenSsl => OPENSSL.to_owned(),
+                Figure::Kernels { count, label } => format!("{label} {count}"),
             });
             Some(Sample { seconds: 1.0, bytes: speed(log.len()), operations: 1, ..Sample::default() })
         };

@@ -39,24 +39,24 @@ impl Transfer {
 }
 
 /// The cases.
-pub fn transfer(how: &Transfer) -> Vec<PlannedCase> {
+pub fn transfer(options: &Transfer) -> Vec<PlannedCase> {
     let mut plan = Vec::new();
-    let copy = |files, len, content| Copy { files, len, content, streams: how.streams, depth: how.depth };
+    let copy = |files, len, content| Copy { files, len, content, streams: options.streams, depth: options.depth };
     let both = |plan: &mut Vec<PlannedCase>, panel: &str, name: &str, x: Option<f64>, copy: Copy| {
         for (direction, case) in [("there", Case::Put(copy)), ("back", Case::Get(copy))] {
             let planned = PlannedCase::new("transfer", format!("{panel}, {direction}"), name, case);
             plan.push(PlannedCase { x, ..planned });
         }
     };
-    for &content in &how.contents {
+    for &content in &options.contents {
         let what = if content == Content::Zeros { "zeros" } else { "random data" };
-        for &len in &how.sizes {
+        for &len in &options.sizes {
             both(&mut plan, &format!("Rate by file size, {what}"), &size(len), Some(len as f64), copy(1, len, content));
         }
     }
-    let (files, len) = how.small;
+    let (files, len) = options.small;
     both(&mut plan, "Time for many small files", &format!("{files} × {}", size(len)), None, copy(files, len, Content::Random));
-    let (files, len) = how.large;
+    let (files, len) = options.large;
     both(&mut plan, "Time for large files", &format!("{files} × {}", size(len)), None, copy(files, len, Content::Random));
     plan
 }

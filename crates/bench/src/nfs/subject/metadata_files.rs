@@ -14,9 +14,9 @@ impl NfsSubject {
         while self.metadata_files.is_none() {
             tries += 1;
             self.rounds += 1;
-            let (own, stop, name) = (self.directory()?, self.stop.clone(), format!("repository-{}", self.rounds));
-            let made = self.make_files(&own, &name);
-            if made.is_err() && !stop.is_set() && self.sessions[0].remove_all(&own, name.as_bytes(), &stop).is_err() {
+            let (working_dir, stop, name) = (self.directory()?, self.stop.clone(), format!("repository-{}", self.rounds));
+            let made = self.make_files(&working_dir, &name);
+            if made.is_err() && !stop.is_set() && self.sessions[0].remove_all(&working_dir, name.as_bytes(), &stop).is_err() {
                 // The directory is removed later. The next try has another name.
                 self.old.push(name);
             }
@@ -29,9 +29,9 @@ impl NfsSubject {
         Ok(())
     }
 
-    fn make_files(&mut self, own: &Filehandle, name: &str) -> Result<Filehandle, Error> {
+    fn make_files(&mut self, working_dir: &Filehandle, name: &str) -> Result<Filehandle, Error> {
         let (stop, session) = (self.stop.clone(), &mut self.sessions[0]);
-        let directory = session.mkdir(own, name, &stop)?;
+        let directory = session.mkdir(working_dir, name, &stop)?;
         let copy = Copy { files: METADATA_FILES, len: 100, content: Content::Random, streams: MAKE_DEPTH as u32, depth: 1 };
         let mut work = SmallFiles::new(&self.pages, directory, 0..METADATA_FILES, &copy, FileAction::Create);
         let tally = session.complete(&mut work, MAKE_DEPTH, &stop)?;
