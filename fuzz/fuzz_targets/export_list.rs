@@ -12,7 +12,7 @@ fuzz_target!(|input: &[u8]| {
     let lines = input.iter().filter(|&&byte| byte == b'\n').count() + 1;
     match exports::parse(input) {
         Ok(parsed) => {
-            assert!(parsed.comments.iter().all(|comment| (1..=lines).contains(&comment.line)));
+            assert!(parsed.warnings.iter().all(|warning| (1..=lines).contains(&warning.line)));
             assert!(parsed.entries.iter().all(|entry| !entry.clients.is_empty()));
         }
         Err(faults) => assert!(!faults.is_empty() && faults.iter().all(|fault| (1..=lines).contains(&fault.line))),

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::audit::AuditConfig;
-use crate::exports::sources::Origin;
-use crate::identity::{Groups, Unknown};
+use crate::exports::sources::ExportList;
+use crate::identity::{GroupSource, UnknownPrincipal};
 use crate::limits::Limits;
 
 /// What to export, where, and within which bounds.
 #[derive(Clone, Debug)]
 pub struct ExportConfig {
     /// Where the list of exports comes from.
-    pub origin: Origin,
-    /// Addresses to answer clients on.
+    pub exports: ExportList,
+    /// ConnectionQuota to answer clients on.
     pub listen: Vec<SocketAddr>,
     /// Sockets that listen already, and are to be used besides.
     pub passed: Vec<Arc<TcpListener>>,
@@ -38,11 +38,11 @@ pub struct ExportConfig {
     /// Owners go out as numbers under AUTH_SYS.
     pub numeric_owners: bool,
     /// Where supplementary groups come from.
-    pub groups: Groups,
+    pub groups: GroupSource,
     /// Static map from Kerberos principals to accounts.
     pub principal_map: Option<PathBuf>,
     /// What is done with principals that have no account.
-    pub unknown_principals: Unknown,
+    pub unknown_principals: UnknownPrincipal,
     /// Keys of the Kerberos principals nfs/HOST; the system's keytab if `None`, and no Kerberos if
     /// that has none.
     pub keytab: Option<PathBuf>,

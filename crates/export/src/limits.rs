@@ -48,7 +48,7 @@ pub(super) const READ_LEN: usize = 64 * 1024;
 /// tenth of what checking it costs. Where the CPU takes sixteen long messages side
 /// by side ([`long_wraps`](vouch_rpcsec_gss::long_wraps)), a lone one leaves so much of it idle
 /// that a page is worth it.
-pub(super) const fn laborious_len(lanes: usize) -> usize {
+pub(super) const fn batch_len_min(lanes: usize) -> usize {
     if lanes >= 16 { 4 * 1024 } else { 64 * 1024 }
 }
 
@@ -86,7 +86,7 @@ pub(super) const SPARE_REPLY_LEN_MAX: usize = 80 * 1024;
 pub(super) const SPARE_LONG_REPLIES_MAX: usize = 32;
 pub(super) const SPARE_LONG_REPLY_LEN_MAX: usize = 2 << 20;
 
-/// Room that a new reply buffer has: most replies of metadata operations and of 4 KiB reads fit.
+/// BlockedCharge that a new reply buffer has: most replies of metadata operations and of 4 KiB reads fit.
 pub(super) const REPLY_LEN_START: usize = 1024;
 
 /// No further call of a connection is taken up while this many bytes of its replies wait in memory.
@@ -147,15 +147,15 @@ const WAITING_LEN_MAX: usize = 512 << 20;
 pub(super) const MOVES_MAX: u8 = 8;
 
 /// Connections that may wait for the name of their host, over all.
-pub(super) const NAMING_MAX: usize = 1024;
+pub(super) const HOST_LOOKUP_WAITING_MAX: usize = 1024;
 
 /// Names of hosts that are looked for at once: half of the threads, so that users' names have the
 /// others.
-pub(super) const NAMING_LOOKUPS_MAX: usize = NAMES_THREADS_MAX / 2;
+pub(super) const HOST_LOOKUPS_MAX: usize = NAMES_THREADS_MAX / 2;
 
 /// How long a connection waits for the name of its host, milliseconds: as long as a resolver takes
 /// that asks three servers twice, with time-outs of five seconds.
-pub(super) const NAMING_MS_MAX: u64 = 30_000;
+pub(super) const HOST_LOOKUP_MS_MAX: u64 = 30_000;
 
 /// A waiting thread without work ends after this.
 pub(super) const WAITING_THREAD_IDLE: Duration = Duration::from_secs(20);

@@ -31,7 +31,7 @@ pub(super) enum Change {
 impl Change {
     /// Whether replies wait until it is durable. Without [`Change::RemoveOld`], what grace kept out
     /// and is let in now could be reclaimed after a crash.
-    pub(super) fn is_waited_for(&self) -> bool {
+    pub(super) fn delays_replies(&self) -> bool {
         !matches!(self, Change::Remove { .. })
     }
 }
@@ -40,7 +40,7 @@ impl Change {
 pub(super) type After = Box<dyn FnOnce() + Send>;
 
 /// The store, with the thread that writes.
-pub(super) struct Recovery {
+pub(super) struct RecoveryStore {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -95,14 +95,14 @@ impl Queue {
 #[error("recovery records: {0}")]
 pub struct RecoveryError(#[from] redb::Error);
 
-impl Recovery {
+impl RecoveryStore {
     /// Opens or makes the store, counts this start, and tells what was kept. The caller holds the
     /// lock of the state directory.
     pub(super) fn open(path: &Path, clock_nanos: u64) -> Result<(Self, u64, Recovered), RecoveryError> {
         let database = Database::create(path).map_err(redb::Error::from)?;
         let (boot, records) = begin(&database, clock_nanos)?;
         let shared = Arc::new(Shared { database, boot, queue: Mutex::default(), news: Condvar::new(), behind: AtomicUsize::new(0) });
-        Ok((Recovery { shared, thread: Mutex::new(None) }, boot, Recovered { records }))
+        Ok((RecoveryStore { shared, thread: Mutex::new(None) }, boot, Recovered { records }))
     }
 
     /// Starts the thread.
@@ -124,7 +124,7 @@ impl Recovery {
     }
 
     /// Whether records are on their way that are not durable yet.
-    pub(super) fn is_behind(&self) -> bool {
+    pub(super) fn has_pending(&self) -> bool {
         self.shared.behind.load(Ordering::SeqCst) > 0
     }
 
@@ -207,7 +207,7 @@ impl Shared {
 }
 
 fn waited_for(changes: &[Change]) -> usize {
-    changes.iter().filter(|change| change.is_waited_for()).count()
+    changes.iter().filter(|change| change.delays_replies()).count()
 }
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
@@ -254,7 +254,7 @@ mod tests {
         Change::Remove { key: key.to_vec(), order }
     }
 
-    fn durable(store: &Recovery, changes: Vec<Change>) {
+    fn durable(store: &RecoveryStore, changes: Vec<Change>) {
         let (done, wait) = mpsc::channel();
         store.change(changes, Some(Box::new(move || done.send(()).unwrap())));
         wait.recv_timeout(Duration::from_secs(20)).unwrap();
@@ -265,7 +265,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("r");
         let open = || {
-            let (store, boot, recovered) = Recovery::open(&path, 5).unwrap();
+            let (store, boot, recovered) = RecoveryStore::open(&path, 5).unwrap();
             store.start().unwrap();
             (store, boot, recovered.records)
         };
@@ -287,7 +287,7 @@ mod tests {
     fn what_was_overtaken_changes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("r");
-        let (store, _, _) = Recovery::open(&path, 5).unwrap();
+        let (store, _, _) = RecoveryStore::open(&path, 5).unwrap();
         store.start().unwrap();
         // An open that came after a look at an idle client, and a client that lost its state after it
         // opened: the calls end the other way round.
@@ -295,24 +295,24 @@ mod tests {
         durable(&store, vec![remove(b"a", 4), Change::Put { key: b"b".to_vec(), value: b"opened".to_vec(), order: 4 }, remove(b"c", 6)]);
         store.stop();
         drop(store);
-        let kept = Recovery::open(&path, 5).unwrap().2.records;
+        let kept = RecoveryStore::open(&path, 5).unwrap().2.records;
         assert_eq!(kept, [(b"a".to_vec(), b"opened".to_vec()), (b"b".to_vec(), b"revoked".to_vec())]);
     }
 
     #[test]
     fn what_waits_for_records_waits_for_those_of_others() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, _, _) = Recovery::open(&directory.path().join("r"), 5).unwrap();
-        assert!(!store.is_behind());
+        let (store, _, _) = RecoveryStore::open(&directory.path().join("r"), 5).unwrap();
+        assert!(!store.has_pending());
         let (done, wait) = mpsc::channel();
         let (first, second) = (done.clone(), done);
         store.change(vec![put(b"a", b"1")], Some(Box::new(move || first.send(1).unwrap())));
-        assert!(store.is_behind());
+        assert!(store.has_pending());
         // A reply that brings no record of its own, but tells of what depends on one.
         store.change(Vec::new(), Some(Box::new(move || second.send(2).unwrap())));
         store.start().unwrap();
         assert_eq!([1, 2].map(|_| wait.recv_timeout(Duration::from_secs(30)).unwrap()), [1, 2]);
-        assert!(!store.is_behind());
+        assert!(!store.has_pending());
         store.stop();
     }
 
@@ -320,14 +320,14 @@ mod tests {
     #[test]
     fn the_end_of_grace_is_waited_for_as_a_record_is() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, _, _) = Recovery::open(&directory.path().join("r"), 5).unwrap();
+        let (store, _, _) = RecoveryStore::open(&directory.path().join("r"), 5).unwrap();
         store.change(vec![remove(b"a", 1)], None);
-        assert!(!store.is_behind(), "that a client is gone need not be known at once");
+        assert!(!store.has_pending(), "that a client is gone need not be known at once");
         store.change(vec![Change::RemoveOld], None);
-        assert!(store.is_behind());
+        assert!(store.has_pending());
         store.start().unwrap();
         durable(&store, Vec::new());
-        assert!(!store.is_behind());
+        assert!(!store.has_pending());
         store.stop();
     }
 }

@@ -15,9 +15,9 @@ use crate::identity::{self, NameService};
 use crate::{ExportError, audit, gss};
 
 /// The system as the server sees it.
-pub(crate) struct Seams {
+pub(crate) struct SystemHooks {
     /// Opens what is exported.
-    pub(crate) opener: sources::Open,
+    pub(crate) opener: sources::OpenFileSystem,
     /// What file systems tell their trail by.
     pub(crate) disbelief: Arc<audit::Disbelief>,
     /// Where the trail is written.
@@ -30,11 +30,11 @@ pub(crate) struct Seams {
     pub(crate) acceptor: Option<Arc<dyn Acceptor<Partial = Partial>>>,
 }
 
-impl Seams {
+impl SystemHooks {
     /// The system itself.
-    pub(crate) fn system(opener: sources::Open) -> Self {
+    pub(crate) fn system(opener: sources::OpenFileSystem) -> Self {
         let (disbelief, disk) = (Arc::default(), Arc::new(SystemDisk));
-        Seams { opener, disbelief, disk, names: Arc::new(identity::System), resolver: Arc::new(resolver::System), acceptor: None }
+        SystemHooks { opener, disbelief, disk, names: Arc::new(identity::System), resolver: Arc::new(resolver::System), acceptor: None }
     }
 }
 
@@ -42,12 +42,12 @@ impl Seams {
 pub(crate) fn open_gss(
     acceptor: Option<Arc<dyn Acceptor<Partial = Partial>>>,
     keytab: Option<&std::path::Path>,
-    relief: impl Fn() + Send + Sync + 'static,
+    on_room: impl Fn() + Send + Sync + 'static,
 ) -> Result<Option<Arc<gss::Gss>>, ExportError> {
     if let Some(acceptor) = acceptor {
-        return Ok(Some(Arc::new(gss::Gss::by(acceptor, relief))));
+        return Ok(Some(Arc::new(gss::Gss::by(acceptor, on_room))));
     }
-    match gss::Gss::open(keytab, relief) {
+    match gss::Gss::open(keytab, on_room) {
         Ok(gss) => Ok(Some(Arc::new(gss))),
         Err(fault) if keytab.is_some() => Err(fault.into()),
         Err(fault) => {

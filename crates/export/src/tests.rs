@@ -15,9 +15,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::driver::Driver;
-use crate::identity::{Idmap, Names};
+use crate::identity::{Accounts, Idmap};
 use crate::monitoring::operation_metrics::Metrics;
-use crate::system_hooks::Seams;
+use crate::system_hooks::SystemHooks;
 use crate::*;
 
 mod audit;
@@ -41,8 +41,13 @@ pub(super) fn engine() -> vouch_nfs4_server::Server {
         implementation: None,
         limits: vouch_nfs4_server::Limits::default(),
     };
-    let names =
-        Arc::new(Names::new(identity::System, Idmap::default(), Groups::Client, identity::PrincipalMap::default(), Unknown::Refuse));
+    let names = Arc::new(Accounts::new(
+        identity::System,
+        Idmap::default(),
+        GroupSource::Client,
+        identity::PrincipalMap::default(),
+        UnknownPrincipal::Refuse,
+    ));
     let recovered = vouch_nfs4_server::Recovered::default();
     vouch_nfs4_server::Server::new(
         config,
@@ -73,16 +78,16 @@ impl Running {
 
     /// The same, of these files.
     fn start_with(change: impl FnOnce(&mut ExportConfig), files: vouch_vfs::memory::MemoryFs) -> Self {
-        Self::start_in(change, Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))))
+        Self::start_in(change, SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))))
     }
 
     /// The same, where the system is this.
-    fn start_in(change: impl FnOnce(&mut ExportConfig), seams: Seams) -> Self {
+    fn start_in(change: impl FnOnce(&mut ExportConfig), seams: SystemHooks) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let list = directory.path().join("exports");
         std::fs::write(&list, "/data *(rw,insecure,no_root_squash)\n").unwrap();
         let mut config = ExportConfig {
-            origin: Origin::Files(vec![list]),
+            exports: ExportList::Files(vec![list]),
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
             passed: Vec::new(),
             metrics: None,
@@ -94,9 +99,9 @@ impl Running {
             domain: None,
             idmap: None,
             numeric_owners: true,
-            groups: Groups::Client,
+            groups: GroupSource::Client,
             principal_map: None,
-            unknown_principals: Unknown::Refuse,
+            unknown_principals: UnknownPrincipal::Refuse,
             keytab: None,
             resolve_every: Duration::from_secs(1),
             limits: Limits::default(),

@@ -14,30 +14,30 @@ use std::thread;
 use parking_lot::{Condvar, Mutex};
 
 use crate::limits::{SHARE, WAITING_THREAD_IDLE};
-use crate::memory_quota::origin;
+use crate::memory_quota::quota_address;
 
 type Task = Box<dyn FnOnce() + Send>;
 
 /// Whose work it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Origin {
+pub(crate) enum TaskOrigin {
     /// What everybody waits for: never kept waiting for others' sake.
     Server,
-    /// What goes on behind answered calls from there. See [`Origin::job`].
+    /// What goes on behind answered calls from there. See [`TaskOrigin::job`].
     Job(IpAddr),
-    /// A call from there. See [`Origin::call`].
+    /// A call from there. See [`TaskOrigin::call`].
     Address(IpAddr),
 }
 
-impl Origin {
+impl TaskOrigin {
     /// A call from this address, whichever of its addresses a host calls from.
     pub(crate) fn call(address: IpAddr) -> Self {
-        Origin::Address(origin(address))
+        TaskOrigin::Address(quota_address(address))
     }
 
     /// What goes on behind an answered call from this address.
     pub(crate) fn job(address: IpAddr) -> Self {
-        Origin::Job(origin(address))
+        TaskOrigin::Job(quota_address(address))
     }
 }
 
@@ -56,14 +56,14 @@ struct Shared {
     crowded: AtomicBool,
     news: Condvar,
     /// Called when there is room again after somebody was told that there was none.
-    relief: Box<dyn Fn() + Send + Sync>,
+    on_room: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
 struct State {
-    work: HashMap<Origin, Work>,
+    work: HashMap<TaskOrigin, Work>,
     /// Origins with tasks that wait, in the order of their turns.
-    turns: VecDeque<Origin>,
+    turns: VecDeque<TaskOrigin>,
     waiting: usize,
     running: usize,
     threads: usize,
@@ -80,8 +80,8 @@ struct Work {
 
 impl Pool {
     /// A pool without a thread yet.
-    pub(crate) fn new(name: &'static str, threads_max: usize, waiting_max: usize, relief: impl Fn() + Send + Sync + 'static) -> Self {
-        let (state, relief) = (Mutex::new(State::default()), Box::new(relief));
+    pub(crate) fn new(name: &'static str, threads_max: usize, waiting_max: usize, on_room: impl Fn() + Send + Sync + 'static) -> Self {
+        let (state, on_room) = (Mutex::new(State::default()), Box::new(on_room));
         Pool {
             shared: Arc::new(Shared {
                 name,
@@ -90,13 +90,13 @@ impl Pool {
                 state,
                 crowded: AtomicBool::new(false),
                 news: Condvar::new(),
-                relief,
+                on_room,
             }),
         }
     }
 
     /// Has this done by some thread, soon.
-    pub(crate) fn submit(&self, origin: Origin, task: impl FnOnce() + Send + 'static) {
+    pub(crate) fn submit(&self, origin: TaskOrigin, task: impl FnOnce() + Send + 'static) {
         let mut state = self.shared.state.lock();
         if state.stopped {
             return;
@@ -129,7 +129,7 @@ impl Pool {
     }
 
     /// Whether so much waits, of this origin too, that it should begin no more.
-    pub(crate) fn is_crowded(&self, origin: Origin) -> bool {
+    pub(crate) fn is_crowded(&self, origin: TaskOrigin) -> bool {
         if !self.shared.crowded.load(Ordering::Acquire) {
             return false;
         }
@@ -160,7 +160,7 @@ impl Pool {
 const CROWD_PART: usize = 16;
 
 impl State {
-    fn put(&mut self, origin: Origin, task: Task) {
+    fn put(&mut self, origin: TaskOrigin, task: Task) {
         let work = self.work.entry(origin).or_default();
         if work.tasks.is_empty() {
             self.turns.push_back(origin);
@@ -170,14 +170,14 @@ impl State {
     }
 
     /// Whether a task of this origin may have a thread now.
-    fn may_run(&self, origin: Origin, threads_max: usize) -> bool {
+    fn may_run(&self, origin: TaskOrigin, threads_max: usize) -> bool {
         let mine = self.work.get(&origin).map_or(0, |work| work.running);
         // One each, or there would be none for anybody where there are few.
-        origin == Origin::Server || mine == 0 || mine < threads_max.saturating_sub(self.running + 1).saturating_mul(SHARE)
+        origin == TaskOrigin::Server || mine == 0 || mine < threads_max.saturating_sub(self.running + 1).saturating_mul(SHARE)
     }
 
     /// The next task that may have a thread.
-    fn take(&mut self, threads_max: usize) -> Option<(Origin, Task)> {
+    fn take(&mut self, threads_max: usize) -> Option<(TaskOrigin, Task)> {
         let at = self.turns.iter().position(|&origin| self.may_run(origin, threads_max))?;
         let origin = self.turns.remove(at).expect("it has just been found");
         let work = self.work.get_mut(&origin).expect("who has a turn has work");
@@ -191,7 +191,7 @@ impl State {
         Some((origin, task))
     }
 
-    fn done(&mut self, origin: Origin) {
+    fn done(&mut self, origin: TaskOrigin) {
         self.running -= 1;
         // After a stop nothing is known of it.
         if let Some(work) = self.work.get_mut(&origin) {
@@ -215,7 +215,7 @@ impl Shared {
                 }
                 drop(state);
                 if relieved {
-                    survive(&*self.relief);
+                    survive(&*self.on_room);
                 }
                 survive(task);
                 state = self.state.lock();
@@ -270,13 +270,13 @@ mod tests {
         assert!(!pool.is_crowded(address(1)));
     }
 
-    fn address(last: u8) -> Origin {
-        Origin::call(IpAddr::from([192, 0, 2, last]))
+    fn address(last: u8) -> TaskOrigin {
+        TaskOrigin::call(IpAddr::from([192, 0, 2, last]))
     }
 
     #[test]
     fn a_host_is_one_origin_whatever_half_of_its_address_it_picks() {
-        for of in [Origin::call, Origin::job] {
+        for of in [TaskOrigin::call, TaskOrigin::job] {
             let of = |address: &str| of(address.parse().unwrap());
             assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1:2:3"));
             assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
@@ -312,21 +312,21 @@ mod tests {
     #[test]
     fn a_host_with_many_addresses_leaves_threads_for_others() {
         let from = |number: u8| format!("2001:db8::{number:x}").parse().unwrap();
-        assert!(taken(32, |pool, number, task| pool.submit(Origin::call(from(number)), task)) <= 25);
+        assert!(taken(32, |pool, number, task| pool.submit(TaskOrigin::call(from(number)), task)) <= 25);
     }
 
     #[test]
     fn jobs_of_one_host_leave_threads_for_those_of_others() {
         let from = |number: u8| format!("2001:db8::{number:x}").parse().unwrap();
-        assert!(taken(32, |pool, number, task| pool.submit(Origin::job(from(number)), task)) <= 25);
+        assert!(taken(32, |pool, number, task| pool.submit(TaskOrigin::job(from(number)), task)) <= 25);
         let pool = Pool::new("test", 1, 1000, || ());
         let (go, wait) = mpsc::channel::<()>();
-        pool.submit(Origin::Server, move || wait.recv().unwrap());
+        pool.submit(TaskOrigin::Server, move || wait.recv().unwrap());
         let (send, receive) = mpsc::channel();
         for (last, count) in [(1, 5), (2, 1)] {
             for _ in 0..count {
                 let send = send.clone();
-                pool.submit(Origin::job(IpAddr::from([192, 0, 2, last])), move || send.send(last).unwrap());
+                pool.submit(TaskOrigin::job(IpAddr::from([192, 0, 2, last])), move || send.send(last).unwrap());
             }
         }
         go.send(()).unwrap();
@@ -368,7 +368,7 @@ mod tests {
     fn origins_have_turns() {
         let pool = Pool::new("test", 1, 1000, || ());
         let (go, wait) = mpsc::channel::<()>();
-        pool.submit(Origin::Server, move || wait.recv().unwrap());
+        pool.submit(TaskOrigin::Server, move || wait.recv().unwrap());
         let (send, receive) = mpsc::channel();
         for (origin, count) in [(1, 5), (2, 2), (3, 1)] {
             for _ in 0..count {
@@ -396,13 +396,13 @@ mod tests {
 
     #[test]
     fn crowded_says_so_and_says_when_it_is_over() {
-        let (relieved, relief) = mpsc::channel();
+        let (relieved, on_room) = mpsc::channel();
         let pool = Pool::new("test", 1, 2, move || relieved.send(()).unwrap());
         let (go, wait) = mpsc::channel::<()>();
         pool.submit(address(2), move || wait.recv().unwrap());
         (0..3).for_each(|_| pool.submit(address(2), || ()));
         assert!(pool.is_crowded(address(2)) && !pool.is_crowded(address(1)));
         go.send(()).unwrap();
-        relief.recv_timeout(Duration::from_secs(20)).unwrap();
+        on_room.recv_timeout(Duration::from_secs(20)).unwrap();
     }
 }

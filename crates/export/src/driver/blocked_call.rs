@@ -7,31 +7,31 @@ use parking_lot::Mutex;
 use vouch_nfs4_server::{Compound, ExportId};
 use vouch_rpcsec_gss::Envelope;
 
-use crate::memory_quota::Room;
+use crate::memory_quota::BlockedCharge;
 use crate::transport::connection::Connection;
 
 /// Where a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum BlockedOn {
     /// For disks, and for clients that are asked something.
-    Disks,
+    Disk,
     /// For the name service.
-    Names,
+    NameService,
 }
 
-impl Place {
+impl BlockedOn {
     pub(super) fn of(names: bool) -> Self {
-        if names { Place::Names } else { Place::Disks }
+        if names { BlockedOn::NameService } else { BlockedOn::Disk }
     }
 }
 /// Calls that wait, of each export that is being worked on.
 #[derive(Default)]
 pub(crate) struct CommitQueue {
-    pub(super) waiting: Mutex<HashMap<ExportId, Vec<Waiting>>>,
+    pub(super) waiting: Mutex<HashMap<ExportId, Vec<BlockedCall>>>,
 }
 
 /// A call that waits.
-pub(crate) struct Waiting {
+pub(crate) struct BlockedCall {
     pub(crate) connection: Arc<Connection>,
     pub(crate) compound: Compound,
     /// Whether its reply depends on records that are on their way.
@@ -44,5 +44,5 @@ pub(crate) struct Waiting {
     pub(crate) must_be_kept: bool,
     /// Of its address's share of memory, what it keeps. Nothing of those that wait for a commit
     /// alone.
-    pub(crate) room: Room,
+    pub(crate) charge: BlockedCharge,
 }

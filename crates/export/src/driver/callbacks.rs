@@ -13,7 +13,7 @@ use crate::audit::Refused;
 use crate::clock;
 use crate::gss::Answered;
 use crate::limits::{CALLBACK_CONNECT_MAX, CALLBACK_CONNECTIONS_MAX, CALLBACKS_OUTSTANDING_MAX};
-use crate::thread_pool::Origin;
+use crate::thread_pool::TaskOrigin;
 use crate::transport::callback_dialer::Target;
 use crate::transport::connection::Connection;
 use crate::transport::inbox::{Message, QueuedCallback};
@@ -31,13 +31,13 @@ impl Driver {
                     self.unanswered([callback_id]);
                 }
             }
-            CallbackTo::Address(address) => self.call_back_by_dialling(address, callback),
+            CallbackTo::Address(address) => self.call_back_by_address(address, callback),
         }
     }
 
     /// Sends a callback to an address, over the connection that there is or over a new one.
-    fn call_back_by_dialling(self: &Arc<Self>, address: SocketAddr, callback: QueuedCallback) {
-        let mut targets = self.diallers.targets.lock();
+    fn call_back_by_address(self: &Arc<Self>, address: SocketAddr, callback: QueuedCallback) {
+        let mut targets = self.callback_dialers.targets.lock();
         let count = targets.len();
         match targets.entry(address) {
             Entry::Occupied(mut entry) => match entry.get_mut() {
@@ -55,7 +55,9 @@ impl Driver {
                     }
                 }
             },
-            Entry::Vacant(_) if count >= CALLBACK_CONNECTIONS_MAX || self.diallers.pool.is_crowded(Origin::call(address.ip())) => {
+            Entry::Vacant(_)
+                if count >= CALLBACK_CONNECTIONS_MAX || self.callback_dialers.pool.is_crowded(TaskOrigin::call(address.ip())) =>
+            {
                 drop(targets);
                 self.unanswered([callback.id]);
             }
@@ -63,7 +65,7 @@ impl Driver {
                 entry.insert(Target::Connecting(vec![callback]));
                 drop(targets);
                 let driver = self.clone();
-                self.diallers.pool.submit(Origin::call(address.ip()), move || driver.dial(address));
+                self.callback_dialers.pool.submit(TaskOrigin::call(address.ip()), move || driver.dial(address));
             }
         }
     }
@@ -76,7 +78,7 @@ impl Driver {
         });
         match socket {
             Ok(socket) => {
-                let queue = match self.diallers.targets.lock().get_mut(&address) {
+                let queue = match self.callback_dialers.targets.lock().get_mut(&address) {
                     Some(Target::Connecting(queue)) => std::mem::take(queue),
                     _ => Vec::new(),
                 };
@@ -85,7 +87,7 @@ impl Driver {
             }
             Err(error) => {
                 tracing::debug!(%address, %error, "a client's callback address can't be reached");
-                if let Some(Target::Connecting(queue)) = self.diallers.targets.lock().remove(&address) {
+                if let Some(Target::Connecting(queue)) = self.callback_dialers.targets.lock().remove(&address) {
                     self.unanswered(queue.into_iter().map(|callback| callback.id));
                 }
             }
@@ -103,9 +105,9 @@ impl Driver {
             self.traffic.callbacks_failed.add(1);
             self.gss.iter().for_each(|gss| gss.forget_callback(id));
             let driver = self.clone();
-            self.pool.submit(Origin::Server, move || {
+            self.pool.submit(TaskOrigin::Server, move || {
                 let effects = driver.engine.callback_reply(id, Err(why), clock::now());
-                driver.carry_alone(effects);
+                driver.apply(effects);
             });
         }
     }
@@ -113,7 +115,7 @@ impl Driver {
     /// A reply to a callback has come.
     pub(crate) fn answered(self: &Arc<Self>, connection: &Connection, xid: u32, record: &[u8]) {
         // A reply to nothing: late, or made up.
-        let Some(id) = connection.awaited(xid) else { return };
+        let Some(id) = connection.find_callback(xid) else { return };
         let genuine = match self.gss.as_ref().map_or(Answered::Plain, |gss| gss.open_callback_answer(id, record)) {
             Answered::Plain => None,
             Answered::Genuine(record) => Some(record),
@@ -127,10 +129,10 @@ impl Driver {
                 return;
             }
         };
-        if connection.answered(xid).is_none() {
+        if connection.take_callback(xid).is_none() {
             return;
         }
         let effects = self.engine.callback_reply(id, Ok(genuine.as_deref().unwrap_or(record)), clock::now());
-        self.carry_alone(effects);
+        self.apply(effects);
     }
 }

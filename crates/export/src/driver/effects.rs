@@ -12,8 +12,8 @@ use super::state::Driver;
 use crate::audit::{self, Hold};
 use crate::clock;
 use crate::recovery::Change;
-use crate::thread_pool::Origin;
-use crate::transport::connection::{AwaitsRecords, Connection};
+use crate::thread_pool::TaskOrigin;
+use crate::transport::connection::{Connection, PendingReply};
 use crate::transport::inbox::QueuedCallback;
 use crate::transport::output::Outgoing;
 
@@ -22,7 +22,7 @@ impl Driver {
     /// else it leaves when what it depends on is durable. `records`: it depends on records for
     /// another start that are on their way, whoever's call they came with. `envelope` is what is to
     /// be around its results.
-    pub(crate) fn carry(
+    pub(crate) fn finish_call(
         self: &Arc<Self>,
         compound: &mut Compound,
         connection: &Arc<Connection>,
@@ -32,21 +32,21 @@ impl Driver {
     ) -> Option<Outgoing> {
         let outgoing = reply.map(|reply| Outgoing::reply(reply, envelope));
         let effects = compound.take_effects();
-        let waits = (records || compound.waits_for_records()) && self.recovery.is_behind();
+        let waits = (records || compound.waits_for_records()) && self.recovery.has_pending();
         // This thread knows it, and no other that may go on with the reply.
         let hold = audit::take_hold(compound.tells_again());
         if effects.is_empty() && !waits {
-            return self.audited(connection, outgoing, hold);
+            return self.hold_for_audit(connection, outgoing, hold);
         }
-        let changes = self.carry_but_changes(effects);
-        if waits || changes.iter().any(Change::is_waited_for) {
+        let changes = self.apply_all_but_records(effects);
+        if waits || changes.iter().any(Change::delays_replies) {
             let driver = self.clone();
             let after = outgoing.map(|outgoing| {
-                let awaits = AwaitsRecords::new(connection);
+                let awaits = PendingReply::new(connection);
                 Box::new(move || {
                     let connection = awaits.connection();
-                    if let Some(outgoing) = driver.audited(connection, Some(outgoing), hold) {
-                        connection.send_kept(outgoing);
+                    if let Some(outgoing) = driver.hold_for_audit(connection, Some(outgoing), hold) {
+                        connection.send_durable(outgoing);
                     }
                 }) as Box<dyn FnOnce() + Send>
             });
@@ -56,21 +56,21 @@ impl Driver {
         if !changes.is_empty() {
             self.recovery.change(changes, None);
         }
-        self.audited(connection, outgoing, hold)
+        self.hold_for_audit(connection, outgoing, hold)
     }
 
     /// The reply, if it may leave now; else it leaves when what was recorded is kept, as the
     /// administrator wants it.
-    fn audited(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>, hold: Hold) -> Option<Outgoing> {
+    fn hold_for_audit(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>, hold: Hold) -> Option<Outgoing> {
         let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds(hold)) else { return outgoing };
-        let (outgoing, awaits) = (outgoing?, AwaitsRecords::new(connection));
-        audit.after(Box::new(move || awaits.connection().send_kept(outgoing)));
+        let (outgoing, awaits) = (outgoing?, PendingReply::new(connection));
+        audit.after(Box::new(move || awaits.connection().send_durable(outgoing)));
         None
     }
 
     /// Carries out what came of another list of exports, and tells it.
-    pub(crate) fn carry_replaced(self: &Arc<Self>, replaced: vouch_nfs4_server::Replaced) {
-        self.carry_alone(replaced.effects);
+    pub(crate) fn apply_replaced(self: &Arc<Self>, replaced: vouch_nfs4_server::Replaced) {
+        self.apply(replaced.effects);
         if replaced.ended > 0 {
             tracing::warn!(
                 ended = replaced.ended,
@@ -80,8 +80,8 @@ impl Driver {
     }
 
     /// Carries out effects that no reply depends on.
-    pub(crate) fn carry_alone(self: &Arc<Self>, effects: Vec<Effect>) {
-        let changes = self.carry_but_changes(effects);
+    pub(crate) fn apply(self: &Arc<Self>, effects: Vec<Effect>) {
+        let changes = self.apply_all_but_records(effects);
         if !changes.is_empty() {
             self.recovery.change(changes, None);
         }
@@ -90,16 +90,16 @@ impl Driver {
     /// Carries out the effects of a call that is not at its end. Whether its reply has to wait for
     /// records by that: they are on their way from here on, so that the replies of others wait
     /// for them, too, and not only once a disk has let this call go on.
-    pub(super) fn carry_now(self: &Arc<Self>, effects: Vec<Effect>) -> bool {
-        let changes = self.carry_but_changes(effects);
-        let records = changes.iter().any(Change::is_waited_for);
+    pub(super) fn apply_early(self: &Arc<Self>, effects: Vec<Effect>) -> bool {
+        let changes = self.apply_all_but_records(effects);
+        let records = changes.iter().any(Change::delays_replies);
         if !changes.is_empty() {
             self.recovery.change(changes, None);
         }
         records
     }
 
-    fn carry_but_changes(self: &Arc<Self>, effects: Vec<Effect>) -> Vec<Change> {
+    fn apply_all_but_records(self: &Arc<Self>, effects: Vec<Effect>) -> Vec<Change> {
         let mut changes = Vec::new();
         for effect in effects {
             match effect {
@@ -125,7 +125,7 @@ impl Driver {
                         }
                     }
                 }
-                Effect::Elsewhere { name, address, from } => self.tell_elsewhere(&name, address, from),
+                Effect::Elsewhere { name, address, from } => self.log_address_change(&name, address, from),
                 Effect::Disconnect(id) => {
                     if let Some(connection) = self.connection(id) {
                         tracing::info!(peer = %connection.peer(), "a peer is told by the end of its connection to call again over another");
@@ -138,8 +138,8 @@ impl Driver {
         changes
     }
 
-    fn tell_elsewhere(&self, name: &[u8], address: IpAddr, from: impl std::fmt::Display) {
-        if let Some(left_out) = self.strangers.lock().admit(address, clock::mono_ms()) {
+    fn log_address_change(&self, name: &[u8], address: IpAddr, from: impl std::fmt::Display) {
+        if let Some(left_out) = self.address_change_limit.lock().admit(address, clock::mono_ms()) {
             tracing::warn!(
                 client = %name.escape_ascii(), %address, before = %from, left_out,
                 "a client came back from another address than before the restart: what was open and locked under its name it may not reclaim, and it goes on when grace is over"
@@ -149,7 +149,7 @@ impl Driver {
 
     fn run_job(self: &Arc<Self>, mut job: Job) {
         let driver = self.clone();
-        self.pool.submit(Origin::job(job.address()), move || {
+        self.pool.submit(TaskOrigin::job(job.address()), move || {
             let progress = job.step(&driver.engine, clock::now());
             let hold = audit::take_hold(false);
             match progress {
@@ -162,7 +162,7 @@ impl Driver {
                     })),
                     None => driver.run_job(job),
                 },
-                JobProgress::Done(effects) => driver.carry_alone(effects),
+                JobProgress::Done(effects) => driver.apply(effects),
             }
         });
     }

@@ -1,6 +1,6 @@
 //! Calls that wait for nothing but that their changes are on the disk, gathered by export: while
 //! one commit of a file system's journal is under way, those that come wait for the next, which
-//! serves them all, and their replies leave together. One thread an export, and only while somebody
+//! serves them all, and their replies leave commit. One thread an export, and only while somebody
 //! waits.
 
 use std::collections::hash_map::Entry;
@@ -9,24 +9,24 @@ use std::sync::Arc;
 
 use vouch_nfs4_server::{Compound, ExportId};
 
-use super::blocked_call::{Place, Waiting};
+use super::blocked_call::{BlockedCall, BlockedOn};
 use super::state::Driver;
 use crate::gss;
 use crate::limits::WAITING_MAX;
-use crate::thread_pool::Origin;
+use crate::thread_pool::TaskOrigin;
 use crate::transport::connection::Connection;
 use crate::transport::output::Outgoing;
 
 /// After a panic, those that wait are served by somebody else.
-struct Others<'a> {
+struct RestartOnPanic<'a> {
     driver: &'a Arc<Driver>,
     export: ExportId,
 }
 
-impl Drop for Others<'_> {
+impl Drop for RestartOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.driver.serve_gathered(self.export);
+            self.driver.run_commits(self.export);
         }
     }
 }
@@ -34,8 +34,8 @@ impl Drop for Others<'_> {
 impl Driver {
     /// Has a call go on when its changes are on the disk. It is given back if so many wait that it
     /// had better wait by itself.
-    pub(crate) fn gather(self: &Arc<Self>, export: ExportId, waiting: Waiting) -> Option<Waiting> {
-        match self.gathered.waiting.lock().entry(export) {
+    pub(crate) fn queue_commit(self: &Arc<Self>, export: ExportId, waiting: BlockedCall) -> Option<BlockedCall> {
+        match self.commit_queue.waiting.lock().entry(export) {
             Entry::Occupied(others) if others.get().len() >= WAITING_MAX => return Some(waiting),
             Entry::Occupied(mut others) => {
                 others.get_mut().push(waiting);
@@ -43,23 +43,23 @@ impl Driver {
             }
             Entry::Vacant(place) => place.insert(vec![waiting]),
         };
-        self.serve_gathered(export);
+        self.run_commits(export);
         None
     }
 
-    fn serve_gathered(self: &Arc<Self>, export: ExportId) {
+    fn run_commits(self: &Arc<Self>, export: ExportId) {
         let driver = self.clone();
-        self.pool.submit(Origin::Server, move || {
-            let _others = Others { driver: &driver, export };
-            while driver.sync_gathered(export) {}
+        self.pool.submit(TaskOrigin::Server, move || {
+            let _restart = RestartOnPanic { driver: &driver, export };
+            while driver.commit_batch(export) {}
         });
     }
 
     /// Finishes the calls of an export that wait now. False if there were none, and from then on
     /// somebody else must be asked.
-    fn sync_gathered(self: &Arc<Self>, export: ExportId) -> bool {
+    fn commit_batch(self: &Arc<Self>, export: ExportId) -> bool {
         let mut batch = {
-            let mut waiting = self.gathered.waiting.lock();
+            let mut waiting = self.commit_queue.waiting.lock();
             match waiting.get_mut(&export) {
                 Some(batch) if !batch.is_empty() => std::mem::take(batch),
                 _ => {
@@ -68,15 +68,15 @@ impl Driver {
                 }
             }
         };
-        let together = AssertUnwindSafe(|| Compound::sync_together(&self.engine, batch.iter_mut().map(|waiting| &mut waiting.compound)));
+        let commit = AssertUnwindSafe(|| Compound::sync_together(&self.engine, batch.iter_mut().map(|waiting| &mut waiting.compound)));
         // Where that panics each tries by itself, and is answered whatever becomes of it.
-        if catch_unwind(together).is_err() {
+        if catch_unwind(commit).is_err() {
             tracing::error!("to make changes durable ended in a panic; this is an error in this program");
         }
         let mut replies: Vec<(Arc<Connection>, usize, Vec<Outgoing>)> = Vec::new();
         for waiting in batch {
             let connection = waiting.connection.clone();
-            let outgoing = self.finish(waiting, Place::Disks);
+            let outgoing = self.finish(waiting, BlockedOn::Disk);
             match replies.iter_mut().find(|(known, ..)| Arc::ptr_eq(known, &connection)) {
                 Some((_, calls, ready)) => {
                     *calls += 1;

@@ -6,29 +6,29 @@ use vouch_nfs4_server::{Compound, Progress};
 use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::Patience;
 
-use super::blocked_call::{Place, Waiting};
+use super::blocked_call::{BlockedCall, BlockedOn};
 use super::state::Driver;
 use crate::limits::{MOVES_MAX, WAITING_COPY_LEN_MAX};
-use crate::transport::connection::{AtWork, Connection};
+use crate::transport::connection::{ActiveCall, Connection};
 use crate::transport::output::Outgoing;
 use crate::{audit, clock, identity};
 
 impl Driver {
     /// Runs a call that would have to wait where it may, and sends its reply from there.
-    pub(crate) fn run_waiting(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
-        let place = Place::of(identity::take_would_wait());
-        let records = self.carry_now(compound.take_effects());
+    pub(crate) fn run_blocked(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
+        let place = BlockedOn::of(identity::take_would_wait());
+        let records = self.apply_early(compound.take_effects());
         connection.begin_waiting();
         self.traffic.blocked.add(1);
         let must_be_kept = audit::must_be_kept();
         audit::set_must_be_kept(false);
-        let room = connection.take_room(0);
-        self.wait_at(place, Waiting { connection, compound, records, envelope, moves: 0, must_be_kept, room });
+        let charge = connection.charge_blocked(0);
+        self.block_on(place, BlockedCall { connection, compound, records, envelope, moves: 0, must_be_kept, charge });
     }
 
-    fn wait_at(self: &Arc<Self>, place: Place, mut waiting: Waiting) {
+    fn block_on(self: &Arc<Self>, place: BlockedOn, mut waiting: BlockedCall) {
         if let Some(export) = waiting.compound.waits_for_sync() {
-            match self.gather(export, waiting) {
+            match self.queue_commit(export, waiting) {
                 None => return,
                 Some(back) => waiting = back,
             }
@@ -37,16 +37,16 @@ impl Driver {
             waiting.compound.copy_body(WAITING_COPY_LEN_MAX);
             // What is longer keeps the whole buffer that it came in.
             let len = waiting.compound.body_len();
-            waiting.room = waiting.connection.take_room(if len > WAITING_COPY_LEN_MAX { self.record_len_max } else { len });
+            waiting.charge = waiting.connection.charge_blocked(if len > WAITING_COPY_LEN_MAX { self.record_len_max } else { len });
         }
         let driver = self.clone();
         let pool = match place {
-            Place::Disks => &self.pool,
-            Place::Names => &self.names,
+            BlockedOn::Disk => &self.pool,
+            BlockedOn::NameService => &self.names,
         };
         pool.submit(waiting.connection.origin(), move || {
             let connection = waiting.connection.clone();
-            let _at_work = AtWork(&connection);
+            let _at_work = ActiveCall(&connection);
             if let Some(outgoing) = driver.finish(waiting, place) {
                 connection.send_reply(outgoing);
             }
@@ -56,14 +56,14 @@ impl Driver {
     /// Runs a call to its end, waiting as it must: here for what this place is for, for the other
     /// elsewhere. A name service that does not answer keeps no thread from the disks,
     /// and no disk one from the names.
-    pub(crate) fn finish(self: &Arc<Self>, waiting: Waiting, place: Place) -> Option<Outgoing> {
-        let Waiting { connection, mut compound, mut records, envelope, moves, must_be_kept, room } = waiting;
+    pub(crate) fn finish(self: &Arc<Self>, waiting: BlockedCall, place: BlockedOn) -> Option<Outgoing> {
+        let BlockedCall { connection, mut compound, mut records, envelope, moves, must_be_kept, charge } = waiting;
         audit::set_must_be_kept(must_be_kept);
         compound.resume_at(clock::now());
         let (disks, names) = match place {
             _ if moves >= MOVES_MAX => (Patience::Any, Patience::Any),
-            Place::Disks => (Patience::Any, Patience::None),
-            Place::Names => (Patience::None, Patience::Any),
+            BlockedOn::Disk => (Patience::Any, Patience::None),
+            BlockedOn::NameService => (Patience::None, Patience::Any),
         };
         let reply = loop {
             identity::take_would_wait();
@@ -71,16 +71,16 @@ impl Driver {
                 break reply;
             }
             // It waits for the answer to a question that has to be asked first, or belongs elsewhere.
-            records |= self.carry_now(compound.take_effects());
-            let next = Place::of(identity::take_would_wait());
+            records |= self.apply_early(compound.take_effects());
+            let next = BlockedOn::of(identity::take_would_wait());
             if next != place && moves < MOVES_MAX {
                 connection.begin_waiting();
                 let must_be_kept = audit::must_be_kept();
                 audit::set_must_be_kept(false);
-                self.wait_at(next, Waiting { connection, compound, records, envelope, moves: moves + 1, must_be_kept, room });
+                self.block_on(next, BlockedCall { connection, compound, records, envelope, moves: moves + 1, must_be_kept, charge });
                 return None;
             }
         };
-        self.carry(&mut compound, &connection, reply, records, envelope)
+        self.finish_call(&mut compound, &connection, reply, records, envelope)
     }
 }

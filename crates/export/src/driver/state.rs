@@ -14,14 +14,14 @@ use super::blocked_call::CommitQueue;
 use crate::audit::Audit;
 use crate::gss::Gss;
 use crate::hosts::Hosts;
-use crate::hosts::lookup_queue::Naming;
+use crate::hosts::lookup_queue::LookupQueue;
 use crate::limits::Limits;
-use crate::memory_quota::Commons;
+use crate::memory_quota::Quotas;
 use crate::monitoring::status::ExportStatus;
 use crate::monitoring::traffic::Traffic;
-use crate::recovery::Recovery;
+use crate::recovery::RecoveryStore;
 use crate::thread_pool::Pool;
-use crate::transport::callback_dialer::Diallers;
+use crate::transport::callback_dialer::CallbackDialers;
 use crate::transport::connection::Connection;
 use crate::transport::inbox::Inbox;
 
@@ -35,22 +35,22 @@ pub(crate) struct Driver {
     /// Where they do for the name service: one that does not answer keeps nobody from the disks.
     pub(crate) names: Pool,
     /// Calls that wait for commits.
-    pub(crate) gathered: CommitQueue,
+    pub(crate) commit_queue: CommitQueue,
     /// How many may wait, of all and of one address.
-    pub(crate) shares: Commons,
+    pub(crate) quotas: Quotas,
     /// Connections that wait for the names of their hosts.
-    pub(crate) naming: Naming<(TcpStream, SocketAddr)>,
+    pub(crate) host_lookups: LookupQueue<(TcpStream, SocketAddr)>,
     /// Hosts whose names are looked for while they are served, to be told in records.
-    pub(crate) telling: Naming<()>,
-    pub(crate) diallers: Diallers,
-    pub(crate) recovery: Recovery,
+    pub(crate) audit_lookups: LookupQueue<()>,
+    pub(crate) callback_dialers: CallbackDialers,
+    pub(crate) recovery: RecoveryStore,
     /// All connections, for effects that name one.
     pub(crate) connections: Mutex<HashMap<ConnectionId, Arc<Connection>>>,
     /// Connections of each worker, to deal new ones out evenly.
     pub(crate) open: Vec<AtomicUsize>,
     pub(crate) traffic: Traffic,
     /// How much is told of clients that come from elsewhere than before.
-    pub(crate) strangers: Mutex<Throttle>,
+    pub(crate) address_change_limit: Mutex<Throttle>,
     /// Kerberos, if there is a keytab.
     pub(crate) gss: Option<Arc<Gss>>,
     /// The audit trail, if there is one.

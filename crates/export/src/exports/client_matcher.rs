@@ -5,42 +5,42 @@ use std::sync::Arc;
 
 use vouch_nfs4_server::{ClientAccess, ClientMatcher};
 
-use super::syntax::{Client, Who, fits, in_network};
+use super::syntax::{Client, MachineName, fits, in_network};
 use crate::hosts::Hosts;
 
 /// The clients of one export.
-pub(crate) struct Clients {
+pub(crate) struct ClientRules {
     /// In the order in which they are tried.
-    rules: Vec<(Who, Arc<ClientAccess>)>,
+    rules: Vec<(MachineName, Arc<ClientAccess>)>,
     hosts: Arc<Hosts>,
 }
 
-impl Clients {
+impl ClientRules {
     /// The matcher of these specifications. Single hosts come first, then networks, netgroups,
     /// patterns and everybody, as in the kernel's server; within a kind, the order of the file,
     /// but the longest prefix first.
     pub(crate) fn new(clients: &[Client], hosts: Arc<Hosts>) -> Self {
         let mut sorted: Vec<&Client> = clients.iter().collect();
         sorted.sort_by_key(|client| {
-            let prefix = if let Who::Network(_, len) = client.who { 128 - len } else { 0 };
-            (client.who.rank(), prefix)
+            let prefix = if let MachineName::Network(_, len) = client.machine { 128 - len } else { 0 };
+            (client.machine.rank(), prefix)
         });
-        let mut rules: Vec<(Who, Arc<ClientAccess>)> = Vec::new();
+        let mut rules: Vec<(MachineName, Arc<ClientAccess>)> = Vec::new();
         for client in sorted {
             let access = client.options.access();
-            // Clients of old syntax name a flavour each: `gss/krb5(ro) gss/krb5p(rw)`.
-            if let Some((_, rule)) = rules.iter_mut().find(|(who, _)| *who == client.who) {
+            // ClientRules of old syntax name a flavour each: `gss/krb5(ro) gss/krb5p(rw)`.
+            if let Some((_, rule)) = rules.iter_mut().find(|(who, _)| *who == client.machine) {
                 let known = Arc::make_mut(rule);
                 known.flavours.extend(access.into_iter().filter(|access| known.under(access.flavour).is_none()).collect::<Vec<_>>());
                 continue;
             }
-            rules.push((client.who.clone(), Arc::new(ClientAccess { flavours: access })));
+            rules.push((client.machine.clone(), Arc::new(ClientAccess { flavours: access })));
         }
-        Clients { rules, hosts }
+        ClientRules { rules, hosts }
     }
 }
 
-impl ClientMatcher for Clients {
+impl ClientMatcher for ClientRules {
     fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>> {
         self.find(peer, false).ok()?.cloned()
     }
@@ -57,7 +57,7 @@ impl ClientMatcher for Clients {
 /// The name of the client's host would have to be known.
 struct Undecided;
 
-impl Clients {
+impl ClientRules {
     /// The first rule that fits. Where one can't be told to fit or not, those after it do not
     /// count: they may say something else. `certain`: nor is a name service that has not
     /// answered taken for one that knows no name, or no netgroup.
@@ -66,13 +66,12 @@ impl Clients {
         let told = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));
         for (who, access) in &self.rules {
             let fits = match who {
-                Who::Host(host) => Some(self.hosts.is(host, address)),
-                Who::Network(network, len) => Some(in_network(address, *network, *len)),
-                Who::Netgroup(group) => {
-                    told(self.hosts.is_in(group, address)).filter(|&is| is || !certain || !self.hosts.is_doubted(group, address))
-                }
-                Who::Pattern(pattern) => told(self.hosts.fits(address, |name| fits(pattern, name))),
-                Who::Everyone => Some(true),
+                MachineName::Host(host) => Some(self.hosts.has_address(host, address)),
+                MachineName::Network(network, len) => Some(in_network(address, *network, *len)),
+                MachineName::Netgroup(group) => told(self.hosts.is_in_netgroup(group, address))
+                    .filter(|&is| is || !certain || !self.hosts.is_membership_uncertain(group, address)),
+                MachineName::Pattern(pattern) => told(self.hosts.name_matches(address, |name| fits(pattern, name))),
+                MachineName::Everyone => Some(true),
             };
             if fits.ok_or(Undecided)? {
                 return Ok(Some(access));
@@ -117,13 +116,14 @@ mod tests {
         let parsed = parse(text.as_bytes()).unwrap();
         let hosts = Arc::new(Hosts::new(Arc::new(Small)));
         let clients = &parsed.entries[0].clients;
-        let of_kind = |pick: fn(&Who) -> Option<String>| clients.iter().filter_map(|client| pick(&client.who)).collect::<Vec<_>>();
-        let names = of_kind(|who| if let Who::Host(host) = who { Some(host.clone()) } else { None });
-        let groups = of_kind(|who| if let Who::Netgroup(group) = who { Some(group.clone()) } else { None });
-        hosts.prepare(&names, &groups, clients.iter().any(|client| client.who.needs_name()));
+        let of_kind =
+            |pick: fn(&MachineName) -> Option<String>| clients.iter().filter_map(|client| pick(&client.machine)).collect::<Vec<_>>();
+        let names = of_kind(|who| if let MachineName::Host(host) = who { Some(host.clone()) } else { None });
+        let groups = of_kind(|who| if let MachineName::Netgroup(group) = who { Some(group.clone()) } else { None });
+        hosts.resolve_named(&names, &groups, clients.iter().any(|client| client.machine.needs_name()));
         let from: IpAddr = from.parse().unwrap();
-        hosts.meet(from);
-        Clients::new(clients, hosts).access_for(SocketAddr::new(from, 700))
+        hosts.look_up_if_stale(from);
+        ClientRules::new(clients, hosts).access_for(SocketAddr::new(from, 700))
     }
 
     #[test]
@@ -165,19 +165,19 @@ mod tests {
     #[test]
     fn who_has_not_been_met_is_undecided_where_a_name_decides_and_is_asked_for() {
         let hosts = Arc::new(Hosts::new(Arc::new(Small)));
-        hosts.prepare(&[], &["trusted".into()], true);
-        let clients = |text: &str| Clients::new(&parse(text.as_bytes()).unwrap().entries[0].clients, hosts.clone());
+        hosts.resolve_named(&[], &["trusted".into()], true);
+        let clients = |text: &str| ClientRules::new(&parse(text.as_bytes()).unwrap().entries[0].clients, hosts.clone());
         let from = SocketAddr::from(([192, 0, 2, 2], 700));
-        hosts.arrive(from.ip());
+        hosts.connection_opened(from.ip());
         for text in ["/a *.example.org(rw)", "/a @trusted(rw)", "/a *(ro) @trusted(rw)"] {
             let clients = clients(text);
             assert!(clients.access_for(from).is_none() && clients.is_undecided(from) && !clients.is_certain(from), "{text}");
         }
         assert!(!clients("/a *(ro)").is_undecided(from) && !clients("/a 192.0.2.0/24(ro) @trusted(rw)").is_undecided(from));
-        assert!(hosts.has_missed());
+        assert!(hosts.has_requested());
         assert!(!hosts.take_changed());
-        hosts.ask_missed();
-        assert!(!hosts.has_missed() && hosts.take_changed() && !hosts.take_changed());
+        hosts.look_up_requested();
+        assert!(!hosts.has_requested() && hosts.take_changed() && !hosts.take_changed());
         for text in ["/a *.example.org(rw)", "/a @trusted(rw)", "/a *(ro) @trusted(rw)"] {
             assert!(clients(text).access_for(from).is_some_and(|access| !access.flavours[0].read_only), "{text}");
             assert!(clients(text).is_certain(from), "{text}");

@@ -12,13 +12,13 @@ use super::syntax::Source;
 /// A directory that is open has its numbers for itself for as long as it is: where they are the
 /// same, it is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct MountIdentity {
     device: (u32, u32),
     inode: u64,
     mount: u64,
 }
 
-impl Standing {
+impl MountIdentity {
     /// What stands there now; none where there is nothing, or nothing that has a path.
     pub(crate) fn of(source: &Source) -> Option<Self> {
         let path = match source {
@@ -28,6 +28,6 @@ impl Standing {
         };
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
         let found = statx(CWD, Path::new(OsStr::from_bytes(path)), AtFlags::empty(), wanted).ok()?;
-        Some(Standing { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino, mount: found.stx_mnt_id })
+        Some(MountIdentity { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino, mount: found.stx_mnt_id })
     }
 }

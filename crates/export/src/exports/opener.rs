@@ -16,17 +16,17 @@ use super::syntax::{Options, Source};
 use super::trees::Trees;
 
 /// Opens sources, and keeps an eye on the stores of names that some of them need.
-pub(crate) struct Opener {
+pub(crate) struct FileSystemOpener {
     state: PathBuf,
     stores: Mutex<HashMap<PathBuf, Weak<IdStore>>>,
     trees: Trees,
 }
 
-impl Opener {
-    /// Stores of names lie in the state directory. `witness` is told what replicas of trees sent
+impl FileSystemOpener {
+    /// Stores of names lie in the state directory. `fault_observer` is told what replicas of trees sent
     /// that was not believed.
-    pub(crate) fn new(state: &Path, witness: Option<Arc<dyn FaultObserver>>) -> Self {
-        Opener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state, witness) }
+    pub(crate) fn new(state: &Path, fault_observer: Option<Arc<dyn FaultObserver>>) -> Self {
+        FileSystemOpener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state, fault_observer) }
     }
 
     /// Opens a source.

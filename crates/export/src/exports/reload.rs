@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::driver::Driver;
 use crate::error::ExportError;
 use crate::exports::sources::{self, Sources};
-use crate::identity::{NameService, Names, PrincipalMap};
+use crate::identity::{Accounts, NameService, PrincipalMap};
 use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::status::ExportStatus;
 use vouch_daemon::printable::printable;
@@ -19,7 +19,7 @@ pub(crate) struct Reloader {
     pub(crate) sources: Sources,
     pub(crate) driver: Arc<Driver>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) names: Arc<Names<Arc<dyn NameService>>>,
+    pub(crate) names: Arc<Accounts<Arc<dyn NameService>>>,
     pub(crate) principal_map: Option<PathBuf>,
     /// One at a time.
     pub(crate) turn: Mutex<()>,
@@ -45,7 +45,7 @@ impl Reloader {
     /// decides for itself what ends by it.
     pub(crate) fn end_lost(&self) {
         let Some(_turn) = self.turn.try_lock() else { return };
-        self.driver.hosts.when_changed(|| self.driver.carry_replaced(self.driver.engine.clients_changed()));
+        self.driver.hosts.when_changed(|| self.driver.apply_replaced(self.driver.engine.clients_changed()));
     }
 
     fn load(&self) -> Result<Vec<String>, String> {
@@ -58,7 +58,7 @@ impl Reloader {
         match loaded {
             Ok((map, rules, loaded)) => {
                 let (summary, left_out) = (loaded.summary(), loaded.left_out.clone());
-                let (exports, mut comments) = loaded.into_parts(self.driver.gss.as_deref());
+                let (exports, mut warnings) = loaded.into_parts(self.driver.gss.as_deref());
                 *self.driver.exports.lock() = list(&exports);
                 self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
                 self.names.replace_map(map);
@@ -68,7 +68,7 @@ impl Reloader {
                     let none = audit.name_exports(&exports, &left_out);
                     audit.act(vouch_audit::record::Act::Reload, &summary);
                     for path in none {
-                        comments.push(format!(
+                        warnings.push(format!(
                             "--audit-deny {}: no export has this path any more; nothing is denied by it",
                             printable(path.as_bytes())
                         ));
@@ -76,13 +76,13 @@ impl Reloader {
                     }
                 }
                 let replaced = self.driver.engine.replace_exports(exports);
-                self.driver.carry_replaced(replaced);
-                self.sources.are_in_force();
-                comments.extend(sources::detours(&self.driver.engine));
+                self.driver.apply_replaced(replaced);
+                self.sources.commit();
+                warnings.extend(sources::detours(&self.driver.engine));
                 self.driver.traffic.reloads.add(1);
                 tracing::info!(count, "exports read anew");
-                comments.iter().for_each(|comment| tracing::warn!("{comment}"));
-                Ok(comments)
+                warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                Ok(warnings)
             }
             Err(error) => {
                 self.driver.traffic.reloads_failed.add(1);
@@ -98,9 +98,9 @@ impl Reloader {
 pub(crate) fn read_principal_map(path: Option<&Path>) -> Result<PrincipalMap, ExportError> {
     let Some(path) = path else { return Ok(PrincipalMap::default()) };
     let text = std::fs::read(path).map_err(|source| ExportError::Idmap { path: path.to_owned(), source })?;
-    PrincipalMap::parse(&text).map_err(|faults| {
-        let faults = faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ");
-        ExportError::PrincipalMap { path: path.to_owned(), faults }
+    PrincipalMap::parse(&text).map_err(|errors| {
+        let errors = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ");
+        ExportError::PrincipalMap { path: path.to_owned(), faults: errors }
     })
 }
 

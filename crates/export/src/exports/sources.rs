@@ -14,16 +14,16 @@ use parking_lot::Mutex;
 use vouch_nfs4_server::{Export, ExportId, Exports, ExportsError};
 use vouch_vfs::FileSystem;
 
-use super::client_matcher::Clients;
-use super::mount_identity::Standing;
-use super::syntax::{self, At, Client, Comment, Entry, Fault, Fsid, Options, Source, Who, duplicates};
+use super::client_matcher::ClientRules;
+use super::mount_identity::MountIdentity;
+use super::syntax::{self, At, Client, Entry, Fsid, LineError, MachineName, Options, Source, Warning, duplicates};
 use crate::gss::Gss;
 use crate::hosts::Hosts;
 use vouch_daemon::printable::printable;
 
 /// Where the list of exports comes from.
 #[derive(Clone, Debug)]
-pub enum Origin {
+pub enum ExportList {
     /// Files in the syntax of exports(5). A directory stands for its files `*.exports`, in the
     /// order of their names.
     Files(Vec<PathBuf>),
@@ -38,7 +38,7 @@ pub enum Origin {
     },
 }
 
-/// Why exports can't be served as they stand.
+/// Why exports can't be served as they generation.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// A file can't be read.
@@ -51,7 +51,7 @@ pub enum SourceError {
     },
     /// Lines or options that can't be served.
     #[error("{0}")]
-    Faults(String),
+    Lines(String),
     /// Exports that don't go together.
     #[error("{}; {}", printable(.0.to_string().as_bytes()), cure_together(.0))]
     Together(#[from] ExportsError),
@@ -91,13 +91,13 @@ fn cure(error: &io::Error) -> &'static str {
 }
 
 /// Opens the file system behind a source.
-pub(crate) type Open = Box<dyn Fn(&Source, &Options) -> io::Result<Arc<dyn FileSystem>> + Send + Sync>;
+pub(crate) type OpenFileSystem = Box<dyn Fn(&Source, &Options) -> io::Result<Arc<dyn FileSystem>> + Send + Sync>;
 
 /// Reads exports, again and again. File systems that stay exported stay open.
 pub(crate) struct Sources {
-    origin: Origin,
+    list: ExportList,
     hosts: Arc<Hosts>,
-    open: Open,
+    open: OpenFileSystem,
     known: Mutex<HashMap<(Source, bool), Known>>,
     /// Hosts and netgroups that the list names that was read last, and whether names of clients
     /// matter for it.
@@ -109,13 +109,13 @@ pub(crate) struct Sources {
 struct Known {
     file_system: Arc<dyn FileSystem>,
     /// What stood at the path before it was opened.
-    standing: Option<Standing>,
+    mount_identity: Option<MountIdentity>,
 }
 
 /// A list as it can be served, with what is to be said of it.
 pub(crate) struct Loaded {
     pub(crate) exports: Exports,
-    pub(crate) comments: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// What is listed and can't be exported now.
     pub(crate) left_out: Vec<String>,
     /// An export that lists Kerberos flavours, if there is one.
@@ -137,7 +137,7 @@ impl Loaded {
 
     /// What is to be said; `gss`: Kerberos, if there is any. Reads the keytab if it is listed.
     pub(crate) fn into_parts(self, gss: Option<&Gss>) -> (Exports, Vec<String>) {
-        let Loaded { exports, mut comments, kerberos: listed, .. } = self;
+        let Loaded { exports, mut warnings, kerberos: listed, .. } = self;
         let missing = |source: &String| match gss.map(Gss::check_keys) {
             Some(Ok(())) => None,
             Some(Err(fault)) => Some(format!("{source} lists a Kerberos flavour, and its clients are refused: {fault}")),
@@ -145,14 +145,14 @@ impl Loaded {
                 "{source} lists a Kerberos flavour, but there is no Kerberos here: its clients are refused; give --keytab FILE with the keys of nfs/HOST and start again"
             )),
         };
-        comments.extend(listed.as_ref().and_then(missing));
-        (exports, comments)
+        warnings.extend(listed.as_ref().and_then(missing));
+        (exports, warnings)
     }
 }
 
 impl Sources {
-    pub(crate) fn new(origin: Origin, hosts: Arc<Hosts>, open: Open) -> Self {
-        Sources { origin, hosts, open, known: Mutex::default(), named: Mutex::default() }
+    pub(crate) fn new(list: ExportList, hosts: Arc<Hosts>, open: OpenFileSystem) -> Self {
+        Sources { list, hosts, open, known: Mutex::default(), named: Mutex::default() }
     }
 
     /// Housekeeping of the file systems.
@@ -164,16 +164,16 @@ impl Sources {
     /// Reads everything anew. Sleeps as long as disks and name services do. On an error nothing has
     /// changed.
     pub(crate) fn load(&self) -> Result<Loaded, SourceError> {
-        let mut comments = Vec::new();
+        let mut warnings = Vec::new();
         let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
-        match &self.origin {
-            Origin::Files(paths) => {
+        match &self.list {
+            ExportList::Files(paths) => {
                 let files = files(paths)?;
                 for (number, file) in files.iter().enumerate() {
                     let text = fs::read(file).map_err(|source| SourceError::File { path: file.clone(), source })?;
                     let parsed =
-                        syntax::parse(&text).map_err(|faults| SourceError::Faults(told(&format!("{}: ", file.display()), &faults)))?;
-                    comments.extend(parsed.comments.iter().map(|comment| format!("{}: {comment}", file.display())));
+                        syntax::parse(&text).map_err(|errors| SourceError::Lines(told(&format!("{}: ", file.display()), &errors)))?;
+                    warnings.extend(parsed.warnings.iter().map(|warning| format!("{}: {warning}", file.display())));
                     for mut entry in parsed.entries {
                         entry.clients.iter_mut().for_each(|client| client.at.file = number);
                         match entries.iter_mut().find(|(known, _)| known.source == entry.source) {
@@ -184,16 +184,16 @@ impl Sources {
                 }
                 let place = |at: At| format!("{}: line {}", files[at.file].display(), at.line);
                 for (entry, _) in &entries {
-                    comments
+                    warnings
                         .extend(duplicates(entry).map(|duplicate| duplicate.told(&printable(entry.source.to_string().as_bytes()), place)));
                 }
             }
-            Origin::One { source, pseudo, options } => {
+            ExportList::One { source, pseudo, options } => {
                 if !pseudo.starts_with('/') {
                     return Err(SourceError::Pseudo(pseudo.clone()));
                 }
-                let (options, said) = syntax::parse_options(options).map_err(|faults| SourceError::Faults(told("--options: ", &faults)))?;
-                comments.extend(said.into_iter().map(|Comment { text, .. }| format!("--options: {text}")));
+                let (options, said) = syntax::parse_options(options).map_err(|errors| SourceError::Lines(told("--options: ", &errors)))?;
+                warnings.extend(said.into_iter().map(|Warning { text, .. }| format!("--options: {text}")));
                 let source = match source.strip_prefix(b"tree:") {
                     Some(tree) => Source::Tree(tree.to_vec()),
                     None => {
@@ -204,47 +204,47 @@ impl Sources {
                     }
                 };
                 entries.push((
-                    Entry { source, line: 1, clients: vec![Client { who: Who::Everyone, options, at: At::default() }] },
+                    Entry { source, line: 1, clients: vec![Client { machine: MachineName::Everyone, options, at: At::default() }] },
                     Some(pseudo.clone()),
                 ));
             }
         }
-        self.resolve(&entries, &mut comments);
+        self.resolve(&entries, &mut warnings);
         let proven =
             |entry: &Entry| entry.clients.iter().any(|client| client.options.access().iter().any(|access| access.flavour.is_proven()));
         let kerberos = entries.iter().find(|(entry, _)| proven(entry)).map(|(entry, _)| printable(entry.source.to_string().as_bytes()));
         let mut left_out = Vec::new();
-        let exports = self.build(entries, &mut comments, &mut left_out)?;
-        Ok(Loaded { exports, comments, left_out, kerberos })
+        let exports = self.build(entries, &mut warnings, &mut left_out)?;
+        Ok(Loaded { exports, warnings, left_out, kerberos })
     }
 
-    fn resolve(&self, entries: &[(Entry, Option<String>)], comments: &mut Vec<String>) {
+    fn resolve(&self, entries: &[(Entry, Option<String>)], warnings: &mut Vec<String>) {
         let (mut names, mut groups, mut wanted) = (Vec::new(), Vec::new(), false);
         for client in entries.iter().flat_map(|(entry, _)| &entry.clients) {
-            wanted |= client.who.needs_name();
-            match &client.who {
-                Who::Host(host) if !names.contains(host) => names.push(host.clone()),
-                Who::Netgroup(group) if !groups.contains(group) => groups.push(group.clone()),
+            wanted |= client.machine.needs_name();
+            match &client.machine {
+                MachineName::Host(host) if !names.contains(host) => names.push(host.clone()),
+                MachineName::Netgroup(group) if !groups.contains(group) => groups.push(group.clone()),
                 _ => {}
             }
         }
-        for host in self.hosts.prepare(&names, &groups, wanted) {
-            comments.push(format!("host {host} can't be resolved and gets nothing until it can"));
+        for host in self.hosts.resolve_named(&names, &groups, wanted) {
+            warnings.push(format!("host {host} can't be resolved and gets nothing until it can"));
         }
         *self.named.lock() = (names, groups, wanted);
     }
 
     /// What was loaded last is in force from now on: hosts that only lists before it name need not
     /// be known any more.
-    pub(crate) fn are_in_force(&self) {
+    pub(crate) fn commit(&self) {
         let (names, groups, wanted) = &*self.named.lock();
-        self.hosts.keep_only(names, groups, *wanted);
+        self.hosts.retain_named(names, groups, *wanted);
     }
 
     fn build(
         &self,
         entries: Vec<(Entry, Option<String>)>,
-        comments: &mut Vec<String>,
+        warnings: &mut Vec<String>,
         left_out: &mut Vec<String>,
     ) -> Result<Exports, SourceError> {
         let root = entries.iter().find(|(entry, _)| first(entry).fsid == Some(Fsid::Root)).map(|(entry, _)| entry.source.clone());
@@ -254,26 +254,26 @@ impl Sources {
             let (raw, options) = (entry.source.to_string(), first(&entry));
             let name = printable(raw.as_bytes());
             if entry.clients.iter().any(|client| client.options.fsid != options.fsid && client.options.fsid.is_some()) {
-                return Err(SourceError::Faults(format!(
+                return Err(SourceError::Lines(format!(
                     "line {}: {name} has more than one fsid=; write the same for all its clients",
                     entry.line
                 )));
             }
             if let Some(reason) = not_mounted(&entry.source, &options) {
-                comments.push(format!("{name} is not exported: {reason}"));
+                warnings.push(format!("{name} is not exported: {reason}"));
                 left_out.push(raw);
                 continue;
             }
             if !options.cross_mounts && entry.clients.iter().any(|client| client.options.cross_mounts) {
-                comments.push(format!(
+                warnings.push(format!(
                     "{name}: crossmnt is not for all its clients: what is mounted below stays closed to all; write it for each, or export that by itself"
                 ));
             }
             let key = (entry.source.clone(), options.cross_mounts);
             // Another directory at the path is another export: what is open is of the one that was there.
-            let standing = Standing::of(&entry.source);
-            let known = self.known.lock().get(&key).filter(|known| known.standing == standing).cloned();
-            let opened = || Ok(Known { file_system: (self.open)(&entry.source, &options)?, standing });
+            let mount_identity = MountIdentity::of(&entry.source);
+            let known = self.known.lock().get(&key).filter(|known| known.mount_identity == mount_identity).cloned();
+            let opened = || Ok(Known { file_system: (self.open)(&entry.source, &options)?, mount_identity });
             let file_system = match known.map_or_else(opened, Ok) {
                 Ok(known) => {
                     kept.insert(key, known.clone());
@@ -281,7 +281,7 @@ impl Sources {
                 }
                 Err(source) if alone => return Err(SourceError::Open { what: name, source }),
                 Err(error) => {
-                    comments.push(format!("{name} is not exported: {error}; reload when that is mended"));
+                    warnings.push(format!("{name} is not exported: {error}; reload when that is mended"));
                     left_out.push(raw);
                     continue;
                 }
@@ -294,11 +294,11 @@ impl Sources {
                 source: raw.into(),
                 file_system,
                 sync: options.sync,
-                clients: Arc::new(Clients::new(&entry.clients, self.hosts.clone())),
+                clients: Arc::new(ClientRules::new(&entry.clients, self.hosts.clone())),
             });
         }
         if list.is_empty() {
-            return Err(SourceError::Nothing(if comments.is_empty() { "the list is empty".into() } else { comments.join("; ") }));
+            return Err(SourceError::Nothing(if warnings.is_empty() { "the list is empty".into() } else { warnings.join("; ") }));
         }
         let exports = Exports::new(list)?;
         *self.known.lock() = kept;
@@ -334,10 +334,10 @@ fn first(entry: &Entry) -> Options {
     options
 }
 
-/// All faults in one line, as many as a reader takes in.
-fn told(prefix: &str, faults: &[Fault]) -> String {
-    let shown: Vec<String> = faults.iter().take(FAULTS_SHOWN_MAX).map(ToString::to_string).collect();
-    let rest = faults.len().saturating_sub(FAULTS_SHOWN_MAX);
+/// All errors in one line, as many as a reader takes in.
+fn told(prefix: &str, errors: &[LineError]) -> String {
+    let shown: Vec<String> = errors.iter().take(FAULTS_SHOWN_MAX).map(ToString::to_string).collect();
+    let rest = errors.len().saturating_sub(FAULTS_SHOWN_MAX);
     let more = if rest > 0 { format!(" | and {rest} more") } else { String::new() };
     format!("{prefix}{}{more}", shown.join(" | "))
 }

@@ -18,14 +18,14 @@ use vouch_vfs_tree::TreeFs;
 pub(crate) struct Trees {
     state: PathBuf,
     by_name: Mutex<Option<Arc<Client>>>,
-    witness: Option<Arc<dyn FaultObserver>>,
+    fault_observer: Option<Arc<dyn FaultObserver>>,
 }
 
 impl Trees {
     /// The newest revision seen of each tree is remembered in the state directory, so that no older
     /// one is believed after a restart.
-    pub(crate) fn new(state: &Path, witness: Option<Arc<dyn FaultObserver>>) -> Self {
-        Trees { state: state.join("trees"), by_name: Mutex::default(), witness }
+    pub(crate) fn new(state: &Path, fault_observer: Option<Arc<dyn FaultObserver>>) -> Self {
+        Trees { state: state.join("trees"), by_name: Mutex::default(), fault_observer }
     }
 
     /// Opens what stands behind `tree:`: a self-certifying name, which begins with `@`, or else a
@@ -67,7 +67,7 @@ impl Trees {
         let statements = Path::new(STATEMENTS);
         ClientOptions {
             state_dir: Some(self.state.clone()),
-            fault_observer: self.witness.clone(),
+            fault_observer: self.fault_observer.clone(),
             certificate_dirs: if statements.is_dir() { vec![statements.to_owned()] } else { Vec::new() },
             ..ClientOptions::default()
         }

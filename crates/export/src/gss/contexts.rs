@@ -18,9 +18,9 @@ use vouch_xdr::Writer;
 use crate::audit::{Audit, Refused};
 use crate::clock;
 use crate::identity::as_ourselves;
-use crate::monitoring::counter::Count;
-use crate::thread_pool::{Origin, Pool};
-use crate::transport::connection::{AtWork, Connection};
+use crate::monitoring::counter::Counter;
+use crate::thread_pool::{Pool, TaskOrigin};
+use crate::transport::connection::{ActiveCall, Connection};
 use crate::transport::output::Outgoing;
 use vouch_daemon::rate_limit::Throttle;
 
@@ -47,12 +47,12 @@ pub(crate) struct Gss {
 #[derive(Default)]
 pub(crate) struct GssCounts {
     /// Contexts made, and refused.
-    pub(crate) made: Count,
-    pub(crate) refused: Count,
+    pub(crate) made: Counter,
+    pub(crate) refused: Counter,
     /// Calls that were no genuine ones, were dropped as replays, and had a body that did not hold.
-    pub(crate) denied: Count,
-    pub(crate) dropped: Count,
-    pub(crate) garbage: Count,
+    pub(crate) denied: Counter,
+    pub(crate) dropped: Counter,
+    pub(crate) garbage: Counter,
 }
 
 /// The contexts that a connection used last: most have one user. They are not held by that: the
@@ -62,12 +62,12 @@ pub(crate) struct Recent(pub(super) Vec<(ContextHandle, Weak<ServerContext>)>);
 
 impl Gss {
     /// By this library, without a context yet.
-    pub(crate) fn by(acceptor: Arc<dyn Acceptor<Partial = Partial>>, relief: impl Fn() + Send + Sync + 'static) -> Self {
+    pub(crate) fn by(acceptor: Arc<dyn Acceptor<Partial = Partial>>, on_room: impl Fn() + Send + Sync + 'static) -> Self {
         Gss {
             acceptor,
             check_keys: Box::new(|| Ok(())),
             contexts: Mutex::new(Contexts::new(ContextLimits::default())),
-            pool: Pool::new("kerberos", THREADS_MAX, WAITING_MAX, relief),
+            pool: Pool::new("kerberos", THREADS_MAX, WAITING_MAX, on_room),
             counts: GssCounts::default(),
             awaited: Awaited::default(),
             refusals: Mutex::new(Throttle::of_lines()),
@@ -75,8 +75,8 @@ impl Gss {
     }
 
     /// With the keys of a keytab, or the system's.
-    pub(crate) fn open(keytab: Option<&Path>, relief: impl Fn() + Send + Sync + 'static) -> Result<Self, Fault> {
-        let gss = Self::by(Arc::new(MitAcceptor::new(keytab, SERVICE)?), relief);
+    pub(crate) fn open(keytab: Option<&Path>, on_room: impl Fn() + Send + Sync + 'static) -> Result<Self, Fault> {
+        let gss = Self::by(Arc::new(MitAcceptor::new(keytab, SERVICE)?), on_room);
         let keytab = keytab.map(Path::to_owned);
         Ok(Gss { check_keys: Box::new(move || check_keytab(keytab.as_deref(), SERVICE)), ..gss })
     }
@@ -114,7 +114,7 @@ impl Gss {
 
     /// Whether so many contexts wait to be made, of this origin too, that it should ask for no
     /// more.
-    pub(crate) fn is_crowded(&self, origin: Origin) -> bool {
+    pub(crate) fn is_crowded(&self, origin: TaskOrigin) -> bool {
         self.pool.is_crowded(origin)
     }
 
@@ -123,7 +123,7 @@ impl Gss {
         let (gss, connection, audit) = (self.clone(), connection.clone(), audit.cloned());
         connection.begin_waiting();
         self.pool.submit(connection.origin(), move || {
-            let _at_work = AtWork(&connection);
+            let _at_work = ActiveCall(&connection);
             connection.send([Outgoing::unmarked(gss.answer(&call, &connection, audit.as_deref()), None)], |_| {});
         });
     }

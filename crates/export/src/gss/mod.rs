@@ -12,5 +12,5 @@ pub(crate) use callback::Answered;
 pub(crate) use contexts::{Gss, Recent};
 pub(crate) use seal::seal_all;
 #[cfg(test)]
-pub(crate) use verify::look;
-pub(crate) use verify::{Looked, Protected, check, find, is_laborious, look_alone};
+pub(crate) use verify::verify;
+pub(crate) use verify::{Protected, ProtectedRecord, find_protected, has_long_call, verify_all, verify_one};

@@ -16,14 +16,14 @@ use super::contexts::*;
 use super::*;
 use crate::clock;
 use crate::limits::SEND_SOON_COUNT;
-use crate::memory_quota::{Charge, Commons};
+use crate::memory_quota::{Quotas, ReceiveCharge};
 use crate::transport::connection::Connection;
 use crate::transport::connection::Side;
 use crate::transport::inbox::{Inbox, Message};
 use crate::transport::output::Outgoing;
-use crate::transport::receive::{Buffers, Input, Look, Read, Record, Records};
+use crate::transport::receive::{Buffers, Input, Read, Record, Records, Verification};
 use crate::worker::WAKE;
-use crate::worker::scratch::Tools;
+use crate::worker::scratch::WorkerScratch;
 
 const KEY: [u8; 32] = [5; 32];
 
@@ -98,14 +98,14 @@ pub(crate) fn call(client: &mut ClientContext, xid: u32, args: &[u8], fragment_l
 fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<Vec<u8>> {
     const MAX: usize = 300_000;
     let (here, mut there) = UnixStream::pair().unwrap();
-    let charge = Charge::new(Commons::new(1, || ()).of([127, 0, 0, 1].into()));
+    let charge = ReceiveCharge::new(Quotas::with_calls_max(1, || ()).of([127, 0, 0, 1].into()));
     let (mut input, mut buffers, mut recent, mut all) = (Input::new(charge), Buffers::new(MAX), Recent::default(), Vec::new());
     let mut take = |record: Record, recent: &mut Recent| {
-        let (bytes, protected) = match record.look {
-            Look::Taken(protected) => (record.bytes, protected),
-            Look::Missing => {
+        let (bytes, protected) = match record.verification {
+            Verification::Done(protected) => (record.bytes, protected),
+            Verification::Pending => {
                 let mut own = bytes::BytesMut::from(record.bytes);
-                let protected = look_alone(&mut own, Some(gss), recent, clock::boot_ms());
+                let protected = verify_one(&mut own, Some(gss), recent, clock::boot_ms());
                 (own.freeze(), protected)
             }
         };
@@ -121,7 +121,7 @@ fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<
             let (mut batch, more) = match input.read(&here, &mut buffers).unwrap() {
                 Read::Some { mut fresh, more, .. } => {
                     let records = fresh.records;
-                    let looked = look(fresh.bytes_mut(), records, Some(gss), &mut recent, clock::boot_ms());
+                    let looked = verify(fresh.bytes_mut(), records, Some(gss), &mut recent, clock::boot_ms());
                     (fresh.into_batch(looked), more)
                 }
                 Read::Empty => break,
@@ -184,13 +184,13 @@ proptest::proptest! {
 
 #[test]
 fn calls_of_a_page_are_checked_together_where_the_cpu_takes_sixteen_side_by_side() {
-    use crate::limits::laborious_len;
+    use crate::limits::batch_len_min;
     for service in [Service::None, Service::Integrity, Service::Privacy] {
         let (gss, mut client) = context(service);
         for (args_len, wide, narrow) in [(2000, false, false), (4096, true, false), (65_536, true, true)] {
             let stream = call(&mut client, 1, &vec![1; args_len], usize::MAX);
-            let found = find(&stream, Records::Marked { inside: false }, Some(&gss), &mut Recent::default(), clock::boot_ms());
-            let laborious = [16, 4].map(|lanes| is_laborious(&found, laborious_len(lanes)));
+            let found = find_protected(&stream, Records::Marked { inside: false }, Some(&gss), &mut Recent::default(), clock::boot_ms());
+            let laborious = [16, 4].map(|lanes| has_long_call(&found, batch_len_min(lanes)));
             assert_eq!(laborious, [wide, narrow].map(|long| long && service != Service::None), "{service:?} {args_len}");
         }
     }
@@ -234,7 +234,7 @@ fn replies_of_many_contexts_are_sealed_together() {
 /// What was left to a worker.
 fn kept(message: Message) -> (Arc<Connection>, Outgoing) {
     match message {
-        Message::Kept(connection, outgoing) => (connection, outgoing),
+        Message::ReplyDurable(connection, outgoing) => (connection, outgoing),
         _ => panic!("a reply"),
     }
 }
@@ -246,7 +246,7 @@ fn connection() -> (Arc<Connection>, Arc<Inbox>, std::net::TcpStream) {
     let (here, peer) = listener.accept().unwrap();
     let poll = mio::Poll::new().unwrap();
     let inbox = Arc::new(Inbox::new(poll.registry(), WAKE).unwrap());
-    let shares = Commons::new(1, || ()).of(peer.ip());
+    let shares = Quotas::with_calls_max(1, || ()).of(peer.ip());
     let engine = crate::tests::engine().connection_opened(peer);
     (Arc::new(Connection::new(here, Side::Client, engine, inbox.clone(), 0, shares)), inbox, there)
 }
@@ -256,22 +256,22 @@ fn sealed_replies_leave_before_the_others_are_made_if_their_client_waits_and_not
     let (connection, _, mut there) = connection();
     let (gss, mut client) = context(Service::Privacy);
     let mut replies = (0..2 * SEND_SOON_COUNT).map(|_| reply(&gss, &mut client, &[7; 64]).0);
-    let mut tools = Tools::new(1 << 20);
-    replies.by_ref().take(SEND_SOON_COUNT - 1).for_each(|reply| tools.push_for(&connection, reply));
-    assert!(!tools.is_worth_sending());
-    replies.by_ref().take(1).for_each(|reply| tools.push_for(&connection, reply));
-    assert!(tools.is_worth_sending());
-    tools.send_if_awaited(&connection);
+    let mut scratch = WorkerScratch::new(1 << 20);
+    replies.by_ref().take(SEND_SOON_COUNT - 1).for_each(|reply| scratch.push_for(&connection, reply));
+    assert!(!scratch.is_worth_sending());
+    replies.by_ref().take(1).for_each(|reply| scratch.push_for(&connection, reply));
+    assert!(scratch.is_worth_sending());
+    scratch.send_if_awaited(&connection);
     let soon = connection.sent_len();
     assert!(soon > 0);
     there.write_all(b"another call").unwrap();
-    while connection.is_read_out() {
+    while connection.has_no_input() {
         std::thread::yield_now();
     }
-    replies.for_each(|reply| tools.push_for(&connection, reply));
-    tools.send_if_awaited(&connection);
+    replies.for_each(|reply| scratch.push_for(&connection, reply));
+    scratch.send_if_awaited(&connection);
     assert_eq!(connection.sent_len(), soon);
-    tools.seal();
+    scratch.seal();
     assert_eq!(connection.sent_len(), 2 * soon);
 }
 
@@ -282,20 +282,20 @@ fn replies_that_waited_for_records_are_sealed_together_by_the_thread_that_serves
     let replies: Vec<_> = (0..5).map(|at| reply(&gss, &mut client, &[at; 64])).collect();
     let numbers: Vec<GssSeq> = replies.iter().map(|(_, seq)| *seq).collect();
     let keeping = connection.clone();
-    std::thread::spawn(move || replies.into_iter().for_each(|(outgoing, _)| keeping.send_kept(outgoing))).join().unwrap();
+    std::thread::spawn(move || replies.into_iter().for_each(|(outgoing, _)| keeping.send_durable(outgoing))).join().unwrap();
     // Whoever keeps records has sealed none of them, and the connection is not taken for one that has
     // nothing under way.
     assert!(connection.sent_len() == 0 && !connection.is_quiet());
     let left: Vec<_> = inbox.take().into_iter().map(kept).collect();
     assert!(left.len() == 5 && left.iter().all(|(_, outgoing)| !outgoing.is_ready()));
     // What needs no sealing leaves at once.
-    connection.send_kept(Outgoing::bytes(b"plain...".to_vec()));
+    connection.send_durable(Outgoing::bytes(b"plain...".to_vec()));
     assert!(connection.sent_len() == 8 && inbox.take().is_empty());
     std::io::Read::read_exact(&mut there, &mut [0; 8]).unwrap();
-    let mut tools = Tools::new(1 << 20);
-    left.into_iter().for_each(|(connection, outgoing)| tools.take_kept(&connection, outgoing));
+    let mut scratch = WorkerScratch::new(1 << 20);
+    left.into_iter().for_each(|(connection, outgoing)| scratch.push_durable(&connection, outgoing));
     assert_eq!(connection.sent_len(), 8);
-    tools.seal();
+    scratch.seal();
     assert!(connection.is_quiet());
     let mut reader = vouch_oncrpc::RecordReader::new(1 << 20);
     let mut bytes = vec![0; (connection.sent_len() - 8) as usize];

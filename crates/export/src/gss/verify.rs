@@ -16,7 +16,7 @@ use crate::audit::{Audit, Refused};
 use crate::transport::receive::Records;
 
 /// A call under RPCSEC_GSS, and what is known of it now.
-pub(crate) struct Looked {
+pub(crate) struct ProtectedRecord {
     /// Where its record begins, and how long it is.
     pub(crate) start: usize,
     len: usize,
@@ -68,8 +68,14 @@ impl Protected {
 }
 
 /// Finds whole records of one fragment in `bytes` that are calls under RPCSEC_GSS, in the order in
-/// which they lie there; nothing of them is proven by that. [`check`] says what they are worth.
-pub(crate) fn find(bytes: &[u8], records: Records, gss: Option<&Arc<Gss>>, recent: &mut Recent, now_ms: u64) -> VecDeque<Looked> {
+/// which they lie there; nothing of them is proven by that. [`verify_all`] says what they are worth.
+pub(crate) fn find_protected(
+    bytes: &[u8],
+    records: Records,
+    gss: Option<&Arc<Gss>>,
+    recent: &mut Recent,
+    now_ms: u64,
+) -> VecDeque<ProtectedRecord> {
     let mut found = VecDeque::new();
     for range in records.of(bytes).filter(|range| is_protected(&bytes[range.clone()])) {
         let record = &bytes[range.clone()];
@@ -84,19 +90,23 @@ pub(crate) fn find(bytes: &[u8], records: Records, gss: Option<&Arc<Gss>>, recen
                 Arrival::Refused(stat) => Protected::Refused(call.xid, stat),
             },
         };
-        found.push_back(Looked { start: range.start, len: range.len(), what });
+        found.push_back(ProtectedRecord { start: range.start, len: range.len(), what });
     }
     found
 }
 
 /// Checks what was found in each of these, side by side; sealed arguments are opened where they
 /// lie.
-pub(crate) fn check<'a>(found: impl IntoIterator<Item = (&'a mut [u8], &'a mut VecDeque<Looked>)>, gss: Option<&Arc<Gss>>, now_ms: u64) {
+pub(crate) fn verify_all<'a>(
+    found: impl IntoIterator<Item = (&'a mut [u8], &'a mut VecDeque<ProtectedRecord>)>,
+    gss: Option<&Arc<Gss>>,
+    now_ms: u64,
+) {
     let mut checks = Vec::new();
     let mut places = Vec::new();
     for (bytes, looked) in found {
         let (mut rest, mut at) = (bytes, 0);
-        for Looked { start, len, what } in looked {
+        for ProtectedRecord { start, len, what } in looked {
             let Protected::Call(call, verdict) = what else { continue };
             let (record, behind) = rest[*start - at..].split_at_mut(*len);
             (rest, at) = (behind, *start + *len);
@@ -112,17 +122,23 @@ pub(crate) fn check<'a>(found: impl IntoIterator<Item = (&'a mut [u8], &'a mut V
 }
 
 /// Finds and checks.
-pub(crate) fn look(bytes: &mut [u8], records: Records, gss: Option<&Arc<Gss>>, recent: &mut Recent, now_ms: u64) -> VecDeque<Looked> {
-    let mut found = find(bytes, records, gss, recent, now_ms);
+pub(crate) fn verify(
+    bytes: &mut [u8],
+    records: Records,
+    gss: Option<&Arc<Gss>>,
+    recent: &mut Recent,
+    now_ms: u64,
+) -> VecDeque<ProtectedRecord> {
+    let mut found = find_protected(bytes, records, gss, recent, now_ms);
     if !found.is_empty() {
-        check([(bytes, &mut found)], gss, now_ms);
+        verify_all([(bytes, &mut found)], gss, now_ms);
     }
     found
 }
 
 /// Whether a call takes so long to check that it is worth having others checked beside it: those of
 /// `len_min` bytes do.
-pub(crate) fn is_laborious(found: &VecDeque<Looked>, len_min: usize) -> bool {
+pub(crate) fn has_long_call(found: &VecDeque<ProtectedRecord>, len_min: usize) -> bool {
     found.iter().any(|looked| match &looked.what {
         Protected::Call(call, _) => call.service() != Service::None && looked.len >= len_min,
         _ => false,
@@ -130,8 +146,8 @@ pub(crate) fn is_laborious(found: &VecDeque<Looked>, len_min: usize) -> bool {
 }
 
 /// Looks at a record that lies by itself: it came in several fragments.
-pub(crate) fn look_alone(record: &mut [u8], gss: Option<&Arc<Gss>>, recent: &mut Recent, now_ms: u64) -> Option<Protected> {
-    look(record, Records::Bare, gss, recent, now_ms).pop_front().map(|looked| looked.what)
+pub(crate) fn verify_one(record: &mut [u8], gss: Option<&Arc<Gss>>, recent: &mut Recent, now_ms: u64) -> Option<Protected> {
+    verify(record, Records::Bare, gss, recent, now_ms).pop_front().map(|looked| looked.what)
 }
 
 /// Whether a record is a call under RPCSEC_GSS (RFC 5531, section 9): type and flavour.

@@ -18,17 +18,17 @@ pub(crate) struct Hosts {
     resolver: Arc<dyn Resolver>,
     known: RwLock<Known>,
     /// Names are told of clients, and so wanted whatever the exports name.
-    is_telling: bool,
+    records_names: bool,
     /// Whether any client has a name: asked for each operation where these are recorded.
     has_names: AtomicBool,
     /// Another number whenever what is known of clients has changed, and in no two memories the
     /// same.
-    stand: AtomicU64,
+    generation: AtomicU64,
     /// Connections of each address: whoever has one is not forgotten.
     connected: Mutex<HashMap<IpAddr, usize>>,
     /// Clients that were asked for and are not known.
-    missed: Mutex<HashSet<IpAddr>>,
-    has_missed: AtomicBool,
+    requested: Mutex<HashSet<IpAddr>>,
+    has_requested: AtomicBool,
     /// Whether the exports may not be for somebody any more by what was learnt since that was asked
     /// last.
     has_changed: AtomicBool,
@@ -43,7 +43,7 @@ struct Known {
     /// Of host names in exports: their addresses.
     addresses: HashMap<String, HashSet<IpAddr>>,
     /// Clients that were met.
-    clients: HashMap<IpAddr, Met>,
+    clients: HashMap<IpAddr, ClientRecord>,
     /// Netgroups that exports name.
     netgroups: HashSet<String>,
     /// Of these: hosts that were found in them last, by which it is seen whether the name service
@@ -54,14 +54,14 @@ struct Known {
 
 impl Known {
     /// Whether what is known of a client, if anything, is to be asked for again.
-    fn is_old(&self, client: &IpAddr) -> bool {
-        self.clients.get(client).is_none_or(Met::is_old)
+    fn is_stale(&self, client: &IpAddr) -> bool {
+        self.clients.get(client).is_none_or(ClientRecord::is_stale)
     }
 }
 
 /// What was learnt of a client.
 #[derive(Clone)]
-struct Met {
+struct ClientRecord {
     name: Option<Arc<str>>,
     /// Of netgroups that exports name: whether it is in them.
     groups: HashMap<String, Membership>,
@@ -81,11 +81,11 @@ enum Membership {
     Out,
     /// It was not found in it, as it would not be where the name service is away: the system has
     /// one answer for both.
-    Doubted,
+    Uncertain,
 }
 
-impl Met {
-    fn is_old(&self) -> bool {
+impl ClientRecord {
+    fn is_stale(&self) -> bool {
         self.since.elapsed() > self.fresh
     }
 }
@@ -95,31 +95,31 @@ impl Hosts {
         Hosts {
             resolver,
             known: RwLock::default(),
-            is_telling: false,
+            records_names: false,
             has_names: AtomicBool::new(false),
-            stand: AtomicU64::new(next_stand()),
+            generation: AtomicU64::new(next_generation()),
             connected: Mutex::default(),
-            missed: Mutex::default(),
-            has_missed: AtomicBool::new(false),
+            requested: Mutex::default(),
+            has_requested: AtomicBool::new(false),
             has_changed: AtomicBool::new(false),
             clients_max: CLIENTS_MAX,
             kept: KEPT,
         }
     }
 
-    /// The same; `is_telling`: names of clients are told of them, and so looked for also where no
+    /// The same; `records_names`: names of clients are told of them, and so looked for also where no
     /// export wants them.
-    pub(crate) fn telling(self, is_telling: bool) -> Self {
-        Hosts { is_telling, ..self }
+    pub(crate) fn recording_names(self, records_names: bool) -> Self {
+        Hosts { records_names, ..self }
     }
 
     /// A connection of a client is served from now on.
-    pub(crate) fn arrive(&self, client: IpAddr) {
+    pub(crate) fn connection_opened(&self, client: IpAddr) {
         *self.connected.lock().entry(client.to_canonical()).or_default() += 1;
     }
 
     /// One is gone.
-    pub(crate) fn leave(&self, client: IpAddr) {
+    pub(crate) fn connection_closed(&self, client: IpAddr) {
         if let Entry::Occupied(mut count) = self.connected.lock().entry(client.to_canonical()) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -132,7 +132,7 @@ impl Hosts {
     /// Sleeps as long as the resolver does. A host that can't be resolved now keeps the
     /// addresses that it had; without any it is told. What those in force name stays known, as they
     /// are asked until others are, or for good if those are refused ([`Hosts::keep_only`]).
-    pub(crate) fn prepare(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) -> Vec<String> {
+    pub(crate) fn resolve_named(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) -> Vec<String> {
         let mut unknown = Vec::new();
         let mut resolved = Vec::new();
         for host in hosts {
@@ -171,7 +171,7 @@ impl Hosts {
             let doubted = |client: &IpAddr| {
                 let known = self.known.read();
                 let is_told =
-                    |(group, membership): (&String, &Membership)| *membership == Membership::Doubted && known.members.contains_key(group);
+                    |(group, membership): (&String, &Membership)| *membership == Membership::Uncertain && known.members.contains_key(group);
                 known.clients.get(client).is_some_and(|met| met.groups.iter().any(is_told))
             };
             clients.into_iter().filter(doubted).for_each(|client| self.look_up(client));
@@ -180,7 +180,7 @@ impl Hosts {
     }
 
     /// The exports in force name nothing else any more: the rest is forgotten.
-    pub(crate) fn keep_only(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) {
+    pub(crate) fn retain_named(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) {
         let mut known = self.known.write();
         known.addresses.retain(|host, _| hosts.contains(host));
         known.netgroups.retain(|group| netgroups.contains(group));
@@ -190,7 +190,7 @@ impl Hosts {
 
     /// Asks again for addresses of the hosts that exports name. Sleeps as long as the resolver
     /// does. A host that can't be resolved keeps what it had.
-    pub(crate) fn ask_addresses(&self) {
+    pub(crate) fn refresh_addresses(&self) {
         let hosts: Vec<String> = self.known.read().addresses.keys().filter(|host| host.parse::<IpAddr>().is_err()).cloned().collect();
         for host in hosts {
             let found = self.addresses(&host);
@@ -206,64 +206,64 @@ impl Hosts {
     /// Asks again for names of clients that stay connected, where exports may be for them by these.
     /// Sleeps as long as the resolver does, for each: nothing else may wait for it. One that
     /// does not answer takes nothing away from anybody.
-    pub(crate) fn ask_clients(&self) {
+    pub(crate) fn refresh_clients(&self) {
         if self.known.read().names_wanted {
             // One may have come again meanwhile.
-            self.old_connected().into_iter().for_each(|client| self.meet(client));
+            self.stale_connected_clients().into_iter().for_each(|client| self.look_up_if_stale(client));
         }
     }
 
     /// Clients that stay connected and whose names are told and nothing else, to be looked for
     /// again: never before what exports are granted by.
-    pub(crate) fn old_told(&self) -> Vec<IpAddr> {
-        if self.known.read().names_wanted || !self.is_telling {
+    pub(crate) fn stale_recorded_clients(&self) -> Vec<IpAddr> {
+        if self.known.read().names_wanted || !self.records_names {
             return Vec::new();
         }
-        self.old_connected()
+        self.stale_connected_clients()
     }
 
     /// Clients that stay connected and are to be asked for again; others are when they come again.
     /// Those that never were come first, then whoever was longest ago: however few of them are
     /// done before the next look, each has its turn. O(n log n) in connected clients.
-    fn old_connected(&self) -> Vec<IpAddr> {
+    fn stale_connected_clients(&self) -> Vec<IpAddr> {
         let mut old: Vec<(Option<Instant>, IpAddr)> = {
             let known = self.known.read();
             let connected = self.connected.lock();
             let met = |client: &IpAddr| (known.clients.get(client).map(|met| met.since), *client);
-            connected.keys().filter(|client| known.is_old(client)).map(met).collect()
+            connected.keys().filter(|client| known.is_stale(client)).map(met).collect()
         };
         old.sort_by_key(|&(since, _)| since);
         old.into_iter().take(CLIENTS_AT_ONCE_MAX).map(|(_, client)| client).collect()
     }
 
-    /// Addresses of a host; none if it is not found, for whatever reason.
+    /// ConnectionQuota of a host; none if it is not found, for whatever reason.
     fn addresses(&self, host: &str) -> HashSet<IpAddr> {
         self.resolver.addresses(host).unwrap_or_default().into_iter().collect()
     }
 
     /// Whether the name of a client is to be asked for before a connection of it is served, since
     /// exports may be for it by that.
-    pub(crate) fn must_ask(&self, client: IpAddr) -> bool {
+    pub(crate) fn must_look_up(&self, client: IpAddr) -> bool {
         let known = self.known.read();
-        known.names_wanted && known.is_old(&client)
+        known.names_wanted && known.is_stale(&client)
     }
 
     /// Whether [`Hosts::meet`] would ask the resolver: a thread that must not sleep leaves it to
     /// another.
-    pub(crate) fn would_ask(&self, client: IpAddr) -> bool {
+    pub(crate) fn should_look_up(&self, client: IpAddr) -> bool {
         let known = self.known.read();
-        (known.names_wanted || self.is_telling) && known.is_old(&client)
+        (known.names_wanted || self.records_names) && known.is_stale(&client)
     }
 
     /// Whether the client has been met before, however long ago.
-    pub(crate) fn has_met(&self, client: IpAddr) -> bool {
+    pub(crate) fn has_record(&self, client: IpAddr) -> bool {
         self.known.read().clients.contains_key(&client)
     }
 
     /// Learns a client's name, if names matter or are told. Where exports may be for it by that, to
     /// be called before a connection of it is served.
-    pub(crate) fn meet(&self, client: IpAddr) {
-        if self.would_ask(client) {
+    pub(crate) fn look_up_if_stale(&self, client: IpAddr) {
+        if self.should_look_up(client) {
             self.look_up(client);
         }
     }
@@ -271,7 +271,7 @@ impl Hosts {
     /// Asks for a client. Where the name service does not answer, what it said last stays good: a
     /// client that is connected shall not lose its exports by it.
     pub(crate) fn look_up(&self, client: IpAddr) {
-        let found = self.find_name(client);
+        let found = self.verified_name(client);
         let (netgroups, before) = {
             let known = self.known.read();
             let before = match found {
@@ -291,7 +291,7 @@ impl Hosts {
         // by that.
         let answer = |group: String| {
             let membership = match (self.membership(&group, &own), had.get(&group)) {
-                (Membership::Doubted, Some(before)) => *before,
+                (Membership::Uncertain, Some(before)) => *before,
                 (membership, _) => membership,
             };
             (group, membership)
@@ -299,12 +299,12 @@ impl Hosts {
         let groups: HashMap<String, Membership> = netgroups.into_iter().map(answer).collect();
         let mut known = self.known.write();
         if known.clients.len() >= self.clients_max && !known.clients.contains_key(&client) {
-            self.forget_some(&mut known);
+            self.evict(&mut known);
         }
         self.has_names.fetch_or(name.is_some(), Ordering::Relaxed);
         let told = (name.clone(), groups.clone(), answered.is_some());
-        let before = known.clients.insert(client, Met { name, groups, since: Instant::now(), answered, fresh });
-        self.stand.store(next_stand(), Ordering::Release);
+        let before = known.clients.insert(client, ClientRecord { name, groups, since: Instant::now(), answered, fresh });
+        self.generation.store(next_generation(), Ordering::Release);
         // Of who was not known nothing was told; what it holds all the same is asked for (`miss`).
         if before.is_some_and(|before| (before.name, before.groups, before.answered.is_some()) != told) {
             self.has_changed.store(true, Ordering::Release);
@@ -332,7 +332,7 @@ impl Hosts {
         let mut others = self.known.read().members.get(group).cloned().unwrap_or_default();
         others.retain(|member| !own.contains(&member.as_str()));
         match others.iter().any(|other| self.resolver.in_netgroup(group, other)) {
-            false => Membership::Doubted,
+            false => Membership::Uncertain,
             true if find().is_some() => Membership::In,
             true => Membership::Out,
         }
@@ -340,20 +340,20 @@ impl Hosts {
 
     /// A client's name, if it is believed: its own addresses include the one that it was found by,
     /// as who owns a network may call its hosts what he likes.
-    fn find_name(&self, client: IpAddr) -> Result<Option<String>, NoAnswer> {
+    fn verified_name(&self, client: IpAddr) -> Result<Option<String>, NoAnswer> {
         let Some(name) = self.resolver.name(client)? else { return Ok(None) };
         Ok(self.resolver.addresses(&name)?.contains(&client).then_some(name))
     }
 
     /// Whether what is known of a client is good without a new answer: for as long as it is
     /// connected, and else for some time.
-    fn stays_good(&self, client: IpAddr, met: &Met) -> bool {
+    fn stays_good(&self, client: IpAddr, met: &ClientRecord) -> bool {
         met.answered.is_some_and(|at| at.elapsed() < self.kept || self.connected.lock().contains_key(&client))
     }
 
     /// Forgets those without a connection that were met longest ago: a part of all, so that it is
     /// seldom done. O(n log n). Where all are connected there are as many as that.
-    fn forget_some(&self, known: &mut Known) {
+    fn evict(&self, known: &mut Known) {
         let connected = self.connected.lock();
         let away = known.clients.iter().filter(|(client, _)| !connected.contains_key(client));
         let mut away: Vec<(Instant, IpAddr)> = away.map(|(client, met)| (met.since, *client)).collect();
@@ -366,32 +366,32 @@ impl Hosts {
 
     /// A client that is not known was asked for: by a call of its, or because it holds something.
     /// Who isn't connected pushes nobody out.
-    fn miss(&self, client: IpAddr) {
+    fn request_lookup(&self, client: IpAddr) {
         // One lock after the other: elsewhere the first is taken under the second.
         let connected = self.connected.lock().contains_key(&client);
         if !connected && self.known.read().clients.len() >= self.clients_max {
             return;
         }
-        let mut missed = self.missed.lock();
-        if missed.len() < CLIENTS_AT_ONCE_MAX {
-            missed.insert(client);
-            self.has_missed.store(true, Ordering::Release);
+        let mut requested = self.requested.lock();
+        if requested.len() < CLIENTS_AT_ONCE_MAX {
+            requested.insert(client);
+            self.has_requested.store(true, Ordering::Release);
         }
     }
 
-    /// Whether [`Hosts::ask_missed`] has something to do.
-    pub(crate) fn has_missed(&self) -> bool {
-        self.has_missed.load(Ordering::Acquire)
+    /// Whether [`Hosts::look_up_requested`] has something to do.
+    pub(crate) fn has_requested(&self) -> bool {
+        self.has_requested.load(Ordering::Acquire)
     }
 
     /// Looks for the clients that were asked for and are not known. Sleeps as long as the resolver
     /// does. What one of them holds may end as soon as it is known: it does not wait for those
     /// after it.
-    pub(crate) fn ask_missed(&self) {
-        self.has_missed.store(false, Ordering::Release);
-        let missed = std::mem::take(&mut *self.missed.lock());
-        for client in missed {
-            // Each time that what is held is looked at, all who are still to come are missed again; and another
+    pub(crate) fn look_up_requested(&self) {
+        self.has_requested.store(false, Ordering::Release);
+        let requested = std::mem::take(&mut *self.requested.lock());
+        for client in requested {
+            // Each time that what is held is looked at, all who are still to come are requested again; and another
             // may have asked meanwhile.
             if !self.is_known(client) {
                 self.look_up(client);
@@ -403,8 +403,9 @@ impl Hosts {
     /// Whether nothing would be learnt about a client by asking for it now.
     fn is_known(&self, client: IpAddr) -> bool {
         let known = self.known.read();
-        let is_sure = |group: &String, met: &Met| met.groups.get(group).is_some_and(|membership| *membership != Membership::Doubted);
-        known.clients.get(&client).is_some_and(|met| !met.is_old() && known.netgroups.iter().all(|group| is_sure(group, met)))
+        let is_sure =
+            |group: &String, met: &ClientRecord| met.groups.get(group).is_some_and(|membership| *membership != Membership::Uncertain);
+        known.clients.get(&client).is_some_and(|met| !met.is_stale() && known.netgroups.iter().all(|group| is_sure(group, met)))
     }
 
     /// Whether [`Hosts::when_changed`] would act.
@@ -431,31 +432,31 @@ impl Hosts {
     }
 
     /// Whether a host that exports name has this address.
-    pub(crate) fn is(&self, host: &str, client: IpAddr) -> bool {
+    pub(crate) fn has_address(&self, host: &str, client: IpAddr) -> bool {
         self.known.read().addresses.get(host).is_some_and(|addresses| addresses.contains(&client))
     }
 
     /// Whether a client is in a netgroup that exports name. None if that is not known, and will be
     /// asked for.
-    pub(crate) fn is_in(&self, group: &str, client: IpAddr) -> Option<bool> {
+    pub(crate) fn is_in_netgroup(&self, group: &str, client: IpAddr) -> Option<bool> {
         let found = self.known.read().clients.get(&client).and_then(|met| met.groups.get(group).copied());
         if found.is_none() {
-            self.miss(client);
+            self.request_lookup(client);
         }
         found.map(|membership| membership == Membership::In)
     }
 
     /// Whether a client was not found in a netgroup, and that may be because the name service was
     /// away.
-    pub(crate) fn is_doubted(&self, group: &str, client: IpAddr) -> bool {
-        self.known.read().clients.get(&client).and_then(|met| met.groups.get(group)) == Some(&Membership::Doubted)
+    pub(crate) fn is_membership_uncertain(&self, group: &str, client: IpAddr) -> bool {
+        self.known.read().clients.get(&client).and_then(|met| met.groups.get(group)) == Some(&Membership::Uncertain)
     }
 
     /// Whether a client has a name that fits. None likewise.
-    pub(crate) fn fits(&self, client: IpAddr, fits: impl Fn(&str) -> bool) -> Option<bool> {
+    pub(crate) fn name_matches(&self, client: IpAddr, fits: impl Fn(&str) -> bool) -> Option<bool> {
         let found = self.known.read().clients.get(&client).map(|met| met.name.as_deref().is_some_and(fits));
         if found.is_none() {
-            self.miss(client);
+            self.request_lookup(client);
         }
         found
     }
@@ -466,12 +467,12 @@ impl Hosts {
             return None;
         }
         // Before it is looked for: what changes meanwhile is looked for again.
-        let stand = self.stand.load(Ordering::Acquire);
+        let generation = self.generation.load(Ordering::Acquire);
         NAMED_LAST.with_borrow_mut(|last| match last {
-            Some((at, of, name)) if (*at, *of) == (stand, client) => name.clone(),
+            Some((at, of, name)) if (*at, *of) == (generation, client) => name.clone(),
             _ => {
                 let name = self.known.read().clients.get(&client).and_then(|met| met.name.clone());
-                *last = Some((stand, client, name.clone()));
+                *last = Some((generation, client, name.clone()));
                 name
             }
         })
@@ -483,10 +484,10 @@ thread_local! {
     static NAMED_LAST: RefCell<Option<NamedAt>> = const { RefCell::new(None) };
 }
 
-/// At which stand, which client, and its name.
+/// At which generation, which client, and its name.
 type NamedAt = (u64, IpAddr, Option<Arc<str>>);
 
-fn next_stand() -> u64 {
+fn next_generation() -> u64 {
     static STANDS: AtomicU64 = AtomicU64::new(0);
     STANDS.fetch_add(1, Ordering::Relaxed)
 }

@@ -7,11 +7,11 @@ use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
-use crate::limits::{NAMING_LOOKUPS_MAX, NAMING_MAX, NAMING_MS_MAX, SHARE};
-use crate::memory_quota::origin;
+use crate::limits::{HOST_LOOKUP_MS_MAX, HOST_LOOKUP_WAITING_MAX, HOST_LOOKUPS_MAX, SHARE};
+use crate::memory_quota::quota_address;
 
 /// Those that wait; `S` is a socket.
-pub(crate) struct Naming<S> {
+pub(crate) struct LookupQueue<S> {
     state: Mutex<State<S>>,
 }
 
@@ -33,43 +33,45 @@ struct Host<S> {
 
 /// What becomes of a connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Entered<S> {
+pub(crate) enum Enqueued<S> {
     /// It waits, and somebody looks for the name or will.
-    Waits,
+    Waiting,
     /// It waits, and the name is to be looked for now.
-    Ask,
+    LookUp,
     /// There is no room for it.
-    Refused(S),
+    Full(S),
 }
 
-impl<S> Default for Naming<S> {
+impl<S> Default for LookupQueue<S> {
     fn default() -> Self {
-        Naming { state: Mutex::new(State { hosts: HashMap::new(), queue: VecDeque::new(), asked: 0, waiting: 0, shares: HashMap::new() }) }
+        LookupQueue {
+            state: Mutex::new(State { hosts: HashMap::new(), queue: VecDeque::new(), asked: 0, waiting: 0, shares: HashMap::new() }),
+        }
     }
 }
 
-impl<S> Naming<S> {
+impl<S> LookupQueue<S> {
     /// A connection has come from a host whose name must be known before it is served.
-    pub(crate) fn enter(&self, host: IpAddr, socket: S, now_ms: u64) -> Entered<S> {
+    pub(crate) fn enter(&self, host: IpAddr, socket: S, now_ms: u64) -> Enqueued<S> {
         let mut state = self.state.lock();
-        let left = NAMING_MAX.saturating_sub(state.waiting);
-        let own = state.shares.get(&origin(host)).copied().unwrap_or_default();
+        let left = HOST_LOOKUP_WAITING_MAX.saturating_sub(state.waiting);
+        let own = state.shares.get(&quota_address(host)).copied().unwrap_or_default();
         if own >= left.saturating_mul(SHARE) {
-            return Entered::Refused(socket);
+            return Enqueued::Full(socket);
         }
         state.waiting += 1;
-        *state.shares.entry(origin(host)).or_default() += 1;
+        *state.shares.entry(quota_address(host)).or_default() += 1;
         if let Some(known) = state.hosts.get_mut(&host) {
             known.sockets.push((socket, now_ms));
-            return Entered::Waits;
+            return Enqueued::Waiting;
         }
         state.hosts.insert(host, Host { sockets: vec![(socket, now_ms)] });
-        if state.asked < NAMING_LOOKUPS_MAX {
+        if state.asked < HOST_LOOKUPS_MAX {
             state.asked += 1;
-            return Entered::Ask;
+            return Enqueued::LookUp;
         }
         state.queue.push_back(host);
-        Entered::Waits
+        Enqueued::Waiting
     }
 
     /// A host's name has been looked for: its connections, and whose name is to be looked for next
@@ -101,7 +103,7 @@ impl<S> Naming<S> {
         let mut late = Vec::new();
         for (address, host) in &mut state.hosts {
             // In the order in which they came.
-            let count = host.sockets.iter().take_while(|(_, since)| now_ms.saturating_sub(*since) >= NAMING_MS_MAX).count();
+            let count = host.sockets.iter().take_while(|(_, since)| now_ms.saturating_sub(*since) >= HOST_LOOKUP_MS_MAX).count();
             late.extend(host.sockets.drain(..count).map(|(socket, _)| (*address, socket)));
         }
         late.iter().for_each(|(host, _)| state.leave(*host, 1));
@@ -118,7 +120,7 @@ impl<S> State<S> {
     /// So many of a host wait no more.
     fn leave(&mut self, host: IpAddr, count: usize) {
         self.waiting -= count;
-        if let Entry::Occupied(mut own) = self.shares.entry(origin(host)) {
+        if let Entry::Occupied(mut own) = self.shares.entry(quota_address(host)) {
             *own.get_mut() -= count;
             if *own.get() == 0 {
                 own.remove();
@@ -143,69 +145,69 @@ mod tests {
 
     #[test]
     fn a_host_is_looked_for_once_and_its_connections_go_on_together() {
-        let naming = Naming::default();
-        assert_eq!(naming.enter(host(1), 'a', 0), Entered::Ask);
-        assert_eq!(naming.enter(host(1), 'b', 5), Entered::Waits);
-        assert_eq!(naming.enter(host(2), 'c', 5), Entered::Ask);
-        assert_eq!(naming.found(host(1)), (vec!['a', 'b'], None));
-        assert_eq!(naming.enter(host(1), 'd', 6), Entered::Ask);
-        assert_eq!(naming.waiting(), 2);
+        let queue = LookupQueue::default();
+        assert_eq!(queue.enter(host(1), 'a', 0), Enqueued::LookUp);
+        assert_eq!(queue.enter(host(1), 'b', 5), Enqueued::Waiting);
+        assert_eq!(queue.enter(host(2), 'c', 5), Enqueued::LookUp);
+        assert_eq!(queue.found(host(1)), (vec!['a', 'b'], None));
+        assert_eq!(queue.enter(host(1), 'd', 6), Enqueued::LookUp);
+        assert_eq!(queue.waiting(), 2);
     }
 
     #[test]
     fn one_host_can_not_take_all_places_and_all_are_bounded() {
-        let naming = Naming::default();
-        let taken = (0..).take_while(|&number| naming.enter(host(1), number, 0) != Entered::Refused(number)).count();
-        assert!((NAMING_MAX / 5 * 4..NAMING_MAX).contains(&taken));
-        let others = (2..10_000).filter(|&number| naming.enter(host(number), number, 0) != Entered::Refused(number)).count();
-        assert_eq!((taken + others, naming.waiting()), (NAMING_MAX, NAMING_MAX));
+        let queue = LookupQueue::default();
+        let taken = (0..).take_while(|&number| queue.enter(host(1), number, 0) != Enqueued::Full(number)).count();
+        assert!((HOST_LOOKUP_WAITING_MAX / 5 * 4..HOST_LOOKUP_WAITING_MAX).contains(&taken));
+        let others = (2..10_000).filter(|&number| queue.enter(host(number), number, 0) != Enqueued::Full(number)).count();
+        assert_eq!((taken + others, queue.waiting()), (HOST_LOOKUP_WAITING_MAX, HOST_LOOKUP_WAITING_MAX));
     }
 
     #[test]
     fn a_host_has_one_share_whatever_half_of_its_address_it_picks() {
-        let naming = Naming::default();
+        let queue = LookupQueue::default();
         let of = |number: usize| IpAddr::from((0x2001_0db8_u128 << 96 | number as u128).to_be_bytes());
-        let taken = (0..10_000).take_while(|&number| naming.enter(of(number), number, 0) != Entered::Refused(number)).count();
-        assert!((NAMING_MAX / 5 * 4..NAMING_MAX).contains(&taken));
-        assert_ne!(naming.enter(host(1), 1, 0), Entered::Refused(1));
-        let found = naming.found(of(0)).0.len();
-        assert_eq!((found, naming.expire(NAMING_MS_MAX).len()), (1, taken));
-        assert_eq!((naming.waiting(), naming.state.lock().shares.len()), (0, 0));
+        let taken = (0..10_000).take_while(|&number| queue.enter(of(number), number, 0) != Enqueued::Full(number)).count();
+        assert!((HOST_LOOKUP_WAITING_MAX / 5 * 4..HOST_LOOKUP_WAITING_MAX).contains(&taken));
+        assert_ne!(queue.enter(host(1), 1, 0), Enqueued::Full(1));
+        let found = queue.found(of(0)).0.len();
+        assert_eq!((found, queue.expire(HOST_LOOKUP_MS_MAX).len()), (1, taken));
+        assert_eq!((queue.waiting(), queue.state.lock().shares.len()), (0, 0));
     }
 
     #[test]
     fn no_more_are_looked_for_at_once_and_each_in_its_turn() {
-        let naming = Naming::default();
-        let asked = (0..NAMING_LOOKUPS_MAX + 3).filter(|&number| naming.enter(host(number), number, 0) == Entered::Ask).count();
-        assert_eq!(asked, NAMING_LOOKUPS_MAX);
+        let queue = LookupQueue::default();
+        let asked = (0..HOST_LOOKUPS_MAX + 3).filter(|&number| queue.enter(host(number), number, 0) == Enqueued::LookUp).count();
+        assert_eq!(asked, HOST_LOOKUPS_MAX);
         let mut next = Some(host(0));
         let mut found = Vec::new();
         while let Some(host) = next {
-            let (sockets, then) = naming.found(host);
+            let (sockets, then) = queue.found(host);
             found.extend(sockets);
             next = then;
         }
-        assert_eq!(found, [0, NAMING_LOOKUPS_MAX, NAMING_LOOKUPS_MAX + 1, NAMING_LOOKUPS_MAX + 2]);
-        assert_eq!(naming.enter(host(900), 900, 0), Entered::Ask, "a thread is free");
+        assert_eq!(found, [0, HOST_LOOKUPS_MAX, HOST_LOOKUPS_MAX + 1, HOST_LOOKUPS_MAX + 2]);
+        assert_eq!(queue.enter(host(900), 900, 0), Enqueued::LookUp, "a thread is free");
     }
 
     #[test]
     fn who_waits_for_too_long_waits_no_more() {
-        let naming = Naming::default();
-        for number in 0..=NAMING_LOOKUPS_MAX {
-            naming.enter(host(number), number, 10);
+        let queue = LookupQueue::default();
+        for number in 0..=HOST_LOOKUPS_MAX {
+            queue.enter(host(number), number, 10);
         }
-        naming.enter(host(0), 77, 20);
-        assert_eq!(naming.expire(9 + NAMING_MS_MAX), []);
-        let mut late = naming.expire(10 + NAMING_MS_MAX);
+        queue.enter(host(0), 77, 20);
+        assert_eq!(queue.expire(9 + HOST_LOOKUP_MS_MAX), []);
+        let mut late = queue.expire(10 + HOST_LOOKUP_MS_MAX);
         late.sort_unstable();
-        assert_eq!(late.len(), NAMING_LOOKUPS_MAX + 1);
-        assert_eq!(naming.waiting(), 1);
+        assert_eq!(late.len(), HOST_LOOKUPS_MAX + 1);
+        assert_eq!(queue.waiting(), 1);
         // A name that is still being looked for is waited for by who comes now; one that was not begun is
         // not begun for nobody.
-        assert_eq!(naming.enter(host(1), 78, 30 + NAMING_MS_MAX), Entered::Waits);
-        assert_eq!(naming.found(host(0)), (vec![77], None));
-        assert_eq!(naming.found(host(1)), (vec![78], None));
-        assert_eq!(naming.enter(host(NAMING_LOOKUPS_MAX), 79, 0), Entered::Ask);
+        assert_eq!(queue.enter(host(1), 78, 30 + HOST_LOOKUP_MS_MAX), Enqueued::Waiting);
+        assert_eq!(queue.found(host(0)), (vec![77], None));
+        assert_eq!(queue.found(host(1)), (vec![78], None));
+        assert_eq!(queue.enter(host(HOST_LOOKUPS_MAX), 79, 0), Enqueued::LookUp);
     }
 }

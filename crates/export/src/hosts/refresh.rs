@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use crate::exports::reload::Reloader;
 use crate::hosts::Hosts;
-use crate::thread_pool::{Origin, Pool};
+use crate::thread_pool::{Pool, TaskOrigin};
 use crate::transport::accept;
 
 /// What is asked again and again.
-pub(crate) struct Asking {
+pub(crate) struct RefreshSchedule {
     every_ms: u64,
     /// Of hosts that exports name.
     addresses: Round,
@@ -23,25 +23,32 @@ pub(crate) struct Asking {
     /// has threads of its own.
     told_due_ms: u64,
     /// Clients that were asked for and are not known.
-    missed: Job,
+    requested: Job,
     /// What is held by whom no line is for any more.
     lost: Job,
 }
 
-impl Asking {
+impl RefreshSchedule {
     /// For the first time when this has passed.
     pub(crate) fn new(every: Duration, now_ms: u64) -> Self {
         let every_ms = u64::try_from(every.as_millis()).unwrap_or(u64::MAX).max(1);
         let due_ms = now_ms.saturating_add(every_ms);
         let round = || Round { due_ms, job: Job::default() };
-        Asking { every_ms, addresses: round(), clients: round(), told_due_ms: due_ms, missed: Job::default(), lost: Job::default() }
+        RefreshSchedule {
+            every_ms,
+            addresses: round(),
+            clients: round(),
+            told_due_ms: due_ms,
+            requested: Job::default(),
+            lost: Job::default(),
+        }
     }
 
     /// Has done what is due, by threads that may sleep.
-    pub(crate) fn look(&mut self, now_ms: u64, reloader: &Arc<Reloader>) {
+    pub(crate) fn start_due(&mut self, now_ms: u64, reloader: &Arc<Reloader>) {
         let driver = &reloader.driver;
         let next_ms = now_ms.saturating_add(self.every_ms);
-        for (round, ask) in [(&mut self.addresses, Hosts::ask_addresses as fn(&Hosts)), (&mut self.clients, Hosts::ask_clients)] {
+        for (round, ask) in [(&mut self.addresses, Hosts::refresh_addresses as fn(&Hosts)), (&mut self.clients, Hosts::refresh_clients)] {
             let hosts = driver.hosts.clone();
             if now_ms >= round.due_ms && round.job.begin(&driver.names, move || ask(&hosts)) {
                 round.due_ms = next_ms;
@@ -52,9 +59,9 @@ impl Asking {
             accept::tell_names_again(driver);
         }
         // Clients wait for these (NFS4ERR_DELAY).
-        if driver.hosts.has_missed() {
+        if driver.hosts.has_requested() {
             let hosts = driver.hosts.clone();
-            self.missed.begin(&driver.names, move || hosts.ask_missed());
+            self.requested.begin(&driver.names, move || hosts.look_up_requested());
         }
         if driver.hosts.has_changed() {
             let reloader = reloader.clone();
@@ -82,7 +89,7 @@ impl Job {
             return false;
         }
         let running = Running(self.is_running.clone());
-        pool.submit(Origin::Server, move || {
+        pool.submit(TaskOrigin::Server, move || {
             let _running = running;
             work();
         });

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 /// What is asked of a resolver; the second one is the tests'.
 pub(crate) trait Resolver: Send + Sync {
-    /// Addresses of a host; none if there is no such host.
+    /// ConnectionQuota of a host; none if there is no such host.
     fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer>;
     /// Name of the host with this address, in lower case; none if it has none.
     fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer>;

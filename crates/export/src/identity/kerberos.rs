@@ -8,18 +8,18 @@ use vouch_vfs::Caller;
 
 use super::idmap::Idmap;
 use super::principal_map::{Account, PrincipalMap};
-use super::service::{Local, NameService, Silent};
+use super::service::{LocalName, NameService, NameServiceDown};
 
 /// Who asks, for the log.
 #[derive(Clone, Copy)]
-pub(super) struct Asking<'a> {
+pub(super) struct AccountRequest<'a> {
     pub(super) principal: &'a str,
     pub(super) client: SocketAddr,
 }
 
 /// What is done with a proven principal that has no account here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unknown {
+pub enum UnknownPrincipal {
     /// It is refused, and a line is logged.
     Refuse,
     /// It is the anonymous user.
@@ -38,40 +38,45 @@ enum NoAccount<'a> {
 }
 
 /// The rules.
-pub(super) struct Rules<'a> {
+pub(super) struct PrincipalRules<'a> {
     pub(super) map: &'a PrincipalMap,
     pub(super) idmap: &'a Idmap,
-    pub(super) unknown: Unknown,
+    pub(super) unknown: UnknownPrincipal,
 }
 
-impl Rules<'_> {
+impl PrincipalRules<'_> {
     /// The local rights of a principal after squashing; none if it is refused, and nothing is known
     /// while the name service is silent. The first of these that says anything decides: the map of
     /// `--principal-map`, `[Static]` of idmapd.conf, machines (the anonymous user), the
     /// Kerberos library's rules, realms that are local by idmapd.conf. Who is refused is so where
     /// all are squashed, too.
-    pub(super) fn caller(&self, service: &impl NameService, asking: Asking<'_>, squash: &Squash) -> Result<Option<Caller>, Silent> {
-        let Asking { principal, client } = asking;
+    pub(super) fn caller(
+        &self,
+        service: &impl NameService,
+        request: AccountRequest<'_>,
+        squash: &Squash,
+    ) -> Result<Option<Caller>, NameServiceDown> {
+        let AccountRequest { principal, client } = request;
         let anonymous = || Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         let name: String = match self.map.account(principal) {
             Some(Account::Squash) => return Ok(Some(anonymous())),
-            Some(Account::Refuse) => return Ok(told(asking, NoAccount::Refused)),
+            Some(Account::Refuse) => return Ok(told(request, NoAccount::Refused)),
             Some(Account::User(name)) => name.to_string(),
             mapped => match self.idmap.local(principal) {
                 Some(name) => name.to_owned(),
                 None if is_machine(principal) && mapped.is_none() => return Ok(Some(anonymous())),
                 None => match self.local_name(service, principal) {
                     Some(name) => name,
-                    None => return Ok(self.unknown(asking, NoAccount::NoName, anonymous)),
+                    None => return Ok(self.unknown(request, NoAccount::NoName, anonymous)),
                 },
             },
         };
-        let silent = |Silent| {
+        let silent = |NameServiceDown| {
             tracing::warn!(principal, name, %client, "the name service fails: this principal has the rights that it had, or waits; see getent passwd and its log");
-            Silent
+            NameServiceDown
         };
         let Some(user) = service.user_by_name(&name).map_err(silent)? else {
-            return Ok(self.unknown(asking, NoAccount::NoUser(&name), anonymous));
+            return Ok(self.unknown(request, NoAccount::NoUser(&name), anonymous));
         };
         if squash.who == SquashWho::All || squash.who == SquashWho::Root && user.uid == 0 {
             return Ok(Some(anonymous()));
@@ -85,30 +90,30 @@ impl Rules<'_> {
     fn local_name(&self, service: &impl NameService, principal: &str) -> Option<String> {
         let (primary, realm) = principal.rsplit_once('@')?;
         match service.local_name(principal) {
-            Local::Name(name) => Some(name),
+            LocalName::Name(name) => Some(name),
             // idmapd.conf may name realms that krb5.conf says nothing about.
-            Local::NoName => (!primary.contains('/') && self.idmap.names_realm(realm)).then(|| primary.to_owned()),
-            Local::NoRules => (!primary.contains('/') && self.idmap.is_local_realm(realm)).then(|| primary.to_owned()),
+            LocalName::NoName => (!primary.contains('/') && self.idmap.names_realm(realm)).then(|| primary.to_owned()),
+            LocalName::NoRules => (!primary.contains('/') && self.idmap.is_local_realm(realm)).then(|| primary.to_owned()),
         }
     }
 
-    fn unknown(&self, asking: Asking<'_>, why: NoAccount<'_>, anonymous: impl Fn() -> Caller) -> Option<Caller> {
+    fn unknown(&self, request: AccountRequest<'_>, why: NoAccount<'_>, anonymous: impl Fn() -> Caller) -> Option<Caller> {
         match self.unknown {
-            Unknown::Squash => Some(anonymous()),
-            Unknown::Refuse => told(asking, why),
+            UnknownPrincipal::Squash => Some(anonymous()),
+            UnknownPrincipal::Refuse => told(request, why),
         }
     }
 }
 
 /// Logs why a principal is refused, and for whose call it was found out: once for as long as the
 /// answer is remembered.
-fn told(Asking { principal, client }: Asking<'_>, why: NoAccount<'_>) -> Option<Caller> {
+fn told(AccountRequest { principal, client }: AccountRequest<'_>, why: NoAccount<'_>) -> Option<Caller> {
     match why {
         NoAccount::Refused => tracing::warn!(principal, %client, "refused: the principal map says so; take its !refuse away to let it in"),
         NoAccount::NoName => tracing::warn!(
             principal,
             %client,
-            "refused: no rule gives this principal a local name; add auth_to_local to krb5.conf, Local-Realms to idmapd.conf or a line to --principal-map"
+            "refused: no rule gives this principal a local name; add auth_to_local to krb5.conf, LocalName-Realms to idmapd.conf or a line to --principal-map"
         ),
         NoAccount::NoUser(name) => tracing::warn!(
             principal,

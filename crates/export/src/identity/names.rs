@@ -10,16 +10,16 @@ use parking_lot::RwLock;
 use vouch_nfs4_server::{Identity, Principal, Squash, SquashWho, Unanswered};
 use vouch_vfs::{Caller, Patience};
 
-use super::cache::{Cache, Lately};
+use super::cache::{Cache, RecentEntries};
 use super::idmap::Idmap;
-use super::kerberos::{Asking, Rules, Unknown};
+use super::kerberos::{AccountRequest, PrincipalRules, UnknownPrincipal};
 use super::principal_map::PrincipalMap;
-use super::service::{NameService, Silent};
+use super::service::{NameService, NameServiceDown};
 use super::would_wait::would_wait;
 
 /// Where supplementary groups of AUTH_SYS callers come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Groups {
+pub enum GroupSource {
     /// What the client sends; the name service is asked only where the client sent 16, the most
     /// that fit, and there may be more.
     Auto,
@@ -30,13 +30,13 @@ pub enum Groups {
 }
 
 /// The mapping.
-pub(crate) struct Names<S> {
+pub(crate) struct Accounts<S> {
     service: S,
     idmap: Idmap,
-    groups: Groups,
-    unknown: Unknown,
+    groups: GroupSource,
+    unknown: UnknownPrincipal,
     map: RwLock<Arc<PrincipalMap>>,
-    callers: Cache<Asked, Arc<Caller>>,
+    callers: Cache<CallerKey, Arc<Caller>>,
     user_names: Cache<u32, Arc<str>>,
     group_names: Cache<u32, Arc<str>>,
     uids: Cache<Box<str>, u32>,
@@ -46,11 +46,11 @@ pub(crate) struct Names<S> {
 /// A squash as a key.
 type Rule = (u8, u32, u32);
 /// Whom a caller was asked for.
-type Asked = (Principal, Rule);
+type CallerKey = (Principal, Rule);
 
-impl<S: NameService> Names<S> {
-    pub(crate) fn new(service: S, idmap: Idmap, groups: Groups, map: PrincipalMap, unknown: Unknown) -> Self {
-        Names {
+impl<S: NameService> Accounts<S> {
+    pub(crate) fn new(service: S, idmap: Idmap, groups: GroupSource, map: PrincipalMap, unknown: UnknownPrincipal) -> Self {
+        Accounts {
             service,
             idmap,
             groups,
@@ -79,14 +79,21 @@ impl<S: NameService> Names<S> {
         self.gids.clear();
     }
 
-    fn sys(&self, uid: u32, gid: u32, gids: &[u32], squash: &Squash, patience: Patience) -> Result<Result<Caller, Silent>, Unanswered> {
+    fn sys(
+        &self,
+        uid: u32,
+        gid: u32,
+        gids: &[u32],
+        squash: &Squash,
+        patience: Patience,
+    ) -> Result<Result<Caller, NameServiceDown>, Unanswered> {
         let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         if squash.who == SquashWho::All || (squash.who == SquashWho::Root && uid == 0) {
             return Ok(Ok(anonymous));
         }
         // RFC 5531, appendix A: no more than 16 fit.
-        let ask = self.groups == Groups::Server || (self.groups == Groups::Auto && gids.len() >= 16);
-        let mut groups = if self.groups == Groups::Server { Vec::new() } else { gids.to_vec() };
+        let ask = self.groups == GroupSource::Server || (self.groups == GroupSource::Auto && gids.len() >= 16);
+        let mut groups = if self.groups == GroupSource::Server { Vec::new() } else { gids.to_vec() };
         if ask {
             if patience == Patience::None {
                 return Err(would_wait());
@@ -102,13 +109,13 @@ impl<S: NameService> Names<S> {
         Ok(Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed))))
     }
 
-    fn gss(&self, asking: Asking<'_>, squash: &Squash) -> Result<Option<Caller>, Silent> {
+    fn gss(&self, request: AccountRequest<'_>, squash: &Squash) -> Result<Option<Caller>, NameServiceDown> {
         let map = self.map.read().clone();
-        Rules { map: &map, idmap: &self.idmap, unknown: self.unknown }.caller(&self.service, asking, squash)
+        PrincipalRules { map: &map, idmap: &self.idmap, unknown: self.unknown }.caller(&self.service, request, squash)
     }
 }
 
-impl<S: NameService> Identity for Names<S> {
+impl<S: NameService> Identity for Accounts<S> {
     fn caller(
         &self,
         principal: &Principal,
@@ -121,14 +128,14 @@ impl<S: NameService> Identity for Names<S> {
         if let Some(known) = self.callers.get(&CALLERS, &key) {
             return Ok(known?);
         }
-        let age = self.callers.age();
+        let generation = self.callers.generation();
         let caller = match principal {
             Principal::None => Ok(Some(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []))),
             Principal::Sys { uid, gid, gids } => self.sys(*uid, *gid, gids, squash, patience)?.map(Some),
             Principal::Gss { .. } if patience == Patience::None => return Err(would_wait()),
-            Principal::Gss { name } => self.gss(Asking { principal: name, client }, squash),
+            Principal::Gss { name } => self.gss(AccountRequest { principal: name, client }, squash),
         };
-        Ok(self.callers.put(key, caller.map(|caller| caller.map(Arc::new)), age)?)
+        Ok(self.callers.put(key, caller.map(|caller| caller.map(Arc::new)), generation)?)
     }
 
     fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered> {
@@ -154,17 +161,17 @@ fn shown(name: Result<Option<Arc<str>>, Unanswered>) -> Result<Option<Arc<str>>,
 }
 
 thread_local! {
-    static CALLERS: RefCell<Lately<Asked, Arc<Caller>>> = const { RefCell::new(Lately::new()) };
-    static USER_NAMES: RefCell<Lately<u32, Arc<str>>> = const { RefCell::new(Lately::new()) };
-    static GROUP_NAMES: RefCell<Lately<u32, Arc<str>>> = const { RefCell::new(Lately::new()) };
-    static UIDS: RefCell<Lately<Box<str>, u32>> = const { RefCell::new(Lately::new()) };
-    static GIDS: RefCell<Lately<Box<str>, u32>> = const { RefCell::new(Lately::new()) };
+    static CALLERS: RefCell<RecentEntries<CallerKey, Arc<Caller>>> = const { RefCell::new(RecentEntries::new()) };
+    static USER_NAMES: RefCell<RecentEntries<u32, Arc<str>>> = const { RefCell::new(RecentEntries::new()) };
+    static GROUP_NAMES: RefCell<RecentEntries<u32, Arc<str>>> = const { RefCell::new(RecentEntries::new()) };
+    static UIDS: RefCell<RecentEntries<Box<str>, u32>> = const { RefCell::new(RecentEntries::new()) };
+    static GIDS: RefCell<RecentEntries<Box<str>, u32>> = const { RefCell::new(RecentEntries::new()) };
 }
 
 /// Callers that are remembered: each below 400 bytes.
 const CALLERS_MAX: usize = 16_384;
 
-/// Names and numbers that are remembered, of each kind.
+/// Accounts and numbers that are remembered, of each kind.
 const NAMES_MAX: usize = 16_384;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(crate) struct UserRecord {
 
 /// What the Kerberos library's rules say of a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Local {
+pub(crate) enum LocalName {
     /// The name of its user on this machine; there may be none of that name.
     Name(String),
     /// It has none.
@@ -26,39 +26,39 @@ pub(crate) enum Local {
 
 /// The name service failed, which says nothing of what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Silent;
+pub(crate) struct NameServiceDown;
 
 /// What is asked of a name service. While it fails what it said last holds; a caller of whom it has
 /// said nothing waits, whoever has no account may be, and what is shown is numbers.
 pub(crate) trait NameService: Send + Sync {
-    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent>;
-    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent>;
-    fn group(&self, gid: u32) -> Result<Option<String>, Silent>;
-    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent>;
-    /// Groups of a user, the primary one among them.
-    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent>;
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, NameServiceDown>;
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown>;
+    fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown>;
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown>;
+    /// GroupSource of a user, the primary one among them.
+    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown>;
     /// Name of a principal's user, by the rules of the Kerberos library (`auth_to_local` of
     /// krb5.conf).
-    fn local_name(&self, principal: &str) -> Local;
+    fn local_name(&self, principal: &str) -> LocalName;
 }
 
 impl<S: NameService + ?Sized> NameService for Arc<S> {
-    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, NameServiceDown> {
         (**self).user(uid)
     }
-    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown> {
         (**self).user_by_name(name)
     }
-    fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+    fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown> {
         (**self).group(gid)
     }
-    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown> {
         (**self).group_by_name(name)
     }
-    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown> {
         (**self).groups(user, gid)
     }
-    fn local_name(&self, principal: &str) -> Local {
+    fn local_name(&self, principal: &str) -> LocalName {
         (**self).local_name(principal)
     }
 }
@@ -67,43 +67,43 @@ impl<S: NameService + ?Sized> NameService for Arc<S> {
 pub(crate) struct System;
 
 impl NameService for System {
-    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, NameServiceDown> {
         as_ourselves();
         Ok(known("user", User::from_uid(Uid::from_raw(uid)))?.map(record))
     }
 
-    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown> {
         as_ourselves();
         Ok(known("user", User::from_name(name))?.map(record))
     }
 
-    fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+    fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown> {
         as_ourselves();
         Ok(known("group", Group::from_gid(Gid::from_raw(gid)))?.map(|group| group.name))
     }
 
-    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown> {
         as_ourselves();
         Ok(known("group", Group::from_name(name))?.map(|group| group.gid.as_raw()))
     }
 
-    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown> {
         as_ourselves();
         // No user has such a name.
         let Ok(user) = CString::new(user) else { return Ok(Vec::new()) };
         let groups = getgrouplist(&user, Gid::from_raw(gid)).map_err(|error| {
             tracing::warn!(?user, %error, "the name service does not tell a user's groups");
-            Silent
+            NameServiceDown
         })?;
         Ok(groups.into_iter().map(Gid::as_raw).collect())
     }
 
-    fn local_name(&self, principal: &str) -> Local {
+    fn local_name(&self, principal: &str) -> LocalName {
         as_ourselves();
         match vouch_gss_mit::local_name(principal) {
-            Ok(Some(name)) => Local::Name(name),
-            Ok(None) => Local::NoName,
-            Err(_) => Local::NoRules,
+            Ok(Some(name)) => LocalName::Name(name),
+            Ok(None) => LocalName::NoName,
+            Err(_) => LocalName::NoRules,
         }
     }
 }
@@ -116,10 +116,10 @@ pub(crate) fn as_ourselves() {
     }
 }
 
-fn known<T>(what: &str, answer: nix::Result<Option<T>>) -> Result<Option<T>, Silent> {
+fn known<T>(what: &str, answer: nix::Result<Option<T>>) -> Result<Option<T>, NameServiceDown> {
     answer.map_err(|error| {
         tracing::warn!(%error, "the name service does not answer about a {what}");
-        Silent
+        NameServiceDown
     })
 }
 

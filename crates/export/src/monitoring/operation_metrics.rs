@@ -12,14 +12,14 @@ use parking_lot::{Mutex, RwLock};
 use vouch_nfs4_server::{ConnectionId, ExportId, Observation, Observer};
 
 use crate::limits::METRIC_CLIENTS_MAX;
-use crate::monitoring::counter::Count;
+use crate::monitoring::counter::Counter;
 
 /// The counts.
 pub(crate) struct Metrics {
     /// Operations by number, each thread's own.
     shards: Mutex<Shards>,
     /// By status, failures only; bounded by the statuses that there are.
-    statuses: RwLock<HashMap<u32, Arc<Count>>>,
+    statuses: RwLock<HashMap<u32, Arc<Counter>>>,
     clients: RwLock<HashMap<IpAddr, Arc<Totals>>>,
     /// Clients beyond [`METRIC_CLIENTS_MAX`].
     other_clients: Arc<Totals>,
@@ -44,10 +44,10 @@ struct Shards {
 /// Counts of a client or an export.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
-    pub(crate) operations: Count,
-    pub(crate) failed: Count,
-    pub(crate) bytes_read: Count,
-    pub(crate) bytes_written: Count,
+    pub(crate) operations: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) bytes_read: Counter,
+    pub(crate) bytes_written: Counter,
 }
 
 thread_local! {
@@ -230,7 +230,7 @@ impl Totals {
 }
 
 fn totals(out: &mut String, label: &str, all: &[(String, Arc<Totals>)]) {
-    type Pick = fn(&Totals) -> &Count;
+    type Pick = fn(&Totals) -> &Counter;
     let series: [(&str, &str, Pick); 4] = [
         ("operations", "Operations done", |totals| &totals.operations),
         ("operations_failed", "Operations that failed", |totals| &totals.failed),

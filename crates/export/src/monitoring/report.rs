@@ -22,7 +22,7 @@ impl Report {
     /// The status now.
     pub(crate) fn status(&self) -> Status {
         let report = self.driver.engine.status(clock::now());
-        let (totals, shares) = (self.driver.engine.totals(clock::now()).0, &self.driver.shares);
+        let (totals, quotas) = (self.driver.engine.totals(clock::now()).0, &self.driver.quotas);
         let (waiting_calls, waiting_threads) = waiting(&self.driver);
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -30,7 +30,7 @@ impl Report {
             connections: self.open(),
             waiting_calls,
             waiting_threads,
-            held_back: shares.calls.stops.get() + shares.waiting_len.stops.get() + shares.held.stops.get(),
+            held_back: quotas.calls.refusals.get() + quotas.waiting_len.refusals.get() + quotas.held.refusals.get(),
             clients_displaced: totals.clients_displaced,
             clients_refused: totals.clients_refused,
             copies: report.copies,
@@ -88,9 +88,9 @@ impl PageSource for Report {
             ("vouch_export_delegations", "Delegations.", totals.delegations),
             ("vouch_export_waiting_calls", "Calls that wait for a disk, a commit or the name service.", waiting),
             ("vouch_export_waiting_threads", "Threads that wait in the place of those that serve.", threads),
-            ("vouch_export_waiting_calls_bytes", "Memory kept for calls that wait.", self.driver.shares.waiting_len.used()),
-            ("vouch_export_incomplete_calls_bytes", "Memory kept for calls that have not come whole.", self.driver.shares.held.used()),
-            ("vouch_export_connections_naming", "Connections that wait for the name of their host.", self.driver.naming.waiting()),
+            ("vouch_export_waiting_calls_bytes", "Memory kept for calls that wait.", self.driver.quotas.waiting_len.used()),
+            ("vouch_export_incomplete_calls_bytes", "Memory kept for calls that have not come whole.", self.driver.quotas.held.used()),
+            ("vouch_export_connections_naming", "Connections that wait for the name of their host.", self.driver.host_lookups.waiting()),
             ("vouch_export_grace", "Whether the grace period lasts.", usize::from(grace_left_ms > 0)),
         ];
         for (metric, help, value) in gauges {
@@ -122,12 +122,12 @@ impl PageSource for Report {
             (
                 "vouch_export_held_back_total",
                 "Times that a connection was not read because too many calls of its address, or of all, were waiting.",
-                self.driver.shares.calls.stops.get() + self.driver.shares.waiting_len.stops.get(),
+                self.driver.quotas.calls.refusals.get() + self.driver.quotas.waiting_len.refusals.get(),
             ),
             (
                 "vouch_export_incomplete_held_back_total",
                 "Times that a call was not read on because too much was kept of incomplete ones of its address, or of all.",
-                self.driver.shares.held.stops.get(),
+                self.driver.quotas.held.refusals.get(),
             ),
             ("vouch_export_calls_total", "Calls received.", traffic.calls.get()),
             ("vouch_export_calls_blocked_total", "Calls that had to wait for a disk or a network.", traffic.blocked.get()),
@@ -160,5 +160,5 @@ impl PageSource for Report {
 /// Calls that wait for a disk or a network, those that a thread is at among them; and threads for
 /// it.
 fn waiting(driver: &Driver) -> (usize, usize) {
-    (driver.shares.calls.used(), driver.pool.load().1 + driver.names.load().1)
+    (driver.quotas.calls.used(), driver.pool.load().1 + driver.names.load().1)
 }

@@ -15,22 +15,22 @@ use crate::config::ExportConfig;
 use crate::driver::Driver;
 use crate::driver::blocked_call::CommitQueue;
 use crate::error::ExportError;
-use crate::exports::opener::Opener;
+use crate::exports::opener::FileSystemOpener;
 use crate::exports::reload::{Reloader, list, read_principal_map};
 use crate::exports::sources::{Sources, detours};
 use crate::hosts::Hosts;
-use crate::hosts::lookup_queue::Naming;
-use crate::identity::{Idmap, Names};
+use crate::hosts::lookup_queue::LookupQueue;
+use crate::identity::{Accounts, Idmap};
 use crate::limits::WAITING_MAX;
-use crate::memory_quota::Commons;
+use crate::memory_quota::Quotas;
 use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::report::Report;
 use crate::monitoring::traffic::Traffic;
-use crate::recovery::Recovery;
+use crate::recovery::RecoveryStore;
 use crate::state_directory::{StateDirectory, control_path};
-use crate::system_hooks::{Seams, keytab_path, open_gss};
+use crate::system_hooks::{SystemHooks, keytab_path, open_gss};
 use crate::thread_pool::Pool;
-use crate::transport::callback_dialer::Diallers;
+use crate::transport::callback_dialer::CallbackDialers;
 use crate::transport::inbox::{Inbox, Message};
 use crate::worker::WAKE;
 use crate::{audit, clock, control, limits, privileges};
@@ -46,10 +46,10 @@ pub struct Server {
     pub(super) page: Option<TcpListener>,
     pub(super) control: std::os::unix::net::UnixListener,
     /// What is to be said of the list of exports.
-    pub(super) comments: Vec<String>,
+    pub(super) warnings: Vec<String>,
     pub(super) rights: privileges::Rights,
     pub(super) resolve_every: Duration,
-    pub(super) opener: Option<Arc<Opener>>,
+    pub(super) opener: Option<Arc<FileSystemOpener>>,
     pub(super) _state: StateDirectory,
 }
 
@@ -61,30 +61,30 @@ impl Server {
     /// When exports or state can't be served as they are, or an address is taken.
     pub fn open(config: ExportConfig) -> Result<Self, ExportError> {
         let disbelief = Arc::new(audit::Disbelief::default());
-        let witness = config.audit.is_some().then(|| disbelief.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
-        let opener = Arc::new(Opener::new(&config.state, witness));
+        let fault_observer = config.audit.is_some().then(|| disbelief.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
+        let opener = Arc::new(FileSystemOpener::new(&config.state, fault_observer));
         let shared = opener.clone();
-        let seams = Seams::system(Box::new(move |source, options| shared.open(source, options)));
-        let mut server = Self::open_with(config, Seams { disbelief, ..seams })?;
+        let seams = SystemHooks::system(Box::new(move |source, options| shared.open(source, options)));
+        let mut server = Self::open_with(config, SystemHooks { disbelief, ..seams })?;
         server.opener = Some(opener);
         Ok(server)
     }
 
-    pub(crate) fn open_with(mut config: ExportConfig, seams: Seams) -> Result<Self, ExportError> {
+    pub(crate) fn open_with(mut config: ExportConfig, seams: SystemHooks) -> Result<Self, ExportError> {
         let system = |doing| move |source: io::Error| ExportError::System { doing, source };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or(cores).max(1);
         let descriptors = descriptors().map_err(system("limit on open files"))?;
         config.limits.connections_max = config.limits.connections_max.min(limits::connections_max(descriptors));
         let state = StateDirectory::open(&config.state)?;
-        let (recovery, boot, recovered) = Recovery::open(&state.recovery_path(), wall_nanos())?;
+        let (recovery, boot, recovered) = RecoveryStore::open(&state.recovery_path(), wall_nanos())?;
 
         let idmap = read_idmap(config.idmap.as_ref())?;
         let domain = config.domain.clone().or_else(|| idmap.domain.clone()).unwrap_or_else(host_domain);
         let map = read_principal_map(config.principal_map.as_deref())?;
-        let names = Arc::new(Names::new(seams.names, idmap, config.groups, map, config.unknown_principals));
-        let hosts = Arc::new(Hosts::new(seams.resolver).telling(config.audit.is_some()));
-        let sources = Sources::new(config.origin.clone(), hosts.clone(), seams.opener);
+        let names = Arc::new(Accounts::new(seams.names, idmap, config.groups, map, config.unknown_principals));
+        let hosts = Arc::new(Hosts::new(seams.resolver).recording_names(config.audit.is_some()));
+        let sources = Sources::new(config.exports.clone(), hosts.clone(), seams.opener);
 
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for passed in &config.passed {
@@ -115,13 +115,13 @@ impl Server {
         audit.iter().for_each(|audit| seams.disbelief.tell(audit));
         let loaded = sources.load()?;
         let to_wake = inboxes.clone();
-        let relief = move || to_wake.iter().for_each(|inbox| inbox.post(Message::LookBehind));
-        let gss = open_gss(seams.acceptor, config.keytab.as_deref(), relief.clone())?;
+        let on_room = move || to_wake.iter().for_each(|inbox| inbox.post(Message::RoomFreed));
+        let gss = open_gss(seams.acceptor, config.keytab.as_deref(), on_room.clone())?;
         if let (Some(audit), Some(_)) = (&audit, &gss) {
             keytab_path(config.keytab).into_iter().for_each(|keytab| audit.watch_keys(keytab));
         }
         let left_out = loaded.left_out.clone();
-        let (exports, mut comments) = loaded.into_parts(gss.as_deref());
+        let (exports, mut warnings) = loaded.into_parts(gss.as_deref());
 
         let metrics = Arc::new(Metrics::new());
         let listed = list(&exports);
@@ -157,23 +157,23 @@ impl Server {
         };
         let engine = vouch_nfs4_server::Server::new(engine_config, exports, names.clone(), observer, recovered, seed, clock::now());
 
-        comments.extend(detours(&engine));
+        warnings.extend(detours(&engine));
         if let Some(gss) = &gss {
             engine.set_callback_contexts(gss.clone());
         }
 
-        let names_pool = Pool::new("names", limits::NAMES_THREADS_MAX, WAITING_MAX, relief.clone());
+        let names_pool = Pool::new("names", limits::NAMES_THREADS_MAX, WAITING_MAX, on_room.clone());
         let driver = Arc::new(Driver {
             engine,
             gss,
             audit,
-            pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, relief.clone()),
-            shares: Commons::bounded(&config.limits, limits::HELD_LEN_MAX, relief),
-            naming: Naming::default(),
-            telling: Naming::default(),
+            pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, on_room.clone()),
+            quotas: Quotas::new(&config.limits, limits::HELD_LEN_MAX, on_room),
+            host_lookups: LookupQueue::default(),
+            audit_lookups: LookupQueue::default(),
             names: names_pool,
-            gathered: CommitQueue::default(),
-            diallers: Diallers::new(),
+            commit_queue: CommitQueue::default(),
+            callback_dialers: CallbackDialers::new(),
             recovery,
             connections: Mutex::default(),
             exports: Mutex::new(listed),
@@ -181,7 +181,7 @@ impl Server {
             open: inboxes.iter().map(|_| AtomicUsize::new(0)).collect(),
             inboxes,
             traffic: Traffic::default(),
-            strangers: Mutex::new(vouch_daemon::rate_limit::Throttle::of_lines()),
+            address_change_limit: Mutex::new(vouch_daemon::rate_limit::Throttle::of_lines()),
             stop: AtomicBool::new(false),
             record_len_max,
             limits: config.limits,
@@ -204,7 +204,7 @@ impl Server {
             addresses,
             page,
             control,
-            comments,
+            warnings,
             rights,
             resolve_every: config.resolve_every,
             opener: None,
@@ -228,8 +228,8 @@ impl Server {
     }
 
     /// What is to be said of the list of exports, a line each.
-    pub fn comments(&self) -> &[String] {
-        &self.comments
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The user with whose rights everything is done, if it isn't each caller's own.

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::open::Server;
 use crate::error::ExportError;
-use crate::hosts::refresh::Asking;
+use crate::hosts::refresh::RefreshSchedule;
 use crate::transport::accept;
 use crate::worker::Worker;
 use crate::{clock, control};
@@ -53,13 +53,13 @@ impl Server {
         audit.iter().for_each(|audit| audit.started());
 
         let (mut due_ms, mut flush_ms, mut expire_ms) = (0, 0, 0);
-        let mut asking = Asking::new(self.resolve_every, clock::mono_ms());
+        let mut refresh = RefreshSchedule::new(self.resolve_every, clock::mono_ms());
         let mut ended = false;
         while !stop() && !ended && !audit.as_ref().is_some_and(|audit| audit.has_halted()) {
             let now = clock::now();
             if now.mono_ms >= due_ms {
                 let tick = driver.engine.tick(now);
-                driver.carry_alone(tick.effects);
+                driver.apply(tick.effects);
                 due_ms = tick.next_due_ms.min(now.mono_ms + ENGINE_TICK_MS);
             }
             if now.mono_ms >= flush_ms {
@@ -75,7 +75,7 @@ impl Server {
                     audit.tell_left_out();
                 });
             }
-            asking.look(now.mono_ms, &self.reloader);
+            refresh.start_due(now.mono_ms, &self.reloader);
             thread::sleep(STOP_STEP);
             ended = threads.iter().any(JoinHandle::is_finished);
         }
@@ -85,7 +85,7 @@ impl Server {
         for thread in threads {
             thread.join().map_err(|_| ExportError::ThreadEnded)?.map_err(system)?;
         }
-        driver.diallers.stop();
+        driver.callback_dialers.stop();
         driver.pool.stop();
         driver.names.stop();
         driver.gss.iter().for_each(|gss| gss.stop());

@@ -45,7 +45,10 @@ fn init(xid: u32) -> Vec<u8> {
 fn who_asks_for_contexts_when_many_wait_for_theirs_is_not_read_and_others_are() {
     let gate = Gate::default();
     let files = vouch_vfs::memory::MemoryFs::new();
-    let seams = Seams { acceptor: Some(Arc::new(Slow(gate.clone()))), ..Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))) };
+    let seams = SystemHooks {
+        acceptor: Some(Arc::new(Slow(gate.clone()))),
+        ..SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))))
+    };
     let server = Running::start_in(|config| config.threads = Some(1), seams);
     gate.set_closed(true);
     // More than may wait before it is crowded, and as many as one connection may have; three of four
@@ -79,7 +82,8 @@ fn who_asks_for_contexts_when_many_wait_for_theirs_is_not_read_and_others_are() 
 #[test]
 fn calls_that_were_done_before_one_that_ends_the_connection_are_answered() {
     let files = vouch_vfs::memory::MemoryFs::new();
-    let seams = Seams { acceptor: Some(Arc::new(Believer)), ..Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))) };
+    let seams =
+        SystemHooks { acceptor: Some(Arc::new(Believer)), ..SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))) };
     let server = Running::start_in(|config| config.threads = Some(1), seams);
     // COMPOUND of nothing, of minor version 1.
     let nothing = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];

@@ -47,8 +47,8 @@ impl Resolver for Service {
 
 fn start(service: &Service) -> Running {
     let files = MemoryFs::new();
-    let system = Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
-    Running::start_in(|_| (), Seams { resolver: Arc::new(service.clone()), ..system })
+    let system = SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
+    Running::start_in(|_| (), SystemHooks { resolver: Arc::new(service.clone()), ..system })
 }
 
 fn reload(server: &Running, clients: &str) {
@@ -131,11 +131,11 @@ fn a_host_that_moves_loses_what_it_held_however_long_names_of_clients_take() {
         hosts.let_all_grow_old();
         until("nobody asks for the client that stays", || service.2.waiting().0 == 1);
         // Somebody holds something who is not known any more.
-        assert_eq!(hosts.fits(IpAddr::from([192, 0, 2, 1]), |_| true), None);
-        until("nobody asks for the client that was missed", || service.2.waiting().0 == 2);
+        assert_eq!(hosts.name_matches(IpAddr::from([192, 0, 2, 1]), |_| true), None);
+        until("nobody asks for the client that was requested", || service.2.waiting().0 == 2);
         *service.0.lock() = IpAddr::from([127, 0, 0, 9]);
         until("what it held stays", || opens(&server) == 0);
-        assert!(hosts.is("host.example.org", IpAddr::from([127, 0, 0, 9])));
+        assert!(hosts.has_address("host.example.org", IpAddr::from([127, 0, 0, 9])));
         assert_eq!(service.2.waiting().0, 2, "a thread each, and no more");
         service.2.set_closed(false);
     });

@@ -11,7 +11,7 @@ use vouch_xdr::{Reader, Xdr as _};
 
 use super::*;
 use crate::hosts::resolver::{NoAnswer, Resolver};
-use crate::identity::{Local, NameService, Silent, UserRecord};
+use crate::identity::{LocalName, NameService, NameServiceDown, UserRecord};
 
 /// Who comes while it is closed waits.
 #[derive(Clone, Default)]
@@ -59,24 +59,24 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub(super) struct Slow(pub(super) Gate);
 
 impl NameService for Slow {
-    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, NameServiceDown> {
         self.0.pass();
         Ok(Some(UserRecord { name: format!("user{uid}"), uid, gid: uid }))
     }
-    fn user_by_name(&self, _: &str) -> Result<Option<UserRecord>, Silent> {
+    fn user_by_name(&self, _: &str) -> Result<Option<UserRecord>, NameServiceDown> {
         Ok(None)
     }
-    fn group(&self, _: u32) -> Result<Option<String>, Silent> {
+    fn group(&self, _: u32) -> Result<Option<String>, NameServiceDown> {
         Ok(None)
     }
-    fn group_by_name(&self, _: &str) -> Result<Option<u32>, Silent> {
+    fn group_by_name(&self, _: &str) -> Result<Option<u32>, NameServiceDown> {
         Ok(None)
     }
-    fn groups(&self, _: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+    fn groups(&self, _: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown> {
         Ok(vec![gid])
     }
-    fn local_name(&self, _: &str) -> Local {
-        Local::NoRules
+    fn local_name(&self, _: &str) -> LocalName {
+        LocalName::NoRules
     }
 }
 
@@ -98,12 +98,12 @@ impl Resolver for Slow {
 /// A server of these files whose names are told by such a service.
 pub(super) fn start(change: impl FnOnce(&mut ExportConfig), files: &MemoryFs, names: &Slow, hosts: &Slow) -> Running {
     let files = files.clone();
-    let system = Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
-    let seams = Seams { names: Arc::new(names.clone()), resolver: Arc::new(hosts.clone()), ..system };
+    let system = SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
+    let seams = SystemHooks { names: Arc::new(names.clone()), resolver: Arc::new(hosts.clone()), ..system };
     let set = |config: &mut ExportConfig| {
         config.threads = Some(1);
         config.numeric_owners = false;
-        config.groups = Groups::Client;
+        config.groups = GroupSource::Client;
         change(config);
     };
     Running::start_in(set, seams)
@@ -333,7 +333,7 @@ fn an_address_with_calls_in_many_threads_leaves_some_for_others() {
 fn hosts_whose_names_are_looked_for_leave_threads_for_users() {
     let (files, names, hosts) = (MemoryFs::new(), Slow::default(), Slow::default());
     let by_name = |config: &mut ExportConfig| {
-        let Origin::Files(lists) = &config.origin else { panic!("it is of files") };
+        let ExportList::Files(lists) = &config.exports else { panic!("it is of files") };
         std::fs::write(&lists[0], "/data *.example.org(rw,insecure,no_root_squash)\n").unwrap();
     };
     let server = start(by_name, &files, &names, &hosts);
@@ -345,12 +345,12 @@ fn hosts_whose_names_are_looked_for_leave_threads_for_users() {
     for socket in &mut unknown {
         socket.write_all(&owner(3, &[])).unwrap();
     }
-    until("half of the threads look", || hosts.0.waiting().0 == limits::NAMING_LOOKUPS_MAX);
+    until("half of the threads look", || hosts.0.waiting().0 == limits::HOST_LOOKUPS_MAX);
     known.write_all(&owner(2, &[])).unwrap();
     assert_eq!(answered(&mut known), Some(2));
     hosts.0.set_closed(false);
     for socket in &mut unknown {
         assert_eq!(answered(socket), Some(3));
     }
-    assert_eq!(hosts.0.waiting(), (0, limits::NAMING_LOOKUPS_MAX));
+    assert_eq!(hosts.0.waiting(), (0, limits::HOST_LOOKUPS_MAX));
 }

@@ -14,9 +14,9 @@ use vouch_audit::record::Refusal;
 use crate::audit::Refused;
 use crate::clock;
 use crate::driver::Driver;
-use crate::hosts::lookup_queue::Entered;
+use crate::hosts::lookup_queue::Enqueued;
 use crate::limits::{ACCEPT_PAUSE, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
-use crate::thread_pool::Origin;
+use crate::thread_pool::TaskOrigin;
 use crate::transport::inbox::Message;
 
 /// Takes connections until the driver stops.
@@ -65,7 +65,7 @@ fn take_all(listener: &mio::net::TcpListener, driver: &Arc<Driver>) -> bool {
 fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     let open = driver.open.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();
     let peer = canonical(peer);
-    let left = driver.limits.connections_max.saturating_sub(open + driver.naming.waiting());
+    let left = driver.limits.connections_max.saturating_sub(open + driver.host_lookups.waiting());
     if !driver.traffic.addresses.enter(peer.ip(), driver.limits.connections_per_address_max, left) {
         driver.traffic.refused.add(1);
         let refused = Refused { detail: "too many connections", ..Refused::from(Refusal::Client, peer) };
@@ -79,17 +79,17 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     let _ = socket.set_nodelay(true);
     // Where exports name hosts by pattern or netgroup, who this is must be known before a call of its
     // is looked at; a name service that is slow holds nobody else up.
-    if !driver.hosts.must_ask(peer.ip()) {
+    if !driver.hosts.must_look_up(peer.ip()) {
         tell_name(peer.ip(), driver);
         return deal(socket, peer, driver);
     }
-    match driver.naming.enter(peer.ip(), (socket, peer), clock::mono_ms()) {
-        Entered::Waits => {}
-        Entered::Ask => {
+    match driver.host_lookups.enter(peer.ip(), (socket, peer), clock::mono_ms()) {
+        Enqueued::Waiting => {}
+        Enqueued::LookUp => {
             let shared = driver.clone();
-            driver.names.submit(Origin::Server, move || find_names(peer.ip(), &shared));
+            driver.names.submit(TaskOrigin::Server, move || find_names(peer.ip(), &shared));
         }
-        Entered::Refused((_, peer)) => leave_unnamed(peer, driver),
+        Enqueued::Full((_, peer)) => leave_unnamed(peer, driver),
     }
 }
 
@@ -97,13 +97,13 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
 /// first may be recorded without it.
 fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
     // Where too many are looked for, this one is when those that are connected are looked at again.
-    if driver.hosts.would_ask(host) && driver.telling.enter(host, (), clock::mono_ms()) == Entered::Ask {
+    if driver.hosts.should_look_up(host) && driver.audit_lookups.enter(host, (), clock::mono_ms()) == Enqueued::LookUp {
         let shared = driver.clone();
-        driver.names.submit(Origin::Server, move || {
+        driver.names.submit(TaskOrigin::Server, move || {
             let mut next = Some(host);
             while let Some(host) = next {
-                shared.hosts.meet(host);
-                next = shared.telling.found(host).1;
+                shared.hosts.look_up_if_stale(host);
+                next = shared.audit_lookups.found(host).1;
             }
         });
     }
@@ -112,15 +112,15 @@ fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
 /// Likewise for those that stay connected, beside the addresses that exports are granted by: a
 /// reverse zone that is slow must not hold these up.
 pub(crate) fn tell_names_again(driver: &Arc<Driver>) {
-    driver.hosts.old_told().into_iter().for_each(|host| tell_name(host, driver));
+    driver.hosts.stale_recorded_clients().into_iter().for_each(|host| tell_name(host, driver));
 }
 
 /// Looks for the name of a host, then for those of others that wait for a thread.
 fn find_names(first: IpAddr, driver: &Driver) {
     let mut next = Some(first);
     while let Some(host) = next {
-        driver.hosts.meet(host);
-        let (sockets, then) = driver.naming.found(host);
+        driver.hosts.look_up_if_stale(host);
+        let (sockets, then) = driver.host_lookups.found(host);
         sockets.into_iter().for_each(|(socket, peer)| deal(socket, peer, driver));
         next = then;
     }
@@ -130,9 +130,9 @@ fn find_names(first: IpAddr, driver: &Driver) {
 /// a name service that is away takes nothing from anybody. Others are closed, and come again; to
 /// serve them as nobody would look to them as if the export were gone.
 fn expire(driver: &Driver) {
-    driver.telling.expire(clock::mono_ms());
-    for (host, (socket, peer)) in driver.naming.expire(clock::mono_ms()) {
-        match driver.hosts.has_met(host) {
+    driver.audit_lookups.expire(clock::mono_ms());
+    for (host, (socket, peer)) in driver.host_lookups.expire(clock::mono_ms()) {
+        match driver.hosts.has_record(host) {
             true => deal(socket, peer, driver),
             false => leave_unnamed(peer, driver),
         }

@@ -14,7 +14,7 @@ use crate::thread_pool::Pool;
 use crate::transport::inbox::QueuedCallback;
 
 /// The threads that connect, and what they have connected.
-pub(crate) struct Diallers {
+pub(crate) struct CallbackDialers {
     pub(crate) pool: Pool,
     pub(crate) targets: Mutex<HashMap<SocketAddr, Target>>,
 }
@@ -25,9 +25,9 @@ pub(crate) enum Target {
     Connected(ConnectionId),
 }
 
-impl Diallers {
+impl CallbackDialers {
     pub(crate) fn new() -> Self {
-        Diallers { pool: Pool::new("callback-dial", CALLBACK_DIALLERS_MAX, CALLBACKS_WAITING_MAX, || ()), targets: Mutex::default() }
+        CallbackDialers { pool: Pool::new("callback-dial", CALLBACK_DIALLERS_MAX, CALLBACKS_WAITING_MAX, || ()), targets: Mutex::default() }
     }
 
     /// A worker has the connection: what has come meanwhile is given back, to be sent now.

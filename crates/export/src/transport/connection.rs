@@ -13,8 +13,8 @@ use vouch_nfs4_server::CallbackId;
 use crate::clock;
 use crate::gss;
 use crate::limits::{CALLBACKS_OUTSTANDING_MAX, OUTPUT_BYTES_MAX, OUTPUT_REPLIES_MAX, OUTPUT_SPANS_MAX, WAITING_PER_CONNECTION_MAX};
-use crate::memory_quota::{Room, Shares};
-use crate::thread_pool::Origin;
+use crate::memory_quota::{AddressShares, BlockedCharge};
+use crate::thread_pool::TaskOrigin;
 use crate::transport::inbox::{Inbox, Message};
 use crate::transport::output::{Outgoing, Output};
 use crate::transport::send::{self, Sent};
@@ -39,7 +39,7 @@ pub(crate) struct Connection {
     output: Mutex<Output>,
     /// Calls that wait in a pool, or for a commit, and replies that wait for records.
     waiting: AtomicUsize,
-    shares: Arc<Shares>,
+    shares: Arc<AddressShares>,
     /// The worker has stopped reading until something leaves.
     paused: AtomicBool,
     /// Nothing can be sent any more.
@@ -51,7 +51,7 @@ pub(crate) struct Connection {
     sent_len: AtomicU64,
     callbacks: Mutex<Vec<Outstanding>>,
     /// Whether a callback was ever sent here.
-    calls_back: AtomicBool,
+    has_sent_callbacks: AtomicBool,
 }
 
 #[derive(Clone, Copy)]
@@ -68,7 +68,7 @@ impl Connection {
         engine: Arc<vouch_nfs4_server::Connection>,
         inbox: Arc<Inbox>,
         slot: usize,
-        shares: Arc<Shares>,
+        shares: Arc<AddressShares>,
     ) -> Self {
         Connection {
             socket,
@@ -85,7 +85,7 @@ impl Connection {
             full_since_ms: AtomicU64::new(0),
             sent_len: AtomicU64::new(0),
             callbacks: Mutex::default(),
-            calls_back: AtomicBool::new(false),
+            has_sent_callbacks: AtomicBool::new(false),
         }
     }
 
@@ -106,7 +106,7 @@ impl Connection {
     }
 
     /// Whether nothing has come that was not read. A system call.
-    pub(crate) fn is_read_out(&self) -> bool {
+    pub(crate) fn has_no_input(&self) -> bool {
         rustix::io::ioctl_fionread(&self.socket).is_ok_and(|len| len == 0)
     }
 
@@ -129,12 +129,12 @@ impl Connection {
     /// Sends a reply whose records are kept. One that must be sealed is left to the thread that
     /// reads here, which seals it with others: whoever keeps records does that for all
     /// connections, and would seal one after the other.
-    pub(crate) fn send_kept(self: &Arc<Self>, reply: Outgoing) {
+    pub(crate) fn send_durable(self: &Arc<Self>, reply: Outgoing) {
         if reply.is_ready() {
             return self.send([reply], |_| {});
         }
         self.begin_waiting();
-        self.inbox.post(Message::Kept(self.clone(), reply));
+        self.inbox.post(Message::ReplyDurable(self.clone(), reply));
     }
 
     /// Queues records and sends what the socket takes, from whatever thread. What it does not take
@@ -160,7 +160,7 @@ impl Connection {
         }
         drop(output);
         if failed {
-            self.inbox.post(Message::Look { slot: self.slot, id: self.engine.id() });
+            self.inbox.post(Message::Check { slot: self.slot, id: self.engine.id() });
         }
         self.unpause();
     }
@@ -195,12 +195,12 @@ impl Connection {
     /// Whether so much is under way that no more calls should be taken up. If so, the worker is
     /// told when that changes.
     pub(crate) fn pause(&self) -> bool {
-        if !self.is_laden() {
+        if !self.is_overloaded() {
             return false;
         }
         self.paused.store(true, Ordering::SeqCst);
         // Something may have left between the question and the mark.
-        if self.is_laden() {
+        if self.is_overloaded() {
             return true;
         }
         self.paused.store(false, Ordering::SeqCst);
@@ -208,12 +208,12 @@ impl Connection {
     }
 
     fn unpause(&self) {
-        if self.paused.load(Ordering::SeqCst) && !self.is_laden() && self.paused.swap(false, Ordering::SeqCst) {
-            self.inbox.post(Message::Look { slot: self.slot, id: self.engine.id() });
+        if self.paused.load(Ordering::SeqCst) && !self.is_overloaded() && self.paused.swap(false, Ordering::SeqCst) {
+            self.inbox.post(Message::Check { slot: self.slot, id: self.engine.id() });
         }
     }
 
-    fn is_laden(&self) -> bool {
+    fn is_overloaded(&self) -> bool {
         if self.waiting.load(Ordering::SeqCst) >= WAITING_PER_CONNECTION_MAX {
             return true;
         }
@@ -222,31 +222,31 @@ impl Connection {
     }
 
     /// Whose work its calls are.
-    pub(crate) fn origin(&self) -> Origin {
-        Origin::call(self.peer().ip())
+    pub(crate) fn origin(&self) -> TaskOrigin {
+        TaskOrigin::call(self.peer().ip())
     }
 
     /// Whether one more of its calls, which may be so long, may have to wait: many of its address
     /// do, and of all.
     pub(crate) fn may_wait(&self, len: usize) -> bool {
-        self.shares.calls.may_take(1) && self.shares.waiting_len.may_take(len)
+        self.shares.calls.has_room(1) && self.shares.waiting_len.has_room(len)
     }
 
     /// Takes so much memory for a call that waits, room or not, until that goes.
-    pub(crate) fn take_room(&self, len: usize) -> Room {
-        Room::new(self.shares.clone(), len)
+    pub(crate) fn charge_blocked(&self, len: usize) -> BlockedCharge {
+        BlockedCharge::new(self.shares.clone(), len)
     }
 
     /// A call goes to the pool, or a reply to a thread that keeps records.
     pub(crate) fn begin_waiting(&self) {
-        self.shares.calls.take(1);
+        self.shares.calls.charge(1);
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It came back. See [`AtWork`] for a call that may panic, and [`AwaitsRecords`].
+    /// It came back. See [`ActiveCall`] for a call that may panic, and [`PendingReply`].
     pub(crate) fn end_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        self.shares.calls.give(1);
+        self.shares.calls.release(1);
         self.unpause();
     }
 
@@ -266,7 +266,7 @@ impl Connection {
         self.failed.store(true, Ordering::Release);
         // A socket that is not connected any more needs no end.
         let _ = self.socket.shutdown(Shutdown::Both);
-        self.inbox.post(Message::Look { slot: self.slot, id: self.engine.id() });
+        self.inbox.post(Message::Check { slot: self.slot, id: self.engine.id() });
     }
 
     /// Whether it must be closed.
@@ -297,31 +297,31 @@ impl Connection {
             }
             callbacks.push(Outstanding { xid, id, due_ms });
         }
-        self.calls_back.store(true, Ordering::Release);
+        self.has_sent_callbacks.store(true, Ordering::Release);
         self.send([record], |_| {});
         true
     }
 
     /// Whether a reply may come here: late, if not one that is waited for. Anywhere else it is a
     /// call that was altered on its way, and its client waits.
-    pub(crate) fn calls_back(&self) -> bool {
-        self.calls_back.load(Ordering::Acquire)
+    pub(crate) fn has_sent_callbacks(&self) -> bool {
+        self.has_sent_callbacks.load(Ordering::Acquire)
     }
 
     /// The callback of this transaction id, which is waited for.
-    pub(crate) fn awaited(&self, xid: u32) -> Option<CallbackId> {
+    pub(crate) fn find_callback(&self, xid: u32) -> Option<CallbackId> {
         self.callbacks.lock().iter().find(|callback| callback.xid == xid).map(|callback| callback.id)
     }
 
     /// The callback that a reply with this transaction id answers.
-    pub(crate) fn answered(&self, xid: u32) -> Option<CallbackId> {
+    pub(crate) fn take_callback(&self, xid: u32) -> Option<CallbackId> {
         let mut callbacks = self.callbacks.lock();
         let place = callbacks.iter().position(|callback| callback.xid == xid)?;
         Some(callbacks.swap_remove(place).id)
     }
 
     /// Callbacks that will not be answered: those that are late, or all if the connection is gone.
-    pub(crate) fn unanswered(&self, now_ms: Option<u64>) -> Vec<CallbackId> {
+    pub(crate) fn take_unanswered(&self, now_ms: Option<u64>) -> Vec<CallbackId> {
         let mut callbacks = self.callbacks.lock();
         let late = |callback: &Outstanding| now_ms.is_none_or(|now| callback.due_ms <= now);
         let ids = callbacks.iter().filter(|callback| late(callback)).map(|callback| callback.id).collect();
@@ -332,9 +332,9 @@ impl Connection {
 
 /// A call of this connection that a thread of the pool works on. If that panics there is no reply,
 /// and the connection is closed, so that the client asks again.
-pub(crate) struct AtWork<'a>(pub(crate) &'a Connection);
+pub(crate) struct ActiveCall<'a>(pub(crate) &'a Connection);
 
-impl Drop for AtWork<'_> {
+impl Drop for ActiveCall<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.shut();
@@ -345,12 +345,12 @@ impl Drop for AtWork<'_> {
 
 /// A reply of this connection that waits for records, and counts as under way until this goes,
 /// whether it has been sent by then or never will be.
-pub(crate) struct AwaitsRecords(Arc<Connection>);
+pub(crate) struct PendingReply(Arc<Connection>);
 
-impl AwaitsRecords {
+impl PendingReply {
     pub(crate) fn new(connection: &Arc<Connection>) -> Self {
         connection.begin_waiting();
-        AwaitsRecords(connection.clone())
+        PendingReply(connection.clone())
     }
 
     pub(crate) fn connection(&self) -> &Arc<Connection> {
@@ -358,7 +358,7 @@ impl AwaitsRecords {
     }
 }
 
-impl Drop for AwaitsRecords {
+impl Drop for PendingReply {
     fn drop(&mut self) {
         self.0.end_waiting();
     }

@@ -7,16 +7,16 @@ use std::net::IpAddr;
 use parking_lot::Mutex;
 
 use crate::limits::SHARE;
-use crate::memory_quota::origin;
+use crate::memory_quota::quota_address;
 
 /// Connections of each host.
 #[derive(Default)]
-pub(crate) struct Addresses(Mutex<HashMap<IpAddr, usize>>);
+pub(crate) struct ConnectionQuota(Mutex<HashMap<IpAddr, usize>>);
 
-impl Addresses {
+impl ConnectionQuota {
     /// Counts one more, unless the host has `max` already, or four times what is left for all.
     pub(crate) fn enter(&self, address: IpAddr, max: usize, left: usize) -> bool {
-        let address = origin(address);
+        let address = quota_address(address);
         let mut counts = self.0.lock();
         let count = counts.get(&address).copied().unwrap_or_default();
         let room = count < max.min(left.saturating_mul(SHARE));
@@ -28,7 +28,7 @@ impl Addresses {
 
     /// One is gone.
     pub(crate) fn leave(&self, address: IpAddr) {
-        let address = origin(address);
+        let address = quota_address(address);
         let mut counts = self.0.lock();
         if let Some(count) = counts.get_mut(&address) {
             *count -= 1;
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn one_host_leaves_connections_to_others() {
-        let addresses = Addresses::default();
+        let addresses = ConnectionQuota::default();
         let mut open = 0;
         let mut greedy = |from: &dyn Fn(u32) -> String| {
             let taken = (0..1000).take_while(|&number| {

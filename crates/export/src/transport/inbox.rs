@@ -24,11 +24,11 @@ pub(crate) enum Message {
     /// We have connected to a client's callback address, to send these.
     Connected(TcpStream, SocketAddr, Vec<QueuedCallback>),
     /// What waited for the pool may be taken up.
-    LookBehind,
+    RoomFreed,
     /// A reply that has waited for records and may leave, once it is sealed.
-    Kept(Arc<Connection>, Outgoing),
+    ReplyDurable(Arc<Connection>, Outgoing),
     /// The connection in this slot, if it is still this one, may have something to do.
-    Look {
+    Check {
         /// Its place in the worker.
         slot: usize,
         /// Which connection it was.

@@ -16,9 +16,9 @@ use bytes::{Bytes, BytesMut};
 use rustix::net::RecvFlags;
 use vouch_oncrpc::{FRAGMENT_COUNT_MAX, RECORD_MARK_LEN, RecordError};
 
-use crate::gss::{Looked, Protected};
+use crate::gss::{Protected, ProtectedRecord};
 use crate::limits::{HELD_COPY_LEN_MAX, READ_LEN, READ_LEN_SHORT, SPARE_BUFFERS_MAX};
-use crate::memory_quota::Charge;
+use crate::memory_quota::ReceiveCharge;
 
 /// The receive buffers of one thread.
 pub(crate) struct Buffers {
@@ -60,10 +60,10 @@ pub(crate) struct Input {
     /// Fragments of a record whose last has not come.
     joined: Vec<u8>,
     fragments: u32,
-    /// What was looked at of the calls that were not taken up.
-    looked: VecDeque<Looked>,
+    /// What was verified at of the calls that were not taken up.
+    verified: VecDeque<ProtectedRecord>,
     /// What all that is charged to.
-    charge: Charge,
+    charge: ReceiveCharge,
 }
 
 enum Held {
@@ -78,7 +78,7 @@ enum Held {
 }
 
 /// Bytes that were read, and that nobody else has a part of: whole records may be changed.
-pub(crate) struct Fresh {
+pub(crate) struct FreshRead {
     buffer: BytesMut,
     end: usize,
     pub(crate) records: Records,
@@ -89,22 +89,22 @@ pub(crate) struct Batch {
     bytes: Bytes,
     at: usize,
     end: usize,
-    /// Those of its records that were looked at, in order.
-    looked: VecDeque<Looked>,
+    /// Those of its records that were verified at, in order.
+    verified: VecDeque<ProtectedRecord>,
 }
 
 /// A record that was cut off.
 pub(crate) struct Record {
     pub(crate) bytes: Bytes,
-    pub(crate) look: Look,
+    pub(crate) verification: Verification,
 }
 
-/// Whether a record was looked at before it was cut off.
-pub(crate) enum Look {
+/// Whether a record was verified at before it was cut off.
+pub(crate) enum Verification {
     /// It was; it may be under RPCSEC_GSS.
-    Taken(Option<Protected>),
+    Done(Option<Protected>),
     /// It came in several fragments.
-    Missing,
+    Pending,
 }
 
 /// Which records bytes hold.
@@ -119,7 +119,7 @@ pub(crate) enum Records {
 /// What reading came to.
 pub(crate) enum Read {
     /// Something came. `more`: the socket may have more.
-    Some { fresh: Fresh, more: bool, len: usize },
+    Some { fresh: FreshRead, more: bool, len: usize },
     /// Nothing is there.
     Empty,
     /// The peer has closed its side.
@@ -128,8 +128,8 @@ pub(crate) enum Read {
 
 impl Input {
     /// Nothing has come yet.
-    pub(crate) fn new(charge: Charge) -> Self {
-        Input { held: Held::Nothing, joined: Vec::new(), fragments: 0, looked: VecDeque::new(), charge }
+    pub(crate) fn new(charge: ReceiveCharge) -> Self {
+        Input { held: Held::Nothing, joined: Vec::new(), fragments: 0, verified: VecDeque::new(), charge }
     }
 
     /// Whether more may be read: always, but of a long record only where there is room to keep it
@@ -170,9 +170,9 @@ impl Input {
             Ok((0, _)) => Ok(Read::Closed),
             Ok((n, _)) => {
                 let end = len + n;
-                debug_assert!(self.looked.is_empty(), "what was looked at is taken up before more is read");
+                debug_assert!(self.verified.is_empty(), "what was verified at is taken up before more is read");
                 let records = Records::Marked { inside: self.fragments > 0 };
-                Ok(Read::Some { fresh: Fresh { buffer, end, records }, more: n == wanted, len: n })
+                Ok(Read::Some { fresh: FreshRead { buffer, end, records }, more: n == wanted, len: n })
             }
             Err(rustix::io::Errno::AGAIN) => {
                 self.hold(buffer, len, buffers);
@@ -188,7 +188,7 @@ impl Input {
             Held::Copy(bytes) => {
                 let bytes = Bytes::from(bytes);
                 let end = bytes.len();
-                Some(Batch { bytes, at: 0, end, looked: std::mem::take(&mut self.looked) })
+                Some(Batch { bytes, at: 0, end, verified: std::mem::take(&mut self.verified) })
             }
             held => {
                 self.held = held;
@@ -213,8 +213,9 @@ impl Input {
             batch.at = start + len;
             let piece = batch.bytes.slice(start..batch.at);
             if last && self.fragments == 0 {
-                let looked = batch.looked.front().is_some_and(|looked| looked.start == start).then(|| batch.looked.pop_front()).flatten();
-                return Ok(Some(Record { bytes: piece, look: Look::Taken(looked.map(|looked| looked.what)) }));
+                let verified =
+                    batch.verified.front().is_some_and(|verified| verified.start == start).then(|| batch.verified.pop_front()).flatten();
+                return Ok(Some(Record { bytes: piece, verification: Verification::Done(verified.map(|verified| verified.what)) }));
             }
             self.fragments += 1;
             if self.fragments > FRAGMENT_COUNT_MAX {
@@ -223,14 +224,14 @@ impl Input {
             self.joined.extend_from_slice(&piece);
             if last {
                 self.fragments = 0;
-                return Ok(Some(Record { bytes: Bytes::from(std::mem::take(&mut self.joined)), look: Look::Missing }));
+                return Ok(Some(Record { bytes: Bytes::from(std::mem::take(&mut self.joined)), verification: Verification::Pending }));
             }
         }
     }
 
     /// Keeps what is left of a batch and gives its buffer back.
     pub(crate) fn put_back(&mut self, batch: Batch, buffers: &mut Buffers) {
-        let Batch { bytes, at, end, looked } = batch;
+        let Batch { bytes, at, end, verified } = batch;
         let left = end - at;
         if left == 0 {
             // Behind a record that was gathered, the next may have begun already: that is kept here, and stays
@@ -241,8 +242,8 @@ impl Input {
             buffers.give_back(bytes);
             return;
         }
-        self.looked = looked;
-        self.looked.iter_mut().for_each(|looked| looked.start -= at);
+        self.verified = verified;
+        self.verified.iter_mut().for_each(|verified| verified.start -= at);
         if at == 0 && left > HELD_COPY_LEN_MAX && bytes.len() > buffers.record_len_max {
             // A whole receive buffer; no record was cut off, so nobody else has a part of it.
             match bytes.try_into_mut() {
@@ -275,7 +276,7 @@ impl Input {
     }
 }
 
-impl Fresh {
+impl FreshRead {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[..self.end]
     }
@@ -296,8 +297,8 @@ impl Fresh {
     }
 
     /// What is to be taken up, with what was found in it.
-    pub(crate) fn into_batch(self, looked: VecDeque<Looked>) -> Batch {
-        Batch { bytes: self.buffer.freeze(), at: 0, end: self.end, looked }
+    pub(crate) fn into_batch(self, verified: VecDeque<ProtectedRecord>) -> Batch {
+        Batch { bytes: self.buffer.freeze(), at: 0, end: self.end, verified }
     }
 }
 

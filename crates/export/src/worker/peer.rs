@@ -7,17 +7,17 @@ use vouch_audit::record::Refusal;
 use vouch_nfs4_server::{Now, Progress};
 use vouch_vfs::Patience;
 
-use super::scratch::Tools;
-use super::verify_batch::Looked;
+use super::scratch::WorkerScratch;
+use super::verify_batch::NextRead;
 use crate::audit::Refused;
 use crate::clock;
 use crate::driver::Driver;
 use crate::gss::{self, Recent};
 use crate::limits::{FLUSH_LEN, TURN_READS_MAX};
-use crate::memory_quota::{Charge, Shares};
+use crate::memory_quota::{AddressShares, ReceiveCharge};
 use crate::transport::connection::{Connection, Side};
 use crate::transport::output::Outgoing;
-use crate::transport::receive::{Batch, Input, Look, Read, Record};
+use crate::transport::receive::{Batch, Input, Read, Record, Verification};
 use crate::transport::rpc_call::{self as call, Incoming, LastCredential};
 
 /// A connection and what has come on it.
@@ -29,7 +29,7 @@ pub(super) struct Peer {
     /// Where it is among the thread's peers.
     pub(super) slot: usize,
     /// Calls of it are among those that are checked together, and not taken up yet.
-    pub(super) gathered: bool,
+    pub(super) is_batched: bool,
     /// Input may be waiting in the socket.
     pub(super) readable: bool,
     /// The peer has closed its half: a short read does not mean that the end has been seen.
@@ -37,58 +37,58 @@ pub(super) struct Peer {
     /// Input is waiting here that could not be taken up yet.
     pub(super) behind: bool,
     /// It asked for a context when many waited for theirs.
-    pub(super) asks_contexts: bool,
+    pub(super) awaits_contexts: bool,
     /// In the queue for another turn.
     pub(super) queued: bool,
     /// Since when a record is incomplete.
-    pub(super) began_ms: Option<u64>,
+    pub(super) record_began_ms: Option<u64>,
 }
 
 pub(super) enum TurnEnd {
     /// Nothing to do before there is news.
     Wait,
     /// There is more to do, but others have their turn first.
-    Again,
+    Yield,
     /// There is more to do, when what was gathered has been taken up.
-    Together,
-    Close(Why),
+    VerifyBatch,
+    Close(CloseReason),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
-    Peer,
-    Broken,
-    Dropped,
-    Slow,
-    Stop,
+pub(super) enum CloseReason {
+    PeerClosed,
+    ProtocolError,
+    ReplayDropped,
+    TimedOut,
+    Shutdown,
 }
 
 impl Peer {
     /// A peer that has sent nothing yet.
-    pub(super) fn new(connection: Arc<Connection>, slot: usize, shares: Arc<Shares>) -> Self {
+    pub(super) fn new(connection: Arc<Connection>, slot: usize, shares: Arc<AddressShares>) -> Self {
         Peer {
             connection,
-            input: Input::new(Charge::new(shares)),
+            input: Input::new(ReceiveCharge::new(shares)),
             last_credential: LastCredential::default(),
             recent: Recent::default(),
             slot,
-            gathered: false,
+            is_batched: false,
             readable: true,
             read_closed: false,
             behind: false,
-            asks_contexts: false,
+            awaits_contexts: false,
             queued: false,
-            began_ms: None,
+            record_began_ms: None,
         }
     }
 
-    pub(super) fn turn(&mut self, tools: &mut Tools, driver: &Arc<Driver>) -> TurnEnd {
+    pub(super) fn turn(&mut self, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> TurnEnd {
         let mut reads = 0;
         loop {
             if self.connection.has_failed() {
-                return TurnEnd::Close(Why::Peer);
+                return TurnEnd::Close(CloseReason::PeerClosed);
             }
-            if (self.behind || self.readable) && (self.connection.pause() || self.is_crowded_out(driver)) {
+            if (self.behind || self.readable) && (self.connection.pause() || self.is_throttled(driver)) {
                 self.behind |= self.readable;
                 return TurnEnd::Wait;
             }
@@ -97,35 +97,35 @@ impl Peer {
             let batch = match resumed {
                 Some(batch) => batch,
                 None if !self.readable => return TurnEnd::Wait,
-                None if reads == TURN_READS_MAX => return TurnEnd::Again,
-                None if !self.input.may_read(&tools.buffers) => {
+                None if reads == TURN_READS_MAX => return TurnEnd::Yield,
+                None if !self.input.may_read(&scratch.buffers) => {
                     // That it does not come to its end is not its fault.
-                    (self.behind, self.began_ms) = (true, None);
+                    (self.behind, self.record_began_ms) = (true, None);
                     return TurnEnd::Wait;
                 }
                 None => {
                     reads += 1;
-                    match self.input.read(self.connection.socket().as_fd(), &mut tools.buffers) {
+                    match self.input.read(self.connection.socket().as_fd(), &mut scratch.buffers) {
                         Ok(Read::Some { fresh, more, len }) => {
                             // A read that did not fill what was asked has emptied the socket (epoll(7)); what comes later is
                             // news.
                             self.readable = more || self.read_closed;
                             driver.traffic.received_len.add(len as u64);
-                            match self.look(fresh, tools, driver) {
-                                Looked::Now(batch) => batch,
-                                Looked::Later => continue,
-                                Looked::Together => return TurnEnd::Together,
+                            match self.verify_or_batch(fresh, scratch, driver) {
+                                NextRead::Process(batch) => batch,
+                                NextRead::ReadMore => continue,
+                                NextRead::VerifyBatch => return TurnEnd::VerifyBatch,
                             }
                         }
                         Ok(Read::Empty) => {
                             self.readable = false;
                             return TurnEnd::Wait;
                         }
-                        Ok(Read::Closed) | Err(_) => return TurnEnd::Close(Why::Peer),
+                        Ok(Read::Closed) | Err(_) => return TurnEnd::Close(CloseReason::PeerClosed),
                     }
                 }
             };
-            if let Err(why) = self.take_up(batch, tools, driver) {
+            if let Err(why) = self.process(batch, scratch, driver) {
                 return TurnEnd::Close(why);
             }
         }
@@ -133,56 +133,56 @@ impl Peer {
 
     /// Whether so much waits, of this connection or its address too, that no more of its calls
     /// should be taken up. Others go on: their leases would end otherwise.
-    fn is_crowded_out(&mut self, driver: &Driver) -> bool {
+    fn is_throttled(&mut self, driver: &Driver) -> bool {
         let origin = self.connection.origin();
-        self.asks_contexts = self.asks_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded(origin));
+        self.awaits_contexts = self.awaits_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded(origin));
         let crowded = driver.pool.is_crowded(origin) || driver.names.is_crowded(origin);
-        self.asks_contexts || crowded && self.connection.has_waiting() || !self.connection.may_wait(driver.record_len_max)
+        self.awaits_contexts || crowded && self.connection.has_waiting() || !self.connection.may_wait(driver.record_len_max)
     }
 
     /// Has the calls of a batch run, as many as may be.
-    pub(super) fn take_up(&mut self, mut batch: Batch, tools: &mut Tools, driver: &Arc<Driver>) -> Result<(), Why> {
+    pub(super) fn process(&mut self, mut batch: Batch, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> Result<(), CloseReason> {
         let now = clock::now();
         let mut calls = 0;
         let mut half_len = batch.left_len() / 2;
         let result = loop {
-            let record = match self.input.next(&mut batch, tools.record_len_max) {
+            let record = match self.input.next(&mut batch, scratch.record_len_max) {
                 Ok(Some(record)) => record,
                 Ok(None) => break Ok(()),
                 Err(error) => {
                     tracing::info!(peer = %self.connection.peer(), %error, "a peer sends what is no RPC; its connection is closed");
-                    break Err(Why::Broken);
+                    break Err(CloseReason::ProtocolError);
                 }
             };
             calls += 1;
-            if let Err(why) = self.one(record, now, tools, driver) {
+            if let Err(why) = self.process_record(record, now, scratch, driver) {
                 match why {
-                    Why::Dropped => {
+                    CloseReason::ReplayDropped => {
                         tracing::info!(peer = %self.connection.peer(), "a call under RPCSEC_GSS came twice or too late; its connection is closed")
                     }
                     _ => tracing::info!(peer = %self.connection.peer(), "a peer sends records that are no calls; its connection is closed"),
                 }
                 break Err(why);
             }
-            if tools.ready_len >= FLUSH_LEN {
-                tools.flush(&self.connection);
+            if scratch.ready_len >= FLUSH_LEN {
+                scratch.flush(&self.connection);
             }
-            if !batch.is_empty() && batch.left_len() <= half_len && tools.is_worth_sending() {
+            if !batch.is_empty() && batch.left_len() <= half_len && scratch.is_worth_sending() {
                 half_len = 0;
-                tools.send_if_awaited(&self.connection);
+                scratch.send_if_awaited(&self.connection);
             }
             if !batch.is_empty()
-                && (self.is_crowded_out(driver)
-                    || (calls % LOOK_ROUND == 0 || (tools.ready.is_empty() && tools.unsealed.is_empty())) && self.connection.pause())
+                && (self.is_throttled(driver)
+                    || (calls % LOOK_ROUND == 0 || (scratch.ready.is_empty() && scratch.unsealed.is_empty())) && self.connection.pause())
             {
                 self.behind = true;
                 break Ok(());
             }
         };
         driver.traffic.calls.add(calls);
-        self.input.put_back(batch, &mut tools.buffers);
-        tools.flush(&self.connection);
-        self.began_ms = match self.began_ms {
+        self.input.put_back(batch, &mut scratch.buffers);
+        scratch.flush(&self.connection);
+        self.record_began_ms = match self.record_began_ms {
             // A record that ended since has been replaced by another.
             Some(began) if calls == 0 => Some(began),
             _ if self.input.is_inside_record() && !self.behind => Some(now.mono_ms),
@@ -191,19 +191,19 @@ impl Peer {
         result
     }
 
-    fn one(&mut self, record: Record, now: Now, tools: &mut Tools, driver: &Arc<Driver>) -> Result<(), Why> {
+    fn process_record(&mut self, record: Record, now: Now, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> Result<(), CloseReason> {
         let connection = &self.connection;
-        let Record { mut bytes, look } = record;
+        let Record { mut bytes, verification } = record;
         if connection.side() == Side::Callback && bytes.get(4..8) != Some(&[0, 0, 0, 1]) {
-            let refusal = call::refuse(&bytes, tools.reply(connection)).ok_or(Why::Broken)?;
-            tools.push(Outgoing::bytes(refusal));
+            let refusal = call::refuse(&bytes, scratch.reply(connection)).ok_or(CloseReason::ProtocolError)?;
+            scratch.push(Outgoing::bytes(refusal));
             return Ok(());
         }
-        let protected = match look {
-            Look::Taken(protected) => protected,
-            Look::Missing => {
+        let protected = match verification {
+            Verification::Done(protected) => protected,
+            Verification::Pending => {
                 let mut own = bytes::BytesMut::from(bytes);
-                let protected = gss::look_alone(&mut own, driver.gss.as_ref(), &mut self.recent, clock::boot_ms());
+                let protected = gss::verify_one(&mut own, driver.gss.as_ref(), &mut self.recent, clock::boot_ms());
                 bytes = own.freeze();
                 protected
             }
@@ -212,45 +212,45 @@ impl Peer {
             protected.record_refusal(audit, connection.engine());
         }
         let incoming = match protected {
-            Some(protected) => call::read_protected(&bytes, protected, connection.engine(), tools.reply(connection), clock::boot_ms()),
-            None => call::read(bytes, connection.engine(), &mut self.last_credential, tools.reply(connection)),
+            Some(protected) => call::read_protected(&bytes, protected, connection.engine(), scratch.reply(connection), clock::boot_ms()),
+            None => call::read(bytes, connection.engine(), &mut self.last_credential, scratch.reply(connection)),
         };
         match incoming {
             Incoming::Compound(request, envelope) => {
                 let mut compound = driver.engine.begin(request, now);
                 match compound.run(&driver.engine, Patience::None) {
                     Progress::Done(reply) => {
-                        if let Some(outgoing) = driver.carry(&mut compound, connection, reply, false, envelope) {
-                            tools.push_for(connection, outgoing);
+                        if let Some(outgoing) = driver.finish_call(&mut compound, connection, reply, false, envelope) {
+                            scratch.push_for(connection, outgoing);
                         }
                     }
                     Progress::Blocked => {
                         // What is answered already goes first: a reply that is overtaken by later ones looks as old as it
                         // is to a client that compares.
-                        tools.flush(connection);
-                        driver.run_waiting(connection.clone(), compound, envelope);
+                        scratch.flush(connection);
+                        driver.run_blocked(connection.clone(), compound, envelope);
                     }
                 }
             }
-            Incoming::Sealed(bytes, envelope) => tools.push_for(connection, Outgoing::unmarked(bytes, Some(envelope))),
+            Incoming::Sealed(bytes, envelope) => scratch.push_for(connection, Outgoing::unmarked(bytes, Some(envelope))),
             Incoming::Destroyed(bytes, envelope, context) => {
                 driver.gss.iter().for_each(|gss| gss.destroy(&context));
-                tools.push_for(connection, Outgoing::unmarked(bytes, Some(envelope)));
+                scratch.push_for(connection, Outgoing::unmarked(bytes, Some(envelope)));
             }
             Incoming::Init(init) => {
-                let gss = driver.gss.as_ref().ok_or(Why::Broken)?;
+                let gss = driver.gss.as_ref().ok_or(CloseReason::ProtocolError)?;
                 gss.init(init, connection, driver.audit.as_ref());
-                self.asks_contexts = gss.is_crowded(connection.origin());
+                self.awaits_contexts = gss.is_crowded(connection.origin());
             }
             Incoming::Denied(bytes, flavour, detail) => {
                 let refused = Refused { flavour, detail, ..Refused::of(Refusal::Authentication, connection.engine()) };
                 driver.audit.iter().for_each(|audit| audit.refuse(&refused));
-                tools.push(Outgoing::bytes(bytes));
+                scratch.push(Outgoing::bytes(bytes));
             }
-            Incoming::Answer(bytes) => tools.push(Outgoing::bytes(bytes)),
-            Incoming::CallbackReply(xid, record) if connection.calls_back() => driver.answered(connection, xid, &record),
-            Incoming::CallbackReply(..) | Incoming::Broken => return Err(Why::Broken),
-            Incoming::Dropped => return Err(Why::Dropped),
+            Incoming::Answer(bytes) => scratch.push(Outgoing::bytes(bytes)),
+            Incoming::CallbackReply(xid, record) if connection.has_sent_callbacks() => driver.answered(connection, xid, &record),
+            Incoming::CallbackReply(..) | Incoming::Broken => return Err(CloseReason::ProtocolError),
+            Incoming::Dropped => return Err(CloseReason::ReplayDropped),
         }
         Ok(())
     }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use crate::gss;
 use crate::limits::{
     REPLY_LEN_START, SEAL_COUNT_MAX, SEAL_LEN_EACH_MAX, SEND_SOON_COUNT, SEND_SOON_LEN_MAX, SPARE_LONG_REPLIES_MAX,
-    SPARE_LONG_REPLY_LEN_MAX, SPARE_REPLIES_MAX, SPARE_REPLY_LEN_MAX, laborious_len,
+    SPARE_LONG_REPLY_LEN_MAX, SPARE_REPLIES_MAX, SPARE_REPLY_LEN_MAX, batch_len_min,
 };
 use crate::transport::connection::Connection;
 use crate::transport::output::Outgoing;
 use crate::transport::receive::Buffers;
-use crate::worker::verify_batch::Gathered;
+use crate::worker::verify_batch::BatchedRead;
 
 /// What a turn needs beside the peer.
-pub(crate) struct Tools {
+pub(crate) struct WorkerScratch {
     pub(crate) buffers: Buffers,
     pub(crate) record_len_max: usize,
     pub(crate) spare: SpareReplies,
@@ -27,11 +27,11 @@ pub(crate) struct Tools {
     /// So many bytes of them are sealed without waiting for more.
     seal_len_max: usize,
     /// Long calls of this round, of any connection, that are to be checked together.
-    pub(crate) gathered: Vec<Gathered>,
+    pub(crate) verify_batch: Vec<BatchedRead>,
     /// So many of them are checked without looking for more.
-    pub(crate) gathered_max: usize,
+    pub(crate) verify_batch_max: usize,
     /// Calls of this length are.
-    pub(crate) laborious_len: usize,
+    pub(crate) batch_len_min: usize,
 }
 
 /// Buffers of replies that have left.
@@ -64,11 +64,11 @@ impl SpareReplies {
     }
 }
 
-impl Tools {
+impl WorkerScratch {
     /// Nothing at hand yet.
     pub(crate) fn new(record_len_max: usize) -> Self {
         let lanes = vouch_rpcsec_gss::long_wraps();
-        Tools {
+        WorkerScratch {
             buffers: Buffers::new(record_len_max),
             record_len_max,
             spare: SpareReplies::default(),
@@ -77,9 +77,9 @@ impl Tools {
             unsealed: Vec::new(),
             unsealed_len: 0,
             seal_len_max: lanes * SEAL_LEN_EACH_MAX,
-            gathered: Vec::new(),
-            gathered_max: lanes,
-            laborious_len: laborious_len(lanes),
+            verify_batch: Vec::new(),
+            verify_batch_max: lanes,
+            batch_len_min: batch_len_min(lanes),
         }
     }
 
@@ -118,14 +118,14 @@ impl Tools {
     /// nothing since: it may have nothing to do before it gets these, and it and we would take
     /// turns.
     pub(crate) fn send_if_awaited(&mut self, connection: &Connection) {
-        if connection.is_read_out() {
+        if connection.has_no_input() {
             self.flush(connection);
             self.seal();
         }
     }
 
     /// A reply that another thread has left to this one.
-    pub(crate) fn take_kept(&mut self, connection: &Arc<Connection>, outgoing: Outgoing) {
+    pub(crate) fn push_durable(&mut self, connection: &Arc<Connection>, outgoing: Outgoing) {
         self.push_for(connection, outgoing);
         connection.end_waiting();
     }

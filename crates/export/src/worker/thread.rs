@@ -12,13 +12,13 @@ use std::time::Instant;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
-use super::peer::{Peer, TurnEnd, Why};
+use super::peer::{CloseReason, Peer, TurnEnd};
 use crate::clock;
 use crate::driver::Driver;
 use crate::limits::TICK;
 use crate::transport::connection::{Connection, Side};
 use crate::transport::inbox::{Inbox, Message};
-use crate::worker::scratch::Tools;
+use crate::worker::scratch::WorkerScratch;
 
 /// One thread's state.
 pub(crate) struct Worker {
@@ -30,7 +30,7 @@ pub(crate) struct Worker {
     free: Vec<usize>,
     /// Peers that have more to do without any news from the system.
     again: VecDeque<usize>,
-    pub(crate) tools: Tools,
+    pub(crate) scratch: WorkerScratch,
     draining: bool,
 }
 
@@ -38,9 +38,9 @@ impl Worker {
     /// A thread's state. The inbox is the driver's of this number.
     pub(crate) fn new(number: usize, poll: Poll, driver: Arc<Driver>) -> Self {
         let record_len_max = driver.record_len_max;
-        let tools = Tools::new(record_len_max);
+        let scratch = WorkerScratch::new(record_len_max);
         let inbox = driver.inboxes[number].clone();
-        Worker { number, poll, inbox, driver, peers: Vec::new(), free: Vec::new(), again: VecDeque::new(), tools, draining: false }
+        Worker { number, poll, inbox, driver, peers: Vec::new(), free: Vec::new(), again: VecDeque::new(), scratch, draining: false }
     }
 
     /// Serves until the driver stops and replies under way have left.
@@ -65,14 +65,14 @@ impl Worker {
                     peer.read_closed |= closed;
                     peer.readable |= event.is_readable() || closed;
                     if event.is_writable() {
-                        let tools = &mut self.tools;
-                        peer.connection.writable(|bytes| tools.spare.keep(bytes));
+                        let scratch = &mut self.scratch;
+                        peer.connection.writable(|bytes| scratch.spare.keep(bytes));
                     }
                     self.turn(token);
                 }
             }
             for message in self.inbox.take() {
-                self.hear(message);
+                self.receive(message);
             }
             for _ in 0..self.again.len() {
                 if let Some(slot) = self.again.pop_front()
@@ -82,8 +82,8 @@ impl Worker {
                     self.turn(slot);
                 }
             }
-            self.take_gathered();
-            self.tools.seal();
+            self.process_verify_batch();
+            self.scratch.seal();
             if Instant::now() >= tick_at {
                 tick_at = Instant::now() + TICK;
                 self.expire();
@@ -95,7 +95,7 @@ impl Worker {
                 let late = Instant::now() >= until;
                 for slot in 0..self.peers.len() {
                     if self.peers[slot].as_ref().is_some_and(|peer| late || peer.connection.is_quiet()) {
-                        self.close(slot, Why::Stop);
+                        self.close(slot, CloseReason::Shutdown);
                     }
                 }
                 if self.peers.iter().all(Option::is_none) {
@@ -105,7 +105,7 @@ impl Worker {
         }
     }
 
-    fn hear(&mut self, message: Message) {
+    fn receive(&mut self, message: Message) {
         match message {
             Message::Accepted(socket, address) => {
                 if self.admit(socket, address, Side::Client).is_none() {
@@ -117,7 +117,7 @@ impl Worker {
                 self.driver.open[self.number].fetch_add(1, Ordering::Relaxed);
                 let connection = self.admit(socket, address, Side::Callback);
                 match &connection {
-                    Some(connection) => callbacks.extend(self.driver.diallers.connected(address, connection.engine().id())),
+                    Some(connection) => callbacks.extend(self.driver.callback_dialers.connected(address, connection.engine().id())),
                     None => {
                         self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);
                     }
@@ -130,15 +130,15 @@ impl Worker {
                     }
                 }
             }
-            Message::Kept(connection, outgoing) => self.tools.take_kept(&connection, outgoing),
-            Message::LookBehind => {
+            Message::ReplyDurable(connection, outgoing) => self.scratch.push_durable(&connection, outgoing),
+            Message::RoomFreed => {
                 for slot in 0..self.peers.len() {
                     if self.peers[slot].as_ref().is_some_and(|peer| peer.behind) {
                         self.turn(slot);
                     }
                 }
             }
-            Message::Look { slot, id } => {
+            Message::Check { slot, id } => {
                 if self.peers.get(slot).and_then(Option::as_ref).is_some_and(|peer| peer.connection.engine().id() == id) {
                     self.turn(slot);
                 }
@@ -163,11 +163,11 @@ impl Worker {
             return None;
         }
         if side == Side::Client {
-            self.driver.hosts.arrive(address.ip());
+            self.driver.hosts.connection_opened(address.ip());
         }
         let engine = self.driver.engine.connection_opened(address);
         let id = engine.id();
-        let shares = self.driver.shares.of(address.ip());
+        let shares = self.driver.quotas.of(address.ip());
         let connection = Arc::new(Connection::new(socket, side, engine, self.inbox.clone(), slot, shares.clone()));
         self.driver.connections.lock().insert(id, connection.clone());
         self.peers[slot] = Some(Peer::new(connection.clone(), slot, shares));
@@ -178,16 +178,16 @@ impl Worker {
     /// Lets a peer go on as far as it can and may.
     fn turn(&mut self, slot: usize) {
         let Some(Some(peer)) = self.peers.get_mut(slot) else { return };
-        match peer.turn(&mut self.tools, &self.driver) {
+        match peer.turn(&mut self.scratch, &self.driver) {
             TurnEnd::Wait => {}
-            TurnEnd::Again => self.queue(slot),
-            TurnEnd::Together => {
-                self.take_gathered();
+            TurnEnd::Yield => self.queue(slot),
+            TurnEnd::VerifyBatch => {
+                self.process_verify_batch();
                 self.queue(slot);
             }
             TurnEnd::Close(why) => {
                 // What came before the end is served.
-                self.take_gathered();
+                self.process_verify_batch();
                 self.close(slot, why);
             }
         }
@@ -202,9 +202,9 @@ impl Worker {
         }
     }
 
-    pub(super) fn close(&mut self, slot: usize, why: Why) {
+    pub(super) fn close(&mut self, slot: usize, why: CloseReason) {
         // Calls that were done before the one that ends the connection have their replies.
-        self.tools.seal();
+        self.scratch.seal();
         let Some(Peer { connection, .. }) = self.peers[slot].take() else { return };
         let id = connection.engine().id();
         let fd = connection.socket().as_raw_fd();
@@ -216,19 +216,19 @@ impl Worker {
         self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);
         let traffic = &self.driver.traffic;
         traffic.closed.add(1);
-        traffic.closed_broken.add(u64::from(matches!(why, Why::Broken | Why::Dropped)));
-        traffic.closed_slow.add(u64::from(why == Why::Slow));
+        traffic.closed_broken.add(u64::from(matches!(why, CloseReason::ProtocolError | CloseReason::ReplayDropped)));
+        traffic.closed_slow.add(u64::from(why == CloseReason::TimedOut));
         traffic.sent_len.add(connection.sent_len());
         match connection.side() {
             Side::Client => {
                 traffic.addresses.leave(connection.peer().ip());
-                self.driver.hosts.leave(connection.peer().ip());
+                self.driver.hosts.connection_closed(connection.peer().ip());
             }
-            Side::Callback => self.driver.diallers.closed(connection.peer(), id),
+            Side::Callback => self.driver.callback_dialers.closed(connection.peer(), id),
         }
         let effects = self.driver.engine.connection_closed(connection.engine(), clock::now());
-        self.driver.carry_alone(effects);
-        self.driver.unanswered(connection.unanswered(None));
+        self.driver.apply(effects);
+        self.driver.unanswered(connection.take_unanswered(None));
     }
 
     /// Closes those that were too slow, and gives up callbacks that are late. O(n) in this thread's
@@ -238,18 +238,18 @@ impl Worker {
         let stall_ms = u64::try_from(self.driver.limits.stall_max.as_millis()).unwrap_or(u64::MAX);
         for slot in 0..self.peers.len() {
             let Some(peer) = &self.peers[slot] else { continue };
-            self.driver.unanswered(peer.connection.unanswered(Some(now_ms)));
-            let began = peer.began_ms.map_or(0, |began| now_ms.saturating_sub(began));
+            self.driver.unanswered(peer.connection.take_unanswered(Some(now_ms)));
+            let began = peer.record_began_ms.map_or(0, |began| now_ms.saturating_sub(began));
             if began.max(peer.connection.full_for_ms(now_ms)) > stall_ms {
                 tracing::info!(peer = %peer.connection.peer(), "a peer neither sends nor takes what it began; its connection is closed");
-                self.close(slot, Why::Slow);
+                self.close(slot, CloseReason::TimedOut);
             } else if peer.behind {
                 // What it waits for may be the whole server's, of which no message tells.
                 self.turn(slot);
             }
         }
-        self.take_gathered();
-        self.tools.seal();
+        self.process_verify_batch();
+        self.scratch.seal();
     }
 }
 

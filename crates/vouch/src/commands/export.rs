@@ -11,7 +11,7 @@ use crate::exit::{At as _, Failure, Outcome};
 use crate::{interrupt, output, when};
 use clap::ValueEnum;
 use vouch_daemon::service_manager;
-use vouch_export::{AuditConfig, ExportConfig, Groups, Limits, Origin, Server, Source, Unknown};
+use vouch_export::{AuditConfig, ExportConfig, ExportList, GroupSource, Limits, Server, Source, UnknownPrincipal};
 
 mod reload;
 mod status;
@@ -150,9 +150,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let passed: Vec<_> = service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
     let usual = if passed.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 2049))] } else { Vec::new() };
     let config = ExportConfig {
-        origin: match args.dir {
-            Some(dir) => Origin::One { source: dir.into_os_string().into_encoded_bytes(), pseudo: args.pseudo, options: args.options },
-            None => Origin::Files(args.exports),
+        exports: match args.dir {
+            Some(dir) => ExportList::One { source: dir.into_os_string().into_encoded_bytes(), pseudo: args.pseudo, options: args.options },
+            None => ExportList::Files(args.exports),
         },
         listen: if args.listen.is_empty() { usual } else { args.listen },
         passed,
@@ -181,7 +181,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     };
     let server = Server::open(config)?;
     interrupt::watch_and_reload(server.reload()).at("signals")?;
-    for comment in server.comments() {
+    for comment in server.warnings() {
         tracing::warn!("{comment}");
     }
     output::text(&greeting(&server))?;
@@ -235,12 +235,12 @@ enum GroupsName {
     Server,
 }
 
-impl From<GroupsName> for Groups {
+impl From<GroupsName> for GroupSource {
     fn from(name: GroupsName) -> Self {
         match name {
-            GroupsName::Auto => Groups::Auto,
-            GroupsName::Client => Groups::Client,
-            GroupsName::Server => Groups::Server,
+            GroupsName::Auto => GroupSource::Auto,
+            GroupsName::Client => GroupSource::Client,
+            GroupsName::Server => GroupSource::Server,
         }
     }
 }
@@ -254,11 +254,11 @@ enum UnknownName {
     Squash,
 }
 
-impl From<UnknownName> for Unknown {
+impl From<UnknownName> for UnknownPrincipal {
     fn from(name: UnknownName) -> Self {
         match name {
-            UnknownName::Refuse => Unknown::Refuse,
-            UnknownName::Squash => Unknown::Squash,
+            UnknownName::Refuse => UnknownPrincipal::Refuse,
+            UnknownName::Squash => UnknownPrincipal::Squash,
         }
     }
 }

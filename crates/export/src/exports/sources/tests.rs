@@ -19,19 +19,19 @@ impl Resolver for Nobody {
     }
 }
 
-fn sources(origin: Origin) -> Sources {
+fn sources(list: ExportList) -> Sources {
     let open = |source: &Source, _: &Options| match source {
         Source::Directory(path) if path.ends_with(b"missing") => Err(io::ErrorKind::NotFound.into()),
         _ => Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>),
     };
-    Sources::new(origin, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open))
+    Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open))
 }
 
-fn file(text: &str) -> (tempfile::NamedTempFile, Origin) {
+fn file(text: &str) -> (tempfile::NamedTempFile, ExportList) {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), text).unwrap();
-    let origin = Origin::Files(vec![file.path().to_owned()]);
-    (file, origin)
+    let list = ExportList::Files(vec![file.path().to_owned()]);
+    (file, list)
 }
 
 fn places(loaded: &Loaded) -> Vec<String> {
@@ -41,8 +41,8 @@ fn places(loaded: &Loaded) -> Vec<String> {
 
 #[test]
 fn exports_hang_at_their_paths() {
-    let (_file, origin) = file("/srv/a *(rw)\n/srv/b *(ro,fsid=7)\ntree:/db/x *\n");
-    let loaded = sources(origin).load().unwrap();
+    let (_file, list) = file("/srv/a *(rw)\n/srv/b *(ro,fsid=7)\ntree:/db/x *\n");
+    let loaded = sources(list).load().unwrap();
     assert_eq!(places(&loaded), ["/srv/a", "/srv/b", "/tree/db/x"]);
     let all = loaded.exports.all();
     assert_eq!((all[1].id, all[1].fsid), (ExportId(7), Some((7, 0))));
@@ -52,7 +52,8 @@ fn exports_hang_at_their_paths() {
 
 #[test]
 fn what_is_mounted_below_is_opened_where_all_clients_of_the_path_may_cross() {
-    for (list, crosses) in [("a(crossmnt) b(ro,crossmnt)", true), ("a(crossmnt) b(ro)", false), ("a b", false), ("-crossmnt a b(ro)", true)]
+    for (clients, crosses) in
+        [("a(crossmnt) b(ro,crossmnt)", true), ("a(crossmnt) b(ro)", false), ("a b", false), ("-crossmnt a b(ro)", true)]
     {
         let asked = Arc::new(parking_lot::Mutex::new(None));
         let seen = asked.clone();
@@ -60,28 +61,28 @@ fn what_is_mounted_below_is_opened_where_all_clients_of_the_path_may_cross() {
             *seen.lock() = Some(options.cross_mounts);
             Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>)
         };
-        let (_file, origin) = file(&format!("/srv {list}\n"));
-        let loaded = Sources::new(origin, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)).load().unwrap();
-        assert_eq!(*asked.lock(), Some(crosses), "{list}");
-        let told = loaded.comments.iter().any(|comment| comment.contains("crossmnt is not for all"));
-        assert_eq!(told, list == "a(crossmnt) b(ro)", "{:?}", loaded.comments);
+        let (_file, list) = file(&format!("/srv {clients}\n"));
+        let loaded = Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)).load().unwrap();
+        assert_eq!(*asked.lock(), Some(crosses), "{clients}");
+        let told = loaded.warnings.iter().any(|warning| warning.contains("crossmnt is not for all"));
+        assert_eq!(told, clients == "a(crossmnt) b(ro)", "{:?}", loaded.warnings);
     }
 }
 
 #[test]
 fn a_root_export_moves_the_others_below_it() {
-    let (_file, origin) = file("/srv *(ro,fsid=0)\n/srv/a *\n/other *\n");
-    let loaded = sources(origin).load().unwrap();
+    let (_file, list) = file("/srv *(ro,fsid=0)\n/srv/a *\n/other *\n");
+    let loaded = sources(list).load().unwrap();
     assert_eq!(places(&loaded), ["", "/a", "/other"]);
 }
 
 #[test]
 fn file_systems_stay_open_over_a_reload_and_a_faulty_list_changes_nothing() {
-    let (file, origin) = file("/srv/a *(ro)\n");
-    let sources = sources(origin);
+    let (file, list) = file("/srv/a *(ro)\n");
+    let sources = sources(list);
     let before = sources.load().unwrap().exports.all()[0].clone();
     fs::write(file.path(), "/srv/a *(rw,nonsense)\n").unwrap();
-    assert!(matches!(sources.load(), Err(SourceError::Faults(text)) if text.contains("line 1") && text.contains("nonsense")));
+    assert!(matches!(sources.load(), Err(SourceError::Lines(text)) if text.contains("line 1") && text.contains("nonsense")));
     fs::write(file.path(), "/srv/a *(rw)\n/srv/b *\n").unwrap();
     let loaded = sources.load().unwrap();
     assert!(Arc::ptr_eq(&before.file_system, &loaded.exports.all()[0].file_system));
@@ -90,16 +91,16 @@ fn file_systems_stay_open_over_a_reload_and_a_faulty_list_changes_nothing() {
 
 #[test]
 fn what_can_not_be_exported_now_is_left_out_and_told() {
-    let (_file, origin) = file("/srv/missing *\n/srv/a *\n/proc/self *(mp)\n/c unknown.example.org\n");
-    let loaded = sources(origin).load().unwrap();
+    let (_file, list) = file("/srv/missing *\n/srv/a *\n/proc/self *(mp)\n/c unknown.example.org\n");
+    let loaded = sources(list).load().unwrap();
     assert_eq!(places(&loaded), ["/srv/a", "/c"]);
-    assert_eq!(loaded.comments.len(), 3);
+    assert_eq!(loaded.warnings.len(), 3);
     assert_eq!(loaded.summary(), "2 exports; not exported: /srv/missing, /proc/self");
-    let (_file, origin) = file_alone();
-    assert!(matches!(sources(origin).load(), Err(SourceError::Open { .. })));
+    let (_file, list) = file_alone();
+    assert!(matches!(sources(list).load(), Err(SourceError::Open { .. })));
 }
 
-fn file_alone() -> (tempfile::NamedTempFile, Origin) {
+fn file_alone() -> (tempfile::NamedTempFile, ExportList) {
     file("/srv/missing *\n")
 }
 
@@ -109,7 +110,7 @@ fn directories_stand_for_their_files() {
     for (name, text) in [("b.exports", "/b *\n"), ("a.exports", "/a *\n/b 192.0.2.1(rw)\n"), (".c.exports", "bad"), ("d.txt", "bad")] {
         fs::write(directory.path().join(name), text).unwrap();
     }
-    let loaded = sources(Origin::Files(vec![directory.path().to_owned()])).load().unwrap();
+    let loaded = sources(ExportList::Files(vec![directory.path().to_owned()])).load().unwrap();
     assert_eq!(places(&loaded), ["/a", "/b"]);
     let writable = |from: [u8; 4]| !loaded.exports.all()[1].clients.access_for(SocketAddr::from((from, 1))).unwrap().flavours[0].read_only;
     assert!(writable([192, 0, 2, 1]) && !writable([192, 0, 2, 2]));
@@ -120,18 +121,18 @@ fn one_directory_of_the_command_line() {
     let directory = tempfile::tempdir().unwrap();
     let one = |pseudo: &str, options: &str| {
         let source = directory.path().as_os_str().as_encoded_bytes().to_vec();
-        sources(Origin::One { source, pseudo: pseudo.into(), options: options.into() }).load()
+        sources(ExportList::One { source, pseudo: pseudo.into(), options: options.into() }).load()
     };
     assert_eq!(places(&one("/export/x", "rw,async").unwrap()), ["/export/x"]);
-    assert_eq!(one("/", "rw,no_wdelay").unwrap().comments.len(), 1);
+    assert_eq!(one("/", "rw,no_wdelay").unwrap().warnings.len(), 1);
     assert!(matches!(one("export", "rw"), Err(SourceError::Pseudo(_))));
-    assert!(matches!(one("/e", "bogus"), Err(SourceError::Faults(_))));
+    assert!(matches!(one("/e", "bogus"), Err(SourceError::Lines(_))));
 }
 
 #[test]
 fn kerberos_that_is_listed_and_not_there_is_told() {
-    let (_file, origin) = file("/srv/a *(ro)\n/srv/b 192.0.2.1(sec=sys) *(sec=sys:krb5p)\n");
-    let sources = sources(origin);
+    let (_file, list) = file("/srv/a *(ro)\n/srv/b 192.0.2.1(sec=sys) *(sec=sys:krb5p)\n");
+    let sources = sources(list);
     let said = |gss| sources.load().unwrap().into_parts(gss).1;
     let (gss, _) = crate::gss::tests::context(vouch_rpcsec_gss::Service::None);
     assert!(said(Some(&gss)).is_empty());
@@ -140,7 +141,7 @@ fn kerberos_that_is_listed_and_not_there_is_told() {
 }
 
 /// Sources that count how often each is opened, and open nothing that is not there.
-fn counting(origin: Origin) -> (Sources, Arc<parking_lot::Mutex<Vec<String>>>) {
+fn counting(list: ExportList) -> (Sources, Arc<parking_lot::Mutex<Vec<String>>>) {
     let opened: Arc<parking_lot::Mutex<Vec<String>>> = Arc::default();
     let seen = opened.clone();
     let open = move |source: &Source, _: &Options| {
@@ -151,7 +152,7 @@ fn counting(origin: Origin) -> (Sources, Arc<parking_lot::Mutex<Vec<String>>>) {
         seen.lock().push(path);
         Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>)
     };
-    (Sources::new(origin, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)), opened)
+    (Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)), opened)
 }
 
 #[test]
@@ -161,8 +162,8 @@ fn a_directory_that_another_has_taken_the_place_of_is_opened_anew_and_one_that_i
     for path in [&a, &b] {
         fs::create_dir(path).unwrap();
     }
-    let (_file, origin) = file(&format!("{} *(rw)\n{} *(rw)\n", a.display(), b.display()));
-    let (sources, opened) = counting(origin);
+    let (_file, list) = file(&format!("{} *(rw)\n{} *(rw)\n", a.display(), b.display()));
+    let (sources, opened) = counting(list);
     let loaded = || sources.load().unwrap();
     let first = loaded().exports;
     loaded();
@@ -178,7 +179,7 @@ fn a_directory_that_another_has_taken_the_place_of_is_opened_anew_and_one_that_i
     fs::remove_dir(&b).unwrap();
     let third = loaded();
     assert_eq!(third.exports.all().len(), 1);
-    assert!(third.comments[0].contains("is not exported"), "{:?}", third.comments);
+    assert!(third.warnings[0].contains("is not exported"), "{:?}", third.warnings);
 }
 
 #[test]
@@ -187,8 +188,8 @@ fn a_client_that_is_named_again_is_told_with_file_and_line() {
     for (name, text) in [("a.exports", "# first\n/a 192.0.2.1(ro)\n"), ("b.exports", "/a 192.0.2.1(rw)\n")] {
         fs::write(directory.path().join(name), text).unwrap();
     }
-    let loaded = sources(Origin::Files(vec![directory.path().to_owned()])).load().unwrap();
-    let [said] = &loaded.comments[..] else { panic!("{:?}", loaded.comments) };
+    let loaded = sources(ExportList::Files(vec![directory.path().to_owned()])).load().unwrap();
+    let [said] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
     assert!(said.contains("b.exports: line 1: /a names 192.0.2.1 again") && said.contains("a.exports: line 2 says is in force"), "{said}");
     let access = loaded.exports.all()[0].clients.access_for(SocketAddr::from(([192, 0, 2, 1], 1))).unwrap();
     assert!(access.flavours[0].read_only);
@@ -197,8 +198,8 @@ fn a_client_that_is_named_again_is_told_with_file_and_line() {
 #[test]
 fn what_does_not_go_together_is_told_with_the_cure_that_fits() {
     let fault = |text: &str| {
-        let (_file, origin) = file(text);
-        sources(origin).load().err().expect("it is refused").to_string()
+        let (_file, list) = file(text);
+        sources(list).load().err().expect("it is refused").to_string()
     };
     let same_number = fault("/a *(fsid=7)\n/b *(fsid=7)\n");
     assert!(same_number.ends_with("give each a number of its own: fsid=7"), "{same_number}");
@@ -210,21 +211,21 @@ fn what_does_not_go_together_is_told_with_the_cure_that_fits() {
 
 #[test]
 fn no_path_puts_a_line_of_its_own_into_what_is_told() {
-    let (_file, origin) = file("/srv/a\\012b/missing *\n/srv/b *\n/c\\012d *(crossmnt) 192.0.2.1\n");
-    let loaded = sources(origin).load().unwrap();
-    assert_eq!(loaded.comments.len(), 2);
-    assert!(loaded.comments.iter().all(|comment| !comment.contains('\n') && comment.contains("\\x0a")), "{:?}", loaded.comments);
+    let (_file, list) = file("/srv/a\\012b/missing *\n/srv/b *\n/c\\012d *(crossmnt) 192.0.2.1\n");
+    let loaded = sources(list).load().unwrap();
+    assert_eq!(loaded.warnings.len(), 2);
+    assert!(loaded.warnings.iter().all(|warning| !warning.contains('\n') && warning.contains("\\x0a")), "{:?}", loaded.warnings);
 }
 
 #[test]
 fn what_a_list_in_force_names_stays_known_until_another_is_in_force() {
-    let (file, origin) = file("/srv/a 192.0.2.1(rw) @group(ro)\n");
-    let sources = sources(origin);
+    let (file, list) = file("/srv/a 192.0.2.1(rw) @group(ro)\n");
+    let sources = sources(list);
     let clients = sources.load().unwrap().exports.all()[0].clients.clone();
-    sources.are_in_force();
+    sources.commit();
     let [here, stranger] = [1, 7].map(|last| SocketAddr::from(([192, 0, 2, last], 700)));
     let is_known = || {
-        sources.hosts.meet(stranger.ip());
+        sources.hosts.look_up_if_stale(stranger.ip());
         (clients.access_for(here).is_some(), !clients.is_undecided(stranger))
     };
     assert_eq!(is_known(), (true, true));
@@ -238,6 +239,6 @@ fn what_a_list_in_force_names_stays_known_until_another_is_in_force() {
     drop(sources.load().unwrap());
     sources.hosts.look_up(stranger.ip());
     assert_eq!(is_known(), (true, true));
-    sources.are_in_force();
+    sources.commit();
     assert!(clients.access_for(here).is_none());
 }

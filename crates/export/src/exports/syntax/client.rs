@@ -9,10 +9,10 @@ use vouch_nfs4_server::Flavour;
 /// Whom a specification is about. In the order in which a client is looked for: the first kind that
 /// has it decides (exports(5), as the kernel's server does it).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum MachineName {
     /// A host name, or an address that stands alone.
     Host(String),
-    /// Addresses with this prefix.
+    /// ConnectionQuota with this prefix.
     Network(IpAddr, u8),
     /// `@group`.
     Netgroup(String),
@@ -22,9 +22,9 @@ pub(crate) enum Who {
     Everyone,
 }
 
-impl Who {
+impl MachineName {
     /// Reads one, with the flavour that the pseudo-clients of old (`gss/krb5`) mean.
-    pub(super) fn parse(text: &str) -> Result<(Who, Option<Flavour>), (String, &'static str)> {
+    pub(super) fn parse(text: &str) -> Result<(MachineName, Option<Flavour>), (String, &'static str)> {
         let flavour = match text {
             "gss/krb5" => Some(Flavour::Krb5),
             "gss/krb5i" => Some(Flavour::Krb5i),
@@ -32,11 +32,15 @@ impl Who {
             _ => None,
         };
         if flavour.is_some() || text == "*" {
-            return Ok((Who::Everyone, flavour));
+            return Ok((MachineName::Everyone, flavour));
         }
         if let Some(group) = text.strip_prefix('@') {
             let fine = !group.is_empty() && !group.contains('\0');
-            return if fine { Ok((Who::Netgroup(group.into()), None)) } else { Err(("a netgroup has no name".into(), "write @group")) };
+            return if fine {
+                Ok((MachineName::Netgroup(group.into()), None))
+            } else {
+                Err(("a netgroup has no name".into(), "write @group"))
+            };
         }
         if let Some((address, prefix)) = text.split_once('/') {
             let network = network(address, prefix)
@@ -44,7 +48,7 @@ impl Who {
             return Ok((network, None));
         }
         if let Ok(address) = bare(text).parse::<IpAddr>() {
-            return Ok((Who::Host(address.to_canonical().to_string()), None));
+            return Ok((MachineName::Host(address.to_canonical().to_string()), None));
         }
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '*' | '?' | '[' | ']' | '!' | '^');
         if text.is_empty() || text.len() > NAME_LEN_MAX || !text.chars().all(allowed) {
@@ -57,33 +61,33 @@ impl Who {
             ));
         }
         let name = text.to_ascii_lowercase();
-        Ok((if name.contains(['*', '?', '[']) { Who::Pattern(name) } else { Who::Host(name) }, None))
+        Ok((if name.contains(['*', '?', '[']) { MachineName::Pattern(name) } else { MachineName::Host(name) }, None))
     }
 
     /// Rank of the kind: lower ones are looked at first.
     pub(crate) fn rank(&self) -> u8 {
         match self {
-            Who::Host(_) => 0,
-            Who::Network(..) => 1,
-            Who::Netgroup(_) => 2,
-            Who::Pattern(_) => 3,
-            Who::Everyone => 4,
+            MachineName::Host(_) => 0,
+            MachineName::Network(..) => 1,
+            MachineName::Netgroup(_) => 2,
+            MachineName::Pattern(_) => 3,
+            MachineName::Everyone => 4,
         }
     }
 
     /// Whether the name of the client's host is needed to tell.
     pub(crate) fn needs_name(&self) -> bool {
-        matches!(self, Who::Netgroup(_) | Who::Pattern(_))
+        matches!(self, MachineName::Netgroup(_) | MachineName::Pattern(_))
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for MachineName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Who::Host(name) | Who::Pattern(name) => f.write_str(name),
-            Who::Network(network, len) => write!(f, "{network}/{len}"),
-            Who::Netgroup(group) => write!(f, "@{group}"),
-            Who::Everyone => f.write_str("*"),
+            MachineName::Host(name) | MachineName::Pattern(name) => f.write_str(name),
+            MachineName::Network(network, len) => write!(f, "{network}/{len}"),
+            MachineName::Netgroup(group) => write!(f, "@{group}"),
+            MachineName::Everyone => f.write_str("*"),
         }
     }
 }
@@ -92,7 +96,7 @@ fn bare(address: &str) -> &str {
     address.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(address)
 }
 
-fn network(address: &str, prefix: &str) -> Option<Who> {
+fn network(address: &str, prefix: &str) -> Option<MachineName> {
     let address: IpAddr = bare(address).parse().ok()?;
     let bits = if address.is_ipv4() { 32 } else { 128 };
     let len = match prefix.parse::<u8>() {
@@ -115,7 +119,7 @@ fn network(address: &str, prefix: &str) -> Option<Who> {
         },
         IpAddr::V4(_) => (address, len),
     };
-    Some(Who::Network(masked(address, len), len))
+    Some(MachineName::Network(masked(address, len), len))
 }
 
 /// The address with all but its first `len` bits cleared.
@@ -228,39 +232,39 @@ const NAME_LEN_MAX: usize = 255;
 mod tests {
     use super::*;
 
-    fn who(text: &str) -> Who {
-        Who::parse(text).unwrap().0
+    fn who(text: &str) -> MachineName {
+        MachineName::parse(text).unwrap().0
     }
 
     #[test]
     fn an_ipv4_network_in_the_form_of_ipv6_is_that_network() {
-        assert_eq!(who("::ffff:192.0.2.9/120"), Who::Network("192.0.2.0".parse().unwrap(), 24));
-        assert_eq!(who("::ffff:0.0.0.0/96"), Who::Network("0.0.0.0".parse().unwrap(), 0));
-        assert_eq!(who("2001:db8::/32"), Who::Network("2001:db8::".parse().unwrap(), 32));
-        assert!(Who::parse("::ffff:192.0.2.9/64").is_err(), "nobody would be in it");
+        assert_eq!(who("::ffff:192.0.2.9/120"), MachineName::Network("192.0.2.0".parse().unwrap(), 24));
+        assert_eq!(who("::ffff:0.0.0.0/96"), MachineName::Network("0.0.0.0".parse().unwrap(), 0));
+        assert_eq!(who("2001:db8::/32"), MachineName::Network("2001:db8::".parse().unwrap(), 32));
+        assert!(MachineName::parse("::ffff:192.0.2.9/64").is_err(), "nobody would be in it");
     }
 
     #[test]
     fn kinds_are_told_apart() {
-        assert_eq!(who("Node7.Example.org"), Who::Host("node7.example.org".into()));
-        assert_eq!(who("192.0.2.7"), Who::Host("192.0.2.7".into()));
-        assert_eq!(who("[2001:db8::1]"), Who::Host("2001:db8::1".into()));
-        assert_eq!(who("@cluster"), Who::Netgroup("cluster".into()));
-        assert_eq!(who("192.0.2.9/24"), Who::Network("192.0.2.0".parse().unwrap(), 24));
-        assert_eq!(who("192.0.2.9/255.255.255.0"), Who::Network("192.0.2.0".parse().unwrap(), 24));
-        assert_eq!(who("0.0.0.0/0"), Who::Network("0.0.0.0".parse().unwrap(), 0));
-        assert_eq!(who("2001:db8::/32"), Who::Network("2001:db8::".parse().unwrap(), 32));
-        assert_eq!(who("*.example.org"), Who::Pattern("*.example.org".into()));
-        assert_eq!(Who::parse("gss/krb5p").unwrap(), (Who::Everyone, Some(Flavour::Krb5p)));
+        assert_eq!(who("Node7.Example.org"), MachineName::Host("node7.example.org".into()));
+        assert_eq!(who("192.0.2.7"), MachineName::Host("192.0.2.7".into()));
+        assert_eq!(who("[2001:db8::1]"), MachineName::Host("2001:db8::1".into()));
+        assert_eq!(who("@cluster"), MachineName::Netgroup("cluster".into()));
+        assert_eq!(who("192.0.2.9/24"), MachineName::Network("192.0.2.0".parse().unwrap(), 24));
+        assert_eq!(who("192.0.2.9/255.255.255.0"), MachineName::Network("192.0.2.0".parse().unwrap(), 24));
+        assert_eq!(who("0.0.0.0/0"), MachineName::Network("0.0.0.0".parse().unwrap(), 0));
+        assert_eq!(who("2001:db8::/32"), MachineName::Network("2001:db8::".parse().unwrap(), 32));
+        assert_eq!(who("*.example.org"), MachineName::Pattern("*.example.org".into()));
+        assert_eq!(MachineName::parse("gss/krb5p").unwrap(), (MachineName::Everyone, Some(Flavour::Krb5p)));
         for text in ["192.0.2.0/33", "192.0.2.0/255.0.255.0", "a/b", "@", "ho st", "2001:db8::/255.0.0.0", ""] {
-            assert!(Who::parse(text).is_err(), "{text}");
+            assert!(MachineName::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn networks_hold_their_addresses() {
         let within = |address: &str, network: &str| match who(network) {
-            Who::Network(base, len) => in_network(address.parse().unwrap(), base, len),
+            MachineName::Network(base, len) => in_network(address.parse().unwrap(), base, len),
             other => panic!("{other:?}"),
         };
         assert!(within("192.0.2.200", "192.0.2.0/24") && !within("192.0.3.1", "192.0.2.0/24"));
@@ -285,10 +289,10 @@ mod tests {
         assert!(fits("n[^a-c]de.*", "node.x") && !fits("n[^a-c]de.*", "nbde.x"));
         assert!(fits("[]a]", "]") && fits("[]a]", "a") && !fits("[^]a]", "a") && fits("[a-]", "-"));
         assert!(!fits("[", "a") && !fits("a[", "a"));
-        assert_eq!(who("Node[A-C].x"), Who::Pattern("node[a-c].x".into()), "names are compared whatever their case");
+        assert_eq!(who("Node[A-C].x"), MachineName::Pattern("node[a-c].x".into()), "names are compared whatever their case");
         // What would be read otherwise than it is meant, or never match, is no client at all.
         for text in ["n[!a-c]de", "a[", "a[b", "[]", "[^]", "[^!a]"] {
-            assert!(Who::parse(text).is_err(), "{text}");
+            assert!(MachineName::parse(text).is_err(), "{text}");
         }
     }
 
@@ -308,7 +312,7 @@ mod tests {
         #[test]
         fn garbage_never_panics(pattern in "[a*?\\[\\]!^.-]{0,12}", name in "[a.-]{0,12}") {
             fits(&pattern, &name);
-            let _ = Who::parse(&pattern);
+            let _ = MachineName::parse(&pattern);
         }
     }
 }

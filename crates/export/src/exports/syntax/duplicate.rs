@@ -1,4 +1,4 @@
-//! Clients that a path names more than once: what is said of them first is in force, flavour by
+//! ClientRules that a path names more than once: what is said of them first is in force, flavour by
 //! flavour, as `access.rs` joins them.
 
 use vouch_nfs4_server::Flavour;
@@ -18,7 +18,7 @@ pub(crate) struct Duplicate<'a> {
 /// All of an entry.
 pub(crate) fn duplicates(entry: &Entry) -> impl Iterator<Item = Duplicate<'_>> {
     entry.clients.iter().enumerate().filter_map(|(number, again)| {
-        let before = entry.clients[..number].iter().filter(|known| known.who == again.who);
+        let before = entry.clients[..number].iter().filter(|known| known.machine == again.machine);
         let known: Vec<Flavour> = before.clone().flat_map(flavours).collect();
         let (passed_over, new): (Vec<Flavour>, Vec<Flavour>) = flavours(again).partition(|flavour| known.contains(flavour));
         let named_before = |first: &&Client| flavours(first).any(|flavour| passed_over.contains(&flavour));
@@ -45,7 +45,7 @@ fn name(flavour: Flavour) -> &'static str {
 impl Duplicate<'_> {
     /// What is in force, and where. `place`: how a place is told.
     pub(crate) fn told(&self, source: &str, place: impl Fn(At) -> String) -> String {
-        let (who, first) = (&self.again.who, place(self.first.at));
+        let (who, first) = (&self.again.machine, place(self.first.at));
         let names: Vec<&str> = self.passed_over.iter().map(|&flavour| name(flavour)).collect();
         let part = if self.whole { String::new() } else { format!(" of sec={}", names.join(":")) };
         format!(

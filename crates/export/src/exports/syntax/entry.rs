@@ -1,8 +1,8 @@
-//! What a file of exports(5) says: entries, comments and faults.
+//! What a file of exports(5) says: entries, warnings and errors.
 
 use std::fmt;
 
-use super::client::Who;
+use super::client::MachineName;
 use super::options::Options;
 
 /// What a line shows to clients.
@@ -52,7 +52,7 @@ pub(crate) struct Entry {
 /// One client specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Client {
-    pub(crate) who: Who,
+    pub(crate) machine: MachineName,
     pub(crate) options: Options,
     pub(crate) at: At,
 }
@@ -67,7 +67,7 @@ pub(crate) struct At {
 
 /// Something that keeps a file from being served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct LineError {
     pub(crate) line: usize,
     what: String,
     cure: String,
@@ -75,7 +75,7 @@ pub(crate) struct Fault {
 
 /// Something that is served otherwise than the file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Comment {
+pub(crate) struct Warning {
     pub(crate) line: usize,
     pub(crate) text: String,
 }
@@ -84,22 +84,22 @@ pub(crate) struct Comment {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parsed {
     pub(crate) entries: Vec<Entry>,
-    pub(crate) comments: Vec<Comment>,
+    pub(crate) warnings: Vec<Warning>,
 }
 
-impl Fault {
+impl LineError {
     pub(super) fn new(line: usize, what: impl Into<String>, cure: impl Into<String>) -> Self {
-        Fault { line, what: what.into(), cure: cure.into() }
+        LineError { line, what: what.into(), cure: cure.into() }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for LineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}; {}", self.line, self.what, self.cure)
     }
 }
 
-impl fmt::Display for Comment {
+impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.text)
     }

@@ -1,20 +1,20 @@
-//! The words of an exports(5) file: lines joined where a backslash ends them, comments dropped,
+//! The words of an exports(5) file: lines joined where a backslash ends them, warnings dropped,
 //! quotes and octal escapes resolved. Knows no option.
 
-use super::entry::Fault;
+use super::entry::LineError;
 
 /// One logical line: the number of its first physical line, and its words.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) number: usize,
     pub(super) path: Vec<u8>,
-    /// Client specifications and default options, as they stand.
+    /// Client specifications and default options, as they generation.
     pub(super) words: Vec<String>,
 }
 
 /// Cuts a file into lines of words. Faults name what can't be read; the rest is cut all the same,
-/// so that all faults are told at once.
-pub(super) fn lines(text: &[u8], faults: &mut Vec<Fault>) -> Vec<Line> {
+/// so that all errors are told at once.
+pub(super) fn lines(text: &[u8], errors: &mut Vec<LineError>) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut rest = text;
     let mut number = 1;
@@ -28,11 +28,11 @@ pub(super) fn lines(text: &[u8], faults: &mut Vec<Fault>) -> Vec<Line> {
                     if broken.is_empty() {
                         lines.push(Line { number, path, words: plain.into_iter().flatten().collect() });
                     } else {
-                        faults.push(Fault::new(number, "a client specification is not text", "write host names and options in ASCII"));
+                        errors.push(LineError::new(number, "a client specification is not text", "write host names and options in ASCII"));
                     }
                 }
             }
-            Err((what, cure)) => faults.push(Fault::new(number, what, cure)),
+            Err((what, cure)) => errors.push(LineError::new(number, what, cure)),
         }
         number += physical;
         rest = tail;
@@ -71,7 +71,7 @@ fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, WordFault> {
         while line.get(at).is_some_and(|byte| byte.is_ascii_whitespace()) {
             at += 1;
         }
-        // exports(5): a # introduces a comment to the end of the line; within a word it is part of it.
+        // exports(5): a # introduces a warning to the end of the line; within a word it is part of it.
         if line.get(at).is_none_or(|&byte| byte == b'#') {
             return Ok(words);
         }
@@ -120,9 +120,9 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Vec<(usize, String, Vec<String>)> {
-        let mut faults = Vec::new();
-        let lines = lines(text.as_bytes(), &mut faults);
-        assert!(faults.is_empty(), "{faults:?}");
+        let mut errors = Vec::new();
+        let lines = lines(text.as_bytes(), &mut errors);
+        assert!(errors.is_empty(), "{errors:?}");
         lines.into_iter().map(|line| (line.number, String::from_utf8(line.path).unwrap(), line.words)).collect()
     }
 
@@ -138,19 +138,19 @@ mod tests {
 
     #[test]
     fn what_can_not_be_read_is_told_with_its_line() {
-        let mut faults = Vec::new();
-        let lines = lines(b"/a *\n/b\\9 *\n\"/c *\n/d *", &mut faults);
+        let mut errors = Vec::new();
+        let lines = lines(b"/a *\n/b\\9 *\n\"/c *\n/d *", &mut errors);
         assert_eq!(lines.len(), 2);
-        assert_eq!(faults.iter().map(|fault| fault.line).collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(errors.iter().map(|fault| fault.line).collect::<Vec<_>>(), [2, 3]);
     }
 
     proptest::proptest! {
         #[test]
         fn any_path_is_read_back_from_its_escapes(path in proptest::collection::vec(1u8.., 1..40)) {
             let escaped: String = path.iter().map(|byte| format!("\\{byte:03o}")).collect();
-            let mut faults = Vec::new();
-            let lines = lines(format!("{escaped} *").as_bytes(), &mut faults);
-            proptest::prop_assert!(faults.is_empty());
+            let mut errors = Vec::new();
+            let lines = lines(format!("{escaped} *").as_bytes(), &mut errors);
+            proptest::prop_assert!(errors.is_empty());
             proptest::prop_assert_eq!(&lines[0].path, &path);
         }
 

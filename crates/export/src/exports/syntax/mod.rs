@@ -7,9 +7,9 @@ mod lex;
 mod options;
 mod parse;
 
-pub(crate) use client::{Who, fits, in_network};
+pub(crate) use client::{MachineName, fits, in_network};
 pub(crate) use duplicate::duplicates;
 pub use entry::Source;
-pub(crate) use entry::{At, Client, Comment, Entry, Fault};
+pub(crate) use entry::{At, Client, Entry, LineError, Warning};
 pub(crate) use options::{Fsid, Options};
 pub(crate) use parse::{parse, parse_options};

@@ -55,11 +55,11 @@ impl Named {
 
 /// Why an option is not taken.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Objection {
+pub(super) enum OptionIssue {
     /// The export is served without it.
-    Comment(String),
+    Warning(String),
     /// The export can't be served like this.
-    Fault(String, &'static str),
+    Error(String, &'static str),
 }
 
 impl Default for Options {
@@ -83,18 +83,19 @@ impl Default for Options {
 impl Options {
     /// Takes a list such as `rw,sec=krb5p:krb5i,anonuid=99`. What stands before its first `sec=` is
     /// about all flavours, also about those that the line's defaults have named.
-    pub(super) fn take(&mut self, list: &str, objections: &mut Vec<Objection>) {
+    pub(super) fn take(&mut self, list: &str, issues: &mut Vec<OptionIssue>) {
         self.group = None;
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
-            if let Err(objection) = self.take_one(option) {
-                objections.push(objection);
+            if let Err(issue) = self.take_one(option) {
+                issues.push(issue);
             }
         }
     }
 
-    fn take_one(&mut self, option: &str) -> Result<(), Objection> {
+    fn take_one(&mut self, option: &str) -> Result<(), OptionIssue> {
         let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
-        let number = || value.and_then(|value| value.parse::<i64>().ok()).ok_or_else(|| fault(option, "is no number", "write a number"));
+        let number =
+            || value.and_then(|value| value.parse::<i64>().ok()).ok_or_else(|| option_error(option, "is no number", "write a number"));
         match (name, value) {
             ("rw", None) => self.set_read_only(false),
             ("ro", None) => self.set_read_only(true),
@@ -104,19 +105,20 @@ impl Options {
             ("all_squash", None) => self.set_squash(|_| SquashWho::All),
             ("no_all_squash", None) => self.set_squash(|who| if who == SquashWho::All { SquashWho::Root } else { who }),
             ("anonuid", _) => {
-                self.squash.anonymous_uid = id(number()?).ok_or_else(|| fault(option, "is no user number", "write 0 to 4294967294"))?
+                self.squash.anonymous_uid =
+                    id(number()?).ok_or_else(|| option_error(option, "is no user number", "write 0 to 4294967294"))?
             }
             ("anongid", _) => {
-                self.squash.anonymous_gid = id(number()?).ok_or_else(|| fault(option, "is no group number", "write 0 to 4294967294"))?
+                self.squash.anonymous_gid =
+                    id(number()?).ok_or_else(|| option_error(option, "is no group number", "write 0 to 4294967294"))?
             }
             ("secure", None) => self.secure = true,
             ("insecure", None) => self.secure = false,
             ("sec", Some(list)) => self.take_flavours(list)?,
             ("fsid", Some(value)) => {
-                self.fsid = Some(
-                    fsid(value)
-                        .ok_or_else(|| fault(option, "is neither a number, nor root, nor a UUID", "write fsid=7, fsid=root or a UUID"))?,
-                )
+                self.fsid = Some(fsid(value).ok_or_else(|| {
+                    option_error(option, "is neither a number, nor root, nor a UUID", "write fsid=7, fsid=root or a UUID")
+                })?)
             }
             ("machine_writes", None) => self.machine_writes = true,
             ("crossmnt", None) => self.cross_mounts = true,
@@ -127,30 +129,34 @@ impl Options {
             ("sync", None) => self.sync = true,
             ("async", None) => self.sync = false,
             ("no_subtree_check" | "no_pnfs" | "acl" | "wdelay", None) => {}
-            ("no_wdelay", None) => return comment(option, "writes are never delayed for others to come; remove it"),
+            ("no_wdelay", None) => return warning(option, "writes are never delayed for others to come; remove it"),
             ("subtree_check", None) => {
-                return comment(
+                return warning(
                     option,
                     "it is not done: what is moved out of the export stays reachable by handles that were given out before, though none can be guessed; \
                      give the export a file system of its own where that matters, and write no_subtree_check",
                 );
             }
-            ("nohide", None) => return comment(option, "a nested export is always seen by its clients; remove it"),
-            ("no_acl", None) => return comment(option, "it is about NFSv3; over NFSv4 ACLs are an attribute; remove it"),
+            ("nohide", None) => return warning(option, "a nested export is always seen by its clients; remove it"),
+            ("no_acl", None) => return warning(option, "it is about NFSv3; over NFSv4 ACLs are an attribute; remove it"),
             ("insecure_locks" | "secure_locks" | "auth_nlm" | "no_auth_nlm", None) => {
-                return comment(option, "it is about the lock manager of NFSv3; locks of NFSv4 are authenticated; remove it");
+                return warning(option, "it is about the lock manager of NFSv3; locks of NFSv4 are authenticated; remove it");
             }
-            ("security_label", None) => return comment(option, "security labels are not passed on; remove it"),
-            ("rdirplus" | "nordirplus", None) => return comment(option, "it is about NFSv3; an NFSv4 client chooses; remove it"),
+            ("security_label", None) => return warning(option, "security labels are not passed on; remove it"),
+            ("rdirplus" | "nordirplus", None) => return warning(option, "it is about NFSv3; an NFSv4 client chooses; remove it"),
             ("xprtsec", Some(list)) => transport(option, list)?,
-            ("pnfs", None) => return Err(fault(option, "asks for pNFS layouts, which are not given", "remove it")),
+            ("pnfs", None) => return Err(option_error(option, "asks for pNFS layouts, which are not given", "remove it")),
             ("refer" | "replicas", _) => {
-                return Err(fault(option, "asks for a referral, which is not given", "mount the other server directly, and remove it"));
+                return Err(option_error(
+                    option,
+                    "asks for a referral, which is not given",
+                    "mount the other server directly, and remove it",
+                ));
             }
             ("reexport", Some(_)) => {
-                return comment(option, "an export without fsid= has a number from its path, which stays, whatever it lies on; remove it");
+                return warning(option, "an export without fsid= has a number from its path, which stays, whatever it lies on; remove it");
             }
-            _ => return Err(fault(option, "is no option of exports(5)", "see vouch-export(1) for those that are known")),
+            _ => return Err(option_error(option, "is no option of exports(5)", "see vouch-export(1) for those that are known")),
         }
         Ok(())
     }
@@ -177,7 +183,7 @@ impl Options {
         self.flavours.iter_mut().filter(|named| group.as_ref().is_none_or(|group| group.contains(&named.flavour)))
     }
 
-    fn take_flavours(&mut self, list: &str) -> Result<(), Objection> {
+    fn take_flavours(&mut self, list: &str) -> Result<(), OptionIssue> {
         let mut group = Vec::new();
         for name in list.split(':') {
             let flavour = match name {
@@ -187,7 +193,7 @@ impl Options {
                 "krb5i" => Flavour::Krb5i,
                 "krb5p" => Flavour::Krb5p,
                 _ => {
-                    return Err(fault(
+                    return Err(option_error(
                         &format!("sec={name}"),
                         "is no security flavour",
                         "write sys, krb5, krb5i or krb5p, with colons between",
@@ -225,7 +231,7 @@ impl Options {
     /// What exportfs(8) would do otherwise: it hands the rights of one group on to flavours that
     /// are named later. As the manual has it, they get what stands before the first
     /// `sec=`. Said where that makes a difference.
-    pub(super) fn differences(&self) -> Option<Objection> {
+    pub(super) fn differences(&self) -> Option<OptionIssue> {
         let handed_on = |at: usize| {
             let (named, before) = (&self.flavours[at], &self.flavours[..at]);
             let read_only = before.iter().filter_map(|other| other.read_only).next_back().unwrap_or(self.read_only);
@@ -233,7 +239,7 @@ impl Options {
             (named.read_only.is_none() && read_only != self.read_only) || (named.squash.is_none() && squash != self.squash.who)
         };
         let at = (1..self.flavours.len()).find(|&at| handed_on(at))?;
-        Some(Objection::Comment(format!(
+        Some(OptionIssue::Warning(format!(
             "a flavour after the first sec= has rights from before it ({}), where exportfs gives it those of the flavours named earlier; write its rights after its own sec=",
             if self.flavours[at].read_only.unwrap_or(self.read_only) { "ro" } else { "rw" },
         )))
@@ -248,12 +254,12 @@ impl Options {
 /// `xprtsec=`: by what a transport may be protected; any of the list suffices. Where `none` is
 /// among them TLS is not demanded of anybody; without it, whoever came over a plain connection
 /// would get in against the administrator's will.
-fn transport(option: &str, list: &str) -> Result<(), Objection> {
+fn transport(option: &str, list: &str) -> Result<(), OptionIssue> {
     if list.split(':').any(|mode| !matches!(mode, "none" | "tls" | "mtls")) {
-        return Err(fault(option, "is no list of none, tls and mtls", "write xprtsec=none, or leave it out"));
+        return Err(option_error(option, "is no list of none, tls and mtls", "write xprtsec=none, or leave it out"));
     }
     if !list.split(':').any(|mode| mode == "none") {
-        return Err(fault(
+        return Err(option_error(
             option,
             "demands RPC over TLS (RFC 9289), which is not spoken here",
             "write sec=krb5p for privacy or sec=krb5i for integrity instead, or use a tunnel and xprtsec=none",
@@ -262,18 +268,18 @@ fn transport(option: &str, list: &str) -> Result<(), Objection> {
     if list == "none" {
         return Ok(());
     }
-    comment(
+    warning(
         option,
         "RPC over TLS is not spoken here, so every client comes as by xprtsec=none; where that is too little write sec=krb5p or sec=krb5i",
     )
 }
 
-fn comment(option: &str, why: &str) -> Result<(), Objection> {
-    Err(Objection::Comment(format!("option {option} is not taken: {why}")))
+fn warning(option: &str, why: &str) -> Result<(), OptionIssue> {
+    Err(OptionIssue::Warning(format!("option {option} is not taken: {why}")))
 }
 
-fn fault(option: &str, what: &str, cure: &'static str) -> Objection {
-    Objection::Fault(format!("option {option} {what}"), cure)
+fn option_error(option: &str, what: &str, cure: &'static str) -> OptionIssue {
+    OptionIssue::Error(format!("option {option} {what}"), cure)
 }
 
 /// exports(5) takes −2 and −1 for user numbers at the end of the range.
@@ -301,10 +307,10 @@ const NOBODY: u32 = 65_534;
 mod tests {
     use super::*;
 
-    fn read(list: &str) -> (Options, Vec<Objection>) {
-        let (mut options, mut objections) = (Options::default(), Vec::new());
-        options.take(list, &mut objections);
-        (options, objections)
+    fn read(list: &str) -> (Options, Vec<OptionIssue>) {
+        let (mut options, mut issues) = (Options::default(), Vec::new());
+        options.take(list, &mut issues);
+        (options, issues)
     }
 
     fn told(options: &Options) -> String {
@@ -315,8 +321,8 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_manual() {
-        let (options, objections) = read("");
-        assert!(objections.is_empty());
+        let (options, issues) = read("");
+        assert!(issues.is_empty());
         assert!(options.read_only && options.sync && options.secure && !options.cross_mounts);
         assert_eq!(options.squash, Squash { who: SquashWho::Root, anonymous_uid: 65_534, anonymous_gid: 65_534 });
         assert_eq!(told(&options), "Sys:ro,Root");
@@ -329,8 +335,8 @@ mod tests {
         for list in
             ["all_squash,no_root_squash", "no_root_squash,all_squash", "all_squash,root_squash", "all_squash,sec=sys,no_root_squash"]
         {
-            let (options, objections) = read(list);
-            assert!(objections.is_empty() && told(&options).ends_with(",All"), "{list}: {}", told(&options));
+            let (options, issues) = read(list);
+            assert!(issues.is_empty() && told(&options).ends_with(",All"), "{list}: {}", told(&options));
         }
         assert_eq!(read("all_squash,no_root_squash,no_all_squash").0.squash.who, SquashWho::Root);
         assert_eq!(read("no_root_squash,no_all_squash").0.squash.who, SquashWho::Nobody);
@@ -338,9 +344,9 @@ mod tests {
 
     #[test]
     fn options_are_taken() {
-        let (options, objections) =
+        let (options, issues) =
             read("rw,all_squash,anonuid=-2,anongid=100,insecure,crossmnt,mp=/m,sec=krb5p:krb5i,sec=sys,fsid=7,sync,no_subtree_check");
-        assert_eq!(objections, []);
+        assert_eq!(issues, []);
         assert!(!options.read_only && !options.secure && options.cross_mounts);
         assert_eq!(options.squash, Squash { who: SquashWho::All, anonymous_uid: 0xffff_fffe, anonymous_gid: 100 });
         assert_eq!(told(&options), "Krb5p:rw,All Krb5i:rw,All Sys:rw,All");
@@ -392,9 +398,9 @@ mod tests {
 
     #[test]
     fn who_demands_tls_is_told_what_there_is_instead() {
-        let (_, objections) = read("rw,xprtsec=mtls");
+        let (_, issues) = read("rw,xprtsec=mtls");
         assert!(
-            matches!(&objections[..], [Objection::Fault(what, cure)] if what.contains("TLS") && cure.contains("krb5p") && cure.contains("krb5i"))
+            matches!(&issues[..], [OptionIssue::Error(what, cure)] if what.contains("TLS") && cure.contains("krb5p") && cure.contains("krb5i"))
         );
     }
 
@@ -432,7 +438,7 @@ mod tests {
             "reexport=auto-fsidnum",
             "reexport=predefined-fsidnum",
         ] {
-            assert!(matches!(&read(option).1[..], [Objection::Comment(text)] if text.contains(option)), "{option}");
+            assert!(matches!(&read(option).1[..], [OptionIssue::Warning(text)] if text.contains(option)), "{option}");
         }
         for option in [
             "pnfs",
@@ -449,15 +455,15 @@ mod tests {
             "fsid=q",
             "sec=spkm3",
         ] {
-            assert!(matches!(&read(option).1[..], [Objection::Fault(text, _)] if text.contains(option)), "{option}");
+            assert!(matches!(&read(option).1[..], [OptionIssue::Error(text, _)] if text.contains(option)), "{option}");
         }
     }
 
     #[test]
     fn rights_after_a_flavour_are_its_own() {
         let access = |list: &str| {
-            let (options, objections) = read(list);
-            assert_eq!(objections, [], "{list}");
+            let (options, issues) = read(list);
+            assert_eq!(issues, [], "{list}");
             told(&options)
         };
         // exports(5), Kerberos: "sec=sys,rw,sec=krb5..." of the manual.
@@ -479,7 +485,7 @@ mod tests {
         {
             let (options, _) = read(list);
             assert_eq!(told(&options), access);
-            assert!(matches!(options.differences(), Some(Objection::Comment(_))), "{list}");
+            assert!(matches!(options.differences(), Some(OptionIssue::Warning(_))), "{list}");
         }
         for list in ["sec=krb5p,rw,sec=sys,ro", "rw,sec=krb5p:sys", "sec=sys:krb5,rw", ""] {
             assert_eq!(read(list).0.differences(), None, "{list}");
@@ -488,18 +494,18 @@ mod tests {
 
     #[test]
     fn defaults_of_a_line_are_completed_by_the_client() {
-        let (mut options, mut objections) = read("sec=krb5p,ro");
-        options.take("rw,sec=sys", &mut objections);
+        let (mut options, mut issues) = read("sec=krb5p,ro");
+        options.take("rw,sec=sys", &mut issues);
         // What the client says before a sec= of its own is about all flavours.
-        assert_eq!((told(&options), objections), ("Krb5p:rw,Root Sys:rw,Root".to_owned(), vec![]));
+        assert_eq!((told(&options), issues), ("Krb5p:rw,Root Sys:rw,Root".to_owned(), vec![]));
     }
 
     proptest::proptest! {
         #[test]
         fn garbage_never_panics_and_is_never_silent(list in "[a-z_=,:0-9-]{0,40}") {
-            let (_, objections) = read(&list);
+            let (_, issues) = read(&list);
             let known = list.split(',').all(|option| option.is_empty() || read(option).1.is_empty());
-            proptest::prop_assert!(known || !objections.is_empty());
+            proptest::prop_assert!(known || !issues.is_empty());
         }
     }
 }

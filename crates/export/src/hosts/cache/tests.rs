@@ -1,7 +1,7 @@
 //! What is known of hosts while a name service changes its mind, or does not answer.
 
 use super::*;
-use crate::exports::client_matcher::Clients;
+use crate::exports::client_matcher::ClientRules;
 use crate::tests::waiting;
 use std::net::SocketAddr;
 use vouch_nfs4_server::ClientMatcher as _;
@@ -52,28 +52,32 @@ impl Resolver for Everybody {
 #[test]
 fn who_has_a_connection_is_not_forgotten_however_many_come_and_go() {
     let hosts = Hosts { clients_max: 64, ..Hosts::new(Arc::new(Everybody::default())) };
-    hosts.prepare(&[], &["g".into()], true);
+    hosts.resolve_named(&[], &["g".into()], true);
     let stays = IpAddr::from([192, 0, 2, 1]);
-    hosts.meet(stays);
-    hosts.arrive(stays);
+    hosts.look_up_if_stale(stays);
+    hosts.connection_opened(stays);
     for number in 0..1000u32 {
         let passing = IpAddr::from((0x0a00_0000 + number).to_be_bytes());
-        hosts.meet(passing);
-        hosts.arrive(passing);
-        hosts.leave(passing);
-        assert_eq!((hosts.is_in("g", stays), hosts.fits(stays, |name| name == "host-192.0.2.1")), (Some(true), Some(true)), "{number}");
-        assert!(hosts.has_met(passing) && hosts.known.read().clients.len() <= 64);
+        hosts.look_up_if_stale(passing);
+        hosts.connection_opened(passing);
+        hosts.connection_closed(passing);
+        assert_eq!(
+            (hosts.is_in_netgroup("g", stays), hosts.name_matches(stays, |name| name == "host-192.0.2.1")),
+            (Some(true), Some(true)),
+            "{number}"
+        );
+        assert!(hosts.has_record(passing) && hosts.known.read().clients.len() <= 64);
     }
     // Those who came last are remembered.
-    assert!(hosts.has_met(IpAddr::from([10, 0, 3, 200])) && !hosts.has_met(IpAddr::from([10, 0, 0, 5])));
-    assert!(!hosts.has_missed());
-    // Who comes when all are connected is known as well.
+    assert!(hosts.has_record(IpAddr::from([10, 0, 3, 200])) && !hosts.has_record(IpAddr::from([10, 0, 0, 5])));
+    assert!(!hosts.has_requested());
+    // MachineName comes when all are connected is known as well.
     for number in 0..100u8 {
         let client = IpAddr::from([198, 51, 100, number]);
-        hosts.arrive(client);
-        hosts.meet(client);
+        hosts.connection_opened(client);
+        hosts.look_up_if_stale(client);
     }
-    assert!((0..100u8).all(|number| hosts.has_met(IpAddr::from([198, 51, 100, number]))) && hosts.has_met(stays));
+    assert!((0..100u8).all(|number| hosts.has_record(IpAddr::from([198, 51, 100, number]))) && hosts.has_record(stays));
 }
 
 #[test]
@@ -82,33 +86,33 @@ fn a_name_is_told_as_it_is_now_and_looked_for_where_it_is_told_alone() {
     let client = IpAddr::from([192, 0, 2, 1]);
     let told = |hosts: &Hosts| hosts.name(client).as_deref().map(str::to_owned);
     let quiet = Hosts::new(Arc::new(service.clone()));
-    quiet.meet(client);
-    assert!(!quiet.would_ask(client) && !quiet.has_met(client));
-    let hosts = Hosts::new(Arc::new(service.clone())).telling(true);
-    assert!(hosts.would_ask(client) && !hosts.must_ask(client), "it is served meanwhile");
+    quiet.look_up_if_stale(client);
+    assert!(!quiet.should_look_up(client) && !quiet.has_record(client));
+    let hosts = Hosts::new(Arc::new(service.clone())).recording_names(true);
+    assert!(hosts.should_look_up(client) && !hosts.must_look_up(client), "it is served meanwhile");
     assert_eq!(told(&hosts), None);
-    hosts.meet(client);
-    assert_eq!((told(&hosts).as_deref(), hosts.would_ask(client)), (Some("host-192.0.2.1"), false));
+    hosts.look_up_if_stale(client);
+    assert_eq!((told(&hosts).as_deref(), hosts.should_look_up(client)), (Some("host-192.0.2.1"), false));
     assert_eq!(told(&quiet), None);
     service.nobody.store(true, Ordering::Relaxed);
     hosts.look_up(client);
     assert_eq!(told(&hosts), None);
-    // Who stays connected is asked for again, or for the first time.
+    // MachineName stays connected is asked for again, or for the first time.
     let other = IpAddr::from([192, 0, 2, 2]);
-    hosts.arrive(other);
-    assert_eq!((hosts.old_told(), quiet.old_told()), (vec![other], vec![]));
+    hosts.connection_opened(other);
+    assert_eq!((hosts.stale_recorded_clients(), quiet.stale_recorded_clients()), (vec![other], vec![]));
     // Not among those that exports are granted by.
-    hosts.ask_clients();
-    assert!(!hosts.has_met(other));
-    hosts.meet(other);
-    assert!(hosts.old_told().is_empty());
+    hosts.refresh_clients();
+    assert!(!hosts.has_record(other));
+    hosts.look_up_if_stale(other);
+    assert!(hosts.stale_recorded_clients().is_empty());
     // Where exports are granted by it, it is.
     let last = IpAddr::from([192, 0, 2, 3]);
-    hosts.prepare(&[], &["g".into()], true);
-    hosts.arrive(last);
-    assert!(hosts.old_told().is_empty());
-    hosts.ask_clients();
-    assert!(hosts.has_met(last));
+    hosts.resolve_named(&[], &["g".into()], true);
+    hosts.connection_opened(last);
+    assert!(hosts.stale_recorded_clients().is_empty());
+    hosts.refresh_clients();
+    assert!(hosts.has_record(last));
 }
 
 impl Hosts {
@@ -124,12 +128,12 @@ fn who_was_not_asked_for_or_longest_ago_is_asked_for_next_however_few_are_at_onc
     const AT_ONCE: usize = 32;
     let service = Everybody::default();
     *service.silent.lock() = [true, false];
-    let hosts = Hosts::new(Arc::new(service)).telling(true);
+    let hosts = Hosts::new(Arc::new(service)).recording_names(true);
     let clients: HashSet<IpAddr> = (0..2 * CLIENTS_AT_ONCE_MAX as u32).map(|number| (0x0a00_0000 + number).to_be_bytes().into()).collect();
-    clients.iter().for_each(|&client| hosts.arrive(client));
+    clients.iter().for_each(|&client| hosts.connection_opened(client));
     let round = || {
         hosts.let_all_grow_old();
-        let old = hosts.old_told();
+        let old = hosts.stale_recorded_clients();
         assert!(old.len() <= CLIENTS_AT_ONCE_MAX);
         old.into_iter().take(AT_ONCE).inspect(|&client| hosts.look_up(client)).collect::<Vec<_>>()
     };
@@ -137,17 +141,17 @@ fn who_was_not_asked_for_or_longest_ago_is_asked_for_next_however_few_are_at_onc
     let first = all();
     assert_eq!(first.iter().copied().collect::<HashSet<_>>(), clients, "each has had its turn");
     assert_eq!(all(), first, "and has it again in the same order");
-    // Who comes is not behind all of these.
+    // MachineName comes is not behind all of these.
     let new = IpAddr::from([192, 0, 2, 1]);
-    hosts.arrive(new);
-    assert_eq!(hosts.old_told()[0], new);
+    hosts.connection_opened(new);
+    assert_eq!(hosts.stale_recorded_clients()[0], new);
     // So it is where exports are granted by names.
-    hosts.prepare(&[], &[], true);
-    hosts.leave(new);
+    hosts.resolve_named(&[], &[], true);
+    hosts.connection_closed(new);
     let refreshed = || {
         hosts.let_all_grow_old();
         let before = Instant::now();
-        hosts.ask_clients();
+        hosts.refresh_clients();
         let known = hosts.known.read();
         known.clients.iter().filter(|(_, met)| met.since >= before).map(|(client, _)| *client).collect::<HashSet<_>>()
     };
@@ -161,56 +165,57 @@ fn a_host_that_moves_is_followed_and_one_that_is_not_found_stays() {
     let hosts = Hosts::new(Arc::new(resolver.clone()));
     let (old, new) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
     let names = ["one.example.org".to_owned(), "198.51.100.7".to_owned()];
-    assert_eq!(hosts.prepare(&names, &[], false), ["one.example.org"], "it can't be resolved yet");
+    assert_eq!(hosts.resolve_named(&names, &[], false), ["one.example.org"], "it can't be resolved yet");
     *resolver.0.lock() = vec![old];
-    hosts.ask_addresses();
-    assert!(hosts.is("one.example.org", old));
+    hosts.refresh_addresses();
+    assert!(hosts.has_address("one.example.org", old));
     *resolver.0.lock() = vec![new];
-    hosts.ask_addresses();
-    assert!(hosts.is("one.example.org", new) && !hosts.is("one.example.org", old));
+    hosts.refresh_addresses();
+    assert!(hosts.has_address("one.example.org", new) && !hosts.has_address("one.example.org", old));
     *resolver.0.lock() = vec![];
-    hosts.ask_addresses();
-    assert!(hosts.is("one.example.org", new), "a name service that is away changes nothing");
-    assert!(hosts.is("198.51.100.7", IpAddr::from([198, 51, 100, 7])), "an address is no name");
-    assert!(!hosts.is("two.example.org", new));
+    hosts.refresh_addresses();
+    assert!(hosts.has_address("one.example.org", new), "a name service that is away changes nothing");
+    assert!(hosts.has_address("198.51.100.7", IpAddr::from([198, 51, 100, 7])), "an address is no name");
+    assert!(!hosts.has_address("two.example.org", new));
 }
 
 #[test]
 fn a_name_service_that_does_not_answer_takes_no_name_from_who_is_known() {
     let service = Everybody::default();
     let mut hosts = Hosts::new(Arc::new(service.clone()));
-    hosts.prepare(&[], &["g".into()], true);
+    hosts.resolve_named(&[], &["g".into()], true);
     let [known, away, stranger] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
-    [known, away].into_iter().for_each(|client| hosts.meet(client));
-    hosts.arrive(known);
-    let is_known = |hosts: &Hosts, client| (hosts.is_in("g", client), hosts.fits(client, |name| name.starts_with("host-")));
+    [known, away].into_iter().for_each(|client| hosts.look_up_if_stale(client));
+    hosts.connection_opened(known);
+    let is_known =
+        |hosts: &Hosts, client| (hosts.is_in_netgroup("g", client), hosts.name_matches(client, |name| name.starts_with("host-")));
     for silent in [[true, false], [false, true]] {
         *service.silent.lock() = silent;
         // All are asked for anew, and may be in one more netgroup.
-        hosts.prepare(&[], &["g".into(), "h".into()], true);
+        hosts.resolve_named(&[], &["g".into(), "h".into()], true);
         for client in [known, away] {
-            assert_eq!((is_known(&hosts, client), hosts.is_in("h", client)), ((Some(true), Some(true)), Some(true)));
+            assert_eq!((is_known(&hosts, client), hosts.is_in_netgroup("h", client)), ((Some(true), Some(true)), Some(true)));
         }
-        hosts.meet(stranger);
+        hosts.look_up_if_stale(stranger);
         assert_eq!(is_known(&hosts, stranger), (Some(false), Some(false)));
         assert!(hosts.has_answer(known) && !hosts.has_answer(stranger), "nothing ends by that for good");
         assert!([known, stranger].iter().all(|client| hosts.known.read().clients[client].fresh == RETRY), "they are asked for soon");
-        hosts.prepare(&[], &["g".into()], true);
+        hosts.resolve_named(&[], &["g".into()], true);
     }
-    // Who was known long ago is believed only as long as he is connected.
+    // MachineName was known long ago is believed only as long as he is connected.
     hosts.kept = Duration::ZERO;
-    hosts.prepare(&[], &["g".into()], true);
+    hosts.resolve_named(&[], &["g".into()], true);
     assert_eq!((is_known(&hosts, known), is_known(&hosts, away)), ((Some(true), Some(true)), (Some(false), Some(false))));
     hosts.take_changed();
     *service.silent.lock() = [false; 2];
-    hosts.prepare(&[], &["g".into()], true);
+    hosts.resolve_named(&[], &["g".into()], true);
     assert!(hosts.take_changed() && hosts.has_answer(stranger));
-    hosts.prepare(&[], &["g".into()], true);
+    hosts.resolve_named(&[], &["g".into()], true);
     assert!(!hosts.take_changed(), "the answers are the same");
     assert!([known, away, stranger].iter().all(|client| is_known(&hosts, *client) == (Some(true), Some(true))));
     // An answer counts, whatever it is.
     service.nobody.store(true, Ordering::Relaxed);
-    hosts.prepare(&[], &["g".into()], true);
+    hosts.resolve_named(&[], &["g".into()], true);
     assert_eq!(is_known(&hosts, known), (Some(false), Some(false)));
     assert_eq!(hosts.known.read().clients[&known].fresh, FRESH);
 }
@@ -251,16 +256,16 @@ fn who_is_not_found_in_a_netgroup_is_out_of_it_only_where_another_is_found() {
     let hosts = Arc::new(Hosts::new(Arc::new(service.clone())));
     let [a, b, c] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
     let clients = &crate::exports::syntax::parse(b"/a @g(rw)").unwrap().entries[0].clients;
-    let rules = Clients::new(clients, hosts.clone());
+    let rules = ClientRules::new(clients, hosts.clone());
     // Let in, and whether that is certain.
     let told = |client: IpAddr| {
         let peer = SocketAddr::new(client, 700);
         (rules.access_for(peer).is_some(), rules.is_certain(peer))
     };
-    [a, b, c].into_iter().for_each(|client| hosts.arrive(client));
+    [a, b, c].into_iter().for_each(|client| hosts.connection_opened(client));
     let ask = |members: &[IpAddr]| {
         *service.members.lock() = members.to_vec();
-        hosts.prepare(&[], &["g".into()], true);
+        hosts.resolve_named(&[], &["g".into()], true);
         [a, b, c].map(told)
     };
     let (inside, outside, doubted) = ((true, true), (false, true), (false, false));
@@ -306,21 +311,21 @@ fn what_a_client_holds_that_is_known_now_does_not_wait_for_names_of_others() {
     gate.set_closed(true);
     let hosts = Hosts::new(Arc::new(Once(AtomicBool::new(false), gate.clone())));
     let clients = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
-    assert!(clients.iter().all(|&client| hosts.fits(client, |_| true).is_none()));
+    assert!(clients.iter().all(|&client| hosts.name_matches(client, |_| true).is_none()));
     std::thread::scope(|scope| {
-        scope.spawn(|| hosts.ask_missed());
+        scope.spawn(|| hosts.look_up_requested());
         waiting::until("nobody asks for the second", || gate.waiting().0 == 1);
-        let known = clients.iter().filter(|&&client| hosts.has_met(client)).count();
+        let known = clients.iter().filter(|&&client| hosts.has_record(client)).count();
         let told = hosts.take_changed();
         gate.set_closed(false);
         assert_eq!((known, told), (1, true));
     });
-    assert!(clients.iter().all(|&client| hosts.has_met(client)) && hosts.take_changed());
+    assert!(clients.iter().all(|&client| hosts.has_record(client)) && hosts.take_changed());
     // Missed again by who looked meanwhile at what is held: known by now, and looked at once more.
     let asked = || hosts.known.read().clients[&clients[0]].since;
     let before = asked();
-    hosts.miss(clients[0]);
-    hosts.ask_missed();
+    hosts.request_lookup(clients[0]);
+    hosts.look_up_requested();
     assert!(asked() == before && hosts.take_changed());
 }
 
@@ -328,8 +333,8 @@ fn what_a_client_holds_that_is_known_now_does_not_wait_for_names_of_others() {
 fn what_is_to_end_is_looked_at_again_where_that_ended_in_a_panic() {
     let hosts = Hosts::new(Arc::new(Everybody::default()));
     hosts.when_changed(|| unreachable!("nothing has changed"));
-    assert!(hosts.fits(IpAddr::from([192, 0, 2, 1]), |_| true).is_none());
-    hosts.ask_missed();
+    assert!(hosts.name_matches(IpAddr::from([192, 0, 2, 1]), |_| true).is_none());
+    hosts.look_up_requested();
     let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hosts.when_changed(|| panic!("as the test wants it"))));
     assert!(failed.is_err() && hosts.has_changed());
     let mut ended = false;

@@ -1,7 +1,7 @@
 //! Mapping of principals, with a small name service.
 
-use super::super::cache::Lives;
-use super::super::service::{Local, UserRecord};
+use super::super::cache::Lifetimes;
+use super::super::service::{LocalName, UserRecord};
 use super::*;
 use crate::identity::take_would_wait;
 
@@ -10,39 +10,39 @@ struct Small;
 const CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 700);
 
 impl NameService for Small {
-    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, NameServiceDown> {
         Ok((uid == 1000).then(|| UserRecord { name: "alice".into(), uid, gid: 100 }))
     }
-    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown> {
         Ok((name == "alice").then(|| UserRecord { name: name.into(), uid: 1000, gid: 100 }))
     }
-    fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+    fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown> {
         Ok((gid == 100).then(|| "users".into()))
     }
-    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown> {
         Ok((name == "users").then_some(100))
     }
-    fn groups(&self, _: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+    fn groups(&self, _: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown> {
         Ok((0..40).map(|i| 500 + i).chain([gid, 0]).collect())
     }
-    fn local_name(&self, principal: &str) -> Local {
+    fn local_name(&self, principal: &str) -> LocalName {
         match principal {
             // What auth_to_local can do: another realm's user, and a name that is nobody's.
-            "al@PARTNER.ORG" => Local::Name("alice".into()),
-            "ghost@PARTNER.ORG" => Local::Name("ghost".into()),
-            _ if principal.ends_with("@PARTNER.ORG") => Local::NoName,
-            _ => Local::NoRules,
+            "al@PARTNER.ORG" => LocalName::Name("alice".into()),
+            "ghost@PARTNER.ORG" => LocalName::Name("ghost".into()),
+            _ if principal.ends_with("@PARTNER.ORG") => LocalName::NoName,
+            _ => LocalName::NoRules,
         }
     }
 }
 
-fn names(groups: Groups) -> Names<Small> {
-    names_with(groups, "", Unknown::Refuse)
+fn names(groups: GroupSource) -> Accounts<Small> {
+    names_with(groups, "", UnknownPrincipal::Refuse)
 }
 
-fn names_with(groups: Groups, map: &str, unknown: Unknown) -> Names<Small> {
+fn names_with(groups: GroupSource, map: &str, unknown: UnknownPrincipal) -> Accounts<Small> {
     let idmap = "[General]\nDomain = example.org\n[Static]\nnfs/h@EXAMPLE.ORG = alice\n";
-    Names::new(Small, Idmap::parse(idmap), groups, PrincipalMap::parse(map.as_bytes()).unwrap(), unknown)
+    Accounts::new(Small, Idmap::parse(idmap), groups, PrincipalMap::parse(map.as_bytes()).unwrap(), unknown)
 }
 
 fn squash(who: SquashWho) -> Squash {
@@ -53,13 +53,13 @@ fn sys(uid: u32, gid: u32, gids: &[u32]) -> Principal {
     Principal::Sys { uid, gid, gids: gids.into() }
 }
 
-fn map(names: &Names<Small>, principal: &Principal, who: SquashWho) -> Option<Caller> {
+fn map(names: &Accounts<Small>, principal: &Principal, who: SquashWho) -> Option<Caller> {
     names.caller(principal, CLIENT, &squash(who), Patience::Any).unwrap().map(|caller| (*caller).clone())
 }
 
 #[test]
 fn squashing_is_that_of_the_kernels_server() {
-    let names = names(Groups::Auto);
+    let names = names(GroupSource::Auto);
     let anonymous = Some(Caller::new(7, 8, []));
     assert_eq!(map(&names, &sys(0, 0, &[0, 5]), SquashWho::Root), anonymous);
     assert_eq!(map(&names, &sys(1000, 0, &[0, 5]), SquashWho::Root), Some(Caller::new(1000, 8, [8, 5])));
@@ -71,17 +71,17 @@ fn squashing_is_that_of_the_kernels_server() {
 #[test]
 fn more_than_sixteen_groups_come_from_the_name_service() {
     let sixteen: Vec<u32> = (0..16).collect();
-    let caller = map(&names(Groups::Auto), &sys(1000, 100, &sixteen), SquashWho::Nobody).unwrap();
+    let caller = map(&names(GroupSource::Auto), &sys(1000, 100, &sixteen), SquashWho::Nobody).unwrap();
     assert!(caller.is_in(539) && caller.is_in(3));
-    let caller = map(&names(Groups::Client), &sys(1000, 100, &sixteen), SquashWho::Nobody).unwrap();
+    let caller = map(&names(GroupSource::Client), &sys(1000, 100, &sixteen), SquashWho::Nobody).unwrap();
     assert!(!caller.is_in(539) && caller.is_in(3));
-    let caller = map(&names(Groups::Server), &sys(1000, 100, &[3]), SquashWho::Root).unwrap();
+    let caller = map(&names(GroupSource::Server), &sys(1000, 100, &[3]), SquashWho::Root).unwrap();
     assert!(caller.is_in(539) && !caller.is_in(3) && !caller.is_in(0));
 }
 
 #[test]
 fn impatience_is_answered_from_memory_only() {
-    let names = names(Groups::Server);
+    let names = names(GroupSource::Server);
     let who = sys(1000, 100, &[]);
     assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::None), Err(Unanswered::WouldWait));
     let caller = names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::Any).unwrap();
@@ -94,13 +94,13 @@ fn impatience_is_answered_from_memory_only() {
 }
 
 /// The user number of a principal; none if it is refused.
-fn uid(names: &Names<Small>, principal: &str, who: SquashWho) -> Option<u32> {
+fn uid(names: &Accounts<Small>, principal: &str, who: SquashWho) -> Option<u32> {
     map(names, &Principal::Gss { name: principal.into() }, who).map(|caller| caller.uid)
 }
 
 #[test]
 fn principals_are_mapped_by_realm_or_by_the_static_map() {
-    let names = names(Groups::Auto);
+    let names = names(GroupSource::Auto);
     let gss = |name: &str| uid(&names, name, SquashWho::Root);
     assert_eq!(gss("alice@EXAMPLE.ORG"), Some(1000));
     assert_eq!(gss("nfs/h@EXAMPLE.ORG"), Some(1000));
@@ -111,7 +111,7 @@ fn principals_are_mapped_by_realm_or_by_the_static_map() {
 
 #[test]
 fn machines_are_nobody_in_particular() {
-    let names = names(Groups::Auto);
+    let names = names(GroupSource::Auto);
     for machine in ["host/n7.example.org@EXAMPLE.ORG", "nfs/other@EXAMPLE.ORG", "root/n7@ELSEWHERE.ORG", "N7$@EXAMPLE.ORG"] {
         for who in [SquashWho::Root, SquashWho::Nobody, SquashWho::All] {
             assert_eq!(uid(&names, machine, who), Some(7), "{machine}");
@@ -123,7 +123,7 @@ fn machines_are_nobody_in_particular() {
 #[test]
 fn the_principal_map_decides_before_everything_else() {
     let text = "host/backup@EXAMPLE.ORG alice\nalice@EXAMPLE.ORG !refuse\nnfs/h@EXAMPLE.ORG !squash\nnfs/*@EXAMPLE.ORG !local\n*@PARTNER.ORG alice\n";
-    let names = names_with(Groups::Auto, text, Unknown::Refuse);
+    let names = names_with(GroupSource::Auto, text, UnknownPrincipal::Refuse);
     let gss = |name: &str| uid(&names, name, SquashWho::Root);
     assert_eq!((gss("host/backup@EXAMPLE.ORG"), gss("alice@EXAMPLE.ORG"), gss("nfs/h@EXAMPLE.ORG")), (Some(1000), None, Some(7)));
     assert_eq!((gss("nfs/x@EXAMPLE.ORG"), gss("host/x@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")), (None, Some(7), Some(1000)));
@@ -138,8 +138,8 @@ fn the_principal_map_decides_before_everything_else() {
 #[test]
 fn principals_without_account_are_refused_or_squashed() {
     let text = "mallory@EXAMPLE.ORG !refuse\n";
-    for (unknown, known_as) in [(Unknown::Squash, Some(7)), (Unknown::Refuse, None)] {
-        let names = names_with(Groups::Auto, text, unknown);
+    for (unknown, known_as) in [(UnknownPrincipal::Squash, Some(7)), (UnknownPrincipal::Refuse, None)] {
+        let names = names_with(GroupSource::Auto, text, unknown);
         for who in [SquashWho::Root, SquashWho::Nobody, SquashWho::All] {
             for stranger in ["bob@EXAMPLE.ORG", "ghost@PARTNER.ORG", "alice@PARTNER.ORG", "al@ELSEWHERE.ORG"] {
                 assert_eq!(uid(&names, stranger, who), known_as, "{stranger}");
@@ -152,7 +152,7 @@ fn principals_without_account_are_refused_or_squashed() {
 
 #[test]
 fn proven_users_have_all_their_groups() {
-    let names = names(Groups::Client);
+    let names = names(GroupSource::Client);
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let caller = map(&names, &alice, SquashWho::Nobody).unwrap();
     assert_eq!((caller.uid, caller.gid), (1000, 100));
@@ -164,7 +164,7 @@ fn proven_users_have_all_their_groups() {
 
 #[test]
 fn names_and_numbers() {
-    let names = names(Groups::Auto);
+    let names = names(GroupSource::Auto);
     assert_eq!((names.uid("alice", Patience::Any), names.uid("bob", Patience::Any)), (Ok(Some(1000)), Ok(None)));
     assert_eq!(
         (names.gid("users", Patience::Any), names.group_name(100, Patience::Any).unwrap().as_deref()),
@@ -175,7 +175,7 @@ fn names_and_numbers() {
 #[test]
 fn what_was_asked_for_before_a_reload_is_not_remembered_after_it() {
     /// The map changes while the name service thinks.
-    struct Slow(std::sync::OnceLock<std::sync::Weak<Names<Slow>>>);
+    struct Slow(std::sync::OnceLock<std::sync::Weak<Accounts<Slow>>>);
     impl Slow {
         fn reload(&self) {
             if let Some(names) = self.0.get().and_then(std::sync::Weak::upgrade) {
@@ -184,30 +184,30 @@ fn what_was_asked_for_before_a_reload_is_not_remembered_after_it() {
         }
     }
     impl NameService for Slow {
-        fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+        fn user(&self, uid: u32) -> Result<Option<UserRecord>, NameServiceDown> {
             self.reload();
             Small.user(uid)
         }
-        fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+        fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown> {
             self.reload();
             Small.user_by_name(name)
         }
-        fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+        fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown> {
             Small.group(gid)
         }
-        fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+        fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown> {
             Small.group_by_name(name)
         }
-        fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+        fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown> {
             Small.groups(user, gid)
         }
-        fn local_name(&self, principal: &str) -> Local {
+        fn local_name(&self, principal: &str) -> LocalName {
             Small.local_name(principal)
         }
     }
     let idmap = Idmap::parse("[General]\nDomain = example.org\n[Static]\nnfs/h@EXAMPLE.ORG = alice\n");
     let map = PrincipalMap::parse(b"").unwrap();
-    let names = Arc::new(Names::new(Slow(std::sync::OnceLock::new()), idmap, Groups::Auto, map, Unknown::Refuse));
+    let names = Arc::new(Accounts::new(Slow(std::sync::OnceLock::new()), idmap, GroupSource::Auto, map, UnknownPrincipal::Refuse));
     assert!(names.service.0.set(Arc::downgrade(&names)).is_ok());
     let principal = Principal::Gss { name: "nfs/h@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
@@ -226,8 +226,8 @@ fn what_was_asked_for_before_a_reload_is_not_remembered_after_it() {
 struct Sick(std::sync::atomic::AtomicBool);
 
 impl Sick {
-    fn well(&self) -> Result<(), Silent> {
-        if self.0.load(std::sync::atomic::Ordering::SeqCst) { Ok(()) } else { Err(Silent) }
+    fn well(&self) -> Result<(), NameServiceDown> {
+        if self.0.load(std::sync::atomic::Ordering::SeqCst) { Ok(()) } else { Err(NameServiceDown) }
     }
 
     fn be(&self, well: bool) {
@@ -236,39 +236,39 @@ impl Sick {
 }
 
 impl NameService for Sick {
-    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, NameServiceDown> {
         self.well().and_then(|()| Small.user(uid))
     }
-    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
-        // Groups alone fail: the one that is easily overlooked.
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown> {
+        // GroupSource alone fail: the one that is easily overlooked.
         Small.user_by_name(name)
     }
-    fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+    fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown> {
         self.well().and_then(|()| Small.group(gid))
     }
-    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown> {
         self.well().and_then(|()| Small.group_by_name(name))
     }
-    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown> {
         self.well().and_then(|()| Small.groups(user, gid))
     }
-    fn local_name(&self, principal: &str) -> Local {
+    fn local_name(&self, principal: &str) -> LocalName {
         Small.local_name(principal)
     }
 }
 
 /// One that is asked by this rule, and what is remembered of it.
-fn sick(well: bool, lives: Option<Lives>) -> Names<Sick> {
+fn sick(well: bool, lifetimes: Option<Lifetimes>) -> Accounts<Sick> {
     let idmap = Idmap::parse("[General]\nDomain = example.org\n");
     let map = PrincipalMap::parse(b"").unwrap();
-    let names = Names::new(Sick(well.into()), idmap, Groups::Server, map, Unknown::Squash);
-    let Some(lives) = lives else { return names };
-    Names {
-        callers: Cache::with(10, lives),
-        user_names: Cache::with(10, lives),
-        group_names: Cache::with(10, lives),
-        uids: Cache::with(10, lives),
-        gids: Cache::with(10, lives),
+    let names = Accounts::new(Sick(well.into()), idmap, GroupSource::Server, map, UnknownPrincipal::Squash);
+    let Some(lifetimes) = lifetimes else { return names };
+    Accounts {
+        callers: Cache::with(10, lifetimes),
+        user_names: Cache::with(10, lifetimes),
+        group_names: Cache::with(10, lifetimes),
+        uids: Cache::with(10, lifetimes),
+        gids: Cache::with(10, lifetimes),
         ..names
     }
 }
@@ -299,17 +299,17 @@ fn a_name_service_that_fails_is_neither_believed_nor_remembered() {
 
 #[test]
 fn what_was_known_last_holds_while_the_name_service_fails_and_not_for_ever() {
-    /// Asked anew each time.
-    const LIVES: Lives = Lives { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: 3_600_000 };
+    /// CallerKey anew each time.
+    const LIFETIMES: Lifetimes = Lifetimes { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: 3_600_000 };
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
-    let ask = |names: &Names<Sick>| {
+    let ask = |names: &Accounts<Sick>| {
         let groups = names.caller(&alice, CLIENT, &squash, Patience::Any).map(|caller| caller.unwrap().is_in(539));
         (groups, names.user_name(1000, Patience::Any).map(|name| name.is_some()), names.gid("users", Patience::Any))
     };
     let known = (Ok(true), Ok(true), Ok(Some(100)));
     let silent = (Err(Unanswered::Silent), Ok(false), Err(Unanswered::Silent));
-    let names = sick(true, Some(LIVES));
+    let names = sick(true, Some(LIFETIMES));
     assert_eq!((ask(&names), names.gid("nobody-knows", Patience::Any)), (known, Ok(None)));
     names.service.be(false);
     // Also when it has failed before; but a no is none that holds.
@@ -321,7 +321,7 @@ fn what_was_known_last_holds_while_the_name_service_fails_and_not_for_ever() {
     assert_eq!(ask(&names), silent);
     names.service.be(true);
     assert_eq!(ask(&names), known);
-    let names = sick(true, Some(Lives { last_ms: 0, ..LIVES }));
+    let names = sick(true, Some(Lifetimes { last_ms: 0, ..LIFETIMES }));
     assert_eq!(ask(&names), known);
     names.service.be(false);
     assert_eq!(ask(&names), silent);

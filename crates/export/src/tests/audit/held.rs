@@ -75,12 +75,12 @@ fn start(directory: &Path, files: &MemoryFs, gate: &Gate) -> Running {
     let list = directory.join("exports");
     std::fs::write(&list, "/data *(rw,insecure,no_root_squash)\n/other *(rw,insecure,no_root_squash)\n").unwrap();
     let files = files.clone();
-    let system = Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
+    let system = SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
     let change = |all: &mut ExportConfig| {
-        (all.audit, all.origin, all.threads) = (Some(config), Origin::Files(vec![list]), Some(1));
+        (all.audit, all.exports, all.threads) = (Some(config), ExportList::Files(vec![list]), Some(1));
         (all.limits.waiting_threads_max, all.limits.drain_max) = (1, Duration::from_secs(60));
     };
-    Running::start_in(change, Seams { disk: Arc::new(Gated(gate.clone())), ..system })
+    Running::start_in(change, SystemHooks { disk: Arc::new(Gated(gate.clone())), ..system })
 }
 
 #[test]
@@ -252,8 +252,8 @@ fn where_a_watched_directory_was_moved_to_is_kept_before_that_is_answered_whatev
     let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
     let config = config(directory.path(), Some("-w /data/a/secret -p rwa\n"), Keeping::default());
     let opened = files.clone();
-    let system = Seams::system(Box::new(move |_, _| Ok(Arc::new(opened.clone()))));
-    let server = Running::start_in(|all| all.audit = Some(config), Seams { disk: Arc::new(Gated(gate.clone())), ..system });
+    let system = SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(opened.clone()))));
+    let server = Running::start_in(|all| all.audit = Some(config), SystemHooks { disk: Arc::new(Gated(gate.clone())), ..system });
     let _opened = Opened(gate.clone());
     block_on(async {
         let client = client_of(&server, "one", 1, 2).await;

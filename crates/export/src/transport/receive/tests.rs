@@ -2,23 +2,23 @@
 
 use super::*;
 use crate::limits::Limits;
-use crate::memory_quota::Commons;
+use crate::memory_quota::Quotas;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use vouch_oncrpc::record_mark;
 
 const MAX: usize = 300_000;
 
-fn input(commons: &Commons) -> Input {
-    Input::new(Charge::new(commons.of([127, 0, 0, 1].into())))
+fn input(quotas: &Quotas) -> Input {
+    Input::new(ReceiveCharge::new(quotas.of([127, 0, 0, 1].into())))
 }
 
 /// Sends `stream` in pieces, reads as a worker does, and stops taking calls up after every `stop`
 /// records.
 fn pass(stream: &[u8], piece_len: usize, stop: usize) -> Result<Vec<Vec<u8>>, RecordError> {
     let (here, mut there) = UnixStream::pair().unwrap();
-    let commons = Commons::new(1, || ());
-    let (mut input, mut buffers, mut records) = (input(&commons), Buffers::new(MAX), Vec::new());
+    let quotas = Quotas::with_calls_max(1, || ());
+    let (mut input, mut buffers, mut records) = (input(&quotas), Buffers::new(MAX), Vec::new());
     for piece in stream.chunks(piece_len) {
         there.write_all(piece).unwrap();
         loop {
@@ -47,7 +47,7 @@ fn pass(stream: &[u8], piece_len: usize, stop: usize) -> Result<Vec<Vec<u8>>, Re
         }
     }
     drop(input);
-    assert_eq!(commons.held.used(), 0);
+    assert_eq!(quotas.held.used(), 0);
     Ok(records)
 }
 
@@ -92,7 +92,7 @@ fn endless_empty_fragments_are_refused() {
 #[test]
 fn announced_length_costs_what_has_come() {
     let (here, mut there) = UnixStream::pair().unwrap();
-    let (mut input, mut buffers) = (input(&Commons::new(1, || ())), Buffers::new(MAX));
+    let (mut input, mut buffers) = (input(&Quotas::with_calls_max(1, || ())), Buffers::new(MAX));
     there.write_all(&[0x80, 0, 0xff, 0, 1, 2]).unwrap();
     let Ok(Read::Some { fresh, .. }) = input.read(&here, &mut buffers) else { panic!("something came") };
     assert!(fresh.is_incomplete() && !fresh.is_one_record());
@@ -109,13 +109,13 @@ fn announced_length_costs_what_has_come() {
 fn who_begins_many_long_calls_is_not_read_on_and_others_are() {
     let stream = stream_of(&[vec![7; 120_000]], usize::MAX);
     let (begun, whole_len) = (70_000, Buffers::new(MAX).buffer_len());
-    let commons = Commons::bounded(&Limits::default(), 10 * whole_len, || ());
+    let quotas = Quotas::new(&Limits::default(), 10 * whole_len, || ());
     let mut buffers = Buffers::new(MAX);
     let mut all = Vec::new();
     let mut read = |from: u8, sent: &[u8], known: Option<(Input, UnixStream, UnixStream)>| {
         let (mut input, here, mut there) = known.unwrap_or_else(|| {
             let (here, there) = UnixStream::pair().unwrap();
-            (Input::new(Charge::new(commons.of([192, 0, 2, from].into()))), here, there)
+            (Input::new(ReceiveCharge::new(quotas.of([192, 0, 2, from].into()))), here, there)
         });
         there.write_all(sent).unwrap();
         let mut records = 0;
@@ -139,7 +139,7 @@ fn who_begins_many_long_calls_is_not_read_on_and_others_are() {
     };
     let len: usize = all.iter().map(|(input, ..)| held(input)).sum();
     assert!(len <= 8 * whole_len + 42 * READ_LEN_SHORT, "{len}");
-    assert!(len <= commons.held.used());
+    assert!(len <= quotas.held.used());
     // Another's call comes whole, and so do those of the first when some have ended.
     assert_eq!(read(2, &stream, None).1, 1);
     let waiting = all.pop().unwrap();
@@ -148,17 +148,17 @@ fn who_begins_many_long_calls_is_not_read_on_and_others_are() {
     all.drain(..2);
     assert_eq!(read(1, &stream[begun..], Some(waiting)).1, 1);
     all.clear();
-    assert_eq!(commons.held.used(), 0);
+    assert_eq!(quotas.held.used(), 0);
 }
 
 // What is checked together is taken up after the next record has begun.
 #[test]
 fn what_has_come_of_a_record_stays_charged_when_the_one_before_is_taken_up() {
     let stream = stream_of(&[vec![7; 120_000]], usize::MAX);
-    let commons = Commons::new(1, || ());
+    let quotas = Quotas::with_calls_max(1, || ());
     for begun in [6, 70_000] {
         let (here, mut there) = UnixStream::pair().unwrap();
-        let (mut input, mut buffers) = (input(&commons), Buffers::new(MAX));
+        let (mut input, mut buffers) = (input(&quotas), Buffers::new(MAX));
         let mut whole = |sent: &[u8]| {
             there.write_all(sent).unwrap();
             loop {
@@ -172,11 +172,11 @@ fn what_has_come_of_a_record_stays_charged_when_the_one_before_is_taken_up() {
         let mut first = whole(&stream);
         let second = whole(&stream[..begun]);
         input.put_back(second, &mut buffers);
-        let used = commons.held.used();
+        let used = quotas.held.used();
         assert!(used >= begun);
         assert_eq!(input.next(&mut first, MAX).unwrap().unwrap().bytes.len(), 120_000);
         input.put_back(first, &mut buffers);
-        assert_eq!(commons.held.used(), used);
+        assert_eq!(quotas.held.used(), used);
         there.write_all(&stream[begun..]).unwrap();
         let mut records = 0;
         while let Read::Some { fresh, .. } = input.read(&here, &mut buffers).unwrap() {
@@ -186,7 +186,7 @@ fn what_has_come_of_a_record_stays_charged_when_the_one_before_is_taken_up() {
             }
             input.put_back(batch, &mut buffers);
         }
-        assert_eq!((records, commons.held.used()), (1, 0));
+        assert_eq!((records, quotas.held.used()), (1, 0));
     }
 }
 

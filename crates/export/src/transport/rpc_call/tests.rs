@@ -90,11 +90,11 @@ fn a_context_is_neither_made_nor_ended_by_a_call_to_another_program_or_version()
     // RFC 2203, sections 5.2.2 and 5.4; RFC 5531, section 9.
     use crate::clock;
     use crate::gss::tests::{Claimer, context};
-    use crate::gss::{Recent, look_alone};
+    use crate::gss::{Recent, verify_one};
     use vouch_rpcsec_gss::Initiation;
     let (gss, mut client) = context(Service::Integrity);
     let taken = |mut record: Vec<u8>| {
-        let what = look_alone(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
+        let what = verify_one(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
         read_protected(&record.into(), what, &engine(), Vec::new(), clock::boot_ms())
     };
     for (program, version, refusal) in [(100_005, 4, Some(&[0, 0, 0, 1][..])), (100_003, 3, Some(&[0, 0, 0, 2, 4, 4])), (100_003, 4, None)]
@@ -125,7 +125,7 @@ fn a_context_is_neither_made_nor_ended_by_a_call_to_another_program_or_version()
 fn a_call_behind_the_end_of_its_context_is_not_done_though_it_was_looked_at_before() {
     use crate::clock;
     use crate::gss::tests::{call, context};
-    use crate::gss::{Recent, look_alone};
+    use crate::gss::{Recent, verify_one};
     let (gss, mut client) = context(Service::Privacy);
     let compound = |client: &mut _| call(client, 7, &[0; 12], usize::MAX).split_off(4);
     let before = compound(&mut client);
@@ -134,7 +134,7 @@ fn a_call_behind_the_end_of_its_context_is_not_done_though_it_was_looked_at_befo
     client.destroy(&mut ending, 0).unwrap();
     let records = [before, ending.into_bytes(), compound(&mut client)];
     let looked = records.map(|mut record| {
-        let what = look_alone(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
+        let what = verify_one(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
         (record, what)
     });
     let [before, ending, behind] = looked;
@@ -151,10 +151,10 @@ fn a_call_behind_the_end_of_its_context_is_not_done_though_it_was_looked_at_befo
 fn a_call_is_not_done_when_its_ticket_has_ended_since_it_was_looked_at() {
     use crate::clock;
     use crate::gss::tests::{call, context};
-    use crate::gss::{Recent, look_alone};
+    use crate::gss::{Recent, verify_one};
     let (gss, mut client) = context(Service::Integrity);
     let mut record = call(&mut client, 7, &[0; 12], usize::MAX).split_off(4);
-    let what = look_alone(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
+    let what = verify_one(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
     assert_eq!(answer(read_protected(&record.into(), what, &engine(), Vec::new(), u64::MAX)), [1, 1, 14]);
 }
 

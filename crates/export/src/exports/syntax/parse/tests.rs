@@ -18,7 +18,7 @@ fn example_of_the_manual_is_read() {
 /build          buildhost[0-9].local.domain(rw)
 ";
     let parsed = parse(text).unwrap();
-    assert_eq!(parsed.comments, []);
+    assert_eq!(parsed.warnings, []);
     let paths: Vec<_> = parsed.entries.iter().map(|entry| (entry.source.clone(), entry.line, entry.clients.len())).collect();
     let expected = [
         ("/", 2, 2),
@@ -53,7 +53,7 @@ fn rights_of_a_clients_own_list_go_before_the_lines_defaults() {
         let parsed = parse(format!("/d {line}\n").as_bytes()).unwrap();
         let access = parsed.entries[0].clients[0].options.access();
         let found: Vec<_> = access.iter().map(|under| (under.flavour, under.read_only, under.squash.who)).collect();
-        assert_eq!(found, rights, "{line}: {:?}", parsed.comments);
+        assert_eq!(found, rights, "{line}: {:?}", parsed.warnings);
     }
 }
 
@@ -61,8 +61,8 @@ fn rights_of_a_clients_own_list_go_before_the_lines_defaults() {
 fn a_space_before_the_parenthesis_is_commented_on() {
     let parsed = parse(b"/a host (rw)").unwrap();
     assert!(parsed.entries[0].clients[0].options.read_only);
-    assert_eq!(parsed.entries[0].clients[1].who, Who::Everyone);
-    assert_eq!(parsed.comments.len(), 1);
+    assert_eq!(parsed.entries[0].clients[1].machine, MachineName::Everyone);
+    assert_eq!(parsed.warnings.len(), 1);
 }
 
 #[test]
@@ -77,15 +77,15 @@ fn lines_of_one_path_are_one_export() {
 #[test]
 fn a_path_alone_is_for_everybody_and_commented_on() {
     let parsed = parse(b"/a").unwrap();
-    assert_eq!((parsed.entries[0].clients[0].who.clone(), parsed.comments.len()), (Who::Everyone, 1));
+    assert_eq!((parsed.entries[0].clients[0].machine.clone(), parsed.warnings.len()), (MachineName::Everyone, 1));
 }
 
 #[test]
 fn all_faults_are_told_with_line_and_cure() {
-    let faults = parse(b"/a *(rw,pnfs)\nrelative *\n/b *(rw\n/c 1.2.3.4/99\n\n/d x x").unwrap_err();
-    let lines: Vec<_> = faults.iter().map(|fault| fault.line).collect();
+    let errors = parse(b"/a *(rw,pnfs)\nrelative *\n/b *(rw\n/c 1.2.3.4/99\n\n/d x x").unwrap_err();
+    let lines: Vec<_> = errors.iter().map(|fault| fault.line).collect();
     assert_eq!(lines, [1, 2, 3, 4, 6]);
-    assert_eq!(faults[0].to_string(), "line 1: option pnfs asks for pNFS layouts, which are not given; remove it");
+    assert_eq!(errors[0].to_string(), "line 1: option pnfs asks for pNFS layouts, which are not given; remove it");
 }
 
 proptest::proptest! {
