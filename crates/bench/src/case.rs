@@ -204,7 +204,6 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Whether a larger value is better.
     pub(crate) const fn more_is_better(self) -> bool {
         !matches!(self, Self::Seconds)
     }

@@ -6,7 +6,6 @@ use crate::case::Content;
 /// Bytes of a page.
 pub const PAGE_LEN: usize = 4096;
 
-/// Generates and checks file data.
 #[derive(Debug, Clone)]
 pub(crate) struct Pages {
     pool: std::sync::Arc<[u8]>,
@@ -83,7 +82,6 @@ fn head(file: u64, page: u64, generation: u32) -> [u8; 20] {
     head
 }
 
-/// The mixing function of SplitMix64.
 pub(crate) const fn mix(state: u64) -> u64 {
     let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -178,7 +178,6 @@ fn process_s(pid: u32) -> Option<f64> {
     Some(own + children + ended)
 }
 
-/// Children of all threads.
 fn children_of(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());

@@ -20,12 +20,10 @@ impl Latency {
         self.record_many(nanoseconds, 1);
     }
 
-    /// Adds several calls of one latency.
     pub(crate) fn record_many(&mut self, nanoseconds: u64, count: u64) {
         self.0.record_n(nanoseconds, count).expect("a histogram that grows takes every value");
     }
 
-    /// Adds all calls of another histogram.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.0.add(&other.0).expect("histograms that grow take every value");
     }

@@ -82,7 +82,6 @@ fn call(w: &mut Writer, xid: u32, (program, version): (u32, u32)) {
     end_record(w.bytes_mut(), start, 0);
 }
 
-/// Answers one connection.
 fn answerer() -> Result<SocketAddr, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("a port of loopback"))?;
     let address = listener.local_addr().map_err(Error::io("a port of loopback"))?;

@@ -23,7 +23,6 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Byte offset.
     pub(crate) const fn offset(self) -> u64 {
         self.page * PAGE_LEN as u64
     }
@@ -41,7 +40,6 @@ pub(crate) fn blocks(load: &Load) -> u64 {
 }
 
 impl PageVersions {
-    /// A new file of this length.
     pub(crate) fn new(len: u64) -> Self {
         Self((0..len.div_ceil(PAGE_LEN as u64)).map(|_| AtomicU32::new(0)).collect())
     }
@@ -82,7 +80,6 @@ impl PageVersions {
             })
     }
 
-    /// Counts an acknowledged write.
     pub(crate) fn acknowledge(&self, block: Block) {
         self.each(block, |page| {
             page.fetch_add(1, Ordering::AcqRel);
@@ -97,7 +94,6 @@ impl PageVersions {
         });
     }
 
-    /// Unlocks the block.
     pub(crate) fn release(&self, block: Block) {
         if block.locked {
             self.0[block.page as usize].fetch_and(!LOCKED, Ordering::AcqRel);

@@ -106,7 +106,6 @@ impl Runner {
         Self { subjects, rounds, stop, run, progress, started: Instant::now(), done_s: 0.0, total_s: 0.0, failed, elsewhere }
     }
 
-    /// Adds cases to the expected time.
     pub(crate) fn expect<'a>(&mut self, cases: impl IntoIterator<Item = &'a Case>) {
         let passes = (self.rounds.max + usize::from(self.rounds.warm_up)) as f64;
         for case in cases {
@@ -144,7 +143,6 @@ impl Runner {
         outcome
     }
 
-    /// Rounds with the warm-up.
     fn passes(&self) -> usize {
         self.rounds.max + usize::from(self.rounds.warm_up)
     }

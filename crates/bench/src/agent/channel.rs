@@ -40,7 +40,6 @@ pub enum Acceptor {
     },
 }
 
-/// An authenticated connection.
 pub(super) struct Channel {
     input: BufReader<TcpStream>,
     output: TcpStream,
@@ -68,7 +67,6 @@ struct AuthDeadline {
 pub(super) struct Receiver(Channel);
 
 impl Channel {
-    /// Connects as the coordinator.
     pub(super) fn connect(address: SocketAddr, credential: &Credential, stop: &StopFlag) -> Result<Self, Error> {
         let begun = Instant::now();
         loop {
@@ -251,12 +249,10 @@ impl Channel {
         let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
     }
 
-    /// Closes both halves.
     pub(super) fn shut_down(&self) {
         let _ = self.output.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Sends a message.
     pub(super) fn send(&mut self, message: &impl Serialize, name: &str) -> Result<(), Error> {
         let text = serde_json::to_string(message).expect("numbers and text");
         let sum = mac(&self.key, self.own, self.sent, text.as_bytes());

@@ -16,7 +16,6 @@ use crate::nfs::NfsOptions;
 use crate::subject::SubjectInfo;
 use crate::{Case, Sample};
 
-/// A coordinator's request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Request {
@@ -34,7 +33,6 @@ enum Request {
     Clean { number: u32 },
 }
 
-/// An agent's response.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Response {

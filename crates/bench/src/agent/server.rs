@@ -85,7 +85,6 @@ pub fn serve(
 #[derive(Default)]
 struct CoordinatorSlot(Mutex<Option<Arc<AtomicBool>>>);
 
-/// Holds the reservation.
 struct SlotGuard<'a> {
     slot: &'a CoordinatorSlot,
     /// False while cleaning up after the coordinator disconnected.
@@ -131,7 +130,6 @@ impl Drop for SlotGuard<'_> {
 #[derive(Default)]
 struct PendingHandshakes(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
-/// Permit for one unauthenticated connection.
 struct HandshakePermit {
     all: Arc<Mutex<HashMap<IpAddr, usize>>>,
     address: IpAddr,

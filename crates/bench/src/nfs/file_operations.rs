@@ -53,7 +53,6 @@ impl Session {
         }
     }
 
-    /// Creates a directory.
     pub(super) fn mkdir(&mut self, directory: &Filehandle, name: &str, stop: &StopFlag) -> Result<Filehandle, Error> {
         let mode = packed_mode(0o755);
         let write = |call: &mut OpenCall, w: &mut Writer| {
@@ -95,7 +94,6 @@ impl Session {
         self.call("COMMIT", stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
     }
 
-    /// Closes a file.
     pub(super) fn close(&mut self, file: Opened, stop: &StopFlag) -> Result<(), Error> {
         let write = |call: &mut OpenCall, w: &mut Writer| {
             putfh(&file.handle, call, w);
@@ -148,7 +146,6 @@ impl Session {
 /// Calls in flight.
 const REMOVES: usize = 16;
 
-/// Source of REMOVE calls.
 struct Removes<'a> {
     directory: Filehandle,
     names: &'a mut dyn Iterator<Item = Vec<u8>>,

@@ -14,10 +14,8 @@ pub(crate) trait CallSource {
     /// Prepares the lane's next call. False if the lane has none.
     fn next(&mut self, lane: usize) -> bool;
 
-    /// Appends the operations of the call.
     fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer);
 
-    /// Takes the reply.
     fn on_reply(&mut self, lane: usize, body: ReplyBody<'_>) -> Result<CallResult, CallError>;
 
     /// Takes a refusal. The lane starts over.
@@ -29,7 +27,6 @@ pub(crate) trait CallSource {
     }
 }
 
-/// What a reply counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CallResult {
     /// Bytes of file data.
@@ -38,7 +35,6 @@ pub(crate) struct CallResult {
     pub operations: u64,
 }
 
-/// When the next call starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
     /// When a lane is free (closed loop).
@@ -77,7 +73,6 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds a later load.
     pub(crate) fn add(&mut self, other: &Tally) {
         self.bytes += other.bytes;
         self.operations += other.operations;
@@ -93,7 +88,6 @@ impl Tally {
     }
 }
 
-/// Times at which calls are due.
 pub(super) struct Clock {
     pub(super) pace: Pace,
     pub(super) start: Instant,

@@ -145,7 +145,6 @@ impl CallSource for GitMetadata {
     }
 }
 
-/// GETATTR of one file.
 #[derive(Debug)]
 pub(super) struct Getattr {
     pub(super) handle: Filehandle,

@@ -22,7 +22,6 @@ use vouch_nfs4::{Bytes, ClientId, Filehandle, OwnerSeq, StateOwner, Stateid};
 use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
 use vouch_xdr::Writer;
 
-/// An open file.
 #[derive(Debug, Clone, Copy)]
 struct Opened {
     handle: Filehandle,

@@ -16,7 +16,6 @@ use super::load_run::LoadRun;
 use crate::target::{NfsTarget, Sec};
 use crate::{Error, StopFlag, cpu};
 
-/// Options of a session.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionOptions {
     /// Server and directory.
@@ -31,7 +30,6 @@ pub(crate) struct SessionOptions {
     pub slots: usize,
 }
 
-/// A session with a server.
 pub(crate) struct Session {
     pipeline: Pipeline,
     options: SessionOptions,
@@ -48,7 +46,6 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects under a unique client owner.
     pub(crate) fn connect(options: SessionOptions, stop: &StopFlag) -> Result<Self, Error> {
         let pipeline = connect_unless_stopped(&options, stop)?;
         Ok(Self { pipeline, options, stalled: false, reconnect_count: 0, used: Instant::now(), patience: PATIENCE, idle: IDLE })
@@ -175,7 +172,6 @@ impl Session {
         Ok(self.reconnect_count)
     }
 
-    /// Number of reconnects.
     pub(super) const fn reconnects(&self) -> u64 {
         self.reconnect_count
     }
@@ -245,7 +241,6 @@ fn pipeline(options: &SessionOptions) -> Result<Pipeline, Error> {
     Pipeline::connect(address, 1, options.connections, &identity, protection).map_err(Error::nfs(what))
 }
 
-/// Credentials of this process.
 fn caller() -> AuthSys {
     let gids = rustix::process::getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw).take(16).collect();
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());

@@ -29,7 +29,6 @@ pub(super) struct SmallFiles {
     mode: Vec<u8>,
 }
 
-/// What is done with each file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileAction {
     /// Create and write.
@@ -62,7 +61,6 @@ impl SmallFiles {
     }
 }
 
-/// Name of a file.
 pub(super) fn name(number: u64) -> Vec<u8> {
     format!("file{number:06}").into_bytes()
 }

@@ -98,7 +98,6 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     }
 }
 
-/// Whether the call is answered.
 fn compound(args: &[u8], world: &mut World, peer: SocketAddr, out: &mut Writer) -> bool {
     let mut r = Reader::new(args);
     let head = CompoundHead::decode(&mut r).expect("a compound");

@@ -30,7 +30,6 @@ pub struct LatencyFigure {
     pub added_us: Option<Interval>,
 }
 
-/// A quantile of a round.
 type Part = fn(Quantiles) -> f64;
 
 impl LatencyFigure {
@@ -74,7 +73,6 @@ impl CaseResult {
 }
 
 impl SubjectResult {
-    /// Removes all ratios.
     pub(super) fn take_ratios(&mut self) {
         self.ratio = None;
         if let Some(LatencyAtRate { p50, p99 }) = &mut self.latency {

@@ -12,7 +12,6 @@ pub(super) struct Line {
     pub(super) points: Vec<Point>,
 }
 
-/// A point with its tooltip.
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
@@ -21,7 +20,6 @@ pub(super) struct Point {
     pub(super) says: String,
 }
 
-/// Titles and scales of the axes.
 pub(super) struct Axes<'a> {
     pub(super) title: &'a str,
     pub(super) x: &'a str,
@@ -32,7 +30,6 @@ pub(super) struct Axes<'a> {
     pub(super) tell_x: fn(f64) -> String,
 }
 
-/// A line plot.
 pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
     let all = || series.iter().flat_map(|line| &line.points);
     let x = Scale::of(all().map(|point| point.x), axes.log_x, (LEFT, WIDTH - RIGHT));
@@ -106,7 +103,6 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
     svg
 }
 
-/// A bar and its label.
 pub(super) struct Bar {
     pub(super) label: String,
     pub(super) look: usize,
@@ -117,7 +113,6 @@ pub(super) struct Bar {
     pub(super) tells: String,
 }
 
-/// A bar chart in groups.
 pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> String {
     let count: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
     let named = groups.len() > 1;
@@ -180,12 +175,10 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
     svg
 }
 
-/// Escapes text for HTML.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Maps numbers to coordinates.
 struct Scale {
     log: bool,
     low: f64,
@@ -245,7 +238,6 @@ fn svg_open(title: &str, height: f64) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{0}\"><title>{0}</title>", escape(title))
 }
 
-/// A short number for an axis.
 fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

@@ -85,7 +85,6 @@ pub fn compare(a: &Run, b: &Run) -> String {
     escape::lines(&text)
 }
 
-/// Differences between the runs.
 fn settings(a: &Run, b: &Run) -> Vec<String> {
     let mut notes = Vec::new();
     if (&a.machine.cpu, a.machine.cores) != (&b.machine.cpu, b.machine.cores) {

@@ -17,7 +17,6 @@ pub(super) fn parameters(results: &[&CaseResult]) -> String {
     each.join("; ")
 }
 
-/// A value with its unit.
 pub(super) fn figure(metric: Metric, value: f64) -> String {
     match metric {
         Metric::BytesPerSecond => format!("{} MB/s", number(value / 1e6)),
@@ -40,7 +39,6 @@ pub(super) fn on_axis(metric: Metric, value: f64) -> f64 {
     if metric == Metric::BytesPerSecond { value / 1e6 } else { value }
 }
 
-/// A number with three digits.
 pub(super) fn number(value: f64) -> String {
     match value.abs() {
         _ if !value.is_finite() => "–".into(),
@@ -51,7 +49,6 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// Commas between thousands.
 fn thousands(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::from(if value < 0.0 { "-" } else { "" });
@@ -64,7 +61,6 @@ fn thousands(value: f64) -> String {
     text
 }
 
-/// Seconds with a unit.
 pub(super) fn seconds(value: f64) -> String {
     match value {
         _ if !value.is_finite() => "–".into(),
@@ -79,7 +75,6 @@ pub(super) fn latency(us: f64) -> String {
     seconds(us / 1e6)
 }
 
-/// A ratio with its interval.
 pub(super) fn ratio(interval: Option<Interval>) -> String {
     interval.map_or("–".into(), |interval| within(interval, &|value| format!("{value:.2}")))
 }

@@ -235,7 +235,6 @@ fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) 
     }
 }
 
-/// All values of a panel.
 fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
     let others = super::table::other_names(results);
     let _ = write!(

@@ -97,7 +97,6 @@ pub(super) fn faults(subject: &SubjectResult) -> String {
     entries.chain(subject.in_flight().map(|depth| format!("{depth} in flight"))).collect::<Vec<_>>().join(", ")
 }
 
-/// Removes columns without values.
 pub(super) fn drop_empty(rows: &mut [Vec<String>]) {
     let says =
         |rows: &[Vec<String>], at: usize| rows[1..].iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty() && cell != NONE));

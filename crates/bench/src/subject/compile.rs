@@ -109,7 +109,6 @@ fn name(parts: u32) -> String {
     format!("project-{parts}")
 }
 
-/// Headers that a source includes.
 fn headers_of(part: u32) -> impl Iterator<Item = u32> {
     (0..HEADERS_A_PART).map(move |at| (part * 7 + at * 5) % HEADERS)
 }
@@ -118,7 +117,6 @@ fn value(header: u32, constant: u32) -> u32 {
     mix(u64::from(header) << 32 | u64::from(constant)) as u32 % 1000
 }
 
-/// The correct output.
 fn result(parts: u32) -> u32 {
     let of_header = |header| (0..CONSTANTS).map(|constant| value(header, constant)).sum::<u32>();
     let headers_of = |part| headers_of(part).fold(0u32, |sum, header| sum.wrapping_mul(31).wrapping_add(of_header(header)));

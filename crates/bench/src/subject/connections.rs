@@ -49,7 +49,6 @@ impl ConnectSubject {
         Self { name, ..self }
     }
 
-    /// An HTTP request for a path.
     fn get(&self, path: &str) -> String {
         let standard = if matches!(self.asked, Request::Https(_)) { 443 } else { 80 };
         let host = match &self.name {
@@ -138,7 +137,6 @@ impl ConnectSubject {
         })
     }
 
-    /// Checks the answer to one request.
     fn is_answered(&self, path: &str, request: &str, tells: &[&str]) -> Result<(), Error> {
         let program = |error: std::io::Error| Error::Program(format!("openssl s_client: {error}"));
         let mut command = Command::new("openssl");

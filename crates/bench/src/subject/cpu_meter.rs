@@ -20,7 +20,6 @@ pub(crate) struct CpuMeter<'a> {
 }
 
 impl<'a> CpuMeter<'a> {
-    /// Starts the measurement.
     pub(crate) fn start(server: Option<&'a ServerCpu>, local: bool) -> Result<Self, Error> {
         let server_s = server.map(ServerCpu::seconds).transpose()?;
         Ok(Self {

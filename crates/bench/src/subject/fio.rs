@@ -9,23 +9,19 @@ use serde_json::Value;
 use crate::case::{Load, Order};
 use crate::{Error, Sample, StopFlag};
 
-/// Whether fio is installed.
 pub(super) fn is_installed() -> bool {
     Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Creates the file of a load.
 pub(super) fn lay_out(file: &Path, len: u64, stop: &StopFlag) -> Result<(), Error> {
     let args = [format!("--size={len}"), "--rw=write".into(), "--bs=1M".into(), "--do_verify=0".into(), "--end_fsync=1".into()];
     run(file, &args, stop).map(drop)
 }
 
-/// Reads and verifies the whole file.
 pub(super) fn verify(file: &Path, len: u64, stop: &StopFlag) -> Result<(), Error> {
     run(file, &[format!("--size={len}"), "--rw=read".into(), "--bs=1M".into()], stop).map(drop)
 }
 
-/// Cache settings of a load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
     /// O_DIRECT.
@@ -121,7 +117,6 @@ fn run(file: &Path, args: &[String], stop: &StopFlag) -> Result<Value, Error> {
     serde_json::from_str(json).map_err(|error| Error::Program(format!("fio's report: {error}")))
 }
 
-/// Sums both directions of fio's report.
 fn sample(report: &Value) -> Result<Sample, Error> {
     let job = report["jobs"].get(0).ok_or_else(|| Error::Program("fio's report holds no job".into()))?;
     let mut sample = Sample::default();

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use crate::cpu::ServerCpu;
 
-/// The daemon of a mount.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Daemon {
     /// No daemon: a file system of the kernel.
@@ -20,7 +19,6 @@ pub(super) enum Daemon {
 }
 
 impl Daemon {
-    /// The daemon of a directory.
     pub(super) fn for_directory(directory: &Path) -> Self {
         let (Ok(at), Ok(table)) = (directory.canonicalize(), fs::read_to_string("/proc/self/mountinfo")) else { return Self::None };
         let mounts: Vec<Mounted> = table.lines().filter_map(mounted).collect();
@@ -44,7 +42,6 @@ impl Daemon {
     }
 }
 
-/// A line of /proc/self/mountinfo.
 #[derive(Debug, PartialEq)]
 struct Mounted {
     at: PathBuf,
@@ -64,7 +61,6 @@ fn mounted(line: &str) -> Option<Mounted> {
 /// File systems whose work is done in part by kernel threads.
 const NETWORK: [&str; 8] = ["nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "9p", "afs"];
 
-/// A process that has /dev/fuse open.
 #[derive(Debug, Clone, PartialEq)]
 struct Holder {
     pid: u32,

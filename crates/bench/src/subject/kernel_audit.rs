@@ -269,7 +269,6 @@ impl Watch {
     }
 }
 
-/// Replaces all rules.
 fn set_rules(rules: Rules, directory: &Path) -> Result<(), Error> {
     auditctl(&["-D"]).map_err(refused)?;
     auditctl(&["-e", if rules == Rules::Off { "0" } else { "1" }]).map_err(refused)?;
@@ -286,7 +285,6 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// Starts the measurement.
     pub(super) fn begin() -> Self {
         let daemon = status("pid").filter(|pid| *pid > 0.0).map(|pid| pid as u32);
         Self::of([daemon, cpu::kernel_thread("kauditd")])
@@ -325,7 +323,6 @@ pub(super) fn switches() -> (f64, f64) {
     (first("ctxt "), first("intr "))
 }
 
-/// Records that the kernel has lost.
 fn lost() -> f64 {
     status("lost").unwrap_or(0.0)
 }

@@ -41,7 +41,6 @@ pub struct MountOptions {
     pub not_empty: bool,
 }
 
-/// Work of one thread.
 #[derive(Default)]
 struct ThreadTotals {
     /// Bytes of file data.
@@ -428,7 +427,6 @@ const DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits().cast_signed();
 mod tests {
     use super::*;
 
-    /// A subject for tests.
     pub(super) fn begin(at: &Path, warm: bool) -> MountSubject {
         let options = MountOptions {
             label: "a".into(),

@@ -99,7 +99,6 @@ impl ScpSubject {
         Ok(sample)
     }
 
-    /// Creates the source files.
     fn create_files(&mut self, copy: &Copy) -> Result<PathBuf, Error> {
         let key = (copy.files, copy.len, copy.content);
         if let Some((path, _)) = self.made.get(&key) {

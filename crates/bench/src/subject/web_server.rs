@@ -100,7 +100,6 @@ impl WebServer {
     }
 }
 
-/// A free port.
 fn free() -> Result<SocketAddr, Error> {
     TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(Error::io("port on loopback"))
 }

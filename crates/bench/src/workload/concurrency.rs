@@ -36,7 +36,6 @@ impl Concurrency {
     }
 }
 
-/// Level of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     /// One call at a time.

@@ -111,7 +111,6 @@ fn rates(peaks: &[f64], steps: u32) -> Vec<f64> {
     all
 }
 
-/// Rounds to two digits.
 fn round(rate: f64) -> f64 {
     let unit = 10f64.powf(rate.log10().floor() - 1.0);
     (rate / unit).round().max(1.0) * unit

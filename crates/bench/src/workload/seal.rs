@@ -125,7 +125,6 @@ pub fn seal(runner: &mut Runner, options: &Seal) -> Result<(), Error> {
     outcome
 }
 
-/// The figure that is measured.
 enum Figure<'a> {
     OpenSsl,
     Kernels { count: usize, label: &'a str },
@@ -137,7 +136,6 @@ struct Group {
     counts: Vec<(usize, OfSubjects)>,
 }
 
-/// Samples by label.
 type OfSubjects = Vec<(String, Vec<Sample>)>;
 
 impl Group {

@@ -28,7 +28,6 @@ impl MountSubject {
         Ok(())
     }
 
-    /// Description for the report.
     pub(super) fn cache(&self) -> String {
         let dropped = match may_drop_all_caches(self.options.alone) {
             true => "all caches of the machine are dropped",

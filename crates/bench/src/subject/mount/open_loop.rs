@@ -16,7 +16,6 @@ use crate::page_versions::{self, Block, PageVersions, in_flight_max};
 use crate::{Error, Sample, cpu};
 
 impl MountSubject {
-    /// Creates the file of the load.
     pub(super) fn create_file(&mut self, len: u64) -> Result<(), Error> {
         let path = self.working_directory()?.join("due");
         let mut file = File::create(&path).map_err(Error::file(&path))?;
@@ -95,7 +94,6 @@ impl MountSubject {
         Ok(sample)
     }
 
-    /// Reads and checks a block.
     fn check(&self, file: &File, data: &mut [u8], block: Block) -> io::Result<()> {
         file.read_exact_at(data, block.offset()).and_then(|()| match self.written.holds(&self.pages, FILE, block, data) {
             true => Ok(()),
