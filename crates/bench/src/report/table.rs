@@ -17,50 +17,7 @@ pub fn table(run: &Run) -> String {
         if !how.is_empty() {
             text.push_str(&format!("  {how}\n"));
         }
-        let others = other_names(&results);
-        let head = HEAD.map(|name| name.replace("95%", &confidence(&results)));
-        let mut rows = vec![head.into_iter().chain(others.iter().cloned()).chain([String::new()]).collect::<Vec<_>>()];
-        for result in &results {
-            for (at, subject) in result.subjects.iter().enumerate() {
-                let calls =
-                    |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or(NONE.into(), |calls| latency(value(calls)));
-                let unless_held = unless_held(result, subject);
-                let due = |part: fn(LatencyAtRate) -> LatencyFigure| subject.latency.map(part);
-                let is_baseline = subject.label == result.baseline(run);
-                let against = |interval, is_measured| if is_baseline && is_measured { "1".into() } else { ratio(interval) };
-                let mut row = vec![
-                    if at == 0 { result.name.clone() } else { String::new() },
-                    subject.label.clone(),
-                    subject.figure.map_or(NONE.into(), |interval| figure(result.metric, interval.median)),
-                    uncertainty(unless_held.and_then(|subject| subject.figure)),
-                    against(unless_held.and_then(|subject| subject.ratio), unless_held.is_some()),
-                    due(|due| due.p50).map_or_else(|| calls(|calls| calls.p50_us), |of| latency(of.us.median)),
-                    uncertainty(due(|due| due.p50).map(|of| of.us)),
-                    against(due(|due| due.p50).and_then(|of| of.ratio), subject.latency.is_some()),
-                    due(|due| due.p99).map_or_else(|| calls(|calls| calls.p99_us), |of| latency(of.us.median)),
-                    uncertainty(due(|due| due.p99).map(|of| of.us)),
-                    against(due(|due| due.p99).and_then(|of| of.ratio), subject.latency.is_some()),
-                    calls(|calls| calls.p999_us),
-                    cpu(subject, subject.client_cpu_s),
-                    cpu(subject, subject.server_cpu_s),
-                ];
-                let entries = subject.others();
-                row.extend(
-                    others.iter().map(|name| entries.iter().find(|other| other.0 == name).map_or(NONE.into(), |other| number(other.1))),
-                );
-                row.push(faults(subject));
-                rows.push(row);
-            }
-        }
-        if results.iter().all(|result| matches!(result.case, Some(Case::Connect { .. }))) {
-            // The client limits connections a second, so the server's CPU time comes first.
-            rows.iter_mut().for_each(|row| {
-                let server = row.remove(SERVER_CPU);
-                row.insert(2, server);
-            });
-        }
-        drop_empty(&mut rows);
-        text.push_str(&columns(&rows));
+        text.push_str(&panel_rows(run, &results));
     }
     text.push_str(&delta_table(run));
     for (head, lines) in [("not measured", &run.left_out), ("note", &run.notes)] {
@@ -75,6 +32,51 @@ pub fn table(run: &Run) -> String {
         text.push_str("\nincomplete: something failed, see \"not measured\" above\n");
     }
     escape::lines(&text)
+}
+
+/// The rows of one panel.
+fn panel_rows(run: &Run, results: &[&CaseResult]) -> String {
+    let others = other_names(results);
+    let head = HEAD.map(|name| name.replace("95%", &confidence(results)));
+    let mut rows = vec![head.into_iter().chain(others.iter().cloned()).chain([String::new()]).collect::<Vec<_>>()];
+    for result in results {
+        for (at, subject) in result.subjects.iter().enumerate() {
+            let calls = |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or(NONE.into(), |calls| latency(value(calls)));
+            let unless_held = unless_held(result, subject);
+            let due = |part: fn(LatencyAtRate) -> LatencyFigure| subject.latency.map(part);
+            let is_baseline = subject.label == result.baseline(run);
+            let against = |interval, is_measured| if is_baseline && is_measured { "1".into() } else { ratio(interval) };
+            let mut row = vec![
+                if at == 0 { result.name.clone() } else { String::new() },
+                subject.label.clone(),
+                subject.figure.map_or(NONE.into(), |interval| figure(result.metric, interval.median)),
+                uncertainty(unless_held.and_then(|subject| subject.figure)),
+                against(unless_held.and_then(|subject| subject.ratio), unless_held.is_some()),
+                due(|due| due.p50).map_or_else(|| calls(|calls| calls.p50_us), |of| latency(of.us.median)),
+                uncertainty(due(|due| due.p50).map(|of| of.us)),
+                against(due(|due| due.p50).and_then(|of| of.ratio), subject.latency.is_some()),
+                due(|due| due.p99).map_or_else(|| calls(|calls| calls.p99_us), |of| latency(of.us.median)),
+                uncertainty(due(|due| due.p99).map(|of| of.us)),
+                against(due(|due| due.p99).and_then(|of| of.ratio), subject.latency.is_some()),
+                calls(|calls| calls.p999_us),
+                cpu(subject, subject.client_cpu_s),
+                cpu(subject, subject.server_cpu_s),
+            ];
+            let entries = subject.others();
+            row.extend(others.iter().map(|name| entries.iter().find(|other| other.0 == name).map_or(NONE.into(), |other| number(other.1))));
+            row.push(faults(subject));
+            rows.push(row);
+        }
+    }
+    if results.iter().all(|result| matches!(result.case, Some(Case::Connect { .. }))) {
+        // The client limits connections a second, so the server's CPU time comes first.
+        rows.iter_mut().for_each(|row| {
+            let server = row.remove(SERVER_CPU);
+            row.insert(2, server);
+        });
+    }
+    drop_empty(&mut rows);
+    columns(&rows)
 }
 
 /// Names of other figures of a panel.

@@ -56,26 +56,8 @@ enum Work {
 
 /// Measures all cases.
 pub fn seal(runner: &mut Runner, options: &Seal) -> Result<(), Error> {
-    let has_openssl =
-        Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
-    let about = |label: &str, details: String| SubjectInfo {
-        label: label.into(),
-        target: "this processor, one core".into(),
-        sec: None,
-        details: vec![details],
-    };
-    let mut subjects = Vec::new();
-    if has_openssl {
-        runner.run.machine.with_version("openssl", "version");
-        subjects.push(about(OPENSSL, "openssl speed: AES-CBC, then HMAC; seconds a byte added up".into()));
-    } else {
-        runner.skip("OpenSSL: openssl is not installed".into());
-    }
-    subjects.extend(Kernels::available().iter().map(|kernels| about(kernels.name(), kernels.describe().to_string())));
-    if options.ipsec_mb.is_some() {
-        subjects.push(about(IPSEC_MB, "cipher and hash of the same bytes, without tokens".into()));
-    }
-    runner.run.subjects.extend(subjects.iter().cloned());
+    let has_openssl = is_openssl_installed();
+    let subjects = add_subjects(runner, has_openssl, options.ipsec_mb.is_some());
     // OpenSSL's speed depends only on the length, so it is measured once for all batch sizes.
     let mut plan = Vec::new();
     for enctype in Enctype::ALL.into_iter().filter(|enctype| options.enctypes.iter().any(|name| name == enctype.name())) {
@@ -123,6 +105,33 @@ pub fn seal(runner: &mut Runner, options: &Seal) -> Result<(), Error> {
     }
     runner.run.results.extend(results);
     outcome
+}
+
+fn is_openssl_installed() -> bool {
+    Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// Adds OpenSSL, all sets of kernels and libipsec-mb to the run.
+fn add_subjects(runner: &mut Runner, has_openssl: bool, has_ipsec_mb: bool) -> Vec<SubjectInfo> {
+    let about = |label: &str, details: String| SubjectInfo {
+        label: label.into(),
+        target: "this processor, one core".into(),
+        sec: None,
+        details: vec![details],
+    };
+    let mut subjects = Vec::new();
+    if has_openssl {
+        runner.run.machine.with_version("openssl", "version");
+        subjects.push(about(OPENSSL, "openssl speed: AES-CBC, then HMAC; seconds a byte added up".into()));
+    } else {
+        runner.skip("OpenSSL: openssl is not installed".into());
+    }
+    subjects.extend(Kernels::available().iter().map(|kernels| about(kernels.name(), kernels.describe().to_string())));
+    if has_ipsec_mb {
+        subjects.push(about(IPSEC_MB, "cipher and hash of the same bytes, without tokens".into()));
+    }
+    runner.run.subjects.extend(subjects.iter().cloned());
+    subjects
 }
 
 enum Figure<'a> {
