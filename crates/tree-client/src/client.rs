@@ -144,9 +144,9 @@ impl Client {
         let mut options = options.clone();
         let mut origins = Vec::new();
         for _ in 0..=FORWARDINGS_MAX {
-            let tree = Tree::prepare(self, &name, &options).await?;
+            let tree = Tree::without_revision(self, &name, &options).await?;
             match tree.first_revision(Instant::now() + self.options.deadline).await {
-                Ok(()) => return tree.live(origins),
+                Ok(()) => return tree.start(origins),
                 Err(error) => match forwarding_target(&error) {
                     Some(to) if !options.refuse_forwarding => {
                         tracing::warn!("{name} has moved to {to}");

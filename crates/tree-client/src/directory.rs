@@ -157,7 +157,7 @@ impl<'a> Descent<'a> {
     }
 }
 
-fn found(page: Arc<LeafPage>, name: &[u8]) -> Option<Entry> {
+fn find_entry(page: Arc<LeafPage>, name: &[u8]) -> Option<Entry> {
     let index = page.index_after(name).checked_sub(1)?;
     let entry = Entry { page, index };
     (entry.name.as_bytes() == name).then_some(entry)
@@ -184,7 +184,7 @@ impl Tree {
             let Some(frame) = self.frame_from(page.kind(), &page.handle, PAGE_LEN_EXPECTED, source).await? else { return Ok(None) };
             match descent.step(frame)? {
                 Step::Down => {}
-                Step::Leaf(page) => return Ok(Some(found(page, name))),
+                Step::Leaf(page) => return Ok(Some(find_entry(page, name))),
                 Step::Absent => return Ok(Some(None)),
             }
         }

@@ -76,7 +76,7 @@ pub enum Error {
         said: String,
     },
     /// The replicas offer only revisions that fail verification.
-    #[error("no replica offers a valid revision: {reason}{}", cure(source))]
+    #[error("no replica offers a valid revision: {reason}{}", advice(source))]
     Refused {
         /// One reason per replica.
         reason: String,
@@ -92,7 +92,7 @@ pub enum Error {
         what: String,
     },
     /// The root key of the tree has been revoked.
-    #[error("the key of {hostid} was revoked{}; ask the publisher for the tree's new name", because(reason))]
+    #[error("the key of {hostid} was revoked{}; ask the publisher for the tree's new name", revocation_reason(reason))]
     Revoked {
         /// The tree.
         hostid: HostId,
@@ -129,7 +129,7 @@ pub enum Error {
         last: String,
     },
     /// No replica has a frame that the signed tree references.
-    #[error("none of {asked} replicas has the frame {handle}{}", why_missing(refused.as_deref()))]
+    #[error("none of {asked} replicas has the frame {handle}{}", missing_cause(refused.as_deref()))]
     Missing {
         /// The frame.
         handle: BlockHandle,
@@ -262,11 +262,11 @@ impl From<vouch_tree_store::Error> for Error {
     }
 }
 
-fn because(reason: &str) -> String {
+fn revocation_reason(reason: &str) -> String {
     if reason.is_empty() { ", without a reason".to_owned() } else { format!(": {reason}") }
 }
 
-fn why_missing(refused: Option<&str>) -> String {
+fn missing_cause(refused: Option<&str>) -> String {
     match refused {
         Some(why) => {
             format!(", and none offers a valid revision: {why}; wait until a replica is up to date, or name another with --replica")
@@ -276,7 +276,7 @@ fn why_missing(refused: Option<&str>) -> String {
 }
 
 /// Advice for refusals whose own message has none.
-const fn cure(refusal: &Refusal) -> &'static str {
+const fn advice(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Malformed(_) | Refusal::Forged(_) => "; check that the name is complete, or name another replica with --replica",
         Refusal::Superseded { .. } | Refusal::OutsideCertificate { .. } => {

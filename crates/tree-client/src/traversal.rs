@@ -82,7 +82,7 @@ pub(crate) trait Visitor: Send + Sync + 'static {
     fn fetched(&self, work: &PendingFrame<Self::Context>, stored: &Bytes) -> Result<()>;
 
     /// The frames to visit below a frame, in order.
-    fn below(&self, work: &PendingFrame<Self::Context>, frame: &Frame) -> Result<Vec<PendingFrame<Self::Context>>>;
+    fn children(&self, work: &PendingFrame<Self::Context>, frame: &Frame) -> Result<Vec<PendingFrame<Self::Context>>>;
 
     /// Takes note that a frame cannot be fetched or decoded. `Err` ends the traversal.
     fn failed(&self, work: &PendingFrame<Self::Context>, error: Error) -> Result<()>;
@@ -135,8 +135,8 @@ async fn visit<J: Visitor>(
         })
         .await?
     };
-    if let Some(below) = look {
-        return Ok(below);
+    if let Some(children) = look {
+        return Ok(children);
     }
     let fetched = match fetch(tree, &work, J::WAITS_OUT_OUTAGES).await {
         Ok(fetched) => fetched,
@@ -158,7 +158,7 @@ fn open<J: Visitor>(visitor: &J, work: &PendingFrame<J::Context>, stored: &Bytes
         return Ok(Vec::new());
     }
     match Frame::decode(work.kind, &work.handle, stored) {
-        Ok(frame) => visitor.below(work, &frame),
+        Ok(frame) => visitor.children(work, &frame),
         Err(error) => visitor.failed(work, error).map(|()| Vec::new()),
     }
 }

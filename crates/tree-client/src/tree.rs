@@ -66,7 +66,7 @@ impl Drop for Tree {
 }
 
 impl Tree {
-    pub(crate) async fn prepare(client: &Arc<Client>, name: &TreeName, options: &TreeOptions) -> Result<Self> {
+    pub(crate) async fn without_revision(client: &Arc<Client>, name: &TreeName, options: &TreeOptions) -> Result<Self> {
         let hostid = *name.hostid();
         let (seen, clock) = (Arc::clone(&client.seen), Arc::clone(&client.options.clock));
         let loaded = tokio::task::spawn_blocking(move || Freshness::load(hostid, clock, seen)).await;
@@ -99,7 +99,7 @@ impl Tree {
 
     /// Starts the background tasks, once [`Tree::first_revision`] has found a revision. The keys of
     /// `origins` are checked at each refresh.
-    pub(crate) fn live(mut self, origins: Vec<Origin>) -> Result<Arc<Self>> {
+    pub(crate) fn start(mut self, origins: Vec<Origin>) -> Result<Arc<Self>> {
         let revision = self.freshness.revision()?;
         self.iv = revision.fsinfo.iv;
         self.origins = origins;
@@ -303,7 +303,7 @@ impl Tree {
         if let Err(error) = frame::verify(&self.iv, handle, &stored) {
             tracing::warn!("disk cache: {error}; fetching the frame again");
             if let Some(disk) = &self.client.disk {
-                disk.forget(handle);
+                disk.remove_frame(handle);
             }
             return None;
         }

@@ -21,7 +21,7 @@ struct Recent {
 
 impl ErrorLog {
     /// Logs a failed request, unless a similar line was logged recently. Returns its errno.
-    pub(crate) fn note(&self, operation: &'static str, tree: &str, error: &OpError) -> Errno {
+    pub(crate) fn log_limited(&self, operation: &'static str, tree: &str, error: &OpError) -> Errno {
         if error.is_logged() {
             self.log(operation, tree, error);
         }

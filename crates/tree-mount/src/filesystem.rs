@@ -48,7 +48,7 @@ impl FuseFilesystem {
                 let deadline = state.options.deadline;
                 if tokio::time::timeout(deadline, answer).await.is_err() {
                     // The reply is sent already: do not wait for the record.
-                    drop(state.note(&request, &OpError::TooLate(deadline)));
+                    drop(state.log_and_report(&request, &OpError::TooLate(deadline)));
                 }
             });
         }
@@ -58,16 +58,16 @@ impl FuseFilesystem {
 impl MountState {
     /// Reports and logs a failure; returns its errno once the report is recorded.
     async fn report_failure(&self, request: &KernelRequest, error: &OpError) -> Errno {
-        if let Some(kept) = self.note(request, error) {
+        if let Some(kept) = self.log_and_report(request, error) {
             kept.await;
         }
         error.errno()
     }
 
-    fn note(&self, request: &KernelRequest, error: &OpError) -> Option<Recorded> {
+    fn log_and_report(&self, request: &KernelRequest, error: &OpError) -> Option<Recorded> {
         match (error.is_logged(), self.volume_of(request.id)) {
-            (true, Some(volume)) => drop(self.error_log.note(request.opcode, volume.label(), error)),
-            (true, None) => drop(self.error_log.note(request.opcode, "", error)),
+            (true, Some(volume)) => drop(self.error_log.log_limited(request.opcode, volume.label(), error)),
+            (true, None) => drop(self.error_log.log_limited(request.opcode, "", error)),
             (false, _) => {}
         }
         self.observe_failed(request, error)

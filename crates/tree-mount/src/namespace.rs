@@ -64,7 +64,7 @@ impl Namespace {
 
     pub(crate) fn root() -> Inode {
         let content = Content::Directory { entries: 0, subdirs: 0, opaque: true, top: None };
-        Self::made(0o755, 2, content)
+        Self::make_inode(0o755, 2, content)
     }
 
     pub(crate) fn volumes(&self) -> Vec<Arc<Volume>> {
@@ -79,19 +79,19 @@ impl Namespace {
         };
         let canonical = name.to_string();
         if canonical != text {
-            return self.found(state, text, &Reference::link(canonical, None)).await;
+            return self.reply(state, text, &Reference::link(canonical, None)).await;
         }
-        if let Some(reference) = self.known(text, &name) {
-            return self.found(state, text, &reference).await;
+        if let Some(reference) = self.find(text, &name) {
+            return self.reply(state, text, &reference).await;
         }
         let turn = self.opening.lock().entry(*name.hostid()).or_default().clone();
         let _turn = turn.lock().await;
-        let reference = match self.known(text, &name) {
+        let reference = match self.find(text, &name) {
             Some(reference) => Ok(reference),
             None => self.open(state, text, &name).await,
         };
         self.opening.lock().remove(name.hostid());
-        self.found(state, text, &reference?).await
+        self.reply(state, text, &reference?).await
     }
 
     pub(crate) fn list(&self, state: &Arc<MountState>, offset: u64, reply: &mut ListingReply) -> Result<(), OpError> {
@@ -118,7 +118,7 @@ impl Namespace {
 
     /// The file listed under a name; else a link to the name under which the same key's fresh tree
     /// is open.
-    fn known(&self, text: &str, name: &TreeName) -> Option<Reference> {
+    fn find(&self, text: &str, name: &TreeName) -> Option<Reference> {
         let mut entries = self.entries.lock();
         if let Some(entry) = entries.get_mut(text) {
             if entry.reference.is_due() {
@@ -131,14 +131,14 @@ impl Namespace {
         entries.iter().find(|(_, entry)| same_key(entry)).map(|(listed, _)| Reference::link(listed.clone(), None))
     }
 
-    async fn found(&self, state: &Arc<MountState>, text: &str, reference: &Reference) -> Result<LookupResult, OpError> {
+    async fn reply(&self, state: &Arc<MountState>, text: &str, reference: &Reference) -> Result<LookupResult, OpError> {
         let (id, volume, inode) = Self::node(text, reference);
-        let left = match &volume {
-            Some(volume) => volume.fresh(state.freshness_wait_max()).await?,
-            None => reference.left(),
+        let ttl = match &volume {
+            Some(volume) => volume.wait_until_fresh(state.freshness_wait_max()).await?,
+            None => reference.ttl(),
         };
         let inode = state.table.insert_reference(id, volume, text.as_bytes(), inode);
-        Ok(LookupResult::File(attributes(id, &inode), left))
+        Ok(LookupResult::File(attributes(id, &inode), ttl))
     }
 
     fn node(text: &str, reference: &Reference) -> (NodeId, Option<Arc<Volume>>, Arc<Inode>) {
@@ -151,7 +151,7 @@ impl Namespace {
     }
 
     async fn open(&self, state: &Arc<MountState>, text: &str, name: &TreeName) -> Result<Reference, OpError> {
-        if let Some(error) = self.failed_lately(text) {
+        if let Some(error) = self.recent_failure(text) {
             return Err(error);
         }
         let reference = match self.client.open(name, &self.trees).await {
@@ -233,7 +233,7 @@ impl Namespace {
         }
     }
 
-    fn failed_lately(&self, text: &str) -> Option<OpError> {
+    fn recent_failure(&self, text: &str) -> Option<OpError> {
         let mut failures = self.failures.lock();
         failures.retain(|_, (at, _)| at.elapsed() < FAILURE_TTL);
         failures.get(text).map(|(_, error)| match error {
@@ -254,7 +254,7 @@ impl Namespace {
         of(&error)
     }
 
-    fn made(mode: u16, nlink: u32, content: Content) -> Inode {
+    fn make_inode(mode: u16, nlink: u32, content: Content) -> Inode {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Inode { mode, uid, gid, mtime: Timestamp::default(), nlink, link_group: 0, xattrs: Blob::empty(), content }
     }
@@ -262,7 +262,7 @@ impl Namespace {
 
 impl Reference {
     fn link(to: String, until: Option<Instant>) -> Self {
-        let inode = Arc::new(Namespace::made(0o777, 1, Content::Symlink(to.clone().into_bytes())));
+        let inode = Arc::new(Namespace::make_inode(0o777, 1, Content::Symlink(to.clone().into_bytes())));
         Self::Link { to, inode, until }
     }
 
@@ -272,7 +272,7 @@ impl Reference {
     }
 
     /// How long the kernel may cache a link.
-    fn left(&self) -> Duration {
+    fn ttl(&self) -> Duration {
         match self {
             Self::Link { until: Some(until), .. } => until.saturating_duration_since(Instant::now()).min(Namespace::TTL),
             _ => Namespace::TTL,

@@ -145,7 +145,7 @@ impl<V: Owner> NodeTable<V> {
     }
 
     /// Locks the table to add entries of a directory, if its inode is still `seen`.
-    pub(crate) fn enter<'a>(&'a self, directory: NodeId, seen: &Arc<Inode>) -> Result<DirectoryGuard<'a, V>, DirectoryChanged> {
+    pub(crate) fn lock_directory<'a>(&'a self, directory: NodeId, seen: &Arc<Inode>) -> Result<DirectoryGuard<'a, V>, DirectoryChanged> {
         let inner = self.inner.lock();
         match inner.nodes.get(&directory) {
             Some(node) if Arc::ptr_eq(&node.view.inode, seen) && !node.view.is_removed => {
@@ -204,7 +204,7 @@ impl<V: Owner> NodeTable<V> {
         if let Some(inode) = same_type.filter(follows) {
             // `move_directory` updates directories.
             if !inode.is_directory() {
-                node.adopt(inode);
+                node.set_inode(inode);
             }
             return Updated::Same;
         }
@@ -214,7 +214,7 @@ impl<V: Owner> NodeTable<V> {
         }
         match same_type {
             Some(inode) => {
-                node.adopt(inode);
+                node.set_inode(inode);
                 Updated::Renumbered
             }
             None => {
@@ -277,7 +277,7 @@ impl<V: Owner> DirectoryGuard<'_, V> {
                 continue;
             }
             if node.view.is_removed || !node.view.inode.is_directory() {
-                node.adopt(inode);
+                node.set_inode(inode);
             }
             node.lookups += 1;
             if node.add_path(directory, name) {
@@ -295,7 +295,7 @@ impl<V: Owner> DirectoryGuard<'_, V> {
 }
 
 impl<V> Node<V> {
-    fn adopt(&mut self, inode: &Inode) {
+    fn set_inode(&mut self, inode: &Inode) {
         self.view.inode = Arc::new(attributes::without_inline(inode));
         self.view.is_removed = false;
     }

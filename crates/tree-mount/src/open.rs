@@ -23,13 +23,13 @@ impl MountState {
             Ok(found) => found,
             Err(error) => return Err((reply, error)),
         };
-        if let Err(error) = volume.fresh(self.freshness_wait_max()).await {
+        if let Err(error) = volume.wait_until_fresh(self.freshness_wait_max()).await {
             return Err((reply, error.into()));
         }
         let eligible = self.passthrough_blob(&view, &volume);
         // With an observer, open requests are needed anyway.
         let is_weighed = self.options.passthrough == Passthrough::Auto && self.observed.is_none() && self.open_files.is_on();
-        if is_weighed && !self.open_files.balance.book(eligible.map_or(0, |blob| blob.size)) {
+        if is_weighed && !self.open_files.balance.count_open(eligible.map_or(0, |blob| blob.size)) {
             self.open_files.turn_off_if_unused();
         }
         let backing = self.open_files.open(id, || {

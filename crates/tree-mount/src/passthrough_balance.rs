@@ -14,7 +14,7 @@ impl Default for Balance {
 impl Balance {
     /// Counts an open of a file with `len` bytes that could be passed through. Returns `false` when
     /// the cost exceeds the gain.
-    pub(crate) fn book(&self, len: u64) -> bool {
+    pub(crate) fn count_open(&self, len: u64) -> bool {
         let gain = i64::try_from(len.min(GAIN_BYTES_MAX)).unwrap_or(i64::MAX);
         let change = |balance: i64| Some((balance + gain - OPEN_COST_BYTES).min(BALANCE_MAX));
         let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).unwrap_or_else(|balance| balance);
@@ -41,7 +41,7 @@ mod tests {
 
     fn opens_until_it_costs(lens: impl Iterator<Item = u64>) -> usize {
         let balance = Balance::default();
-        lens.take_while(|len| balance.book(*len)).count()
+        lens.take_while(|len| balance.count_open(*len)).count()
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl MountState {
         }
         for _ in 0..RETRIES_MAX {
             let (view, volume) = self.view(id)?;
-            let left = volume.fresh(self.freshness_wait_max()).await?;
+            let left = volume.wait_until_fresh(self.freshness_wait_max()).await?;
             if !view.inode.is_directory() {
                 return Err(OpError::NotDirectory);
             }
@@ -143,7 +143,7 @@ impl MountState {
             }
             return Ok(());
         }
-        let Ok(mut guard) = self.table.enter(id, directory) else { return Err(Stop::DirectoryChanged) };
+        let Ok(mut guard) = self.table.lock_directory(id, directory) else { return Err(Stop::DirectoryChanged) };
         for (i, DirEntry { name, inode }) in entries.iter().enumerate() {
             let Some(child) = guard.insert(name.as_bytes(), inode) else { continue };
             if reply.add(&self.attributes_of(child, inode), next(i), name.as_bytes(), left) {

@@ -29,13 +29,13 @@ impl MountState {
         if let (MountKind::Namespace(namespace), NodeId::ROOT) = (&self.kind, directory) {
             return namespace.lookup(self, name).await;
         }
-        self.retrying_in_newer(directory, || self.lookup_shown(directory, name)).await
+        self.retrying_in_newer(directory, || self.lookup_once(directory, name)).await
     }
 
-    async fn lookup_shown(&self, directory: NodeId, name: &[u8]) -> Result<LookupResult, OpError> {
+    async fn lookup_once(&self, directory: NodeId, name: &[u8]) -> Result<LookupResult, OpError> {
         for _ in 0..RETRIES_MAX {
             let (view, volume) = self.view(directory)?;
-            let left = volume.fresh(self.freshness_wait_max()).await?;
+            let left = volume.wait_until_fresh(self.freshness_wait_max()).await?;
             if !view.inode.is_directory() {
                 return Err(OpError::NotDirectory);
             }
@@ -50,7 +50,9 @@ impl MountState {
                 }
                 return Ok(LookupResult::Nothing(left));
             };
-            let Ok(id) = self.table.enter(directory, &view.inode).map(|mut guard| guard.insert(name, &entry.inode)) else { continue };
+            let Ok(id) = self.table.lock_directory(directory, &view.inode).map(|mut guard| guard.insert(name, &entry.inode)) else {
+                continue;
+            };
             let id = id.ok_or(OpError::Unfit("too many inode numbers collide"))?;
             if is_opaque(&view.inode) && volume.note_reference(directory, name) {
                 self.kernel.send(Notice::Content(directory));
@@ -65,7 +67,7 @@ impl MountState {
     pub(crate) async fn attributes(&self, id: NodeId) -> Result<(FileAttr, Duration), OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         let left = match &view.volume {
-            Some(volume) => volume.fresh(self.freshness_wait_max()).await?,
+            Some(volume) => volume.wait_until_fresh(self.freshness_wait_max()).await?,
             None => Namespace::TTL,
         };
         if view.is_removed {
@@ -77,7 +79,7 @@ impl MountState {
     pub(crate) async fn link_target(&self, id: NodeId) -> Result<Vec<u8>, OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         if let Some(volume) = &view.volume {
-            volume.fresh(self.freshness_wait_max()).await?;
+            volume.wait_until_fresh(self.freshness_wait_max()).await?;
         }
         match &view.inode.content {
             _ if view.is_removed => Err(OpError::Gone),
@@ -88,12 +90,12 @@ impl MountState {
 
     /// Reads up to `len` bytes; fewer at the end of the file.
     pub(crate) async fn read(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
-        self.retrying_in_newer(id, || self.read_shown(id, offset, len)).await
+        self.retrying_in_newer(id, || self.read_once(id, offset, len)).await
     }
 
-    async fn read_shown(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
+    async fn read_once(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
         let (view, volume) = self.view(id)?;
-        volume.fresh(self.freshness_wait_max()).await?;
+        volume.wait_until_fresh(self.freshness_wait_max()).await?;
         let Content::Regular { blob, .. } = &view.inode.content else { return Err(OpError::Invalid) };
         if blob.size > LEAF_LEN_MAX as u64 && !matches!(blob.body, BlobBody::Hole) {
             let reader = volume.reader(id, blob);
@@ -112,12 +114,12 @@ impl MountState {
 
     /// Start of the next data or hole.
     pub(crate) async fn seek(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
-        self.retrying_in_newer(id, || self.seek_shown(id, offset, whence)).await
+        self.retrying_in_newer(id, || self.seek_once(id, offset, whence)).await
     }
 
-    async fn seek_shown(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
+    async fn seek_once(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
         let (view, volume) = self.view(id)?;
-        volume.fresh(self.freshness_wait_max()).await?;
+        volume.wait_until_fresh(self.freshness_wait_max()).await?;
         let Content::Regular { blob, .. } = &view.inode.content else { return Err(OpError::Invalid) };
         if let BlobBody::Inline(_) = blob.body {
             return match whence {
@@ -130,13 +132,13 @@ impl MountState {
     }
 
     pub(crate) async fn xattrs(&self, id: NodeId) -> Result<Arc<Xattrs>, OpError> {
-        self.retrying_in_newer(id, || self.xattrs_shown(id)).await
+        self.retrying_in_newer(id, || self.xattrs_once(id)).await
     }
 
-    async fn xattrs_shown(&self, id: NodeId) -> Result<Arc<Xattrs>, OpError> {
+    async fn xattrs_once(&self, id: NodeId) -> Result<Arc<Xattrs>, OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         let Some(volume) = &view.volume else { return Ok(Arc::default()) };
-        volume.fresh(self.freshness_wait_max()).await?;
+        volume.wait_until_fresh(self.freshness_wait_max()).await?;
         if view.is_removed {
             return Err(OpError::Gone);
         }
@@ -172,7 +174,7 @@ impl MountState {
     /// Adds a missing name, unless the directory has changed. Returns an evicted name, which the
     /// kernel must drop.
     fn note_missing(&self, directory: NodeId, seen: &Arc<Inode>, volume: &Volume, name: &[u8]) -> Result<Option<NameIn>, DirectoryChanged> {
-        let _entering = self.table.enter(directory, seen)?;
+        let _entering = self.table.lock_directory(directory, seen)?;
         Ok(volume.negative_names.lock().insert(directory, name))
     }
 }

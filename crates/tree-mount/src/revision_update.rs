@@ -72,20 +72,20 @@ fn invalidate_all(state: &MountState, volume: &Arc<Volume>) {
 
 /// Updates all known files to `revision`, then shows it. Stops if a newer revision appears.
 async fn update_to(state: &Arc<MountState>, volume: &Arc<Volume>, revision: Arc<Revision>) {
-    let sweep = RevisionUpdate { state, volume, number: revision.number(), order: revision.order() };
+    let update = RevisionUpdate { state, volume, number: revision.number(), order: revision.order() };
     let root = Arc::new(attributes::without_inline(revision.root()));
     let mut queue = VecDeque::from([(volume.root(), root.clone())]);
     // Directories left by an interrupted update are found by path.
     let unfinished: Vec<NodeId> = volume.unfinished.lock().iter().copied().collect();
     for id in unfinished {
-        match sweep.resolve(id, &root).await {
+        match update.resolve(id, &root).await {
             Ok(Some(inode)) => queue.push_back((id, Arc::new(attributes::without_inline(&inode)))),
-            Ok(None) => sweep.remove_below(id),
+            Ok(None) => update.remove_below(id),
             Err(Superseded) => return,
         }
     }
     while let Some((id, inode)) = queue.pop_front() {
-        match sweep.directory(id, &inode).await {
+        match update.update_directory(id, &inode).await {
             Ok(changed) => {
                 volume.unfinished.lock().remove(&id);
                 volume.unfinished.lock().extend(changed.iter().map(|(id, _)| *id));
@@ -128,7 +128,7 @@ struct ChildUpdate {
 
 impl RevisionUpdate<'_> {
     /// Updates one directory; returns its known subdirectories that have changed.
-    async fn directory(&self, id: NodeId, new: &Arc<Inode>) -> Result<Vec<(NodeId, Arc<Inode>)>, Superseded> {
+    async fn update_directory(&self, id: NodeId, new: &Arc<Inode>) -> Result<Vec<(NodeId, Arc<Inode>)>, Superseded> {
         let Some(view) = self.state.table.get(id) else { return Ok(Vec::new()) };
         let old = view.inode;
         if old == *new && !view.is_removed {
@@ -136,7 +136,7 @@ impl RevisionUpdate<'_> {
         }
         let same_pages = !view.is_removed && top(&old) == top(new);
         let mut known = if same_pages { Vec::new() } else { self.state.table.children(id) };
-        let mut updates = Vec::new();
+        let mut changes = Vec::new();
         let mut fresh = known.clone();
         loop {
             for child in fresh {
@@ -148,7 +148,7 @@ impl RevisionUpdate<'_> {
                 {
                     continue;
                 }
-                updates.push(ChildUpdate { child, new });
+                changes.push(ChildUpdate { child, new });
             }
             match self.state.table.move_directory(id, new, &known) {
                 _ if same_pages => break,
@@ -160,7 +160,7 @@ impl RevisionUpdate<'_> {
             }
         }
         self.volume.keep_older_directory(id, old);
-        let changed = updates.into_iter().filter_map(|updates| self.update_child(id, updates)).collect();
+        let changed = changes.into_iter().filter_map(|changes| self.update_child(id, changes)).collect();
         for name in self.volume.negative_names.lock().drain(id) {
             self.state.kernel.send(Notice::Name(id, name));
         }
@@ -168,8 +168,8 @@ impl RevisionUpdate<'_> {
         Ok(changed)
     }
 
-    fn update_child(&self, directory: NodeId, updates: ChildUpdate) -> Option<(NodeId, Arc<Inode>)> {
-        let ChildUpdate { child, new } = updates;
+    fn update_child(&self, directory: NodeId, changes: ChildUpdate) -> Option<(NodeId, Arc<Inode>)> {
+        let ChildUpdate { child, new } = changes;
         let before = self.state.table.get(child.id)?;
         let updated = self.state.table.update(self.volume, directory, &child, new.as_ref());
         let send = |notice| self.state.kernel.send(notice);

@@ -104,7 +104,7 @@ impl Volume {
 
     /// How long the kernel may cache a reply. If the revision has expired, refreshes first and
     /// waits until a newer one is shown, at most `freshness_wait_max`.
-    pub(crate) async fn fresh(&self, freshness_wait_max: Duration) -> Result<Duration, Error> {
+    pub(crate) async fn wait_until_fresh(&self, freshness_wait_max: Duration) -> Result<Duration, Error> {
         let refused = match self.freshness() {
             Freshness::Fresh(left) => return Ok(left),
             Freshness::Behind => Error::TimedOut { after: freshness_wait_max, last: "files are being updated to a newer revision".into() },
@@ -142,7 +142,7 @@ impl Volume {
                 Ok(())
             }
             Err(still) => {
-                *self.next_refresh.lock() = Some(Instant::now() + ASK_INTERVAL);
+                *self.next_refresh.lock() = Some(Instant::now() + REFRESH_INTERVAL_MIN);
                 Err(request.err().unwrap_or(still))
             }
         }
@@ -158,7 +158,7 @@ impl Volume {
                 }
                 let _ = self.tree.refresh().await;
                 if self.tree.newest().order() <= of {
-                    *self.next_refresh_for_missing.lock() = Some(Instant::now() + ASK_INTERVAL);
+                    *self.next_refresh_for_missing.lock() = Some(Instant::now() + REFRESH_INTERVAL_MIN);
                     return false;
                 }
             }
@@ -238,4 +238,4 @@ const OLDER_MAX: usize = 256;
 const REFERENCED_MAX: usize = 65_536;
 
 /// Shortest interval of refreshes on behalf of readers.
-const ASK_INTERVAL: Duration = Duration::from_secs(1);
+const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(1);

@@ -72,13 +72,13 @@ mod tests {
     #[test]
     fn relative_time_uses_a_fitting_unit() {
         let now = 1_800_000_000;
-        let told = |at| RelativeTime { at, now }.to_string();
-        assert_eq!(told(now), "just now");
-        assert_eq!(told(now - 1), "1 second ago");
-        assert_eq!(told(now - 119), "119 seconds ago");
-        assert_eq!(told(now - 120), "2 minutes ago");
-        assert_eq!(told(now + 7_200), "in 2 hours");
-        assert_eq!(told(now - 3 * DAY - 5), "3 days ago");
+        let shown = |at| RelativeTime { at, now }.to_string();
+        assert_eq!(shown(now), "just now");
+        assert_eq!(shown(now - 1), "1 second ago");
+        assert_eq!(shown(now - 119), "119 seconds ago");
+        assert_eq!(shown(now - 120), "2 minutes ago");
+        assert_eq!(shown(now + 7_200), "in 2 hours");
+        assert_eq!(shown(now - 3 * DAY - 5), "3 days ago");
         assert_eq!(RelativeTime { at: 0, now: u64::MAX }.to_string(), "213503982334601 days ago");
     }
 }

@@ -84,8 +84,8 @@ impl DiskCache {
         }
     }
 
-    pub(crate) fn forget(&self, handle: &BlockHandle) {
-        self.index.forget(handle);
+    pub(crate) fn remove_frame(&self, handle: &BlockHandle) {
+        self.index.remove_frame(handle);
     }
 
     /// Waits until queued frames are written, at most [`FLUSH_MAX`].

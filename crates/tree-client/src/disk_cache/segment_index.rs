@@ -59,7 +59,7 @@ pub(crate) struct SegmentIndex {
     segments: RwLock<BTreeMap<SegmentId, Arc<File>>>,
     used: AtomicU64,
     /// Serializes evictions in this process.
-    edit: Mutex<()>,
+    eviction_lock: Mutex<()>,
 }
 
 /// The segment that this process appends to. Its file lock tells other processes that it grows.
@@ -80,11 +80,11 @@ impl SegmentIndex {
             index: RwLock::default(),
             segments: RwLock::default(),
             used: AtomicU64::new(0),
-            edit: Mutex::default(),
+            eviction_lock: Mutex::default(),
         };
         index.make_dir()?;
-        for id in index.listed()? {
-            if let Err(error) = index.adopt(id) {
+        for id in index.list_segments()? {
+            if let Err(error) = index.load_segment(id) {
                 tracing::warn!("disk cache {}: {error}; ignored", index.path(id).display());
             }
         }
@@ -97,7 +97,7 @@ impl SegmentIndex {
     }
 
     /// The segments in the directory, oldest first.
-    fn listed(&self) -> io::Result<Vec<SegmentId>> {
+    fn list_segments(&self) -> io::Result<Vec<SegmentId>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
             let name = entry?.file_name();
@@ -117,11 +117,11 @@ impl SegmentIndex {
     }
 
     /// Adds a segment to the index. Writes the missing list of a segment whose writer was killed.
-    fn adopt(&self, id: SegmentId) -> io::Result<()> {
+    fn load_segment(&self, id: SegmentId) -> io::Result<()> {
         let file = File::open(self.path(id))?;
         let len = file.metadata()?.len();
-        let listed = fs::read(self.list_path(id)).ok().and_then(|bytes| decode_list(&bytes));
-        let records = match listed {
+        let list_segments = fs::read(self.list_path(id)).ok().and_then(|bytes| decode_list(&bytes));
+        let records = match list_segments {
             Some(records) => records,
             None => {
                 let (records, _) = scan(&file, len)?;
@@ -159,13 +159,13 @@ impl SegmentIndex {
             Ok(frame) => Some(frame),
             Err(error) => {
                 tracing::warn!("disk cache {}: {error}; fetching the frame again", self.path(segment).display());
-                self.forget(handle);
+                self.remove_frame(handle);
                 None
             }
         }
     }
 
-    pub(crate) fn forget(&self, handle: &BlockHandle) {
+    pub(crate) fn remove_frame(&self, handle: &BlockHandle) {
         self.index.write().remove(handle);
     }
 
@@ -190,11 +190,11 @@ impl SegmentIndex {
     }
 
     /// Starts a segment, after evicting others if the quota requires it.
-    pub(crate) fn begin(&self, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<OpenSegment> {
+    pub(crate) fn start_segment(&self, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<OpenSegment> {
         self.make_dir()?;
         let _turn = self.lock_directory()?;
         self.make_room(self.segment_len + self.segment_len / LIST_SHARE, keep)?;
-        let mut id = self.listed()?.last().map_or(1, |last| last + 1);
+        let mut id = self.list_segments()?.last().map_or(1, |last| last + 1);
         let file = loop {
             match OpenOptions::new().read(true).write(true).create_new(true).open(self.path(id)) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => id += 1,
@@ -218,7 +218,7 @@ impl SegmentIndex {
     }
 
     /// Indexes records that were written to the open segment.
-    pub(crate) fn enter(&self, open: &mut OpenSegment, records: Vec<(BlockHandle, Span)>, len: u64) {
+    pub(crate) fn add_records(&self, open: &mut OpenSegment, records: Vec<(BlockHandle, Span)>, len: u64) {
         let mut index = self.index.write();
         for (handle, span) in &records {
             index.insert(*handle, Location { segment: open.id, span: *span, used: AtomicBool::new(false) });
@@ -229,7 +229,7 @@ impl SegmentIndex {
     }
 
     /// Closes a segment: writes its list and releases its lock.
-    pub(crate) fn seal(&self, open: &OpenSegment) {
+    pub(crate) fn close_segment(&self, open: &OpenSegment) {
         if let Err(error) = self.write_list(open.id, &open.records) {
             tracing::debug!("disk cache: list of segment {}: {error}", open.id);
         }
@@ -248,22 +248,22 @@ impl SegmentIndex {
     /// Evicts the oldest segments until `wanted` more bytes fit. Passes their recently read frames
     /// to `keep`.
     pub(crate) fn make_room(&self, wanted: u64, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
-        let _one_at_a_time = self.edit.lock();
+        let _evicting = self.eviction_lock.lock();
         let mut budget = self.segment_len / KEPT_SHARE;
         loop {
             let used = self.measure();
             if used + wanted <= self.quota {
                 return Ok(());
             }
-            let Some(oldest) = self.listed()?.first().copied() else { return Ok(()) };
+            let Some(oldest) = self.list_segments()?.first().copied() else { return Ok(()) };
             self.evict(oldest, &mut budget, keep)?;
         }
     }
 
     /// Evicts the oldest segment, because the disk is full.
     pub(crate) fn shrink(&self) {
-        let _one_at_a_time = self.edit.lock();
-        if let Some(oldest) = self.listed().ok().and_then(|all| all.first().copied()) {
+        let _evicting = self.eviction_lock.lock();
+        if let Some(oldest) = self.list_segments().ok().and_then(|all| all.first().copied()) {
             let _ = self.evict(oldest, &mut 0, &mut |_, _| {});
         }
     }

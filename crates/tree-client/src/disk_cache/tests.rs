@@ -8,7 +8,7 @@ use vouch_tree::{FrameKind, Iv, frame};
 
 const IV: Iv = Iv::from_bytes([3; 32]);
 
-fn made(n: u64, len: usize) -> (BlockHandle, Bytes) {
+fn make_frame(n: u64, len: usize) -> (BlockHandle, Bytes) {
     let mut payload: Vec<u8> = (0..len).map(|i| (i as u64 * 31 + n) as u8).collect();
     payload[..8].copy_from_slice(&n.to_le_bytes());
     let stored = frame::build(FrameKind::Leaf, &payload, 0);
@@ -19,18 +19,18 @@ fn open(dir: &Path, quota_bytes: u64) -> DiskCache {
     DiskCache::open(&DiskCacheOptions { dir: dir.join("cache"), quota_bytes }).unwrap()
 }
 
-fn get_whole(cache: &DiskCache, handle: &BlockHandle) -> Option<Vec<u8>> {
+fn get_verified(cache: &DiskCache, handle: &BlockHandle) -> Option<Vec<u8>> {
     cache.get(handle).filter(|stored| frame::verify(&IV, handle, stored).is_ok())
 }
 
-fn occupied(dir: &Path) -> u64 {
+fn used_bytes_of(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     fs::read_dir(dir.join("cache")).unwrap().map(|f| f.unwrap().metadata().unwrap().blocks() * 512).sum()
 }
 
 async fn put(cache: &DiskCache, range: std::ops::Range<u64>, len: usize) {
     for n in range {
-        let (handle, stored) = made(n, len);
+        let (handle, stored) = make_frame(n, len);
         cache.put(&handle, stored);
         if n % 50 == 49 {
             cache.flush().await;
@@ -48,8 +48,8 @@ async fn frames_survive_restart() {
         // As after a kill: the first cache has not closed its segment.
         let again = open(dir.path(), 64 << 20);
         for n in 0..300 {
-            let (handle, stored) = made(n, 5000);
-            assert_eq!(get_whole(&again, &handle).as_deref(), Some(&stored[..]), "frame {n}");
+            let (handle, stored) = make_frame(n, 5000);
+            assert_eq!(get_verified(&again, &handle).as_deref(), Some(&stored[..]), "frame {n}");
         }
     }
 }
@@ -58,13 +58,13 @@ async fn frames_survive_restart() {
 async fn keeps_quota_and_recently_read_frames() {
     let (dir, quota) = (tempfile::tempdir().unwrap(), 8 << 20);
     let cache = open(dir.path(), quota);
-    let (hot, hot_stored) = made(1, 20_000);
+    let (hot, hot_stored) = make_frame(1, 20_000);
     for round in 0..40 {
         put(&cache, round * 50 + 1..round * 50 + 51, 20_000).await;
-        assert_eq!(get_whole(&cache, &hot).as_deref(), Some(&hot_stored[..]), "round {round}");
-        assert!(occupied(dir.path()) <= quota, "{} bytes in round {round}", occupied(dir.path()));
+        assert_eq!(get_verified(&cache, &hot).as_deref(), Some(&hot_stored[..]), "round {round}");
+        assert!(used_bytes_of(dir.path()) <= quota, "{} bytes in round {round}", used_bytes_of(dir.path()));
     }
-    let kept = (1..2001).filter(|&n| get_whole(&cache, &made(n, 20_000).0).is_some()).count();
+    let kept = (1..2001).filter(|&n| get_verified(&cache, &make_frame(n, 20_000).0).is_some()).count();
     assert!(kept > 200, "{kept} of some 350 that fit");
 }
 
@@ -75,11 +75,11 @@ async fn two_processes_share_one_quota() {
     for round in 0..20 {
         put(&one, round * 50..round * 50 + 50, 20_000).await;
         put(&two, 100_000 + round * 50..100_000 + round * 50 + 50, 20_000).await;
-        assert!(occupied(dir.path()) <= quota, "{} bytes in round {round}", occupied(dir.path()));
+        assert!(used_bytes_of(dir.path()) <= quota, "{} bytes in round {round}", used_bytes_of(dir.path()));
     }
     let third = open(dir.path(), quota);
-    assert!((950..1000).any(|n| get_whole(&third, &made(n, 20_000).0).is_some()));
-    assert!((100_950..101_000).any(|n| get_whole(&third, &made(n, 20_000).0).is_some()));
+    assert!((950..1000).any(|n| get_verified(&third, &make_frame(n, 20_000).0).is_some()));
+    assert!((100_950..101_000).any(|n| get_verified(&third, &make_frame(n, 20_000).0).is_some()));
 }
 
 #[tokio::test]
@@ -92,19 +92,19 @@ async fn corrupt_and_missing_files_only_lose_frames() {
     // A flipped bit in one frame: verification finds it.
     bytes[20_000] ^= 1;
     fs::write(&segment, &bytes).unwrap();
-    let whole = (0..100).filter(|&n| get_whole(&cache, &made(n, 9000).0).is_some()).count();
+    let whole = (0..100).filter(|&n| get_verified(&cache, &make_frame(n, 9000).0).is_some()).count();
     assert_eq!(whole, 99);
     // A torn tail, as after a power failure.
     fs::write(&segment, &bytes[..bytes.len() / 2]).unwrap();
-    assert_eq!((0..100).filter(|&n| get_whole(&open(dir.path(), 64 << 20), &made(n, 9000).0).is_some()).count(), 49);
+    assert_eq!((0..100).filter(|&n| get_verified(&open(dir.path(), 64 << 20), &make_frame(n, 9000).0).is_some()).count(), 49);
     // Noise instead of a segment and its list.
     fs::write(&segment, vec![0xa5; 100_000]).unwrap();
     fs::write(segment.with_extension("list"), b"VCI1 nothing").unwrap();
-    assert!((0..100).all(|n| get_whole(&open(dir.path(), 64 << 20), &made(n, 9000).0).is_none()));
+    assert!((0..100).all(|n| get_verified(&open(dir.path(), 64 << 20), &make_frame(n, 9000).0).is_none()));
     // The directory is removed under a running cache.
     fs::remove_dir_all(dir.path().join("cache")).unwrap();
     put(&cache, 200..2000, 9000).await;
-    assert!(get_whole(&cache, &made(1999, 9000).0).is_some());
+    assert!(get_verified(&cache, &make_frame(1999, 9000).0).is_some());
 }
 
 struct FullDisk;
@@ -122,7 +122,7 @@ async fn full_disk_stores_nothing_and_fails_nothing() {
     let options = DiskCacheOptions { dir: dir.path().join("cache"), quota_bytes: 16 << 20 };
     let cache = DiskCache::open_on(&options, Arc::new(FullDisk)).unwrap();
     put(&cache, 100..200, 9000).await;
-    assert!((100..200).all(|n| cache.get(&made(n, 9000).0).is_none()));
+    assert!((100..200).all(|n| cache.get(&make_frame(n, 9000).0).is_none()));
 }
 
 #[tokio::test]
@@ -133,15 +133,15 @@ async fn held_directory_lock_does_not_block() {
     let held = File::open(dir.path().join("cache")).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
     put(&cache, 0..20, 9000).await;
-    let key = WholeKey { top: made(1, 100).0, size: 1 << 20 };
-    assert_eq!(cache.whole.begin(&key).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    let key = WholeKey { top: make_frame(1, 100).0, size: 1 << 20 };
+    assert_eq!(cache.whole.create(&key).unwrap_err().kind(), io::ErrorKind::TimedOut);
     cache.flush().await;
-    assert!((0..20).all(|n| cache.get(&made(n, 9000).0).is_none()));
+    assert!((0..20).all(|n| cache.get(&make_frame(n, 9000).0).is_none()));
     drop(held);
-    assert!(cache.whole.begin(&key).unwrap().is_some());
+    assert!(cache.whole.create(&key).unwrap().is_some());
     let next = open(dir.path(), 64 << 20);
     put(&next, 0..20, 9000).await;
-    assert!((0..20).all(|n| get_whole(&next, &made(n, 9000).0).is_some()));
+    assert!((0..20).all(|n| get_verified(&next, &make_frame(n, 9000).0).is_some()));
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn refuses_directory_that_cannot_be_created() {
 async fn files_match_documented_format() {
     let dir = tempfile::tempdir().unwrap();
     let cache = open(dir.path(), 4 << 20);
-    let (handle, stored) = made(7, 10);
+    let (handle, stored) = make_frame(7, 10);
     cache.put(&handle, stored.clone());
     cache.flush().await;
     let segment = dir.path().join("cache/segment-0000000000000001");

@@ -63,7 +63,7 @@ impl WholeFiles {
     /// Removes unfinished files of killed processes.
     pub(crate) fn open(dir: &Path, index: Arc<SegmentIndex>) -> Self {
         let whole = Self { dir: dir.to_owned(), index, idle: Mutex::default(), building: Mutex::default() };
-        for (path, _) in whole.listed() {
+        for (path, _) in whole.list_files() {
             if path.extension().is_some_and(|e| e == "new") && lock(&path).is_ok() {
                 let _ = fs::remove_file(path);
             }
@@ -91,7 +91,7 @@ impl WholeFiles {
             return Some(body);
         }
         tracing::warn!("disk cache: {} was modified by another program; removing it", body.path.display());
-        self.discard(body);
+        self.remove(body);
         None
     }
 
@@ -99,14 +99,14 @@ impl WholeFiles {
     pub(crate) fn put(&self, key: WholeKey, mut body: StoredFile) {
         match body.stamp.map_or_else(|| FileStamp::of(&body.file), Ok) {
             Ok(stamp) => body.stamp = Some(stamp),
-            Err(_) => return self.discard(body),
+            Err(_) => return self.remove(body),
         }
         if let Some(twin) = self.idle.lock().insert(key, body) {
             drop(twin);
         }
     }
 
-    pub(crate) fn discard(&self, body: StoredFile) {
+    pub(crate) fn remove(&self, body: StoredFile) {
         let _ = fs::remove_file(&body.path);
     }
 
@@ -114,7 +114,7 @@ impl WholeFiles {
     ///
     /// # Errors
     /// `WouldBlock` if this or another process uses it.
-    pub(crate) fn reopen(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
+    pub(crate) fn open_existing(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
         let path = self.path(key);
         match lock(&path) {
             Ok(file) => Ok(Some(StoredFile { file, path, stamp: None })),
@@ -124,7 +124,7 @@ impl WholeFiles {
     }
 
     /// A new file with its disk space allocated; `None` if the quota has no room.
-    pub(crate) fn begin(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
+    pub(crate) fn create(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
         let _turn = self.index.lock_directory()?;
         if !self.make_room(key.size) {
             return Ok(None);
@@ -140,7 +140,7 @@ impl WholeFiles {
         let taken = flock(&body.file, FlockOperation::NonBlockingLockExclusive)
             .and_then(|()| fallocate(&body.file, FallocateFlags::empty(), 0, key.size));
         if let Err(error) = taken {
-            self.discard(body);
+            self.remove(body);
             return Err(error.into());
         }
         Ok(Some(body))
@@ -154,7 +154,7 @@ impl WholeFiles {
                 Ok(body)
             }
             Err(error) => {
-                self.discard(body);
+                self.remove(body);
                 Err(error)
             }
         }
@@ -173,7 +173,7 @@ impl WholeFiles {
         self.dir.join(format!("{PREFIX}{top}-{:016x}", key.size))
     }
 
-    fn listed(&self) -> Vec<(PathBuf, fs::Metadata)> {
+    fn list_files(&self) -> Vec<(PathBuf, fs::Metadata)> {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().filter_map(Result::ok);
         let ours = entries.filter(|e| e.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)));
         ours.filter_map(|e| Some((e.path(), e.metadata().ok()?))).collect()
@@ -182,7 +182,7 @@ impl WholeFiles {
     /// Removes unused files, least recently read first, until `wanted` more bytes fit.
     fn make_room(&self, wanted: u64) -> bool {
         let quota = self.index.quota_bytes() / QUOTA_SHARE;
-        let mut all = self.listed();
+        let mut all = self.list_files();
         all.sort_by_key(|(_, meta)| meta.atime().max(meta.mtime()));
         let mut used: u64 = all.iter().map(|(_, meta)| meta.blocks() * STAT_BLOCK).sum();
         for (path, meta) in all {

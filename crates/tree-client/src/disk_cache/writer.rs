@@ -74,22 +74,22 @@ pub(crate) fn run(index: &SegmentIndex, disk: &dyn Disk, queue: &Receiver<WriteC
         }
     }
     if let Some(open) = &open {
-        index.seal(open);
+        index.close_segment(open);
     }
 }
 
 fn write(index: &SegmentIndex, disk: &dyn Disk, open: &mut Option<OpenSegment>, mut batch: Batch) -> std::io::Result<()> {
     let (len, count) = (batch.bytes.len() as u64, batch.records.len());
     if let Some(full) = open.take_if(|open| !index.has_room(open, len, count)) {
-        index.seal(&full);
+        index.close_segment(&full);
     }
     let target = match open {
         Some(target) => target,
-        None => open.insert(index.begin(&mut |handle, frame| batch.add(handle, &frame))?),
+        None => open.insert(index.start_segment(&mut |handle, frame| batch.add(handle, &frame))?),
     };
     disk.write_at(&target.file, &batch.bytes, target.len)?;
     let start = target.len as u32;
     let records = batch.records.into_iter().map(|(handle, span)| (handle, Span { offset: start + span.offset, ..span })).collect();
-    index.enter(target, records, target.len + batch.bytes.len() as u64);
+    index.add_records(target, records, target.len + batch.bytes.len() as u64);
     Ok(())
 }

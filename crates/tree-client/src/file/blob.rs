@@ -39,7 +39,7 @@ pub(crate) enum LeafPlace {
 }
 
 /// The next level of a blob's tree on the way to a leaf.
-enum Below {
+enum Level {
     /// A leaf, or a hole that covers the given number of bytes.
     Leaf(LeafPlace, u64),
     Indirect {
@@ -48,24 +48,24 @@ enum Below {
     },
 }
 
-fn top_of(blob: &Blob) -> Below {
+fn top_of(blob: &Blob) -> Level {
     match &blob.body {
-        BlobBody::Inline(_) | BlobBody::Hole => Below::Leaf(LeafPlace::Hole, u64::MAX),
-        BlobBody::Leaf(handle) => Below::Leaf(LeafPlace::At(*handle), LEAF),
-        BlobBody::Tree { depth, top } => Below::Indirect { depth: *depth, handle: *top },
+        BlobBody::Inline(_) | BlobBody::Hole => Level::Leaf(LeafPlace::Hole, u64::MAX),
+        BlobBody::Leaf(handle) => Level::Leaf(LeafPlace::At(*handle), LEAF),
+        BlobBody::Tree { depth, top } => Level::Indirect { depth: *depth, handle: *top },
     }
 }
 
-fn below(page: &Indirect, depth: u8, handle: &BlockHandle, leaf: u64) -> Result<Below> {
+fn next_level(page: &Indirect, depth: u8, handle: &BlockHandle, leaf: u64) -> Result<Level> {
     if page.depth != depth {
         return Err(Error::Damaged { what: format!("indirect frame {handle}: its depth differs from the one in its parent") });
     }
     let span = child_span(depth);
     let index = (leaf * LEAF / span) as usize % FANOUT;
     Ok(match page.child(index) {
-        None => Below::Leaf(LeafPlace::Hole, span),
-        Some(child) if depth == 1 => Below::Leaf(LeafPlace::At(child), LEAF),
-        Some(child) => Below::Indirect { depth: depth - 1, handle: child },
+        None => Level::Leaf(LeafPlace::Hole, span),
+        Some(child) if depth == 1 => Level::Leaf(LeafPlace::At(child), LEAF),
+        Some(child) => Level::Indirect { depth: depth - 1, handle: child },
     })
 }
 
@@ -189,11 +189,11 @@ impl Tree {
             let mut at = top_of(blob);
             let place = loop {
                 match at {
-                    Below::Leaf(place, _) => break place,
-                    Below::Indirect { depth, handle } => {
+                    Level::Leaf(place, _) => break place,
+                    Level::Indirect { depth, handle } => {
                         let frame = self.frame_by(FrameKind::Indirect, &handle, PAGE_LEN_EXPECTED, priority, deadline).await?;
                         let found = indirect(frame, &handle)?;
-                        at = below(&found, depth, &handle, leaf)?;
+                        at = next_level(&found, depth, &handle, leaf)?;
                         if depth == 1 {
                             page = Some((leaf / fan, found));
                         }
@@ -211,12 +211,12 @@ impl Tree {
         let mut at = top_of(blob);
         loop {
             match at {
-                Below::Leaf(place, span) => return Ok(Some((place, span))),
-                Below::Indirect { depth, handle } => {
+                Level::Leaf(place, span) => return Ok(Some((place, span))),
+                Level::Indirect { depth, handle } => {
                     let Some(frame) = self.frame_from(FrameKind::Indirect, &handle, PAGE_LEN_EXPECTED, source).await? else {
                         return Ok(None);
                     };
-                    at = below(indirect(frame, &handle)?.as_ref(), depth, &handle, leaf)?;
+                    at = next_level(indirect(frame, &handle)?.as_ref(), depth, &handle, leaf)?;
                 }
             }
         }

@@ -36,9 +36,9 @@ pub struct WholeFile {
     is_mixed: bool,
 }
 
-enum Verdict {
-    True,
-    False,
+enum Comparison {
+    Equal,
+    Different,
     /// A compressed leaf is not cached, so it cannot be compared.
     Unknown,
 }
@@ -68,8 +68,8 @@ impl Tree {
         // The runtime waits for its blocking threads at shutdown: the work stops when nobody awaits
         // it.
         let wanted = Arc::new(());
-        let wanted_by = Arc::downgrade(&wanted);
-        let made = tokio::task::spawn_blocking(move || tree.make_whole_file_blocking(&blob, &wanted_by)).await;
+        let waiting = Arc::downgrade(&wanted);
+        let made = tokio::task::spawn_blocking(move || tree.make_whole_file_blocking(&blob, &waiting)).await;
         drop(wanted);
         match made {
             Ok(Ok(made)) => made,
@@ -85,33 +85,33 @@ impl Tree {
         self.client().disk.as_ref().map(|disk| &disk.whole)
     }
 
-    fn make_whole_file_blocking(&self, blob: &Blob, wanted_by: &Weak<()>) -> io::Result<bool> {
+    fn make_whole_file_blocking(&self, blob: &Blob, waiting: &Weak<()>) -> io::Result<bool> {
         let (Some(files), Some(key)) = (self.whole_files(), key_of(blob)) else { return Ok(false) };
         let Some(_building) = files.start_building() else { return Ok(false) };
         if files.has(&key) || !files.fits(key.size) {
             return Ok(files.has(&key));
         }
         let Some(places) = self.places_if_cached(blob) else { return Ok(false) };
-        let left = match files.reopen(&key) {
+        let existing = match files.open_existing(&key) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            left => left?,
+            existing => existing?,
         };
-        if let Some(body) = left {
-            match self.compare(&body, blob, &places, wanted_by) {
-                Verdict::True => {
+        if let Some(body) = existing {
+            match self.compare(&body, blob, &places, waiting) {
+                Comparison::Equal => {
                     files.put(key, body);
                     return Ok(true);
                 }
-                Verdict::Unknown => return Ok(false),
-                Verdict::False => {
+                Comparison::Unknown => return Ok(false),
+                Comparison::Different => {
                     tracing::warn!("disk cache: a whole copy has wrong content; making it again");
-                    files.discard(body);
+                    files.remove(body);
                 }
             }
         }
-        let Some(body) = files.begin(&key)? else { return Ok(false) };
-        if let Err(error) = self.fill(&body, blob, &places, wanted_by) {
-            files.discard(body);
+        let Some(body) = files.create(&key)? else { return Ok(false) };
+        if let Err(error) = self.fill(&body, blob, &places, waiting) {
+            files.remove(body);
             return Err(error);
         }
         files.put(key, files.finish(&key, body)?);
@@ -140,38 +140,38 @@ impl Tree {
 
     /// Compares a file with its leaves' hashes. The hash of a compressed frame covers other bytes,
     /// so such a leaf is compared with its cached content.
-    fn compare(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], wanted_by: &Weak<()>) -> Verdict {
+    fn compare(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], waiting: &Weak<()>) -> Comparison {
         if !body.file().metadata().is_ok_and(|m| m.is_file() && m.len() == blob.size) {
-            return Verdict::False;
+            return Comparison::Different;
         }
         let mut buffer = vec![0; LEAF_LEN_MAX];
         for (leaf, place) in (0..).zip(places) {
-            if wanted_by.strong_count() == 0 {
-                return Verdict::Unknown;
+            if waiting.strong_count() == 0 {
+                return Comparison::Unknown;
             }
             let bytes = &mut buffer[..leaf_len(blob.size, leaf)];
             if body.file().read_exact_at(bytes, leaf * LEAF_LEN_MAX as u64).is_err() {
-                return Verdict::False;
+                return Comparison::Different;
             }
             let fits = match place {
                 LeafPlace::Hole => bytes.iter().all(|&b| b == 0),
                 LeafPlace::At(handle) if self.iv().handle_of(&frame::build(FrameKind::Leaf, bytes, 0)) == *handle => true,
                 LeafPlace::At(handle) => match self.cached_leaf(handle) {
                     Some(leaf) => leaf == *bytes,
-                    None => return Verdict::Unknown,
+                    None => return Comparison::Unknown,
                 },
             };
             if !fits {
-                return Verdict::False;
+                return Comparison::Different;
             }
         }
-        Verdict::True
+        Comparison::Equal
     }
 
-    fn fill(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], wanted_by: &Weak<()>) -> io::Result<()> {
+    fn fill(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], waiting: &Weak<()>) -> io::Result<()> {
         let mut batch = Vec::with_capacity(LEAVES_AT_ONCE as usize * LEAF_LEN_MAX);
         for (number, group) in (0..).zip(places.chunks(LEAVES_AT_ONCE as usize)) {
-            if wanted_by.strong_count() == 0 {
+            if waiting.strong_count() == 0 {
                 return Err(io::Error::new(io::ErrorKind::Interrupted, "the mount is ending"));
             }
             let first = number * LEAVES_AT_ONCE;
@@ -278,7 +278,7 @@ impl Drop for WholeFile {
         let (Some(body), Some(files)) = (self.body.take(), self.tree.whole_files()) else { return };
         match key_of(&self.blob) {
             Some(key) if !self.is_renamed => files.put(key, body),
-            _ => files.discard(body),
+            _ => files.remove(body),
         }
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Freshness {
     store: Arc<SeenStore>,
     /// The newest revision seen. Locked during verification, so that one offer at a time takes
     /// force.
-    memory: Mutex<SeenRecord>,
+    record: Mutex<SeenRecord>,
     current: RwLock<Option<Arc<Revision>>>,
     /// End of the current revision, checked at each read.
     expires: AtomicI64,
@@ -61,13 +61,13 @@ struct TimeFloor {
 impl Freshness {
     /// Blocks on the state file.
     pub(crate) fn load(hostid: HostId, clock: Arc<dyn Clock>, store: Arc<SeenStore>) -> Result<Self> {
-        let memory = store.load(&hostid)?;
-        let floor = TimeFloor { start: memory.time(), set_at: Instant::now() };
+        let record = store.load(&hostid)?;
+        let floor = TimeFloor { start: record.time(), set_at: Instant::now() };
         Ok(Self {
             hostid,
             clock,
             store,
-            memory: Mutex::new(memory),
+            record: Mutex::new(record),
             current: RwLock::new(None),
             expires: AtomicI64::new(i64::MIN),
             floor: RwLock::new(floor),
@@ -137,40 +137,40 @@ impl Freshness {
 
     /// Applies verified statements about the key. Blocks on the state file.
     pub(crate) fn apply_statements(&self, statements: Vec<KeyStatement>) {
-        let mut memory = self.memory.lock();
-        let news = statements.into_iter().filter(|s| s.hostid() == self.hostid && s.verified().is_some());
-        let news = news.map(|s| memory.add_statement(s)).fold(false, |any, new| any | new);
-        if news {
-            self.store_record(&mut memory);
-            self.block_by_statements(&memory.statements);
+        let mut record = self.record.lock();
+        let is_new = statements.into_iter().filter(|s| s.hostid() == self.hostid && s.verified().is_some());
+        let is_new = is_new.map(|s| record.add_statement(s)).fold(false, |any, new| any | new);
+        if is_new {
+            self.store_record(&mut record);
+            self.block_by_statements(&record.statements);
         }
     }
 
     /// Writes the record and merges what other processes have written.
-    fn store_record(&self, memory: &mut SeenRecord) {
-        match self.store.advance(&self.hostid, memory.clone()) {
-            Ok(merged) => *memory = merged,
+    fn store_record(&self, record: &mut SeenRecord) {
+        match self.store.advance(&self.hostid, record.clone()) {
+            Ok(merged) => *record = merged,
             Err(error) => tracing::warn!(tree = %self.hostid, "{error}"),
         }
-        self.raise_time_floor(memory.time());
+        self.raise_time_floor(record.time());
     }
 
     /// Records that the time was `time` when a revision that ends at `end` was verified. Limited to
     /// `end`, so that a fast clock cannot expire later revisions. Blocks on the state file.
-    fn witness(&self, memory: &mut SeenRecord, time: u64, end: u64) {
+    fn record_time(&self, record: &mut SeenRecord, time: u64, end: u64) {
         let time = time.min(end);
         let step = if time == end { 1 } else { TIME_STEP_S };
-        if time >= memory.time_seen.saturating_add(step) {
-            memory.time_seen = time;
-            self.store_record(memory);
+        if time >= record.time_seen.saturating_add(step) {
+            record.time_seen = time;
+            self.store_record(record);
         }
     }
 
     /// Records that the revision in force has expired, if no offer does. Blocks on the state file.
     pub(crate) fn record_expiry(&self) {
-        let mut memory = self.memory.lock();
+        let mut record = self.record.lock();
         if let Some(current) = self.newest() {
-            self.witness(&mut memory, self.now(), u64::try_from(current.expires()).unwrap_or(u64::MAX));
+            self.record_time(&mut record, self.now(), u64::try_from(current.expires()).unwrap_or(u64::MAX));
         }
     }
 
@@ -183,8 +183,8 @@ impl Freshness {
     }
 
     pub(crate) fn apply_stored_statements(&self) {
-        let memory = self.memory.lock();
-        self.block_by_statements(&memory.statements);
+        let record = self.record.lock();
+        self.block_by_statements(&record.statements);
     }
 
     fn block_by_statements(&self, statements: &[KeyStatement]) {
@@ -209,47 +209,47 @@ impl Freshness {
     }
 
     pub(crate) fn statements(&self) -> Vec<KeyStatement> {
-        self.memory.lock().statements.clone()
+        self.record.lock().statements.clone()
     }
 
     /// The signed fsinfo of the last run, if any.
     pub(crate) fn stored_fsinfo(&self) -> Option<Vec<u8>> {
-        let memory = self.memory.lock();
-        (!memory.signed.is_empty()).then(|| memory.signed.clone())
+        let record = self.record.lock();
+        (!record.signed.is_empty()).then(|| record.signed.clone())
     }
 
     /// Verifies a signed fsinfo and puts it in force if it is newer. Blocks on the state file then.
-    pub(crate) fn judge(&self, signed: &[u8]) -> Result<OfferVerdict> {
+    pub(crate) fn verify_offer(&self, signed: &[u8]) -> Result<OfferVerdict> {
         if signed.is_empty() {
             return Ok(OfferVerdict::Nothing);
         }
-        let mut memory = self.memory.lock();
+        let mut record = self.record.lock();
         let current = self.newest();
         if let Some(current) = current.as_deref().filter(|c| c.signed == signed) {
             let end = u64::try_from(current.expires()).unwrap_or(u64::MAX);
-            self.witness(&mut memory, self.now(), end);
+            self.record_time(&mut record, self.now(), end);
             return Ok(OfferVerdict::Current(current.number()));
         }
         let now = self.now();
-        let verified = match verify_fsinfo(&self.hostid, signed, now, &memory.seen, &memory.statements) {
+        let verified = match verify_fsinfo(&self.hostid, signed, now, &record.seen, &record.statements) {
             Ok(verified) => verified,
             Err(Refusal::Rollback { offered, .. }) => return Ok(OfferVerdict::Stale(offered)),
             Err(refusal) => {
                 if let Refusal::Expired { expires, now } = refusal {
-                    self.witness(&mut memory, now, expires);
+                    self.record_time(&mut record, now, expires);
                 }
                 let lie = refusal.is_forgery();
                 return Ok(OfferVerdict::Refused(refusal, lie));
             }
         };
-        let time_seen = if now >= memory.time_seen.saturating_add(TIME_STEP_S) { now } else { memory.time_seen };
-        let newer = SeenRecord { seen: verified.seen, time_seen, signed: signed.to_vec(), statements: memory.statements.clone() };
-        *memory = self.store.advance(&self.hostid, newer)?;
-        if memory.seen.order() > verified.seen.order() {
+        let time_seen = if now >= record.time_seen.saturating_add(TIME_STEP_S) { now } else { record.time_seen };
+        let newer = SeenRecord { seen: verified.seen, time_seen, signed: signed.to_vec(), statements: record.statements.clone() };
+        *record = self.store.advance(&self.hostid, newer)?;
+        if record.seen.order() > verified.seen.order() {
             // Another process has seen a newer revision meanwhile.
             return Ok(OfferVerdict::Stale(verified.fsinfo.revision));
         }
-        self.raise_time_floor(memory.time());
+        self.raise_time_floor(record.time());
         if current.as_deref().is_some_and(|c| c.fsinfo.iv != verified.fsinfo.iv) {
             // Stored as seen, so that no older revision is accepted again. A later certificate may
             // sign with the old iv.

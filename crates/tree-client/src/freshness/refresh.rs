@@ -105,7 +105,7 @@ impl Tree {
     /// Uses the signed fsinfo of the last run, if it is still valid.
     async fn use_stored_fsinfo(&self) -> Result<bool> {
         match self.freshness().stored_fsinfo() {
-            Some(signed) => Ok(matches!(self.judge_blocking(signed).await?, OfferVerdict::Newer)),
+            Some(signed) => Ok(matches!(self.verify_offer_blocking(signed).await?, OfferVerdict::Newer)),
             None => Ok(false),
         }
     }
@@ -264,14 +264,14 @@ impl Tree {
         if let Some(error) = self.freshness().blocked_for_good() {
             return Err(error);
         }
-        let judgement = self.judge_blocking(offer.signed_fsinfo).await?;
+        let judgement = self.verify_offer_blocking(offer.signed_fsinfo).await?;
         match &judgement {
             OfferVerdict::Newer => {
                 let (_, newest) = self.newest_order();
-                replica.note_revision(self.newest_order());
+                replica.set_revision(self.newest_order());
                 tracing::debug!(tree = %self.name(), revision = newest, replica = %replica.address, "a new revision is in force");
             }
-            OfferVerdict::Current(revision) | OfferVerdict::Stale(revision) => replica.note_revision((self.newest_order().0, *revision)),
+            OfferVerdict::Current(revision) | OfferVerdict::Stale(revision) => replica.set_revision((self.newest_order().0, *revision)),
             OfferVerdict::Refused(refusal, true) => replica.lied(&format!("forged fsinfo: {refusal}")),
             OfferVerdict::Refused(refusal, false) if self.freshness().newest().is_some() => {
                 tracing::warn!(tree = %self.name(), replica = %replica.address, "{refusal}");
@@ -300,11 +300,11 @@ impl Tree {
         let (mut found, mut fault) = (Vec::new(), None);
         if !client.options.certificate_dirs.is_empty() {
             let dirs = client.options.certificate_dirs.clone();
-            let read = tokio::task::spawn_blocking(move || statement_files::in_directories(&dirs, &hostid));
+            let read = tokio::task::spawn_blocking(move || statement_files::from_directories(&dirs, &hostid));
             (found, fault) = read.await.unwrap_or_default();
         }
         for source in client.certificate_trees() {
-            found.extend(statement_files::in_tree(&source, &hostid).await);
+            found.extend(statement_files::from_tree(&source, &hostid).await);
         }
         if !found.is_empty() {
             self.apply_statements_blocking(found).await;
@@ -372,9 +372,9 @@ impl Tree {
     }
 
     /// Verifies on a blocking thread: it may write and sync a file.
-    async fn judge_blocking(&self, signed: Vec<u8>) -> Result<OfferVerdict> {
+    async fn verify_offer_blocking(&self, signed: Vec<u8>) -> Result<OfferVerdict> {
         let freshness = Arc::clone(self.freshness());
-        let judged = tokio::task::spawn_blocking(move || freshness.judge(&signed)).await;
+        let judged = tokio::task::spawn_blocking(move || freshness.verify_offer(&signed)).await;
         judged.unwrap_or_else(|e| Err(Error::Damaged { what: format!("verifying an fsinfo: {e}") }))
     }
 

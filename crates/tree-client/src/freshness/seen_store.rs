@@ -122,7 +122,7 @@ type WriteFile = fn(&Path, &[u8]) -> io::Result<()>;
 pub(crate) struct SeenStore {
     dir: Option<PathBuf>,
     required: bool,
-    memory: Mutex<HashMap<HostId, SeenRecord>>,
+    record: Mutex<HashMap<HostId, SeenRecord>>,
     write: WriteFile,
 }
 
@@ -130,7 +130,7 @@ impl SeenStore {
     /// Without `dir`, records are kept in memory only. With `required`, a missing directory or a
     /// failed write is an error instead of a warning. An unreadable file is always an error.
     pub(crate) fn new(dir: Option<PathBuf>, required: bool) -> Self {
-        Self { dir, required, memory: Mutex::default(), write: write_atomically }
+        Self { dir, required, record: Mutex::default(), write: write_atomically }
     }
 
     #[cfg(test)]
@@ -153,7 +153,7 @@ impl SeenStore {
             _ if self.required => return Err(Error::NoState),
             _ => SeenRecord::default(),
         };
-        let mut all = self.memory.lock();
+        let mut all = self.record.lock();
         let entry = all.entry(*hostid).or_default();
         *entry = std::mem::take(entry).merge(stored);
         Ok(entry.clone())
@@ -162,7 +162,7 @@ impl SeenStore {
     /// Merges `newer` into the record; returns the result. Blocks on the file and its fsync.
     pub(crate) fn advance(&self, hostid: &HostId, newer: SeenRecord) -> Result<SeenRecord> {
         let merged = {
-            let mut all = self.memory.lock();
+            let mut all = self.record.lock();
             let entry = all.entry(*hostid).or_default();
             *entry = std::mem::take(entry).merge(newer);
             entry.clone()
@@ -179,7 +179,7 @@ impl SeenStore {
         });
         match written {
             Ok(merged) => {
-                self.memory.lock().insert(*hostid, merged.clone());
+                self.record.lock().insert(*hostid, merged.clone());
                 Ok(merged)
             }
             Err(error) if self.required || matches!(error, Error::StateUnreadable { .. }) => Err(error),
@@ -270,19 +270,19 @@ fn decode_file(bytes: &[u8]) -> io::Result<SeenRecord> {
     SeenRecord::from_xdr(body).map_err(|e| damaged(e.to_string()))
 }
 
-fn encode_file(memory: &SeenRecord) -> Vec<u8> {
-    let mut bytes = memory.to_xdr();
+fn encode_file(record: &SeenRecord) -> Vec<u8> {
+    let mut bytes = record.to_xdr();
     bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
     bytes
 }
 
 /// Fuzz entry point: a readable file round-trips, and merging never moves backward.
 pub(crate) fn exercise(file: &[u8]) {
-    let Ok(memory) = decode_file(file) else { return };
-    assert!(decode_file(&encode_file(&memory)).is_ok_and(|again| again == memory), "a written record must round-trip");
-    let merged = memory.clone().merge(SeenRecord::default());
-    assert_eq!(merged.seen.order(), memory.seen.order().max(Seen::default().order()), "a merge must not move backward");
-    let _ = memory.clone().merge(memory);
+    let Ok(record) = decode_file(file) else { return };
+    assert!(decode_file(&encode_file(&record)).is_ok_and(|again| again == record), "a written record must round-trip");
+    let merged = record.clone().merge(SeenRecord::default());
+    assert_eq!(merged.seen.order(), record.seen.order().max(Seen::default().order()), "a merge must not move backward");
+    let _ = record.clone().merge(record);
 }
 
 fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {

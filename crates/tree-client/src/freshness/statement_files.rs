@@ -35,7 +35,7 @@ pub(crate) struct CertificateTree {
 
 /// The verified statements about `hostid` in local directories, and the first unreadable file named
 /// after it, which may be a revocation. Blocks on files. Other unreadable files are warnings.
-pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyStatement>, Option<Error>) {
+pub(crate) fn from_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyStatement>, Option<Error>) {
     let name = hostid.to_string();
     let (mut found, mut fault) = (Vec::new(), None);
     for dir in dirs {
@@ -77,7 +77,7 @@ pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyState
 }
 
 /// The statements in a published tree. Boxed, because a refresh of that tree reads statements too.
-pub(crate) fn in_tree<'a>(source: &'a CertificateTree, hostid: &'a HostId) -> BoxFuture<'a, Vec<KeyStatement>> {
+pub(crate) fn from_tree<'a>(source: &'a CertificateTree, hostid: &'a HostId) -> BoxFuture<'a, Vec<KeyStatement>> {
     async move {
         let Some(tree) = source.tree.upgrade().filter(|tree| tree.hostid() != hostid) else { return Vec::new() };
         let read = timeout(TREE_READ_MAX, read_from_tree(&tree, &source.path, hostid));

@@ -31,7 +31,7 @@ pub(crate) struct PullVisitor {
     committed_root: Counterpart,
     /// Visited or pending pages and indirect frames; several parents may share one.
     visited: Mutex<HashSet<BlockHandle>>,
-    wanted: Mutex<HashSet<BlockHandle>>,
+    pending_leaves: Mutex<HashSet<BlockHandle>>,
     frames: AtomicU64,
     bytes: AtomicU64,
     present: AtomicU64,
@@ -45,7 +45,7 @@ impl PullVisitor {
             writer,
             committed_root: committed.map_or(Counterpart::None, |fsinfo| Counterpart::Directory(Arc::new(fsinfo.root.clone()))),
             visited: Mutex::default(),
-            wanted: Mutex::default(),
+            pending_leaves: Mutex::default(),
             frames: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             present: AtomicU64::new(0),
@@ -85,10 +85,10 @@ impl PullVisitor {
             self.present.fetch_add(1, Ordering::Relaxed);
             return Ok(false);
         }
-        Ok(self.wanted.lock().insert(work.handle))
+        Ok(self.pending_leaves.lock().insert(work.handle))
     }
 
-    fn below_entry(&self, entry: &DirEntry, committed_dir: Option<&Inode>, found: &mut Vec<PendingFrame<Counterpart>>) -> Result<()> {
+    fn children_of_entry(&self, entry: &DirEntry, committed_dir: Option<&Inode>, found: &mut Vec<PendingFrame<Counterpart>>) -> Result<()> {
         let inode = &entry.inode;
         let names_frames = PendingFrame::directory(inode, ()).is_some() || blob_of(inode).top().is_some() || inode.xattrs.top().is_some();
         if !names_frames {
@@ -106,12 +106,12 @@ impl PullVisitor {
                 found.extend(PendingFrame::directory(inode, counterpart));
             }
         }
-        below_blob(blob_of(inode), committed.as_ref().map(blob_of), found);
-        below_blob(&inode.xattrs, committed.as_ref().map(|committed| &committed.xattrs), found);
+        child_of_blob(blob_of(inode), committed.as_ref().map(blob_of), found);
+        child_of_blob(&inode.xattrs, committed.as_ref().map(|committed| &committed.xattrs), found);
         Ok(())
     }
 
-    fn below_interior(
+    fn children_of_interior(
         &self,
         page: &InteriorPage,
         committed_dir: Option<&Arc<Inode>>,
@@ -119,7 +119,7 @@ impl PullVisitor {
     ) -> Result<()> {
         for (index, child) in page.children().iter().enumerate() {
             let committed = match (committed_dir, page.page(index)) {
-                (Some(dir), Some(wanted)) => self.committed.has_page(dir, child.first.as_bytes(), &wanted)?,
+                (Some(dir), Some(pending_leaves)) => self.committed.has_page(dir, child.first.as_bytes(), &pending_leaves)?,
                 _ => false,
             };
             if committed {
@@ -132,7 +132,12 @@ impl PullVisitor {
         Ok(())
     }
 
-    fn below_indirect(&self, page: &Indirect, committed: Option<&BlockHandle>, found: &mut Vec<PendingFrame<Counterpart>>) -> Result<()> {
+    fn children_of_indirect(
+        &self,
+        page: &Indirect,
+        committed: Option<&BlockHandle>,
+        found: &mut Vec<PendingFrame<Counterpart>>,
+    ) -> Result<()> {
         let committed = match committed {
             Some(handle) => self.committed.indirect(handle)?.filter(|committed| committed.depth == page.depth),
             None => None,
@@ -176,12 +181,12 @@ impl Visitor for PullVisitor {
         self.frames.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(stored.len() as u64, Ordering::Relaxed);
         if work.kind == FrameKind::Leaf {
-            self.wanted.lock().remove(&work.handle);
+            self.pending_leaves.lock().remove(&work.handle);
         }
         Ok(())
     }
 
-    fn below(&self, work: &PendingFrame<Counterpart>, frame: &Frame) -> Result<Vec<PendingFrame<Counterpart>>> {
+    fn children(&self, work: &PendingFrame<Counterpart>, frame: &Frame) -> Result<Vec<PendingFrame<Counterpart>>> {
         let mut found = Vec::new();
         let committed_dir = match &work.context {
             Counterpart::Directory(dir) => Some(dir),
@@ -190,23 +195,23 @@ impl Visitor for PullVisitor {
         match frame {
             Frame::DirLeaf(page) => {
                 for entry in page.entries() {
-                    self.below_entry(entry, committed_dir.map(|dir| &**dir), &mut found)?;
+                    self.children_of_entry(entry, committed_dir.map(|dir| &**dir), &mut found)?;
                 }
             }
-            Frame::DirInterior(page) => self.below_interior(page, committed_dir, &mut found)?,
+            Frame::DirInterior(page) => self.children_of_interior(page, committed_dir, &mut found)?,
             Frame::Indirect(page) => match &work.context {
-                Counterpart::Indirect(committed) => self.below_indirect(page, Some(committed), &mut found)?,
-                _ => self.below_indirect(page, None, &mut found)?,
+                Counterpart::Indirect(committed) => self.children_of_indirect(page, Some(committed), &mut found)?,
+                _ => self.children_of_indirect(page, None, &mut found)?,
             },
             Frame::Leaf(_) | Frame::Fsinfo(_) => {}
         }
-        let mut wanted = Vec::with_capacity(found.len());
+        let mut pending_leaves = Vec::with_capacity(found.len());
         for work in found {
             if self.must_visit(&work)? {
-                wanted.push(work);
+                pending_leaves.push(work);
             }
         }
-        Ok(wanted)
+        Ok(pending_leaves)
     }
 
     fn failed(&self, _: &PendingFrame<Counterpart>, error: Error) -> Result<()> {
@@ -219,7 +224,7 @@ impl Visitor for PullVisitor {
 }
 
 /// Adds the top frame of a blob, unless the committed blob has the same.
-fn below_blob(blob: &Blob, committed: Option<&Blob>, found: &mut Vec<PendingFrame<Counterpart>>) {
+fn child_of_blob(blob: &Blob, committed: Option<&Blob>, found: &mut Vec<PendingFrame<Counterpart>>) {
     if committed.is_some_and(|committed| committed.top().is_some() && committed.top() == blob.top()) {
         return;
     }

@@ -35,7 +35,7 @@ pub(crate) async fn run(replica: std::sync::Weak<Replica>, mut ends: QueueEnds) 
         };
         let (false, Some(replica)) = (batch.is_empty(), replica.upgrade()) else { return };
         tokio::spawn(async move {
-            ask(&replica, batch).await;
+            call(&replica, batch).await;
             drop(permit);
         });
     }
@@ -65,16 +65,16 @@ async fn next_batch(
     (batch, permit)
 }
 
-async fn ask(replica: &Replica, batch: Vec<QueuedRequest>) {
+async fn call(replica: &Replica, batch: Vec<QueuedRequest>) {
     let asked = Instant::now();
     let args = GetDataArgs { hostid: replica.hostid, handles: batch.iter().map(|r| r.frame.handle).collect() };
     let mut waiting = batch.into_iter();
     // Recorded once per call and before any lie: an answer resets earlier failures.
-    let mut unbooked = true;
+    let mut not_recorded = true;
     let outcome = replica.call_data(&args, |found| {
         let Some(request) = waiting.next() else { return };
-        let answer = found.ok_or(FetchFailure::Missing).and_then(|stored| check(replica, &request, stored));
-        if (waiting.len() == 0 || matches!(answer, Err(FetchFailure::Lied(_)))) && std::mem::take(&mut unbooked) {
+        let answer = found.ok_or(FetchFailure::Missing).and_then(|stored| verify(replica, &request, stored));
+        if (waiting.len() == 0 || matches!(answer, Err(FetchFailure::Lied(_)))) && std::mem::take(&mut not_recorded) {
             replica.call_answered(asked.elapsed());
         }
         if let Err(FetchFailure::Lied(proof)) = &answer {
@@ -83,11 +83,11 @@ async fn ask(replica: &Replica, batch: Vec<QueuedRequest>) {
         let _ = request.answer.send(answer);
     });
     if let Err(failure) = outcome.await {
-        refuse(waiting.collect(), replica.call_failed(&failure));
+        fail_all(waiting.collect(), replica.call_failed(&failure));
     }
 }
 
-fn check(replica: &Replica, request: &QueuedRequest, stored: Bytes) -> Result<FetchedFrame, FetchFailure> {
+fn verify(replica: &Replica, request: &QueuedRequest, stored: Bytes) -> Result<FetchedFrame, FetchFailure> {
     let begun = std::time::Instant::now();
     let verdict = frame::verify(&request.frame.iv, &request.frame.handle, &stored);
     replica.counters.verified(stored.len(), begun.elapsed());
@@ -99,7 +99,7 @@ fn check(replica: &Replica, request: &QueuedRequest, stored: Bytes) -> Result<Fe
     Ok(FetchedFrame { stored, decoded })
 }
 
-fn refuse(batch: Vec<QueuedRequest>, failure: FetchFailure) {
+fn fail_all(batch: Vec<QueuedRequest>, failure: FetchFailure) {
     for request in batch {
         let _ = request.answer.send(Err(failure.clone()));
     }

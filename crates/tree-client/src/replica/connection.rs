@@ -143,7 +143,7 @@ impl Connection {
         let closed = || CallFailure::Closed("connection closed".into());
         let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
         let (answer, answered) = oneshot::channel();
-        let xid = self.shared.enter(Waiter::Whole(answer))?;
+        let xid = self.shared.register(Waiter::Whole(answer))?;
         let _waiting = Waiting { shared: &self.shared, xid };
         self.outbox.send(record(xid, procedure, args)).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
@@ -155,7 +155,7 @@ impl Connection {
         let closed = || CallFailure::Closed("connection closed".into());
         let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
         let (frame, mut frames) = mpsc::channel(args.handles.len() + 1);
-        let xid = self.shared.enter(Waiter::Frames(args.handles.len(), frame))?;
+        let xid = self.shared.register(Waiter::Frames(args.handles.len(), frame))?;
         let _waiting = Waiting { shared: &self.shared, xid };
         self.outbox.send(record(xid, Procedure::GetData, &args.to_xdr())).await.map_err(|_| closed())?;
         while let Some(found) = frames.recv().await {
@@ -179,7 +179,7 @@ fn record(xid: u32, procedure: Procedure, args: &[u8]) -> Vec<u8> {
 }
 
 impl Shared {
-    fn enter(&self, waiter: Waiter) -> Result<u32, CallFailure> {
+    fn register(&self, waiter: Waiter) -> Result<u32, CallFailure> {
         let mut calls = self.calls.lock();
         if let Some(failure) = &calls.failure {
             return Err(failure.clone());

@@ -79,7 +79,7 @@ impl ReplicaSet {
                         }
                         // The attempts that still run are hedged already.
                         Err(failure) => {
-                            search.note(id, failure);
+                            search.record_failure(id, failure);
                             (next_check, overdue) = (Instant::now(), true);
                         }
                     }
@@ -119,7 +119,7 @@ impl ReplicaSet {
                         return Err(Error::Missing { handle: request.handle, asked: search.done.len(), refused: self.offers_refused() });
                     }
                     if search.done.keys().all(|id| search.is_final(*id)) {
-                        return Err(self.lied_to(search));
+                        return Err(self.all_lied(search));
                     }
                     // Another round. The pauses after failures prevent a busy loop.
                     let Search { done, lies, .. } = search;
@@ -202,12 +202,12 @@ impl ReplicaSet {
         let now = self.now();
         let lacks = |id| search.done.get(&id) == Some(&Verdict::Lacks);
         let liars = self.all().iter().all(|replica| lacks(replica.id()) || self.scores().lock().is_excluded(replica.id(), now));
-        if liars { self.lied_to(search) } else { self.unreachable(search) }
+        if liars { self.all_lied(search) } else { self.unreachable(search) }
     }
 
     // The caller reports these errors; the log has them at debug level only.
 
-    fn lied_to(&self, search: &Search) -> Error {
+    fn all_lied(&self, search: &Search) -> Error {
         let said = self.reasons(search);
         tracing::debug!(tree = %self.hostid(), "no replica sent right data: {said}");
         Error::Lied { said }
@@ -255,7 +255,7 @@ impl Search {
         }
     }
 
-    fn note(&mut self, id: ReplicaId, failure: FetchFailure) {
+    fn record_failure(&mut self, id: ReplicaId, failure: FetchFailure) {
         let reason = match &failure {
             FetchFailure::Missing => "says that it lacks the frame".to_owned(),
             FetchFailure::Lied(what) => format!("lied: {what}"),

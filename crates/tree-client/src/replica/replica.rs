@@ -193,7 +193,7 @@ impl Replica {
         }
     }
 
-    pub(crate) fn note_revision(&self, revision: (u64, u64)) {
+    pub(crate) fn set_revision(&self, revision: (u64, u64)) {
         *self.revision.lock() = revision;
     }
 

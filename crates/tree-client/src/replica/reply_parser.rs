@@ -104,18 +104,18 @@ impl ReplyParser {
             let announced = match self.marks.next(input)? {
                 Next::More => return Ok(None),
                 Next::End => match self.end() {
-                    Some(arrival) => return Ok(Some(arrival)),
+                    Some(event) => return Ok(Some(event)),
                     None => continue,
                 },
                 Next::Bytes(_) if input.is_empty() => return Ok(None),
                 Next::Bytes(n) => n,
             };
             let whole = *input;
-            let (taken, arrival) = self.take(&whole[..announced.min(whole.len())], &results);
+            let (taken, event) = self.take(&whole[..announced.min(whole.len())], &results);
             *input = &whole[taken..];
             self.marks.took(taken);
-            if arrival.is_some() {
-                return Ok(arrival);
+            if event.is_some() {
+                return Ok(event);
             }
         }
     }
@@ -143,8 +143,8 @@ impl ReplyParser {
                     let n = piece.len().min(wanted - *have);
                     words[*have..*have + n].copy_from_slice(&piece[..n]);
                     *have += n;
-                    let arrival = if *have == wanted { self.parse_words() } else { None };
-                    (n, arrival)
+                    let event = if *have == wanted { self.parse_words() } else { None };
+                    (n, event)
                 }
                 Part::Frame { bytes, len } => {
                     let n = piece.len().min(*len - bytes.len());
@@ -243,7 +243,7 @@ pub(crate) fn exercise(input: &[u8]) {
     let Some((&[step, count, cut], rest)) = input.split_first_chunk() else { return };
     let (read_len, count) = (usize::from(step) * 37 + 1, usize::from(count % 8));
     let same = |stream: &[u8]| {
-        let (slow, quick) = (arrive(stream, read_len, count), arrive(stream, usize::MAX, count));
+        let (slow, quick) = (parse_stream(stream, read_len, count), parse_stream(stream, usize::MAX, count));
         assert_eq!(slow.is_err(), quick.is_err());
         let quick = quick.unwrap_or_default();
         assert!(slow.is_err() || slow.is_ok_and(|slow| slow == quick), "the reads' lengths show");
@@ -277,7 +277,7 @@ pub(crate) fn exercise(input: &[u8]) {
 const EXERCISE_XID: u32 = 7;
 
 /// Parses a stream like a connection, with reads of at most `read_len` bytes.
-fn arrive(stream: &[u8], read_len: usize, count: usize) -> Result<Vec<ReplyEvent>, RecordError> {
+fn parse_stream(stream: &[u8], read_len: usize, count: usize) -> Result<Vec<ReplyEvent>, RecordError> {
     let (mut parser, mut found, mut at) = (ReplyParser::new(), Vec::new(), 0);
     while at < stream.len() {
         let input = match parser.direct_buffer() {
@@ -295,8 +295,8 @@ fn arrive(stream: &[u8], read_len: usize, count: usize) -> Result<Vec<ReplyEvent
             }
         };
         let mut input = input;
-        while let Some(arrival) = parser.next(&mut input, |xid| (xid == EXERCISE_XID).then_some(count))? {
-            found.push(arrival);
+        while let Some(event) = parser.next(&mut input, |xid| (xid == EXERCISE_XID).then_some(count))? {
+            found.push(event);
         }
         assert!(input.is_empty());
     }

@@ -82,7 +82,7 @@ impl Tree {
         let task = self.client().runtime.spawn(async move {
             let visitor = Arc::new(CheckVisitor::new(sender.clone()));
             let root: Arc<[u8]> = Arc::from(&b""[..]);
-            let first = visitor.unvisited(below_inode(revision.root(), &root).collect());
+            let first = visitor.unvisited(children_of_inode(revision.root(), &root).collect());
             let last = match traverse(&tree, &visitor, first, IN_FLIGHT_BYTES_MAX).await {
                 Ok(()) => Ok(visitor.done()),
                 Err(error) => Err(error),
@@ -137,7 +137,7 @@ impl Visitor for CheckVisitor {
         Ok(())
     }
 
-    fn below(&self, work: &PendingFrame<Arc<[u8]>>, frame: &Frame) -> Result<Vec<PendingFrame<Arc<[u8]>>>> {
+    fn children(&self, work: &PendingFrame<Arc<[u8]>>, frame: &Frame) -> Result<Vec<PendingFrame<Arc<[u8]>>>> {
         let path = &work.context;
         let found = match frame {
             Frame::DirLeaf(page) => {
@@ -146,7 +146,7 @@ impl Visitor for CheckVisitor {
                     self.files.fetch_add(u64::from(matches!(entry.inode.content, Content::Regular { .. })), Ordering::Relaxed);
                     let name = entry.name.as_bytes();
                     let path: Arc<[u8]> = if path.is_empty() { Arc::from(name) } else { Arc::from([path, &b"/"[..], name].concat()) };
-                    found.extend(below_inode(&entry.inode, &path));
+                    found.extend(children_of_inode(&entry.inode, &path));
                 }
                 found
             }
@@ -179,7 +179,7 @@ impl Visitor for CheckVisitor {
     }
 }
 
-fn below_inode(inode: &Inode, path: &Arc<[u8]>) -> impl Iterator<Item = PendingFrame<Arc<[u8]>>> {
+fn children_of_inode(inode: &Inode, path: &Arc<[u8]>) -> impl Iterator<Item = PendingFrame<Arc<[u8]>>> {
     let content = match &inode.content {
         Content::Regular { blob, .. } => PendingFrame::blob(blob, Arc::clone(path)),
         _ => PendingFrame::directory(inode, Arc::clone(path)),

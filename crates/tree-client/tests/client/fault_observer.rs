@@ -49,8 +49,8 @@ async fn reports_lie_that_another_replica_heals() {
         let vouch_tree::Content::Regular { blob, .. } = &found.content else { unreachable!("it is a file") };
         assert_eq!(tree.read(blob, 0, 20_000).await.unwrap(), noise(n, 20_000));
     }
-    let (told, lies) = (notes.0.lock().clone(), tree.counters().lies);
-    assert!(lies > 0 && told.len() as u64 == lies && told.iter().all(|note| note == "10.0.0.1:4340 lie"), "{lies}: {told:?}");
+    let (reports, lies) = (notes.0.lock().clone(), tree.counters().lies);
+    assert!(lies > 0 && reports.len() as u64 == lies && reports.iter().all(|note| note == "10.0.0.1:4340 lie"), "{lies}: {reports:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,8 +82,8 @@ async fn reports_stale_offer_once_until_it_changes() {
     clock.set(NOW + u64::from(DURATION_S));
     let notes = Arc::new(Notes::default());
     assert!(client(&network, &clock, &notes).open(&publisher.name(), &TreeOptions::default()).await.is_err());
-    let mut told = notes.0.lock().clone();
-    told.sort();
-    told.dedup();
-    assert_eq!(told, ["10.0.0.1:4340 expired", "10.0.0.2:4340 expired"]);
+    let mut reports = notes.0.lock().clone();
+    reports.sort();
+    reports.dedup();
+    assert_eq!(reports, ["10.0.0.1:4340 expired", "10.0.0.2:4340 expired"]);
 }

@@ -180,9 +180,9 @@ async fn watch_keeps_database_current() {
     let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
     let (client, options, name) = (client(&network), into(dir.path().join("db")), publisher.name());
     let reports = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&reports);
+    let sink = Arc::clone(&reports);
     let watcher = tokio::spawn(async move {
-        pull_watch(&client, &name, &options, &|_| {}, &move |report| told.lock().push(report.unwrap().revision)).await
+        pull_watch(&client, &name, &options, &|_| {}, &move |report| sink.lock().push(report.unwrap().revision)).await
     });
     for revision in 2..5 {
         while reports.lock().last() != Some(&(revision - 1)) {
@@ -333,7 +333,7 @@ async fn diff_reports_each_change_once_in_order() {
     let tree = open(&publisher, &replica).await;
     let (old, new) = (tree.revision_at(1).await.unwrap().unwrap(), tree.newest());
     let before = tree.counters().network_frames;
-    let (mut diff, mut told) = (Diff::new((&tree, &old), (&tree, &new)), Vec::new());
+    let (mut diff, mut lines) = (Diff::new((&tree, &old), (&tree, &new)), Vec::new());
     while let Some(change) = diff.next().await {
         let change = change.unwrap();
         let what = match change.kind {
@@ -343,7 +343,7 @@ async fn diff_reports_each_change_once_in_order() {
             ChangeKind::Changed(fields) if fields.content => "content",
             ChangeKind::Changed(_) => "other",
         };
-        told.push(format!("{what} {}", String::from_utf8(change.path).unwrap()));
+        lines.push(format!("{what} {}", String::from_utf8(change.path).unwrap()));
     }
     let expected = [
         "content dir-0/file-00300",
@@ -354,6 +354,6 @@ async fn diff_reports_each_change_once_in_order() {
         "added dir-2/new/side",
         "type dir-3/file-00003",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(lines, expected);
     assert!(tree.counters().network_frames - before < 30, "{}", tree.counters().network_frames - before);
 }

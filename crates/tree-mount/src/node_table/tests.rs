@@ -26,7 +26,7 @@ fn table() -> (NodeTable<Tree>, Arc<Tree>) {
 
 fn insert(table: &NodeTable<Tree>, directory: NodeId, name: &str, inode: &Inode) -> NodeId {
     let seen = table.get(directory).unwrap().inode;
-    table.enter(directory, &seen).ok().unwrap().insert(name.as_bytes(), inode).unwrap()
+    table.lock_directory(directory, &seen).ok().unwrap().insert(name.as_bytes(), inode).unwrap()
 }
 
 fn known(id: NodeId, name: &str) -> KnownChild {
@@ -83,7 +83,7 @@ fn refuses_entries_of_outdated_directory() {
     let (table, _) = table();
     let seen = table.get(NodeId::ROOT).unwrap().inode;
     table.move_directory(NodeId::ROOT, &Arc::new(directory(1)), &[]).unwrap();
-    assert!(table.enter(NodeId::ROOT, &seen).is_err());
+    assert!(table.lock_directory(NodeId::ROOT, &seen).is_err());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn memory(revision: u64) -> SeenRecord {
+fn record(revision: u64) -> SeenRecord {
     let seen = Seen { revision, fsinfo_hash: [revision as u8; 32], cert_serial: revision, start: revision * 10 };
     SeenRecord { seen, time_seen: revision * 10 + 1, signed: vec![revision as u8; 8], statements: Vec::new() }
 }
@@ -16,10 +16,10 @@ fn record_survives_restart_and_never_moves_back() {
     let dir = tempfile::tempdir().unwrap();
     let open = || SeenStore::new(Some(dir.path().join("deep/state")), true);
     assert_eq!(open().load(&hostid()).unwrap(), SeenRecord::default());
-    open().advance(&hostid(), memory(7)).unwrap();
-    assert_eq!(open().load(&hostid()).unwrap(), memory(7));
-    assert_eq!(open().advance(&hostid(), memory(3)).unwrap(), memory(7));
-    assert_eq!(open().load(&hostid()).unwrap(), memory(7));
+    open().advance(&hostid(), record(7)).unwrap();
+    assert_eq!(open().load(&hostid()).unwrap(), record(7));
+    assert_eq!(open().advance(&hostid(), record(3)).unwrap(), record(7));
+    assert_eq!(open().load(&hostid()).unwrap(), record(7));
 }
 
 #[test]
@@ -28,9 +28,9 @@ fn two_processes_never_move_back() {
     let open = || SeenStore::new(Some(dir.path().into()), true);
     let (slow, fast) = (open(), open());
     slow.load(&hostid()).unwrap();
-    fast.advance(&hostid(), memory(9)).unwrap();
-    assert_eq!(slow.advance(&hostid(), memory(8)).unwrap(), memory(9), "the slow one merges the newer record");
-    assert_eq!(open().load(&hostid()).unwrap(), memory(9));
+    fast.advance(&hostid(), record(9)).unwrap();
+    assert_eq!(slow.advance(&hostid(), record(8)).unwrap(), record(9), "the slow one merges the newer record");
+    assert_eq!(open().load(&hostid()).unwrap(), record(9));
 }
 
 #[test]
@@ -42,32 +42,32 @@ fn concurrent_writers_leave_newest_record() {
             scope.spawn(|| {
                 let store = SeenStore::new(Some(dir.path().into()), true);
                 for _ in 0..10 {
-                    store.advance(&hostid(), memory(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))).unwrap();
+                    store.advance(&hostid(), record(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))).unwrap();
                 }
             });
         }
     });
-    assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), memory(40));
+    assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), record(40));
 }
 
 #[test]
 fn full_disk_keeps_old_file() {
     let dir = tempfile::tempdir().unwrap();
     let open = |required| SeenStore::new(Some(dir.path().into()), required);
-    open(true).advance(&hostid(), memory(2)).unwrap();
+    open(true).advance(&hostid(), record(2)).unwrap();
     let full: WriteFile = |_, _| Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
-    assert!(matches!(open(true).with_writer(full).advance(&hostid(), memory(5)), Err(Error::Local { .. })));
+    assert!(matches!(open(true).with_writer(full).advance(&hostid(), record(5)), Err(Error::Local { .. })));
     let lenient = open(false).with_writer(full);
-    assert_eq!(lenient.advance(&hostid(), memory(5)).unwrap(), memory(5));
-    assert_eq!(lenient.load(&hostid()).unwrap(), memory(5), "this process does not move back");
-    assert_eq!(open(true).load(&hostid()).unwrap(), memory(2));
+    assert_eq!(lenient.advance(&hostid(), record(5)).unwrap(), record(5));
+    assert_eq!(lenient.load(&hostid()).unwrap(), record(5), "this process does not move back");
+    assert_eq!(open(true).load(&hostid()).unwrap(), record(2));
 }
 
 #[test]
 fn damaged_file_is_an_error_and_never_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(hostid().to_string());
-    SeenStore::new(Some(dir.path().into()), true).advance(&hostid(), memory(2)).unwrap();
+    SeenStore::new(Some(dir.path().into()), true).advance(&hostid(), record(2)).unwrap();
     let whole = fs::read(&path).unwrap();
     for damaged in [&whole[..whole.len() - 1], &[&whole[..], b"x"].concat(), b""] {
         fs::write(&path, damaged).unwrap();
@@ -75,19 +75,19 @@ fn damaged_file_is_an_error_and_never_replaced() {
             let store = SeenStore::new(Some(dir.path().into()), required);
             let error = store.load(&hostid()).unwrap_err();
             assert!(matches!(error, Error::StateUnreadable { .. }) && error.to_string().contains("move it away"), "{error}");
-            assert!(matches!(store.advance(&hostid(), memory(1)), Err(Error::StateUnreadable { .. })));
+            assert!(matches!(store.advance(&hostid(), record(1)), Err(Error::StateUnreadable { .. })));
         }
         assert_eq!(fs::read(&path).unwrap(), damaged, "the damaged file is kept");
     }
     fs::remove_file(&path).unwrap();
-    SeenStore::new(Some(dir.path().into()), false).advance(&hostid(), memory(4)).unwrap();
-    assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), memory(4));
+    SeenStore::new(Some(dir.path().into()), false).advance(&hostid(), record(4)).unwrap();
+    assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), record(4));
 }
 
 #[test]
 fn file_matches_documented_format() {
     let dir = tempfile::tempdir().unwrap();
-    SeenStore::new(Some(dir.path().into()), true).advance(&hostid(), memory(2)).unwrap();
+    SeenStore::new(Some(dir.path().into()), true).advance(&hostid(), record(2)).unwrap();
     let bytes = fs::read(dir.path().join(hostid().to_string())).unwrap();
     let body = [
         &b"VOUCHSEE"[..],
@@ -110,11 +110,11 @@ fn file_matches_documented_format() {
 fn reads_files_of_version_1() {
     let dir = tempfile::tempdir().unwrap();
     let mut bytes = [&b"VOUCHSEE"[..], &[0, 0, 0, 1]].concat();
-    bytes.extend(memory(2).seen.to_xdr());
+    bytes.extend(record(2).seen.to_xdr());
     bytes.extend([&[0, 0, 0, 8][..], &[2; 8], &[0, 0, 0, 0]].concat());
     bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
     fs::write(dir.path().join(hostid().to_string()), bytes).unwrap();
-    assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), SeenRecord { time_seen: 0, ..memory(2) });
+    assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), SeenRecord { time_seen: 0, ..record(2) });
 }
 
 #[test]
@@ -122,17 +122,17 @@ fn held_lock_does_not_block_readers() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let lock = state.join(hostid().to_string()).with_extension("lock");
-    SeenStore::new(Some(state.clone()), true).advance(&hostid(), memory(2)).unwrap();
+    SeenStore::new(Some(state.clone()), true).advance(&hostid(), record(2)).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&state), mode(&lock)), (0o700, 0o600));
     fs::set_permissions(&lock, fs::Permissions::from_mode(0o644)).unwrap();
     let held = File::open(&lock).unwrap();
     flock(&held, FlockOperation::LockExclusive).unwrap();
     let begun = Instant::now();
-    assert_eq!(SeenStore::new(Some(state.clone()), false).load(&hostid()).unwrap(), memory(2));
+    assert_eq!(SeenStore::new(Some(state.clone()), false).load(&hostid()).unwrap(), record(2));
     assert!(begun.elapsed() < LOCK_WAIT_MAX, "reading takes no lock");
     drop(held);
-    SeenStore::new(Some(state), false).advance(&hostid(), memory(3)).unwrap();
+    SeenStore::new(Some(state), false).advance(&hostid(), record(3)).unwrap();
     assert_eq!(mode(&lock), 0o600, "the mode is corrected");
 }
 

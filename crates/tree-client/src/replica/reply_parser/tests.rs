@@ -39,16 +39,16 @@ fn expected(frames: &[Option<Vec<u8>>]) -> Vec<ReplyEvent> {
 fn long_frames_arrive_one_by_one() {
     let frames = [Some(vec![1; FRAME_LEN_MAX]), None, Some(vec![2; 100_001]), Some(Vec::new())];
     let stream = marked(&reply(&frames), usize::MAX);
-    assert_eq!(arrive(&stream, usize::MAX, 4).unwrap(), expected(&frames));
+    assert_eq!(parse_stream(&stream, usize::MAX, 4).unwrap(), expected(&frames));
     let (first, _) = stream.split_at(FRAME_LEN_MAX + 100);
-    assert_eq!(arrive(first, 5000, 4).unwrap(), expected(&frames)[..2]);
+    assert_eq!(parse_stream(first, 5000, 4).unwrap(), expected(&frames)[..2]);
 }
 
 #[test]
 fn wrong_result_count_fails_only_its_call() {
     let frames = [Some(vec![1; 9]), None];
     let stream = [marked(&reply(&frames), 30), marked(b"next", 30)].concat();
-    let found = arrive(&stream, 50, 3).unwrap();
+    let found = parse_stream(&stream, 50, 3).unwrap();
     assert!(matches!(&found[0], ReplyEvent::Garbage(XID, why) if why.contains("answered 3 handles with 2 results")), "{found:?}");
     assert_eq!(found[1..], [ReplyEvent::Reply(Bytes::from_static(b"next"))]);
 }
@@ -66,7 +66,7 @@ fn refuses_malformed_results() {
     for record in
         [&spoiled(HEAD_LEN + 3, 2), &spoiled(HEAD_LEN + 4, 1), &spoiled(whole.len() - 1, 1), &longer, &whole[..whole.len() - 4].to_vec()]
     {
-        let found = arrive(&marked(record, usize::MAX), 7, 1).unwrap();
+        let found = parse_stream(&marked(record, usize::MAX), 7, 1).unwrap();
         assert_eq!(found.iter().filter(|a| matches!(a, ReplyEvent::Garbage(XID, _))).count(), 1, "{found:?}");
         assert!(!found.iter().any(|a| matches!(a, ReplyEvent::End(_) | ReplyEvent::Reply(_))), "{found:?}");
     }
@@ -80,7 +80,7 @@ fn returns_other_replies_whole() {
     let refused = [&XID.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5]].concat();
     let stream = [marked(&record, 11), marked(b"", 1), marked(&refused, 64)].concat();
     let whole = |bytes: &[u8]| ReplyEvent::Reply(Bytes::copy_from_slice(bytes));
-    assert_eq!(arrive(&stream, 13, 1).unwrap(), [whole(&record), whole(b""), whole(&refused)]);
+    assert_eq!(parse_stream(&stream, 13, 1).unwrap(), [whole(&record), whole(b""), whole(&refused)]);
 }
 
 proptest! {
@@ -96,7 +96,7 @@ proptest! {
         let fragment_len = fragment_len.max(record.len() / 4000 + 1);
         let stream = [marked(&record, fragment_len), marked(&record, usize::MAX)].concat();
         let twice: Vec<_> = expected(&frames).into_iter().chain(expected(&frames)).collect();
-        prop_assert_eq!(arrive(&stream, read_len, frames.len()).unwrap(), twice);
+        prop_assert_eq!(parse_stream(&stream, read_len, frames.len()).unwrap(), twice);
     }
 
     /// With any byte changed, the parser agrees with the decoder of whole replies.
@@ -111,7 +111,7 @@ proptest! {
         // Changes the count or the results, not the RPC header.
         let at = HEAD_LEN - 4 + at.index(record.len() - HEAD_LEN + 4);
         record[at] = byte;
-        let found = arrive(&marked(&record, usize::MAX), 1000, frames.len()).unwrap();
+        let found = parse_stream(&marked(&record, usize::MAX), 1000, frames.len()).unwrap();
         match GetDataResult::from_xdr(&record[HEAD_LEN - 4..]) {
             Ok(whole) if whole.frames.len() == frames.len() => {
                 let whole: Vec<_> = whole.frames.iter().map(|frame| frame.map(<[u8]>::to_vec)).collect();
@@ -123,6 +123,6 @@ proptest! {
 
     #[test]
     fn garbage_never_panics(stream: Vec<u8>, read_len in 1usize..9) {
-        let _ = arrive(&stream, read_len, 2);
+        let _ = parse_stream(&stream, read_len, 2);
     }
 }

@@ -11,7 +11,7 @@ fn answered(scores: &mut Scores, id: usize, now: Moment, latency: Duration) {
     scores.answered(ReplicaId(id), now, latency);
 }
 
-fn everybody(_: ReplicaId) -> bool {
+fn none_excluded(_: ReplicaId) -> bool {
     false
 }
 
@@ -21,10 +21,10 @@ fn asks_fastest_and_spreads_load() {
     for (id, ms) in [(0, 30), (1, 2), (2, 3)] {
         (0..20).for_each(|_| answered(&mut scores, id, MS, MS * ms));
     }
-    assert_eq!(scores.choose(MS, everybody), Choice::Ask(ReplicaId(1)));
+    assert_eq!(scores.choose(MS, none_excluded), Choice::Ask(ReplicaId(1)));
     let mut asked = [0; 3];
     for _ in 0..32 {
-        let Choice::Ask(id) = scores.choose(MS, everybody) else { panic!("all are up") };
+        let Choice::Ask(id) = scores.choose(MS, none_excluded) else { panic!("all are up") };
         scores.started(id);
         asked[id.0] += 1;
     }
@@ -35,14 +35,14 @@ fn asks_fastest_and_spreads_load() {
 fn tries_unknown_replica_beside_distant_one() {
     let mut scores = Scores::new(2);
     (0..20).for_each(|_| answered(&mut scores, 0, MS, MS * 80));
-    assert_eq!(scores.choose(MS, everybody), Choice::Ask(ReplicaId(1)));
+    assert_eq!(scores.choose(MS, none_excluded), Choice::Ask(ReplicaId(1)));
 }
 
 #[test]
 fn slow_replica_is_not_down() {
     let mut scores = Scores::new(1);
     (0..20).for_each(|_| answered(&mut scores, 0, MS, Duration::from_secs(5)));
-    assert_eq!(scores.choose(MS, everybody), Choice::Ask(ReplicaId(0)));
+    assert_eq!(scores.choose(MS, none_excluded), Choice::Ask(ReplicaId(0)));
     assert!(!scores.health(ReplicaId(0), MS).failing);
     assert_eq!(scores.hedge_delay(ReplicaId(0)), HEDGE_MAX);
 }
@@ -53,23 +53,23 @@ fn pauses_double_and_one_answer_resets_them() {
     let (mut now, mut last) = (MS, Duration::ZERO);
     for _ in 0..12 {
         scores.failed(ReplicaId(0), now, Failure::Other);
-        let Choice::Wait(at) = scores.choose(now, everybody) else { panic!("it is paused") };
+        let Choice::Wait(at) = scores.choose(now, none_excluded) else { panic!("it is paused") };
         let pause = at - now;
         assert!(pause >= last && (BACK_OFF_MIN..=BACK_OFF_MAX).contains(&pause));
         (now, last) = (at, pause);
-        assert_eq!(scores.choose(now, everybody), Choice::Ask(ReplicaId(0)));
+        assert_eq!(scores.choose(now, none_excluded), Choice::Ask(ReplicaId(0)));
     }
     assert_eq!(last, BACK_OFF_MAX);
     answered(&mut scores, 0, now, MS);
     scores.failed(ReplicaId(0), now, Failure::Other);
-    assert_eq!(scores.choose(now, everybody), Choice::Wait(now + BACK_OFF_MIN));
+    assert_eq!(scores.choose(now, none_excluded), Choice::Wait(now + BACK_OFF_MIN));
 }
 
 #[test]
 fn concurrent_failures_count_once() {
     let mut scores = Scores::new(1);
     (0..50).for_each(|_| scores.failed(ReplicaId(0), MS, Failure::Other));
-    assert_eq!(scores.choose(MS, everybody), Choice::Wait(MS + BACK_OFF_MIN));
+    assert_eq!(scores.choose(MS, none_excluded), Choice::Wait(MS + BACK_OFF_MIN));
 }
 
 #[test]
@@ -77,15 +77,15 @@ fn asks_lying_replica_last() {
     let mut scores = Scores::new(2);
     scores.lied(ReplicaId(0), MS);
     let later = MS + BACK_OFF_MAX;
-    assert_eq!(scores.choose(later, everybody), Choice::Ask(ReplicaId(1)));
+    assert_eq!(scores.choose(later, none_excluded), Choice::Ask(ReplicaId(1)));
     (0..8).for_each(|n| scores.failed(ReplicaId(1), later + BACK_OFF_MAX * n, Failure::Other));
     let now = later + BACK_OFF_MAX * 7 + MS;
-    assert_eq!(scores.choose(now, everybody), Choice::Ask(ReplicaId(0)), "instead of waiting 30 s for the honest one");
+    assert_eq!(scores.choose(now, none_excluded), Choice::Ask(ReplicaId(0)), "instead of waiting 30 s for the honest one");
     assert_eq!(scores.choose(later, |id| id == ReplicaId(1)), Choice::Ask(ReplicaId(0)));
     answered(&mut scores, 0, later, MS);
     answered(&mut scores, 1, later, MS * 500);
-    assert_eq!(scores.choose(later, everybody), Choice::Ask(ReplicaId(1)), "one good answer does not make it honest");
-    assert_eq!(scores.choose(MS + LIAR_EXCLUDED_FOR + MS, everybody), Choice::Ask(ReplicaId(0)));
+    assert_eq!(scores.choose(later, none_excluded), Choice::Ask(ReplicaId(1)), "one good answer does not make it honest");
+    assert_eq!(scores.choose(MS + LIAR_EXCLUDED_FOR + MS, none_excluded), Choice::Ask(ReplicaId(0)));
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn overtaken_replica_is_tried_again_later() {
     let mut scores = Scores::new(2);
     answered(&mut scores, 0, MS, MS);
     answered(&mut scores, 1, MS, MS * 3);
-    assert_eq!(scores.choose(MS, everybody), Choice::Ask(ReplicaId(0)));
+    assert_eq!(scores.choose(MS, none_excluded), Choice::Ask(ReplicaId(0)));
     (0..10).for_each(|_| scores.overtaken(ReplicaId(0), MS * 50));
-    assert_eq!(scores.choose(MS, everybody), Choice::Ask(ReplicaId(1)));
+    assert_eq!(scores.choose(MS, none_excluded), Choice::Ask(ReplicaId(1)));
     let later = Duration::from_secs(600);
     answered(&mut scores, 1, later, MS * 3);
-    assert_eq!(scores.choose(later, everybody), Choice::Ask(ReplicaId(0)));
+    assert_eq!(scores.choose(later, none_excluded), Choice::Ask(ReplicaId(0)));
 }
 
 #[derive(Debug, Clone)]

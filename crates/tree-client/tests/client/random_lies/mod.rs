@@ -348,7 +348,7 @@ impl Case {
 fn run_case(seed: u64, cache: Option<&Path>) -> Result<Score, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
     let mut case = Case::new(seed);
-    let told = format!(
+    let label = format!(
         "seed {seed}: honest {:?} of {:?}",
         case.honest,
         case.replicas.iter().map(|r| (r.fault(), *r.delay.lock())).collect::<Vec<_>>()
@@ -358,7 +358,7 @@ fn run_case(seed: u64, cache: Option<&Path>) -> Result<Score, String> {
     case.score.lies = case.tree.as_ref().map_or(0, |tree| tree.counters().lies);
     outcome.map(|()| case.score).map_err(|panic| {
         let what = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-        format!("{told}: {}", what.unwrap_or_default())
+        format!("{label}: {}", what.unwrap_or_default())
     })
 }
 
