@@ -69,11 +69,11 @@ pub enum Error {
     },
     /// Every replica sent wrong data or does not have the data.
     #[error(
-        "no replica can be trusted: {said}; name another with --replica, and ask the administrators of these to check their databases (vouch verify --db)"
+        "no replica can be trusted: {reasons}; name another with --replica, and ask the administrators of these to check their databases (vouch verify --db)"
     )]
     Lied {
         /// One reason per replica.
-        said: String,
+        reasons: String,
     },
     /// The replicas offer only revisions that fail verification.
     #[error("no replica offers a valid revision: {reason}{}", advice(source))]
@@ -106,10 +106,10 @@ pub enum Error {
         to: TreeName,
     },
     /// No replica can be reached.
-    #[error("no replica can be reached: {tried}")]
+    #[error("no replica can be reached: {attempts}")]
     Unreachable {
         /// The attempts, and why each failed.
-        tried: String,
+        attempts: String,
     },
     /// The newest revision has another iv than the database, so its frames cannot be added.
     #[error(

@@ -36,7 +36,7 @@ pub struct Tree {
     freshness: Arc<Freshness>,
     refresh_turn: tokio::sync::Mutex<()>,
     refresh_rounds: AtomicU64,
-    demanded: Mutex<Option<Instant>>,
+    last_demand: Mutex<Option<Instant>>,
     changes: OnceLock<watch::Sender<Arc<Revision>>>,
     background: Mutex<Vec<AbortHandle>>,
     /// The trees whose forwarding pointers led here.
@@ -89,7 +89,7 @@ impl Tree {
             freshness: Arc::new(freshness),
             refresh_turn: tokio::sync::Mutex::new(()),
             refresh_rounds: AtomicU64::new(0),
-            demanded: Mutex::new(None),
+            last_demand: Mutex::new(None),
             changes: OnceLock::new(),
             background: Mutex::default(),
             origins: Vec::new(),
@@ -182,7 +182,7 @@ impl Tree {
         if self.freshness.is_fresh() {
             return Some(true);
         }
-        if self.freshness.blocked_for_good().is_none() && self.demanded.lock().is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL) {
+        if self.freshness.blocked_for_good().is_none() && self.last_demand.lock().is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL) {
             return None;
         }
         Some(false)
@@ -360,10 +360,10 @@ impl Tree {
 
     /// Whether a refresh on demand is due. Starts the next interval.
     pub(crate) fn may_refresh_on_demand(&self) -> bool {
-        let mut demanded = self.demanded.lock();
-        let due = demanded.is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL);
+        let mut last_demand = self.last_demand.lock();
+        let due = last_demand.is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL);
         if due {
-            *demanded = Some(Instant::now());
+            *last_demand = Some(Instant::now());
         }
         due
     }

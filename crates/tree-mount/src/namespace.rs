@@ -84,8 +84,8 @@ impl Namespace {
         if let Some(reference) = self.find(text, &name) {
             return self.reply(state, text, &reference).await;
         }
-        let turn = self.opening.lock().entry(*name.hostid()).or_default().clone();
-        let _turn = turn.lock().await;
+        let open_lock = self.opening.lock().entry(*name.hostid()).or_default().clone();
+        let _open_guard = open_lock.lock().await;
         let reference = match self.find(text, &name) {
             Some(reference) => Ok(reference),
             None => self.open(state, text, &name).await,

@@ -16,8 +16,8 @@ impl MountState {
     /// A request with its caller, if the observer wants it.
     pub(crate) fn request(&self, request: &Request, operation: Operation, opcode: &'static str, id: NodeId) -> KernelRequest {
         // The caller of open is needed at close.
-        let is_told = |observed: &ObserverState| observed.observer.wants(operation) || operation == Operation::Open;
-        let caller = self.observed.as_ref().filter(|observed| is_told(observed)).map(|_| {
+        let is_wanted = |observed: &ObserverState| observed.observer.wants(operation) || operation == Operation::Open;
+        let caller = self.observed.as_ref().filter(|observed| is_wanted(observed)).map(|_| {
             let pid = Some(request.pid()).filter(|pid| *pid != 0);
             Caller { uid: request.uid(), gid: request.gid(), pid, login: pid.and_then(login) }
         });
@@ -26,8 +26,8 @@ impl MountState {
 
     /// Reports a successful request; returns when the report is recorded.
     pub(crate) async fn observe_done(&self, request: &KernelRequest, read: Option<u64>) {
-        if let Some(kept) = self.report(request, None, read) {
-            kept.await;
+        if let Some(recorded) = self.report(request, None, read) {
+            recorded.await;
         }
     }
 
@@ -38,8 +38,8 @@ impl MountState {
 
     pub(crate) async fn observe_missing(&self, request: &KernelRequest) {
         let failure = Failure { errno: ENOENT, why: "proven not to be there" };
-        if let Some(kept) = self.report(request, Some(failure), None) {
-            kept.await;
+        if let Some(recorded) = self.report(request, Some(failure), None) {
+            recorded.await;
         }
     }
 

@@ -26,17 +26,17 @@ impl MountState {
         if let Err(error) = volume.wait_until_fresh(self.freshness_wait_max()).await {
             return Err((reply, error.into()));
         }
-        let eligible = self.passthrough_blob(&view, &volume);
+        let candidate = self.passthrough_blob(&view, &volume);
         // With an observer, open requests are needed anyway.
-        let is_weighed = self.options.passthrough == Passthrough::Auto && self.observed.is_none() && self.open_files.is_on();
-        if is_weighed && !self.open_files.balance.count_open(eligible.map_or(0, |blob| blob.size)) {
+        let is_balanced = self.options.passthrough == Passthrough::Auto && self.observed.is_none() && self.open_files.is_on();
+        if is_balanced && !self.open_files.balance.count_open(candidate.map_or(0, |blob| blob.size)) {
             self.open_files.turn_off_if_unused();
         }
         let backing = self.open_files.open(id, || {
             if !self.open_files.is_on() || self.observed.as_ref().is_some_and(ObserverState::counts_reads) {
                 return None;
             }
-            let whole = volume.tree().take_whole_file(eligible?)?;
+            let whole = volume.tree().take_whole_file(candidate?)?;
             match reply.open_backing(&whole) {
                 Ok(id) => Some(BackingFile { whole: whole.into(), id }),
                 Err(error) => {
@@ -47,14 +47,14 @@ impl MountState {
             }
         });
         // An open that fails or times out is not counted.
-        let counted = OpenGuard { open_files: &self.open_files, id };
+        let guard = OpenGuard { open_files: &self.open_files, id };
         if let Some(backing) = &backing
             && let Err(error) = self.update_backing_file(id, backing).await
         {
             return Err((reply, error));
         }
         self.observe_done(request, None).await;
-        std::mem::forget(counted);
+        std::mem::forget(guard);
         let handle = FileHandle(self.start_open_file(request, backing.is_some()));
         match backing {
             None => reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH),

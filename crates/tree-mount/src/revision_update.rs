@@ -137,14 +137,14 @@ impl RevisionUpdate<'_> {
         let same_pages = !view.is_removed && top(&old) == top(new);
         let mut known = if same_pages { Vec::new() } else { self.state.table.children(id) };
         let mut changes = Vec::new();
-        let mut fresh = known.clone();
+        let mut added = known.clone();
         loop {
-            for child in fresh {
-                let was = self.volume.tree().try_lookup(&old, &child.name);
+            for child in added {
+                let old_entry = self.volume.tree().try_lookup(&old, &child.name);
                 let new = self.entry(new, &child.name).await?;
                 // Equal in both versions.
-                if let (false, Some(Ok(Some(was))), Some(now)) = (view.is_removed, &was, &new)
-                    && was.inode == *now
+                if let (false, Some(Ok(Some(old_entry))), Some(now)) = (view.is_removed, &old_entry, &new)
+                    && old_entry.inode == *now
                 {
                     continue;
                 }
@@ -155,7 +155,7 @@ impl RevisionUpdate<'_> {
                 Ok(()) => break,
                 Err(more) => {
                     known.extend(more.iter().cloned());
-                    fresh = more;
+                    added = more;
                 }
             }
         }

@@ -46,7 +46,7 @@ pub(crate) struct Volume {
 enum Freshness {
     Fresh(Duration),
     /// The client has a valid revision that is not shown yet.
-    Behind,
+    Updating,
     Refused(Error),
 }
 
@@ -107,7 +107,9 @@ impl Volume {
     pub(crate) async fn wait_until_fresh(&self, freshness_wait_max: Duration) -> Result<Duration, Error> {
         let refused = match self.freshness() {
             Freshness::Fresh(left) => return Ok(left),
-            Freshness::Behind => Error::TimedOut { after: freshness_wait_max, last: "files are being updated to a newer revision".into() },
+            Freshness::Updating => {
+                Error::TimedOut { after: freshness_wait_max, last: "files are being updated to a newer revision".into() }
+            }
             Freshness::Refused(error) => {
                 self.refresh_if_due(error.clone()).await?;
                 error
@@ -120,7 +122,7 @@ impl Volume {
                 match self.freshness() {
                     Freshness::Fresh(left) => return Ok(left),
                     Freshness::Refused(error) => return Err(error),
-                    Freshness::Behind => {}
+                    Freshness::Updating => {}
                 }
                 if signal.changed().await.is_err() {
                     return Err(refused.clone());
@@ -174,7 +176,7 @@ impl Volume {
         match self.shown_until.load(Ordering::Acquire).saturating_sub(self.clock.now()) {
             // The clock has a resolution of one second, so the last second is not used.
             left @ 1.. => Freshness::Fresh(Duration::from_secs(left as u64 - 1)),
-            _ => Freshness::Behind,
+            _ => Freshness::Updating,
         }
     }
 

@@ -21,14 +21,18 @@ use crate::{Error, Result};
 /// The stored time advances in steps of this: each step costs a write and an fsync.
 const TIME_STEP_S: u64 = 60;
 
+/// Numbers are revisions.
 #[derive(Debug)]
 pub(crate) enum OfferVerdict {
     /// Newer than the revision in force; now in force.
     Newer,
+    /// The revision in force.
     Current(u64),
+    /// Older than the revision in force.
     Stale(u64),
     /// Fails verification; `true` if it must be a forgery.
     Refused(Refusal, bool),
+    /// The offer has only statements.
     Nothing,
 }
 
@@ -113,7 +117,7 @@ impl Freshness {
                 let since = u64::try_from(revision.expires()).unwrap_or(0);
                 Error::Expired { revision: revision.number(), since, now: self.now(), last }
             }
-            None => Error::Unreachable { tried: last },
+            None => Error::Unreachable { attempts: last },
         }
     }
 
@@ -131,15 +135,15 @@ impl Freshness {
         self.changes.subscribe()
     }
 
-    pub(crate) fn set_last_failure(&self, word: String) {
-        *self.last_failure.lock() = word;
+    pub(crate) fn set_last_failure(&self, summary: String) {
+        *self.last_failure.lock() = summary;
     }
 
     /// Applies verified statements about the key. Blocks on the state file.
     pub(crate) fn apply_statements(&self, statements: Vec<KeyStatement>) {
         let mut record = self.record.lock();
-        let is_new = statements.into_iter().filter(|s| s.hostid() == self.hostid && s.verified().is_some());
-        let is_new = is_new.map(|s| record.add_statement(s)).fold(false, |any, new| any | new);
+        let valid = statements.into_iter().filter(|s| s.hostid() == self.hostid && s.verified().is_some());
+        let is_new = valid.map(|s| record.add_statement(s)).fold(false, |any, new| any | new);
         if is_new {
             self.store_record(&mut record);
             self.block_by_statements(&record.statements);

@@ -45,7 +45,7 @@ struct RoundResult {
     /// Answers with the revision in force, or a newer one.
     good: usize,
     /// Answers whose statements forbid to use the tree.
-    heeded: usize,
+    blocked_by_key: usize,
     no_tree: usize,
     asked: usize,
     lies: usize,
@@ -60,9 +60,9 @@ struct RoundResult {
 
 impl Tree {
     pub(crate) async fn first_revision(&self, deadline: Instant) -> Result<()> {
-        let heeded = self.apply_statement_files().await;
+        let blocked_by_key = self.apply_statement_files().await;
         self.freshness().apply_stored_statements();
-        if let (Err(error), None) = (heeded, self.freshness().blocked()) {
+        if let (Err(error), None) = (blocked_by_key, self.freshness().blocked()) {
             return Err(error);
         }
         // A revocation is final, but after a forwarding pointer the key may say more.
@@ -99,7 +99,7 @@ impl Tree {
             tracing::warn!(tree = %self.name(), "no replica offers a valid revision ({summary}); using the stored revision");
             return Ok(());
         }
-        Err(last.map_or_else(|| Error::Unreachable { tried: String::new() }, |round| round.into_error(self)))
+        Err(last.map_or_else(|| Error::Unreachable { attempts: String::new() }, |round| round.into_error(self)))
     }
 
     /// Uses the signed fsinfo of the last run, if it is still valid.
@@ -188,13 +188,13 @@ impl Tree {
                 },
                 () = sleep_until(until) => {
                     if round.good == 0 {
-                        let waited = begun.elapsed().as_secs();
-                        round.reasons.extend(unanswered.iter().map(|address| format!("{address}: no answer within {waited} s")));
+                        let waited_s = begun.elapsed().as_secs();
+                        round.reasons.extend(unanswered.iter().map(|address| format!("{address}: no answer within {waited_s} s")));
                     }
                     return round;
                 }
             }
-            if is_opening && round.heeded > 0 {
+            if is_opening && round.blocked_by_key > 0 {
                 until = until.min(Instant::now() + GRACE_MAX);
             } else if is_opening && round.good > 0 {
                 until = until.min(Instant::now() + begun.elapsed().clamp(GRACE_MIN, GRACE_MAX));
@@ -243,7 +243,7 @@ impl Tree {
                 Ok(OfferVerdict::Nothing) => "offers no revision".to_owned(),
                 Err(error) => {
                     let reason = error.to_string();
-                    round.heeded += usize::from(self.freshness().blocked_for_good().is_some());
+                    round.blocked_by_key += usize::from(self.freshness().blocked_for_good().is_some());
                     round.fault.get_or_insert(error);
                     reason
                 }
@@ -334,8 +334,8 @@ impl RoundResult {
             (Some(fault), _) => fault,
             (None, Some(refusal)) => Error::Refused { reason: summary, source: refusal },
             (None, None) if self.asked > 0 && self.no_tree == self.asked => Error::NoSuchTree { hostid: *tree.hostid(), asked: self.asked },
-            (None, None) if self.lies > 0 && self.lies + self.no_tree == self.asked => Error::Lied { said: summary },
-            (None, None) => Error::Unreachable { tried: summary },
+            (None, None) if self.lies > 0 && self.lies + self.no_tree == self.asked => Error::Lied { reasons: summary },
+            (None, None) => Error::Unreachable { attempts: summary },
         }
     }
 }

@@ -208,15 +208,15 @@ impl ReplicaSet {
     // The caller reports these errors; the log has them at debug level only.
 
     fn all_lied(&self, search: &Search) -> Error {
-        let said = self.reasons(search);
-        tracing::debug!(tree = %self.hostid(), "no replica sent right data: {said}");
-        Error::Lied { said }
+        let reasons = self.reasons(search);
+        tracing::debug!(tree = %self.hostid(), "no replica sent right data: {reasons}");
+        Error::Lied { reasons }
     }
 
     fn unreachable(&self, search: &Search) -> Error {
-        let tried = self.reasons(search);
-        tracing::debug!(tree = %self.hostid(), "no replica can be reached: {tried}");
-        Error::Unreachable { tried }
+        let attempts = self.reasons(search);
+        tracing::debug!(tree = %self.hostid(), "no replica can be reached: {attempts}");
+        Error::Unreachable { attempts }
     }
 
     fn timed_out(&self, search: &Search, after: Duration) -> Error {
