@@ -6,21 +6,22 @@ use std::sync::Arc;
 use vouch_nfs4::cb::OffloadInfo;
 use vouch_nfs4::{SessionId, SlotId, SlotSeq, StateSeq, Stateid, Status, Time};
 
-use super::{FileKey, Network};
+use super::id::FileKey;
+use crate::access::network::Network;
 use crate::{CallbackContext, CallbackId, CallbackTo};
 
 /// Something to be done after the lock is released, in order.
 #[derive(Debug)]
 pub enum StateEffect<F> {
     /// Encode and send this callback, then call
-    /// [`State::callback_done`](super::State::callback_done) exactly once.
+    /// `State::callback_done` exactly once.
     Callback(Box<OutgoingCallback>),
     /// Make this record durable before any reply is sent whose call came at or after the one that
     /// made this effect. Replaces one with the same key.
     Persist {
         /// Key.
         key: Vec<u8>,
-        /// Value: a [`RecoveryRecord`](super::RecoveryRecord).
+        /// Value: a `RecoveryRecord`.
         value: Vec<u8>,
     },
     /// Forget this record; need not be durable at once.
@@ -102,7 +103,7 @@ pub struct CallbackSequence {
 /// A callback to be encoded and sent.
 #[derive(Clone, Debug)]
 pub struct OutgoingCallback {
-    /// Names it in [`State::callback_done`](super::State::callback_done).
+    /// Names it in `State::callback_done`.
     pub id: CallbackId,
     /// Whereto.
     pub to: CallbackTo,

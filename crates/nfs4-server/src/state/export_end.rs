@@ -5,11 +5,11 @@
 
 use std::net::SocketAddr;
 
-use super::State;
 use super::effect::Loss;
-use super::entry::{Kind, Terms};
 use super::id::{ClientKey, FileKey, StateKey};
 use super::slab::Ended;
+use super::tables::State;
+use crate::state::stateid::entry::{Kind, Terms};
 use crate::{ConnectionId, ExportId};
 
 /// Something that a client holds of an export: an open with its locks, a delegation, or a copy.

@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 
-use super::State;
-use super::file_locks::FileLocks;
-use super::file_opens::FileOpens;
 use super::hash::Map;
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
 use super::limits::{CHANGE_MEMORY_MS, CONFLICT_MEMORY_MS, RECENT_FILES_MAX, REUSE_MEMORY_MS};
-use super::slab::{Ended, Slab};
-use super::wait::Waiter;
+use super::slab::Slab;
+use crate::state::lock::file_locks::FileLocks;
+use crate::state::lock::waiter::Waiter;
+use crate::state::open::file_opens::FileOpens;
 
 /// A file with state.
 pub(super) struct FileState {
@@ -25,7 +24,7 @@ pub(super) struct FileState {
 }
 
 impl FileState {
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.opens.is_empty() && self.locks.is_empty() && self.delegations.is_empty() && self.waiters.is_empty() && self.copies == 0
     }
 }
@@ -33,7 +32,7 @@ impl FileState {
 /// Files by key.
 pub(super) struct Files {
     pub(super) table: Slab<FileRef, FileState>,
-    names: Map<FileKey, FileRef>,
+    pub(super) names: Map<FileKey, FileRef>,
     recent: Recent,
     /// Apart from those that are opened: many that are removed push none of them out.
     changes: Recent,
@@ -70,7 +69,7 @@ impl Files {
         self.names.get(key).copied()
     }
 
-    /// The file, with state from now on. Whoever adds none must call [`State::settle`].
+    /// The file, with state from now on. Whoever adds none must call `State::settle`.
     pub(super) fn enter(&mut self, key: &FileKey) -> FileRef {
         if let Some(&file) = self.names.get(key) {
             return file;
@@ -152,15 +151,5 @@ impl Recent {
         change(&mut recent);
         self.files.insert(*key, recent);
         self.order.push_back(*key);
-    }
-}
-
-impl<F: Clone> State<F> {
-    /// Forgets the file if it has no state any more.
-    pub(super) fn settle(&mut self, file: FileRef) {
-        if self.files.table.get(file).is_some_and(FileState::is_idle) {
-            let state = self.files.table.remove(file, Ended::Freed).expect("it has just been looked at");
-            self.files.names.remove(&state.key);
-        }
     }
 }

@@ -2,12 +2,13 @@
 
 use vouch_nfs4::{ClientId, SessionId, Stateid};
 
-use super::State;
-use super::client::{Dialect, Family, Lease};
-use super::entry::Kind;
 use super::id::FileKey;
 use super::limits::REPORT_ROWS_MAX;
-use super::range::Mode;
+use super::tables::State;
+use crate::state::client::credential::Family;
+use crate::state::client::record::{Dialect, Lease};
+use crate::state::lock::range::Mode;
+use crate::state::stateid::entry::Kind;
 use crate::{ConnectionId, Principal};
 
 /// One client.

@@ -24,7 +24,7 @@ use vouch_nfs4::{Bytes, ClientId, ClientOwner, CreateSeq, List, SessionId, SlotI
 use vouch_vfs::{Home, SystemId};
 
 use super::*;
-use crate::{ExportId, Flavour, Principal};
+use crate::{ConnectionId, ExportId, Flavour, Limits, Principal};
 
 pub(super) const LEASE_MS: u64 = 90_000;
 

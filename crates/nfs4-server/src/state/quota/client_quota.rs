@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use vouch_nfs4::Status;
 
 use super::{Resource, Source, SourceKey, within_share};
-use crate::state::State;
-use crate::state::client::{Client, Lease};
+use crate::state::client::record::{Client, Lease};
 use crate::state::id::ClientKey;
 use crate::state::limits::{EVICTIONS_PER_SCAN_MAX, UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
+use crate::state::tables::State;
 
 /// Records that may be evicted, cheapest loss first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,9 +1,9 @@
 //! Memory for sessions and reply caches, shared fairly by source.
 
 use super::{Resource, SourceKey, within_share};
-use crate::state::State;
 use crate::state::id::SessionKey;
 use crate::state::limits::{REPLIES_SHED_SHARE, REPLY_CACHE_SESSION_LEN, SESSIONS_MAX, SHARE_FACTOR};
+use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
     /// Bytes that this source may still cache.

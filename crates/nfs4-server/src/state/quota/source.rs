@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::Principal;
 use crate::access::network::Network;
-use crate::state::client::Credential;
+use crate::state::client::credential::Credential;
 
 /// The proven principal, or else the network that one host has for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -170,7 +170,7 @@ fn a_context_that_the_client_offers_is_taken_before_what_proves_nothing() {
     let gss = |from_server| {
         CallbackSec::Gss(GssCallbackHandles { service: GssService::Privacy, from_server: Bytes(from_server), from_client: Bytes(b"c") })
     };
-    let chosen = |offers: &[CallbackSec<'_>]| super::super::create_session::callback_credential(offers);
+    let chosen = |offers: &[CallbackSec<'_>]| crate::state::session::create_session::callback_credential(offers);
     let Some(CallbackCredential::Gss(context)) = chosen(&[CallbackSec::None, gss(b""), gss(b"s")]) else { panic!("the context") };
     assert_eq!((context.flavour, &*context.from_server, &*context.from_client), (crate::Flavour::Krb5p, &b"s"[..], &b"c"[..]));
     assert_eq!(chosen(&[gss(b""), CallbackSec::None]), Some(CallbackCredential::None));

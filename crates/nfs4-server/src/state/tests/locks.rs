@@ -293,9 +293,9 @@ fn all_that_wait_are_looked_at_however_many_locks_there_are() {
     (0..waiting).for_each(|at| drop(denied(wait(&mut world, at, 10))));
     denied(wait(&mut world, waiting, 5));
     world.callbacks();
-    overlaps::take_steps();
+    lock::interval_tree::take_steps();
     world.state.unlock(Some(a.client), &last, &file(1), Range::new(0, 5).unwrap(), 0).unwrap();
-    let steps = overlaps::take_steps();
+    let steps = lock::interval_tree::take_steps();
     assert!(steps < limits::WAITERS_PER_FILE_MAX * 12 * 12, "{steps}");
     assert_eq!(world.callbacks().len(), 1, "the last one's turn comes");
     assert!(wait(&mut world, waiting, 5).is_ok());
@@ -311,14 +311,14 @@ fn a_lock_costs_the_same_however_many_owners_have_some_of_the_file() {
         world.lock(&a, &open_a, &format!("x{at}"), 1, (0, 100 + at), Mode::Shared).unwrap();
     }
     let log = OWNERS.ilog2() as usize;
-    overlaps::take_steps();
+    lock::interval_tree::take_steps();
     let lock = world.lock(&b, &open_b, "y", 1, (0, 1000), Mode::Shared).unwrap();
     denied(world.lock(&b, &open_b, "z", 1, (100, 1000), Mode::Exclusive));
     let range = Range::new(0, 1000).unwrap();
     denied(world.state.test_lock(b.client, b"z", &file(1), range, Mode::Exclusive, 0));
     let lock = world.state.unlock(Some(b.client), &lock, &file(1), range, 0).unwrap();
     world.state.free_stateid(b.client, &lock).unwrap();
-    let steps = overlaps::take_steps();
+    let steps = lock::interval_tree::take_steps();
     assert!(steps > 0 && steps < 50 * log, "{steps}");
     // An exclusive lock behind all others, and the first that is in the way.
     world.lock(&b, &open_b, "y", 1, (100 + OWNERS, 1), Mode::Exclusive).unwrap();

@@ -1,0 +1,4 @@
+//! Callbacks: queues, slots, answers.
+
+pub(in crate::state) mod channel;
+pub(in crate::state) mod record;

@@ -1,0 +1,45 @@
+//! DESTROY_CLIENTID and RECLAIM_COMPLETE (RFC 8881, sections 18.50 and 18.51).
+
+use vouch_nfs4::op::Op;
+use vouch_nfs4::{ClientId, Status};
+
+use crate::state::client::credential::{Credential, Family};
+use crate::state::id::ClientKey;
+use crate::state::tables::State;
+
+impl<F: Clone> State<F> {
+    /// DESTROY_CLIENTID. Section 18.50.3: a client with sessions or state is CLIENTID_BUSY.
+    pub fn destroy_client(&mut self, id: ClientId, credential: Credential<'_>) -> Result<(), Status> {
+        let key = self.client_by_id(id).ok_or(Status::STALE_CLIENTID)?;
+        let client = &self.clients[key];
+        let v41 = client.v41().ok_or(Status::STALE_CLIENTID)?;
+        if client.has_state() || !v41.sessions.is_empty() {
+            return Err(Status::CLIENTID_BUSY);
+        }
+        self.manage(key, Op::DESTROY_CLIENTID, credential)?;
+        self.expire(key);
+        Ok(())
+    }
+
+    /// RECLAIM_COMPLETE. `one_fs`: only for the current file system, of which none migrates here,
+    /// so nothing is to be done. Makes the client's recovery record: from here on it may hold
+    /// what it would have to reclaim.
+    pub fn reclaim_complete(&mut self, key: ClientKey, one_fs: bool) -> Result<(), Status> {
+        if one_fs {
+            return Ok(());
+        }
+        let client = self.client(key)?;
+        let (owner, elsewhere) = (client.owner.clone(), client.elsewhere);
+        let v41 = client.v41_mut().ok_or(Status::NOTSUPP)?;
+        // Section 18.51.3: a second one is COMPLETE_ALREADY.
+        if v41.reclaim_complete {
+            return Err(Status::COMPLETE_ALREADY);
+        }
+        v41.reclaim_complete = true;
+        self.record(key, false);
+        if !elsewhere && self.grace.completed(Family::V41, &owner) {
+            self.end_grace();
+        }
+        Ok(())
+    }
+}

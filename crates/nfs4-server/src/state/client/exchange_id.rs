@@ -1,0 +1,127 @@
+//! EXCHANGE_ID (RFC 8881, section 18.35): a client introduces itself.
+
+use vouch_nfs4::op::{ExchangeIdArgs, ExchangeIdFlags};
+use vouch_nfs4::{ClientId, CreateSeq, StateProtect, StateProtectOps, Status};
+
+use crate::state::client::credential::{Credential, Family};
+use crate::state::client::protection;
+use crate::state::client::record::{Dialect, Named, Protection, V41};
+use crate::state::id::ClientKey;
+use crate::state::limits::IMPLEMENTATION_LEN_MAX;
+use crate::state::tables::State;
+use vouch_nfs4::op::Op;
+
+/// What EXCHANGE_ID answers, but for what is the server's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Introduced {
+    /// The client's number.
+    pub client: ClientId,
+    /// What its CREATE_SESSION must send.
+    pub seq: CreateSeq,
+    /// Flags.
+    pub flags: ExchangeIdFlags,
+    /// Protection by the machine's credential, if granted.
+    pub machine: Option<StateProtectOps>,
+}
+
+impl<F: Clone> State<F> {
+    /// EXCHANGE_ID. The numbered cases are those of RFC 8881, section 18.35.4.
+    pub fn exchange_id(&mut self, args: &ExchangeIdArgs<'_>, credential: Credential<'_>, now: u64) -> Result<Introduced, Status> {
+        // Section 18.35.3: flags that a client may not set are INVAL.
+        if args.flags.0 & !ExchangeIdFlags::FROM_CLIENT.0 != 0 {
+            return Err(Status::INVAL);
+        }
+        let wanted = match &args.state_protect {
+            StateProtect::None => Protection::None,
+            StateProtect::MachineCred(ops) => protection::negotiate(ops, credential)?,
+            // No cipher and no hash of SP4_SSV is supported.
+            StateProtect::Ssv(_) => return Err(Status::ENCR_ALG_UNSUPP),
+        };
+        self.give_name(Family::V41, &args.owner.id, credential)?;
+        let named = self.named(Family::V41, &args.owner.id);
+        let update = args.flags.contains(ExchangeIdFlags::UPD_CONFIRMED_REC_A);
+        let Some(key) = named.confirmed else {
+            // Case 7: an update of what is not there.
+            return match update {
+                true => Err(Status::NOENT),
+                false => self.introduce(args, credential, wanted, now),
+            };
+        };
+        let client = &self.clients[key];
+        let same_verifier = client.verifier == args.owner.verifier;
+        let same_user = client.principal.same_user(credential.principal);
+        // Section 2.10.8.3: a call that could have been altered on its way is not the machine's.
+        let same_principal = same_user && (update || client.client_principal().admits(credential));
+        match (update, same_verifier, same_principal) {
+            // Case 6: an update.
+            (true, true, true) => {
+                self.enforce(key, Op::EXCHANGE_ID, credential)?;
+                self.name_implementation(key, args);
+                Ok(self.introduced(key))
+            }
+            // Case 8: an update with another verifier. Case 9: by another principal.
+            (true, false, _) => Err(Status::NOT_SAME),
+            (true, true, false) => Err(Status::PERM),
+            // Case 2: the same again. An attempt to replace the record is given up by it.
+            (false, true, true) => {
+                self.name_implementation(key, args);
+                Ok(self.introduced(key))
+            }
+            // Case 5: the client has restarted. The record before stays until CREATE_SESSION confirms the new one.
+            (false, false, true) => {
+                self.check_restart(key, credential)?;
+                self.introduce(args, credential, wanted, now)
+            }
+            // Case 3: another uses the name. Only one whose lease has run out, or that holds nothing, makes way.
+            (false, _, false) => {
+                if client.would_lose() {
+                    return Err(Status::CLID_INUSE);
+                }
+                self.admit_introduction(Family::V41, &args.owner.id, credential)?;
+                self.expire(key);
+                self.introduce(args, credential, wanted, now)
+            }
+        }
+    }
+
+    /// Cases 1 and 4: a new unconfirmed record, instead of one that may be there.
+    fn introduce(
+        &mut self,
+        args: &ExchangeIdArgs<'_>,
+        credential: Credential<'_>,
+        protection: Protection,
+        now: u64,
+    ) -> Result<Introduced, Status> {
+        self.admit_introduction(Family::V41, &args.owner.id, credential)?;
+        if let Named { unconfirmed: Some(old), .. } = self.named(Family::V41, &args.owner.id) {
+            self.expire(old);
+        }
+        // Section 18.36.4: the first CREATE_SESSION sends the number given here.
+        let next = CreateSeq(1);
+        let v41 = V41 { sessions: Vec::new(), next, last: None, protection, reclaim_complete: false, implementation: None };
+        let key = self.add_client(&args.owner.id, args.owner.verifier, credential, Dialect::V41(Box::new(v41)), now)?;
+        self.name_implementation(key, args);
+        Ok(self.introduced(key))
+    }
+
+    fn name_implementation(&mut self, key: ClientKey, args: &ExchangeIdArgs<'_>) {
+        if let (Some(v41), Some(named)) = (self.clients[key].v41_mut(), &args.impl_id) {
+            let name = &named.name.0[..named.name.0.len().min(IMPLEMENTATION_LEN_MAX)];
+            v41.implementation = Some(String::from_utf8_lossy(name).into());
+        }
+    }
+
+    fn introduced(&self, key: ClientKey) -> Introduced {
+        let client = &self.clients[key];
+        let v41 = client.v41().expect("names of this family have records of it");
+        let mut flags = ExchangeIdFlags::USE_NON_PNFS;
+        if client.confirmed {
+            flags |= ExchangeIdFlags::CONFIRMED_R;
+        }
+        let machine = match &v41.protection {
+            Protection::None => None,
+            Protection::Machine(ops) => Some(*ops),
+        };
+        Introduced { client: client.id, seq: v41.next, flags, machine }
+    }
+}

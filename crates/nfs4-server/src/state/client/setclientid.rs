@@ -1,0 +1,158 @@
+//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW of 4.0 (RFC 7530, sections 16.33, 16.34 and 16.29).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vouch_nfs4::{ClientId, ClientOwner, Status, Verifier};
+
+use crate::state::client::credential::{Credential, Family};
+use crate::state::client::record::{Callback40, Dialect, Lease, Named, Path40, V40};
+use crate::state::id::ClientKey;
+use crate::state::tables::State;
+
+/// Why SETCLIENTID failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetClientError {
+    /// CLID_INUSE: another uses the name, with callbacks to this address.
+    InUse(Callback40),
+    /// Another status.
+    Status(Status),
+}
+
+impl<F: Clone> State<F> {
+    /// SETCLIENTID. The cases are those of RFC 7530, section 16.33.5; letters as there: v, x, c are
+    /// verifier, name and callback of the call.
+    pub fn set_client(
+        &mut self,
+        owner: &ClientOwner<'_>,
+        callback: Callback40,
+        credential: Credential<'_>,
+        now: u64,
+    ) -> Result<(ClientId, Verifier), SetClientError> {
+        let confirm = self.random.verifier();
+        self.give_name(Family::V40, &owner.id, credential).map_err(SetClientError::Status)?;
+        let named = self.named(Family::V40, &owner.id);
+        let admitted = self.admit_introduction(Family::V40, &owner.id, credential).is_ok();
+        if let Some(key) = named.confirmed {
+            let from_elsewhere = self.check_restart(key, credential).is_err();
+            let client = &mut self.clients[key];
+            let same_principal = client.principal.same_user(credential.principal);
+            let active = client.lease == Lease::Active && client.has_state();
+            let same_verifier = client.verifier == owner.verifier;
+            let id = client.id;
+            let v40 = client.v40().expect("names of this family have records of it");
+            if !same_principal {
+                // Another principal, while state is held: CLID_INUSE. Otherwise its record makes way.
+                if active || !admitted {
+                    return Err(SetClientError::InUse(v40.callback.clone()));
+                }
+                self.expire(key);
+            } else if same_verifier {
+                // {v, x, c, l, s} confirmed: a change of callback, under the same client id.
+                v40.pending = Some((confirm, callback));
+                if let Some(old) = named.unconfirmed {
+                    self.expire(old);
+                }
+                return Ok((id, confirm));
+            } else if from_elsewhere {
+                return Err(SetClientError::InUse(v40.callback.clone()));
+            }
+        }
+        if !admitted {
+            return Err(SetClientError::InUse(Callback40::unknown()));
+        }
+        // {u, x, c, l, s} confirmed with another verifier: a restart, to be confirmed. Or nothing
+        // confirmed. An unconfirmed record is replaced in both cases.
+        if let Named { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
+            self.expire(old);
+        }
+        let v40 = V40 { confirm, callback, pending: None, path: Path40::Unknown, opens_by: BTreeMap::new() };
+        let key = self.add_client(&owner.id, owner.verifier, credential, Dialect::V40(v40), now).map_err(SetClientError::Status)?;
+        Ok((self.clients[key].id, confirm))
+    }
+
+    /// SETCLIENTID_CONFIRM (RFC 7530, section 16.34.5).
+    pub fn confirm_client(&mut self, id: ClientId, confirm: Verifier, credential: Credential<'_>, now: u64) -> Result<(), Status> {
+        let key = self.client_by_id(id).ok_or(Status::STALE_CLIENTID)?;
+        let client = &mut self.clients[key];
+        let (confirmed, owner) = (client.confirmed, client.owner.clone());
+        let same_principal = client.principal.same_user(credential.principal);
+        let v40 = client.v40().ok_or(Status::STALE_CLIENTID)?;
+        let pending = v40.pending.as_ref().is_some_and(|(verifier, _)| *verifier == confirm);
+        if !pending && v40.confirm != confirm {
+            // Nothing with this id and verifier.
+            return Err(Status::STALE_CLIENTID);
+        }
+        if !same_principal {
+            return Err(Status::CLID_INUSE);
+        }
+        self.check_name(key, credential)?;
+        self.check_confirmation(key, credential)?;
+        let v40 = self.clients[key].v40().ok_or(Status::STALE_CLIENTID)?;
+        if pending && confirmed {
+            // The confirmed record takes the new callback over.
+            let (verifier, callback) = v40.pending.take().expect("it has just been seen");
+            v40.confirm = verifier;
+            let moved = v40.callback != callback;
+            v40.callback = callback;
+            if moved || v40.path != Path40::Up {
+                v40.path = Path40::Unknown;
+            }
+            // What was told to that address has come back.
+            self.move_to(key, credential.address);
+        } else if !confirmed {
+            // A new client, or one that has restarted: what the record before held goes.
+            if let Named { confirmed: Some(old), .. } = self.named(Family::V40, &owner) {
+                self.replace(old);
+            }
+            self.confirm_record(key);
+        }
+        self.clients[key].renew(now);
+        self.probe(key);
+        Ok(())
+    }
+
+    /// RENEW. Section 16.29.4: the lease is renewed even where CB_PATH_DOWN is answered, which is
+    /// when delegations can't be recalled; and not where ACCESS is. `caller`: who calls, where
+    /// that is proven.
+    pub fn renew(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
+        let key = self.confirmed_of_40(id)?;
+        if !self.clients[key].is_renewed_by(caller) {
+            return Err(Status::ACCESS);
+        }
+        let client = &mut self.clients[key];
+        client.renew(now);
+        let holds = !client.delegations.is_empty();
+        match client.v40().map(|v40| v40.path) {
+            Some(Path40::Down) if holds => Err(Status::CB_PATH_DOWN),
+            _ => Ok(()),
+        }
+    }
+
+    /// The client of 4.0 that an operation names, whose lease is renewed by it (RFC 7530, section
+    /// 9.5) where it would be by a RENEW. STALE_CLIENTID for one of another life of the
+    /// server and for one that is not confirmed, EXPIRED for one whose lease has ended. `caller`:
+    /// who calls, where that is proven.
+    pub fn client_of_40(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {
+        let key = self.confirmed_of_40(id)?;
+        let client = &mut self.clients[key];
+        if client.is_renewed_by(caller) {
+            client.renew(now);
+        }
+        Ok(key)
+    }
+
+    fn confirmed_of_40(&self, id: ClientId) -> Result<ClientKey, Status> {
+        let key = match self.client_by_id(id) {
+            Some(key) => key,
+            // One that was given and is gone has expired.
+            None if self.numbers.gave(id) => return Err(Status::EXPIRED),
+            None => return Err(Status::STALE_CLIENTID),
+        };
+        let client = &self.clients[key];
+        if !client.confirmed || client.family() != Family::V40 {
+            return Err(Status::STALE_CLIENTID);
+        }
+        Ok(key)
+    }
+}

@@ -1,0 +1,171 @@
+//! Adding, confirming and finding client records.
+
+use super::credential::{Credential, Family};
+use super::record::{Client, Dialect, Lease, Named};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use vouch_nfs4::op::SequenceFlags;
+use vouch_nfs4::{ClientId, Status, Verifier};
+
+use crate::access::network::Network;
+use crate::state::effect::StateEffect;
+use crate::state::hash::{Map, Set};
+use crate::state::id::ClientKey;
+use crate::state::quota::Source;
+use crate::state::tables::State;
+use crate::{ConnectionId, Principal};
+
+impl<F: Clone> State<F> {
+    pub(in crate::state) fn names(&mut self, family: Family) -> &mut Map<Arc<[u8]>, Named> {
+        match family {
+            Family::V40 => &mut self.names_40,
+            Family::V41 => &mut self.names_41,
+        }
+    }
+
+    pub(in crate::state) fn named(&mut self, family: Family, owner: &[u8]) -> Named {
+        self.names(family).get(owner).copied().unwrap_or_default()
+    }
+
+    /// Adds an unconfirmed record. DELAY if there are as many clients as may be and none can go.
+    pub(in crate::state) fn add_client(
+        &mut self,
+        owner: &[u8],
+        verifier: Verifier,
+        credential: Credential<'_>,
+        dialect: Dialect,
+        now: u64,
+    ) -> Result<ClientKey, Status> {
+        let source = Source::of(&credential);
+        self.make_room_for_client(&source, now)?;
+        let family = match dialect {
+            Dialect::V40(_) => Family::V40,
+            Dialect::V41(_) => Family::V41,
+        };
+        let id = self.numbers.give();
+        let owner: Arc<[u8]> = owner.into();
+        let awaited = self.grace.awaits_from(family, &owner).filter(|from| *from != Network::of(credential.address));
+        if let Some(from) = awaited {
+            self.effects.push_back(StateEffect::Elsewhere { owner: owner.clone(), address: credential.address, from });
+        }
+        let hasher = self.hasher;
+        let client = Client {
+            id,
+            owner: owner.clone(),
+            verifier,
+            principal: credential.principal.clone(),
+            source_key: self.sources.add_client(&source),
+            address: credential.address,
+            source,
+            confirmed: false,
+            lease: Lease::Active,
+            renewed_ms: now,
+            connection: None,
+            running: 0,
+            flags: SequenceFlags(0),
+            open_owners: Map::with_hasher(hasher),
+            lock_owners: Map::with_hasher(hasher),
+            owners_refused: 0,
+            delegations: Set::with_hasher(hasher),
+            revoked: Set::with_hasher(hasher),
+            copies: Vec::new(),
+            opens: 0,
+            locks: 0,
+            locked: 0,
+            waiters: 0,
+            waits_at: BTreeSet::new(),
+            callbacks: 0,
+            callback_queue: Default::default(),
+            may_reclaim: awaited.is_none() && self.grace.may_reclaim(family, &owner, verifier),
+            elsewhere: awaited.is_some(),
+            recorded: false,
+            dialect,
+        };
+        let key = self.clients.insert(client);
+        self.client_ids.insert(id, key);
+        self.names(family).entry(owner).or_default().unconfirmed = Some(key);
+        self.unconfirmed_count += 1;
+        self.watch_lease(key, now);
+        Ok(key)
+    }
+
+    /// An unconfirmed record becomes the confirmed one of its name.
+    pub(in crate::state) fn confirm_record(&mut self, key: ClientKey) {
+        let client = &mut self.clients[key];
+        if !client.confirmed {
+            client.confirmed = true;
+            self.unconfirmed_count -= 1;
+        }
+        let (family, owner) = (client.family(), client.owner.clone());
+        let named = self.names(family).entry(owner).or_default();
+        debug_assert!(named.confirmed.is_none(), "the record before has been removed");
+        *named = Named { confirmed: Some(key), unconfirmed: None };
+        // One that has restarted since it held what it could reclaim holds none of it.
+        let client = &self.clients[key];
+        if !client.may_reclaim && !client.elsewhere && self.grace.completed(family, &client.owner.clone()) {
+            self.end_grace();
+        }
+    }
+
+    /// CLID_INUSE where a client that has restarted, as it says, comes from elsewhere than the one
+    /// of its name that would lose by it: under AUTH_SYS anybody says that he is anybody. A
+    /// client whose address has changed waits for a lease.
+    pub(in crate::state) fn check_restart(&self, before: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
+        let client = &self.clients[before];
+        if client.would_lose() && client.source != Source::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }
+    }
+
+    /// The same when the record of one that has restarted is about to be confirmed: the one before
+    /// may have been idle when it came.
+    pub(in crate::state) fn check_confirmation(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
+        let client = &self.clients[key];
+        if client.confirmed {
+            return Ok(());
+        }
+        let names = match client.family() {
+            Family::V40 => &self.names_40,
+            Family::V41 => &self.names_41,
+        };
+        let before = names.get(&client.owner).and_then(|named| named.confirmed);
+        before.map_or(Ok(()), |before| self.check_restart(before, credential))
+    }
+
+    /// The client with this id, whatever its state.
+    pub(in crate::state) fn client_by_id(&self, id: ClientId) -> Option<ClientKey> {
+        self.client_ids.get(&id).copied()
+    }
+
+    /// The client with this id called over this connection.
+    pub fn called_over(&mut self, id: ClientId, connection: ConnectionId) {
+        if let Some(key) = self.client_by_id(id) {
+            self.clients[key].connection = Some(connection);
+        }
+    }
+
+    /// A client by its key; DEADSESSION or EXPIRED if it went while its compound ran.
+    #[inline]
+    pub(in crate::state) fn client(&mut self, key: ClientKey) -> Result<&mut Client, Status> {
+        self.clients.get_mut(key).ok_or(Status::DEADSESSION)
+    }
+
+    /// Writes the recovery record of a client that has acquired or may acquire state (RFC 8881,
+    /// section 8.4.2.1).
+    pub(in crate::state) fn record(&mut self, key: ClientKey, revoked: bool) {
+        let client = &mut self.clients[key];
+        if client.elsewhere && self.grace.is_active() {
+            return;
+        }
+        client.recorded = true;
+        let record = crate::state::RecoveryRecord {
+            family: client.family(),
+            owner: client.owner.to_vec(),
+            verifier: client.verifier,
+            revoked,
+            maker: client.client_principal(),
+            from: (!matches!(client.principal, Principal::Gss { .. })).then(|| Network::of(client.address)),
+        };
+        let (record_key, value) = record.to_bytes();
+        self.effects.push_back(StateEffect::Persist { key: record_key, value });
+    }
+}

@@ -1,0 +1,4 @@
+//! Asynchronous copies.
+
+pub(in crate::state) mod progress;
+pub(in crate::state) mod record;

@@ -1,0 +1,390 @@
+//! Delegations of files: when they are given, what recalls them, how they end (RFC 8881, section
+//! 10.4).
+
+use super::record::{Delegation, Granted, Holder, Touch, Want};
+use vouch_nfs4::op::{DelegationType, NoDelegation, SequenceFlags};
+use vouch_nfs4::{StateSeq, Stateid, Status};
+
+use crate::state::DelegationPolicy;
+use crate::state::callback::record::Subject;
+use crate::state::client::credential::Family;
+use crate::state::effect::{CallbackOp, HolderAttributes, Loss};
+use crate::state::id::{ClientKey, FileKey, FileRef, StateKey};
+use crate::state::lease::timers::Timer;
+use crate::state::limits::{CALLBACK_TIMEOUT_MS, DELEGATIONS_PER_FILE_MAX, HOLDER_ATTRIBUTES_MS, REVOKED_PER_CLIENT_MAX};
+use crate::state::open::request::{Claim, OpenCall};
+use crate::state::open::share::{READ, Share, WRITE};
+use crate::state::slab::Ended;
+use crate::state::stateid::entry::{Entry, Kind};
+use crate::state::tables::State;
+
+impl<F: Clone> State<F> {
+    /// Something is done to a file without an open of its own. Delegations of others that it
+    /// conflicts with are recalled: DELAY until they are back. `by`: the client, which is known
+    /// in 4.1 (RFC 8881, sections 10.4.2 and 10.4.4).
+    #[inline]
+    pub fn touch(&mut self, file: &FileKey, by: Option<ClientKey>, touch: Touch, now: u64) -> Result<(), Status> {
+        // What is done is done after this: until then nobody may get a delegation who would not be asked
+        // for it.
+        if touch != Touch::Read && self.config.delegations != DelegationPolicy::Never {
+            self.files.note_change(file, by, now);
+        }
+        if self.delegation_count == 0 {
+            return Ok(());
+        }
+        self.recall_others(file, by, touch == Touch::Read, false, now)
+    }
+
+    pub(in crate::state) fn recall_for_open(&mut self, client: ClientKey, file: &FileKey, share: Share, now: u64) -> Result<(), Status> {
+        if self.delegation_count == 0 {
+            return Ok(());
+        }
+        let reads_only = share.access & WRITE == 0 && share.deny & READ == 0;
+        self.recall_others(file, Some(client), reads_only, false, now)
+    }
+
+    fn recall_others(&mut self, file: &FileKey, by: Option<ClientKey>, reads_only: bool, truncate: bool, now: u64) -> Result<(), Status> {
+        let Some(state) = self.files.find(file) else { return Ok(()) };
+        // Who only reads is kept out by one to write, which is alone.
+        let others = |key: &StateKey| !self.is_of(*key, by, file);
+        let in_the_way: Vec<StateKey> = match reads_only {
+            true => self.write_delegation(state).into_iter().filter(others).collect(),
+            false => self.files[state].delegations.iter().copied().filter(others).collect(),
+        };
+        let mut outcome = Ok(());
+        for key in in_the_way {
+            // The client of one before this may have gone with all that it had.
+            let Some(client) = self.states.get(key).map(|entry| entry.client) else { continue };
+            if self.is_courtesy(client) {
+                self.expire(client);
+            } else {
+                self.recall(key, truncate, now);
+                outcome = Err(Status::DELAY);
+            }
+        }
+        outcome
+    }
+
+    pub(in crate::state) fn delegation_of(&self, key: StateKey) -> &Delegation<F> {
+        match &self.states[key].kind {
+            Kind::Delegation(delegation) => delegation,
+            _ => unreachable!("lists of delegations name delegations"),
+        }
+    }
+
+    pub(in crate::state) fn is_recalled(&self, key: StateKey) -> bool {
+        matches!(self.states.get(key).map(|entry| &entry.kind), Some(Kind::Delegation(delegation)) if delegation.recalled_ms.is_some())
+    }
+
+    /// Asks for a delegation back. Section 10.4.6: its holder has a lease's time, then it is
+    /// revoked.
+    pub(in crate::state) fn recall(&mut self, key: StateKey, truncate: bool, now: u64) {
+        let Some(entry) = self.states.get_mut(key) else { return };
+        let Kind::Delegation(delegation) = &mut entry.kind else { return };
+        if delegation.recalled_ms.is_some() {
+            return;
+        }
+        delegation.recalled_ms = Some(now);
+        let file = delegation.key;
+        let stateid = entry.stateid(self.boot, key);
+        let client = entry.client;
+        self.files.note_conflict(&file, now);
+        self.timers.set(now + self.config.lease_ms, Timer::Recall(key));
+        self.queue_callback(client, CallbackOp::Recall { stateid, file, truncate }, Subject::Recall(key));
+    }
+
+    pub(in crate::state) fn recall_due(&mut self, key: StateKey, now: u64) {
+        let due = self.states.get(key).is_some_and(|entry| match &entry.kind {
+            Kind::Delegation(delegation) => delegation.recalled_ms.is_some_and(|at| now >= at + self.config.lease_ms),
+            _ => false,
+        });
+        if due {
+            self.revoke(key);
+        }
+    }
+
+    /// Takes a delegation away. Section 10.4.6: in 4.1 its stateid says so until it is freed, and
+    /// SEQUENCE tells that there is such a one.
+    pub(in crate::state) fn revoke(&mut self, key: StateKey) {
+        self.revoke_for(key, Loss::NotReturned);
+    }
+
+    /// The same, and why.
+    pub(in crate::state) fn revoke_for(&mut self, key: StateKey, why: Loss) {
+        let client = self.states[key].client;
+        if self.clients[client].family() == Family::V40 {
+            return self.drop_delegation(key, Ended::Expired, Some(why));
+        }
+        let entry = &mut self.states[key];
+        let (file, kind) = (entry.file, std::mem::replace(&mut entry.kind, Kind::Revoked));
+        let Kind::Delegation(delegation) = kind else { unreachable!("what is revoked is a delegation") };
+        self.unlink_delegation(key, client, file, delegation.file, Some(why));
+        let client = &mut self.clients[client];
+        client.revoked.insert(key);
+        client.flags |= SequenceFlags::RECALLABLE_STATE_REVOKED;
+    }
+
+    fn unlink_delegation(&mut self, key: StateKey, client: ClientKey, file: FileRef, open: F, loss: Option<Loss>) {
+        self.delegation_count -= 1;
+        self.clients[client].delegations.remove(&key);
+        self.files[file].delegations.retain(|&other| other != key);
+        self.release(open, true, loss);
+        self.settle(file);
+    }
+
+    /// Takes a delegation out, or what is left of one that was revoked. `loss`: why, if the client
+    /// did not ask for it.
+    pub(in crate::state) fn drop_delegation(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
+        let Some(entry) = self.states.remove(key, ended) else { return };
+        if let Kind::Delegation(delegation) = entry.kind {
+            self.unlink_delegation(key, entry.client, entry.file, delegation.file, loss);
+        }
+    }
+
+    pub(in crate::state) fn free_revoked(&mut self, client: ClientKey, key: StateKey) {
+        self.states.remove(key, Ended::Freed);
+        let client = &mut self.clients[client];
+        client.revoked.remove(&key);
+        if client.revoked.is_empty() {
+            client.flags = SequenceFlags(client.flags.0 & !SequenceFlags::RECALLABLE_STATE_REVOKED.0);
+        }
+    }
+
+    /// DELEGRETURN (RFC 8881, section 18.6).
+    pub fn return_delegation(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<(), Status> {
+        let key = self.resolve(client, stateid, file, now)?;
+        match &self.states[key].kind {
+            Kind::Delegation(_) => {
+                self.drop_delegation(key, Ended::Freed, None);
+                Ok(())
+            }
+            _ => Err(Status::BAD_STATEID),
+        }
+    }
+
+    /// DELEGPURGE (RFC 8881, section 18.5): delegations don't outlive their client's life here, so
+    /// there is nothing that could be purged.
+    pub fn purge_delegations(&self) -> Status {
+        Status::NOTSUPP
+    }
+
+    /// WANT_DELEGATION (RFC 8881, section 18.49): delegations come with opens only, because with
+    /// them comes the open file that they are used with.
+    pub fn want_delegation(&self) -> Status {
+        Status::NOTSUPP
+    }
+
+    /// RFC 8881, section 10.2.1: CLAIM_DELEGATE_CUR needs a delegation of the client and the file
+    /// that allows what is opened; also one that is recalled.
+    pub(in crate::state) fn delegation_allows(
+        &mut self,
+        client: ClientKey,
+        stateid: &Stateid,
+        file: &FileKey,
+        share: Share,
+    ) -> Result<(), Status> {
+        let now = self.latest_ms;
+        let by = (self.clients[client].family() == Family::V41).then_some(client);
+        let key = self.resolve(by, stateid, file, now)?;
+        let entry = &self.states[key];
+        match &entry.kind {
+            Kind::Delegation(delegation) if entry.client == client => match delegation.write || share.access & WRITE == 0 {
+                true => Ok(()),
+                false => Err(Status::ACCESS),
+            },
+            _ => Err(Status::BAD_STATEID),
+        }
+    }
+
+    /// Decides about a delegation for an open that has just been made.
+    pub(in crate::state) fn delegate_with_open(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, now: u64) -> Granted {
+        let again = self.files.note_open(&call.file, call.client, now);
+        let write = match call.claim {
+            Claim::Previous(DelegationType::Read | DelegationType::ReadAttrs) => return self.grant_again(call, file, open, false),
+            Claim::Previous(DelegationType::Write | DelegationType::WriteAttrs) => return self.grant_again(call, file, open, true),
+            Claim::Previous(_) | Claim::Delegated(_) | Claim::DelegatedPrevious => return Granted::None,
+            Claim::New => call.share.access == READ | WRITE,
+        };
+        let asked = !matches!(call.want, Want::Unstated);
+        let refused = |why| if asked { Granted::Refused(why) } else { Granted::None };
+        match call.want {
+            Want::No => return refused(NoDelegation::NOT_WANTED),
+            Want::Cancel => return refused(NoDelegation::CANCELLED),
+            // One that nobody asked for pays only where the client comes back to the file.
+            Want::Unstated if !again && self.config.delegations != DelegationPolicy::Always => return Granted::None,
+            Want::Read if write => return refused(NoDelegation::Contention(false)),
+            _ => {}
+        }
+        let many = self.files[file].delegations.len() >= DELEGATIONS_PER_FILE_MAX;
+        if many || !self.may_grant(call.client) || call.share.access == WRITE {
+            return refused(NoDelegation::Resource(false));
+        }
+        let state = &self.files[file];
+        if self.has_delegation(call.client, file) {
+            return refused(NoDelegation::NOT_SUPP_UPGRADE);
+        }
+        // Section 10.4: a delegation to read while nobody writes; one to write for the only client that has
+        // the file open.
+        let free = match write {
+            false => state.opens.shares().writers() == 0 && self.write_delegation(file).is_none(),
+            true => state.delegations.is_empty() && state.opens.are_all_of(call.client, call.file.export, |_| true),
+        };
+        if !free || self.files.contended(&call.file, now) || self.files.changed_by_others(&call.file, call.client, now) {
+            return refused(NoDelegation::Contention(false));
+        }
+        let granted = self.grant(call, file, open, write);
+        self.keep_room_for_delegations(now);
+        granted
+    }
+
+    /// A delegation is reclaimed with an open (section 10.2.1). One a client and file, and none
+    /// that conflicts with what others have reclaimed: the client's word is all that there is
+    /// for it.
+    fn grant_again(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
+        let client = call.client;
+        let state = &self.files[file];
+        let others = |key: &StateKey| !self.is_of(*key, Some(client), &call.file);
+        let held = state.delegations.iter().any(|key| !others(key) || write || self.delegation_of(*key).write);
+        let opened = !state.opens.are_all_of(client, call.file.export, |share| write || share.writes());
+        if held
+            || opened
+            || state.delegations.len() >= DELEGATIONS_PER_FILE_MAX
+            || self.config.delegations == DelegationPolicy::Never
+            || self.delegation_count >= self.config.limits.delegations_max
+        {
+            return Granted::None;
+        }
+        self.grant(call, file, open, write)
+    }
+
+    fn may_grant(&self, client: ClientKey) -> bool {
+        self.config.delegations != DelegationPolicy::Never
+            && !self.grace.is_active()
+            && self.delegation_count < self.config.limits.delegations_max
+            && self.clients[client].revoked.len() < REVOKED_PER_CLIENT_MAX
+            && self.callbacks_reach(client)
+    }
+
+    fn grant(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
+        let client = call.client;
+        let open_file = match &self.states[open].kind {
+            Kind::Open(open) => open.file.clone(),
+            _ => unreachable!("a delegation comes with an open"),
+        };
+        let times = call.extra.times;
+        let delegation = Delegation { key: call.file, write, file: open_file, times, recalled_ms: None, holder: None, asked_ms: None };
+        let (export, terms, opener) = (call.file.export, call.terms, call.opener.cloned());
+        let kind = Kind::Delegation(delegation);
+        let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind });
+        self.clients[client].delegations.insert(key);
+        debug_assert!(self.files[file].delegations.is_empty() || !write && self.write_delegation(file).is_none(), "one to write is alone");
+        self.files[file].delegations.push(key);
+        self.delegation_count += 1;
+        let stateid = self.states[key].stateid(self.boot, key);
+        match write {
+            true => Granted::Write(stateid),
+            false => Granted::Read(stateid),
+        }
+    }
+
+    /// What another that holds a write delegation says about size, change and times of the file,
+    /// for GETATTR (RFC 8881, section 10.4.3; RFC 9754, section 5). `times`: only times are
+    /// asked for, which many a holder does not keep. DELAY while the delegation is recalled because
+    /// its holder doesn't answer.
+    pub fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, times: bool, now: u64) -> Result<Holder, Status> {
+        let Some(key) = self.other_holder(file, by) else { return Ok(Holder::None) };
+        let client = self.states[key].client;
+        if self.is_courtesy(client) {
+            self.expire(client);
+            return Ok(Holder::None);
+        }
+        let Kind::Delegation(delegation) = &mut self.states[key].kind else { unreachable!("it has just been seen to be one") };
+        if times && !delegation.times {
+            return Ok(Holder::None);
+        }
+        match delegation.holder {
+            Some((attributes, at)) if now < at + HOLDER_ATTRIBUTES_MS => return Ok(Holder::Told(attributes)),
+            _ => {}
+        }
+        if delegation.recalled_ms.is_some() {
+            // 4.0 doesn't tell who asks. It may be the holder, which asks in the compound that returns the
+            // delegation: DELAY would keep it from that.
+            return if by.is_none() { Ok(Holder::None) } else { Err(Status::DELAY) };
+        }
+        match delegation.asked_ms {
+            Some(at) if now < at + CALLBACK_TIMEOUT_MS => return Ok(Holder::Asked(at)),
+            Some(_) => {
+                self.recall(key, false, now);
+                return Err(Status::DELAY);
+            }
+            None => {}
+        }
+        delegation.asked_ms = Some(now);
+        let op = CallbackOp::Getattr { file: delegation.key, times: delegation.times };
+        self.queue_callback(client, op, Subject::Getattr(key));
+        Ok(Holder::Asked(now))
+    }
+
+    /// Whether the holder of a write delegation is being asked, other than `by`.
+    pub fn is_asked(&self, file: &FileKey, by: Option<ClientKey>) -> bool {
+        self.other_holder(file, by).is_some_and(|key| self.delegation_of(key).asked_ms.is_some())
+    }
+
+    fn other_holder(&self, file: &FileKey, by: Option<ClientKey>) -> Option<StateKey> {
+        if self.delegation_count == 0 {
+            return None;
+        }
+        self.write_delegation(self.files.find(file)?).filter(|&key| !self.is_of(key, by, file))
+    }
+
+    /// The delegation to write, if there is one: it is alone.
+    pub(in crate::state) fn write_delegation(&self, file: FileRef) -> Option<StateKey> {
+        self.files[file].delegations.first().copied().filter(|&key| self.delegation_of(key).write)
+    }
+
+    /// Whether the client has a delegation of the file. O(n) in its own or the file's, whichever
+    /// are fewer.
+    fn has_delegation(&self, client: ClientKey, file: FileRef) -> bool {
+        let (own, of_file) = (&self.clients[client].delegations, &self.files[file].delegations);
+        match own.len() < of_file.len() {
+            true => own.iter().any(|&key| self.states[key].file == file),
+            false => of_file.iter().any(|&key| self.states[key].client == client),
+        }
+    }
+
+    /// Whether a state of the file is the client's, and by the path that it goes now. By two paths
+    /// a client knows two files, each with a cache of its own, and what it holds of one it
+    /// doesn't heed at the other.
+    pub(in crate::state) fn is_of(&self, key: StateKey, client: Option<ClientKey>, file: &FileKey) -> bool {
+        let entry = &self.states[key];
+        Some(entry.client) == client && entry.export == file.export
+    }
+
+    /// Whether a stateid is a delegation whose holder keeps the file's times: the time of access,
+    /// and with `modify` that of change too. BAD_STATEID if not (RFC 9754, section 5).
+    pub fn keeps_times(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        modify: bool,
+        now: u64,
+    ) -> Result<(), Status> {
+        let key = self.resolve(client, stateid, file, now)?;
+        match &self.states[key].kind {
+            Kind::Delegation(delegation) if delegation.times && (delegation.write || !modify) => Ok(()),
+            _ => Err(Status::BAD_STATEID),
+        }
+    }
+
+    /// The holder of a write delegation has answered, or has not.
+    pub(in crate::state) fn holder_told(&mut self, key: StateKey, attributes: Option<HolderAttributes>, now: u64) {
+        let Some(entry) = self.states.get_mut(key) else { return };
+        let Kind::Delegation(delegation) = &mut entry.kind else { return };
+        delegation.asked_ms = None;
+        match attributes {
+            Some(attributes) => delegation.holder = Some((attributes, now)),
+            None => self.recall(key, false, now),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Delegations.
+
+pub(in crate::state) mod grant;
+pub(in crate::state) mod recall_any;
+pub(in crate::state) mod record;

@@ -1,0 +1,38 @@
+//! CB_RECALL_ANY (RFC 8881, section 20.6): while there is still room for a few delegations, those
+//! who hold many give some back, the ones that they use least. So that whoever comes later gets
+//! some too, without anybody losing one that is in use.
+
+use crate::state::callback::record::Subject;
+use crate::state::client::credential::Family;
+use crate::state::effect::CallbackOp;
+use crate::state::id::ClientKey;
+use crate::state::limits::{RECALL_ANY_INTERVAL_MS, RECALL_ANY_ROOM, RECALL_ANY_SHARE};
+use crate::state::tables::State;
+
+impl<F: Clone> State<F> {
+    /// A delegation was given. Where only few more can be, silent clients lose theirs, and those
+    /// who hold at least as many as others on the average are asked for a part. O(clients), but
+    /// only once in a while.
+    pub(in crate::state) fn keep_room_for_delegations(&mut self, now: u64) {
+        let max = self.config.limits.delegations_max;
+        if self.delegation_count < max - max / RECALL_ANY_ROOM || now < self.recall_any_after_ms {
+            return;
+        }
+        self.recall_any_after_ms = now + RECALL_ANY_INTERVAL_MS;
+        let holders = self.clients.iter().filter(|(_, client)| !client.delegations.is_empty());
+        let holders: Vec<(ClientKey, usize)> = holders.map(|(key, client)| (key, client.delegations.len())).collect();
+        let mean = self.delegation_count / holders.len().max(1);
+        for (client, held) in holders {
+            // An end may bring about another's.
+            if self.clients.get(client).is_none() {
+                continue;
+            }
+            if self.is_courtesy(client) {
+                self.expire(client);
+            } else if held >= mean && self.clients[client].family() == Family::V41 && self.callbacks_reach(client) {
+                let keep = u32::try_from(held - held.div_ceil(RECALL_ANY_SHARE)).unwrap_or(u32::MAX);
+                self.queue_callback(client, CallbackOp::RecallAny { keep }, Subject::Nothing);
+            }
+        }
+    }
+}

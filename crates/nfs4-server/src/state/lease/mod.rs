@@ -1,0 +1,4 @@
+//! Leases and timers.
+
+pub(in crate::state) mod expiry;
+pub(in crate::state) mod timers;

@@ -1,0 +1,44 @@
+//! Timers: one heap entry each. A renewal touches no timer.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::state::id::{CallbackKey, ClientKey, FileRef, StateKey};
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::state) enum Timer {
+    /// A client may have been silent for a lease.
+    Lease(ClientKey),
+    /// A recalled delegation should be back.
+    Recall(StateKey),
+    /// A callback is to be tried again.
+    Retry(CallbackKey),
+    /// A freed lock was not taken by the first that waited for it.
+    Waiter(FileRef),
+    /// The end of a copy need not be remembered any more.
+    Copy(StateKey),
+    /// The grace period ends.
+    Grace,
+}
+
+/// Timers by time.
+#[derive(Default)]
+pub(in crate::state) struct Timers(BinaryHeap<Reverse<(u64, Timer)>>);
+
+impl Timers {
+    pub(in crate::state) fn set(&mut self, due_ms: u64, timer: Timer) {
+        self.0.push(Reverse((due_ms, timer)));
+    }
+
+    pub(in crate::state) fn pop(&mut self, now: u64) -> Option<Timer> {
+        if self.0.peek()?.0.0 > now {
+            return None;
+        }
+        self.0.pop().map(|Reverse((_, timer))| timer)
+    }
+
+    pub(in crate::state) fn next_due(&self) -> Option<u64> {
+        self.0.peek().map(|Reverse((due, _))| *due)
+    }
+}

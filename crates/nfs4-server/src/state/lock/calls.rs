@@ -1,0 +1,329 @@
+//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER, as far as they are state (RFC 8881, sections 9 and 18.10
+//! to 18.12; RFC 7530, section 16.37). Deadlocks between owners are not detected.
+
+use super::request::{Denied, LockBy, LockCall, LockError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use vouch_nfs4::{StateSeq, Stateid, Status};
+
+use crate::state::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
+use crate::state::limits::{SILENT_LOOKS_MAX, SILENT_RANGES_MAX};
+use crate::state::lock::range::{Mode, Range, Ranges};
+use crate::state::open::share::{READ, WRITE};
+use crate::state::owner::sequence::no_more;
+use crate::state::quota::within_share;
+use crate::state::slab::Ended;
+use crate::state::stateid::entry::{Entry, Kind, Lock, OwnerKind, OwnerReply};
+use crate::state::tables::State;
+
+impl<F: Clone> State<F> {
+    /// LOCK.
+    pub fn lock(&mut self, call: &LockCall<'_>, now: u64) -> Result<Stateid, LockError> {
+        self.latest_ms = now;
+        let (open, existing) = self.locker(call, now)?;
+        let entry = &self.states[open];
+        let (client, file) = (entry.client, entry.file);
+        let Kind::Open(state) = &entry.kind else { return Err(Status::BAD_STATEID.into()) };
+        // Section 18.10.3: the open must allow what is locked.
+        let needed = if call.mode == Mode::Exclusive { WRITE } else { READ };
+        if state.access & needed == 0 {
+            return Err(Status::OPENMODE.into());
+        }
+        match call.reclaim {
+            true => self.admit_reclaim(client)?,
+            false => self.admit_new(client)?,
+        }
+        let (record, max) = (&self.clients[client], self.config.limits.locks_per_client_max);
+        let within_client_limit = record.locks < max && (existing.is_some() || record.locked < max);
+        if !within_client_limit || !self.room_for_lock(client) {
+            return Err(no_more(self.clients[client].family(), OwnerKind::Lock).into());
+        }
+        let (owner_key, name): (Option<OwnerKey>, Arc<[u8]>) = match (existing, call.by) {
+            (Some(lock), _) => {
+                let owner = self.lock_of(lock).owner;
+                (Some(owner), self.owners[owner].name.clone())
+            }
+            (None, LockBy::New { owner, .. }) => (self.find_owner(client, OwnerKind::Lock, owner), owner.into()),
+            (None, LockBy::Old(_)) => unreachable!("an old locker has locks"),
+        };
+        if let Err(denied) = self.clear_way(&call.file, owner_key, call.range, call.mode) {
+            // Section 18.10.3: what conflicts with a reclaim has been given to another.
+            if call.reclaim {
+                return Err(Status::RECLAIM_CONFLICT.into());
+            }
+            if call.wait {
+                self.enqueue(file, &call.file, client, &name, call.range, call.mode);
+            }
+            return Err(LockError::Denied(denied));
+        }
+        if call.wait
+            && let Some(denied) = self.reserved_for_another(file, client, &name, call.range, call.mode, now)
+        {
+            self.enqueue(file, &call.file, client, &name, call.range, call.mode);
+            return Err(LockError::Denied(denied));
+        }
+        let lock = match existing {
+            Some(lock) => {
+                self.states[lock].seq = self.states[lock].seq.next();
+                self.begin_lock_owner(self.lock_of(lock).owner, call.by);
+                lock
+            }
+            None => self.first_lock(call, client, file, open, &name)?,
+        };
+        self.set_range(lock, call.range, Some(call.mode));
+        self.dequeue(file, client, &name, call.range);
+        if call.mode == Mode::Shared {
+            // It may have been exclusive: who waits to read can have it now.
+            self.wake(file, call.range);
+        }
+        Ok(self.states[lock].stateid(self.boot, lock))
+    }
+
+    /// RFC 7530, section 16.10.5: a lock owner's numbers begin with the call that says it is new,
+    /// which is answered under the open owner's. Also where it is known: a client that has
+    /// forgotten it and whose RELEASE_LOCKOWNER was lost would else be told what was done under
+    /// these numbers before.
+    fn begin_lock_owner(&mut self, owner: OwnerKey, by: LockBy<'_>) {
+        if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), by) {
+            (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
+            sequencer.reply = OwnerReply::default();
+        }
+    }
+
+    /// Whether the client's source may have one more range. No locks are taken away for it.
+    fn room_for_lock(&self, client: ClientKey) -> bool {
+        let own = self.sources.usage(self.clients[client].source_key).locks;
+        within_share(own, 1, self.lock_count, self.config.limits.locks_max)
+    }
+
+    /// The open behind a locker, and its locks of the file if it has any.
+    fn locker(&mut self, call: &LockCall<'_>, now: u64) -> Result<(StateKey, Option<StateKey>), Status> {
+        match call.by {
+            LockBy::New { open, owner, .. } => {
+                let open = self.resolve_open(call.client, open, &call.file, now)?;
+                let (client, file) = (self.states[open].client, self.states[open].file);
+                let place = (file, call.file.export);
+                let owner = self.find_owner(client, OwnerKind::Lock, owner).map(|owner| &self.owners[owner]);
+                let Some((existing, owner)) = owner.and_then(|owner| Some((*owner.states.get(&place)?, owner))) else {
+                    return Ok((open, None));
+                };
+                let Some(sequencer) = owner.sequencer.as_deref() else { return Ok((open, Some(existing))) };
+                if sequencer.busy {
+                    return Err(Status::DELAY);
+                }
+                // One of 4.0 that its client has forgotten holds nothing, and belongs with the open that it is new
+                // to.
+                let lock = self.lock_of(existing);
+                if lock.open != open && lock.ranges.is_empty() {
+                    self.drop_lock(existing, Ended::Freed);
+                    return Ok((open, None));
+                }
+                Ok((open, Some(existing)))
+            }
+            LockBy::Old(lock) => {
+                let lock = self.resolve_lock(call.client, lock, &call.file, now)?;
+                Ok((self.lock_of(lock).open, Some(lock)))
+            }
+        }
+    }
+
+    fn resolve_lock(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<StateKey, Status> {
+        let key = self.resolve(client, stateid, file, now)?;
+        match &self.states[key].kind {
+            Kind::Lock(_) => Ok(key),
+            _ => Err(Status::BAD_STATEID),
+        }
+    }
+
+    pub(in crate::state) fn lock_of(&self, key: StateKey) -> &Lock {
+        match &self.states[key].kind {
+            Kind::Lock(lock) => lock,
+            _ => unreachable!("lists of locks name locks"),
+        }
+    }
+
+    /// Whether nobody but `owner` holds what conflicts; silent clients that do are ended. O(log n)
+    /// in ranges of the file, but for those whose clients are ended.
+    fn clear_way(&mut self, key: &FileKey, owner: Option<OwnerKey>, range: Range, mode: Mode) -> Result<(), Denied> {
+        loop {
+            // The end of a client may be the end of the file's state.
+            let Some(file) = self.files.find(key) else { return Ok(()) };
+            let (mut silent, mut after, mut looks) = (BTreeSet::new(), None, 0);
+            while silent.len() < SILENT_LOOKS_MAX
+                && looks < SILENT_RANGES_MAX
+                && let Some((held, mode)) = self.files[file].locks.conflict(range, mode, owner, after)
+            {
+                let client = self.states[held.lock].client;
+                if !self.is_courtesy(client) {
+                    let owner = self.told_name(client, &self.owners[held.owner].name);
+                    return Err(Denied { range: held.range, mode, client: self.clients[client].id, owner });
+                }
+                silent.insert(client);
+                after = Some(held.position());
+                looks += 1;
+            }
+            if silent.is_empty() {
+                return Ok(());
+            }
+            silent.into_iter().for_each(|client| self.expire(client));
+        }
+    }
+
+    fn first_lock(
+        &mut self,
+        call: &LockCall<'_>,
+        client: ClientKey,
+        file: FileRef,
+        open: StateKey,
+        name: &[u8],
+    ) -> Result<StateKey, Status> {
+        let source_key = self.clients[client].source_key;
+        if !self.files[file].locks.has_room(source_key) {
+            return Err(no_more(self.clients[client].family(), OwnerKind::Lock));
+        }
+        let owner = self.owner(client, OwnerKind::Lock, name)?;
+        self.begin_lock_owner(owner, call.by);
+        let lock = Lock { owner, open, ranges: Ranges::default() };
+        let (export, terms, opener) = (call.file.export, self.states[open].terms, self.states[open].opener.clone());
+        self.count_locked(client, 0, 1);
+        let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Lock(lock) });
+        self.owners[owner].states.insert((file, export), key);
+        self.files[file].locks.enter(source_key);
+        match &mut self.states[open].kind {
+            Kind::Open(open) => {
+                open.locks.insert(key);
+            }
+            _ => unreachable!("a locker's open is an open"),
+        }
+        Ok(key)
+    }
+
+    fn set_range(&mut self, key: StateKey, range: Range, mode: Option<Mode>) {
+        let entry = &mut self.states[key];
+        let (file, client) = (entry.file, entry.client);
+        let Kind::Lock(lock) = &mut entry.kind else { unreachable!("what is locked is a lock") };
+        let (owner, open) = (lock.owner, lock.open);
+        let change = lock.ranges.set(range, mode);
+        self.files[file].locks.change(key, owner, &change, self.hasher);
+        self.count_ranges(client, open, change.removed.len(), change.added.len());
+    }
+
+    /// So many ranges are gone, and so many have come.
+    fn count_ranges(&mut self, client: ClientKey, open: StateKey, gone: usize, come: usize) {
+        let client = &mut self.clients[client];
+        let open = self.states.get_mut(open).and_then(|entry| match &mut entry.kind {
+            Kind::Open(open) => Some(&mut open.ranges),
+            _ => None,
+        });
+        let counts = [&mut client.locks, &mut self.sources.usage_mut(client.source_key).locks, &mut self.lock_count];
+        counts.into_iter().chain(open).for_each(|count| *count = *count - gone + come);
+    }
+
+    /// So many files with lock owners are gone, and so many have come. They stay when nothing is
+    /// locked any more, and so count where room is looked for.
+    fn count_locked(&mut self, client: ClientKey, gone: usize, come: usize) {
+        let client = &mut self.clients[client];
+        let counts =
+            [&mut client.locked, &mut self.sources.usage_mut(client.source_key).locks, &mut self.lock_count, &mut self.locked_count];
+        counts.into_iter().for_each(|count| *count = *count - gone + come);
+    }
+
+    /// LOCKU.
+    pub fn unlock(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        range: Range,
+        now: u64,
+    ) -> Result<Stateid, Status> {
+        self.latest_ms = now;
+        let key = self.resolve_lock(client, stateid, file, now)?;
+        let client = self.states[key].client;
+        // To unlock the middle of a lock makes two of one.
+        let short = self.clients[client].locks > self.config.limits.locks_per_client_max || !self.room_for_lock(client);
+        if short && self.lock_of(key).ranges.splits(range) {
+            return Err(Status::LOCK_RANGE);
+        }
+        self.set_range(key, range, None);
+        self.states[key].seq = self.states[key].seq.next();
+        let file = self.states[key].file;
+        let stateid = self.states[key].stateid(self.boot, key);
+        self.wake(file, range);
+        Ok(stateid)
+    }
+
+    /// LOCKT (RFC 8881, section 18.11).
+    pub fn test_lock(
+        &mut self,
+        client: ClientKey,
+        owner: &[u8],
+        file: &FileKey,
+        range: Range,
+        mode: Mode,
+        now: u64,
+    ) -> Result<(), LockError> {
+        self.latest_ms = now;
+        self.client(client)?;
+        if self.grace.is_active() {
+            return Err(Status::GRACE.into());
+        }
+        let owner = self.find_owner(client, OwnerKind::Lock, owner);
+        self.clear_way(file, owner, range, mode).map_err(LockError::Denied)
+    }
+
+    /// RELEASE_LOCKOWNER (4.0), of all owners of this name that are the caller's to give back. RFC
+    /// 7530, section 16.37.3: LOCKS_HELD while one holds any. `caller`: who calls, where
+    /// that is proven. O(n) in principals that have files open, and only for who introduced the
+    /// client.
+    pub fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
+        let mut held = false;
+        for known in self.clients[client].names_given_back(name, caller) {
+            let Some(owner) = self.find_owner(client, OwnerKind::Lock, &known) else { continue };
+            let states: Vec<StateKey> = self.owners[owner].states.values().copied().collect();
+            if states.iter().any(|&key| !self.lock_of(key).ranges.is_empty()) {
+                held = true;
+                continue;
+            }
+            self.drop_locks(states, Ended::Freed);
+            self.drop_owner(owner);
+        }
+        if held { Err(Status::LOCKS_HELD) } else { Ok(()) }
+    }
+
+    /// Takes an owner's locks of a file out, and tells those that wait.
+    pub(in crate::state) fn drop_lock(&mut self, key: StateKey, ended: Ended) {
+        self.drop_locks([key], ended);
+    }
+
+    /// Takes owners' locks of files out. Of each file those that wait are looked at once, and not
+    /// for each lock.
+    pub(in crate::state) fn drop_locks(&mut self, keys: impl IntoIterator<Item = StateKey>, ended: Ended) {
+        let mut freed: BTreeMap<FileRef, Range> = BTreeMap::new();
+        for key in keys {
+            if let Some((file, range)) = self.take_lock(key, ended) {
+                freed.entry(file).and_modify(|all| *all = all.hull(range)).or_insert(range);
+            }
+        }
+        freed.into_iter().for_each(|(file, range)| self.wake(file, range));
+    }
+
+    /// Takes an owner's locks of a file out. Of which file, and which bytes are free then, if
+    /// somebody waits there.
+    fn take_lock(&mut self, key: StateKey, ended: Ended) -> Option<(FileRef, Range)> {
+        let entry = self.states.remove(key, ended)?;
+        let Kind::Lock(lock) = entry.kind else { unreachable!("what is dropped as a lock is one") };
+        let source_key = self.clients[entry.client].source_key;
+        self.files[entry.file].locks.leave(source_key, key, lock.ranges.iter());
+        self.owners[lock.owner].states.remove(&(entry.file, entry.export));
+        self.count_ranges(entry.client, lock.open, lock.ranges.len(), 0);
+        self.count_locked(entry.client, 1, 0);
+        if let Some(Kind::Open(open)) = self.states.get_mut(lock.open).map(|entry| &mut entry.kind) {
+            open.locks.remove(&key);
+        }
+        let awaited = !self.files[entry.file].waiters.is_empty();
+        self.settle(entry.file);
+        lock.ranges.hull().filter(|_| awaited).map(|range| (entry.file, range))
+    }
+}

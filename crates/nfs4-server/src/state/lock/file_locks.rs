@@ -1,0 +1,98 @@
+//! The byte ranges that are locked in one file, by all owners: who is in whose way, and who has how
+//! many owners there. What each owner has is its own (`range`); this is told of each change.
+
+use std::collections::BTreeMap;
+
+use crate::state::hash::Seed;
+use crate::state::id::{OwnerKey, StateKey};
+use crate::state::limits::LOCK_OWNERS_PER_FILE_MAX;
+use crate::state::lock::interval_tree::{Locked, Overlaps, Position, Search};
+use crate::state::lock::range::{Change, Mode, Range};
+use crate::state::open::file_opens::count_down;
+use crate::state::quota::{SourceKey, within_share};
+
+/// A file's locks.
+#[derive(Default)]
+pub(in crate::state) struct FileLocks {
+    shared: Overlaps,
+    exclusive: Overlaps,
+    /// Lock owners of each source.
+    of_source: BTreeMap<SourceKey, usize>,
+    owners: usize,
+}
+
+impl FileLocks {
+    /// Whether no lock owner is known here, with locks or without.
+    pub(in crate::state) fn is_empty(&self) -> bool {
+        self.owners == 0
+    }
+
+    /// The first lock of another than `owner` that keeps it from locking `range` in `mode`, behind
+    /// a position if one is given. O(log n) in ranges locked.
+    pub(in crate::state) fn conflict(
+        &self,
+        range: Range,
+        mode: Mode,
+        owner: Option<OwnerKey>,
+        after: Option<Position>,
+    ) -> Option<(Locked, Mode)> {
+        let search = Search { range, except: owner, after };
+        let exclusive = self.exclusive.find(&search).map(|held| (held, Mode::Exclusive));
+        let shared = match mode {
+            Mode::Shared => None,
+            Mode::Exclusive => self.shared.find(&search).map(|held| (held, Mode::Shared)),
+        };
+        exclusive.into_iter().chain(shared).min_by_key(|(held, _)| held.position())
+    }
+
+    /// Whether this source may have one more lock owner of the file.
+    pub(in crate::state) fn has_room(&self, source: SourceKey) -> bool {
+        within_share(self.of_source.get(&source).copied().unwrap_or(0), 1, self.owners, LOCK_OWNERS_PER_FILE_MAX)
+    }
+
+    /// Counts a new lock owner.
+    pub(in crate::state) fn enter(&mut self, source: SourceKey) {
+        *self.of_source.entry(source).or_default() += 1;
+        self.owners += 1;
+    }
+
+    /// Removes a lock owner with its ranges.
+    pub(in crate::state) fn leave(&mut self, source: SourceKey, lock: StateKey, ranges: impl Iterator<Item = (Range, Mode)>) {
+        self.remove(lock, ranges);
+        count_down(&mut self.of_source, &source);
+        self.owners -= 1;
+    }
+
+    /// An owner's ranges have changed. O(k log n) for k that have, or O(n) where that is less.
+    pub(in crate::state) fn change(&mut self, lock: StateKey, owner: OwnerKey, change: &Change, seed: Seed) {
+        self.remove(lock, change.removed.iter().copied());
+        for &(range, mode) in &change.added {
+            self.of(mode).add(Locked { range, lock, owner }, seed);
+        }
+    }
+
+    fn remove(&mut self, lock: StateKey, ranges: impl Iterator<Item = (Range, Mode)>) {
+        let (mut shared, mut exclusive) = (Vec::new(), Vec::new());
+        for (range, mode) in ranges {
+            match mode {
+                Mode::Shared => shared.push(range),
+                Mode::Exclusive => exclusive.push(range),
+            }
+        }
+        self.shared.remove(lock, &shared);
+        self.exclusive.remove(lock, &exclusive);
+    }
+
+    fn of(&mut self, mode: Mode) -> &mut Overlaps {
+        match mode {
+            Mode::Shared => &mut self.shared,
+            Mode::Exclusive => &mut self.exclusive,
+        }
+    }
+
+    /// How many ranges are locked.
+    #[cfg(test)]
+    pub(in crate::state) fn len(&self) -> usize {
+        self.shared.len() + self.exclusive.len()
+    }
+}

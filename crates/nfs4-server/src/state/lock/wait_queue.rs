@@ -1,0 +1,186 @@
+//! Blocking locks: who waits for which bytes of a file, in which order, and who is told when they
+//! are free (RFC 8881, sections 9.6 and 20.11).
+//!
+//! Nobody waits on the server: a client asks again. The order is kept by holding what was freed for
+//! the first that waits, for a short time, against others that are ready to wait.
+
+use super::waiter::Waiter;
+use std::sync::Arc;
+
+use crate::state::client::credential::Family;
+use crate::state::effect::CallbackOp;
+use crate::state::id::{ClientKey, FileKey, FileRef};
+use crate::state::lease::timers::Timer;
+use crate::state::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX, WAITS_FORGOTTEN_MIN};
+use crate::state::lock::range::{Mode, Range};
+use crate::state::lock::request::Denied;
+use crate::state::quota::within_share;
+use crate::state::stateid::entry::OwnerKind;
+use crate::state::tables::State;
+
+impl<F: Clone> State<F> {
+    /// Puts a lock owner in the queue, unless it is there for these bytes already. If the queue is
+    /// full, or its host or client has its share of it, it is left out: it will ask again
+    /// anyway.
+    pub(in crate::state) fn enqueue(
+        &mut self,
+        file: FileRef,
+        key: &FileKey,
+        client: ClientKey,
+        owner: &Arc<[u8]>,
+        range: Range,
+        mode: Mode,
+    ) {
+        let waiters = &mut self.files[file].waiters;
+        if let Some(waiter) = waiters.iter_mut().find(|waiter| waiter.is(client, owner) && waiter.range == range) {
+            waiter.mode = mode;
+            waiter.reserved_ms = None;
+            waiter.asked_ms = self.latest_ms;
+            return;
+        }
+        let (clients, source) = (&self.clients, self.clients[client].source_key);
+        let of_source = waiters.iter().filter(|waiter| clients[waiter.client].source_key == source).count();
+        let has_room = within_share(of_source, 1, waiters.len(), WAITERS_PER_FILE_MAX);
+        if !has_room || clients[client].waiters >= WAITERS_PER_CLIENT_MAX {
+            return;
+        }
+        self.clients[client].waiters += 1;
+        self.clients[client].waits_at.insert(file);
+        waiters.push(Waiter { client, file: *key, owner: owner.clone(), range, mode, reserved_ms: None, asked_ms: self.latest_ms });
+        self.forget_files_of_waits(client);
+    }
+
+    /// Forgets files where the client waits no more, if those may be more than where it does: O(1)
+    /// for each wait in the long run.
+    fn forget_files_of_waits(&mut self, client: ClientKey) {
+        let record = &mut self.clients[client];
+        if record.waits_at.len() > 2 * record.waiters + WAITS_FORGOTTEN_MIN {
+            let files = &self.files;
+            let waits =
+                |file: FileRef| files.table.get(file).is_some_and(|state| state.waiters.iter().any(|waiter| waiter.client == client));
+            record.waits_at.retain(|&file| waits(file));
+        }
+    }
+
+    /// The lock owner has what it waited for.
+    pub(in crate::state) fn dequeue(&mut self, file: FileRef, client: ClientKey, owner: &[u8], range: Range) {
+        let waiters = &mut self.files[file].waiters;
+        if let Some(at) = waiters.iter().position(|waiter| waiter.is(client, owner) && waiter.range == range) {
+            waiters.remove(at);
+            self.clients[client].waiters -= 1;
+        }
+    }
+
+    /// Whether another that waited longer has been told to come for these bytes.
+    pub(in crate::state) fn reserved_for_another(
+        &self,
+        file: FileRef,
+        client: ClientKey,
+        owner: &[u8],
+        range: Range,
+        mode: Mode,
+        now: u64,
+    ) -> Option<Denied> {
+        let mut waiters = self.files[file].waiters.iter().take_while(|waiter| !(waiter.is(client, owner) && waiter.range == range));
+        let first = waiters.find(|waiter| {
+            waiter.reserved_ms.is_some_and(|until| now < until) && !waiter.is(client, owner) && waiter.collides(range, mode)
+        })?;
+        let (client, owner) = (self.clients[first.client].id, self.told_name(first.client, &first.owner));
+        Some(Denied { range: first.range, mode: first.mode, client, owner })
+    }
+
+    /// Locks of the file were freed within `freed`: those that wait for any of it and can have
+    /// theirs now are told, in order. O(w + log n) for each of them, w that wait for the
+    /// file, n ranges locked in it.
+    pub(in crate::state) fn wake(&mut self, file: FileRef, freed: Range) {
+        if self.files.table.get(file).is_none_or(|state| state.waiters.is_empty()) {
+            return;
+        }
+        let now = self.latest_ms;
+        self.forget_lost_interest(file, now);
+        let mut told = Vec::new();
+        let mut ahead: Vec<(Range, Mode)> = Vec::new();
+        for at in 0..self.files[file].waiters.len() {
+            let waiter = &self.files[file].waiters[at];
+            let (range, mode) = (waiter.range, waiter.mode);
+            if !range.overlaps(freed) {
+                // Nothing changed for it; what is kept for it stays kept.
+                if waiter.reserved_ms.is_some_and(|until| now < until) {
+                    ahead.push((range, mode));
+                }
+                continue;
+            }
+            if ahead.iter().any(|&(other, held)| other.overlaps(range) && held.conflicts(mode)) {
+                continue;
+            }
+            let (client, name) = (waiter.client, waiter.owner.clone());
+            let owner = self.find_owner(client, OwnerKind::Lock, &name);
+            if self.files[file].locks.conflict(range, mode, owner, None).is_none() {
+                ahead.push((range, mode));
+                let waiter = &mut self.files[file].waiters[at];
+                if waiter.reserved_ms.is_none_or(|until| until <= now) {
+                    waiter.reserved_ms = Some(now + LOCK_RESERVED_MS);
+                    told.push((waiter.client, waiter.file, waiter.owner.clone()));
+                }
+            }
+        }
+        if told.is_empty() {
+            return;
+        }
+        self.timers.set(now + LOCK_RESERVED_MS, Timer::Waiter(file));
+        for (client, file, owner) in told {
+            // 4.0 has no such callback: its clients ask again by themselves.
+            if self.clients[client].family() == Family::V41 {
+                self.queue_callback(client, CallbackOp::NotifyLock { file, owner }, crate::state::callback::record::Subject::Nothing);
+            }
+        }
+    }
+
+    /// RFC 7530, section 9.4: a client of 4.0 asks again for the lock that it waits for; one that
+    /// hasn't for a lease's time waits no more.
+    fn forget_lost_interest(&mut self, file: FileRef, now: u64) {
+        let (clients, lease_ms) = (&mut self.clients, self.config.lease_ms);
+        self.files[file].waiters.retain(|waiter| {
+            let lost = clients[waiter.client].family() == Family::V40 && now >= waiter.asked_ms + lease_ms;
+            if lost {
+                clients[waiter.client].waiters -= 1;
+            }
+            !lost
+        });
+    }
+
+    /// Those that were told and did not come go to the end of the queue, and the next are told; who
+    /// has not asked for long waits no more. One that is told again had its first callback
+    /// lost, or is slow: by itself it would ask only after its own time-out, which is half a minute
+    /// with Linux.
+    pub(in crate::state) fn reservation_due(&mut self, file: FileRef, now: u64) {
+        self.latest_ms = now;
+        let Some(state) = self.files.table.get_mut(file) else { return };
+        let clients = &mut self.clients;
+        let late = |waiter: &Waiter| waiter.reserved_ms.is_some_and(|until| until <= now);
+        state.waiters.retain(|waiter| {
+            let lost = late(waiter) && now >= waiter.asked_ms + LOCK_INTEREST_MS;
+            if lost {
+                clients[waiter.client].waiters -= 1;
+            }
+            !lost
+        });
+        state.waiters.sort_by_key(|waiter| late(waiter));
+        for waiter in state.waiters.iter_mut().filter(|waiter| late(waiter)) {
+            waiter.reserved_ms = None;
+        }
+        self.wake(file, Range::ALL);
+        self.settle(file);
+    }
+
+    /// A client goes: it waits no more. O(n) in its waits.
+    pub(in crate::state) fn drop_waiters_of(&mut self, client: ClientKey) {
+        for file in std::mem::take(&mut self.clients[client].waits_at) {
+            if let Some(state) = self.files.table.get_mut(file) {
+                state.waiters.retain(|waiter| waiter.client != client);
+                self.settle(file);
+            }
+        }
+        self.clients[client].waiters = 0;
+    }
+}

@@ -1,0 +1,6 @@
+//! Opens and share reservations.
+
+pub(in crate::state) mod calls;
+pub(in crate::state) mod file_opens;
+pub(in crate::state) mod request;
+pub(in crate::state) mod share;

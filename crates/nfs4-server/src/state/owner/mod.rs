@@ -1,0 +1,3 @@
+//! Open owners and lock owners.
+
+pub(in crate::state) mod sequence;

@@ -1,0 +1,237 @@
+//! Open owners and lock owners, and the order of their calls in 4.0 (RFC 7530, section 9.1.7).
+
+use vouch_nfs4::{OwnerSeq, Stateid, Status};
+
+use crate::state::client::credential::Family;
+use crate::state::effect::Loss;
+use crate::state::hash::Map;
+use crate::state::id::{ClientKey, OwnerKey, StateKey};
+use crate::state::limits::{OWNER_REPLY_LEN_MAX, OWNERS_LOOK_ROUND, OWNERS_PER_CLIENT_MAX};
+use crate::state::quota::{Resource, within_share};
+use crate::state::slab::Ended;
+use crate::state::stateid::entry::{Kind, Owner, OwnerKind, OwnerReply, Sequencer};
+use crate::state::tables::State;
+
+/// What an owner's call is, in 4.0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnerTurn {
+    /// The next one: execute it, then call [`State::owner_done`], whatever happens.
+    New(OwnerToken),
+    /// The last one again: answer this result.
+    Replay(OwnerReply),
+}
+
+/// An owner whose call is being executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerToken {
+    owner: OwnerKey,
+    seq: OwnerSeq,
+}
+
+impl<F: Clone> State<F> {
+    /// The owner of this name; made if it isn't there.
+    pub(in crate::state) fn owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Result<OwnerKey, Status> {
+        let hasher = self.hasher;
+        let record = self.client(client)?;
+        if let Some(&owner) = record.owners(kind).get(name) {
+            return Ok(owner);
+        }
+        let (family, source_key) = (record.family(), record.source_key);
+        if !self.room_for_owner(client)? {
+            return Err(no_more(family, kind));
+        }
+        let record = self.client(client)?;
+        let sequencer = (record.family() == Family::V40).then(Box::default);
+        let name: std::sync::Arc<[u8]> = name.into();
+        let owner = self.owners.insert(Owner { client, kind, name: name.clone(), states: Map::with_hasher(hasher), sequencer });
+        self.clients[client].owners(kind).insert(name, owner);
+        self.sources.usage_mut(source_key).owners += 1;
+        Ok(owner)
+    }
+
+    /// Whether the client may have one more owner.
+    pub(in crate::state) fn room_for_owner(&mut self, client: ClientKey) -> Result<bool, Status> {
+        let (source, owners_max) = (self.client(client)?.source_key, self.config.limits.owners_max);
+        let within_client_limit = |state: &Self| state.clients[client].owner_count() < OWNERS_PER_CLIENT_MAX;
+        let own = self.sources.usage(source).owners;
+        let has_room = within_client_limit(self) && within_share(own, 1, self.owners.len(), owners_max);
+        Ok(has_room
+            || self.drop_idle_owners(client) && within_client_limit(self)
+            || within_client_limit(self) && self.make_room_for_state(client, Resource::Owners, owners_max, |state| state.owners.len()))
+    }
+
+    pub(in crate::state) fn find_owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Option<OwnerKey> {
+        self.clients.get_mut(client)?.owners(kind).get(name).copied()
+    }
+
+    /// Forgets an owner without states.
+    pub(in crate::state) fn drop_owner(&mut self, key: OwnerKey) {
+        let Some(owner) = self.owners.remove(key, Ended::Freed) else { return };
+        debug_assert!(owner.states.is_empty(), "states go before their owner");
+        if let Some(closed) = owner.sequencer.as_ref().and_then(|sequencer| sequencer.closed) {
+            self.states.remove(closed, Ended::Freed);
+        }
+        if let Some(client) = self.clients.get_mut(owner.client) {
+            client.owners(owner.kind).remove(&owner.name);
+            self.sources.usage_mut(client.source_key).owners -= 1;
+        }
+    }
+
+    /// Forgets an owner of 4.1 as soon as it has no states: its next call makes it anew. One of 4.0
+    /// stays for its numbers.
+    pub(in crate::state) fn settle_owner(&mut self, key: OwnerKey) {
+        let owner = &self.owners[key];
+        if owner.states.is_empty() && owner.sequencer.is_none() {
+            self.drop_owner(key);
+        }
+    }
+
+    /// RFC 7530, section 9.1.10: owners of 4.0 that hold nothing may be forgotten. Whether there is
+    /// room then. O(n) in owners of the client, but not for each call that is refused: a client
+    /// whose owners all hold something must not have the others wait for looks that are in vain.
+    fn drop_idle_owners(&mut self, client: ClientKey) -> bool {
+        let record = &mut self.clients[client];
+        // Owners of 4.1 are gone as soon as they hold nothing.
+        if record.family() != Family::V40 {
+            return false;
+        }
+        record.owners_refused = record.owners_refused.wrapping_add(1);
+        if record.owners_refused % OWNERS_LOOK_ROUND != 1 {
+            return false;
+        }
+        let record = &self.clients[client];
+        let idle = |&owner: &OwnerKey| {
+            let owner = &self.owners[owner];
+            owner.states.is_empty() && owner.sequencer.as_deref().is_none_or(|sequencer| !sequencer.busy)
+        };
+        let owners: Vec<OwnerKey> = record.open_owners.values().chain(record.lock_owners.values()).copied().filter(idle).collect();
+        let any = !owners.is_empty();
+        owners.into_iter().for_each(|owner| self.drop_owner(owner));
+        if any {
+            self.clients[client].owners_refused = 0;
+        }
+        any
+    }
+
+    /// A call of an owner of 4.0 that is named: OPEN. Section 9.1.7: one more than the last is new,
+    /// the same is a retry, anything else is BAD_SEQID; what a new owner sends is its
+    /// beginning. One that is still under way is told by DELAY.
+    pub fn owner_turn(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8], seq: OwnerSeq) -> Result<OwnerTurn, Status> {
+        let key = self.owner(client, kind, name)?;
+        let owner = &self.owners[key];
+        let sequencer = owner.sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
+        // RFC 7530, section 16.18.5: an owner that was never confirmed may begin again with any number;
+        // what it had opened goes. With the same number too where it has opened nothing: clients
+        // that were refused (SYMLINK) try elsewhere with the number that they began with, and to refuse a
+        // true retry anew does no harm.
+        let follows = seq == sequencer.last && !owner.states.is_empty() || seq == sequencer.last.next();
+        if sequencer.begun && !sequencer.confirmed && !sequencer.busy && !follows {
+            self.restart_owner(key);
+        }
+        self.turn(key, seq)
+    }
+
+    /// A call of an owner of 4.0 by a stateid of its: OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE, LOCK,
+    /// LOCKU.
+    pub fn owner_turn_by_state(&mut self, stateid: &Stateid, seq: OwnerSeq, now: u64) -> Result<OwnerTurn, Status> {
+        let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
+            return Err(if stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
+        };
+        let entry = match self.states.get(key) {
+            Some(entry) => entry,
+            None => return Err(self.fate(key)),
+        };
+        let owner = match &entry.kind {
+            Kind::Open(open) => open.owner,
+            Kind::Lock(lock) => lock.owner,
+            Kind::Closed(owner) => *owner,
+            Kind::Delegation(_) | Kind::Revoked | Kind::Copy(_) => return Err(Status::BAD_STATEID),
+        };
+        let client = entry.client;
+        let turn = self.turn(owner, seq)?;
+        self.clients[client].renew(now);
+        Ok(turn)
+    }
+
+    fn turn(&mut self, key: OwnerKey, seq: OwnerSeq) -> Result<OwnerTurn, Status> {
+        let sequencer = self.owners[key].sequencer.as_deref_mut().ok_or(Status::BAD_STATEID)?;
+        if sequencer.busy {
+            return Err(Status::DELAY);
+        }
+        if sequencer.begun && seq == sequencer.last {
+            return Ok(OwnerTurn::Replay(sequencer.reply.clone()));
+        }
+        if sequencer.begun && seq != sequencer.last.next() {
+            return Err(Status::BAD_SEQID);
+        }
+        sequencer.busy = true;
+        Ok(OwnerTurn::New(OwnerToken { owner: key, seq }))
+    }
+
+    fn restart_owner(&mut self, key: OwnerKey) {
+        let states: Vec<StateKey> = self.owners[key].states.values().copied().collect();
+        for state in states {
+            self.drop_open(state, Ended::Freed, Some(Loss::Restarted));
+        }
+        if let Some(sequencer) = self.owners[key].sequencer.as_deref_mut() {
+            let closed = sequencer.closed.take();
+            *sequencer = Sequencer::default();
+            if let Some(closed) = closed {
+                self.states.remove(closed, Ended::Freed);
+            }
+        }
+    }
+
+    /// The call of this owner is done, with this status and encoded result. Section 9.1.7: the
+    /// number moves on unless the status is one of those that say that the call was not
+    /// understood as the owner's.
+    pub fn owner_done(&mut self, token: &OwnerToken, status: Status, reply: OwnerReply) {
+        let Some(owner) = self.owners.get_mut(token.owner) else { return };
+        let Some(sequencer) = owner.sequencer.as_deref_mut() else { return };
+        sequencer.busy = false;
+        // RFC 7530, section 16.18.5: one that was never confirmed may begin again with any number, so
+        // nothing is lost with one that has opened nothing; else anybody could have owners made by
+        // calls that fail.
+        if !status.is_ok() && !sequencer.confirmed && owner.states.is_empty() {
+            return self.drop_owner(token.owner);
+        }
+        let unmoved = [
+            Status::STALE_CLIENTID,
+            Status::STALE_STATEID,
+            Status::BAD_STATEID,
+            Status::BAD_SEQID,
+            Status::BADXDR,
+            Status::RESOURCE,
+            Status::NOFILEHANDLE,
+            Status::MOVED,
+        ];
+        if unmoved.contains(&status) {
+            return;
+        }
+        sequencer.begun = true;
+        sequencer.last = token.seq;
+        sequencer.reply = match reply.bytes.len() <= OWNER_REPLY_LEN_MAX {
+            true => reply,
+            false => OwnerReply::default(),
+        };
+        // The open that was closed by the call before this one need not be known any more.
+        let closed_now = reply_op_closes(&sequencer.reply);
+        if !closed_now && let Some(closed) = sequencer.closed.take() {
+            self.states.remove(closed, Ended::Freed);
+        }
+    }
+}
+
+/// What one is told for whom there is no room. 4.1 has no RESOURCE, and LOCK no NOSPC: who finds no
+/// room for a lock comes again.
+pub(in crate::state) fn no_more(family: Family, kind: OwnerKind) -> Status {
+    match (family, kind) {
+        (Family::V40, _) => Status::RESOURCE,
+        (Family::V41, OwnerKind::Open) => Status::NOSPC,
+        (Family::V41, OwnerKind::Lock) => Status::DELAY,
+    }
+}
+
+fn reply_op_closes(reply: &OwnerReply) -> bool {
+    reply.op == vouch_nfs4::op::Op::CLOSE.0
+}

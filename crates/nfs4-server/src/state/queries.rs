@@ -1,0 +1,95 @@
+//! Questions that change nothing but leases and silent clients.
+
+use std::sync::Arc;
+
+use vouch_nfs4::{Stateid, Status};
+
+use super::file::FileState;
+use super::id::FileRef;
+use super::id::{ClientKey, FileKey};
+use super::limits::OPENER_LOOKS_MAX;
+use super::slab::Ended;
+use super::tables::State;
+use crate::state::open::share::Share;
+use crate::state::owner::sequence::no_more;
+use crate::state::stateid::entry::{Entry, Kind, OwnerKind};
+
+impl<F: Clone> State<F> {
+    /// Whether a client may open or make files now, other than to reclaim them: before a file is
+    /// made (RFC 8881, section 8.4.2).
+    pub fn admits(&mut self, client: ClientKey, _now: u64) -> Result<(), Status> {
+        self.client(client)?;
+        self.admit_new(client)
+    }
+
+    /// Whether there is room for an open of a file that is not there yet: before it is made. To be
+    /// asked again by [`State::open`].
+    pub fn has_room_to_open(&mut self, client: ClientKey, owner: &[u8], opener: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
+        self.latest_ms = self.latest_ms.max(now);
+        let family = self.client(client)?.family();
+        let room = self.room_for_one_open(client, opener)
+            && (self.find_owner(client, OwnerKind::Open, owner).is_some() || self.room_for_owner(client)?);
+        if room { Ok(()) } else { Err(no_more(family, OwnerKind::Open)) }
+    }
+
+    /// Whether anybody has anything of this file.
+    pub fn has_state(&self, file: &FileKey) -> bool {
+        self.files.find(file).is_some()
+    }
+
+    /// Whether a stateid names something that this client has of this file, whether it still serves
+    /// or not.
+    pub fn holds(&self, client: ClientKey, stateid: &Stateid, file: &FileKey) -> bool {
+        let entry = self.boot.key(stateid).filter(|_| !stateid.is_special()).and_then(|key| self.states.get(key));
+        entry.is_some_and(|entry| entry.client == client && entry.export == file.export && self.files.find(file) == Some(entry.file))
+    }
+
+    /// Whether this client has the file open for writing, or may write to it by a delegation. O(log
+    /// n) in opens of the file.
+    pub fn writes_to(&self, client: ClientKey, file: &FileKey) -> bool {
+        let Some(state) = self.files.find(file) else { return false };
+        let mut opens = self.files[state].opens.of(client, file.export, Share::writes);
+        opens.next().is_some() || self.write_delegation(state).is_some_and(|key| self.is_of(key, Some(client), file))
+    }
+
+    /// What this client has open of this file for writing by its export, or by a delegation to
+    /// write, and that `fits`. In 4.0, where it isn't known who asks, of any client. Not all are
+    /// looked at where there are many: who is not found has to prove his rights, and no more.
+    pub fn open_to_write(&self, client: Option<ClientKey>, file: &FileKey, mut fits: impl FnMut(&F) -> bool) -> Option<F> {
+        let state = self.files.find(file)?;
+        let opens = &self.files[state].opens;
+        let own = client.into_iter().flat_map(|client| opens.of(client, file.export, Share::writes));
+        let any = opens.with(|share| client.is_none() && share.writes());
+        let mut opens =
+            own.chain(any).take(OPENER_LOOKS_MAX).filter(|&key| self.states[key].export == file.export).map(|key| &self.open_of(key).file);
+        let delegated = || {
+            let key = self.write_delegation(state).filter(|&key| self.states[key].export == file.export)?;
+            match &self.states[key] {
+                Entry { client: holder, kind: Kind::Delegation(delegation), .. } if client.is_none_or(|client| client == *holder) => {
+                    Some(&delegation.file)
+                }
+                _ => None,
+            }
+        };
+        opens.find(|file| fits(file)).or_else(|| delegated().filter(|file| fits(file))).cloned()
+    }
+
+    /// An open file of this file, if there is one; one that may be written to, if there is. O(log
+    /// n) in opens of the file.
+    pub fn any_open(&self, file: &FileKey) -> Option<F> {
+        let opens = &self.files[self.files.find(file)?].opens;
+        // Without a writer any of them serves, and none is looked for.
+        let wanted = opens.shares().writes();
+        opens.with(|share| !wanted || share.writes()).next().map(|key| self.open_of(key).file.clone())
+    }
+}
+
+impl<F: Clone> State<F> {
+    /// Forgets the file if it has no state any more.
+    pub(super) fn settle(&mut self, file: FileRef) {
+        if self.files.table.get(file).is_some_and(FileState::is_idle) {
+            let state = self.files.table.remove(file, Ended::Freed).expect("it has just been looked at");
+            self.files.names.remove(&state.key);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! CREATE_SESSION (RFC 8881, section 18.36): a client is confirmed by its first session, and
+//! channels are negotiated.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use vouch_nfs4::op::{ChannelAttrs, CreateSessionArgs, CreateSessionFlags, CreateSessionOk, SequenceFlags};
+use vouch_nfs4::{CallbackSec, GssService, SessionId, Status};
+
+use crate::state::client::credential::Credential;
+use crate::state::client::record::{BackContext, BackParms, Lease, Named};
+use crate::state::effect::CallbackCredential;
+use crate::state::id::ClientKey;
+use crate::state::limits::{
+    BACK_SLOTS_MAX, CALLBACK_LEN_MIN, MESSAGE_LEN_MIN, REPLY_CACHE_PRESSURE_SHARE, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE,
+};
+use crate::state::quota::SourceKey;
+use crate::state::session::record::{Bound, Session};
+use crate::state::session::slots::SlotTable;
+use crate::{CallbackContext, Flavour};
+use vouch_nfs4::op::Op;
+
+use crate::ConnectionId;
+use crate::state::tables::State;
+
+impl<F: Clone> State<F> {
+    /// CREATE_SESSION. The phases are those of RFC 8881, section 18.36.4.
+    pub fn create_session(
+        &mut self,
+        args: &CreateSessionArgs<'_>,
+        connection: ConnectionId,
+        credential: Credential<'_>,
+        now: u64,
+    ) -> Result<CreateSessionOk, Status> {
+        // Phase 1: the client.
+        let key = self.client_by_id(args.client).ok_or(Status::STALE_CLIENTID)?;
+        let client = &self.clients[key];
+        let v41 = client.v41().ok_or(Status::STALE_CLIENTID)?;
+        // Who asks comes before the number: an answer that is told again names a session, and who knows
+        // that can use it. Phase 3: an unconfirmed client is confirmed by the principal that
+        // introduced it. A confirmed one is its maker's.
+        if !client.confirmed && !client.principal.same_user(credential.principal) {
+            return Err(Status::CLID_INUSE);
+        }
+        self.enforce(key, Op::CREATE_SESSION, credential)?;
+        if !client.client_principal().admits(credential) {
+            return Err(Status::CLID_INUSE);
+        }
+        self.check_name(key, credential)?;
+        self.check_confirmation(key, credential)?;
+        // Phase 2: the number. The last one again is a retry; before the first there is nothing to retry.
+        if args.seq.next() == v41.next {
+            return v41.last.ok_or(Status::SEQ_MISORDERED);
+        }
+        if args.seq != v41.next {
+            return Err(Status::SEQ_MISORDERED);
+        }
+        self.latest_ms = self.latest_ms.max(now);
+        // What fails makes nothing, so it takes no number: the client may correct itself and send the same
+        // one again.
+        let made = self.make_session(key, args, connection, credential.address)?;
+        self.follow(key);
+        let client = &mut self.clients[key];
+        client.renew(now);
+        let v41 = client.v41_mut().expect("it was one of 4.1 before");
+        v41.next = v41.next.next();
+        v41.last = Some(made);
+        self.refresh_paths(key);
+        self.pump(key);
+        Ok(made)
+    }
+
+    /// The session was made by a compound of this minor version: its callbacks are of the same (RFC
+    /// 8881, section 2.10.2; Linux finds the session by it).
+    pub fn session_speaks(&mut self, id: &SessionId, minor: u32) {
+        if let Some(key) = self.session_by_id(id) {
+            self.sessions[key].back.minor = minor;
+        }
+    }
+
+    /// Phase 4, and the confirmation that succeeds with it.
+    fn make_session(
+        &mut self,
+        key: ClientKey,
+        args: &CreateSessionArgs<'_>,
+        connection: ConnectionId,
+        address: IpAddr,
+    ) -> Result<CreateSessionOk, Status> {
+        if args.flags.0 > 7 {
+            return Err(Status::INVAL);
+        }
+        let source_key = self.clients[key].source_key;
+        let fore = self.negotiate_fore(&args.fore, source_key)?;
+        let asked = args.flags.contains(CreateSessionFlags::CONN_BACK_CHAN);
+        let back = negotiate_back(&args.back, asked)?;
+        let credential = callback_credential(&args.sec_parms);
+        // Section 18.36.3: the answer's flag tells whether the connection carries callbacks.
+        let wants_back = asked && credential.is_some();
+        let client = &self.clients[key];
+        let sessions = client.v41().map_or(0, |v41| v41.sessions.len());
+        let bound = self.connections.get(&connection).map_or(0, Vec::len);
+        if sessions >= self.config.limits.sessions_per_client_max || bound >= SESSIONS_PER_CONNECTION_MAX {
+            return Err(Status::NOSPC);
+        }
+        if !self.make_room_for_session(source_key) {
+            return Err(Status::NOSPC);
+        }
+        let client = &self.clients[key];
+        if !client.confirmed {
+            let (family, owner) = (client.family(), client.owner.clone());
+            if let Named { confirmed: Some(old), .. } = self.named(family, &owner) {
+                self.replace(old);
+            }
+            self.confirm_record(key);
+            self.clients[key].lease = Lease::Active;
+        }
+        let life = self.life_of(credential.as_ref());
+        let parms = BackParms { minor: 1, attrs: back, program: args.callback_program, credential, life };
+        let random = &mut self.random;
+        let session = self.sessions.insert_with(|session| Session {
+            id: random.session_id(session),
+            client: key,
+            source_key,
+            fore,
+            back: parms,
+            slots: SlotTable::new(fore.requests_max),
+            connections: Vec::new(),
+            last: ConnectionId(0),
+            back_slots: Vec::new(),
+            back_slots_max: back.requests_max,
+            flags: SequenceFlags(0),
+            context: BackContext::Lasts,
+            fault: false,
+        });
+        self.sources.usage_mut(source_key).sessions += 1;
+        self.bind(session, Bound { connection, address, fore: true, back: wants_back });
+        self.clients[key].v41_mut().expect("it was one of 4.1 before").sessions.push(session);
+        let flags = if wants_back { CreateSessionFlags::CONN_BACK_CHAN } else { CreateSessionFlags(0) };
+        Ok(CreateSessionOk { session: self.sessions[session].id, seq: args.seq, flags, fore, back })
+    }
+
+    /// Section 18.36.3: the server may lower each value; what is too small to work with is
+    /// TOOSMALL.
+    fn negotiate_fore(&self, wanted: &ChannelAttrs, source_key: SourceKey) -> Result<ChannelAttrs, Status> {
+        if wanted.request_len_max < MESSAGE_LEN_MIN || wanted.response_len_max < MESSAGE_LEN_MIN {
+            return Err(Status::TOOSMALL);
+        }
+        if wanted.requests_max == 0 || wanted.operations_max == 0 {
+            return Err(Status::INVAL);
+        }
+        let limits = &self.config.limits;
+        let slots_max = match self.reply_room(source_key) < limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
+            true => SLOTS_UNDER_PRESSURE,
+            false => limits.slots_per_session_max,
+        };
+        let response_len_max = wanted.response_len_max.min(limits.message_len_max);
+        Ok(ChannelAttrs {
+            header_pad_size: 0,
+            request_len_max: wanted.request_len_max.min(limits.message_len_max),
+            response_len_max,
+            response_cached_len_max: wanted.response_cached_len_max.min(limits.cached_reply_len_max).min(response_len_max),
+            operations_max: wanted.operations_max.min(limits.operations_max),
+            requests_max: wanted.requests_max.min(slots_max),
+            rdma_ird: None,
+        })
+    }
+}
+
+/// What a session without callbacks may offer.
+const NO_CHANNEL: ChannelAttrs = ChannelAttrs {
+    header_pad_size: 0,
+    request_len_max: 0,
+    response_len_max: 0,
+    response_cached_len_max: 0,
+    operations_max: 0,
+    requests_max: 0,
+    rdma_ird: None,
+};
+
+/// The server is the one that calls here: it keeps within what the client offers, if that is enough
+/// for a recall. A session without callbacks may offer nothing.
+fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttrs, Status> {
+    let small = wanted.request_len_max < CALLBACK_LEN_MIN || wanted.response_len_max < CALLBACK_LEN_MIN || wanted.operations_max < 2;
+    let offered = wants_back || *wanted != NO_CHANNEL;
+    if offered && small {
+        return Err(Status::TOOSMALL);
+    }
+    Ok(ChannelAttrs { header_pad_size: 0, requests_max: wanted.requests_max.min(BACK_SLOTS_MAX), rdma_ird: None, ..*wanted })
+}
+
+/// Which of the client's offers is taken; none if none can be met. Section 18.36.3 lets the server
+/// choose: a context of RPCSEC_GSS, whose name is left out where it can't be used, before what
+/// proves nothing.
+pub(in crate::state) fn callback_credential(offers: &[CallbackSec<'_>]) -> Option<CallbackCredential> {
+    if offers.is_empty() {
+        return Some(CallbackCredential::None);
+    }
+    let proven = offers.iter().find_map(|offer| match offer {
+        CallbackSec::Gss(handles) if !handles.from_server.0.is_empty() => Some(CallbackCredential::Gss(Arc::new(CallbackContext {
+            flavour: match handles.service {
+                GssService::None => Flavour::Krb5,
+                GssService::Integrity => Flavour::Krb5i,
+                GssService::Privacy => Flavour::Krb5p,
+            },
+            from_server: handles.from_server.0.into(),
+            from_client: handles.from_client.0.into(),
+        }))),
+        _ => None,
+    });
+    let named = || {
+        offers.iter().find_map(|offer| match offer {
+            CallbackSec::None => Some(CallbackCredential::None),
+            CallbackSec::Sys(sys) => Some(CallbackCredential::Sys { uid: sys.uid, gid: sys.gid, machine: sys.machine_name.0.into() }),
+            CallbackSec::Gss(_) => None,
+        })
+    };
+    proven.or_else(named)
+}

@@ -1,0 +1,328 @@
+//! Sessions: SEQUENCE, the connections that are bound, and the end of a session (RFC 8881, sections
+//! 2.10.3 and 18.46).
+
+use super::record::{Bound, SequenceCall, Sequenced, Turn};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use vouch_nfs4::op::SequenceOk;
+use vouch_nfs4::op::{BackchannelCtlArgs, BindConnArgs, BindConnOk, ChannelDirClient, ChannelDirServer};
+use vouch_nfs4::{SessionId, Status};
+
+use crate::access::network::Network;
+use crate::state::client::credential::Credential;
+use crate::state::client::record::Protection;
+use crate::state::id::{ClientKey, SessionKey, session_index};
+use crate::state::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_PRESSURE_SHARE, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE};
+use crate::state::quota::Source;
+use crate::state::session::slots::{self, Begun};
+use vouch_nfs4::op::Op;
+
+use crate::ConnectionId;
+use crate::state::tables::State;
+
+impl<F: Clone> State<F> {
+    pub(in crate::state) fn session_by_id(&mut self, id: &SessionId) -> Option<SessionKey> {
+        self.sessions.at_mut(session_index(id)).filter(|(_, session)| session.id == *id).map(|(key, _)| key)
+    }
+
+    /// SEQUENCE, first of a compound (RFC 8881, section 18.46). Renews the lease. O(1), without
+    /// allocation once a slot has been used.
+    pub fn sequence(&mut self, call: &SequenceCall<'_>, now: u64) -> Result<Sequenced, Status> {
+        let args = call.args;
+        let lease_ms = self.config.lease_ms;
+        let (key, session) = self
+            .sessions
+            .at_mut(session_index(&args.session))
+            .filter(|(_, session)| session.id == args.session)
+            .ok_or(Status::BADSESSION)?;
+        let client_key = session.client;
+        // A context ends without anybody's telling us, and the next SEQUENCE has to say so (section
+        // 18.46.3).
+        if session.back.life.is_some() && session.back.context(lease_ms) != session.context {
+            self.refresh_paths(client_key);
+        }
+        let mut session = &mut self.sessions[key];
+        let client = self.clients.get_mut(client_key).expect("sessions go before their client");
+        if session.last != call.connection {
+            // Section 2.10.3.1: without state protection, the first SEQUENCE over a connection binds it to the
+            // fore channel.
+            match session.connections.iter_mut().find(|bound| bound.connection == call.connection) {
+                Some(bound) => {
+                    let protected = client.v41().is_some_and(|v41| v41.protection != Protection::None);
+                    if protected && !bound.fore {
+                        return Err(Status::CONN_NOT_BOUND_TO_SESSION);
+                    }
+                    bound.fore = true;
+                }
+                None if client.v41().is_some_and(|v41| v41.protection != Protection::None) => {
+                    return Err(Status::CONN_NOT_BOUND_TO_SESSION);
+                }
+                None if self.connections.get(&call.connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX) => {
+                    // Served, but not remembered: it carries no callbacks anyway.
+                }
+                None => {
+                    if session.connections.len() >= CONNECTIONS_PER_SESSION_MAX {
+                        // The oldest makes way, rather one that carries no callbacks.
+                        let oldest = session.connections.iter().position(|bound| !bound.back).unwrap_or(0);
+                        let old = session.connections.remove(oldest);
+                        if let Some(sessions) = self.connections.get_mut(&old.connection) {
+                            sessions.retain(|&other| other != key);
+                        }
+                    }
+                    session.connections.push(Bound { connection: call.connection, address: call.address, fore: true, back: false });
+                    self.connections.entry(call.connection).or_default().push(key);
+                    self.follow(client_key);
+                    session = &mut self.sessions[key];
+                }
+            }
+            session.last = call.connection;
+        }
+        // Section 18.46.3: what is larger than the channel allows is refused before the slot is looked at.
+        if call.operations > session.fore.operations_max {
+            return Err(Status::TOO_MANY_OPS);
+        }
+        if call.request_len > session.fore.request_len_max as usize {
+            return Err(Status::REQ_TOO_BIG);
+        }
+        // Which request it is comes first: for one that is none, nobody makes room, and its client is told
+        // what is wrong with it.
+        let turn = session.slots.judge(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
+        // What is promised now can be kept later, whatever else comes: more than the bound is never held.
+        let source_key = session.source_key;
+        let promised = if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };
+        let more = promised + session.slots.growth(args.slot);
+        if more > 0 && turn == slots::Turn::New && more > self.reply_room(source_key) {
+            self.latest_ms = self.latest_ms.max(now);
+            if !self.make_room_for_replies(source_key, Some(key), more) {
+                // Section 15.1.1.3: the slot's number stays, and the client sends the same again.
+                return Err(Status::DELAY);
+            }
+        }
+        let room = self.reply_room(source_key);
+        let (session, client) = (&mut self.sessions[key], &mut self.clients[client_key]);
+        let before = session.slots.held_len();
+        let begun = session.slots.begin(args.slot, args.seq, args.highest_slot, call.fingerprint);
+        let after = session.slots.held_len();
+        self.reply_cache_len = self.reply_cache_len + after - before;
+        let held = &mut self.sources.usage_mut(source_key).cached_len;
+        *held = *held + after - before;
+        let begun = begun?;
+        client.renew(now);
+        let limits = &self.config.limits;
+        if args.highest_slot == session.slots.highest() && args.highest_slot.0 + 1 < limits.slots_per_session_max {
+            // It uses all that it has: give more while there is room (section 2.10.6.1, dynamic slots).
+            if room >= limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
+                session.slots.grow((session.slots.highest().0 + 1).saturating_mul(2).min(limits.slots_per_session_max));
+            }
+        }
+        if room == 0 {
+            session.slots.shrink(SLOTS_UNDER_PRESSURE);
+        }
+        let ok = SequenceOk {
+            session: args.session,
+            seq: args.seq,
+            slot: args.slot,
+            highest_slot: session.slots.highest(),
+            target_highest_slot: session.slots.target(),
+            flags: client.flags | session.flags,
+        };
+        Ok(match begun {
+            Begun::New => {
+                client.running += 1;
+                self.reply_cache_reserved += promised;
+                self.sources.reserve(source_key, promised);
+                Sequenced::New(Turn {
+                    client: client_key,
+                    session: key,
+                    ok,
+                    response_len_max: session.fore.response_len_max,
+                    response_cached_len_max: session.fore.response_cached_len_max,
+                    cache_this: args.cache_this,
+                    source_key,
+                })
+            }
+            Begun::Replay(reply) => Sequenced::Replay(reply),
+            Begun::Uncached => Sequenced::Uncached(ok),
+        })
+    }
+
+    /// The compound of this turn is done. `reply`: its results, if they are to be kept for a retry
+    /// (`cache_this`, and whenever the reply is short: the caller chooses, up to
+    /// `response_cached_len_max`). A session that has gone meanwhile is no matter.
+    pub fn finish(&mut self, turn: &Turn, reply: Option<&[u8]>, now: u64) {
+        if let Some(client) = self.clients.get_mut(turn.client) {
+            client.running = client.running.saturating_sub(1);
+            client.renewed_ms = client.renewed_ms.max(now);
+        }
+        if turn.cache_this {
+            self.reply_cache_reserved -= turn.response_cached_len_max as usize;
+            self.sources.unreserve(turn.source_key, turn.response_cached_len_max as usize);
+        }
+        let room = self.reply_room(turn.source_key);
+        if let Some(session) = self.sessions.get_mut(turn.session) {
+            let len_max = session.fore.response_cached_len_max as usize;
+            let reply = reply.filter(|reply| reply.len() <= len_max && (turn.cache_this || reply.len() <= room));
+            let before = session.slots.held_len();
+            session.slots.finish(turn.ok.slot, turn.ok.seq, reply);
+            let after = session.slots.held_len();
+            self.reply_cache_len = self.reply_cache_len + after - before;
+            let held = &mut self.sources.usage_mut(turn.source_key).cached_len;
+            *held = *held + after - before;
+        }
+    }
+
+    /// BIND_CONN_TO_SESSION (RFC 8881, section 18.34).
+    pub fn bind_connection(
+        &mut self,
+        args: &BindConnArgs,
+        connection: ConnectionId,
+        credential: Credential<'_>,
+    ) -> Result<BindConnOk, Status> {
+        let key = self.session_by_id(&args.session).ok_or(Status::BADSESSION)?;
+        let client = self.sessions[key].client;
+        self.manage(client, Op::BIND_CONN_TO_SESSION, credential)?;
+        if self.connections.get(&connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX && !bound.contains(&key)) {
+            return Err(Status::DELAY);
+        }
+        let callbacks = self.sessions[key].back.credential.is_some();
+        let (fore, back, dir) = match args.dir {
+            ChannelDirClient::Fore => (true, false, ChannelDirServer::Fore),
+            ChannelDirClient::Back if !callbacks => return Err(Status::INVAL),
+            ChannelDirClient::ForeOrBoth | ChannelDirClient::BackOrBoth if !callbacks => (true, false, ChannelDirServer::Fore),
+            ChannelDirClient::Back => (false, true, ChannelDirServer::Back),
+            ChannelDirClient::ForeOrBoth | ChannelDirClient::BackOrBoth => (true, true, ChannelDirServer::Both),
+        };
+        self.bind(key, Bound { connection, address: credential.address, fore, back });
+        self.follow(client);
+        self.refresh_paths(client);
+        self.pump(client);
+        Ok(BindConnOk { session: args.session, dir, rdma: false })
+    }
+
+    /// Adds a connection to a session, or changes what it carries. The oldest goes if there are too
+    /// many.
+    pub(in crate::state) fn bind(&mut self, key: SessionKey, bound: Bound) {
+        let session = &mut self.sessions[key];
+        session.fault &= !bound.back;
+        if let Some(old) = session.connections.iter_mut().find(|old| old.connection == bound.connection) {
+            *old = bound;
+        } else {
+            if session.connections.len() >= CONNECTIONS_PER_SESSION_MAX {
+                let old = session.connections.remove(0);
+                self.forget_binding(old.connection, key);
+            }
+            self.sessions[key].connections.push(bound);
+            self.connections.entry(bound.connection).or_default().push(key);
+        }
+        // What a connection may carry is looked up again.
+        self.sessions[key].last = ConnectionId(0);
+    }
+
+    fn forget_binding(&mut self, connection: ConnectionId, key: SessionKey) {
+        if let Some(sessions) = self.connections.get_mut(&connection) {
+            sessions.retain(|&other| other != key);
+            if sessions.is_empty() {
+                self.connections.remove(&connection);
+            }
+        }
+    }
+
+    /// BACKCHANNEL_CTL for the session of the compound (RFC 8881, section 18.33).
+    pub fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
+        self.manage(turn.client, Op::BACKCHANNEL_CTL, credential)?;
+        self.sessions.get(turn.session).ok_or(Status::DEADSESSION)?;
+        // Section 18.33.3: NOENT for a context of RPCSEC_GSS that can't be used. What was agreed before
+        // stays.
+        let credential = crate::state::session::create_session::callback_credential(&args.sec_parms).ok_or(Status::NOENT)?;
+        let life = self.life_of(Some(&credential));
+        let back = &mut self.sessions[turn.session].back;
+        back.program = args.program;
+        (back.credential, back.life) = (Some(credential), life);
+        // What waited for a context that lasts goes on.
+        self.refresh_paths(turn.client);
+        self.pump(turn.client);
+        Ok(())
+    }
+
+    /// A connection is gone.
+    pub fn connection_closed(&mut self, connection: ConnectionId) {
+        let mut clients = BTreeSet::new();
+        for key in self.connections.remove(&connection).unwrap_or_default() {
+            let session = &mut self.sessions[key];
+            session.connections.retain(|bound| bound.connection != connection);
+            if session.last == connection {
+                session.last = ConnectionId(0);
+            }
+            clients.insert(session.client);
+        }
+        // Each looks at all sessions of the client, and so once for all of them.
+        for client in clients {
+            self.refresh_paths(client);
+            self.follow(client);
+        }
+    }
+
+    /// Where a client is from now on, and comes from after a restart, by the connections of its
+    /// sessions: whoever knows a session's id is the client. That is where it introduced itself
+    /// as long as it has a connection from there, since it would do so again: one that has several
+    /// addresses has not moved. Else it stays where it is known to be, if it can. O(n) in its
+    /// connections.
+    pub(in crate::state) fn follow(&mut self, key: ClientKey) {
+        let client = &self.clients[key];
+        let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
+        let bound = sessions.flat_map(|&session| self.sessions[session].connections.iter().map(|bound| bound.address));
+        let rank = |address: &IpAddr| {
+            let network = Network::of(*address);
+            (client.source == Source::Network(network), network == Network::of(client.address))
+        };
+        let Some(address) = bound.max_by_key(rank) else { return };
+        self.move_to(key, address);
+    }
+
+    /// A client is here, and its recovery record tells so. Its share of the places stays that of
+    /// where it introduced itself.
+    pub(in crate::state) fn move_to(&mut self, key: ClientKey, address: IpAddr) {
+        let client = &mut self.clients[key];
+        if Network::of(address) != Network::of(client.address) {
+            client.address = address;
+            if client.recorded {
+                self.record(key, false);
+            }
+        }
+    }
+
+    /// DESTROY_SESSION (RFC 8881, section 18.37). Requests that are under way go on and are not
+    /// answered from the cache any more.
+    pub fn destroy_session(&mut self, id: &SessionId, connection: ConnectionId, credential: Credential<'_>) -> Result<(), Status> {
+        let key = self.session_by_id(id).ok_or(Status::BADSESSION)?;
+        let session = &self.sessions[key];
+        let client = session.client;
+        // Section 18.37.3: the connection must be one of the session's; and who manages the client must
+        // ask.
+        if !session.connections.iter().any(|bound| bound.connection == connection) {
+            return Err(Status::CONN_NOT_BOUND_TO_SESSION);
+        }
+        self.manage(client, Op::DESTROY_SESSION, credential)?;
+        self.remove_session(key);
+        self.refresh_paths(client);
+        self.pump(client);
+        Ok(())
+    }
+
+    /// Takes a session out; its callbacks under way go back into their client's queue when they are
+    /// answered.
+    pub(in crate::state) fn remove_session(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.remove(key, crate::state::slab::Ended::Freed) else { return };
+        self.reply_cache_len -= session.slots.held_len();
+        let held = self.sources.usage_mut(session.source_key);
+        held.cached_len -= session.slots.held_len();
+        held.sessions -= 1;
+        for bound in session.connections {
+            self.forget_binding(bound.connection, key);
+        }
+        if let Some(v41) = self.clients.get_mut(session.client).and_then(|client| client.v41_mut()) {
+            v41.sessions.retain(|&other| other != key);
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The slot table of a session's fore channel: each request is executed once, and a retry gets the
+//! reply of the first (RFC 8881, section 2.10.6).
+
+use vouch_nfs4::{SlotId, SlotSeq, Status};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No request has come.
+    Unused,
+    /// One is under way.
+    Busy,
+    /// The last reply is kept.
+    Cached,
+    /// The last reply is not kept.
+    Uncached,
+}
+
+struct Slot {
+    seq: SlotSeq,
+    phase: Phase,
+    fingerprint: u64,
+    reply: Vec<u8>,
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Slot { seq: SlotSeq(0), phase: Phase::Unused, fingerprint: 0, reply: Vec::new() }
+    }
+}
+
+/// A slot's buffer up to this length is used again as it is, bytes.
+const REPLY_LEN_KEPT: usize = 256;
+
+/// Which request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::state) enum Turn {
+    /// The next one.
+    New,
+    /// The last one, which is done.
+    Again,
+}
+
+/// What a request is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::state) enum Begun {
+    /// New: execute it; the slot is taken until it is finished.
+    New,
+    /// A retry; this is the reply.
+    Replay(Vec<u8>),
+    /// A retry of a request whose reply was not to be kept.
+    Uncached,
+}
+
+/// A slot table. Slots exist from the first request that uses them.
+pub(in crate::state) struct SlotTable {
+    slots: Vec<Slot>,
+    /// How many the client may use.
+    granted: u32,
+    /// How many it should use.
+    target: u32,
+    /// Bytes of slots and of the replies in them.
+    held_len: usize,
+    /// Requests under way.
+    busy: usize,
+}
+
+impl SlotTable {
+    pub(in crate::state) fn new(granted: u32) -> Self {
+        SlotTable { slots: Vec::new(), granted, target: granted, held_len: 0, busy: 0 }
+    }
+
+    pub(in crate::state) fn highest(&self) -> SlotId {
+        SlotId(self.granted - 1)
+    }
+
+    pub(in crate::state) fn target(&self) -> SlotId {
+        SlotId(self.target - 1)
+    }
+
+    /// What a request on a slot is. Changes nothing.
+    #[inline]
+    pub(in crate::state) fn judge(&self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Turn, Status> {
+        // Section 18.46.3: a slot beyond the table is BADSLOT; a highest slot beyond it is BAD_HIGH_SLOT.
+        if slot.0 >= self.granted {
+            return Err(Status::BADSLOT);
+        }
+        if highest.0 >= self.granted {
+            return Err(Status::BAD_HIGH_SLOT);
+        }
+        // One that was never used is made by the first request.
+        let place = self.slots.get(slot.0 as usize).unwrap_or(const { &Slot::new() });
+        // Section 2.10.6.1: one more than the last, modulo 2^32, is new; the same is a retry; anything else
+        // is misordered.
+        if seq == place.seq.next() {
+            return if place.phase == Phase::Busy { Err(Status::SEQ_MISORDERED) } else { Ok(Turn::New) };
+        }
+        match place.phase {
+            _ if seq != place.seq => Err(Status::SEQ_MISORDERED),
+            Phase::Unused => Err(Status::SEQ_MISORDERED),
+            // Section 2.10.6.2: a retry while the original is under way gets DELAY.
+            Phase::Busy => Err(Status::DELAY),
+            // Section 2.10.6.1.3.1: a retry that differs from the original is told so.
+            _ if place.fingerprint != fingerprint => Err(Status::SEQ_FALSE_RETRY),
+            Phase::Cached | Phase::Uncached => Ok(Turn::Again),
+        }
+    }
+
+    /// A request comes on a slot.
+    #[inline]
+    pub(in crate::state) fn begin(&mut self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Begun, Status> {
+        let turn = self.judge(slot, seq, highest, fingerprint)?;
+        let grown = self.growth(slot);
+        self.held_len += grown;
+        self.slots.reserve_exact(grown / size_of::<Slot>());
+        while self.slots.len() <= slot.0 as usize {
+            self.slots.push(Slot::new());
+        }
+        let place = &mut self.slots[slot.0 as usize];
+        let begun = match (turn, place.phase) {
+            (Turn::New, _) => {
+                (place.seq, place.phase, place.fingerprint) = (seq, Phase::Busy, fingerprint);
+                self.busy += 1;
+                Begun::New
+            }
+            (Turn::Again, Phase::Cached) => Begun::Replay(place.reply.clone()),
+            (Turn::Again, _) => Begun::Uncached,
+        };
+        if self.target < self.granted {
+            self.retire(highest);
+        }
+        Ok(begun)
+    }
+
+    /// The request is done; its reply is kept if it is given.
+    #[inline]
+    pub(in crate::state) fn finish(&mut self, slot: SlotId, seq: SlotSeq, reply: Option<&[u8]>) {
+        let Some(place) = self.slots.get_mut(slot.0 as usize).filter(|place| place.seq == seq && place.phase == Phase::Busy) else {
+            return;
+        };
+        self.busy -= 1;
+        let before = place.reply.capacity();
+        place.reply.clear();
+        place.phase = match reply {
+            Some(reply) => {
+                // To the byte: what is held is counted.
+                place.reply.shrink_to(reply.len().max(REPLY_LEN_KEPT));
+                place.reply.reserve_exact(reply.len());
+                place.reply.extend_from_slice(reply);
+                Phase::Cached
+            }
+            None => Phase::Uncached,
+        };
+        self.held_len = self.held_len + place.reply.capacity() - before;
+    }
+
+    /// More slots may be used.
+    pub(in crate::state) fn grow(&mut self, granted: u32) {
+        self.granted = self.granted.max(granted);
+        self.target = self.granted;
+    }
+
+    /// Fewer slots should be used. Section 2.10.6.1: they go when the client shows that it has
+    /// understood.
+    pub(in crate::state) fn shrink(&mut self, target: u32) {
+        self.target = target.clamp(1, self.granted);
+    }
+
+    /// The client uses no slot above `highest`: slots beyond the target go, if nothing is under way
+    /// there.
+    fn retire(&mut self, highest: SlotId) {
+        let target = self.target as usize;
+        if highest.0 < self.target && !self.slots.iter().skip(target).any(|slot| slot.phase == Phase::Busy) {
+            self.granted = self.target;
+            self.slots.truncate(target);
+            self.slots.shrink_to_fit();
+            self.held_len = self.cached_len() + self.slots.len() * size_of::<Slot>();
+        }
+    }
+
+    /// By how many bytes the table grows when this slot is used.
+    #[inline]
+    pub(in crate::state) fn growth(&self, slot: SlotId) -> usize {
+        let wanted = if slot.0 < self.granted { slot.0 as usize + 1 } else { 0 };
+        wanted.saturating_sub(self.slots.len()) * size_of::<Slot>()
+    }
+
+    /// Bytes held: slots, and replies for retries.
+    pub(in crate::state) fn held_len(&self) -> usize {
+        self.held_len
+    }
+
+    /// Bytes held for retries. O(n) in slots.
+    pub(in crate::state) fn cached_len(&self) -> usize {
+        self.slots.iter().map(|slot| slot.reply.capacity()).sum()
+    }
+
+    /// Requests under way.
+    pub(in crate::state) fn busy(&self) -> usize {
+        self.busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn begin(table: &mut SlotTable, slot: u32, seq: u32) -> Result<Begun, Status> {
+        table.begin(SlotId(slot), SlotSeq(seq), SlotId(slot), 1)
+    }
+
+    #[test]
+    fn replayed_slot_returns_cached_reply() {
+        // RFC 8881, section 2.10.6.1.
+        let mut table = SlotTable::new(4);
+        assert_eq!(begin(&mut table, 0, 0), Err(Status::SEQ_MISORDERED));
+        assert_eq!(begin(&mut table, 0, 1), Ok(Begun::New));
+        assert_eq!(begin(&mut table, 0, 1), Err(Status::DELAY));
+        assert_eq!(begin(&mut table, 0, 2), Err(Status::SEQ_MISORDERED));
+        table.finish(SlotId(0), SlotSeq(1), Some(b"one"));
+        assert_eq!(begin(&mut table, 0, 1), Ok(Begun::Replay(b"one".to_vec())));
+        assert_eq!(begin(&mut table, 0, 3), Err(Status::SEQ_MISORDERED));
+        assert_eq!(table.begin(SlotId(0), SlotSeq(1), SlotId(0), 2), Err(Status::SEQ_FALSE_RETRY));
+        assert_eq!(begin(&mut table, 0, 2), Ok(Begun::New));
+        table.finish(SlotId(0), SlotSeq(2), None);
+        assert_eq!(begin(&mut table, 0, 2), Ok(Begun::Uncached));
+        assert_eq!(begin(&mut table, 4, 1), Err(Status::BADSLOT));
+        assert_eq!(table.begin(SlotId(0), SlotSeq(3), SlotId(4), 1), Err(Status::BAD_HIGH_SLOT));
+    }
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        // RFC 8881, section 2.10.6.1: 0 follows 0xffffffff.
+        let mut table = SlotTable::new(1);
+        begin(&mut table, 0, 1).unwrap();
+        table.finish(SlotId(0), SlotSeq(1), None);
+        table.slots[0].seq = SlotSeq(u32::MAX);
+        assert_eq!(begin(&mut table, 0, 0), Ok(Begun::New));
+    }
+
+    #[test]
+    fn slots_go_only_when_the_client_has_understood() {
+        // RFC 8881, section 2.10.6.1.
+        let mut table = SlotTable::new(8);
+        begin(&mut table, 7, 1).unwrap();
+        table.shrink(2);
+        begin(&mut table, 0, 1).unwrap();
+        assert_eq!((table.highest(), table.target()), (SlotId(7), SlotId(1)));
+        table.finish(SlotId(7), SlotSeq(1), None);
+        begin(&mut table, 1, 1).unwrap();
+        assert_eq!(table.highest(), SlotId(1));
+        assert_eq!(begin(&mut table, 7, 2), Err(Status::BADSLOT));
+    }
+
+    proptest! {
+        /// A client that sends each request of each slot any number of times, in order, has each executed once and sees the same reply each time.
+        #[test]
+        fn each_request_is_executed_once(steps in prop::collection::vec((0u32..3, 0u8..4), 1..200)) {
+            let mut table = SlotTable::new(3);
+            let mut next = [1u32; 3];
+            let mut executed = std::collections::HashMap::new();
+            for (slot, action) in steps {
+                let at = slot as usize;
+                let seq = next[at];
+                match action {
+                    0 | 1 if begin(&mut table, slot, seq) == Ok(Begun::New) => {
+                            *executed.entry((slot, seq)).or_insert(0) += 1;
+                            if action == 0 {
+                                table.finish(SlotId(slot), SlotSeq(seq), Some(&seq.to_be_bytes()));
+                                next[at] += 1;
+                            }
+                    }
+                    0 | 1 => {}
+                    2 => {
+                        let before = table.busy();
+                        table.finish(SlotId(slot), SlotSeq(seq), Some(&seq.to_be_bytes()));
+                        next[at] += (before - table.busy()) as u32;
+                    }
+                    _ if seq > 1 => {
+                        let retry = begin(&mut table, slot, seq - 1);
+                        let expected = match executed.contains_key(&(slot, seq)) {
+                            true => Err(Status::SEQ_MISORDERED),
+                            false => Ok(Begun::Replay((seq - 1).to_be_bytes().to_vec())),
+                        };
+                        prop_assert_eq!(retry, expected);
+                    }
+                    _ => {}
+                }
+            }
+            prop_assert!(executed.values().all(|&count| count == 1));
+            prop_assert_eq!(table.busy(), table.slots.iter().filter(|slot| slot.phase == Phase::Busy).count());
+        }
+    }
+}

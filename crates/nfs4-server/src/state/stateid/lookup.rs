@@ -1,0 +1,244 @@
+//! What a stateid names, and whether it serves (RFC 8881, sections 8.2 and 9.1; RFC 7530, section
+//! 9.1.4): for I/O, TEST_STATEID and FREE_STATEID.
+
+use vouch_nfs4::{StateSeq, Stateid, Status};
+
+use crate::state::client::credential::Family;
+use crate::state::id::{ClientKey, FileKey, StateKey};
+use crate::state::open::share::{READ, WRITE};
+use crate::state::slab::Ended;
+use crate::state::stateid::entry::{Entry, Kind};
+use crate::state::tables::State;
+
+/// What I/O does to a file's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Io {
+    /// READ and its kin.
+    Read,
+    /// WRITE and its kin, SETATTR of size.
+    Write,
+}
+
+/// What a stateid lets I/O use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoGrant<F> {
+    /// This open file.
+    Open(F),
+    /// The one that came with a delegation.
+    Delegated(F),
+    /// No open: the anonymous stateid, or the one that bypasses locks. Rights are for the caller to
+    /// check.
+    Anonymous,
+}
+
+impl<F: Clone> State<F> {
+    /// Checks a stateid for I/O on a file. `client`: the session's in 4.1, none in 4.0, where the
+    /// stateid renews the lease (or [`State::heard_by`]). O(1), without allocation.
+    #[inline]
+    pub fn io(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, io: Io, now: u64) -> Result<IoGrant<F>, Status> {
+        if stateid.is_special() {
+            return self.anonymous_io(client, stateid, file, io, now);
+        }
+        let key = self.resolve(client, stateid, file, now)?;
+        let bit = match io {
+            Io::Read => READ,
+            Io::Write => WRITE,
+        };
+        let open = match &self.states[key].kind {
+            Kind::Open(open) => open,
+            Kind::Lock(lock) => match &self.states[lock.open].kind {
+                Kind::Open(open) => open,
+                _ => unreachable!("locks go before the open that they began with"),
+            },
+            Kind::Delegation(delegation) => {
+                // Section 10.4: a read delegation does not let write.
+                return match io == Io::Read || delegation.write {
+                    true => Ok(IoGrant::Delegated(delegation.file.clone())),
+                    false => Err(Status::OPENMODE),
+                };
+            }
+            Kind::Copy(_) | Kind::Closed(_) | Kind::Revoked => return Err(Status::BAD_STATEID),
+        };
+        if !self.owner_confirmed(open) {
+            return Err(Status::BAD_STATEID);
+        }
+        // Section 18.22.3, 18.32.3: the open must have been for this.
+        if open.access & bit == 0 {
+            return Err(Status::OPENMODE);
+        }
+        let grant = open.file.clone();
+        // A writer's data makes what others may have cached under a delegation old; its own open has
+        // recalled those already.
+        Ok(IoGrant::Open(grant))
+    }
+
+    /// The open file of an open or a delegation, by its stateid.
+    pub fn open_file(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Option<F> {
+        let key = self.resolve(client, stateid, file, now).ok()?;
+        match &self.states[key].kind {
+            Kind::Open(open) => Some(open.file.clone()),
+            Kind::Delegation(delegation) => Some(delegation.file.clone()),
+            _ => None,
+        }
+    }
+
+    /// Section 8.2.3: special stateids. Section 9.1.2: they are kept out by others' denials
+    /// (LOCKED) and, as they could break what is still to be reclaimed, by grace.
+    fn anonymous_io(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        io: Io,
+        now: u64,
+    ) -> Result<IoGrant<F>, Status> {
+        let bypass = *stateid == Stateid::READ_BYPASS;
+        if !bypass && *stateid != Stateid::ANONYMOUS {
+            return Err(Status::BAD_STATEID);
+        }
+        if self.grace.is_active() {
+            return Err(Status::GRACE);
+        }
+        let touch = match io {
+            Io::Read => crate::state::Touch::Read,
+            Io::Write => crate::state::Touch::Change,
+        };
+        self.touch(file, client, touch, now)?;
+        let bit = match io {
+            Io::Read => READ,
+            Io::Write => WRITE,
+        };
+        if !(bypass && io == Io::Read) {
+            self.undenied(file, bit)?;
+        }
+        Ok(IoGrant::Anonymous)
+    }
+
+    /// LOCKED if an open denies this to others. Silent clients that do are in the way, and end.
+    fn undenied(&mut self, file: &FileKey, bit: u8) -> Result<(), Status> {
+        match self.clear_way_of_opens(file, None, |shares| shares.denies(bit), |share| share.deny & bit != 0) {
+            true => Ok(()),
+            false => Err(Status::LOCKED),
+        }
+    }
+
+    /// What a stateid of the file names, if it is valid and the client's. In 4.0 its client's lease
+    /// is renewed, but for what somebody proven has opened: [`State::heard_by`] does
+    /// that, where it is he who calls.
+    #[inline]
+    pub(in crate::state) fn resolve(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        now: u64,
+    ) -> Result<StateKey, Status> {
+        let (key, entry) = self.look_up(client, stateid)?;
+        let renewed = (client.is_none() && entry.opener.is_none()).then_some(entry.client);
+        // One that was granted by another export serves there: here the caller may have fewer rights.
+        if entry.export != file.export || self.files[entry.file].key != *file {
+            return Err(Status::BAD_STATEID);
+        }
+        if let Some(client) = renewed {
+            // RFC 7530, section 9.5.
+            self.clients[client].renew(now);
+        }
+        Ok(key)
+    }
+
+    #[inline]
+    fn look_up(&self, client: Option<ClientKey>, stateid: &Stateid) -> Result<(StateKey, &Entry<F>), Status> {
+        let v41 = client.is_some();
+        let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
+            // RFC 7530, section 9.1.4.2 tells one of an earlier life; in 4.1 sessions tell the restart.
+            return Err(if v41 || stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
+        };
+        let Some(entry) = self.states.get(key) else { return Err(self.fate(key)) };
+        match client {
+            // Section 8.2.4: of another client.
+            Some(client) if entry.client != client => return Err(Status::BAD_STATEID),
+            None if self.clients[entry.client].family() != Family::V40 => return Err(Status::BAD_STATEID),
+            _ => {}
+        }
+        match entry.kind {
+            // Section 8.5: what was taken away is told as such until it is freed.
+            Kind::Revoked => return Err(Status::DELEG_REVOKED),
+            Kind::Closed(_) => return Err(Status::BAD_STATEID),
+            _ => {}
+        }
+        check_seq(stateid.seq, entry.seq, v41)?;
+        Ok((key, entry))
+    }
+
+    /// Why a stateid of this life names nothing.
+    pub(in crate::state) fn fate(&self, key: StateKey) -> Status {
+        match self.states.fate(key) {
+            Some(Ended::Expired) => Status::EXPIRED,
+            Some(Ended::Freed) | None => Status::BAD_STATEID,
+        }
+    }
+
+    /// TEST_STATEID of one stateid (RFC 8881, section 18.48).
+    pub fn test_stateid(&self, client: ClientKey, stateid: &Stateid) -> Status {
+        // Section 18.48.3: special stateids are BAD_STATEID.
+        match self.look_up(Some(client), stateid) {
+            Ok(_) => Status::OK,
+            Err(status) => status,
+        }
+    }
+
+    /// FREE_STATEID (RFC 8881, section 18.38). LOCKS_HELD for what is still of use.
+    pub fn free_stateid(&mut self, client: ClientKey, stateid: &Stateid) -> Result<(), Status> {
+        let key = match self.look_up(Some(client), stateid) {
+            Ok((key, _)) => key,
+            Err(Status::DELEG_REVOKED) => {
+                let key = self.boot.key(stateid).expect("it was found by it");
+                self.free_revoked(client, key);
+                return Ok(());
+            }
+            Err(status) => return Err(status),
+        };
+        match &self.states[key].kind {
+            Kind::Lock(lock) if lock.ranges.is_empty() => {
+                let owner = lock.owner;
+                self.drop_lock(key, Ended::Freed);
+                self.settle_owner(owner);
+                Ok(())
+            }
+            Kind::Copy(copy) if copy.is_done() => {
+                self.forget_copy(key);
+                Ok(())
+            }
+            Kind::Open(_) | Kind::Lock(_) | Kind::Delegation(_) | Kind::Copy(_) => Err(Status::LOCKS_HELD),
+            Kind::Closed(_) | Kind::Revoked => Err(Status::BAD_STATEID),
+        }
+    }
+}
+
+/// Section 8.2.2: zero is the newest in 4.1; a lower number than the newest is OLD_STATEID, a
+/// higher one BAD_STATEID. Numbers wrap: the nearer way round counts.
+#[inline]
+fn check_seq(given: StateSeq, newest: StateSeq, v41: bool) -> Result<(), Status> {
+    if given == newest || v41 && given.0 == 0 {
+        return Ok(());
+    }
+    match (newest.0.wrapping_sub(given.0) as i32) > 0 {
+        true => Err(Status::OLD_STATEID),
+        false => Err(Status::BAD_STATEID),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_number_is_told_from_one_never_given() {
+        // RFC 8881, section 8.2.2.
+        assert_eq!(check_seq(StateSeq(0), StateSeq(7), true), Ok(()));
+        assert_eq!(check_seq(StateSeq(0), StateSeq(7), false), Err(Status::OLD_STATEID));
+        assert_eq!(check_seq(StateSeq(6), StateSeq(7), true), Err(Status::OLD_STATEID));
+        assert_eq!(check_seq(StateSeq(8), StateSeq(7), true), Err(Status::BAD_STATEID));
+        assert_eq!(check_seq(StateSeq(u32::MAX), StateSeq(1), true), Err(Status::OLD_STATEID));
+    }
+}

@@ -1,0 +1,150 @@
+//! All tables of state, behind one lock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use vouch_nfs4::ClientId;
+
+use super::callback::record::Callback;
+use super::client::record::{Client, Named};
+use super::effect::StateEffect;
+use super::id::{ClientKey, OwnerKey, SessionKey, StateKey};
+use super::lease::timers::{Timer, Timers};
+use super::recovery::grace::Grace;
+use super::recovery::record::RecoveryRecord;
+use super::session::record::Session;
+use super::stateid::entry::{Entry, Owner};
+use super::{file, hash, id, quota, slab};
+use crate::{CallbackContexts, ConnectionId, Limits};
+
+/// When delegations are given that no client asked for. One that is asked for is given whenever
+/// nothing speaks against it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DelegationPolicy {
+    /// None at all.
+    Never,
+    /// When a client opens a file again that it had open a short while ago.
+    OnReuse,
+    /// With the first open.
+    Always,
+}
+
+/// What state must be told of the configuration.
+#[derive(Clone, Debug)]
+pub struct StateConfig {
+    /// How long a client may be silent, milliseconds.
+    pub lease_ms: u64,
+    /// How long reclaims are let in after a start, milliseconds; at least a lease.
+    pub grace_ms: u64,
+    /// Differs at each start.
+    pub boot: u64,
+    /// Delegations.
+    pub delegations: DelegationPolicy,
+    /// Limits.
+    pub limits: Limits,
+}
+
+/// All state.
+pub struct State<F> {
+    pub(super) config: StateConfig,
+    pub(super) boot: id::Boot,
+    pub(super) random: id::Random,
+    pub(super) hasher: hash::Seed,
+    pub(super) clients: slab::Slab<ClientKey, Client>,
+    pub(super) client_ids: hash::Map<ClientId, ClientKey>,
+    pub(super) names_40: hash::Map<Arc<[u8]>, Named>,
+    pub(super) names_41: hash::Map<Arc<[u8]>, Named>,
+    pub(super) numbers: id::ClientNumbers,
+    pub(super) sessions: slab::Slab<SessionKey, Session>,
+    pub(super) connections: hash::Map<ConnectionId, Vec<SessionKey>>,
+    /// Bytes of slots and of replies kept for retries.
+    pub(super) reply_cache_len: usize,
+    /// Bytes promised to compounds under way, whose replies are to be kept.
+    pub(super) reply_cache_reserved: usize,
+    pub(super) owners: slab::Slab<OwnerKey, Owner>,
+    pub(super) files: file::Files,
+    pub(super) states: slab::Slab<StateKey, Entry<F>>,
+    pub(super) open_count: usize,
+    /// Byte ranges locked, and files with lock owners.
+    pub(super) lock_count: usize,
+    /// Files with lock owners, each.
+    pub(super) locked_count: usize,
+    pub(super) copy_count: usize,
+    pub(super) delegation_count: usize,
+    /// When holders of many delegations may be asked for some again.
+    pub(super) recall_any_after_ms: u64,
+    pub(super) callbacks: slab::Slab<id::CallbackKey, Callback>,
+    /// Says how long contexts last that protect callbacks.
+    pub(super) contexts: Option<Arc<dyn CallbackContexts>>,
+    pub(super) sources: quota::SourceTable,
+    pub(super) unconfirmed_count: usize,
+    pub(super) clients_displaced: u64,
+    pub(super) clients_refused: u64,
+    pub(super) grace: Grace,
+    pub(super) timers: Timers,
+    pub(super) effects: VecDeque<StateEffect<F>>,
+    /// The last time that was told.
+    pub(super) latest_ms: u64,
+}
+
+impl<F: Clone> State<F> {
+    /// State of a server that starts now. `recovered`: the records of the life before; those that
+    /// can't be read have been reported and left out by the caller.
+    pub fn new(config: StateConfig, recovered: &[RecoveryRecord], seed: [u8; 32], now: u64) -> Self {
+        let mut random = id::Random::new(seed);
+        let hasher = hash::Seed(random.number());
+        let numbers = id::ClientNumbers::new(&seed, config.boot);
+        let grace = Grace::new(recovered, config.grace_ms, now, hasher);
+        let mut state = State {
+            boot: id::Boot::new(config.boot, &seed),
+            config,
+            random,
+            hasher,
+            clients: slab::Slab::new(),
+            client_ids: hash::Map::with_hasher(hasher),
+            names_40: hash::Map::with_hasher(hasher),
+            names_41: hash::Map::with_hasher(hasher),
+            numbers,
+            sessions: slab::Slab::new(),
+            connections: hash::Map::with_hasher(hasher),
+            reply_cache_len: 0,
+            reply_cache_reserved: 0,
+            owners: slab::Slab::new(),
+            files: file::Files::new(hasher),
+            states: slab::Slab::new(),
+            open_count: 0,
+            lock_count: 0,
+            locked_count: 0,
+            copy_count: 0,
+            delegation_count: 0,
+            recall_any_after_ms: 0,
+            callbacks: slab::Slab::new(),
+            contexts: None,
+            sources: quota::SourceTable::new(hasher),
+            unconfirmed_count: 0,
+            clients_displaced: 0,
+            clients_refused: 0,
+            grace,
+            timers: Timers::default(),
+            effects: VecDeque::new(),
+            latest_ms: now,
+        };
+        match state.grace.until_ms() {
+            Some(until) => state.timers.set(until, Timer::Grace),
+            None if !recovered.is_empty() => state.effects.push_back(StateEffect::GraceEnded),
+            None => {}
+        }
+        state
+    }
+
+    /// What is to be done outside, in order. To be asked after each call, under the same lock.
+    pub fn take_effects(&mut self) -> VecDeque<StateEffect<F>> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Whether there is anything to be done outside.
+    #[inline]
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+}
