@@ -273,7 +273,7 @@ mod tests {
                 assert!(state != 0);
                 thread_s() - start
             });
-            let worked = worked.join().expect("it ends");
+            let worked = worked.join().expect("the thread ends");
             // Less than a clock tick, of a thread that has ended.
             assert!(so_far() - before >= worked, "{} of {worked}", so_far() - before);
         }
@@ -293,7 +293,7 @@ mod tests {
         let child = hears.recv().expect("a child");
         let found = children_of(std::process::id());
         drop(end);
-        thread.join().expect("it ends");
+        thread.join().expect("the thread ends");
         assert!(found.contains(&child), "{child} of {found:?}");
     }
 
@@ -320,7 +320,7 @@ mod tests {
                 .stdin(std::process::Stdio::piped())
                 .stdout(std::process::Stdio::piped())
                 .spawn()
-                .expect("python3, which the tests need elsewhere too");
+                .expect("python3 is installed");
             let mut line = String::new();
             std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped")), &mut line).expect("a port");
             (child, line.trim().parse::<u16>().expect("a port"))

@@ -10,7 +10,7 @@ pub struct Latency(Histogram<u64>);
 impl Latency {
     /// An empty histogram.
     pub fn new() -> Self {
-        let mut histogram = Histogram::new(3).expect("three digits are allowed");
+        let mut histogram = Histogram::new(3).expect("three digits are valid");
         histogram.auto(true);
         Self(histogram)
     }
@@ -21,7 +21,7 @@ impl Latency {
     }
 
     pub(crate) fn record_many(&mut self, nanoseconds: u64, count: u64) {
-        self.0.record_n(nanoseconds, count).expect("a histogram that grows takes every value");
+        self.0.record_n(nanoseconds, count).expect("a growing histogram takes every value");
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -30,10 +30,10 @@ impl Latency {
 
     /// A copy with two digits, for records. It is an eighth as long.
     pub(crate) fn coarse(&self) -> Self {
-        let mut histogram = Histogram::new(2).expect("two digits are allowed");
+        let mut histogram = Histogram::new(2).expect("two digits are valid");
         histogram.auto(true);
         for (nanoseconds, count) in self.pairs() {
-            histogram.record_n(nanoseconds, count).expect("a histogram that grows takes every value");
+            histogram.record_n(nanoseconds, count).expect("a growing histogram takes every value");
         }
         Self(histogram)
     }
@@ -127,7 +127,7 @@ mod tests {
         let mut latency = Latency::new();
         (1..2000).for_each(|n| latency.record(n * 977));
         let text = serde_json::to_string(&latency).expect("numbers");
-        let back: Latency = serde_json::from_str(&text).expect("our own");
+        let back: Latency = serde_json::from_str(&text).expect("own JSON is valid");
         assert_eq!(back, latency);
         assert!((back.quantile_us(0.5) / 977.0 - 1.0).abs() < 0.01);
         assert!(serde_json::from_str::<Latency>("[[18446744073709551615, 1]]").is_err());
@@ -144,7 +144,7 @@ mod tests {
             assert!((coarse.quantile_us(part) / latency.quantile_us(part) - 1.0).abs() < 0.02);
         }
         let text = serde_json::to_string(&coarse).expect("numbers");
-        assert_eq!(serde_json::from_str::<Latency>(&text).expect("our own"), coarse);
+        assert_eq!(serde_json::from_str::<Latency>(&text).expect("own JSON is valid"), coarse);
     }
 
     #[test]

@@ -128,7 +128,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
         let server = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("the caller");
+            let (mut stream, _) = listener.accept().expect("a connection");
             stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a time that is not zero");
             let (mut reader, mut bytes) = (RecordReader::new(RECORD_LEN_MAX), [0; 4096]);
             let mut waiting: Vec<u32> = Vec::new();
@@ -164,10 +164,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
         let liar = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("the caller");
+            let (mut stream, _) = listener.accept().expect("a connection");
             let _ = stream.write_all(&[0x80, 0, 0, 4, 1, 2, 3, 4]);
         });
         assert!(measure(Some(address), (100_003, 4), 4, Duration::from_millis(200)).is_err());
-        liar.join().expect("the liar ends");
+        liar.join().expect("the fake server ends");
     }
 }

@@ -204,7 +204,7 @@ impl Run {
 
     /// The record as JSON.
     pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string(self).expect("numbers and text");
+        let mut text = serde_json::to_string(self).expect("numbers and text serialize");
         text.push('\n');
         text
     }

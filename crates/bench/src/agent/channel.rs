@@ -254,7 +254,7 @@ impl Channel {
     }
 
     pub(super) fn send(&mut self, message: &impl Serialize, name: &str) -> Result<(), Error> {
-        let text = serde_json::to_string(message).expect("numbers and text");
+        let text = serde_json::to_string(message).expect("numbers and text serialize");
         let sum = mac(&self.key, self.own, self.sent, text.as_bytes());
         self.sent += 1;
         self.write_line(&format!("{} {text}", hex(sum.as_bytes())), name)
@@ -408,10 +408,10 @@ mod tests {
         let address = listener.local_addr().expect("a port");
         let token = peer.to_vec();
         let agent = std::thread::spawn(move || {
-            Channel::accept(listener.accept().expect("the caller").0, &Acceptor::Token(token), PATIENCE, &StopFlag::default(), || true)
+            Channel::accept(listener.accept().expect("a connection").0, &Acceptor::Token(token), PATIENCE, &StopFlag::default(), || true)
         });
         let coordinator = Channel::connect(address, &Credential::Token(own.to_vec()), &StopFlag::default());
-        (agent.join().expect("it ends"), coordinator)
+        (agent.join().expect("the thread ends"), coordinator)
     }
 
     #[test]
@@ -448,8 +448,8 @@ mod tests {
             }
         });
         let accepted =
-            Channel::accept(listener.accept().expect("the caller").0, &Acceptor::Token(b"secret".to_vec()), within, stop, || true);
-        peer.join().expect("it is hung up on");
+            Channel::accept(listener.accept().expect("a connection").0, &Acceptor::Token(b"secret".to_vec()), within, stop, || true);
+        peer.join().expect("the connection is closed");
         accepted
     }
 

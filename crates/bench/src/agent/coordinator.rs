@@ -235,17 +235,17 @@ mod tests {
             let stream = listener.accept().expect("the coordinator").0;
             let within = std::time::Duration::from_secs(60);
             let mut channel =
-                Channel::accept(stream, &Acceptor::Token(token()), within, &StopFlag::default(), || true).expect("it knows the token");
+                Channel::accept(stream, &Acceptor::Token(token()), within, &StopFlag::default(), || true).expect("the token is correct");
             for _ in 0..2 {
-                let pending = channel.receive::<Request>("the coordinator").expect("a question").expect("not the end");
+                let pending = channel.receive::<Request>("the coordinator").expect("a question").expect("the connection is open");
                 let node = if matches!(pending, Request::Tidy { .. }) { "the first" } else { "the second" };
                 channel
                     .send(&Response::Failed { why: node.into(), unreachable: false, corrupt: false }, "the coordinator")
-                    .expect("it listens");
+                    .expect("the peer listens");
             }
         });
         let channel =
-            Channel::connect(at, &Credential::Token(b"a secret of some length".to_vec()), &StopFlag::default()).expect("it listens");
+            Channel::connect(at, &Credential::Token(b"a secret of some length".to_vec()), &StopFlag::default()).expect("the peer listens");
         let member = |name: &str, channel| Member { name: name.into(), channel };
         let fleet = AgentPool(Arc::new(Mutex::new(vec![member("here", Some(channel)), member("gone", None)])));
         let lost = fleet.all(&Request::Tidy { number: 1 }).map(drop);
@@ -256,7 +256,7 @@ mod tests {
         // The next response belongs to the next request.
         let answer = fleet.each(&|at| (at == 0).then_some(Request::Ready)).map(drop);
         assert!(matches!(&answer, Err(Error::Refused(why)) if why.contains("the second")), "{answer:?}");
-        agent.join().expect("it ends");
+        agent.join().expect("the thread ends");
     }
 
     #[test]
@@ -273,15 +273,15 @@ mod tests {
                 std::thread::spawn(move || {
                     while let Ok(Some(_)) = channel.receive::<Request>("the coordinator") {
                         let failed = Response::Failed { why: format!("corrupt: {corrupt}"), unreachable: false, corrupt };
-                        channel.send(&failed, "the coordinator").expect("it listens");
+                        channel.send(&failed, "the coordinator").expect("the peer listens");
                     }
                 })
             };
             for agent in [false, true].map(serve) {
-                agent.join().expect("it ends");
+                agent.join().expect("the thread ends");
             }
         });
-        let connect = || Channel::connect(at, &Credential::Token(token()), &StopFlag::default()).expect("it listens");
+        let connect = || Channel::connect(at, &Credential::Token(token()), &StopFlag::default()).expect("the peer listens");
         let member = |name: &str, channel| Member { name: name.into(), channel };
         let (first, second) = (connect(), connect());
         let members = vec![member("refuses", Some(first)), member("has read it", Some(second)), member("gone", None)];
@@ -291,7 +291,7 @@ mod tests {
             assert!(matches!(&outcome, Err(Error::Corrupt(why)) if why.contains("has read it")), "{outcome:?}");
         }
         drop(fleet);
-        agents.join().expect("they end");
+        agents.join().expect("the threads end");
     }
 
     #[test]

@@ -319,7 +319,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let (at, stop, log_lines) = (listener.local_addr().expect("a port"), StopFlag::default(), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
-            let log = |line| log_lines.lock().expect("no test fails with it").push(line);
+            let log = |line| log_lines.lock().expect("no panic with this lock").push(line);
             let limits = Limits { silence, ..Limits::default() };
             let agent = scope.spawn({
                 let (stop, listener) = (stop.clone(), &listener);
@@ -327,21 +327,21 @@ mod tests {
             });
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(at)));
             stop.set();
-            agent.join().expect("it ends").expect("the listener is whole");
+            agent.join().expect("the thread ends").expect("the listener works");
             done.unwrap_or_else(|fault| std::panic::resume_unwind(fault));
         });
-        log_lines.into_inner().expect("no test fails with it")
+        log_lines.into_inner().expect("no panic with this lock")
     }
 
     #[test]
     fn second_coordinator_is_refused_until_first_is_done() {
         with_an_agent(Duration::from_secs(3600), |at| {
-            let first = coordinate(at).expect("it knows the token");
+            let first = coordinate(at).expect("the token is correct");
             let second = coordinate(at).err().map(|error| error.to_string());
             assert!(second.as_ref().is_some_and(|why| why.contains("another coordinator")), "{second:?}");
             drop(first);
             // Also while the first run is cleaned up.
-            coordinate(at).expect("nobody else is there");
+            coordinate(at).expect("the agent is free");
         });
     }
 
@@ -349,13 +349,15 @@ mod tests {
     fn unauthenticated_peers_do_not_block_agent() {
         with_an_agent(Duration::from_secs(3600), |at| {
             // One after another would take longer than a coordinator waits.
-            let _silent: Vec<TcpStream> = (0..UNPROVEN_OF_ADDRESS_MAX - 1).map(|_| TcpStream::connect(at).expect("it listens")).collect();
-            coordinate(at).expect("it knows the token");
+            let _silent: Vec<TcpStream> =
+                (0..UNPROVEN_OF_ADDRESS_MAX - 1).map(|_| TcpStream::connect(at).expect("the peer listens")).collect();
+            coordinate(at).expect("the token is correct");
         });
         with_an_agent(Duration::from_secs(3600), |at| {
             // Nor do they use up the threads.
-            let mut silent: Vec<TcpStream> = (0..=UNPROVEN_OF_ADDRESS_MAX).map(|_| TcpStream::connect(at).expect("it listens")).collect();
-            assert_eq!(silent[UNPROVEN_OF_ADDRESS_MAX].read(&mut [0]).expect("it is hung up on"), 0);
+            let mut silent: Vec<TcpStream> =
+                (0..=UNPROVEN_OF_ADDRESS_MAX).map(|_| TcpStream::connect(at).expect("the peer listens")).collect();
+            assert_eq!(silent[UNPROVEN_OF_ADDRESS_MAX].read(&mut [0]).expect("the connection is closed"), 0);
         });
     }
 
@@ -373,7 +375,7 @@ mod tests {
     #[test]
     fn silent_coordinator_loses_agent() {
         let log_lines = with_an_agent(Duration::from_millis(100), |at| {
-            let _frozen = coordinate(at).expect("it knows the token");
+            let _frozen = coordinate(at).expect("the token is correct");
             let begun = Instant::now();
             let mut next = coordinate(at);
             while next.is_err() && begun.elapsed() < Duration::from_secs(60) {

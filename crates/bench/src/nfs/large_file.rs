@@ -251,7 +251,8 @@ mod tests {
 
     #[test]
     fn retries_delayed_block_but_not_refused_one() {
-        let file = Opened { handle: vouch_nfs4::Filehandle::new(b"h").expect("a short one"), stateid: vouch_nfs4::Stateid::default() };
+        let file =
+            Opened { handle: vouch_nfs4::Filehandle::new(b"h").expect("the handle is short"), stateid: vouch_nfs4::Stateid::default() };
         let mut work = WholeFile::new(&Pages::new(), file, 0, Content::Random, 3 * BLOCK_LEN + 5, true, 4);
         assert!((0..4).all(|lane| work.next(lane)) && !work.next(0));
         work.on_refusal(1, Status::DELAY);

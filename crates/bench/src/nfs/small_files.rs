@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn retries_delayed_file_but_not_refused_one() {
         let copy = crate::case::Copy { files: 3, len: 10, content: Content::Random, streams: 2, depth: 1 };
-        let mut work = SmallFiles::new(&Pages::new(), Filehandle::new(b"h").expect("a short one"), 0..3, &copy, FileAction::Create);
+        let mut work = SmallFiles::new(&Pages::new(), Filehandle::new(b"h").expect("the handle is short"), 0..3, &copy, FileAction::Create);
         assert!(work.next(0) && work.next(1));
         work.on_refusal(0, Status::DELAY);
         work.on_refusal(1, Status::NOSPC);

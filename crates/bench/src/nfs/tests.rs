@@ -183,7 +183,7 @@ fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Resul
         Args::Getattr(args) => {
             let mut w = Writer::new();
             GetattrOk::write(&mut w, args.wanted, &Attributes { file_type: Some(FileType::Directory), ..Attributes::default() });
-            Results::decode(&mut Reader::new(w.into_bytes().leak())).expect("what was encoded")
+            Results::decode(&mut Reader::new(w.into_bytes().leak())).expect("encoded data")
         }
         Args::Create(args) => {
             *current = below(&args.name);
@@ -246,7 +246,7 @@ fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Resul
                 assert!(list.push(&mut w, Cookie(cookie), Name(name), args.wanted, &attributes), "few files");
             }
             list.finish(&mut w, true);
-            Results::decode(&mut Reader::new(w.into_bytes().leak())).expect("what was encoded")
+            Results::decode(&mut Reader::new(w.into_bytes().leak())).expect("encoded data")
         }
         other => Results::failure(other.op(), Status::NOTSUPP),
     }
@@ -289,10 +289,10 @@ fn delayed_writes_are_retried_without_hole() {
         let sample = subject.measure(&Case::Put(copy)).expect("it is written at last");
         assert_eq!((sample.operations, sample.errors, sample.bytes), (files, 2, files * len));
         assert!(sample.seconds >= 0.2, "the pause is on the clock: {}", sample.seconds);
-        let sample = subject.measure(&Case::Get(copy)).expect("it is whole");
+        let sample = subject.measure(&Case::Get(copy)).expect("the record is complete");
         assert_eq!((sample.operations, sample.errors, sample.bytes), (files, 0, files * len));
     }
-    subject.clean().expect("it is removed");
+    subject.clean().expect("it can be removed");
     assert!(world.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty());
 }
 
@@ -313,9 +313,9 @@ fn incomplete_copy_is_removed_and_not_read() {
         assert_eq!(left, 1, "only the probe file is left");
         // A read first copies the files again.
         assert!(matches!(subject.measure(&Case::Get(copy)), Err(Error::NotFound(_))));
-        subject.prepare(&Case::Get(copy)).expect("now it is taken");
-        assert_eq!(subject.measure(&Case::Get(copy)).expect("it is whole").bytes, files * len);
-        subject.tidy().expect("it is removed");
+        subject.prepare(&Case::Get(copy)).expect("the agent is reserved");
+        assert_eq!(subject.measure(&Case::Get(copy)).expect("the record is complete").bytes, files * len);
+        subject.tidy().expect("it can be removed");
     }
 }
 
@@ -326,7 +326,7 @@ fn silent_server_is_not_counted_as_fast() {
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
     let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
     session.patience = Duration::from_secs(1);
-    let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
+    let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
     // The load ends long before its limit.
     let limit = Duration::from_secs(60);
     let tally = session.run(&mut work, 4, Pace::Closed, Some(limit), &StopFlag::default()).expect("errors, and no end");
@@ -340,7 +340,7 @@ fn silent_server_is_not_counted_as_fast() {
 fn getattrs_of(address: SocketAddr, pace: Pace, seconds: f64) -> super::Tally {
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 64 };
     let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
-    let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
+    let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
     session.run(&mut work, 64, pace, Some(Duration::from_secs_f64(seconds)), &StopFlag::default()).expect("a server that answers")
 }
 
@@ -362,7 +362,7 @@ fn silence_counts_only_while_calls_are_due() {
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
     let mut session = Session::connect(options, &StopFlag::default()).expect("a session");
     session.patience = Duration::from_millis(300);
-    let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
+    let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
     let tally =
         session.run(&mut work, 4, Pace::Open(1.0), Some(Duration::from_secs(3)), &StopFlag::default()).expect("a server that answers");
     assert_eq!((tally.operations, tally.unanswered, tally.unsent), (3, 0, 0));
@@ -377,10 +377,10 @@ fn detects_acknowledged_writes_that_were_lost() {
         for rate in [None, Some(200.0)] {
             let case = Case::Load(load(rate));
             subject.prepare(&case).expect("a file");
-            assert!(subject.measure(&case).expect("what was written is read").operations > 0);
+            assert!(subject.measure(&case).expect("written data is read").operations > 0);
             // Another block size on the same file.
             let case = Case::Load(Load { block: 4096, order: Order::Sequential, ..load(rate) });
-            assert!(subject.measure(&case).expect("what was written is read").operations > 0);
+            assert!(subject.measure(&case).expect("written data is read").operations > 0);
         }
         // A refused write leaves the old content.
         refuse(&world, [Status::DELAY, Status::DELAY, Status::DELAY]);
@@ -390,7 +390,7 @@ fn detects_acknowledged_writes_that_were_lost() {
         let lost = subject.measure(&Case::Load(load(None)));
         assert!(matches!(lost, Err(Error::Corrupt(_))), "{read_percent}: {lost:?}");
         world.lock().unwrap_or_else(PoisonError::into_inner).forgets = false;
-        subject.clean().expect("it is removed");
+        subject.clean().expect("it can be removed");
     }
 }
 
@@ -410,7 +410,7 @@ fn writes_have_at_most_one_call_per_block() {
             assert_eq!(sample.depth, depth, "{read_percent}% reads");
         }
     }
-    subject.clean().expect("it is removed");
+    subject.clean().expect("it can be removed");
 }
 
 #[test]
@@ -420,7 +420,7 @@ fn metadata_files_are_recreated_after_lost_call() {
     subject.sessions[0].patience = Duration::from_millis(300);
     world.lock().unwrap_or_else(PoisonError::into_inner).drop_open = Some(997);
     let case = Case::Metadata { depth: 1, seconds: 0.05 };
-    subject.prepare(&case).expect("one call that is lost does not cost the case");
+    subject.prepare(&case).expect("a lost call is retried");
     let (files, directories) = {
         let world = world.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(world.drop_open.is_none(), "it was dropped");
@@ -428,7 +428,7 @@ fn metadata_files_are_recreated_after_lost_call() {
     };
     // Files to stat and the probe; the working directory and the directory of the files.
     assert_eq!((files, directories), (1001, 2));
-    subject.clean().expect("it is removed");
+    subject.clean().expect("it can be removed");
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn session_reconnects_after_expired_lease() {
         assert!(sample.operations > 0 && sample.errors == 0, "{sample:?}");
     }
     terminate_all();
-    subject.clean().expect("it is removed");
+    subject.clean().expect("it can be removed");
     assert!(world.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty());
 }
 
@@ -463,7 +463,7 @@ fn depth_is_shared_by_all_sessions() {
         assert!(sample.operations > 0);
         assert_eq!(world.lock().unwrap_or_else(PoisonError::into_inner).asked_on.len(), sessions, "{depth} calls in flight");
     }
-    subject.clean().expect("it is removed");
+    subject.clean().expect("it can be removed");
 }
 
 #[test]
@@ -476,8 +476,8 @@ fn stop_request_does_not_wait_for_silent_server() {
     // Each step took more than a minute without the stop request.
     let begun = std::time::Instant::now();
     assert!(subject.place().is_some_and(|place| place.contains("vouch-bench-")));
-    assert!(matches!(subject.clean(), Err(Error::Unreachable(_))), "nobody answers");
+    assert!(matches!(subject.clean(), Err(Error::Unreachable(_))), "the server is silent");
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
-    assert!(matches!(Session::connect(options, &stop), Err(Error::Unreachable(_))), "nor who is introduced to");
+    assert!(matches!(Session::connect(options, &stop), Err(Error::Unreachable(_))), "a new session gets no answer");
     assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
 }

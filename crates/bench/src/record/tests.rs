@@ -92,7 +92,7 @@ fn interval_of_earlier_record_counts_its_rounds() {
     run.results.push(result);
     let earlier = run.to_json().replace(",\"values\":3", "");
     assert!(!earlier.contains("values"));
-    let read = Run::from_json(&earlier, "x").expect("our own");
+    let read = Run::from_json(&earlier, "x").expect("own JSON is valid");
     assert_eq!(read.results[0].subjects[0].figure.map(|figure| (figure.values, figure.is_sure())), Some((3, false)));
 }
 
@@ -103,7 +103,7 @@ fn record_round_trips_and_other_version_is_refused() {
     result.sum_up("a", vec![("a".into(), vec![sample(1.0, 10)])]);
     run.results.push(result);
     let text = run.to_json();
-    assert_eq!(Run::from_json(&text, "x").expect("our own"), run);
+    assert_eq!(Run::from_json(&text, "x").expect("own JSON is valid"), run);
     assert!(Run::from_json(&text.replacen("\"version\":1", "\"version\":2", 1), "x").is_err());
     assert!(Run::from_json("{}", "x").is_err());
 }
@@ -137,7 +137,7 @@ fn open_loop_result_has_latency_intervals() {
     let mut run = Run::begin("vouch bench".into(), true);
     let mut result = CaseResult { case: Some(Case::Load(load)), ..case(Metric::OperationsPerSecond) };
     result.sum_up("a", vec![("a".into(), [100, 120, 140].map(round).into()), ("b".into(), [200, 240, 280].map(round).into())]);
-    let latency = result.of("b").and_then(|subject| subject.latency).expect("it is a step");
+    let latency = result.of("b").and_then(|subject| subject.latency).expect("an open-loop load");
     let near = |interval: Option<Interval>, wanted: [f64; 3]| {
         let of = interval.expect("there are pairs");
         [of.low, of.median, of.high].iter().zip(wanted).all(|(found, wanted)| (found / wanted - 1.0).abs() < 0.01)
@@ -148,14 +148,14 @@ fn open_loop_result_has_latency_intervals() {
     assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(1.0));
     run.results.push(result.clone());
     run.subjects = ["a", "b"].map(|label| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() }).into();
-    let mut earlier: serde_json::Value = serde_json::from_str(&run.to_json()).expect("our own");
+    let mut earlier: serde_json::Value = serde_json::from_str(&run.to_json()).expect("own JSON is valid");
     for subject in earlier["results"][0]["subjects"].as_array_mut().expect("two") {
         subject.as_object_mut().expect("an object").remove("latency");
     }
     assert_eq!(Run::from_json(&earlier.to_string(), "x").expect("it is read").results[0].of("b"), run.results[0].of("b"));
     // Another durability removes all ratios.
     result.remove_unlike_ratios(&[("a".into(), None), ("b".into(), Some("in memory"))]);
-    let latency = result.of("b").and_then(|subject| subject.latency).expect("it is a step");
+    let latency = result.of("b").and_then(|subject| subject.latency).expect("an open-loop load");
     assert_eq!((latency.p50.ratio, latency.p99.added_us), (None, None));
     // A closed loop has no latency intervals.
     let mut result = case(Metric::OperationsPerSecond);
@@ -173,6 +173,6 @@ fn record_text_is_escaped() {
     let harmless = |text: &str| !text.contains(|c: char| c != '\n' && (c.is_control() || c == '\u{202e}'));
     // Both a new run and one that was read.
     assert!(harmless(&crate::report::table(&run)) && harmless(&crate::report::compare(&run, &run)));
-    let read = Run::from_json(&run.to_json(), "x").expect("our own");
+    let read = Run::from_json(&run.to_json(), "x").expect("own JSON is valid");
     assert!(!crate::report::table(&read).contains("\nnote: all is well") && read.results[0].of("a\\xe2\\x80\\xae").is_some());
 }

@@ -37,7 +37,7 @@ impl Subject for Fake {
     }
 
     fn measure(&mut self, _: &Case) -> Result<Sample, Error> {
-        self.log.lock().expect("no test fails with it").push(self.label);
+        self.log.lock().expect("no panic with this lock").push(self.label);
         let operations = self.rates[self.count % self.rates.len()];
         self.count += 1;
         if let Some((at, stop)) = &self.stop_at
@@ -64,7 +64,7 @@ impl Subject for Fake {
         if self.hangs {
             std::thread::sleep(std::time::Duration::from_secs(3600));
         }
-        *self.cleaned.lock().expect("no test fails with it") += 1;
+        *self.cleaned.lock().expect("no panic with this lock") += 1;
         Ok(())
     }
 }
@@ -80,8 +80,8 @@ fn runner(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run,
     let mut runner = Runner::new(run, subjects.collect(), rounds, Box::new(Silent), stop.clone());
     let outcome = runner.run_all(&[PlannedCase::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
     let run = runner.finish(&outcome);
-    let log = log.lock().expect("no test fails with it").clone();
-    let cleaned = *cleaned.lock().expect("no test fails with it");
+    let log = log.lock().expect("no panic with this lock").clone();
+    let cleaned = *cleaned.lock().expect("no panic with this lock");
     (run, log, cleaned)
 }
 
@@ -131,7 +131,7 @@ fn run_without_lost_subject_goes_on_as_incomplete() {
         assert_eq!((run.incomplete, run.results[0].of("a").map(|subject| subject.samples.len())), (incomplete, Some(3)));
         assert_eq!(crate::report::table(&run).contains("incomplete"), incomplete);
         let mut whole = Run::begin("test".into(), false);
-        whole.absorb(Run::from_json(&run.to_json(), "run").expect("our own"));
+        whole.absorb(Run::from_json(&run.to_json(), "run").expect("own JSON is valid"));
         assert_eq!(whole.incomplete, incomplete);
     }
 }
@@ -198,5 +198,5 @@ fn stopped_run_names_what_hanging_subject_leaves() {
     let run = runner.finish(&outcome);
     assert!(run.interrupted && run.left_out.is_empty(), "{:?}", run.left_out);
     assert!(run.notes.iter().any(|note| note.contains("left behind: the place of a")), "{:?}", run.notes);
-    assert_eq!(*cleaned.lock().expect("no test fails with it"), 1, "the other is cleaned all the same");
+    assert_eq!(*cleaned.lock().expect("no panic with this lock"), 1, "the other is cleaned all the same");
 }

@@ -139,7 +139,7 @@ mod tests {
         assert!(running().contains(&helper.id()));
         let id = helper.id();
         helper.kill().expect("it lives");
-        helper.wait().expect("it ends");
+        helper.wait().expect("the thread ends");
         drop(helper);
         assert!(!running().contains(&id));
     }
@@ -164,19 +164,19 @@ mod tests {
         static UNDONE: Mutex<Vec<&str>> = Mutex::new(Vec::new());
         fn undone(what: &'static str) {
             assert!(CHANGED.try_lock().is_ok_and(|list| list.is_empty()), "the list is unlocked and empty");
-            UNDONE.lock().expect("no other").push(what);
+            UNDONE.lock().expect("no panic with this lock").push(what);
         }
-        CHANGED.lock().expect("no other").extend([(|| undone("first")) as fn(), || undone("second")]);
+        CHANGED.lock().expect("no panic with this lock").extend([(|| undone("first")) as fn(), || undone("second")]);
         undo_all(&CHANGED);
         undo_all(&CHANGED);
-        assert_eq!(*UNDONE.lock().expect("no other"), ["second", "first"]);
+        assert_eq!(*UNDONE.lock().expect("no panic with this lock"), ["second", "first"]);
     }
 
     #[test]
     fn output_is_returned_and_endless_child_is_killed() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo out; echo err >&2; exit 3"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = ChildProcess::output(&mut command, &StopFlag::default(), Duration::ZERO).expect("sh").expect("it ends");
+        let output = ChildProcess::output(&mut command, &StopFlag::default(), Duration::ZERO).expect("sh").expect("the thread ends");
         assert_eq!((output.status.code(), &output.stdout[..], &output.stderr[..]), (Some(3), &b"out\n"[..], &b"err\n"[..]));
         let stop = StopFlag::default();
         stop.set();

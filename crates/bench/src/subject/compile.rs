@@ -142,8 +142,8 @@ mod tests {
         let compile = || run(directory.path(), 3, 2, &StopFlag::default(), &mut Sample::default());
         assert!(compile().expect("a compile"));
         let header = directory.path().join("project-3/include/header5.h");
-        let text = fs::read_to_string(&header).expect("it is there");
-        fs::write(&header, text.replace("h5_7 = ", "h5_7 = 1 + ")).expect("our own file");
+        let text = fs::read_to_string(&header).expect("the file exists");
+        fs::write(&header, text.replace("h5_7 = ", "h5_7 = 1 + ")).expect("own file is readable");
         assert!(!compile().expect("a compile"));
     }
 }

@@ -299,7 +299,7 @@ mod tests {
                 let (mut stream, mut bytes) = (stream.expect("a caller"), [0; 1024]);
                 let n = stream.read(&mut bytes).expect("a request");
                 asked.push(String::from_utf8_lossy(&bytes[..n]).into_owned());
-                stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhello").expect("it listens");
+                stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhello").expect("the peer listens");
             }
             asked
         });
@@ -310,7 +310,7 @@ mod tests {
             let subject = subject(host, Request::Http(paths()));
             subject.one_connection(0, &[subject.get("/a").into_bytes()]).expect("it answers");
         }
-        let asked = server.join().expect("it ends");
+        let asked = server.join().expect("the thread ends");
         let host = |name: &str| format!("GET /a HTTP/1.0\r\nHost: {name}:{}\r\n\r\n", address.port());
         assert_eq!(asked, [host("files.example"), host("127.0.0.1")]);
         let info = subject("files.example", Request::Https(paths())).info();
@@ -332,7 +332,7 @@ mod tests {
             ConnectSubject::new("https".into(), web.https, asked, None, &StopFlag::default())
         };
         let case = Case::Connect { depth: 1, seconds: 1.0 };
-        subject("/small").prepare(&case).expect("it is there");
+        subject("/small").prepare(&case).expect("the file exists");
         let missing = subject("/nowhere").prepare(&case);
         assert!(matches!(&missing, Err(Error::NotFound(why)) if why.contains("404")), "{missing:?}");
     }

@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn start_of_program_is_not_load() {
         let end = |client_unknown| {
-            let meter = CpuMeter::start(None, false).expect("our own clocks").with_unknown_client_cpu(client_unknown);
+            let meter = CpuMeter::start(None, false).expect("own clocks are readable").with_unknown_client_cpu(client_unknown);
             let (start, mut state) = (cpu::thread_s(), 1);
             // Long enough for the share of the machine to be known.
             while cpu::thread_s() - start < 0.4 {
@@ -117,7 +117,7 @@ mod tests {
             }
             assert!(state != 0);
             let mut sample = Sample::default();
-            meter.end_with_load(&mut sample, Some(0.125)).expect("our own clocks");
+            meter.end_with_load(&mut sample, Some(0.125)).expect("own clocks are readable");
             sample
         };
         let sample = end(false);

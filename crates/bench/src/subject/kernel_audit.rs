@@ -280,7 +280,7 @@ fn set_rules(rules: Rules, directory: &Path) -> Result<(), Error> {
 
 /// CPU time of auditing: kernel thread kauditd, and auditd.
 pub(super) struct Cost {
-    who: Vec<ServerCpu>,
+    processes: Vec<ServerCpu>,
     before: Option<f64>,
 }
 
@@ -291,10 +291,10 @@ impl Cost {
     }
 
     /// None if one of the processes is not found, because a part would look like the whole.
-    fn of(who: [Option<u32>; 2]) -> Self {
-        let who: Option<Vec<ServerCpu>> = who.into_iter().map(|pid| pid.map(ServerCpu::Process)).collect();
-        let before = who.as_deref().and_then(spent);
-        Self { who: who.unwrap_or_default(), before }
+    fn of(processes: [Option<u32>; 2]) -> Self {
+        let processes: Option<Vec<ServerCpu>> = processes.into_iter().map(|pid| pid.map(ServerCpu::Process)).collect();
+        let before = processes.as_deref().and_then(spent);
+        Self { processes: processes.unwrap_or_default(), before }
     }
 
     /// Waits until all records are written. CPU seconds, or none if unknown.
@@ -304,12 +304,12 @@ impl Cost {
         while status("backlog").is_some_and(|records| records > 0.0) && start.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
         }
-        spent(&self.who).map(|now| (now - before).max(0.0))
+        spent(&self.processes).map(|now| (now - before).max(0.0))
     }
 }
 
-fn spent(who: &[ServerCpu]) -> Option<f64> {
-    who.iter().map(|one| one.seconds().ok()).sum()
+fn spent(processes: &[ServerCpu]) -> Option<f64> {
+    processes.iter().map(|one| one.seconds().ok()).sum()
 }
 
 fn refused(error: io::Error) -> Error {

@@ -448,7 +448,7 @@ mod tests {
             Err::<(), _>(Error::file(dir)(io::ErrorKind::StorageFull.into()))
         };
         assert!(matches!(directory_in(at.path(), full), Err(Error::Io { .. })));
-        assert_eq!(fs::read_dir(at.path()).expect("it is there").count(), 0);
+        assert_eq!(fs::read_dir(at.path()).expect("the file exists").count(), 0);
         let (dir, ()) = directory_in(at.path(), |_| Ok(())).expect("a directory");
         assert!(dir.is_dir());
     }

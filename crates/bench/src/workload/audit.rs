@@ -79,7 +79,7 @@ mod tests {
         for kind in AuditWork::ALL.into_iter().filter(|kind| *kind != AuditWork::Mpi) {
             let directory = tempfile::tempdir().expect("a directory");
             work(kind, 100, directory.path()).expect("ordinary files");
-            assert_eq!(fs::read_dir(directory.path()).expect("it is there").count(), 0, "{kind:?}");
+            assert_eq!(fs::read_dir(directory.path()).expect("the file exists").count(), 0, "{kind:?}");
             assert_eq!(AuditWork::named(kind.name()), Some(kind));
         }
     }

@@ -115,7 +115,7 @@ mod tests {
         };
         let directory = tempfile::tempdir().expect("a directory");
         run(&mut mpi.command(20, directory.path())).expect("the ranks agree");
-        assert_eq!(fs::read_dir(directory.path()).expect("it is there").count(), 0);
+        assert_eq!(fs::read_dir(directory.path()).expect("the file exists").count(), 0);
         assert!(run(&mut mpi.command(20, &directory.path().join("nowhere"))).is_err());
     }
 }

@@ -317,7 +317,7 @@ mod tests {
             });
             Some(Sample { seconds: 1.0, bytes: speed(log.len()), operations: 1, ..Sample::default() })
         };
-        group.measure(&mut runner, &mut ask).expect("nobody stops it");
+        group.measure(&mut runner, &mut ask).expect("no stop request");
         (group, log)
     }
 

@@ -76,8 +76,8 @@ mod tests {
 
     /// Cached pages and pages of a file. None if the file system does not report them.
     fn cached_pages(path: &Path) -> Option<(u64, u64)> {
-        let file = File::open(path).expect("it is there");
-        let pages = file.metadata().expect("it is there").len().div_ceil(4096);
+        let file = File::open(path).expect("the file exists");
+        let pages = file.metadata().expect("the file exists").len().div_ceil(4096);
         let mut count = 0;
         for page in 0..pages {
             let (mut byte, flags) = ([0], rustix::io::ReadWriteFlags::NOWAIT);
@@ -94,10 +94,10 @@ mod tests {
     fn reports_cache(at: &Path) -> bool {
         let path = at.join("told");
         fs::write(&path, vec![1; 1 << 16]).expect("room");
-        let (file, all) = (File::open(&path).expect("it is there"), cached_pages(&path));
+        let (file, all) = (File::open(&path).expect("the file exists"), cached_pages(&path));
         drop_cache(&file).expect("a file");
         let after = cached_pages(&path);
-        fs::remove_file(&path).expect("our own");
+        fs::remove_file(&path).expect("own JSON is valid");
         let reports_cache = all == Some((16, 16)) && after == Some((0, 16));
         if !reports_cache {
             println!("skipped: this file system does not report its cache: {all:?}, {after:?}");
@@ -140,12 +140,12 @@ mod tests {
             colds.iter().all(|path| !most(cached_pages(path)))
         });
         eventually(|| {
-            warms.iter().for_each(|path| drop_cache(&File::open(path).expect("it is there")).expect("a file"));
+            warms.iter().for_each(|path| drop_cache(&File::open(path).expect("the file exists")).expect("a file"));
             warm.prepare_cache(warms.iter().map(PathBuf::as_path)).expect("files");
             warms.iter().all(|path| most(cached_pages(path)))
         });
-        cold.clean().expect("it is removed");
-        warm.clean().expect("it is removed");
+        cold.clean().expect("it can be removed");
+        warm.clean().expect("it can be removed");
     }
 
     #[test]
@@ -159,13 +159,13 @@ mod tests {
             return;
         }
         warm.prepare(&Case::Load(load)).expect("a file");
-        let path = warm.working_directory().expect("it is there").join("large");
+        let path = warm.working_directory().expect("the file exists").join("large");
         eventually(|| {
-            drop_cache(&File::open(&path).expect("it is there")).expect("a file");
+            drop_cache(&File::open(&path).expect("the file exists")).expect("a file");
             warm.measure(&Case::Load(load)).expect("fio takes it");
             // A load of this length reads only a part by itself.
             cached_pages(&path).is_some_and(|(cached_pages, pages)| cached_pages * 100 > pages * 95)
         });
-        warm.clean().expect("it is removed");
+        warm.clean().expect("it can be removed");
     }
 }

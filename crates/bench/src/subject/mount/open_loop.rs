@@ -189,12 +189,12 @@ mod tests {
             }
             let load = load(Some(100.0));
             subject.prepare(&load).expect("a file");
-            let sample = subject.measure(&load).expect("what was written is read");
+            let sample = subject.measure(&load).expect("written data is read");
             assert_eq!(sample.operations + sample.unsent, 20);
             assert_eq!(sample.latency.count(), 20);
             assert!(sample.seconds >= 0.2, "{}", sample.seconds);
             assert_eq!(subject.info().details.iter().any(|detail| detail.contains("O_DSYNC")), !warm);
-            subject.clean().expect("it is removed");
+            subject.clean().expect("it can be removed");
         }
     }
 
@@ -215,7 +215,7 @@ mod tests {
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             rustix::thread::current_timer_slack()
         });
-        assert_eq!(slack.join().expect("it ends").expect("the system tells"), 1);
+        assert_eq!(slack.join().expect("the thread ends").expect("the system tells"), 1);
     }
 
     #[test]
@@ -234,13 +234,13 @@ mod tests {
             })
         };
         subject.prepare(&load(0)).expect("a file");
-        let file = subject.working_directory().expect("it is there").join("due");
-        let before = std::fs::read(&file).expect("it is there");
-        assert!(subject.measure(&load(0)).expect("what was written is read").operations > 0);
-        assert!(subject.measure(&load(100)).expect("what was written is read").operations > 0);
-        std::fs::write(&file, before).expect("our own file");
+        let file = subject.working_directory().expect("the file exists").join("due");
+        let before = std::fs::read(&file).expect("the file exists");
+        assert!(subject.measure(&load(0)).expect("written data is read").operations > 0);
+        assert!(subject.measure(&load(100)).expect("written data is read").operations > 0);
+        std::fs::write(&file, before).expect("own file is readable");
         let lost = subject.measure(&load(100));
         assert!(matches!(lost, Err(Error::Corrupt(_))), "{lost:?}");
-        subject.clean().expect("it is removed");
+        subject.clean().expect("it can be removed");
     }
 }
