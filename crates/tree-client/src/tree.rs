@@ -37,8 +37,7 @@ pub struct Tree {
     refresh_turn: tokio::sync::Mutex<()>,
     refresh_rounds: AtomicU64,
     last_demand: Mutex<Option<Instant>>,
-    changes: OnceLock<watch::Sender<Arc<Revision>>>,
-    background: Mutex<Vec<AbortHandle>>,
+    refresher: OnceLock<AbortHandle>,
     /// The trees whose forwarding pointers led here.
     origins: Vec<Origin>,
     this: OnceLock<Weak<Tree>>,
@@ -61,7 +60,9 @@ pub(crate) struct Origin {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        self.background.lock().drain(..).for_each(|task| task.abort());
+        if let Some(refresher) = self.refresher.get() {
+            refresher.abort();
+        }
     }
 }
 
@@ -90,8 +91,7 @@ impl Tree {
             refresh_turn: tokio::sync::Mutex::new(()),
             refresh_rounds: AtomicU64::new(0),
             last_demand: Mutex::new(None),
-            changes: OnceLock::new(),
-            background: Mutex::default(),
+            refresher: OnceLock::new(),
             origins: Vec::new(),
             this: OnceLock::new(),
         })
@@ -103,21 +103,13 @@ impl Tree {
         let revision = self.freshness.revision()?;
         self.iv = revision.fsinfo.iv;
         self.origins = origins;
-        let _ = self.changes.set(watch::Sender::new(revision));
         let tree = Arc::new(self);
         let weak = Arc::downgrade(&tree);
         let _ = tree.this.set(weak.clone());
         let client = Arc::downgrade(&tree.client);
         let random = move || client.upgrade().map_or(0.5, |client| (client.next_random() >> 11) as f64 / (1u64 << 53) as f64);
         let refresher = tree.client.runtime.spawn(refresh::refresh_periodically(weak, random));
-        let (mut news, weak) = (tree.freshness.watch(), Arc::downgrade(&tree));
-        let reporter = tree.client.runtime.spawn(async move {
-            while news.changed().await.is_ok() {
-                let (Some(tree), Some(revision)) = (weak.upgrade(), news.borrow_and_update().clone()) else { return };
-                tree.changes().send_replace(revision);
-            }
-        });
-        tree.background.lock().extend([refresher.abort_handle(), reporter.abort_handle()]);
+        let _ = tree.refresher.set(refresher.abort_handle());
         Ok(tree)
     }
 
@@ -143,12 +135,12 @@ impl Tree {
 
     /// The newest verified revision, even if it has expired.
     pub fn newest(&self) -> Arc<Revision> {
-        self.freshness.newest().unwrap_or_else(|| self.changes().borrow().clone())
+        self.freshness.newest().expect("`start` needs a revision, and none is ever removed")
     }
 
-    /// Notifies of each newer revision.
-    pub fn watch(&self) -> watch::Receiver<Arc<Revision>> {
-        self.changes().subscribe()
+    /// Notifies of each newer revision: see [`Tree::newest`].
+    pub fn watch(&self) -> watch::Receiver<()> {
+        self.freshness.watch()
     }
 
     /// Status of the replicas.
@@ -234,8 +226,9 @@ impl Tree {
             if let Some(frame) = self.disk_frame_off_reactor(kind, handle).await {
                 return Ok(frame);
             }
-            let want = FrameRequest { handle: *handle, iv: self.iv, decode: Some(kind), len_expected, priority };
-            let fetched = self.replicas.fetch(want, deadline, self.operation_max()).await.inspect_err(|error| self.note_failure(error))?;
+            let request = FrameRequest { handle: *handle, iv: self.iv, decode: Some(kind), len_expected, priority };
+            let fetched =
+                self.replicas.fetch(request, deadline, self.operation_max()).await.inspect_err(|error| self.note_failure(error))?;
             if let Some(disk) = &self.client.disk {
                 disk.put(handle, fetched.stored.clone());
             }
@@ -292,8 +285,8 @@ impl Tree {
         if !disk.contains(handle) {
             return None;
         }
-        let (client, wanted) = (Arc::clone(&self.client), *handle);
-        let read = tokio::task::spawn_blocking(move || client.disk.as_ref().and_then(|disk| disk.get(&wanted)));
+        let (client, handle_copy) = (Arc::clone(&self.client), *handle);
+        let read = tokio::task::spawn_blocking(move || client.disk.as_ref().and_then(|disk| disk.get(&handle_copy)));
         self.verify_disk_frame(kind, handle, read.await.ok().flatten()?)
     }
 
@@ -327,10 +320,6 @@ impl Tree {
                 }
             }
         }
-    }
-
-    fn changes(&self) -> &watch::Sender<Arc<Revision>> {
-        self.changes.get().expect("`live` sets the first revision")
     }
 
     pub(crate) const fn freshness(&self) -> &Arc<Freshness> {

@@ -37,7 +37,7 @@ impl MountState {
     }
 
     pub(crate) async fn observe_missing(&self, request: &KernelRequest) {
-        let failure = Failure { errno: ENOENT, why: "proven not to be there" };
+        let failure = Failure { errno: ENOENT, why: "proven missing" };
         if let Some(recorded) = self.report(request, Some(failure), None) {
             recorded.await;
         }

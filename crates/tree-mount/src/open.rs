@@ -28,8 +28,8 @@ impl MountState {
         }
         let candidate = self.passthrough_blob(&view, &volume);
         // With an observer, open requests are needed anyway.
-        let is_balanced = self.options.passthrough == Passthrough::Auto && self.observed.is_none() && self.open_files.is_on();
-        if is_balanced && !self.open_files.balance.count_open(candidate.map_or(0, |blob| blob.size)) {
+        let is_auto = self.options.passthrough == Passthrough::Auto && self.observed.is_none() && self.open_files.is_on();
+        if is_auto && !self.open_files.balance.count_open(candidate.map_or(0, |blob| blob.size)) {
             self.open_files.turn_off_if_unused();
         }
         let backing = self.open_files.open(id, || {

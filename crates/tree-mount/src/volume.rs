@@ -137,7 +137,7 @@ impl Volume {
         if !matches!(refused, Error::Expired { .. }) || self.next_refresh.lock().is_some_and(|at| Instant::now() < at) {
             return Err(refused);
         }
-        let request = self.tree.refresh().await;
+        let refreshed = self.tree.refresh().await;
         match self.tree.revision() {
             Ok(_) => {
                 *self.next_refresh.lock() = None;
@@ -145,7 +145,7 @@ impl Volume {
             }
             Err(still) => {
                 *self.next_refresh.lock() = Some(Instant::now() + REFRESH_INTERVAL_MIN);
-                Err(request.err().unwrap_or(still))
+                Err(refreshed.err().unwrap_or(still))
             }
         }
     }
@@ -153,7 +153,7 @@ impl Volume {
     /// If all replicas lack a frame of revision `of`, refreshes. Returns whether a newer revision
     /// is shown within `freshness_wait_max`.
     pub(crate) async fn wait_for_newer(&self, of: RevisionOrder, freshness_wait_max: Duration) -> bool {
-        let moved = async {
+        let newer_is_shown = async {
             if self.shown().order() == of && self.tree.newest().order() <= of {
                 if self.next_refresh_for_missing.lock().is_some_and(|at| Instant::now() < at) {
                     return false;
@@ -166,7 +166,7 @@ impl Volume {
             }
             self.shown_signal.subscribe().wait_for(|shown| *shown != of).await.is_ok()
         };
-        tokio::time::timeout(freshness_wait_max, moved).await.unwrap_or(false)
+        tokio::time::timeout(freshness_wait_max, newer_is_shown).await.unwrap_or(false)
     }
 
     fn freshness(&self) -> Freshness {
@@ -194,10 +194,10 @@ impl Volume {
 
     /// Stores an earlier version of a directory for running listings.
     pub(crate) fn keep_older_directory(&self, id: NodeId, inode: Arc<Inode>) {
-        let mut older_directory = self.older_directories.lock();
-        older_directory.push_back((id, tag_of(&inode), inode));
-        if older_directory.len() > OLDER_MAX {
-            older_directory.pop_front();
+        let mut older = self.older_directories.lock();
+        older.push_back((id, tag_of(&inode), inode));
+        if older.len() > OLDER_MAX {
+            older.pop_front();
         }
     }
 
@@ -206,6 +206,7 @@ impl Volume {
         self.older_directories.lock().iter().rev().find(|(i, t, _)| *i == id && *t == tag).map(|(_, _, inode)| inode.clone())
     }
 
+    /// Returns whether the name is new.
     pub(crate) fn note_reference(&self, directory: NodeId, name: &[u8]) -> bool {
         let mut referenced = self.referenced.lock();
         let names = referenced.entry(directory).or_default();

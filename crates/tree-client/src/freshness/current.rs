@@ -50,7 +50,7 @@ pub(crate) struct Freshness {
     blocked: RwLock<Option<Error>>,
     /// Set while the newest verified fsinfo has another iv than the cached frames.
     changed_iv: RwLock<Option<Error>>,
-    changes: watch::Sender<Option<Arc<Revision>>>,
+    changes: watch::Sender<()>,
     last_failure: Mutex<String>,
 }
 
@@ -77,7 +77,7 @@ impl Freshness {
             floor: RwLock::new(floor),
             blocked: RwLock::new(None),
             changed_iv: RwLock::new(None),
-            changes: watch::Sender::new(None),
+            changes: watch::Sender::new(()),
             last_failure: Mutex::default(),
         })
     }
@@ -131,7 +131,7 @@ impl Freshness {
         self.blocked.read().clone()
     }
 
-    pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Revision>>> {
+    pub(crate) fn watch(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
@@ -273,8 +273,8 @@ impl Freshness {
         if self.blocked().is_some() {
             self.expires.store(i64::MIN, Ordering::Release);
         }
-        *self.current.write() = Some(Arc::clone(&revision));
-        self.changes.send_replace(Some(revision));
+        *self.current.write() = Some(revision);
+        self.changes.send_replace(());
         Ok(OfferVerdict::Newer)
     }
 }
