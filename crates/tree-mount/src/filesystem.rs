@@ -18,6 +18,7 @@ use fuser::{
     OpenFlags, PollEvents, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyXattr, Request,
 };
+use vouch_tree::inode_number::InodeNumber as NodeId;
 use vouch_tree_client::Seek;
 
 use crate::error::OpError;
@@ -26,7 +27,6 @@ use crate::observer::{Operation, Recorded};
 use crate::open::NO_OPEN;
 use crate::request::KernelRequest;
 use crate::state::{LookupResult, MountKind, MountState};
-use vouch_tree::inode_number::InodeNumber as NodeId;
 
 pub(crate) struct FuseFilesystem {
     state: Arc<MountState>,

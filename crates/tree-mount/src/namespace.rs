@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 use vouch_tree::{Blob, Content, HostId, Inode, Timestamp, TreeName};
 use vouch_tree_client::{Client, Error, TreeOptions};
 
@@ -23,7 +24,6 @@ use crate::observer::TreeEvent;
 use crate::revision_update;
 use crate::state::{LookupResult, MountState};
 use crate::volume::Volume;
-use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 
 /// The trees of a mount, by name.
 pub(crate) struct Namespace {

@@ -9,11 +9,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 use vouch_tree::{FileType, Inode};
 
 use crate::attributes;
 use crate::volume::Volume;
-use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 
 /// The tree of a node. Tests use one without a network.
 pub(crate) trait Owner {

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use vouch_tree::inode_number::InodeNumber as NodeId;
 use vouch_tree::{Content, Inode};
 use vouch_tree_client::{ErrorClass, Revision, RevisionOrder};
 
@@ -19,7 +20,6 @@ use crate::node_table::{KnownChild, Updated};
 use crate::observer::TreeEvent;
 use crate::state::MountState;
 use crate::volume::Volume;
-use vouch_tree::inode_number::InodeNumber as NodeId;
 
 /// Follows the revisions and the freshness of a tree until the mount ends.
 pub(crate) async fn follow(state: Weak<MountState>, volume: Arc<Volume>) {

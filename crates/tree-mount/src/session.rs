@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use fuser::Session;
 use tokio::sync::oneshot;
+use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 use vouch_tree_client::{Client, Tree, TreeOptions};
 
 use crate::attributes::without_inline;
@@ -24,7 +25,6 @@ use crate::request::ObserverState;
 use crate::state::{MountKind, MountState};
 use crate::volume::Volume;
 use crate::{mount_point, revision_update};
-use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 
 /// A running mount.
 pub struct Mounted {

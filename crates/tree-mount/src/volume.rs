@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use tokio::sync::watch;
+use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 use vouch_tree::{Blob, Content, Inode};
 use vouch_tree_client::{Clock, Error, FileReader, Revision, RevisionOrder, Tree};
 
 use crate::cookie;
 use crate::negative_names::NegativeNames;
 use crate::node_table::Owner;
-use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 
 pub(crate) struct Volume {
     tree: Arc<Tree>,
@@ -103,13 +103,11 @@ impl Volume {
     }
 
     /// How long the kernel may cache a reply. If the revision has expired, refreshes first and
-    /// waits until a newer one is shown, at most `freshness_wait_max`.
-    pub(crate) async fn wait_until_fresh(&self, freshness_wait_max: Duration) -> Result<Duration, Error> {
+    /// waits until a newer one is shown, at most `wait_max`.
+    pub(crate) async fn wait_until_fresh(&self, wait_max: Duration) -> Result<Duration, Error> {
         let refused = match self.freshness() {
             Freshness::Fresh(left) => return Ok(left),
-            Freshness::Updating => {
-                Error::TimedOut { after: freshness_wait_max, last: "files are being updated to a newer revision".into() }
-            }
+            Freshness::Updating => Error::TimedOut { after: wait_max, last: "files are being updated to a newer revision".into() },
             Freshness::Refused(error) => {
                 self.refresh_if_due(error.clone()).await?;
                 error
@@ -129,7 +127,7 @@ impl Volume {
                 }
             }
         };
-        tokio::time::timeout(freshness_wait_max, wait).await.unwrap_or(Err(refused.clone()))
+        tokio::time::timeout(wait_max, wait).await.unwrap_or(Err(refused.clone()))
     }
 
     /// Refreshes, unless a refresh failed recently.
@@ -151,8 +149,8 @@ impl Volume {
     }
 
     /// If all replicas lack a frame of revision `of`, refreshes. Returns whether a newer revision
-    /// is shown within `freshness_wait_max`.
-    pub(crate) async fn wait_for_newer(&self, of: RevisionOrder, freshness_wait_max: Duration) -> bool {
+    /// is shown within `wait_max`.
+    pub(crate) async fn wait_for_newer(&self, of: RevisionOrder, wait_max: Duration) -> bool {
         let newer_is_shown = async {
             if self.shown().order() == of && self.tree.newest().order() <= of {
                 if self.next_refresh_for_missing.lock().is_some_and(|at| Instant::now() < at) {
@@ -166,7 +164,7 @@ impl Volume {
             }
             self.shown_signal.subscribe().wait_for(|shown| *shown != of).await.is_ok()
         };
-        tokio::time::timeout(freshness_wait_max, newer_is_shown).await.unwrap_or(false)
+        tokio::time::timeout(wait_max, newer_is_shown).await.unwrap_or(false)
     }
 
     fn freshness(&self) -> Freshness {
