@@ -209,7 +209,7 @@ impl Tree {
         let by = Instant::now() + self.operation_max();
         match self.client().runtime.block_on(self.frame_by(FrameKind::Leaf, handle, len, Priority::Background, by))? {
             Frame::Leaf(bytes) => Ok(bytes),
-            _ => Err(Error::Damaged { what: format!("frame {handle} is no leaf") }),
+            _ => Err(Error::Damaged { what: format!("frame {handle} is not a leaf") }),
         }
     }
 }

@@ -258,7 +258,7 @@ impl Search {
     fn record_failure(&mut self, id: ReplicaId, failure: FetchFailure) {
         let reason = match &failure {
             FetchFailure::Missing => "says that it lacks the frame".to_owned(),
-            FetchFailure::Lied(what) => format!("lied: {what}"),
+            FetchFailure::Lied(what) => format!("sent wrong data: {what}"),
             FetchFailure::Failed(what) => what.clone(),
         };
         let verdict = match failure {

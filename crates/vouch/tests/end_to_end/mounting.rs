@@ -85,7 +85,7 @@ fn a_mount_in_the_background_returns_and_is_unmounted() {
     assert!(world.fails(8, ["mount", &world.name(""), "mnt"]).contains("already"));
     world.ok(["umount", "mnt"]);
     assert!(eventually(Duration::from_secs(10), || fs::metadata(world.path("mnt/hello")).is_err()));
-    assert!(world.fails(3, ["umount", "mnt"]).contains("no vouch mount"));
+    assert!(world.fails(3, ["umount", "mnt"]).contains("not a vouch mount"));
     // A failure behind is the failure in front.
     assert!(world.fails(4, ["mount", "--background", &world.name(""), "no-such-directory"]).contains("no-such-directory"));
 }
