@@ -1,4 +1,4 @@
-//! The clocks, read here and passed on: the engine reads none.
+//! The only reader of clocks. The engine gets the time as a parameter.
 
 use std::cell::Cell;
 
@@ -6,29 +6,28 @@ use rustix::time::{ClockId, clock_gettime};
 use vouch_nfs4_server::Now;
 use vouch_vfs::Time;
 
-/// The moment, on both clocks. Two reads of the coarse clocks, which cost no system call; they are
-/// a few milliseconds behind at most.
+/// Both clocks now. The coarse clocks need no system call and lag by a few milliseconds at most.
 pub(super) fn now() -> Now {
     let wall = clock_gettime(ClockId::RealtimeCoarse);
     Now { mono_ms: mono_ms(), wall: Time { seconds: wall.tv_sec, nanos: u32::try_from(wall.tv_nsec).unwrap_or(0) } }
 }
 
-/// The monotonic clock alone.
+/// The monotonic clock.
 pub(super) fn mono_ms() -> u64 {
     let mono = clock_gettime(ClockId::MonotonicCoarse);
-    // Seconds since boot, so neither is negative.
+    // Seconds since boot are not negative.
     mono.tv_sec.unsigned_abs() * 1000 + mono.tv_nsec.unsigned_abs() / 1_000_000
 }
 
-/// Time since the system's start, in which it may have slept: tickets end meanwhile, so contexts'
-/// ends are on this clock.
+/// Time since boot, including suspension. The end of a Kerberos context is on this clock, because its
+/// ticket expires during suspension too.
 pub(super) fn boot_ms() -> u64 {
     let boot = clock_gettime(ClockId::Boottime);
     boot.tv_sec.unsigned_abs() * 1000 + boot.tv_nsec.unsigned_abs() / 1_000_000
 }
 
-/// The same, a few milliseconds behind at most, for who asks at every call: this clock has no
-/// coarse form, so it is read once in each of the coarse one's ticks.
+/// Like [`boot_ms`], up to a few milliseconds late, and cheap enough for each call. Reads the clock
+/// once in each tick of the coarse clock.
 pub(super) fn boot_ms_nearly() -> u64 {
     thread_local! {
         static READ: Cell<(u64, u64)> = const { Cell::new((u64::MAX, 0)) };

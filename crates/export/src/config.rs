@@ -10,46 +10,45 @@ use crate::exports::sources::ExportList;
 use crate::identity::{GroupSource, UnknownPrincipal};
 use crate::limits::Limits;
 
-/// What to export, where, and within which bounds.
+/// What to export, where, and within which limits.
 #[derive(Clone, Debug)]
 pub struct ExportConfig {
-    /// Where the list of exports comes from.
+    /// The list of exports, or where it is.
     pub exports: ExportList,
-    /// ConnectionQuota to answer clients on.
+    /// Addresses to listen on.
     pub listen: Vec<SocketAddr>,
-    /// Sockets that listen already, and are to be used besides.
+    /// Further sockets that already listen, from the service manager.
     pub passed: Vec<Arc<TcpListener>>,
     /// Address of the metrics and health page.
     pub metrics: Option<SocketAddr>,
     /// Directory of recovery records and keys.
     pub state: PathBuf,
-    /// How long a client may be silent, and how long after a restart it may reclaim.
+    /// Lease of clients, and length of the grace period after a restart.
     pub lease: Duration,
-    /// Threads; as many as there are cores if `None`.
+    /// Worker threads; one for each core if `None`.
     pub threads: Option<usize>,
-    /// Minor versions spoken, lowest and highest.
+    /// Minor versions that the server speaks, lowest and highest.
     pub minor_versions: std::ops::RangeInclusive<u32>,
-    /// Whether delegations are given.
+    /// Whether the server grants delegations.
     pub delegations: bool,
-    /// Domain of owner strings; from idmapd.conf or the host's name if `None`.
+    /// Domain of owner strings. If `None`, that of idmapd.conf, or else of the host name.
     pub domain: Option<String>,
-    /// idmapd.conf.
+    /// Path of idmapd.conf.
     pub idmap: Option<PathBuf>,
-    /// Owners go out as numbers under AUTH_SYS.
+    /// Whether owners are sent as numbers under AUTH_SYS.
     pub numeric_owners: bool,
-    /// Where supplementary groups come from.
+    /// Source of supplementary groups.
     pub groups: GroupSource,
-    /// Static map from Kerberos principals to accounts.
+    /// Path of the static map from Kerberos principals to accounts.
     pub principal_map: Option<PathBuf>,
-    /// What is done with principals that have no account.
+    /// Treatment of principals without an account.
     pub unknown_principals: UnknownPrincipal,
-    /// Keys of the Kerberos principals nfs/HOST; the system's keytab if `None`, and no Kerberos if
-    /// that has none.
+    /// Keytab with the keys of nfs/HOST. If `None`, the system's keytab, which may be missing.
     pub keytab: Option<PathBuf>,
-    /// How often host names of the exports are resolved anew.
+    /// Interval between lookups of the host names in the exports.
     pub resolve_every: Duration,
-    /// Bounds of connections and threads.
+    /// Limits on connections and threads.
     pub limits: Limits,
-    /// What is recorded of what clients do; nothing if `None`.
+    /// Configuration of the audit trail, if there is one.
     pub audit: Option<AuditConfig>,
 }

@@ -1,6 +1,6 @@
-//! The socket in the state directory by which `vouch export status` and `vouch export reload` reach
-//! the server: one line asks, one line of JSON answers. Mode 0600, as the directory is its owner's
-//! alone.
+//! The control socket in the state directory, for `vouch export status` and `vouch export reload`.
+//!
+//! A request is one line of JSON, and so is the answer. The socket has mode 0600.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,30 +15,29 @@ use serde::{Deserialize, Serialize};
 use crate::monitoring::report::Report;
 use crate::monitoring::status::Status;
 
-/// What can be asked.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// What there is to tell.
+    /// Return the status.
     Status,
-    /// Read the exports anew.
+    /// Reload the exports.
     Reload,
 }
 
-/// The answer.
+/// An answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// To [`Question::Status`].
+    /// Answer to [`Question::Status`].
     Status(Box<Status>),
-    /// The new list is in force; this is to be said of it.
+    /// The new list is in force. These are warnings about it.
     Reloaded(Vec<String>),
-    /// It could not be done; the old list is in force.
+    /// The request failed. After a failed reload the old list stays in force.
     Failed(String),
 }
 
-/// Listens. A socket that a server left which is gone is replaced: the caller holds the lock of the
-/// directory.
+/// Listens. Replaces the socket of an earlier server: the caller holds the lock of the directory.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -50,16 +49,16 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Answers until the server stops. One asker at a time: they are people and scripts of one machine.
+/// Answers until the server stops, one request at a time.
 pub(super) fn run(listener: &UnixListener, report: &Arc<Report>, reload: &dyn Fn() -> Result<Vec<String>, String>) {
     while !report.driver.stop.load(Ordering::Acquire) {
         match listener.accept() {
             Ok((socket, _)) => {
                 if let Err(error) = answer(&socket, report, reload) {
-                    tracing::debug!(%error, "a question by the control socket was not answered");
+                    tracing::debug!(%error, "control socket: a request was not answered");
                 }
             }
-            // Not worth a wake-up mechanism of its own: who types a command waits a tenth of a second.
+            // Polling is enough: a user who types a command can wait a tenth of a second.
             Err(_) => std::thread::sleep(STEP),
         }
     }
@@ -74,14 +73,14 @@ fn answer(socket: &UnixStream, report: &Report, reload: &dyn Fn() -> Result<Vec<
     let answer = match serde_json::from_str(&line) {
         Ok(Question::Status) => Answer::Status(Box::new(report.status())),
         Ok(Question::Reload) => reload().map_or_else(Answer::Failed, Answer::Reloaded),
-        Err(error) => Answer::Failed(format!("not a question: {error}")),
+        Err(error) => Answer::Failed(format!("malformed request: {error}")),
     };
     let mut bytes = serde_json::to_vec(&answer)?;
     bytes.push(b'\n');
     (&*socket).write_all(&bytes)
 }
 
-/// Sends a question to a running server.
+/// Sends a request to a running server.
 ///
 /// # Errors
 /// If no server listens, or it does not answer in time.
@@ -98,6 +97,6 @@ pub fn ask(path: &Path, question: Question) -> io::Result<Answer> {
 
 const STEP: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A reload asks name services.
+/// A reload may wait for name services.
 const RELOAD_PATIENCE: Duration = Duration::from_secs(120);
 const QUESTION_LEN_MAX: u64 = 1024;

@@ -1,4 +1,4 @@
-//! Why a server of live exports does not start, or does not go on.
+//! Errors of the NFS service.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use crate::{RecoveryError, SourceError, StateError};
 use vouch_daemon::audit_trail::TrailError;
 use vouch_daemon::printable::printable;
 
-/// Why a server does not start or go on.
+/// An error that keeps the service from starting, or stops it.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The list of exports.
@@ -20,7 +20,7 @@ pub enum ExportError {
     /// The recovery store.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
-    /// An address can't be listened on.
+    /// The server cannot listen on an address.
     #[error("{address}: {source}")]
     Listen {
         /// The address.
@@ -31,22 +31,22 @@ pub enum ExportError {
     /// The audit trail, or its rules.
     #[error(transparent)]
     Audit(#[from] TrailError),
-    /// What is to be denied while it can't be recorded is no export.
+    /// `--audit-deny` names a path that is not exported.
     #[error(
-        "--audit-deny {}: no export has this path; give one as the list has it: {}",
+        "--audit-deny {}: no export has this path; the exports are: {}",
         printable(path.as_bytes()),
         exports.iter().map(|source| printable(source.as_bytes())).collect::<Vec<_>>().join(", ")
     )]
     NotDenied {
-        /// What was given.
+        /// The path.
         path: String,
-        /// What is exported.
+        /// The exports.
         exports: Vec<String>,
     },
-    /// The keytab that was named.
+    /// The keytab cannot be used.
     #[error("Kerberos: {0}")]
     Kerberos(#[from] vouch_gss_mit::Fault),
-    /// idmapd.conf or the static map of principals can't be read.
+    /// idmapd.conf or the principal map cannot be read.
     #[error("{path}: {source}")]
     Idmap {
         /// The file.
@@ -54,26 +54,26 @@ pub enum ExportError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The static map of principals has lines that can't be taken.
+    /// The principal map has errors.
     #[error("{path}: {faults}")]
     PrincipalMap {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The errors.
         faults: String,
     },
-    /// The system under us.
+    /// A system call failed.
     #[error("{doing}: {source}")]
     System {
-        /// What was tried.
+        /// What the call was for.
         doing: &'static str,
         /// The system's reason.
         source: io::Error,
     },
-    /// The policy of the audit trail is to halt.
-    #[error("audit records could not be kept, and the policy is to halt")]
+    /// The audit policy has halted the server.
+    #[error("audit records could not be written, and the audit policy is to halt")]
     Halted,
-    /// A thread ended though it was not told to: a fault of ours.
-    #[error("a serving thread ended by itself; this is a fault of this program")]
+    /// A thread ended by itself.
+    #[error("a thread of the server ended by itself; this is a bug in vouch")]
     ThreadEnded,
 }

@@ -1,6 +1,5 @@
-//! What there is only so much of for all, and how much of it one address may have: four times what
-//! is left. One that is alone gets most, and always leaves some; where there are many, each gets
-//! what the others leave. So whoever takes too much is the one who waits.
+//! Quotas for waiting calls and their memory, shared fairly by source address. An address gets at most
+//! four times what it leaves free. A single address so gets four fifths; many share the rest.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,8 +11,8 @@ use parking_lot::Mutex;
 use crate::limits::{Limits, SHARE};
 use crate::monitoring::counter::Counter;
 
-/// Whose share it is: of IPv6 the network that one host has for itself, since it picks the other
-/// half of its address as it likes (RFC 4291, section 2.5.1).
+/// The address that quotas count. For IPv6 it is the /64 network, because a host chooses the other half
+/// freely (RFC 4291, section 2.5.1).
 pub(crate) fn quota_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -21,19 +20,19 @@ pub(crate) fn quota_address(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Something of which there is so much for all.
+/// A quota that all addresses share.
 pub(crate) struct Quota {
     max: usize,
     used: AtomicUsize,
-    /// How much was used when somebody was last told to wait; 0 if nobody waits.
+    /// Use at the last refusal; 0 if nobody waits.
     full_at: AtomicUsize,
-    /// How often somebody was.
+    /// Number of refusals.
     pub(crate) refusals: Counter,
-    /// Called when there is room again for those who were told that there is none.
+    /// Called when there is room again after a refusal.
     on_room: Box<dyn Fn() + Send + Sync>,
 }
 
-/// What one address has of it.
+/// The share of one address.
 pub(crate) struct AddressShare {
     of: Arc<Quota>,
     used: AtomicUsize,
@@ -49,27 +48,26 @@ impl Quota {
         AddressShare { of: self.clone(), used: AtomicUsize::new(0) }
     }
 
-    /// How much all use.
+    /// Use of all addresses.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 }
 
 impl AddressShare {
-    /// Whether there is room for so much more.
+    /// Whether `n` more fit.
     fn fits(&self, n: usize) -> bool {
         let left = self.of.max.saturating_sub(self.of.used.load(Ordering::SeqCst).saturating_add(n));
         self.used.load(Ordering::SeqCst).saturating_add(n) <= left.saturating_mul(SHARE)
     }
 
-    /// Whether there is room for so much more. If not, [`Quota::on_room`] is called when it is
-    /// worth asking again.
+    /// Whether `n` more fit. If not, [`Quota::on_room`] is called when a retry is worthwhile.
     pub(crate) fn has_room(&self, n: usize) -> bool {
         if self.fits(n) {
             return true;
         }
         self.of.full_at.fetch_max(self.of.used.load(Ordering::SeqCst).max(1), Ordering::SeqCst);
-        // Something may have been given back between the question and the mark.
+        // Another thread may have released room between the check and the mark.
         if self.fits(n) {
             return true;
         }
@@ -77,35 +75,35 @@ impl AddressShare {
         false
     }
 
-    /// Takes so much, room or not.
+    /// Charges `n`, even above the quota.
     pub(crate) fn charge(&self, n: usize) {
         self.used.fetch_add(n, Ordering::SeqCst);
         self.of.used.fetch_add(n, Ordering::SeqCst);
     }
 
-    /// Gives so much back.
+    /// Releases `n`.
     pub(crate) fn release(&self, n: usize) {
         self.used.fetch_sub(n, Ordering::SeqCst);
         let left = self.of.used.fetch_sub(n, Ordering::SeqCst) - n;
         let at = self.of.full_at.load(Ordering::SeqCst);
-        // A quarter less: four times that is more than anybody had.
+        // After a quarter is free, every address has room: four times that exceeds any share.
         if at > 0 && left <= at - at / 4 && self.of.full_at.swap(0, Ordering::SeqCst) > 0 {
             (self.of.on_room)();
         }
     }
 }
 
-/// The shares of one address.
+/// All shares of one address.
 pub(crate) struct AddressShares {
-    /// Of calls that wait.
+    /// Calls that wait.
     pub(crate) calls: AddressShare,
-    /// Of the bytes of those.
+    /// Bytes of those calls.
     pub(crate) waiting_len: AddressShare,
-    /// Of bytes of calls that have not come whole.
+    /// Bytes of incomplete calls.
     held: AddressShare,
 }
 
-/// All of it.
+/// All quotas.
 pub(crate) struct Quotas {
     pub(crate) calls: Arc<Quota>,
     pub(crate) waiting_len: Arc<Quota>,
@@ -123,22 +121,21 @@ impl Quotas {
         }
     }
 
-    /// With room for so many calls that wait, and all else as usual.
+    /// Quotas with this limit on waiting calls.
     #[cfg(test)]
     pub(crate) fn with_calls_max(calls_max: usize, on_room: impl Fn() + Clone + Send + Sync + 'static) -> Self {
         let limits = Limits { waiting_calls_max: calls_max, ..Limits::default() };
         Self::new(&limits, crate::limits::HELD_LEN_MAX, on_room)
     }
 
-    /// Those of an address, for one more connection. Kept as long as there is one.
+    /// The shares of an address. They exist as long as a connection holds them.
     pub(crate) fn of(&self, address: IpAddr) -> Arc<AddressShares> {
         let address = quota_address(address);
         let mut of = self.of.lock();
         if let Some(known) = of.get(&address).and_then(Weak::upgrade) {
             return known;
         }
-        // All that are gone, each time that there would have to be more room: O(1) for each address in the
-        // long run.
+        // Removes dead entries whenever the map would grow: amortised O(1).
         if of.len() == of.capacity() {
             of.retain(|_, shares| shares.strong_count() > 0);
         }
@@ -148,14 +145,14 @@ impl Quotas {
     }
 }
 
-/// Memory that a call keeps while it waits.
+/// Memory of a waiting call, released on drop.
 pub(crate) struct BlockedCharge {
     shares: Arc<AddressShares>,
     len: usize,
 }
 
 impl BlockedCharge {
-    /// Takes it, whether there is as much or not.
+    /// Charges it, even above the quota.
     pub(crate) fn new(shares: Arc<AddressShares>, len: usize) -> Self {
         shares.waiting_len.charge(len);
         BlockedCharge { shares, len }
@@ -168,7 +165,7 @@ impl Drop for BlockedCharge {
     }
 }
 
-/// What a connection keeps of its address's share of memory.
+/// Memory that a connection holds for incomplete calls, released on drop.
 pub(crate) struct ReceiveCharge {
     shares: Arc<AddressShares>,
     len: usize,
@@ -179,7 +176,7 @@ impl ReceiveCharge {
         ReceiveCharge { shares, len: 0 }
     }
 
-    /// It keeps so much now, room or not.
+    /// Sets the charge, even above the quota.
     pub(crate) fn set(&mut self, len: usize) {
         if len > self.len {
             self.shares.held.charge(len - self.len);
@@ -189,7 +186,7 @@ impl ReceiveCharge {
         self.len = len;
     }
 
-    /// It keeps at least so much, if there is room.
+    /// Raises the charge to `len`, if there is room.
     pub(crate) fn raise(&mut self, len: usize) -> bool {
         let more = len.saturating_sub(self.len);
         let room = more == 0 || self.shares.held.has_room(more);
@@ -199,7 +196,7 @@ impl ReceiveCharge {
         room
     }
 
-    /// Whether there would be no room for this, and nobody is to be told when there is.
+    /// Whether `len` more would not fit. Requests no notice of room.
     pub(crate) fn is_short(&self, len: usize) -> bool {
         !self.shares.held.fits(len)
     }
@@ -221,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_too_much_waits_and_others_do_not() {
+    fn greedy_address_waits_and_others_do_not() {
         let reliefs = Arc::new(Counter::default());
         let told = reliefs.clone();
         let quotas = Quotas::with_calls_max(100, move || told.add(1));
@@ -238,7 +235,7 @@ mod tests {
         }
         assert!(!greedy.calls.has_room(1));
         assert_eq!((quotas.calls.used(), quotas.calls.refusals.get(), reliefs.get()), (84, 2, 0));
-        // The other's end does not yet make it worth asking again; a quarter of all does, once.
+        // Only a release of a quarter notifies, once.
         other.calls.release(4);
         assert_eq!(reliefs.get(), 0);
         greedy.calls.release(16);
@@ -251,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_one_share_whatever_half_of_its_address_it_picks() {
+    fn ipv6_network_has_one_share() {
         let quotas = Quotas::with_calls_max(100, || ());
         let of = |address: &str| quotas.of(address.parse().unwrap());
         assert!(Arc::ptr_eq(&of("2001:db8::1"), &of("2001:db8::ffff:1:2:3")));
@@ -261,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn many_fill_it_and_no_more() {
+    fn many_addresses_stay_below_the_limit() {
         let quotas = Quotas::with_calls_max(64, || ());
         let all: Vec<_> = (0..200).map(|last| quotas.of(address(last))).collect();
         for shares in all.iter().cycle().take(5000) {
@@ -273,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_keeps_goes_with_it() {
+    fn dropped_charge_releases_its_memory() {
         let quotas = Quotas::with_calls_max(1, || ());
         let mut one = ReceiveCharge::new(quotas.of(address(1)));
         one.set(10);
@@ -288,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_gone_are_forgotten() {
+    fn removes_addresses_without_connections() {
         let quotas = Quotas::with_calls_max(1, || ());
         let kept = quotas.of(address(1));
         for number in 0..10_000u32 {

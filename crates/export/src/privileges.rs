@@ -1,32 +1,33 @@
-//! What the process may still do once its sockets are open. Root keeps what acting for callers
-//! takes, and nothing else; everybody else keeps what he has.
+//! Capabilities of the process after its sockets are open. Root keeps those that acting for callers
+//! needs. Other users keep what they have.
 //!
-//! No landlock here: a file that is reached by its handle after it left the kernel's caches has no
-//! path up to a directory that landlock could have allowed, and is refused (tried on Linux 6.18).
-//! What bounds a compromise is the set of capabilities, and the service manager's own sandbox.
+//! The server does not use landlock: a file opened by handle may have no path to an allowed
+//! directory, and landlock refuses it (tried on Linux 6.18). A compromise is bounded by the
+//! capabilities and the sandbox of the service manager.
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// As whom the server acts.
+/// Identity under which the server accesses files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rights {
-    /// With each caller's own identity.
+    /// The identity of each caller.
     EachCaller,
-    /// As this user, for whoever calls.
+    /// Always this user.
     User(u32),
 }
 
-/// Gives up what is not needed. For all threads that start later; so call it before there are any.
+/// Drops capabilities, for this thread and those that it starts later. Call it before any thread
+/// starts.
 pub(super) fn reduce() -> rustix::io::Result<Rights> {
     rustix::thread::set_no_new_privs(true)?;
     let held = rustix::thread::capabilities(None)?;
     if !held.effective.contains(CapabilitySet::SETUID | CapabilitySet::SETGID) {
         return Ok(Rights::User(rustix::process::geteuid().as_raw()));
     }
-    // What could be gained again by executing something goes too.
+    // The bounding set also limits what an executed program could gain.
     for capability in CapabilitySet::all().difference(KEPT).iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // One that this kernel does not know, or a caller without SETPCAP.
+            // A capability that this kernel does not know, or a caller without SETPCAP.
             Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::PERM) => {}
             Err(error) => return Err(error),
         }
@@ -36,8 +37,8 @@ pub(super) fn reduce() -> rustix::io::Result<Rights> {
     Ok(Rights::EachCaller)
 }
 
-/// To act as callers: their identity; to open by handle what they may reach; as a caller who is
-/// root: what root may do to files.
+/// Acting as callers (SETUID, SETGID), opening by handle (DAC_READ_SEARCH), and what root may do to
+/// files for a caller who is root.
 const KEPT: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::CHOWN)

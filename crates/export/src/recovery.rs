@@ -1,10 +1,9 @@
-//! The recovery store: what clients may reclaim after a restart, kept in a transactional database.
-//! Keys and values are the engine's and opaque here.
+//! The recovery store: what clients may reclaim after a restart (RFC 8881, section 8.4.2.1), in a
+//! transactional database. The engine defines keys and values.
 //!
-//! Records are made durable in groups by one thread: whatever came while the last group was on its
-//! way to the disk is the next group. Replies that depend on a record are handed in with it and
-//! leave when it is durable. If the disk refuses, they wait and it is tried again: a client that is
-//! told of an open which the server could forget would lose data to somebody else after a crash.
+//! One thread commits records in groups. A reply that depends on a record leaves after its commit. If
+//! the disk fails, replies wait and the commit is retried: an open that the server could forget
+//! would let another client overwrite data after a crash.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,26 +19,26 @@ use vouch_nfs4_server::Recovered;
 /// A change of the store.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Keep this record. Of two changes under one key the one with the greater order holds.
+    /// Store this record. Of two changes to one key, the one with the greater order wins.
     Put { key: Vec<u8>, value: Vec<u8>, order: u64 },
-    /// Drop it.
+    /// Delete this record.
     Remove { key: Vec<u8>, order: u64 },
-    /// Drop all that were put before this start.
+    /// Delete all records of earlier starts.
     RemoveOld,
 }
 
 impl Change {
-    /// Whether replies wait until it is durable. Without [`Change::RemoveOld`], what grace kept out
-    /// and is let in now could be reclaimed after a crash.
+    /// Whether replies wait for this change. They wait for [`Change::RemoveOld`] too: otherwise state
+    /// that clients lost at the end of grace could be reclaimed after a crash.
     pub(super) fn delays_replies(&self) -> bool {
         !matches!(self, Change::Remove { .. })
     }
 }
 
-/// What to do when the changes that were handed in with it are durable.
+/// Continuation of a change, called when it is durable.
 pub(super) type After = Box<dyn FnOnce() + Send>;
 
-/// The store, with the thread that writes.
+/// The store and its writing thread.
 pub(super) struct RecoveryStore {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -47,21 +46,19 @@ pub(super) struct RecoveryStore {
 
 struct Shared {
     database: Database,
-    /// Number of this start.
+    /// Number of this start (the boot number).
     boot: u64,
     queue: Mutex<Queue>,
     news: Condvar,
-    /// Changes that replies wait for, handed in and not durable yet. Asked for every call, so not
-    /// behind the lock.
+    /// Changes that delay replies and are not durable. Each call reads this, so it has no lock.
     behind: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Queue {
     changes: Vec<Change>,
-    /// Order of the last change that put each record that there is. One of a record that is gone is
-    /// not remembered: put back by a call that was overtaken, it lets nobody in, and at worst
-    /// lets grace last its time.
+    /// Order of the last change of each existing record. Orders of deleted records are not kept: a late
+    /// `Put` may restore such a record, which at worst prolongs the grace period.
     orders: HashMap<Vec<u8>, u64>,
     after: Vec<After>,
     stopped: bool,
@@ -69,7 +66,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Whether nothing newer has come under the change's key.
+    /// Whether no newer change of the same key has come.
     fn is_newest(&mut self, change: &Change) -> bool {
         match change {
             Change::Put { key, order, .. } => {
@@ -90,14 +87,14 @@ impl Queue {
     }
 }
 
-/// Why the store can't be used.
+/// The recovery store cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("recovery records: {0}")]
 pub struct RecoveryError(#[from] redb::Error);
 
 impl RecoveryStore {
-    /// Opens or makes the store, counts this start, and tells what was kept. The caller holds the
-    /// lock of the state directory.
+    /// Opens or creates the store, increments the boot number, and returns all records. The caller holds
+    /// the lock of the state directory.
     pub(super) fn open(path: &Path, clock_nanos: u64) -> Result<(Self, u64, Recovered), RecoveryError> {
         let database = Database::create(path).map_err(redb::Error::from)?;
         let (boot, records) = begin(&database, clock_nanos)?;
@@ -105,14 +102,14 @@ impl RecoveryStore {
         Ok((RecoveryStore { shared, thread: Mutex::new(None) }, boot, Recovered { records }))
     }
 
-    /// Starts the thread.
+    /// Starts the writing thread.
     pub(super) fn start(&self) -> std::io::Result<()> {
         let shared = self.shared.clone();
         *self.thread.lock() = Some(thread::Builder::new().name("recovery".into()).spawn(move || shared.run())?);
         Ok(())
     }
 
-    /// Makes changes, and does `after` when they are durable.
+    /// Queues changes, and calls `after` when they are durable.
     pub(super) fn change(&self, mut changes: Vec<Change>, after: Option<After>) {
         let mut queue = self.shared.queue.lock();
         changes.retain(|change| queue.is_newest(change));
@@ -123,24 +120,24 @@ impl RecoveryStore {
         self.shared.news.notify_one();
     }
 
-    /// Whether records are on their way that are not durable yet.
+    /// Whether changes that delay replies are not durable yet.
     pub(super) fn has_pending(&self) -> bool {
         self.shared.behind.load(Ordering::SeqCst) > 0
     }
 
-    /// Times that the disk refused.
+    /// Number of failed commits.
     pub(super) fn failures(&self) -> u64 {
         self.shared.queue.lock().failures
     }
 
-    /// Writes what is left and ends the thread.
+    /// Writes the queue and ends the thread.
     pub(super) fn stop(&self) {
         self.shared.queue.lock().stopped = true;
         self.shared.news.notify_all();
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread of the recovery store failed; this is a fault of this program");
+            tracing::error!("the thread of the recovery store panicked; this is a bug in vouch");
         }
     }
 }
@@ -169,11 +166,11 @@ impl Shared {
                 }
                 Err(error) => {
                     queue.failures += 1;
-                    tracing::error!(%error, "recovery records can't be made durable; replies wait, it is tried again");
+                    tracing::error!(%error, "recovery records cannot be written; replies wait until a retry succeeds");
                     if queue.stopped {
                         return;
                     }
-                    // In the order in which they came: what was put since is newer.
+                    // Queued changes are newer, so they follow.
                     let newer = std::mem::replace(&mut queue.changes, changes);
                     queue.changes.extend(newer);
                     queue.after.splice(..0, after);
@@ -212,8 +209,8 @@ fn waited_for(changes: &[Change]) -> usize {
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Counts a start, durably. The count also moves with the clock, so that a store that was lost does
-/// not bring an old number back.
+/// Increments the boot number, durably. It is at least the wall clock, so that a lost store does not
+/// repeat a number.
 fn begin(database: &Database, clock_nanos: u64) -> Result<(u64, Records), redb::Error> {
     let transaction = database.begin_write()?;
     let boot = {
@@ -238,7 +235,7 @@ fn begin(database: &Database, clock_nanos: u64) -> Result<(u64, Records), redb::
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const RECORDS: TableDefinition<'_, &[u8], (u64, &[u8])> = TableDefinition::new("records");
 
-/// Pause after the disk refused.
+/// Pause after a failed commit.
 const RETRY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -261,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn records_survive_and_the_end_of_grace_drops_those_that_nobody_renewed() {
+    fn end_of_grace_deletes_records_of_earlier_starts() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("r");
         let open = || {
@@ -284,13 +281,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_overtaken_changes_nothing() {
+    fn ignores_changes_that_arrive_out_of_order() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("r");
         let (store, _, _) = RecoveryStore::open(&path, 5).unwrap();
         store.start().unwrap();
-        // An open that came after a look at an idle client, and a client that lost its state after it
-        // opened: the calls end the other way round.
+        // The calls end in another order than the engine ran them.
         durable(&store, vec![put(b"a", b"opened"), put(b"b", b"revoked"), put(b"c", b"old")]);
         durable(&store, vec![remove(b"a", 4), Change::Put { key: b"b".to_vec(), value: b"opened".to_vec(), order: 4 }, remove(b"c", 6)]);
         store.stop();
@@ -300,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_records_waits_for_those_of_others() {
+    fn continuation_waits_for_records_of_other_calls() {
         let directory = tempfile::tempdir().unwrap();
         let (store, _, _) = RecoveryStore::open(&directory.path().join("r"), 5).unwrap();
         assert!(!store.has_pending());
@@ -308,7 +304,7 @@ mod tests {
         let (first, second) = (done.clone(), done);
         store.change(vec![put(b"a", b"1")], Some(Box::new(move || first.send(1).unwrap())));
         assert!(store.has_pending());
-        // A reply that brings no record of its own, but tells of what depends on one.
+        // A reply without a record of its own that depends on the first one.
         store.change(Vec::new(), Some(Box::new(move || second.send(2).unwrap())));
         store.start().unwrap();
         assert_eq!([1, 2].map(|_| wait.recv_timeout(Duration::from_secs(30)).unwrap()), [1, 2]);
@@ -318,11 +314,11 @@ mod tests {
 
     // RFC 8881, section 8.4.3.
     #[test]
-    fn the_end_of_grace_is_waited_for_as_a_record_is() {
+    fn end_of_grace_delays_replies() {
         let directory = tempfile::tempdir().unwrap();
         let (store, _, _) = RecoveryStore::open(&directory.path().join("r"), 5).unwrap();
         store.change(vec![remove(b"a", 1)], None);
-        assert!(!store.has_pending(), "that a client is gone need not be known at once");
+        assert!(!store.has_pending(), "a deleted record delays no reply");
         store.change(vec![Change::RemoveOld], None);
         assert!(store.has_pending());
         store.start().unwrap();

@@ -1,5 +1,5 @@
-//! The directory that outlives the server: the recovery store, the key of the filehandles, the
-//! server's own identity, and the lock that keeps a second server out.
+//! The state directory: recovery store, filehandle key, server identity, and a lock against a second
+//! server.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -10,41 +10,43 @@ use data_encoding::HEXLOWER_PERMISSIVE as HEX;
 use rustix::fs::FlockOperation;
 use zeroize::Zeroizing;
 
-/// An open state directory. The lock ends with it.
+/// An open state directory. Dropping it releases the lock.
 pub(super) struct StateDirectory {
     path: PathBuf,
     _lock: File,
 }
 
-/// Why a state directory can't be used.
+/// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Another server has it.
+    /// Another server holds the lock.
     #[error("{0}: another server uses this state directory; give each its own with --state")]
     Busy(PathBuf),
     /// Somebody else may read or change it.
-    #[error("{0}: others than its owner may enter the state directory, which holds keys; chmod 700 it")]
-    Open(PathBuf),
-    /// A file in it is not what it should be.
-    #[error("{0}: not {1} hexadecimal digits; restore it from a backup, or remove it and have clients mount anew")]
+    /// Other users may enter the directory.
+    #[error("state directory {0} is accessible by other users (mode {1:04o}) and holds keys; run `chmod 700 {0}`")]
+    Accessible(PathBuf, u32),
+    /// A file does not hold a key of the right length.
+    #[error("{0}: not {1} hexadecimal digits; restore the file from a backup, or remove it and remount all clients")]
     Malformed(PathBuf, usize),
-    /// The system.
+    /// A system call failed.
     #[error("{path}: {source}")]
     Io {
-        /// Where.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         source: io::Error,
     },
 }
 
 impl StateDirectory {
-    /// Opens or makes the directory and takes the lock.
+    /// Opens or creates the directory and takes the lock.
     pub(super) fn open(path: &Path) -> Result<Self, StateError> {
         let failed = |source| StateError::Io { path: path.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-        if fs::metadata(path).map_err(failed)?.mode() & 0o077 != 0 {
-            return Err(StateError::Open(path.to_owned()));
+        let mode = fs::metadata(path).map_err(failed)?.mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(StateError::Accessible(path.to_owned(), mode));
         }
         let lock_path = path.join("lock");
         let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
@@ -56,24 +58,24 @@ impl StateDirectory {
         }
     }
 
-    /// The key of the filehandles' authenticators, made at the first start. Whoever has it can make
-    /// handles; whoever moves the exports to another machine takes it along.
+    /// Key that authenticates filehandles, created at the first start. If the exports move to another
+    /// machine, the key must move along.
     pub(super) fn filehandle_key(&self) -> Result<Zeroizing<[u8; 32]>, StateError> {
         self.secret("filehandle.key").map(Zeroizing::new)
     }
 
-    /// This server's identity towards clients, made at the first start.
+    /// Identity of this server for clients (RFC 8881, section 2.5), created at the first start.
     pub(super) fn server_id(&self) -> Result<[u8; 16], StateError> {
         self.secret("server.id")
     }
 
-    /// Where the recovery store is.
+    /// Path of the recovery store.
     pub(super) fn recovery_path(&self) -> PathBuf {
         self.path.join("recovery.redb")
     }
 
-    /// Reads a file of `N` bytes in hexadecimal digits, or makes it from the system's randomness,
-    /// durably.
+    /// Reads a file of `N` bytes in hexadecimal digits. Creates it durably from random bytes if it is
+    /// missing.
     fn secret<const N: usize>(&self, name: &str) -> Result<[u8; N], StateError> {
         let path = self.path.join(name);
         let failed = |source| StateError::Io { path: path.clone(), source };
@@ -105,7 +107,7 @@ impl StateDirectory {
     }
 }
 
-/// Where the control socket of a state directory is.
+/// Path of the control socket in a state directory.
 pub fn control_path(state: &Path) -> PathBuf {
     state.join("control.sock")
 }
@@ -116,7 +118,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn keys_are_made_once_and_are_private() {
+    fn creates_private_keys_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b");
         let state = StateDirectory::open(&path).unwrap();
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn second_server_is_told_who_has_it() {
+    fn refuses_second_server() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let _first = StateDirectory::open(&path).unwrap();
@@ -137,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn directory_open_to_others_is_refused() {
+    fn refuses_directory_that_others_may_enter() {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(matches!(StateDirectory::open(directory.path()), Err(StateError::Open(_))));
+        assert!(matches!(StateDirectory::open(directory.path()), Err(StateError::Accessible(_, 0o755))));
     }
 
     #[test]
-    fn damaged_key_is_refused_and_not_replaced() {
+    fn refuses_damaged_key_and_keeps_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let state = StateDirectory::open(&path).unwrap();

@@ -1,4 +1,4 @@
-//! What a server has of the system, for tests to put something else in its place.
+//! The parts of the system that tests replace.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,29 +16,29 @@ use crate::{ExportError, audit, gss};
 
 /// The system as the server sees it.
 pub(crate) struct SystemHooks {
-    /// Opens what is exported.
+    /// Opens the file system of an export.
     pub(crate) opener: sources::OpenFileSystem,
-    /// What file systems tell their trail by.
+    /// Reports false data of replicas to the audit trail.
     pub(crate) disbelief: Arc<audit::Disbelief>,
-    /// Where the trail is written.
+    /// Disk of the audit trail.
     pub(crate) disk: Arc<dyn Disk>,
-    /// Users and groups.
+    /// Name service for users and groups.
     pub(crate) names: Arc<dyn NameService>,
-    /// Hosts.
+    /// Resolver of host names.
     pub(crate) resolver: Arc<dyn Resolver>,
-    /// The mechanism of Kerberos; that of the keytab if `None`.
+    /// Kerberos mechanism; that of the keytab if `None`.
     pub(crate) acceptor: Option<Arc<dyn Acceptor<Partial = Partial>>>,
 }
 
 impl SystemHooks {
-    /// The system itself.
+    /// The real system.
     pub(crate) fn system(opener: sources::OpenFileSystem) -> Self {
         let (disbelief, disk) = (Arc::default(), Arc::new(SystemDisk));
         SystemHooks { opener, disbelief, disk, names: Arc::new(identity::System), resolver: Arc::new(resolver::System), acceptor: None }
     }
 }
 
-/// Kerberos by a keytab that was named, which must be good; or by the system's, if there is one.
+/// Opens Kerberos. A keytab that the user named must be good; the system's keytab may be missing.
 pub(crate) fn open_gss(
     acceptor: Option<Arc<dyn Acceptor<Partial = Partial>>>,
     keytab: Option<&std::path::Path>,
@@ -51,21 +51,20 @@ pub(crate) fn open_gss(
         Ok(gss) => Ok(Some(Arc::new(gss))),
         Err(fault) if keytab.is_some() => Err(fault.into()),
         Err(fault) => {
-            tracing::info!("no Kerberos: {fault}");
+            tracing::info!("Kerberos is off: {fault}");
             Ok(None)
         }
     }
 }
 
-/// The file of the keytab that is used: the one that was named, or the library's. None of one that
-/// is in no file.
+/// File of the keytab in use: the named one, or the library's default. `None` if it is no file.
 pub(crate) fn keytab_path(named: Option<PathBuf>) -> Option<PathBuf> {
     named.or_else(|| file_of(&vouch_gss_mit::default_keytab()?))
 }
 
-/// The file of a keytab of this type and name.
+/// File of a keytab in the notation TYPE:NAME.
 fn file_of(keytab: &[u8]) -> Option<PathBuf> {
-    // Without a type it is a file's name (MIT's documentation, "keytab").
+    // A name without a type is a file (MIT documentation, "keytab").
     let path = match keytab.iter().position(|byte| *byte == b':') {
         Some(at) if !keytab[..at].contains(&b'/') => match &keytab[..at] {
             b"FILE" | b"WRFILE" => &keytab[at + 1..],
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_of_a_keytab_is_found_by_its_type() {
+    fn keytab_type_selects_file() {
         let file = |keytab: &str| file_of(keytab.as_bytes()).map(|path| path.to_str().unwrap().to_owned());
         for (keytab, path) in [("FILE:/a", "/a"), ("WRFILE:/a:b", "/a:b"), ("/a", "/a"), ("/a:b", "/a:b"), ("a", "a")] {
             assert_eq!(file(keytab).as_deref(), Some(path), "{keytab}");

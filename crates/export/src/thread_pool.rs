@@ -1,8 +1,6 @@
-//! Threads for what may sleep: bounded in number, started as they are needed, ended when they are
-//! not. What waits for a thread waits in order, and each origin of work has its turn; one origin
-//! gets no more threads at once than four times what it leaves, so that who is slow, or is made to
-//! be, keeps nobody else from the disks. Whoever hands work in asks [`Pool::is_crowded`] first
-//! whether more should be begun.
+//! A thread pool for tasks that may block. It starts threads on demand and ends idle ones. Origins take
+//! turns. One origin gets at most four times the threads that it leaves free, so that a slow client
+//! cannot occupy the pool. Callers check [`Pool::is_crowded`] before they start more work.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -18,24 +16,24 @@ use crate::memory_quota::quota_address;
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// Whose work it is.
+/// The origin of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TaskOrigin {
-    /// What everybody waits for: never kept waiting for others' sake.
+    /// The server itself. Such tasks are never limited.
     Server,
-    /// What goes on behind answered calls from there. See [`TaskOrigin::job`].
+    /// Background work for an answered call. See [`TaskOrigin::job`].
     Job(IpAddr),
-    /// A call from there. See [`TaskOrigin::call`].
+    /// A call. See [`TaskOrigin::call`].
     Address(IpAddr),
 }
 
 impl TaskOrigin {
-    /// A call from this address, whichever of its addresses a host calls from.
+    /// A call from this address.
     pub(crate) fn call(address: IpAddr) -> Self {
         TaskOrigin::Address(quota_address(address))
     }
 
-    /// What goes on behind an answered call from this address.
+    /// Background work for an answered call from this address.
     pub(crate) fn job(address: IpAddr) -> Self {
         TaskOrigin::Job(quota_address(address))
     }
@@ -51,18 +49,18 @@ struct Shared {
     threads_max: usize,
     waiting_max: usize,
     state: Mutex<State>,
-    /// Whether so much waits that those who have much here should begin no more: asked for each
-    /// call, so not behind the lock.
+    /// Whether so many tasks wait that busy origins must start no more. Read for each call, so without
+    /// the lock.
     crowded: AtomicBool,
     news: Condvar,
-    /// Called when there is room again after somebody was told that there was none.
+    /// Called when there is room again after the pool was crowded.
     on_room: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
 struct State {
     work: HashMap<TaskOrigin, Work>,
-    /// Origins with tasks that wait, in the order of their turns.
+    /// Origins with waiting tasks, in order of their turns.
     turns: VecDeque<TaskOrigin>,
     waiting: usize,
     running: usize,
@@ -71,7 +69,7 @@ struct State {
     stopped: bool,
 }
 
-/// Work of one origin; none is kept of one that has none.
+/// Tasks of one origin. Removed when it has none.
 #[derive(Default)]
 struct Work {
     tasks: VecDeque<Task>,
@@ -79,7 +77,7 @@ struct Work {
 }
 
 impl Pool {
-    /// A pool without a thread yet.
+    /// A pool without threads.
     pub(crate) fn new(name: &'static str, threads_max: usize, waiting_max: usize, on_room: impl Fn() + Send + Sync + 'static) -> Self {
         let (state, on_room) = (Mutex::new(State::default()), Box::new(on_room));
         Pool {
@@ -95,7 +93,7 @@ impl Pool {
         }
     }
 
-    /// Has this done by some thread, soon.
+    /// Queues a task.
     pub(crate) fn submit(&self, origin: TaskOrigin, task: impl FnOnce() + Send + 'static) {
         let mut state = self.shared.state.lock();
         if state.stopped {
@@ -106,7 +104,7 @@ impl Pool {
             self.shared.crowded.store(true, Ordering::Release);
         }
         if !state.may_run(origin, self.shared.threads_max) {
-            // One of its own threads takes it up.
+            // A thread of this origin takes the task later.
             return;
         }
         if state.idle >= state.waiting {
@@ -117,18 +115,18 @@ impl Pool {
             drop(state);
             let shared = self.shared.clone();
             if let Err(error) = thread::Builder::new().name(self.shared.name.into()).spawn(move || shared.run()) {
-                // Those that run take it up; without any it waits for the next try.
+                // Another thread takes the task, or the next submit retries.
                 self.shared.state.lock().threads -= 1;
-                tracing::error!(%error, "no thread for work that has to wait");
+                tracing::error!(%error, "cannot start a thread for a blocked call");
             }
         } else if state.idle > 0 {
-            // What waits may be of one that has all the threads that it may have; this need not be.
+            // The waiting tasks may belong to an origin at its limit; this one may run.
             drop(state);
             self.shared.news.notify_one();
         }
     }
 
-    /// Whether so much waits, of this origin too, that it should begin no more.
+    /// Whether the pool is crowded and this origin has a large part in it.
     pub(crate) fn is_crowded(&self, origin: TaskOrigin) -> bool {
         if !self.shared.crowded.load(Ordering::Acquire) {
             return false;
@@ -137,13 +135,13 @@ impl Pool {
         waits > self.shared.waiting_max / CROWD_PART
     }
 
-    /// Tasks that wait, and threads.
+    /// Number of waiting tasks, and of threads.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.shared.state.lock();
         (state.waiting, state.threads)
     }
 
-    /// Forgets what waits, and lets threads end.
+    /// Drops waiting tasks and ends the threads.
     pub(crate) fn stop(&self) {
         let work = {
             let mut state = self.shared.state.lock();
@@ -156,7 +154,7 @@ impl Pool {
     }
 }
 
-/// In a crowd, an origin is held up if more than this part of what makes one is its own.
+/// In a crowded pool, an origin with more than this part of the tasks must wait.
 const CROWD_PART: usize = 16;
 
 impl State {
@@ -169,19 +167,19 @@ impl State {
         self.waiting += 1;
     }
 
-    /// Whether a task of this origin may have a thread now.
+    /// Whether a task of this origin may run now.
     fn may_run(&self, origin: TaskOrigin, threads_max: usize) -> bool {
         let mine = self.work.get(&origin).map_or(0, |work| work.running);
-        // One each, or there would be none for anybody where there are few.
+        // Each origin gets one thread, or nobody would get any in a small pool.
         origin == TaskOrigin::Server || mine == 0 || mine < threads_max.saturating_sub(self.running + 1).saturating_mul(SHARE)
     }
 
-    /// The next task that may have a thread.
+    /// Takes the next task that may run.
     fn take(&mut self, threads_max: usize) -> Option<(TaskOrigin, Task)> {
         let at = self.turns.iter().position(|&origin| self.may_run(origin, threads_max))?;
-        let origin = self.turns.remove(at).expect("it has just been found");
-        let work = self.work.get_mut(&origin).expect("who has a turn has work");
-        let task = work.tasks.pop_front().expect("who has a turn has a task");
+        let origin = self.turns.remove(at).expect("the position was just found");
+        let work = self.work.get_mut(&origin).expect("an origin in the queue has work");
+        let task = work.tasks.pop_front().expect("an origin in the queue has a task");
         work.running += 1;
         if !work.tasks.is_empty() {
             self.turns.push_back(origin);
@@ -193,7 +191,7 @@ impl State {
 
     fn done(&mut self, origin: TaskOrigin) {
         self.running -= 1;
-        // After a stop nothing is known of it.
+        // After a stop the entry is gone.
         if let Some(work) = self.work.get_mut(&origin) {
             work.running = work.running.saturating_sub(1);
             if work.running == 0 && work.tasks.is_empty() {

@@ -10,12 +10,12 @@ use vouch_rpcsec_gss::Envelope;
 use crate::memory_quota::BlockedCharge;
 use crate::transport::connection::Connection;
 
-/// Where a call waits.
+/// What a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockedOn {
-    /// For disks, and for clients that are asked something.
+    /// A disk, or the answer to a callback.
     Disk,
-    /// For the name service.
+    /// The name service.
     NameService,
 }
 
@@ -24,25 +24,24 @@ impl BlockedOn {
         if names { BlockedOn::NameService } else { BlockedOn::Disk }
     }
 }
-/// Calls that wait, of each export that is being worked on.
+/// Calls that wait for a group commit, by export.
 #[derive(Default)]
 pub(crate) struct CommitQueue {
     pub(super) waiting: Mutex<HashMap<ExportId, Vec<BlockedCall>>>,
 }
 
-/// A call that waits.
+/// A call that would block a worker.
 pub(crate) struct BlockedCall {
     pub(crate) connection: Arc<Connection>,
     pub(crate) compound: Compound,
-    /// Whether its reply depends on records that are on their way.
+    /// Whether the reply depends on recovery records that are not durable.
     pub(crate) records: bool,
-    /// What is to be around its results.
+    /// RPCSEC_GSS envelope of the reply.
     pub(crate) envelope: Option<Envelope>,
-    /// How often it has gone from one kind of threads to the other.
+    /// How often the call moved between the two thread pools.
     pub(crate) moves: u8,
-    /// Its reply must wait for its audit records, whatever the policy.
+    /// Whether the reply waits for its audit records, whatever the policy.
     pub(crate) must_be_kept: bool,
-    /// Of its address's share of memory, what it keeps. Nothing of those that wait for a commit
-    /// alone.
+    /// Memory charged to the source address. Zero while the call waits only for a commit.
     pub(crate) charge: BlockedCharge,
 }

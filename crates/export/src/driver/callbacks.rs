@@ -35,7 +35,7 @@ impl Driver {
         }
     }
 
-    /// Sends a callback to an address, over the connection that there is or over a new one.
+    /// Sends a callback to an address, over an existing connection or a new one.
     fn call_back_by_address(self: &Arc<Self>, address: SocketAddr, callback: QueuedCallback) {
         let mut targets = self.callback_dialers.targets.lock();
         let count = targets.len();
@@ -86,7 +86,7 @@ impl Driver {
                 inbox.post(Message::Connected(socket, address, queue));
             }
             Err(error) => {
-                tracing::debug!(%address, %error, "a client's callback address can't be reached");
+                tracing::debug!(%address, %error, "callback address of a client is unreachable");
                 if let Some(Target::Connecting(queue)) = self.callback_dialers.targets.lock().remove(&address) {
                     self.unanswered(queue.into_iter().map(|callback| callback.id));
                 }
@@ -94,8 +94,8 @@ impl Driver {
         }
     }
 
-    /// Tells the engine of callbacks that nobody will answer. From a thread of its own: the engine
-    /// may be in the middle of what sent them.
+    /// Reports callbacks without an answer to the engine. Runs on another thread, because the engine may
+    /// be the caller.
     pub(crate) fn unanswered(self: &Arc<Self>, ids: impl IntoIterator<Item = CallbackId>) {
         self.give_up(ids, Unreachable::Peer);
     }
@@ -112,9 +112,9 @@ impl Driver {
         }
     }
 
-    /// A reply to a callback has come.
+    /// Handles the reply to a callback.
     pub(crate) fn answered(self: &Arc<Self>, connection: &Connection, xid: u32, record: &[u8]) {
-        // A reply to nothing: late, or made up.
+        // No callback waits for this reply: it is late or forged.
         let Some(id) = connection.find_callback(xid) else { return };
         let genuine = match self.gss.as_ref().map_or(Answered::Plain, |gss| gss.open_callback_answer(id, record)) {
             Answered::Plain => None,

@@ -18,10 +18,9 @@ use crate::transport::inbox::QueuedCallback;
 use crate::transport::output::Outgoing;
 
 impl Driver {
-    /// Carries out the effects of a finished call. The reply is given back if it may leave now;
-    /// else it leaves when what it depends on is durable. `records`: it depends on records for
-    /// another start that are on their way, whoever's call they came with. `envelope` is what is to
-    /// be around its results.
+    /// Applies the effects of a finished call. Returns the reply if it may leave now. Otherwise the reply
+    /// leaves when the records are durable on which it depends. `records`: the reply depends on
+    /// records of earlier calls.
     pub(crate) fn finish_call(
         self: &Arc<Self>,
         compound: &mut Compound,
@@ -33,7 +32,7 @@ impl Driver {
         let outgoing = reply.map(|reply| Outgoing::reply(reply, envelope));
         let effects = compound.take_effects();
         let waits = (records || compound.waits_for_records()) && self.recovery.has_pending();
-        // This thread knows it, and no other that may go on with the reply.
+        // The audit state of the call is thread-local, so it is read here.
         let hold = audit::take_hold(compound.tells_again());
         if effects.is_empty() && !waits {
             return self.hold_for_audit(connection, outgoing, hold);
@@ -59,8 +58,7 @@ impl Driver {
         self.hold_for_audit(connection, outgoing, hold)
     }
 
-    /// The reply, if it may leave now; else it leaves when what was recorded is kept, as the
-    /// administrator wants it.
+    /// Returns the reply if it may leave now. Otherwise the reply leaves when the audit policy allows it.
     fn hold_for_audit(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>, hold: Hold) -> Option<Outgoing> {
         let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds(hold)) else { return outgoing };
         let (outgoing, awaits) = (outgoing?, PendingReply::new(connection));
@@ -68,18 +66,18 @@ impl Driver {
         None
     }
 
-    /// Carries out what came of another list of exports, and tells it.
+    /// Applies the effects of a new list of exports, and logs them.
     pub(crate) fn apply_replaced(self: &Arc<Self>, replaced: vouch_nfs4_server::Replaced) {
         self.apply(replaced.effects);
         if replaced.ended > 0 {
             tracing::warn!(
                 ended = replaced.ended,
-                "opens, delegations and copies have ended with their locks: their exports, or what was shown of them, are gone, or not for their clients (so) any more"
+                "the new exports ended opens, delegations, copies and locks of clients that lost their access"
             );
         }
     }
 
-    /// Carries out effects that no reply depends on.
+    /// Applies effects on which no reply depends.
     pub(crate) fn apply(self: &Arc<Self>, effects: Vec<Effect>) {
         let changes = self.apply_all_but_records(effects);
         if !changes.is_empty() {
@@ -87,9 +85,8 @@ impl Driver {
         }
     }
 
-    /// Carries out the effects of a call that is not at its end. Whether its reply has to wait for
-    /// records by that: they are on their way from here on, so that the replies of others wait
-    /// for them, too, and not only once a disk has let this call go on.
+    /// Applies the effects of a call that is still running. Returns whether its reply has to wait for
+    /// recovery records. Records are queued at once, so that replies of other calls wait for them too.
     pub(super) fn apply_early(self: &Arc<Self>, effects: Vec<Effect>) -> bool {
         let changes = self.apply_all_but_records(effects);
         let records = changes.iter().any(Change::delays_replies);
@@ -106,7 +103,7 @@ impl Driver {
                 Effect::Persist { key, value, order } => changes.push(Change::Put { key, value, order }),
                 Effect::Forget { key, order } => changes.push(Change::Remove { key, order }),
                 Effect::GraceEnded => {
-                    tracing::info!("the grace period is over");
+                    tracing::info!("the grace period has ended");
                     changes.push(Change::RemoveOld);
                 }
                 Effect::Callback { id, to, xid, record, context, timeout_ms } => {
@@ -119,7 +116,7 @@ impl Driver {
                         Some(record) => self.call_back(to, QueuedCallback { id, xid, record: Outgoing::bytes(record), due_ms }),
                         None => {
                             tracing::debug!(
-                                "a callback's Kerberos context is no more; its client is told, and called back when it names another"
+                                "the Kerberos context of a callback has expired; the callback waits until the client names another context"
                             );
                             self.give_up([id], Unreachable::Context);
                         }
@@ -128,7 +125,7 @@ impl Driver {
                 Effect::Elsewhere { name, address, from } => self.log_address_change(&name, address, from),
                 Effect::Disconnect(id) => {
                     if let Some(connection) = self.connection(id) {
-                        tracing::info!(peer = %connection.peer(), "a peer is told by the end of its connection to call again over another");
+                        tracing::info!(peer = %connection.peer(), "the engine closes a connection, so that the client retries over another");
                         connection.shut();
                     }
                 }
@@ -142,7 +139,7 @@ impl Driver {
         if let Some(left_out) = self.address_change_limit.lock().admit(address, clock::mono_ms()) {
             tracing::warn!(
                 client = %name.escape_ascii(), %address, before = %from, left_out,
-                "a client came back from another address than before the restart: what was open and locked under its name it may not reclaim, and it goes on when grace is over"
+                "a client returned from another address than before the restart; it may not reclaim state, and starts anew after the grace period"
             );
         }
     }
@@ -154,7 +151,7 @@ impl Driver {
             let hold = audit::take_hold(false);
             match progress {
                 JobProgress::More => driver.run_job(job),
-                // What a client may learn of the end is as good as a reply.
+                // The client can observe the end of the job, so it waits for the audit like a reply.
                 JobProgress::Ended => match driver.audit.as_ref().filter(|audit| audit.holds(hold)) {
                     Some(audit) => audit.after(Box::new({
                         let driver = driver.clone();

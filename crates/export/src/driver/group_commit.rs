@@ -1,7 +1,5 @@
-//! Calls that wait for nothing but that their changes are on the disk, gathered by export: while
-//! one commit of a file system's journal is under way, those that come wait for the next, which
-//! serves them all, and their replies leave commit. One thread an export, and only while somebody
-//! waits.
+//! Group commit: while one commit of a file system is under way, further calls wait for the next
+//! commit, which serves all of them. One thread for each export, only while calls wait.
 
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +15,7 @@ use crate::thread_pool::TaskOrigin;
 use crate::transport::connection::Connection;
 use crate::transport::output::Outgoing;
 
-/// After a panic, those that wait are served by somebody else.
+/// Serves the queue on another thread after a panic.
 struct RestartOnPanic<'a> {
     driver: &'a Arc<Driver>,
     export: ExportId,
@@ -32,8 +30,7 @@ impl Drop for RestartOnPanic<'_> {
 }
 
 impl Driver {
-    /// Has a call go on when its changes are on the disk. It is given back if so many wait that it
-    /// had better wait by itself.
+    /// Queues a call for the next commit of its export. Returns it if the queue is full.
     pub(crate) fn queue_commit(self: &Arc<Self>, export: ExportId, waiting: BlockedCall) -> Option<BlockedCall> {
         match self.commit_queue.waiting.lock().entry(export) {
             Entry::Occupied(others) if others.get().len() >= WAITING_MAX => return Some(waiting),
@@ -55,8 +52,7 @@ impl Driver {
         });
     }
 
-    /// Finishes the calls of an export that wait now. False if there were none, and from then on
-    /// somebody else must be asked.
+    /// Commits and finishes the queued calls of an export. Returns false if there were none.
     fn commit_batch(self: &Arc<Self>, export: ExportId) -> bool {
         let mut batch = {
             let mut waiting = self.commit_queue.waiting.lock();
@@ -69,9 +65,9 @@ impl Driver {
             }
         };
         let commit = AssertUnwindSafe(|| Compound::sync_together(&self.engine, batch.iter_mut().map(|waiting| &mut waiting.compound)));
-        // Where that panics each tries by itself, and is answered whatever becomes of it.
+        // After a panic each call commits by itself and gets an answer.
         if catch_unwind(commit).is_err() {
-            tracing::error!("to make changes durable ended in a panic; this is an error in this program");
+            tracing::error!("a group commit panicked; this is a bug in vouch");
         }
         let mut replies: Vec<(Arc<Connection>, usize, Vec<Outgoing>)> = Vec::new();
         for waiting in batch {

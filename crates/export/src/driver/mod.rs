@@ -1,4 +1,4 @@
-//! The engine with the threads, sockets and stores around it.
+//! The protocol engine with the threads, sockets and stores around it.
 
 pub(crate) mod blocked_call;
 mod callbacks;

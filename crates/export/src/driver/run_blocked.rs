@@ -1,4 +1,4 @@
-//! Runs calls that would block a worker, on threads that may sleep.
+//! Runs calls that would block a worker, on threads that may block.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::transport::output::Outgoing;
 use crate::{audit, clock, identity};
 
 impl Driver {
-    /// Runs a call that would have to wait where it may, and sends its reply from there.
+    /// Moves a call from a worker to a thread that may block, which sends the reply.
     pub(crate) fn run_blocked(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
         let place = BlockedOn::of(identity::take_would_wait());
         let records = self.apply_early(compound.take_effects());
@@ -35,7 +35,7 @@ impl Driver {
         }
         if waiting.moves == 0 {
             waiting.compound.copy_body(WAITING_COPY_LEN_MAX);
-            // What is longer keeps the whole buffer that it came in.
+            // A longer body keeps the whole receive buffer.
             let len = waiting.compound.body_len();
             waiting.charge = waiting.connection.charge_blocked(if len > WAITING_COPY_LEN_MAX { self.record_len_max } else { len });
         }
@@ -53,9 +53,8 @@ impl Driver {
         });
     }
 
-    /// Runs a call to its end, waiting as it must: here for what this place is for, for the other
-    /// elsewhere. A name service that does not answer keeps no thread from the disks,
-    /// and no disk one from the names.
+    /// Runs a call to its end on this thread. It waits here only for what this pool is for; otherwise it
+    /// moves to the other pool. So a dead name service occupies no thread for disks.
     pub(crate) fn finish(self: &Arc<Self>, waiting: BlockedCall, place: BlockedOn) -> Option<Outgoing> {
         let BlockedCall { connection, mut compound, mut records, envelope, moves, must_be_kept, charge } = waiting;
         audit::set_must_be_kept(must_be_kept);
@@ -70,7 +69,7 @@ impl Driver {
             if let Progress::Done(reply) = compound.run_catching_panics(&self.engine, disks, names) {
                 break reply;
             }
-            // It waits for the answer to a question that has to be asked first, or belongs elsewhere.
+            // The call waits for a callback, or belongs to the other pool.
             records |= self.apply_early(compound.take_effects());
             let next = BlockedOn::of(identity::take_would_wait());
             if next != place && moves < MOVES_MAX {

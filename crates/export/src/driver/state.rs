@@ -1,4 +1,4 @@
-//! The state that all threads of the server share. Its behaviour is in the neighbouring files.
+//! State that all threads of the server share. Its methods are in the neighbouring files.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -30,35 +30,35 @@ pub(crate) struct Driver {
     pub(crate) engine: Server,
     pub(crate) limits: Limits,
     pub(crate) inboxes: Vec<Arc<Inbox>>,
-    /// Where calls go on that have to wait.
+    /// Threads for calls that wait for disks.
     pub(crate) pool: Pool,
-    /// Where they do for the name service: one that does not answer keeps nobody from the disks.
+    /// Threads for calls that wait for the name service.
     pub(crate) names: Pool,
-    /// Calls that wait for commits.
+    /// Calls that wait for a group commit.
     pub(crate) commit_queue: CommitQueue,
-    /// How many may wait, of all and of one address.
+    /// Calls that may wait and their memory, by source address.
     pub(crate) quotas: Quotas,
-    /// Connections that wait for the names of their hosts.
+    /// Connections that wait for the host name of their client.
     pub(crate) host_lookups: LookupQueue<(TcpStream, SocketAddr)>,
-    /// Hosts whose names are looked for while they are served, to be told in records.
+    /// Clients whose host name is looked up only for audit records.
     pub(crate) audit_lookups: LookupQueue<()>,
     pub(crate) callback_dialers: CallbackDialers,
     pub(crate) recovery: RecoveryStore,
     /// All connections, for effects that name one.
     pub(crate) connections: Mutex<HashMap<ConnectionId, Arc<Connection>>>,
-    /// Connections of each worker, to deal new ones out evenly.
+    /// Number of connections of each worker.
     pub(crate) open: Vec<AtomicUsize>,
     pub(crate) traffic: Traffic,
-    /// How much is told of clients that come from elsewhere than before.
+    /// Rate limit for log lines about clients that changed their address.
     pub(crate) address_change_limit: Mutex<Throttle>,
     /// Kerberos, if there is a keytab.
     pub(crate) gss: Option<Arc<Gss>>,
     /// The audit trail, if there is one.
     pub(crate) audit: Option<Arc<Audit>>,
-    /// What is exported, for those who ask.
+    /// The exports, for the status.
     pub(crate) exports: Mutex<Vec<ExportStatus>>,
     pub(crate) hosts: Arc<Hosts>,
-    /// Longest call.
+    /// Longest call in bytes.
     pub(crate) record_len_max: usize,
     pub(crate) stop: AtomicBool,
 }

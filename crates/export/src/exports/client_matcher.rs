@@ -1,4 +1,4 @@
-//! Which client may do what with an export: the lines of exports(5) as a matcher over addresses.
+//! Access of a client to an export: matches its address against the lines of exports(5).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,17 +8,16 @@ use vouch_nfs4_server::{ClientAccess, ClientMatcher};
 use super::syntax::{Client, MachineName, fits, in_network};
 use crate::hosts::Hosts;
 
-/// The clients of one export.
+/// The clients of one export and their access.
 pub(crate) struct ClientRules {
-    /// In the order in which they are tried.
+    /// In order of evaluation.
     rules: Vec<(MachineName, Arc<ClientAccess>)>,
     hosts: Arc<Hosts>,
 }
 
 impl ClientRules {
-    /// The matcher of these specifications. Single hosts come first, then networks, netgroups,
-    /// patterns and everybody, as in the kernel's server; within a kind, the order of the file,
-    /// but the longest prefix first.
+    /// Sorts the clients like the kernel's server: hosts, networks, netgroups, patterns, everybody. Within
+    /// a kind the file's order counts, but longer prefixes come first.
     pub(crate) fn new(clients: &[Client], hosts: Arc<Hosts>) -> Self {
         let mut sorted: Vec<&Client> = clients.iter().collect();
         sorted.sort_by_key(|client| {
@@ -28,7 +27,7 @@ impl ClientRules {
         let mut rules: Vec<(MachineName, Arc<ClientAccess>)> = Vec::new();
         for client in sorted {
             let access = client.options.access();
-            // ClientRules of old syntax name a flavour each: `gss/krb5(ro) gss/krb5p(rw)`.
+            // In the old syntax each entry names one flavour: `gss/krb5(ro) gss/krb5p(rw)`.
             if let Some((_, rule)) = rules.iter_mut().find(|(who, _)| *who == client.machine) {
                 let known = Arc::make_mut(rule);
                 known.flavours.extend(access.into_iter().filter(|access| known.under(access.flavour).is_none()).collect::<Vec<_>>());
@@ -54,13 +53,12 @@ impl ClientMatcher for ClientRules {
     }
 }
 
-/// The name of the client's host would have to be known.
+/// The result depends on a host name that is not known yet.
 struct Undecided;
 
 impl ClientRules {
-    /// The first rule that fits. Where one can't be told to fit or not, those after it do not
-    /// count: they may say something else. `certain`: nor is a name service that has not
-    /// answered taken for one that knows no name, or no netgroup.
+    /// The first rule that matches. If a rule cannot be decided, later rules do not count. With `certain`, a
+    /// name service that has not answered leaves the rule undecided.
     fn find(&self, peer: SocketAddr, certain: bool) -> Result<Option<&Arc<ClientAccess>>, Undecided> {
         let address = peer.ip().to_canonical();
         let told = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));
@@ -89,7 +87,7 @@ mod tests {
     use std::net::IpAddr;
     use vouch_nfs4_server::Flavour;
 
-    /// A network of three hosts, one of which lies about its name.
+    /// A network of three hosts. One has a false reverse entry.
     struct Small;
 
     impl Resolver for Small {
@@ -127,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_particular_kind_decides() {
+    fn most_specific_kind_decides() {
         let text = "/a *(ro) *.example.org(ro,anonuid=4) @trusted(ro,anonuid=3) 192.0.2.0/24(ro,anonuid=2) 192.0.2.0/25(ro,anonuid=22) one.example.org(ro,anonuid=1)";
         let anonymous = |from: &str| ask(text, from).unwrap().flavours[0].squash.anonymous_uid;
         assert_eq!(anonymous("192.0.2.1"), 1);
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_believed_only_if_they_lead_back() {
+    fn ignores_names_that_do_not_resolve_back() {
         assert!(ask("/a *.example.org(ro)", "192.0.2.2").is_some());
         assert!(ask("/a *.example.org(ro)", "203.0.113.9").is_none());
         assert!(ask("/a @trusted(ro)", "192.0.2.2").is_some());
@@ -152,9 +150,9 @@ mod tests {
         assert_eq!(rights, [(Flavour::Krb5, true), (Flavour::Krb5p, false), (Flavour::Sys, false)]);
     }
 
-    // What one line says of its flavours is not said of those that another line names.
+    // Options of one line do not apply to flavours of another line.
     #[test]
-    fn each_flavour_keeps_the_port_and_the_machine_that_its_own_line_demands() {
+    fn each_flavour_keeps_the_options_of_its_line() {
         let text = "/d *(sec=krb5,insecure,machine_writes)\n/d *(sec=sys,rw,secure)";
         let access = ask(text, "192.0.2.1").unwrap();
         assert!(access.refuses_port(Flavour::Sys, 50_000) && !access.refuses_port(Flavour::Sys, 700));
@@ -163,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_not_been_met_is_undecided_where_a_name_decides_and_is_asked_for() {
+    fn unknown_client_is_undecided_and_requests_a_lookup() {
         let hosts = Arc::new(Hosts::new(Arc::new(Small)));
         hosts.resolve_named(&[], &["trusted".into()], true);
         let clients = |text: &str| ClientRules::new(&parse(text.as_bytes()).unwrap().entries[0].clients, hosts.clone());
@@ -186,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_named_gets_nothing() {
+    fn unlisted_client_gets_nothing() {
         assert!(ask("/a one.example.org(ro)", "192.0.2.2").is_none());
         assert!(ask("/a nowhere.example.org(ro)", "192.0.2.2").is_none());
         assert!(ask("/a 192.0.2.1", "::ffff:192.0.2.1").is_some());

@@ -1,5 +1,5 @@
-//! Which directory stands at the path of a source: another one after it was replaced, mounted over
-//! or unmounted. Opens nothing.
+//! Identity of the directory at an exported path. It changes when the directory is replaced, mounted over
+//! or unmounted.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,8 +9,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use super::syntax::Source;
 
-/// A directory that is open has its numbers for itself for as long as it is: where they are the
-/// same, it is the same.
+/// Device, inode and mount of a directory. They are unique while the directory is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountIdentity {
     device: (u32, u32),
@@ -19,7 +18,7 @@ pub(crate) struct MountIdentity {
 }
 
 impl MountIdentity {
-    /// What stands there now; none where there is nothing, or nothing that has a path.
+    /// The identity now. `None` if nothing is there, or the source has no path.
     pub(crate) fn of(source: &Source) -> Option<Self> {
         let path = match source {
             Source::Directory(path) => path,

@@ -1,4 +1,4 @@
-//! Which file system stands behind a source: the one place that knows the crates that have them.
+//! Opens the file system of an export.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use vouch_vfs_posix::{ExportError, IdStore, PosixFs};
 use super::syntax::{Options, Source};
 use super::trees::Trees;
 
-/// Opens sources, and keeps an eye on the stores of names that some of them need.
+/// Opens file systems, with the stores of file identifiers that some of them need.
 pub(crate) struct FileSystemOpener {
     state: PathBuf,
     stores: Mutex<HashMap<PathBuf, Weak<IdStore>>>,
@@ -23,13 +23,12 @@ pub(crate) struct FileSystemOpener {
 }
 
 impl FileSystemOpener {
-    /// Stores of names lie in the state directory. `fault_observer` is told what replicas of trees sent
-    /// that was not believed.
+    /// The stores are in the state directory. `fault_observer` gets reports of false data of replicas.
     pub(crate) fn new(state: &Path, fault_observer: Option<Arc<dyn FaultObserver>>) -> Self {
         FileSystemOpener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state, fault_observer) }
     }
 
-    /// Opens a source.
+    /// Opens the file system of a source.
     pub(crate) fn open(&self, source: &Source, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
         match source {
             Source::Directory(path) => self.directory(Path::new(OsStr::from_bytes(path)), options),
@@ -40,7 +39,7 @@ impl FileSystemOpener {
     fn directory(&self, path: &Path, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
         let plain = vouch_vfs_posix::Options { cross_mounts: options.cross_mounts, ..vouch_vfs_posix::Options::default() };
         match PosixFs::open(path, plain.clone()) {
-            // What is mounted below may need names where this directory doesn't.
+            // A file system mounted below may need a store even if this directory does not.
             Ok(file_system) if !options.cross_mounts => return Ok(Arc::new(file_system)),
             Ok(_) | Err(ExportError::NeedsIds(_)) => {}
             Err(error) => return Err(plainly(error)),
@@ -50,9 +49,8 @@ impl FileSystemOpener {
         Ok(Arc::new(file_system))
     }
 
-    /// The store of names of the export of this path. One that is open is used again: it takes one
-    /// opening at a time, and an export whose options have changed is opened before the old one
-    /// goes.
+    /// The store for an export. An open store is shared: an export with new options is opened before the
+    /// old one is closed.
     fn store(&self, path: &Path) -> io::Result<Arc<IdStore>> {
         let hash = blake3::hash(path.as_os_str().as_bytes());
         let file = self.state.join(format!("names-{}.redb", &hash.to_hex()[..16]));
@@ -65,7 +63,7 @@ impl FileSystemOpener {
         Ok(store)
     }
 
-    /// Makes durable which names were given out.
+    /// Makes new file identifiers durable.
     pub(crate) fn flush(&self) {
         let mut stores = self.stores.lock();
         stores.retain(|_, store| store.strong_count() > 0);
@@ -73,7 +71,7 @@ impl FileSystemOpener {
         drop(stores);
         for store in open {
             if let Err(error) = store.flush() {
-                tracing::warn!(%error, "the store of names can't be written; after a restart some clients will see stale files");
+                tracing::warn!(%error, "a store of file identifiers cannot be written; after a restart some clients will see stale files");
             }
         }
     }

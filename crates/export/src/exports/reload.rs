@@ -1,5 +1,4 @@
-//! Reads the exports and the map of principals anew, at SIGHUP and when the control socket asks. A
-//! fault in either changes nothing.
+//! Reloads exports and principal map, on SIGHUP or by the control socket. An error changes nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,21 +13,20 @@ use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::status::ExportStatus;
 use vouch_daemon::printable::printable;
 
-/// Reads the exports anew.
+/// Everything that a reload needs.
 pub(crate) struct Reloader {
     pub(crate) sources: Sources,
     pub(crate) driver: Arc<Driver>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) names: Arc<Accounts<Arc<dyn NameService>>>,
+    pub(crate) accounts: Arc<Accounts<Arc<dyn NameService>>>,
     pub(crate) principal_map: Option<PathBuf>,
-    /// One at a time.
+    /// One reload at a time.
     pub(crate) turn: Mutex<()>,
 }
 
 impl Reloader {
-    /// Puts a new list in force, or says why the old one stays. Connections stay, and so does what
-    /// clients have open but where its export is gone, shows something else, or is not for them any
-    /// more.
+    /// Loads the new list, or returns why the old one stays. Connections stay. Open state stays, unless its
+    /// export or the client's access is gone.
     pub(crate) fn reload(&self) -> Result<Vec<String>, String> {
         let _turn = self.turn.lock();
         vouch_daemon::service_manager::reloading();
@@ -40,9 +38,8 @@ impl Reloader {
         outcome
     }
 
-    /// Ends what clients hold that no line of the exports is for any more, by what the name service
-    /// has told since that was looked at last. While a list is read that is left for later: it
-    /// decides for itself what ends by it.
+    /// Ends state of clients that lost their access by new answers of the name service. A concurrent reload
+    /// does that itself.
     pub(crate) fn end_lost(&self) {
         let Some(_turn) = self.turn.try_lock() else { return };
         self.driver.hosts.when_changed(|| self.driver.apply_replaced(self.driver.engine.clients_changed()));
@@ -52,7 +49,7 @@ impl Reloader {
         let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let audit = self.driver.audit.as_ref();
         audit.iter().for_each(|audit| audit.look_at_keys());
-        // All is read before any of it is put in force.
+        // Everything is read before any of it comes into force.
         let rules = map.and_then(|map| Ok((map, audit.map(|audit| audit.read_rules()).transpose()?)));
         let loaded = rules.and_then(|(map, rules)| Ok((map, rules, self.sources.load().map_err(|error| error.to_string())?)));
         match loaded {
@@ -61,7 +58,7 @@ impl Reloader {
                 let (exports, mut warnings) = loaded.into_parts(self.driver.gss.as_deref());
                 *self.driver.exports.lock() = list(&exports);
                 self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
-                self.names.replace_map(map);
+                self.accounts.replace_map(map);
                 let count = exports.all().len();
                 if let Some(audit) = audit {
                     rules.into_iter().for_each(|rules| audit.put(rules));
@@ -80,21 +77,21 @@ impl Reloader {
                 self.sources.commit();
                 warnings.extend(sources::detours(&self.driver.engine));
                 self.driver.traffic.reloads.add(1);
-                tracing::info!(count, "exports read anew");
+                tracing::info!(count, "exports reloaded");
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 Ok(warnings)
             }
             Err(error) => {
                 self.driver.traffic.reloads_failed.add(1);
                 audit.iter().for_each(|audit| audit.reload_failed(&error));
-                tracing::error!(%error, "the new list of exports or map of principals is faulty; the old ones stay in force");
+                tracing::error!(%error, "reload failed; the old exports and principal map stay in force");
                 Err(format!("{error}; the old list stays in force"))
             }
         }
     }
 }
 
-/// The static map of principals; none is an empty one.
+/// Reads the static map of principals; empty without a path.
 pub(crate) fn read_principal_map(path: Option<&Path>) -> Result<PrincipalMap, ExportError> {
     let Some(path) = path else { return Ok(PrincipalMap::default()) };
     let text = std::fs::read(path).map_err(|source| ExportError::Idmap { path: path.to_owned(), source })?;
@@ -104,7 +101,7 @@ pub(crate) fn read_principal_map(path: Option<&Path>) -> Result<PrincipalMap, Ex
     })
 }
 
-/// What is exported, for the status.
+/// Status of the exports.
 pub(crate) fn list(exports: &vouch_nfs4_server::Exports) -> Vec<ExportStatus> {
     let path = |parts: &[Vec<u8>]| {
         let joined: String = parts.iter().map(|part| format!("/{}", vouch_daemon::printable::printable(part))).collect();

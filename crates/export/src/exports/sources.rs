@@ -1,5 +1,4 @@
-//! From the lines of exports(5), or one directory of the command line, to what the engine exports:
-//! file systems opened, hosts resolved, numbers given.
+//! Builds the exports of the engine from a list: opens file systems, resolves hosts, assigns identifiers.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -21,27 +20,26 @@ use crate::gss::Gss;
 use crate::hosts::Hosts;
 use vouch_daemon::printable::printable;
 
-/// Where the list of exports comes from.
+/// The list of exports, or where it is.
 #[derive(Clone, Debug)]
 pub enum ExportList {
-    /// Files in the syntax of exports(5). A directory stands for its files `*.exports`, in the
-    /// order of their names.
+    /// Files in the syntax of exports(5). A directory stands for its `*.exports` files, sorted by name.
     Files(Vec<PathBuf>),
     /// One directory or tree, for everybody.
     One {
         /// A directory, or `tree:` and a tree.
         source: Vec<u8>,
-        /// Where clients find it.
+        /// Path that clients mount.
         pseudo: String,
         /// Options of exports(5).
         options: String,
     },
 }
 
-/// Why exports can't be served as they generation.
+/// Why exports cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// A file can't be read.
+    /// A file cannot be read.
     #[error("{path}: {source}")]
     File {
         /// The file.
@@ -49,43 +47,43 @@ pub enum SourceError {
         /// The system's reason.
         source: io::Error,
     },
-    /// Lines or options that can't be served.
+    /// Errors in lines or options.
     #[error("{0}")]
     Lines(String),
-    /// Exports that don't go together.
+    /// Two exports conflict.
     #[error("{}; {}", printable(.0.to_string().as_bytes()), cure_together(.0))]
     Together(#[from] ExportsError),
-    /// The path of the pseudo file system is none.
+    /// The path in the pseudo file system is not absolute.
     #[error("--pseudo {0}: not an absolute path; write / or /export")]
     Pseudo(String),
-    /// A directory or tree can't be exported.
+    /// A directory or tree cannot be opened.
     #[error("{what}: {source}{}", cure(source))]
     Open {
         /// Directory or tree.
         what: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// There is nothing.
+    /// The list is empty.
     #[error("nothing to export: {0}")]
     Nothing(String),
 }
 
-/// What is to be done about exports that don't go together.
+/// Advice for conflicting exports.
 fn cure_together(error: &ExportsError) -> &'static str {
     match error {
-        ExportsError::SameId(..) => "give each a number of its own: fsid=7",
-        ExportsError::SamePath(..) => "leave one of them out, or give fsid=root to neither",
-        ExportsError::BadPath(_) => "export it under a path of names of at most 255 bytes",
+        ExportsError::SameId(..) => "give each a different fsid=, for example fsid=7",
+        ExportsError::SamePath(..) => "remove one of them, or remove fsid=root",
+        ExportsError::BadPath(_) => "export it under a path whose names have at most 255 bytes",
     }
 }
 
-/// What is to be done about a source that can't be opened, where that is known.
+/// Advice for a source that cannot be opened.
 fn cure(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::NotFound => "; make it, or mend the path",
-        io::ErrorKind::NotADirectory => "; export the directory that it is in",
-        io::ErrorKind::PermissionDenied => "; let the user of this server read it",
+        io::ErrorKind::NotFound => "; create it, or correct the path",
+        io::ErrorKind::NotADirectory => "; export its directory",
+        io::ErrorKind::PermissionDenied => "; give the user of this server read access",
         _ => "",
     }
 }
@@ -93,37 +91,36 @@ fn cure(error: &io::Error) -> &'static str {
 /// Opens the file system behind a source.
 pub(crate) type OpenFileSystem = Box<dyn Fn(&Source, &Options) -> io::Result<Arc<dyn FileSystem>> + Send + Sync>;
 
-/// Reads exports, again and again. File systems that stay exported stay open.
+/// Loads exports repeatedly. File systems that stay exported stay open.
 pub(crate) struct Sources {
     list: ExportList,
     hosts: Arc<Hosts>,
     open: OpenFileSystem,
     known: Mutex<HashMap<(Source, bool), Known>>,
-    /// Hosts and netgroups that the list names that was read last, and whether names of clients
-    /// matter for it.
+    /// Hosts and netgroups of the last loaded list, and whether it needs names of clients.
     named: Mutex<(Vec<String>, Vec<String>, bool)>,
 }
 
-/// A file system that is open, and where.
+/// An open file system.
 #[derive(Clone)]
 struct Known {
     file_system: Arc<dyn FileSystem>,
-    /// What stood at the path before it was opened.
+    /// Identity of its directory before it was opened.
     mount_identity: Option<MountIdentity>,
 }
 
-/// A list as it can be served, with what is to be said of it.
+/// A loaded list, with warnings.
 pub(crate) struct Loaded {
     pub(crate) exports: Exports,
     pub(crate) warnings: Vec<String>,
-    /// What is listed and can't be exported now.
+    /// Listed sources that cannot be exported now.
     pub(crate) left_out: Vec<String>,
     /// An export that lists Kerberos flavours, if there is one.
     pub(crate) kerberos: Option<String>,
 }
 
 impl Loaded {
-    /// In one line, for the audit trail.
+    /// Summary for the audit trail.
     pub(crate) fn summary(&self) -> String {
         let count = self.exports.all().len();
         match self.left_out.is_empty() {
@@ -135,14 +132,14 @@ impl Loaded {
         }
     }
 
-    /// What is to be said; `gss`: Kerberos, if there is any. Reads the keytab if it is listed.
+    /// Exports and warnings. Checks the keytab if a Kerberos flavour is listed.
     pub(crate) fn into_parts(self, gss: Option<&Gss>) -> (Exports, Vec<String>) {
         let Loaded { exports, mut warnings, kerberos: listed, .. } = self;
         let missing = |source: &String| match gss.map(Gss::check_keys) {
             Some(Ok(())) => None,
-            Some(Err(fault)) => Some(format!("{source} lists a Kerberos flavour, and its clients are refused: {fault}")),
+            Some(Err(fault)) => Some(format!("{source} lists a Kerberos flavour, but its clients are refused: {fault}")),
             None => Some(format!(
-                "{source} lists a Kerberos flavour, but there is no Kerberos here: its clients are refused; give --keytab FILE with the keys of nfs/HOST and start again"
+                "{source} lists a Kerberos flavour, but the server has no keytab: its clients are refused; restart with --keytab FILE, which holds the keys of nfs/HOST"
             )),
         };
         warnings.extend(listed.as_ref().and_then(missing));
@@ -155,14 +152,13 @@ impl Sources {
         Sources { list, hosts, open, known: Mutex::default(), named: Mutex::default() }
     }
 
-    /// Housekeeping of the file systems.
+    /// Periodic maintenance of the file systems.
     pub(crate) fn maintain(&self) {
         let known: Vec<_> = self.known.lock().values().cloned().collect();
         known.iter().for_each(|known| known.file_system.maintain());
     }
 
-    /// Reads everything anew. Sleeps as long as disks and name services do. On an error nothing has
-    /// changed.
+    /// Loads everything. Blocks on disks and name services. An error changes nothing.
     pub(crate) fn load(&self) -> Result<Loaded, SourceError> {
         let mut warnings = Vec::new();
         let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
@@ -229,13 +225,12 @@ impl Sources {
             }
         }
         for host in self.hosts.resolve_named(&names, &groups, wanted) {
-            warnings.push(format!("host {host} can't be resolved and gets nothing until it can"));
+            warnings.push(format!("host {host} cannot be resolved; it has no access until it can"));
         }
         *self.named.lock() = (names, groups, wanted);
     }
 
-    /// What was loaded last is in force from now on: hosts that only lists before it name need not
-    /// be known any more.
+    /// The last loaded list is in force now: forgets hosts of earlier lists.
     pub(crate) fn commit(&self) {
         let (names, groups, wanted) = &*self.named.lock();
         self.hosts.retain_named(names, groups, *wanted);
@@ -255,7 +250,7 @@ impl Sources {
             let name = printable(raw.as_bytes());
             if entry.clients.iter().any(|client| client.options.fsid != options.fsid && client.options.fsid.is_some()) {
                 return Err(SourceError::Lines(format!(
-                    "line {}: {name} has more than one fsid=; write the same for all its clients",
+                    "line {}: {name} has more than one fsid=; write the same one for all its clients",
                     entry.line
                 )));
             }
@@ -266,11 +261,11 @@ impl Sources {
             }
             if !options.cross_mounts && entry.clients.iter().any(|client| client.options.cross_mounts) {
                 warnings.push(format!(
-                    "{name}: crossmnt is not for all its clients: what is mounted below stays closed to all; write it for each, or export that by itself"
+                    "{name}: crossmnt is not set for all clients, so mounts below are hidden from all; set it for each client, or export the mounts separately"
                 ));
             }
             let key = (entry.source.clone(), options.cross_mounts);
-            // Another directory at the path is another export: what is open is of the one that was there.
+            // A replaced directory is another export: open files belong to the earlier one.
             let mount_identity = MountIdentity::of(&entry.source);
             let known = self.known.lock().get(&key).filter(|known| known.mount_identity == mount_identity).cloned();
             let opened = || Ok(Known { file_system: (self.open)(&entry.source, &options)?, mount_identity });
@@ -281,7 +276,7 @@ impl Sources {
                 }
                 Err(source) if alone => return Err(SourceError::Open { what: name, source }),
                 Err(error) => {
-                    warnings.push(format!("{name} is not exported: {error}; reload when that is mended"));
+                    warnings.push(format!("{name} is not exported: {error}; correct that and reload"));
                     left_out.push(raw);
                     continue;
                 }
@@ -306,12 +301,12 @@ impl Sources {
     }
 }
 
-/// What is to be said of the places of exports in the name space.
+/// Warnings about exports below other exports.
 pub(crate) fn detours(engine: &vouch_nfs4_server::Server) -> Vec<String> {
     let shown = |source: &str| printable(source.as_bytes());
     let told = |(source, upper): &(Arc<str>, Arc<str>)| {
         format!(
-            "{} lies below {}, where no directory of that leads there: clients go through one that shows nothing else",
+            "{} is below {}, which has no directory of that name; clients reach it through an empty pseudo directory",
             shown(source),
             shown(upper)
         )
@@ -319,22 +314,21 @@ pub(crate) fn detours(engine: &vouch_nfs4_server::Server) -> Vec<String> {
     engine.detours().iter().map(told).collect()
 }
 
-/// The options that are the whole export's: those of the client that gives any of them.
+/// Options of the whole export, from all its clients.
 fn first(entry: &Entry) -> Options {
     let mut options = entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();
     for client in &entry.clients {
         options.fsid = options.fsid.or(client.options.fsid);
-        // What is mounted below is one file system for all: it is opened only where nobody is kept out of
-        // it.
+        // Mounts below are shown only if all clients may cross them: there is one file system for all.
         options.cross_mounts &= client.options.cross_mounts;
-        // Whoever asks for it is answered when it is on the disk.
+        // One client with sync suffices.
         options.sync |= client.options.sync;
         options.mount_point = options.mount_point.take().or_else(|| client.options.mount_point.clone());
     }
     options
 }
 
-/// All errors in one line, as many as a reader takes in.
+/// All errors in one line, up to a limit.
 fn told(prefix: &str, errors: &[LineError]) -> String {
     let shown: Vec<String> = errors.iter().take(FAULTS_SHOWN_MAX).map(ToString::to_string).collect();
     let rest = errors.len().saturating_sub(FAULTS_SHOWN_MAX);
@@ -342,7 +336,7 @@ fn told(prefix: &str, errors: &[LineError]) -> String {
     format!("{prefix}{}{more}", shown.join(" | "))
 }
 
-/// The files behind paths: directories stand for their `*.exports` (exports(5), exports.d).
+/// The files of paths; a directory stands for its `*.exports` (exports(5), exports.d).
 fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
     let mut files = Vec::new();
     for path in paths {
@@ -354,7 +348,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
         let mut found = Vec::new();
         for entry in fs::read_dir(path).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
-            // exports(5): names that begin with a dot or do not end in .exports are passed over.
+            // exports(5): other names, and names with a leading dot, are ignored.
             if name.as_bytes().ends_with(b".exports") && !name.as_bytes().starts_with(b".") {
                 found.push(path.join(name));
             }
@@ -365,20 +359,20 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
     Ok(files)
 }
 
-/// Why a `mountpoint=` is not met.
+/// Why the condition of `mountpoint=` fails.
 fn not_mounted(source: &Source, options: &Options) -> Option<String> {
     let (Source::Directory(path), Some(point)) = (source, &options.mount_point) else { return None };
     let point = Path::new(OsStr::from_bytes(if point.is_empty() { path } else { point }));
     let device = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
     match (device(point), device(&point.join(".."))) {
-        // The root of all is its own parent.
+        // The root directory is its own parent.
         (Ok(here), Ok(above)) if here.0 != above.0 || here == above => None,
         _ => Some(format!("nothing is mounted on {}; reload when it is", point.display())),
     }
 }
 
-/// The number of an export: from `fsid=`, else from its path, and the same at each start. Numbers
-/// from paths have the highest bit set.
+/// Identifier of an export: from `fsid=`, or else from its path, so that it is the same at each start.
+/// Identifiers from paths have the highest bit set.
 fn number(source: &Source, fsid: Option<Fsid>) -> (ExportId, Option<(u64, u64)>) {
     let hashed = |bytes: &[u8]| {
         let hash = blake3::hash(bytes);
@@ -397,8 +391,8 @@ fn number(source: &Source, fsid: Option<Fsid>) -> (ExportId, Option<(u64, u64)>)
     }
 }
 
-/// Where an export hangs: at its own path; with a root export (`fsid=root`) below that, as clients
-/// of the kernel's server know it.
+/// Pseudo path of an export: its own path, or its path below the root export (`fsid=root`) like in the
+/// kernel's server.
 fn place(source: &Source, pseudo: Option<&str>, root: Option<&Source>) -> Vec<Vec<u8>> {
     let parts = |path: &[u8]| path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>();
     if let Some(pseudo) = pseudo {

@@ -1,5 +1,5 @@
-//! Published trees as sources: `tree:NAME` by its replicas, `tree:DB` from a database directory of
-//! this machine. Either way each byte is verified before it is served.
+//! Published trees as exports: `tree:@NAME` from replicas, `tree:DB` from a local database. Every byte is
+//! verified before it is served.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,7 +14,7 @@ use vouch_tree::TreeName;
 use vouch_tree_client::{Client, ClientOptions, FaultObserver, LocalConnector, TreeOptions};
 use vouch_vfs_tree::TreeFs;
 
-/// Opens trees. All that are found by name share one client, with its caches.
+/// Opens trees. Trees by name share one client and its caches.
 pub(crate) struct Trees {
     state: PathBuf,
     by_name: Mutex<Option<Arc<Client>>>,
@@ -22,14 +22,13 @@ pub(crate) struct Trees {
 }
 
 impl Trees {
-    /// The newest revision seen of each tree is remembered in the state directory, so that no older
-    /// one is believed after a restart.
+    /// The state directory stores the newest revision of each tree, against rollback after a restart.
     pub(crate) fn new(state: &Path, fault_observer: Option<Arc<dyn FaultObserver>>) -> Self {
         Trees { state: state.join("trees"), by_name: Mutex::default(), fault_observer }
     }
 
-    /// Opens what stands behind `tree:`: a self-certifying name, which begins with `@`, or else a
-    /// directory. Ends within the client's deadline.
+    /// Opens a tree by self-certifying name (it begins with `@`) or by directory. Returns within the
+    /// client's deadline.
     pub(crate) fn open(&self, what: &[u8]) -> io::Result<TreeFs> {
         let runtime = runtime()?;
         let opened = if what.starts_with(b"@") {
@@ -44,7 +43,7 @@ impl Trees {
             let options = TreeOptions { refuse_forwarding: true, ..TreeOptions::default() };
             runtime.block_on(client.open(&name, &options))
         };
-        // Whose fault it was is in the error: the command's exit code tells it.
+        // The error tells whose fault it was; the command's exit code depends on it.
         Ok(TreeFs::new(opened.map_err(io::Error::other)?, runtime.handle().clone()))
     }
 
@@ -74,8 +73,7 @@ impl Trees {
     }
 }
 
-/// The runtime of all trees; started with the first, and never ended: open files wait on it for as
-/// long as there are any.
+/// The runtime of all trees. It never ends, because open files use it.
 fn runtime() -> io::Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if let Some(runtime) = RUNTIME.get() {
@@ -93,11 +91,11 @@ fn plainly(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Key statements that the machine's administrator has put down for everybody.
+/// Key statements of the administrator, for all users.
 const STATEMENTS: &str = "/etc/vouch/statements";
 
-/// A look at the manifest of a database of this machine costs a system call.
+/// Interval between checks of a local manifest; a check is one system call.
 const LOCAL_REFRESH: Duration = Duration::from_secs(5);
 
-/// Verification is done by them; workers copy what is in memory themselves.
+/// Threads for verification. Workers copy data in memory themselves.
 const THREADS: usize = 2;

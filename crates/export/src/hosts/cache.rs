@@ -1,5 +1,4 @@
-//! What is known of hosts, so that an export's matcher answers from memory: addresses of the hosts
-//! that exports name, and names of the clients that have connected.
+//! Cache of host names, addresses and netgroup memberships. Access checks read only this cache.
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
@@ -13,74 +12,69 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::hosts::resolver::{NoAnswer, Resolver};
 
-/// The memory.
+/// The cache.
 pub(crate) struct Hosts {
     resolver: Arc<dyn Resolver>,
     known: RwLock<Known>,
-    /// Names are told of clients, and so wanted whatever the exports name.
+    /// Whether audit records need names of all clients.
     records_names: bool,
-    /// Whether any client has a name: asked for each operation where these are recorded.
+    /// Whether any client has a name. Each audited operation reads it.
     has_names: AtomicBool,
-    /// Another number whenever what is known of clients has changed, and in no two memories the
-    /// same.
+    /// Changes with each update; unique among all caches of the process.
     generation: AtomicU64,
-    /// Connections of each address: whoever has one is not forgotten.
+    /// Number of connections of each address. A connected client is not evicted.
     connected: Mutex<HashMap<IpAddr, usize>>,
-    /// Clients that were asked for and are not known.
+    /// Clients that access checks asked for and that have no record.
     requested: Mutex<HashSet<IpAddr>>,
     has_requested: AtomicBool,
-    /// Whether the exports may not be for somebody any more by what was learnt since that was asked
-    /// last.
+    /// Whether lookups changed results since the last [`Hosts::when_changed`].
     has_changed: AtomicBool,
     clients_max: usize,
-    /// For how long a client without a connection is believed to be what it was, while the name
-    /// service does not answer.
+    /// How long the record of a disconnected client stays valid while the name service is down.
     kept: Duration,
 }
 
 #[derive(Default)]
 struct Known {
-    /// Of host names in exports: their addresses.
+    /// Addresses of the host names in the exports.
     addresses: HashMap<String, HashSet<IpAddr>>,
-    /// Clients that were met.
+    /// Records of clients.
     clients: HashMap<IpAddr, ClientRecord>,
-    /// Netgroups that exports name.
+    /// Netgroups in the exports.
     netgroups: HashSet<String>,
-    /// Of these: hosts that were found in them last, by which it is seen whether the name service
-    /// knows them.
+    /// Known members of each netgroup. They show whether the name service knows the netgroup now.
     members: HashMap<String, Vec<String>>,
     names_wanted: bool,
 }
 
 impl Known {
-    /// Whether what is known of a client, if anything, is to be asked for again.
+    /// Whether a client has no record or a stale one.
     fn is_stale(&self, client: &IpAddr) -> bool {
         self.clients.get(client).is_none_or(ClientRecord::is_stale)
     }
 }
 
-/// What was learnt of a client.
+/// Result of looking up a client.
 #[derive(Clone)]
 struct ClientRecord {
     name: Option<Arc<str>>,
-    /// Of netgroups that exports name: whether it is in them.
+    /// Membership in each netgroup of the exports.
     groups: HashMap<String, Membership>,
-    /// When it was asked for.
+    /// Time of the lookup.
     since: Instant,
-    /// When there was an answer.
+    /// Time of the last answer of the name service.
     answered: Option<Instant>,
-    /// For how long it is believed when it connects again.
+    /// How long the record is fresh for new connections.
     fresh: Duration,
 }
 
-/// Whether a host is in a netgroup.
+/// Membership of a host in a netgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Membership {
     In,
-    /// Another host was said to be in it at the same time.
+    /// Not a member, while a known member was still found.
     Out,
-    /// It was not found in it, as it would not be where the name service is away: the system has
-    /// one answer for both.
+    /// Not found. innetgr(3) returns the same when the name service is down.
     Uncertain,
 }
 
@@ -107,18 +101,17 @@ impl Hosts {
         }
     }
 
-    /// The same; `records_names`: names of clients are told of them, and so looked for also where no
-    /// export wants them.
+    /// The same cache, which also looks up names for audit records if `records_names`.
     pub(crate) fn recording_names(self, records_names: bool) -> Self {
         Hosts { records_names, ..self }
     }
 
-    /// A connection of a client is served from now on.
+    /// Counts a connection.
     pub(crate) fn connection_opened(&self, client: IpAddr) {
         *self.connected.lock().entry(client.to_canonical()).or_default() += 1;
     }
 
-    /// One is gone.
+    /// Counts a closed connection.
     pub(crate) fn connection_closed(&self, client: IpAddr) {
         if let Entry::Occupied(mut count) = self.connected.lock().entry(client.to_canonical()) {
             *count.get_mut() -= 1;
@@ -128,10 +121,9 @@ impl Hosts {
         }
     }
 
-    /// Resolves what exports name that are to be in force, and clients anew if their names matter.
-    /// Sleeps as long as the resolver does. A host that can't be resolved now keeps the
-    /// addresses that it had; without any it is told. What those in force name stays known, as they
-    /// are asked until others are, or for good if those are refused ([`Hosts::keep_only`]).
+    /// Looks up the host names of a new list of exports, and all clients if their names matter. Blocks on
+    /// the resolver. Returns hosts without any address. A failed lookup keeps the old addresses.
+    /// Names of the current list stay until [`Hosts::retain_named`].
     pub(crate) fn resolve_named(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) -> Vec<String> {
         let mut unknown = Vec::new();
         let mut resolved = Vec::new();
@@ -159,15 +151,15 @@ impl Hosts {
             }
             known.netgroups.extend(netgroups.iter().cloned());
             known.names_wanted |= names_wanted;
-            // Who has come before names mattered is not known: it would keep what it holds as if it might be
-            // let in.
+            // Clients that connected before names mattered have no record yet. Without one they would keep their
+            // state.
             let connected: Vec<IpAddr> =
                 self.connected.lock().keys().copied().filter(|client| !known.clients.contains_key(client)).collect();
             known.clients.keys().copied().chain(connected).collect()
         };
         if names_wanted {
             clients.iter().for_each(|&client| self.look_up(client));
-            // Members may have been found after those that are none.
+            // A lookup may have found the first member of a netgroup after other clients.
             let doubted = |client: &IpAddr| {
                 let known = self.known.read();
                 let is_told =
@@ -179,7 +171,7 @@ impl Hosts {
         unknown
     }
 
-    /// The exports in force name nothing else any more: the rest is forgotten.
+    /// Removes names that the exports in force do not use.
     pub(crate) fn retain_named(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) {
         let mut known = self.known.write();
         known.addresses.retain(|host, _| hosts.contains(host));
@@ -188,14 +180,14 @@ impl Hosts {
         known.names_wanted = names_wanted;
     }
 
-    /// Asks again for addresses of the hosts that exports name. Sleeps as long as the resolver
-    /// does. A host that can't be resolved keeps what it had.
+    /// Refreshes the addresses of hosts in the exports. Blocks on the resolver. A failed lookup keeps the
+    /// old addresses.
     pub(crate) fn refresh_addresses(&self) {
         let hosts: Vec<String> = self.known.read().addresses.keys().filter(|host| host.parse::<IpAddr>().is_err()).cloned().collect();
         for host in hosts {
             let found = self.addresses(&host);
             let mut known = self.known.write();
-            // A reload may have taken it off the list.
+            // A reload may have removed the host.
             if let Some(addresses) = known.addresses.get_mut(&host).filter(|before| !found.is_empty() && **before != found) {
                 *addresses = found;
                 self.has_changed.store(true, Ordering::Release);
@@ -203,18 +195,16 @@ impl Hosts {
         }
     }
 
-    /// Asks again for names of clients that stay connected, where exports may be for them by these.
-    /// Sleeps as long as the resolver does, for each: nothing else may wait for it. One that
-    /// does not answer takes nothing away from anybody.
+    /// Refreshes connected clients whose access depends on their names. Blocks on the resolver. A failed
+    /// lookup changes nothing.
     pub(crate) fn refresh_clients(&self) {
         if self.known.read().names_wanted {
-            // One may have come again meanwhile.
+            // Another thread may have looked the client up meanwhile.
             self.stale_connected_clients().into_iter().for_each(|client| self.look_up_if_stale(client));
         }
     }
 
-    /// Clients that stay connected and whose names are told and nothing else, to be looked for
-    /// again: never before what exports are granted by.
+    /// Connected clients with stale records, if their names are only for audit records.
     pub(crate) fn stale_recorded_clients(&self) -> Vec<IpAddr> {
         if self.known.read().names_wanted || !self.records_names {
             return Vec::new();
@@ -222,9 +212,8 @@ impl Hosts {
         self.stale_connected_clients()
     }
 
-    /// Clients that stay connected and are to be asked for again; others are when they come again.
-    /// Those that never were come first, then whoever was longest ago: however few of them are
-    /// done before the next look, each has its turn. O(n log n) in connected clients.
+    /// Connected clients to look up, oldest first, so that each gets its turn. O(n log n) in connected
+    /// clients.
     fn stale_connected_clients(&self) -> Vec<IpAddr> {
         let mut old: Vec<(Option<Instant>, IpAddr)> = {
             let known = self.known.read();
@@ -236,40 +225,36 @@ impl Hosts {
         old.into_iter().take(CLIENTS_AT_ONCE_MAX).map(|(_, client)| client).collect()
     }
 
-    /// ConnectionQuota of a host; none if it is not found, for whatever reason.
+    /// Addresses of a host; empty if the lookup fails.
     fn addresses(&self, host: &str) -> HashSet<IpAddr> {
         self.resolver.addresses(host).unwrap_or_default().into_iter().collect()
     }
 
-    /// Whether the name of a client is to be asked for before a connection of it is served, since
-    /// exports may be for it by that.
+    /// Whether a lookup must precede the first call of this client, because access depends on its name.
     pub(crate) fn must_look_up(&self, client: IpAddr) -> bool {
         let known = self.known.read();
         known.names_wanted && known.is_stale(&client)
     }
 
-    /// Whether [`Hosts::meet`] would ask the resolver: a thread that must not sleep leaves it to
-    /// another.
+    /// Whether [`Hosts::look_up_if_stale`] would block on the resolver.
     pub(crate) fn should_look_up(&self, client: IpAddr) -> bool {
         let known = self.known.read();
         (known.names_wanted || self.records_names) && known.is_stale(&client)
     }
 
-    /// Whether the client has been met before, however long ago.
+    /// Whether the client has a record, fresh or not.
     pub(crate) fn has_record(&self, client: IpAddr) -> bool {
         self.known.read().clients.contains_key(&client)
     }
 
-    /// Learns a client's name, if names matter or are told. Where exports may be for it by that, to
-    /// be called before a connection of it is served.
+    /// Looks a client up if names matter and its record is stale.
     pub(crate) fn look_up_if_stale(&self, client: IpAddr) {
         if self.should_look_up(client) {
             self.look_up(client);
         }
     }
 
-    /// Asks for a client. Where the name service does not answer, what it said last stays good: a
-    /// client that is connected shall not lose its exports by it.
+    /// Looks a client up. While the name service is down, the old record stays valid.
     pub(crate) fn look_up(&self, client: IpAddr) {
         let found = self.verified_name(client);
         let (netgroups, before) = {
@@ -287,8 +272,8 @@ impl Hosts {
         };
         let address = client.to_string();
         let own: Vec<&str> = name.iter().map(|name| &**name).chain([address.as_str()]).collect();
-        // By the name that is known, too: who keeps his own zone from answering is not kept in a netgroup
-        // by that.
+        // Membership is looked up under the address even if the name is unknown: a client whose own reverse
+        // zone is down does not keep a membership by that.
         let answer = |group: String| {
             let membership = match (self.membership(&group, &own), had.get(&group)) {
                 (Membership::Uncertain, Some(before)) => *before,
@@ -305,20 +290,20 @@ impl Hosts {
         let told = (name.clone(), groups.clone(), answered.is_some());
         let before = known.clients.insert(client, ClientRecord { name, groups, since: Instant::now(), answered, fresh });
         self.generation.store(next_generation(), Ordering::Release);
-        // Of who was not known nothing was told; what it holds all the same is asked for (`miss`).
+        // A new record changes nothing here: `request_lookup` has its own notification.
         if before.is_some_and(|before| (before.name, before.groups, before.answered.is_some()) != told) {
             self.has_changed.store(true, Ordering::Release);
         }
     }
 
-    /// Whether a host by these names is in a netgroup. That it isn't is certain only if one that
-    /// was in it still is, and if that was so before, too: the name service may have come
-    /// back in between.
+    /// Whether a host with these names is in a netgroup. It is certainly out only if a known member is found
+    /// at the same time. The host is checked again after the member, because the name service may
+    /// have come back in between.
     fn membership(&self, group: &str, own: &[&str]) -> Membership {
         let find = || own.iter().find(|host| self.resolver.in_netgroup(group, host));
         if let Some(host) = find() {
             let mut known = self.known.write();
-            // An export may not name it any more.
+            // A reload may have removed the netgroup.
             if known.netgroups.contains(group) {
                 let members = known.members.entry(group.to_owned()).or_default();
                 if !members.iter().any(|member| member == host) {
@@ -338,21 +323,20 @@ impl Hosts {
         }
     }
 
-    /// A client's name, if it is believed: its own addresses include the one that it was found by,
-    /// as who owns a network may call its hosts what he likes.
+    /// Name of a client, if the addresses of that name include the client's. The owner of a reverse zone
+    /// may claim any name.
     fn verified_name(&self, client: IpAddr) -> Result<Option<String>, NoAnswer> {
         let Some(name) = self.resolver.name(client)? else { return Ok(None) };
         Ok(self.resolver.addresses(&name)?.contains(&client).then_some(name))
     }
 
-    /// Whether what is known of a client is good without a new answer: for as long as it is
-    /// connected, and else for some time.
+    /// Whether a record stays valid without a new answer: while the client is connected, and for some time
+    /// afterwards.
     fn stays_good(&self, client: IpAddr, met: &ClientRecord) -> bool {
         met.answered.is_some_and(|at| at.elapsed() < self.kept || self.connected.lock().contains_key(&client))
     }
 
-    /// Forgets those without a connection that were met longest ago: a part of all, so that it is
-    /// seldom done. O(n log n). Where all are connected there are as many as that.
+    /// Evicts a part of the disconnected clients, oldest first. O(n log n).
     fn evict(&self, known: &mut Known) {
         let connected = self.connected.lock();
         let away = known.clients.iter().filter(|(client, _)| !connected.contains_key(client));
@@ -364,10 +348,9 @@ impl Hosts {
         }
     }
 
-    /// A client that is not known was asked for: by a call of its, or because it holds something.
-    /// Who isn't connected pushes nobody out.
+    /// Requests a lookup of a client without a record. A disconnected client evicts nobody.
     fn request_lookup(&self, client: IpAddr) {
-        // One lock after the other: elsewhere the first is taken under the second.
+        // Locks are taken in the order connected, then known, elsewhere; so not both here.
         let connected = self.connected.lock().contains_key(&client);
         if !connected && self.known.read().clients.len() >= self.clients_max {
             return;
@@ -379,20 +362,18 @@ impl Hosts {
         }
     }
 
-    /// Whether [`Hosts::look_up_requested`] has something to do.
+    /// Whether [`Hosts::look_up_requested`] has work.
     pub(crate) fn has_requested(&self) -> bool {
         self.has_requested.load(Ordering::Acquire)
     }
 
-    /// Looks for the clients that were asked for and are not known. Sleeps as long as the resolver
-    /// does. What one of them holds may end as soon as it is known: it does not wait for those
-    /// after it.
+    /// Looks up the requested clients. Blocks on the resolver. Notifies after each client, so that its
+    /// state does not wait for the other lookups.
     pub(crate) fn look_up_requested(&self) {
         self.has_requested.store(false, Ordering::Release);
         let requested = std::mem::take(&mut *self.requested.lock());
         for client in requested {
-            // Each time that what is held is looked at, all who are still to come are requested again; and another
-            // may have asked meanwhile.
+            // Each scan of state requests the remaining clients again.
             if !self.is_known(client) {
                 self.look_up(client);
             }
@@ -400,7 +381,7 @@ impl Hosts {
         }
     }
 
-    /// Whether nothing would be learnt about a client by asking for it now.
+    /// Whether a client has a fresh and certain record.
     fn is_known(&self, client: IpAddr) -> bool {
         let known = self.known.read();
         let is_sure =
@@ -408,17 +389,17 @@ impl Hosts {
         known.clients.get(&client).is_some_and(|met| !met.is_stale() && known.netgroups.iter().all(|group| is_sure(group, met)))
     }
 
-    /// Whether [`Hosts::when_changed`] would act.
+    /// Whether lookups changed results.
     pub(crate) fn has_changed(&self) -> bool {
         self.has_changed.load(Ordering::Acquire)
     }
 
-    /// Whether the exports may not be for somebody any more, by other answers than before.
+    /// Returns and clears whether lookups changed results.
     pub(crate) fn take_changed(&self) -> bool {
         self.has_changed.swap(false, Ordering::AcqRel)
     }
 
-    /// Acts if they may not be. Where that ends in a panic it is to be done again.
+    /// Calls `act` if lookups changed results. After a panic it is called again later.
     pub(crate) fn when_changed(&self, act: impl FnOnce()) {
         if self.take_changed() {
             let _again = Again(&self.has_changed);
@@ -426,18 +407,17 @@ impl Hosts {
         }
     }
 
-    /// Whether the name service has answered for a client, then or now.
+    /// Whether the name service has ever answered for a client.
     pub(crate) fn has_answer(&self, client: IpAddr) -> bool {
         self.known.read().clients.get(&client).is_some_and(|met| met.answered.is_some())
     }
 
-    /// Whether a host that exports name has this address.
+    /// Whether a host in the exports has this address.
     pub(crate) fn has_address(&self, host: &str, client: IpAddr) -> bool {
         self.known.read().addresses.get(host).is_some_and(|addresses| addresses.contains(&client))
     }
 
-    /// Whether a client is in a netgroup that exports name. None if that is not known, and will be
-    /// asked for.
+    /// Whether a client is in a netgroup. `None` if unknown; this requests a lookup.
     pub(crate) fn is_in_netgroup(&self, group: &str, client: IpAddr) -> Option<bool> {
         let found = self.known.read().clients.get(&client).and_then(|met| met.groups.get(group).copied());
         if found.is_none() {
@@ -446,13 +426,12 @@ impl Hosts {
         found.map(|membership| membership == Membership::In)
     }
 
-    /// Whether a client was not found in a netgroup, and that may be because the name service was
-    /// away.
+    /// Whether a client was not found in a netgroup, maybe because the name service was down.
     pub(crate) fn is_membership_uncertain(&self, group: &str, client: IpAddr) -> bool {
         self.known.read().clients.get(&client).and_then(|met| met.groups.get(group)) == Some(&Membership::Uncertain)
     }
 
-    /// Whether a client has a name that fits. None likewise.
+    /// Whether the name of a client matches. `None` if unknown; this requests a lookup.
     pub(crate) fn name_matches(&self, client: IpAddr, fits: impl Fn(&str) -> bool) -> Option<bool> {
         let found = self.known.read().clients.get(&client).map(|met| met.name.as_deref().is_some_and(fits));
         if found.is_none() {
@@ -461,12 +440,12 @@ impl Hosts {
         found
     }
 
-    /// Name of a client that has been met.
+    /// Name of a client with a record.
     pub(crate) fn name(&self, client: IpAddr) -> Option<Arc<str>> {
         if !self.has_names.load(Ordering::Relaxed) {
             return None;
         }
-        // Before it is looked for: what changes meanwhile is looked for again.
+        // Read before the lookup: a concurrent change invalidates the cached entry.
         let generation = self.generation.load(Ordering::Acquire);
         NAMED_LAST.with_borrow_mut(|last| match last {
             Some((at, of, name)) if (*at, *of) == (generation, client) => name.clone(),
@@ -480,11 +459,11 @@ impl Hosts {
 }
 
 thread_local! {
-    /// The client whose name this thread asked for last.
+    /// The last client whose name this thread read.
     static NAMED_LAST: RefCell<Option<NamedAt>> = const { RefCell::new(None) };
 }
 
-/// At which generation, which client, and its name.
+/// Generation, client and name.
 type NamedAt = (u64, IpAddr, Option<Arc<str>>);
 
 fn next_generation() -> u64 {
@@ -492,7 +471,7 @@ fn next_generation() -> u64 {
     STANDS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Sets it again if a panic comes by.
+/// Sets the flag again after a panic.
 struct Again<'h>(&'h AtomicBool);
 
 impl Drop for Again<'_> {
@@ -503,22 +482,21 @@ impl Drop for Again<'_> {
     }
 }
 
-/// For how long a client's name is believed when it connects again.
+/// A record is fresh for new connections this long.
 const FRESH: Duration = Duration::from_secs(600);
-/// And where the name service did not answer: not each connection shall wait for it.
+/// The same after a failed lookup, so that not each connection waits for a dead name service.
 const RETRY: Duration = Duration::from_secs(30);
-/// See [`Hosts::kept`]: over night.
+/// See [`Hosts::kept`]: an outage overnight.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// Clients whose names are asked for again in one go.
+/// Clients that one refresh looks up.
 const CLIENTS_AT_ONCE_MAX: usize = 1024;
 
-/// Clients whose names are remembered, and those that are connected; beyond it, which part of those
-/// without a connection is forgotten at once.
+/// Client records, and open addresses. An eviction removes one in `FORGET_SHARE`.
 const CLIENTS_MAX: usize = 65_536;
 const FORGET_SHARE: usize = 16;
 
-/// Of a netgroup's members so many are remembered: more than the client that is asked for.
+/// Known members of a netgroup: the client itself and another one.
 const MEMBERS_MAX: usize = 2;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! Connections that wait for the name of their host: how many there may be, for how long, and whose
-//! name is looked for next. Knows no resolver and no clock.
+//! Queue of clients that wait for the lookup of their host name. Uses no resolver and no clock.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -10,35 +9,35 @@ use parking_lot::Mutex;
 use crate::limits::{HOST_LOOKUP_MS_MAX, HOST_LOOKUP_WAITING_MAX, HOST_LOOKUPS_MAX, SHARE};
 use crate::memory_quota::quota_address;
 
-/// Those that wait; `S` is a socket.
+/// The queue; `S` is what waits, for example a socket.
 pub(crate) struct LookupQueue<S> {
     state: Mutex<State<S>>,
 }
 
 struct State<S> {
     hosts: HashMap<IpAddr, Host<S>>,
-    /// Hosts whose names are to be looked for, once somebody may.
+    /// Hosts that wait for a thread.
     queue: VecDeque<IpAddr>,
-    /// Names that are being looked for.
+    /// Running lookups.
     asked: usize,
     waiting: usize,
-    /// Of whom those are that wait: hosts that pick a half of their address share a place.
+    /// Waiting connections by quota address.
     shares: HashMap<IpAddr, usize>,
 }
 
 struct Host<S> {
-    /// With the time since when each waits.
+    /// Each with the time when it came.
     sockets: Vec<(S, u64)>,
 }
 
-/// What becomes of a connection.
+/// Result of [`LookupQueue::enter`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Enqueued<S> {
-    /// It waits, and somebody looks for the name or will.
+    /// It waits for a running or queued lookup.
     Waiting,
-    /// It waits, and the name is to be looked for now.
+    /// It waits, and the caller must start the lookup.
     LookUp,
-    /// There is no room for it.
+    /// The queue is full.
     Full(S),
 }
 
@@ -51,7 +50,7 @@ impl<S> Default for LookupQueue<S> {
 }
 
 impl<S> LookupQueue<S> {
-    /// A connection has come from a host whose name must be known before it is served.
+    /// Adds a connection that waits for the name of its host.
     pub(crate) fn enter(&self, host: IpAddr, socket: S, now_ms: u64) -> Enqueued<S> {
         let mut state = self.state.lock();
         let left = HOST_LOOKUP_WAITING_MAX.saturating_sub(state.waiting);
@@ -74,15 +73,14 @@ impl<S> LookupQueue<S> {
         Enqueued::Waiting
     }
 
-    /// A host's name has been looked for: its connections, and whose name is to be looked for next
-    /// by the same thread.
+    /// Ends the lookup of a host. Returns its connections, and the host that this thread looks up next.
     pub(crate) fn found(&self, host: IpAddr) -> (Vec<S>, Option<IpAddr>) {
         let mut state = self.state.lock();
         let sockets = state.take(host);
         loop {
             let next = state.queue.pop_front();
             match next {
-                // Nobody waits for it any more.
+                // Nobody waits for this host any more.
                 Some(next) if state.hosts.get(&next).is_some_and(|host| host.sockets.is_empty()) => drop(state.hosts.remove(&next)),
                 Some(_) => return (sockets, next),
                 None => {
@@ -93,8 +91,7 @@ impl<S> LookupQueue<S> {
         }
     }
 
-    /// Those that have waited for too long. Where the name is still being looked for, one that
-    /// comes anew joins.
+    /// Removes connections that time out.
     pub(crate) fn expire(&self, now_ms: u64) -> Vec<(IpAddr, S)> {
         let mut state = self.state.lock();
         if state.waiting == 0 {
@@ -102,7 +99,7 @@ impl<S> LookupQueue<S> {
         }
         let mut late = Vec::new();
         for (address, host) in &mut state.hosts {
-            // In the order in which they came.
+            // They are in order of arrival.
             let count = host.sockets.iter().take_while(|(_, since)| now_ms.saturating_sub(*since) >= HOST_LOOKUP_MS_MAX).count();
             late.extend(host.sockets.drain(..count).map(|(socket, _)| (*address, socket)));
         }
@@ -110,14 +107,14 @@ impl<S> LookupQueue<S> {
         late
     }
 
-    /// How many wait.
+    /// Number of waiting connections.
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().waiting
     }
 }
 
 impl<S> State<S> {
-    /// So many of a host wait no more.
+    /// Uncounts connections of a host.
     fn leave(&mut self, host: IpAddr, count: usize) {
         self.waiting -= count;
         if let Entry::Occupied(mut own) = self.shares.entry(quota_address(host)) {
@@ -144,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_looked_for_once_and_its_connections_go_on_together() {
+    fn looks_up_a_host_once_for_all_its_connections() {
         let queue = LookupQueue::default();
         assert_eq!(queue.enter(host(1), 'a', 0), Enqueued::LookUp);
         assert_eq!(queue.enter(host(1), 'b', 5), Enqueued::Waiting);
@@ -155,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_can_not_take_all_places_and_all_are_bounded() {
+    fn bounds_connections_per_host_and_in_total() {
         let queue = LookupQueue::default();
         let taken = (0..).take_while(|&number| queue.enter(host(1), number, 0) != Enqueued::Full(number)).count();
         assert!((HOST_LOOKUP_WAITING_MAX / 5 * 4..HOST_LOOKUP_WAITING_MAX).contains(&taken));
@@ -164,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_one_share_whatever_half_of_its_address_it_picks() {
+    fn ipv6_network_has_one_share() {
         let queue = LookupQueue::default();
         let of = |number: usize| IpAddr::from((0x2001_0db8_u128 << 96 | number as u128).to_be_bytes());
         let taken = (0..10_000).take_while(|&number| queue.enter(of(number), number, 0) != Enqueued::Full(number)).count();
@@ -176,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_looked_for_at_once_and_each_in_its_turn() {
+    fn bounds_concurrent_lookups_and_keeps_order() {
         let queue = LookupQueue::default();
         let asked = (0..HOST_LOOKUPS_MAX + 3).filter(|&number| queue.enter(host(number), number, 0) == Enqueued::LookUp).count();
         assert_eq!(asked, HOST_LOOKUPS_MAX);
@@ -192,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_too_long_waits_no_more() {
+    fn removes_connections_that_time_out() {
         let queue = LookupQueue::default();
         for number in 0..=HOST_LOOKUPS_MAX {
             queue.enter(host(number), number, 10);
@@ -203,8 +200,7 @@ mod tests {
         late.sort_unstable();
         assert_eq!(late.len(), HOST_LOOKUPS_MAX + 1);
         assert_eq!(queue.waiting(), 1);
-        // A name that is still being looked for is waited for by who comes now; one that was not begun is
-        // not begun for nobody.
+        // New connections join a running lookup. A queued lookup that nobody waits for is dropped.
         assert_eq!(queue.enter(host(1), 78, 30 + HOST_LOOKUP_MS_MAX), Enqueued::Waiting);
         assert_eq!(queue.found(host(0)), (vec![77], None));
         assert_eq!(queue.found(host(1)), (vec![78], None));

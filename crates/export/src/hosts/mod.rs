@@ -1,4 +1,4 @@
-//! Hosts that exports name: their addresses, their names, their netgroups.
+//! Hosts in the list of exports: addresses, names, netgroups.
 
 pub(crate) mod cache;
 pub(crate) mod lookup_queue;

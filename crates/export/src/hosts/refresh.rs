@@ -1,7 +1,5 @@
-//! When the name service is asked again what may have changed, and what ends by its answers. Each
-//! kind has one thread at most, and none waits for another: clients whose reverse zones are slow do
-//! not delay that an address which a host gave up loses its rights. Never sleeps itself; what is
-//! asked, and of whom, is the business of `hosts`.
+//! Schedule of refreshes from the name service. Each kind runs on one thread at a time, so that slow
+//! reverse zones do not delay the loss of rights of an address that a host gave up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,24 +10,23 @@ use crate::hosts::Hosts;
 use crate::thread_pool::{Pool, TaskOrigin};
 use crate::transport::accept;
 
-/// What is asked again and again.
+/// The schedule.
 pub(crate) struct RefreshSchedule {
     every_ms: u64,
-    /// Of hosts that exports name.
+    /// Addresses of the hosts in the exports.
     addresses: Round,
-    /// Names of clients that stay connected, where exports may be for them by these.
+    /// Names of connected clients, where access depends on them.
     clients: Round,
-    /// The same, where they are told in records and nothing else: in the queue of such names, which
-    /// has threads of its own.
+    /// Names of connected clients for audit records only. They have their own queue.
     told_due_ms: u64,
-    /// Clients that were asked for and are not known.
+    /// Clients whose lookup an access check requested.
     requested: Job,
-    /// What is held by whom no line is for any more.
+    /// Ending state of clients that lost their access.
     lost: Job,
 }
 
 impl RefreshSchedule {
-    /// For the first time when this has passed.
+    /// A schedule whose refreshes are first due after the interval.
     pub(crate) fn new(every: Duration, now_ms: u64) -> Self {
         let every_ms = u64::try_from(every.as_millis()).unwrap_or(u64::MAX).max(1);
         let due_ms = now_ms.saturating_add(every_ms);
@@ -44,7 +41,7 @@ impl RefreshSchedule {
         }
     }
 
-    /// Has done what is due, by threads that may sleep.
+    /// Starts the due refreshes on pool threads.
     pub(crate) fn start_due(&mut self, now_ms: u64, reloader: &Arc<Reloader>) {
         let driver = &reloader.driver;
         let next_ms = now_ms.saturating_add(self.every_ms);
@@ -58,7 +55,7 @@ impl RefreshSchedule {
             self.told_due_ms = next_ms;
             accept::tell_names_again(driver);
         }
-        // Clients wait for these (NFS4ERR_DELAY).
+        // Clients with NFS4ERR_DELAY wait for these.
         if driver.hosts.has_requested() {
             let hosts = driver.hosts.clone();
             self.requested.begin(&driver.names, move || hosts.look_up_requested());
@@ -70,20 +67,20 @@ impl RefreshSchedule {
     }
 }
 
-/// Something to do from time to time.
+/// A periodic job.
 struct Round {
     due_ms: u64,
     job: Job,
 }
 
-/// Something that one thread does at a time.
+/// A job that runs on one thread at a time.
 #[derive(Default)]
 struct Job {
     is_running: Arc<AtomicBool>,
 }
 
 impl Job {
-    /// Has it done, unless it still is.
+    /// Starts the job, unless it is running.
     fn begin(&self, pool: &Pool, work: impl FnOnce() + Send + 'static) -> bool {
         if self.is_running.swap(true, Ordering::AcqRel) {
             return false;
@@ -97,8 +94,7 @@ impl Job {
     }
 }
 
-/// It runs for as long as this is there: also one that panics, or that the pool does not take, has
-/// ended.
+/// Marks the job as running until it is dropped: also after a panic, or if the pool is stopped.
 struct Running(Arc<AtomicBool>);
 
 impl Drop for Running {
@@ -113,14 +109,14 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn a_job_is_done_once_at_a_time_and_again_after_a_panic() {
+    fn job_runs_once_at_a_time_and_again_after_panic() {
         let pool = Pool::new("test", 2, 2, || ());
         let (job, other) = (Job::default(), Job::default());
         let (go, wait) = mpsc::channel::<()>();
         let (done, ended) = mpsc::channel();
         assert!(job.begin(&pool, move || {
             wait.recv().unwrap();
-            panic!("it is told, and no more");
+            panic!("a panic on purpose");
         }));
         assert!(!job.begin(&pool, || unreachable!("it still runs")));
         assert!(other.begin(&pool, move || done.send(()).unwrap()));
@@ -139,6 +135,6 @@ mod tests {
         while job.is_running.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
-        assert!(again() && again(), "what is not taken does not run");
+        assert!(again() && again(), "a job that the stopped pool drops does not run");
     }
 }

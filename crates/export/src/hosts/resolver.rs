@@ -1,6 +1,5 @@
-//! Names of hosts: forward, backward and netgroups, by the system's resolver. May sleep: called
-//! when exports are read and before a connection is admitted, never by a thread that serves. The
-//! one home of calls into the C library here.
+//! The system's resolver: addresses, names, netgroups. Blocks, so no worker thread calls it. The only
+//! calls into the C library.
 #![allow(unsafe_code, reason = "innetgr, getnameinfo and the errors of getaddrinfo have no safe face")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -8,22 +7,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use parking_lot::Mutex;
 
-/// What is asked of a resolver; the second one is the tests'.
+/// A resolver. Tests have their own.
 pub(crate) trait Resolver: Send + Sync {
-    /// ConnectionQuota of a host; none if there is no such host.
+    /// Addresses of a host; empty if there is no such host.
     fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer>;
-    /// Name of the host with this address, in lower case; none if it has none.
+    /// Lower-case name of the host with this address.
     fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer>;
-    /// Whether a host is in a netgroup. The system does not tell one that it isn't in from one that
-    /// can't be asked about.
+    /// Whether a host is in a netgroup. False also while the name service is down.
     fn in_netgroup(&self, group: &str, host: &str) -> bool;
 }
 
-/// The name service did not answer, or could not.
+/// The name service did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoAnswer;
 
-/// The system's.
+/// The resolver of the system.
 pub(crate) struct System;
 
 impl Resolver for System {
@@ -41,23 +39,21 @@ impl Resolver for System {
             ai_next: std::ptr::null_mut(),
         };
         let mut list = std::ptr::null_mut();
-        // SAFETY: `host` ends with NUL, `hints` is whole, and both live through the call, which keeps no
-        // pointer; `list` is written only if it succeeds.
+        // SAFETY: `host` is NUL-terminated and `hints` is initialised; both outlive the call. `list` is
+        // written on success only.
         let failed = unsafe { libc::getaddrinfo(host.as_ptr(), std::ptr::null(), &raw const hints, &raw mut list) };
         if failed != 0 {
             return if is_none(failed) { Ok(Vec::new()) } else { Err(NoAnswer) };
         }
         let mut addresses = Vec::new();
         let mut next = list;
-        // SAFETY: the call has succeeded, so that these are entries of its list up to one that is null, and
-        // nobody has freed it.
+        // SAFETY: after success this is a null-terminated list that is not freed yet.
         while let Some(entry) = unsafe { next.as_ref() } {
-            // SAFETY: an entry's address is one of its family, of as many bytes as that has, aligned as the
-            // library makes them.
+            // SAFETY: the library sets `ai_addr` to an aligned address of the entry's family.
             addresses.extend(unsafe { ip_of(entry) });
             next = entry.ai_next;
         }
-        // SAFETY: it is the list that the call gave, which is freed once; nothing refers to it any more.
+        // SAFETY: the list came from getaddrinfo, is freed once, and is not used afterwards.
         unsafe { libc::freeaddrinfo(list) };
         Ok(addresses)
     }
@@ -66,8 +62,8 @@ impl Resolver for System {
         crate::identity::as_ourselves();
         let address = socket2::SockAddr::from(SocketAddr::new(address, 0));
         let mut host = [0u8; HOST_LEN_MAX];
-        // SAFETY: `address` holds a valid socket address of `address.len()` bytes, and `host` is as long as
-        // it is said to be; the call writes at most that and keeps no pointer.
+        // SAFETY: `address` is a valid socket address of its length. The call writes at most
+        // `HOST_LEN_MAX` bytes to `host` and keeps no pointer.
         let failed = unsafe {
             libc::getnameinfo(
                 address.as_ptr().cast(),
@@ -87,26 +83,26 @@ impl Resolver for System {
     }
 
     fn in_netgroup(&self, group: &str, host: &str) -> bool {
-        // getnetgrent(3): the C library keeps one state for the process.
+        // getnetgrent(3): the C library has one state for the whole process.
         static TURN: Mutex<()> = Mutex::new(());
         let (Ok(group), Ok(host)) = (CString::new(group), CString::new(host)) else { return false };
         crate::identity::as_ourselves();
         let _turn = TURN.lock();
-        // SAFETY: all pointers are null or to strings that end with NUL and live through the call, which
-        // keeps none; nobody else is in it.
+        // SAFETY: all pointers are null or NUL-terminated and outlive the call. The lock excludes other
+        // calls.
         unsafe { innetgr(group.as_ptr(), host.as_ptr(), std::ptr::null(), std::ptr::null()) == 1 }
     }
 }
 
-/// Whether an error of the resolver says that there is nothing, and not that it can't be told now.
+/// Whether a resolver error means that there is no entry.
 fn is_none(error: c_int) -> bool {
     [libc::EAI_NONAME, libc::EAI_NODATA].contains(&error)
 }
 
-/// The address of an entry, if it is one of IP.
+/// IP address of an entry.
 ///
 /// # Safety
-/// `ai_addr` is null, or points to a socket address of the family that it names.
+/// `ai_addr` is null or points to a socket address of the entry's family.
 unsafe fn ip_of(entry: &libc::addrinfo) -> Option<IpAddr> {
     if entry.ai_addr.is_null() {
         return None;
@@ -118,7 +114,7 @@ unsafe fn ip_of(entry: &libc::addrinfo) -> Option<IpAddr> {
             Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: likewise.
+            // SAFETY: it points to an address of this family.
             let address = unsafe { &*entry.ai_addr.cast::<libc::sockaddr_in6>() };
             Some(IpAddr::from(Ipv6Addr::from(address.sin6_addr.s6_addr)).to_canonical())
         }
@@ -138,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn system_answers_or_says_no() {
+    fn system_resolver_answers_or_reports_no_entry() {
         assert_eq!(System.addresses("127.0.0.1"), Ok(vec![IpAddr::from([127, 0, 0, 1])]));
         assert_eq!(System.addresses("2001:db8::7"), Ok(vec!["2001:db8::7".parse().unwrap()]));
         assert_eq!(System.addresses("::ffff:192.0.2.1"), Ok(vec![IpAddr::from([192, 0, 2, 1])]));
@@ -147,7 +143,7 @@ mod tests {
         assert!(is_none(libc::EAI_NONAME) && !is_none(libc::EAI_AGAIN) && !is_none(libc::EAI_FAIL) && !is_none(libc::EAI_SYSTEM));
         assert!(!System.in_netgroup("surely-no-such-group", "localhost"));
         assert!(!System.in_netgroup("nul\0inside", "localhost"));
-        // Whatever the machine says of it, it does not fail.
+        // The result depends on the machine; the call must not fail.
         let _ = System.name(IpAddr::from([127, 0, 0, 1]));
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 pub(crate) struct Idmap {
     /// `Domain` of `[General]`.
     pub(crate) domain: Option<String>,
-    /// `LocalName-Realms` of `[General]`, in capitals.
+    /// `Local-Realms` of `[General]`, in capitals.
     realms: Vec<String>,
     /// `[Static]`: principals and the accounts that they are.
     accounts: HashMap<String, String>,
@@ -30,7 +30,7 @@ impl Idmap {
             let Some((key, value)) = line.split_once('=').map(|(key, value)| (key.trim(), value.trim())) else { continue };
             match section.as_str() {
                 "general" if key.eq_ignore_ascii_case("Domain") => idmap.domain = Some(value.to_ascii_lowercase()),
-                "general" if key.eq_ignore_ascii_case("LocalName-Realms") => {
+                "general" if key.eq_ignore_ascii_case("Local-Realms") => {
                     idmap.realms =
                         value.split(',').map(|realm| realm.trim().to_ascii_uppercase()).filter(|realm| !realm.is_empty()).collect();
                 }
@@ -48,12 +48,12 @@ impl Idmap {
         self.accounts.get(principal).map(String::as_str)
     }
 
-    /// Whether `LocalName-Realms` names a realm.
+    /// Whether `Local-Realms` names a realm.
     pub(super) fn names_realm(&self, realm: &str) -> bool {
         self.realms.contains(&realm.to_ascii_uppercase())
     }
 
-    /// Whether users of a realm are this system's. Without `LocalName-Realms` it is the domain's own,
+    /// Whether users of a realm are this system's. Without `Local-Realms` it is the domain's own,
     /// as idmapd has it.
     pub(super) fn is_local_realm(&self, realm: &str) -> bool {
         let realm = realm.to_ascii_uppercase();

@@ -113,7 +113,7 @@ fn told(AccountRequest { principal, client }: AccountRequest<'_>, why: NoAccount
         NoAccount::NoName => tracing::warn!(
             principal,
             %client,
-            "refused: no rule gives this principal a local name; add auth_to_local to krb5.conf, LocalName-Realms to idmapd.conf or a line to --principal-map"
+            "refused: no rule gives this principal a local name; add auth_to_local to krb5.conf, Local-Realms to idmapd.conf or a line to --principal-map"
         ),
         NoAccount::NoUser(name) => tracing::warn!(
             principal,

@@ -1,5 +1,5 @@
-//! Counts operations, as the engine shows them: by operation and status, by client and by export.
-//! Sits on the hot path: relaxed counters, one small lookup a connection.
+//! Metrics of NFS operations: by operation and status, by client, by export. They are on the hot path:
+//! relaxed counters, and one lookup for each connection.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,34 +14,34 @@ use vouch_nfs4_server::{ConnectionId, ExportId, Observation, Observer};
 use crate::limits::METRIC_CLIENTS_MAX;
 use crate::monitoring::counter::Counter;
 
-/// The counts.
+/// The counters.
 pub(crate) struct Metrics {
-    /// Operations by number, each thread's own.
+    /// Counters by operation, one set for each thread.
     shards: Mutex<Shards>,
-    /// By status, failures only; bounded by the statuses that there are.
+    /// Failures by status. Bounded by the number of statuses.
     statuses: RwLock<HashMap<u32, Arc<Counter>>>,
     clients: RwLock<HashMap<IpAddr, Arc<Totals>>>,
-    /// Clients beyond [`METRIC_CLIENTS_MAX`].
+    /// Clients above [`METRIC_CLIENTS_MAX`].
     other_clients: Arc<Totals>,
     exports: RwLock<HashMap<ExportId, Named>>,
-    /// Tells this instance's thread-local memory from another's.
+    /// Distinguishes the thread-local cache of this instance from others.
     number: u64,
 }
 
-/// An export's name and its counts.
+/// Name and counters of an export.
 type Named = (Arc<str>, Arc<Totals>);
 
-/// By operation number: done, and failed with another status than NFS4_OK.
+/// By operation number: all results, and those other than NFS4_OK.
 struct Operations([[AtomicU64; 2]; OPERATIONS]);
 
-/// What each thread has counted, and what threads that are gone had.
+/// Counters of live threads, and the sum of ended ones.
 #[derive(Default)]
 struct Shards {
     live: Vec<Arc<Operations>>,
     gone: Arc<Operations>,
 }
 
-/// Counts of a client or an export.
+/// Counters of a client or an export.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) operations: Counter,
@@ -51,7 +51,7 @@ pub(crate) struct Totals {
 }
 
 thread_local! {
-    /// The counters of the connection and the export that this thread saw last.
+    /// The counters of this thread's last connection and export.
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
@@ -76,7 +76,7 @@ impl Metrics {
         }
     }
 
-    /// From now on these are exported. Counts of those that stay go on.
+    /// Sets the exports. Exports that stay keep their counters.
     pub(crate) fn name_exports(&self, exports: impl IntoIterator<Item = (ExportId, Arc<str>)>) {
         let mut known = self.exports.write();
         let mut old = std::mem::take(&mut *known);
@@ -97,8 +97,8 @@ impl Metrics {
         clients.entry(address).or_default().clone()
     }
 
-    /// A new thread's counts. Those of threads that are gone are gathered first, so that they are
-    /// as many as there are threads.
+    /// Counters for a new thread. First adds up those of ended threads, so that there are no more sets than
+    /// threads.
     fn shard(&self) -> Arc<Operations> {
         let mut shards = self.shards.lock();
         let Shards { live, gone } = &mut *shards;
@@ -114,7 +114,7 @@ impl Metrics {
         new
     }
 
-    /// All threads' counts of an operation: done, and failed.
+    /// Sums by operation: all results, and failures.
     fn operation_counts(&self) -> Vec<[u64; 2]> {
         let shards = self.shards.lock();
         let all = || shards.live.iter().chain([&shards.gone]);
@@ -130,19 +130,19 @@ impl Metrics {
         self.statuses.write().entry(status).or_default().add(1);
     }
 
-    /// In Prometheus' text format.
+    /// Writes the metrics in the text format of Prometheus.
     pub(crate) fn write(&self, out: &mut String) {
         let counts = self.operation_counts();
         let all = counts.iter().enumerate().filter(|(_, [done, _])| *done > 0);
-        line(out, "vouch_export_operations_total", "Operations done, by operation.", "counter");
+        line(out, "vouch_export_operations_total", "Operations by name.", "counter");
         for (number, [done, _]) in all.clone() {
             let _ = writeln!(out, "vouch_export_operations_total{{op=\"{}\"}} {done}", name(number));
         }
-        line(out, "vouch_export_operations_failed_total", "Operations answered with another status than NFS4_OK, by operation.", "counter");
+        line(out, "vouch_export_operations_failed_total", "Failed operations by name.", "counter");
         for (number, [_, failed]) in all {
             let _ = writeln!(out, "vouch_export_operations_failed_total{{op=\"{}\"}} {failed}", name(number));
         }
-        line(out, "vouch_export_status_total", "Operations answered with another status than NFS4_OK, by status.", "counter");
+        line(out, "vouch_export_status_total", "Failed operations by status.", "counter");
         let mut statuses: Vec<_> = self.statuses.read().iter().map(|(status, count)| (*status, count.get())).collect();
         statuses.sort_unstable();
         for (status, count) in statuses {
@@ -195,8 +195,7 @@ impl Default for Operations {
 }
 
 impl Operations {
-    /// Counts one. Only the thread whose counts they are does, so a load and a store do, and no
-    /// other thread's cache is asked.
+    /// Counts one operation. Only one thread writes, so a load and a store suffice.
     fn add(&self, number: usize, failed: bool) {
         let bump = |count: &AtomicU64| count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let [done, bad] = &self.0[number];
@@ -206,7 +205,7 @@ impl Operations {
         }
     }
 
-    /// Adds what another has, whose thread is gone.
+    /// Adds the counters of an ended thread.
     fn take_over(&self, other: &Operations) {
         for (mine, theirs) in self.0.iter().flatten().zip(other.0.iter().flatten()) {
             mine.fetch_add(theirs.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -232,8 +231,8 @@ impl Totals {
 fn totals(out: &mut String, label: &str, all: &[(String, Arc<Totals>)]) {
     type Pick = fn(&Totals) -> &Counter;
     let series: [(&str, &str, Pick); 4] = [
-        ("operations", "Operations done", |totals| &totals.operations),
-        ("operations_failed", "Operations that failed", |totals| &totals.failed),
+        ("operations", "Operations", |totals| &totals.operations),
+        ("operations_failed", "Failed operations", |totals| &totals.failed),
         ("read_bytes", "Bytes read from files", |totals| &totals.bytes_read),
         ("written_bytes", "Bytes written to files", |totals| &totals.bytes_written),
     ];
@@ -246,7 +245,7 @@ fn totals(out: &mut String, label: &str, all: &[(String, Arc<Totals>)]) {
     }
 }
 
-/// HELP and TYPE of a metric.
+/// Writes HELP and TYPE of a metric.
 pub(crate) fn line(out: &mut String, metric: &str, help: &str, kind: &str) {
     let _ = writeln!(out, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
 }
@@ -255,8 +254,8 @@ fn escaped(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Operations are numbered below this (RFC 8276, section 8.6: REMOVEXATTR is 75); 0 counts what has
-/// no number that we know.
+/// One above the highest operation number (REMOVEXATTR is 75: RFC 8276, section 8.6). Index 0 counts
+/// unknown operations.
 const OPERATIONS: usize = 76;
 
 /// Name of an operation (RFC 8881, section 18; RFC 7862, section 15; RFC 8276, section 8.4).
@@ -344,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_have_the_names_of_their_numbers() {
+    fn operation_names_match_their_numbers() {
         // RFC 8881, section 18 (4.1); RFC 7862, section 15; RFC 8276, section 8.4.
         let some = [
             (3, "ACCESS"),
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_threads_that_are_gone_are_kept() {
+    fn keeps_counts_of_ended_threads() {
         let metrics = Metrics::new();
         for _ in 0..5 {
             std::thread::scope(|scope| {
@@ -377,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_beyond_the_limit_are_counted_together() {
+    fn clients_above_the_limit_are_counted_together() {
         let metrics = Metrics::new();
         for i in 0..METRIC_CLIENTS_MAX as u32 + 10 {
             metrics.client(IpAddr::from(i.to_be_bytes())).operations.add(1);

@@ -1,5 +1,4 @@
-//! What the server tells: metrics for Prometheus, health, and the status that `vouch export status`
-//! shows.
+//! Metrics for Prometheus, health, and the status for `vouch export status`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,14 +11,14 @@ use crate::driver::Driver;
 use crate::monitoring::operation_metrics::{Metrics, line};
 use vouch_daemon::metrics_page::PageSource;
 
-/// Everything that can be told.
+/// The source of metrics, health and status.
 pub(crate) struct Report {
     pub(crate) driver: Arc<Driver>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Report {
-    /// The status now.
+    /// The current status.
     pub(crate) fn status(&self) -> Status {
         let report = self.driver.engine.status(clock::now());
         let (totals, quotas) = (self.driver.engine.totals(clock::now()).0, &self.driver.quotas);
@@ -79,19 +78,23 @@ impl PageSource for Report {
         let (totals, grace_left_ms) = self.driver.engine.totals(clock::now());
         let (waiting, threads) = waiting(&self.driver);
         let gauges: [(&str, &str, usize); 13] = [
-            ("vouch_export_connections", "Connections open now.", self.open()),
+            ("vouch_export_connections", "Open connections.", self.open()),
             ("vouch_export_clients", "Clients with state.", totals.clients),
             ("vouch_export_sessions", "Sessions.", totals.sessions),
-            ("vouch_export_kept_replies_bytes", "Bytes of session slots and of replies kept for retries.", totals.reply_cache_len),
+            ("vouch_export_kept_replies_bytes", "Bytes of session slots and cached replies.", totals.reply_cache_len),
             ("vouch_export_opens", "Opens.", totals.opens),
             ("vouch_export_locks", "Byte-range locks.", totals.locks),
             ("vouch_export_delegations", "Delegations.", totals.delegations),
             ("vouch_export_waiting_calls", "Calls that wait for a disk, a commit or the name service.", waiting),
-            ("vouch_export_waiting_threads", "Threads that wait in the place of those that serve.", threads),
-            ("vouch_export_waiting_calls_bytes", "Memory kept for calls that wait.", self.driver.quotas.waiting_len.used()),
-            ("vouch_export_incomplete_calls_bytes", "Memory kept for calls that have not come whole.", self.driver.quotas.held.used()),
-            ("vouch_export_connections_naming", "Connections that wait for the name of their host.", self.driver.host_lookups.waiting()),
-            ("vouch_export_grace", "Whether the grace period lasts.", usize::from(grace_left_ms > 0)),
+            ("vouch_export_waiting_threads", "Threads for calls that wait.", threads),
+            ("vouch_export_waiting_calls_bytes", "Memory of calls that wait.", self.driver.quotas.waiting_len.used()),
+            ("vouch_export_incomplete_calls_bytes", "Memory of incompletely received calls.", self.driver.quotas.held.used()),
+            (
+                "vouch_export_connections_naming",
+                "Connections that wait for the lookup of their host name.",
+                self.driver.host_lookups.waiting(),
+            ),
+            ("vouch_export_grace", "1 during the grace period, else 0.", usize::from(grace_left_ms > 0)),
         ];
         for (metric, help, value) in gauges {
             line(&mut out, metric, help, "gauge");
@@ -105,39 +108,39 @@ impl PageSource for Report {
         let counters: [(&str, &str, u64); 19] = [
             ("vouch_export_connections_accepted_total", "Connections accepted.", traffic.accepted.get()),
             ("vouch_export_connections_refused_total", "Connections refused by a limit.", traffic.refused.get()),
-            ("vouch_export_connections_closed_total", "Connections closed, for whatever reason.", traffic.closed.get()),
-            ("vouch_export_connections_broken_total", "Connections closed because the peer broke RPC.", traffic.closed_broken.get()),
+            ("vouch_export_connections_closed_total", "Closed connections.", traffic.closed.get()),
             (
-                "vouch_export_connections_slow_total",
-                "Connections closed because the peer neither sent nor took what it began.",
-                traffic.closed_slow.get(),
+                "vouch_export_connections_broken_total",
+                "Connections closed after a protocol error of the peer.",
+                traffic.closed_broken.get(),
             ),
+            ("vouch_export_connections_slow_total", "Connections closed because the peer timed out.", traffic.closed_slow.get()),
             (
                 "vouch_export_connections_unnamed_total",
-                "Connections closed because the name of their host was not found in time.",
+                "Connections closed because the lookup of their host name timed out.",
                 traffic.unnamed.get(),
             ),
-            ("vouch_export_clients_displaced_total", "Clients that had to make room for others.", totals.clients_displaced),
-            ("vouch_export_clients_refused_total", "Introductions of clients for which there was no room.", totals.clients_refused),
+            ("vouch_export_clients_displaced_total", "Clients that were evicted for other clients.", totals.clients_displaced),
+            ("vouch_export_clients_refused_total", "New clients that were refused because the table was full.", totals.clients_refused),
             (
                 "vouch_export_held_back_total",
-                "Times that a connection was not read because too many calls of its address, or of all, were waiting.",
+                "Times that reading a connection paused because too many calls waited.",
                 self.driver.quotas.calls.refusals.get() + self.driver.quotas.waiting_len.refusals.get(),
             ),
             (
                 "vouch_export_incomplete_held_back_total",
-                "Times that a call was not read on because too much was kept of incomplete ones of its address, or of all.",
+                "Times that reading a call paused because incomplete calls used too much memory.",
                 self.driver.quotas.held.refusals.get(),
             ),
             ("vouch_export_calls_total", "Calls received.", traffic.calls.get()),
-            ("vouch_export_calls_blocked_total", "Calls that had to wait for a disk or a network.", traffic.blocked.get()),
+            ("vouch_export_calls_blocked_total", "Calls that waited for a disk or a network.", traffic.blocked.get()),
             ("vouch_export_received_bytes_total", "Bytes received.", traffic.received_len.get()),
             ("vouch_export_sent_bytes_total", "Bytes sent.", traffic.sent_len.get() + live),
             ("vouch_export_callbacks_total", "Callbacks sent.", traffic.callbacks.get()),
-            ("vouch_export_callbacks_failed_total", "Callbacks that were not answered.", traffic.callbacks_failed.get()),
-            ("vouch_export_reloads_total", "Times that the list of exports was read anew.", traffic.reloads.get()),
-            ("vouch_export_reloads_failed_total", "Times that a new list was faulty and the old one stayed.", traffic.reloads_failed.get()),
-            ("vouch_export_recovery_failures_total", "Times that the disk refused recovery records.", self.driver.recovery.failures()),
+            ("vouch_export_callbacks_failed_total", "Callbacks without an answer.", traffic.callbacks_failed.get()),
+            ("vouch_export_reloads_total", "Reloads of the list of exports.", traffic.reloads.get()),
+            ("vouch_export_reloads_failed_total", "Reloads that failed and kept the old list.", traffic.reloads_failed.get()),
+            ("vouch_export_recovery_failures_total", "Failed writes of recovery records.", self.driver.recovery.failures()),
         ];
         for (metric, help, value) in counters {
             line(&mut out, metric, help, "counter");
@@ -157,8 +160,7 @@ impl PageSource for Report {
     }
 }
 
-/// Calls that wait for a disk or a network, those that a thread is at among them; and threads for
-/// it.
+/// Waiting calls, including running ones, and the threads for them.
 fn waiting(driver: &Driver) -> (usize, usize) {
     (driver.quotas.calls.used(), driver.pool.load().1 + driver.names.load().1)
 }

@@ -1,26 +1,25 @@
-//! What the driver counts about its own work: connections, bytes, what waited. Operations are
-//! counted in `metrics`.
+//! Counters of connections, bytes and waiting calls.
 
 use super::counter::Counter;
 use crate::transport::connection_quota::ConnectionQuota;
 
-/// The counts.
+/// The counters.
 #[derive(Default)]
 pub(crate) struct Traffic {
-    /// Connections of each address now.
+    /// Open connections by address.
     pub(crate) addresses: ConnectionQuota,
     pub(crate) accepted: Counter,
     pub(crate) refused: Counter,
-    /// Closed because their host's name was not found in time, or too many waited for theirs.
+    /// Closed because the lookup of the host name timed out or was refused.
     pub(crate) unnamed: Counter,
     pub(crate) closed: Counter,
-    /// Closed because the peer broke RPC, or was too slow to send or to take.
+    /// Closed because the peer broke RPC, or timed out.
     pub(crate) closed_broken: Counter,
     pub(crate) closed_slow: Counter,
     pub(crate) calls: Counter,
     pub(crate) received_len: Counter,
     pub(crate) sent_len: Counter,
-    /// Calls that had to wait for a disk or a network.
+    /// Calls that waited for a disk or a network.
     pub(crate) blocked: Counter,
     pub(crate) callbacks: Counter,
     pub(crate) callbacks_failed: Counter,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -35,46 +36,70 @@ use crate::transport::inbox::{Inbox, Message};
 use crate::worker::WAKE;
 use crate::{audit, clock, control, limits, privileges};
 
-/// A server with everything open; nothing is answered yet.
+/// A server that has opened everything and answers nothing yet.
 pub struct Server {
     pub(crate) driver: Arc<Driver>,
     pub(super) report: Arc<Report>,
     pub(super) reloader: Arc<Reloader>,
     pub(super) polls: Vec<mio::Poll>,
-    pub(super) listeners: Vec<TcpListener>,
-    pub(super) addresses: Vec<SocketAddr>,
-    pub(super) page: Option<TcpListener>,
-    pub(super) control: std::os::unix::net::UnixListener,
-    /// What is to be said of the list of exports.
-    pub(super) warnings: Vec<String>,
-    pub(super) rights: privileges::Rights,
+    pub(super) sockets: Sockets,
+    warnings: Vec<String>,
+    rights: privileges::Rights,
     pub(super) resolve_every: Duration,
     pub(super) opener: Option<Arc<FileSystemOpener>>,
-    pub(super) _state: StateDirectory,
+    _state: StateDirectory,
+}
+
+/// All listening sockets of the server.
+pub(super) struct Sockets {
+    pub(super) listeners: Vec<TcpListener>,
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) metrics_page: Option<TcpListener>,
+    pub(super) control: UnixListener,
+}
+
+impl Sockets {
+    fn open(config: &ExportConfig) -> Result<Self, ExportError> {
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for passed in &config.passed {
+            listeners.push(passed.try_clone().map_err(system("passed sockets"))?);
+            addresses.push(passed.local_addr().map_err(system("passed sockets"))?);
+        }
+        let failed = |address| move |source| ExportError::Listen { address, source };
+        for &address in &config.listen {
+            for listener in vouch_daemon::listener::bind(address, 1).map_err(failed(address))? {
+                addresses.push(listener.local_addr().map_err(failed(address))?);
+                listeners.push(listener);
+            }
+        }
+        let metrics_page = config.metrics.map(|address| TcpListener::bind(address).map_err(failed(address))).transpose()?;
+        let control = control::listen(&control_path(&config.state)).map_err(system("control socket"))?;
+        Ok(Sockets { listeners, addresses, metrics_page, control })
+    }
 }
 
 impl Server {
-    /// Opens exports, state and sockets, and gives up privileges that are not needed, for the
-    /// calling thread and all that it starts later: call it early.
+    /// Opens exports, state and sockets. Gives up the privileges that are not needed, for the calling
+    /// thread and all threads that it starts later. So call it before any thread starts.
     ///
     /// # Errors
-    /// When exports or state can't be served as they are, or an address is taken.
+    /// If exports or state cannot be served, or an address is in use.
     pub fn open(config: ExportConfig) -> Result<Self, ExportError> {
         let disbelief = Arc::new(audit::Disbelief::default());
         let fault_observer = config.audit.is_some().then(|| disbelief.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
         let opener = Arc::new(FileSystemOpener::new(&config.state, fault_observer));
         let shared = opener.clone();
-        let seams = SystemHooks::system(Box::new(move |source, options| shared.open(source, options)));
-        let mut server = Self::open_with(config, SystemHooks { disbelief, ..seams })?;
+        let hooks = SystemHooks::system(Box::new(move |source, options| shared.open(source, options)));
+        let mut server = Self::open_with(config, SystemHooks { disbelief, ..hooks })?;
         server.opener = Some(opener);
         Ok(server)
     }
 
-    pub(crate) fn open_with(mut config: ExportConfig, seams: SystemHooks) -> Result<Self, ExportError> {
-        let system = |doing| move |source: io::Error| ExportError::System { doing, source };
+    /// Opens a server with its view of the system replaced by `hooks`.
+    pub(crate) fn open_with(mut config: ExportConfig, hooks: SystemHooks) -> Result<Self, ExportError> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or(cores).max(1);
-        let descriptors = descriptors().map_err(system("limit on open files"))?;
+        let descriptors = raise_descriptor_limit().map_err(system("limit on open files"))?;
         config.limits.connections_max = config.limits.connections_max.min(limits::connections_max(descriptors));
         let state = StateDirectory::open(&config.state)?;
         let (recovery, boot, recovered) = RecoveryStore::open(&state.recovery_path(), wall_nanos())?;
@@ -82,48 +107,25 @@ impl Server {
         let idmap = read_idmap(config.idmap.as_ref())?;
         let domain = config.domain.clone().or_else(|| idmap.domain.clone()).unwrap_or_else(host_domain);
         let map = read_principal_map(config.principal_map.as_deref())?;
-        let names = Arc::new(Accounts::new(seams.names, idmap, config.groups, map, config.unknown_principals));
-        let hosts = Arc::new(Hosts::new(seams.resolver).recording_names(config.audit.is_some()));
-        let sources = Sources::new(config.exports.clone(), hosts.clone(), seams.opener);
-
-        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
-        for passed in &config.passed {
-            listeners.push(passed.try_clone().map_err(system("passed sockets"))?);
-            addresses.push(passed.local_addr().map_err(system("passed sockets"))?);
-        }
-        for &address in &config.listen {
-            let failed = |source| ExportError::Listen { address, source };
-            for listener in vouch_daemon::listener::bind(address, 1).map_err(failed)? {
-                addresses.push(listener.local_addr().map_err(failed)?);
-                listeners.push(listener);
-            }
-        }
-        let page = config
-            .metrics
-            .map(|address| TcpListener::bind(address).map_err(|source| ExportError::Listen { address, source }))
-            .transpose()?;
-        let control = control::listen(&control_path(&config.state)).map_err(system("control socket"))?;
+        let accounts = Arc::new(Accounts::new(hooks.names, idmap, config.groups, map, config.unknown_principals));
+        let hosts = Arc::new(Hosts::new(hooks.resolver).recording_names(config.audit.is_some()));
+        let sources = Sources::new(config.exports.clone(), hosts.clone(), hooks.opener);
+        let sockets = Sockets::open(&config)?;
         let rights = privileges::reduce().map_err(|errno| ExportError::System { doing: "privileges", source: errno.into() })?;
-        let (mut polls, mut inboxes) = (Vec::new(), Vec::new());
-        for _ in 0..threads {
-            let poll = mio::Poll::new().map_err(system("epoll"))?;
-            inboxes.push(Arc::new(Inbox::new(poll.registry(), WAKE).map_err(system("eventfd"))?));
-            polls.push(poll);
-        }
-        // Before trees are opened, whose replicas may lie.
-        let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone(), seams.disk)).transpose()?.map(Arc::new);
-        audit.iter().for_each(|audit| seams.disbelief.tell(audit));
+        let (polls, inboxes) = open_inboxes(threads)?;
+
+        // The audit trail opens before the trees: their replicas may send false data.
+        let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone(), hooks.disk)).transpose()?.map(Arc::new);
+        audit.iter().for_each(|audit| hooks.disbelief.tell(audit));
         let loaded = sources.load()?;
         let to_wake = inboxes.clone();
         let on_room = move || to_wake.iter().for_each(|inbox| inbox.post(Message::RoomFreed));
-        let gss = open_gss(seams.acceptor, config.keytab.as_deref(), on_room.clone())?;
+        let gss = open_gss(hooks.acceptor, config.keytab.as_deref(), on_room.clone())?;
         if let (Some(audit), Some(_)) = (&audit, &gss) {
-            keytab_path(config.keytab).into_iter().for_each(|keytab| audit.watch_keys(keytab));
+            keytab_path(config.keytab.take()).into_iter().for_each(|keytab| audit.watch_keys(keytab));
         }
         let left_out = loaded.left_out.clone();
         let (exports, mut warnings) = loaded.into_parts(gss.as_deref());
-
-        let metrics = Arc::new(Metrics::new());
         let listed = list(&exports);
         if let Some(path) = audit.as_ref().and_then(|audit| audit.name_exports(&exports, &left_out).first().copied()) {
             return Err(ExportError::NotDenied {
@@ -131,47 +133,32 @@ impl Server {
                 exports: listed.iter().map(|export| export.source.clone()).collect(),
             });
         }
+
+        let metrics = Arc::new(Metrics::new());
         metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
-        let mut seed = [0; 32];
-        getrandom::fill(&mut seed)
-            .map_err(|error| ExportError::System { doing: "randomness", source: io::Error::other(error.to_string()) })?;
-        let lease_ms = u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX);
-        let limits = limits::of_engine(descriptors);
-        let record_len_max = usize::try_from(limits.message_len_max).unwrap_or(usize::MAX) + RPC_HEADER_LEN_MAX;
-        let engine_config = vouch_nfs4_server::Config {
-            lease_ms,
-            grace_ms: if recovered.records.is_empty() { 0 } else { lease_ms },
-            minor_versions: config.minor_versions.clone(),
-            delegations: config.delegations,
-            domain,
-            numeric_owners: config.numeric_owners,
-            server_owner: state.server_id()?.to_vec(),
-            boot,
-            filehandle_key: *state.filehandle_key()?,
-            implementation: Some(("vouch".into(), concat!("vouch ", env!("CARGO_PKG_VERSION")).into())),
-            limits,
-        };
+        let engine_config = engine_config(&config, &state, domain, boot, recovered.records.is_empty(), descriptors)?;
+        let record_len_max = usize::try_from(engine_config.limits.message_len_max).unwrap_or(usize::MAX) + RPC_HEADER_LEN_MAX;
         let observer: Arc<dyn vouch_nfs4_server::Observer> = match &audit {
             Some(audit) => Arc::new(audit::Audited { metrics: metrics.clone(), audit: audit.clone() }),
             None => metrics.clone(),
         };
-        let engine = vouch_nfs4_server::Server::new(engine_config, exports, names.clone(), observer, recovered, seed, clock::now());
-
+        let seed = random_seed()?;
+        let engine = vouch_nfs4_server::Server::new(engine_config, exports, accounts.clone(), observer, recovered, seed, clock::now());
         warnings.extend(detours(&engine));
         if let Some(gss) = &gss {
             engine.set_callback_contexts(gss.clone());
         }
 
-        let names_pool = Pool::new("names", limits::NAMES_THREADS_MAX, WAITING_MAX, on_room.clone());
+        let pool = |name, threads_max| Pool::new(name, threads_max, WAITING_MAX, on_room.clone());
         let driver = Arc::new(Driver {
             engine,
             gss,
             audit,
-            pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, on_room.clone()),
-            quotas: Quotas::new(&config.limits, limits::HELD_LEN_MAX, on_room),
+            pool: pool("waiting", config.limits.waiting_threads_max),
+            names: pool("names", limits::NAMES_THREADS_MAX),
+            quotas: Quotas::new(&config.limits, limits::HELD_LEN_MAX, on_room.clone()),
             host_lookups: LookupQueue::default(),
             audit_lookups: LookupQueue::default(),
-            names: names_pool,
             commit_queue: CommitQueue::default(),
             callback_dialers: CallbackDialers::new(),
             recovery,
@@ -191,76 +178,108 @@ impl Server {
             sources,
             driver: driver.clone(),
             metrics,
-            names,
+            accounts,
             principal_map: config.principal_map,
             turn: Mutex::new(()),
         });
-        Ok(Server {
-            driver,
-            report,
-            reloader,
-            polls,
-            listeners,
-            addresses,
-            page,
-            control,
-            warnings,
-            rights,
-            resolve_every: config.resolve_every,
-            opener: None,
-            _state: state,
-        })
+        let resolve_every = config.resolve_every;
+        Ok(Server { driver, report, reloader, polls, sockets, warnings, rights, resolve_every, opener: None, _state: state })
     }
 
-    /// Where clients are answered; with the port that was found where 0 was asked for.
+    /// Addresses on which the server listens for clients, with the real port where port 0 was given.
     pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+        &self.sockets.addresses
     }
 
-    /// Where the metrics page is.
-    pub fn page_address(&self) -> Option<SocketAddr> {
-        self.page.as_ref().and_then(|page| page.local_addr().ok())
+    /// Address of the metrics page.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.sockets.metrics_page.as_ref().and_then(|page| page.local_addr().ok())
     }
 
-    /// What is exported: source and place.
+    /// The exports: source and path that clients mount.
     pub fn exports(&self) -> Vec<(String, String)> {
         self.driver.exports.lock().iter().map(|export| (export.source.clone(), export.pseudo_path.clone())).collect()
     }
 
-    /// What is to be said of the list of exports, a line each.
+    /// Warnings about the list of exports, one line each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The user with whose rights everything is done, if it isn't each caller's own.
-    pub fn acts_as(&self) -> Option<u32> {
+    /// The user that owns all access to files, if the server cannot act as each caller.
+    pub fn acting_user(&self) -> Option<u32> {
         match self.rights {
             privileges::Rights::EachCaller => None,
             privileges::Rights::User(uid) => Some(uid),
         }
     }
 
-    /// Something that has the exports read anew, from any thread.
+    /// A function that reloads the exports, for any thread. The log has the outcome.
     pub fn reload(&self) -> impl Fn() + Send + Sync + 'static {
         let reloader = self.reloader.clone();
         move || {
-            // What came of it is in the log.
             let _ = reloader.reload();
         }
     }
+}
+
+fn system(doing: &'static str) -> impl FnOnce(io::Error) -> ExportError {
+    move |source| ExportError::System { doing, source }
+}
+
+type Inboxes = Vec<Arc<Inbox>>;
+
+fn open_inboxes(threads: usize) -> Result<(Vec<mio::Poll>, Inboxes), ExportError> {
+    let (mut polls, mut inboxes) = (Vec::new(), Vec::new());
+    for _ in 0..threads {
+        let poll = mio::Poll::new().map_err(system("epoll"))?;
+        inboxes.push(Arc::new(Inbox::new(poll.registry(), WAKE).map_err(system("eventfd"))?));
+        polls.push(poll);
+    }
+    Ok((polls, inboxes))
+}
+
+fn engine_config(
+    config: &ExportConfig,
+    state: &StateDirectory,
+    domain: String,
+    boot: u64,
+    nothing_to_reclaim: bool,
+    descriptors: usize,
+) -> Result<vouch_nfs4_server::Config, ExportError> {
+    let lease_ms = u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX);
+    Ok(vouch_nfs4_server::Config {
+        lease_ms,
+        grace_ms: if nothing_to_reclaim { 0 } else { lease_ms },
+        minor_versions: config.minor_versions.clone(),
+        delegations: config.delegations,
+        domain,
+        numeric_owners: config.numeric_owners,
+        server_owner: state.server_id()?.to_vec(),
+        boot,
+        filehandle_key: *state.filehandle_key()?,
+        implementation: Some(("vouch".into(), concat!("vouch ", env!("CARGO_PKG_VERSION")).into())),
+        limits: limits::of_engine(descriptors),
+    })
+}
+
+fn random_seed() -> Result<[u8; 32], ExportError> {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).map_err(|error| system("randomness")(io::Error::other(error.to_string())))?;
+    Ok(seed)
 }
 
 fn read_idmap(path: Option<&PathBuf>) -> Result<Idmap, ExportError> {
     let default = PathBuf::from("/etc/idmapd.conf");
     match std::fs::read_to_string(path.unwrap_or(&default)) {
         Ok(text) => Ok(Idmap::parse(&text)),
-        // Only a file that was asked for must be there.
+        // The default file may be missing; a file that the user named may not.
         Err(_) if path.is_none() => Ok(Idmap::default()),
         Err(source) => Err(ExportError::Idmap { path: path.unwrap_or(&default).clone(), source }),
     }
 }
 
-/// As idmapd does: what is behind the first dot of the host's name.
+/// The part of the host name after the first dot, like idmapd.
 fn host_domain() -> String {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy().to_ascii_lowercase();
@@ -271,8 +290,8 @@ fn wall_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Raises the limit on descriptors as far as it goes.
-fn descriptors() -> io::Result<usize> {
+/// Raises the soft limit on descriptors to the hard limit, and returns it.
+fn raise_descriptor_limit() -> io::Result<usize> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
     Ok(usize::try_from(maximum.unwrap_or(u64::MAX)).unwrap_or(usize::MAX))

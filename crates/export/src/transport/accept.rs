@@ -1,5 +1,4 @@
-//! The thread that takes connections and deals them out: each to the worker that has the fewest, so
-//! that the two connections of a client end up on two threads.
+//! The accept thread: it hands each connection to the worker with the fewest connections.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -19,7 +18,7 @@ use crate::limits::{ACCEPT_PAUSE, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_
 use crate::thread_pool::TaskOrigin;
 use crate::transport::inbox::Message;
 
-/// Takes connections until the driver stops.
+/// Accepts connections until the driver stops.
 pub(crate) fn run(listeners: Vec<TcpListener>, driver: &Arc<Driver>) -> io::Result<()> {
     let mut poll = Poll::new()?;
     let mut sockets = Vec::new();
@@ -46,16 +45,16 @@ pub(crate) fn run(listeners: Vec<TcpListener>, driver: &Arc<Driver>) -> io::Resu
     Ok(())
 }
 
-/// Takes what waits. False if the system is out of something.
+/// Accepts all pending connections. Returns false if the system lacks a resource.
 fn take_all(listener: &mio::net::TcpListener, driver: &Arc<Driver>) -> bool {
     loop {
         match listener.accept() {
             Ok((socket, peer)) => admit(socket.into(), peer, driver),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-            // accept(2): errors that were pending on the new connection are its own.
+            // accept(2): this error belongs to the new connection only.
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
             Err(error) => {
-                tracing::warn!(%error, "connections can't be accepted for a moment");
+                tracing::warn!(%error, "accepting connections pauses");
                 return false;
             }
         }
@@ -73,12 +72,12 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
         return;
     }
     driver.traffic.accepted.add(1);
-    // What fails here costs comfort, not correctness.
+    // A failure here does no harm.
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
     let _ = socket.set_nodelay(true);
-    // Where exports name hosts by pattern or netgroup, who this is must be known before a call of its
-    // is looked at; a name service that is slow holds nobody else up.
+    // If exports name hosts by pattern or netgroup, the host name is looked up before the first call.
+    // A slow name service delays only the connections that need it.
     if !driver.hosts.must_look_up(peer.ip()) {
         tell_name(peer.ip(), driver);
         return deal(socket, peer, driver);
@@ -93,10 +92,9 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     }
 }
 
-/// Has the name of a host looked for that is told in records, beside its calls: those that come
-/// first may be recorded without it.
+/// Looks up a host name for audit records only. The first records may lack it.
 fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
-    // Where too many are looked for, this one is when those that are connected are looked at again.
+    // If the queue is full, the periodic refresh looks the name up later.
     if driver.hosts.should_look_up(host) && driver.audit_lookups.enter(host, (), clock::mono_ms()) == Enqueued::LookUp {
         let shared = driver.clone();
         driver.names.submit(TaskOrigin::Server, move || {
@@ -109,13 +107,13 @@ fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
     }
 }
 
-/// Likewise for those that stay connected, beside the addresses that exports are granted by: a
-/// reverse zone that is slow must not hold these up.
+/// Refreshes the host names for audit records. They have their own queue, so that a slow reverse zone
+/// does not delay lookups that decide about access.
 pub(crate) fn tell_names_again(driver: &Arc<Driver>) {
     driver.hosts.stale_recorded_clients().into_iter().for_each(|host| tell_name(host, driver));
 }
 
-/// Looks for the name of a host, then for those of others that wait for a thread.
+/// Looks up the name of a host, then the names of hosts in the queue.
 fn find_names(first: IpAddr, driver: &Driver) {
     let mut next = Some(first);
     while let Some(host) = next {
@@ -126,9 +124,9 @@ fn find_names(first: IpAddr, driver: &Driver) {
     }
 }
 
-/// Those who have waited for their host's name for too long. A host that had one is served by that:
-/// a name service that is away takes nothing from anybody. Others are closed, and come again; to
-/// serve them as nobody would look to them as if the export were gone.
+/// Handles connections that waited too long for a host name. A host with an earlier record is served by
+/// that. Other connections are closed and come back: serving them without a name would look to the
+/// client as if the export were gone.
 fn expire(driver: &Driver) {
     driver.audit_lookups.expire(clock::mono_ms());
     for (host, (socket, peer)) in driver.host_lookups.expire(clock::mono_ms()) {
@@ -142,7 +140,7 @@ fn expire(driver: &Driver) {
 fn leave_unnamed(peer: SocketAddr, driver: &Driver) {
     driver.traffic.addresses.leave(peer.ip());
     driver.traffic.unnamed.add(1);
-    tracing::debug!(%peer, "a connection is closed: the name service has not told its host's name in time, or too many wait for theirs");
+    tracing::debug!(%peer, "closing a connection: the lookup of its host name timed out, or too many lookups wait");
 }
 
 fn deal(socket: TcpStream, peer: SocketAddr, driver: &Driver) {
@@ -151,10 +149,10 @@ fn deal(socket: TcpStream, peer: SocketAddr, driver: &Driver) {
     driver.inboxes[least].post(Message::Accepted(socket, peer));
 }
 
-/// An IPv4 client of a socket for both is an IPv4 client.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
-/// How often the order to stop is looked for.
+/// Interval between checks of the stop flag.
 const STOP_STEP: Duration = Duration::from_millis(100);

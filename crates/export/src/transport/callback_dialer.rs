@@ -1,6 +1,5 @@
-//! Connections that we make: to the callback addresses of 4.0 clients (RFC 7530, section 16.33).
-//! Connecting may take long, so it has threads of its own; once connected, a worker owns the
-//! connection like any other. One connection an address, for as long as it lasts.
+//! Connections to the callback addresses of 4.0 clients (RFC 7530, section 16.33). Threads of their own
+//! connect; then a worker owns the connection. One connection for each address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,14 +12,14 @@ use crate::limits::{CALLBACK_DIALLERS_MAX, CALLBACKS_WAITING_MAX};
 use crate::thread_pool::Pool;
 use crate::transport::inbox::QueuedCallback;
 
-/// The threads that connect, and what they have connected.
+/// The connecting threads and the connections that they made.
 pub(crate) struct CallbackDialers {
     pub(crate) pool: Pool,
     pub(crate) targets: Mutex<HashMap<SocketAddr, Target>>,
 }
 
 pub(crate) enum Target {
-    /// A thread is at it; these are sent when it succeeds.
+    /// A thread connects. These callbacks leave afterwards.
     Connecting(Vec<QueuedCallback>),
     Connected(ConnectionId),
 }
@@ -30,7 +29,7 @@ impl CallbackDialers {
         CallbackDialers { pool: Pool::new("callback-dial", CALLBACK_DIALLERS_MAX, CALLBACKS_WAITING_MAX, || ()), targets: Mutex::default() }
     }
 
-    /// A worker has the connection: what has come meanwhile is given back, to be sent now.
+    /// A worker has the connection. Returns the callbacks that waited for it.
     pub(crate) fn connected(&self, address: SocketAddr, id: ConnectionId) -> Vec<QueuedCallback> {
         match self.targets.lock().insert(address, Target::Connected(id)) {
             Some(Target::Connecting(queue)) => queue,
@@ -38,7 +37,7 @@ impl CallbackDialers {
         }
     }
 
-    /// A connection that we made is gone.
+    /// Removes a closed connection.
     pub(crate) fn closed(&self, address: SocketAddr, id: ConnectionId) {
         if let Entry::Occupied(entry) = self.targets.lock().entry(address)
             && matches!(entry.get(), Target::Connected(connected) if *connected == id)
@@ -47,7 +46,7 @@ impl CallbackDialers {
         }
     }
 
-    /// Connects no more.
+    /// Ends the threads.
     pub(crate) fn stop(&self) {
         self.pool.stop();
     }

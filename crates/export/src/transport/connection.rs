@@ -1,6 +1,5 @@
-//! A connection as all threads see it: its socket, what waits to be sent on it, how much of it is
-//! waiting elsewhere, and the callbacks that it owes answers to. What has been received belongs to
-//! the thread that reads (`worker`).
+//! A connection as all threads see it: socket, output, calls in progress, outstanding callbacks. The
+//! worker has the input.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
@@ -19,12 +18,12 @@ use crate::transport::inbox::{Inbox, Message};
 use crate::transport::output::{Outgoing, Output};
 use crate::transport::send::{self, Sent};
 
-/// Who began the connection.
+/// Which side opened the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// A client, to call us.
+    /// A client.
     Client,
-    /// We, to call a client of 4.0 back.
+    /// The server, for callbacks to a 4.0 client.
     Callback,
 }
 
@@ -33,24 +32,24 @@ pub(crate) struct Connection {
     socket: TcpStream,
     side: Side,
     engine: Arc<vouch_nfs4_server::Connection>,
-    /// Where it is read, and under which number there.
+    /// Inbox of the worker, and the index there.
     inbox: Arc<Inbox>,
     slot: usize,
     output: Mutex<Output>,
-    /// Calls that wait in a pool, or for a commit, and replies that wait for records.
+    /// Calls in a pool or a group commit, and replies that wait for records.
     waiting: AtomicUsize,
     shares: Arc<AddressShares>,
-    /// The worker has stopped reading until something leaves.
+    /// Whether the worker stopped reading until output leaves.
     paused: AtomicBool,
-    /// Nothing can be sent any more.
+    /// Whether nothing can be sent any more.
     failed: AtomicBool,
-    /// The last reply that was sealed was a long one.
+    /// Whether the last sealed reply was long.
     long_replies: AtomicBool,
-    /// Since when the socket takes nothing, by the monotonic clock; 0 if it does.
+    /// Monotonic time since when the socket is full; 0 if it is not.
     full_since_ms: AtomicU64,
     sent_len: AtomicU64,
     callbacks: Mutex<Vec<Outstanding>>,
-    /// Whether a callback was ever sent here.
+    /// Whether a callback was ever sent on this connection.
     has_sent_callbacks: AtomicBool,
 }
 
@@ -105,30 +104,29 @@ impl Connection {
         self.engine.peer()
     }
 
-    /// Whether nothing has come that was not read. A system call.
+    /// Whether the socket has no unread input. One system call.
     pub(crate) fn has_no_input(&self) -> bool {
         rustix::io::ioctl_fionread(&self.socket).is_ok_and(|len| len == 0)
     }
 
-    /// Whether the last reply that was sealed was a long one.
+    /// Whether the last sealed reply was long.
     pub(crate) fn long_replies(&self) -> bool {
         self.long_replies.load(Ordering::Relaxed)
     }
 
-    /// Notes how long replies are.
+    /// Notes whether the last sealed reply was long.
     pub(crate) fn set_long_replies(&self, long: bool) {
         self.long_replies.store(long, Ordering::Relaxed);
     }
 
-    /// Seals a reply if it must be, and sends it.
+    /// Seals a reply if necessary, and sends it.
     pub(crate) fn send_reply(&self, mut reply: Outgoing) {
         gss::seal_all([&mut reply]);
         self.send([reply], |_| {});
     }
 
-    /// Sends a reply whose records are kept. One that must be sealed is left to the thread that
-    /// reads here, which seals it with others: whoever keeps records does that for all
-    /// connections, and would seal one after the other.
+    /// Sends a reply whose records are durable. The worker seals it with other replies: the recovery and
+    /// audit threads serve all connections and would seal one reply after the other.
     pub(crate) fn send_durable(self: &Arc<Self>, reply: Outgoing) {
         if reply.is_ready() {
             return self.send([reply], |_| {});
@@ -137,20 +135,20 @@ impl Connection {
         self.inbox.post(Message::ReplyDurable(self.clone(), reply));
     }
 
-    /// Queues records and sends what the socket takes, from whatever thread. What it does not take
-    /// leaves when the worker hears of room. Buffers of what has left go to `done`. After a
-    /// failure nothing is kept: the worker closes.
+    /// Queues records and sends as much as the socket takes. The worker sends the rest. Buffers of sent
+    /// records go to `done`. After an error the output is dropped and the worker closes the
+    /// connection.
     pub(crate) fn send(&self, records: impl IntoIterator<Item = Outgoing>, done: impl FnMut(Vec<u8>)) {
         let mut output = self.output.lock();
         let was_empty = output.is_empty();
         for record in records {
             match record.is_ready() {
                 true => output.push(record),
-                // RFC 2203, section 5.3.3.4.4: a reply that can't be wrapped is not sent; the client comes back over another connection.
+                // RFC 2203, section 5.3.3.4.4: a reply that cannot be wrapped is not sent. The client reconnects.
                 false => self.failed.store(true, Ordering::Release),
             }
         }
-        // What waits already waits for the socket; a try would only cost a system call.
+        // If the socket is full, an attempt would only cost a system call.
         if was_empty || self.full_since_ms.load(Ordering::Relaxed) == 0 {
             self.flush(&mut output, done);
         }
@@ -165,7 +163,7 @@ impl Connection {
         self.unpause();
     }
 
-    /// The socket has room again.
+    /// Continues to send after the socket became writable.
     pub(crate) fn writable(&self, done: impl FnMut(Vec<u8>)) {
         let mut output = self.output.lock();
         if !output.is_empty() {
@@ -192,14 +190,14 @@ impl Connection {
         self.sent_len.fetch_add(sent, Ordering::Relaxed);
     }
 
-    /// Whether so much is under way that no more calls should be taken up. If so, the worker is
-    /// told when that changes.
+    /// Whether the connection has so much in progress that the worker must stop reading. If so, the worker
+    /// gets a message when that changes.
     pub(crate) fn pause(&self) -> bool {
         if !self.is_overloaded() {
             return false;
         }
         self.paused.store(true, Ordering::SeqCst);
-        // Something may have left between the question and the mark.
+        // Output may have left between the check and the flag.
         if self.is_overloaded() {
             return true;
         }
@@ -221,60 +219,58 @@ impl Connection {
         output.bytes_len() > OUTPUT_BYTES_MAX || output.spans_len() > OUTPUT_SPANS_MAX || output.records() > OUTPUT_REPLIES_MAX
     }
 
-    /// Whose work its calls are.
+    /// Origin of the connection's tasks in a thread pool.
     pub(crate) fn origin(&self) -> TaskOrigin {
         TaskOrigin::call(self.peer().ip())
     }
 
-    /// Whether one more of its calls, which may be so long, may have to wait: many of its address
-    /// do, and of all.
+    /// Whether one more call of this length may wait, by the quotas of the address and of the server.
     pub(crate) fn may_wait(&self, len: usize) -> bool {
         self.shares.calls.has_room(1) && self.shares.waiting_len.has_room(len)
     }
 
-    /// Takes so much memory for a call that waits, room or not, until that goes.
+    /// Charges memory for a waiting call, even above the quota, until the charge is dropped.
     pub(crate) fn charge_blocked(&self, len: usize) -> BlockedCharge {
         BlockedCharge::new(self.shares.clone(), len)
     }
 
-    /// A call goes to the pool, or a reply to a thread that keeps records.
+    /// Counts a call in a pool, or a reply that waits for records.
     pub(crate) fn begin_waiting(&self) {
         self.shares.calls.charge(1);
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It came back. See [`ActiveCall`] for a call that may panic, and [`PendingReply`].
+    /// Ends [`Connection::begin_waiting`]. Guards: [`ActiveCall`] and [`PendingReply`].
     pub(crate) fn end_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.shares.calls.release(1);
         self.unpause();
     }
 
-    /// Whether calls of it wait for a disk or a network.
+    /// Whether calls wait for a disk or a network.
     pub(crate) fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether nothing of it is under way: no call in the pool, no reply to send, now or once
-    /// records are kept.
+    /// Whether nothing is in progress: no waiting call, no reply to send or to make durable.
     pub(crate) fn is_quiet(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) == 0 && self.output.lock().is_empty()
     }
 
-    /// Ends it: the worker hears of the end and closes.
+    /// Shuts the socket down. The worker closes the connection.
     pub(crate) fn shut(&self) {
         self.failed.store(true, Ordering::Release);
-        // A socket that is not connected any more needs no end.
+        // The socket may be disconnected already.
         let _ = self.socket.shutdown(Shutdown::Both);
         self.inbox.post(Message::Check { slot: self.slot, id: self.engine.id() });
     }
 
-    /// Whether it must be closed.
+    /// Whether the connection must be closed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// For how long the socket has taken nothing of what waits.
+    /// How long the socket has been full.
     pub(crate) fn full_for_ms(&self, now_ms: u64) -> u64 {
         match self.full_since_ms.load(Ordering::Relaxed) {
             0 => 0,
@@ -287,8 +283,7 @@ impl Connection {
         self.sent_len.load(Ordering::Relaxed)
     }
 
-    /// Sends a callback whose answer is awaited until `due_ms`. False if that can't be: then it has
-    /// not been sent.
+    /// Sends a callback and waits for its answer until `due_ms`. Returns false if it was not sent.
     pub(crate) fn call_back(&self, id: CallbackId, xid: u32, record: Outgoing, due_ms: u64) -> bool {
         {
             let mut callbacks = self.callbacks.lock();
@@ -302,25 +297,25 @@ impl Connection {
         true
     }
 
-    /// Whether a reply may come here: late, if not one that is waited for. Anywhere else it is a
-    /// call that was altered on its way, and its client waits.
+    /// Whether replies may come on this connection. Elsewhere a reply is a damaged call, and its client
+    /// waits.
     pub(crate) fn has_sent_callbacks(&self) -> bool {
         self.has_sent_callbacks.load(Ordering::Acquire)
     }
 
-    /// The callback of this transaction id, which is waited for.
+    /// The outstanding callback with this transaction id.
     pub(crate) fn find_callback(&self, xid: u32) -> Option<CallbackId> {
         self.callbacks.lock().iter().find(|callback| callback.xid == xid).map(|callback| callback.id)
     }
 
-    /// The callback that a reply with this transaction id answers.
+    /// Removes the outstanding callback with this transaction id.
     pub(crate) fn take_callback(&self, xid: u32) -> Option<CallbackId> {
         let mut callbacks = self.callbacks.lock();
         let place = callbacks.iter().position(|callback| callback.xid == xid)?;
         Some(callbacks.swap_remove(place).id)
     }
 
-    /// Callbacks that will not be answered: those that are late, or all if the connection is gone.
+    /// Removes callbacks that are late, or all of them if `now_ms` is `None`.
     pub(crate) fn take_unanswered(&self, now_ms: Option<u64>) -> Vec<CallbackId> {
         let mut callbacks = self.callbacks.lock();
         let late = |callback: &Outstanding| now_ms.is_none_or(|now| callback.due_ms <= now);
@@ -330,8 +325,8 @@ impl Connection {
     }
 }
 
-/// A call of this connection that a thread of the pool works on. If that panics there is no reply,
-/// and the connection is closed, so that the client asks again.
+/// Guard of a call on a pool thread. If the thread panics, the connection is closed, so that the
+/// client retries.
 pub(crate) struct ActiveCall<'a>(pub(crate) &'a Connection);
 
 impl Drop for ActiveCall<'_> {
@@ -343,8 +338,7 @@ impl Drop for ActiveCall<'_> {
     }
 }
 
-/// A reply of this connection that waits for records, and counts as under way until this goes,
-/// whether it has been sent by then or never will be.
+/// Guard of a reply that waits for records. The reply counts as in progress until the guard is dropped.
 pub(crate) struct PendingReply(Arc<Connection>);
 
 impl PendingReply {

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use crate::limits::SHARE;
 use crate::memory_quota::quota_address;
 
-/// Connections of each host.
+/// Number of connections of each address.
 #[derive(Default)]
 pub(crate) struct ConnectionQuota(Mutex<HashMap<IpAddr, usize>>);
 
 impl ConnectionQuota {
-    /// Counts one more, unless the host has `max` already, or four times what is left for all.
+    /// Counts a connection. Returns false if the address has `max`, or four times what is `left`.
     pub(crate) fn enter(&self, address: IpAddr, max: usize, left: usize) -> bool {
         let address = quota_address(address);
         let mut counts = self.0.lock();
@@ -26,7 +26,7 @@ impl ConnectionQuota {
         room
     }
 
-    /// One is gone.
+    /// Counts a closed connection.
     pub(crate) fn leave(&self, address: IpAddr) {
         let address = quota_address(address);
         let mut counts = self.0.lock();
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_host_leaves_connections_to_others() {
+    fn one_address_leaves_connections_to_others() {
         let addresses = ConnectionQuota::default();
         let mut open = 0;
         let mut greedy = |from: &dyn Fn(u32) -> String| {
@@ -55,12 +55,12 @@ mod tests {
             });
             taken.count()
         };
-        // Each connection from another address of the host's network.
+        // Each connection has another address of the same /64 network.
         assert_eq!(greedy(&|number| format!("2001:db8::{number:x}")), 80);
         assert_eq!(greedy(&|_| "192.0.2.1".into()), 16);
         assert_eq!(greedy(&|_| "2001:db8:0:1::1".into()), 4);
         assert_eq!(greedy(&|_| "192.0.2.2".into()), 0);
         addresses.leave("2001:db8::ffff".parse().unwrap());
-        assert_eq!(addresses.0.lock().len(), 3, "who was refused is not remembered");
+        assert_eq!(addresses.0.lock().len(), 3, "a refused address is not stored");
     }
 }

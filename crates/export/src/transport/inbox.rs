@@ -1,4 +1,4 @@
-//! What other threads have for a worker: new connections, and connections to look at.
+//! Messages from other threads to a worker.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -17,26 +17,26 @@ pub(crate) struct Inbox {
     waker: Waker,
 }
 
-/// News for a worker.
+/// A message to a worker.
 pub(crate) enum Message {
     /// A client has connected.
     Accepted(TcpStream, SocketAddr),
-    /// We have connected to a client's callback address, to send these.
+    /// The server has connected to a callback address, and sends these callbacks.
     Connected(TcpStream, SocketAddr, Vec<QueuedCallback>),
-    /// What waited for the pool may be taken up.
+    /// A full quota or pool has room again.
     RoomFreed,
-    /// A reply that has waited for records and may leave, once it is sealed.
+    /// A reply whose records are durable. The worker seals and sends it.
     ReplyDurable(Arc<Connection>, Outgoing),
-    /// The connection in this slot, if it is still this one, may have something to do.
+    /// A connection may have something to do.
     Check {
-        /// Its place in the worker.
+        /// Its index in the worker.
         slot: usize,
-        /// Which connection it was.
+        /// Its id, because the index may have been reused.
         id: ConnectionId,
     },
 }
 
-/// A callback that waits for a connection.
+/// A callback that waits for its connection.
 pub(crate) struct QueuedCallback {
     pub(crate) id: CallbackId,
     pub(crate) xid: u32,
@@ -49,7 +49,7 @@ impl Inbox {
         Ok(Inbox { messages: Mutex::default(), waker: Waker::new(registry, token)? })
     }
 
-    /// Leaves a message and wakes the worker, unless it has been woken already.
+    /// Adds a message, and wakes the worker if the inbox was empty.
     pub(crate) fn post(&self, message: Message) {
         let first = {
             let mut messages = self.messages.lock();
@@ -64,7 +64,7 @@ impl Inbox {
     /// Wakes the worker.
     pub(crate) fn wake(&self) {
         if let Err(error) = self.waker.wake() {
-            tracing::error!(%error, "a serving thread can't be woken");
+            tracing::error!(%error, "a worker thread cannot be woken");
         }
     }
 

@@ -1,5 +1,5 @@
-//! What waits to be sent on a connection: replies and callbacks, with ranges of files between their
-//! bytes. Owns the order of things; never touches a socket.
+//! The output queue of a connection: replies and callbacks, with ranges of files between their bytes.
+//! Never touches a socket.
 
 use std::collections::VecDeque;
 
@@ -7,41 +7,41 @@ use vouch_nfs4_server::Reply;
 use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::FileSpan;
 
-/// A whole record, with its mark.
+/// A record to send, with its record mark.
 pub(crate) struct Outgoing {
     /// Bytes in memory.
     bytes: Vec<u8>,
-    /// Positions in `bytes` before which spans come.
+    /// File ranges, and the positions in `bytes` before which they come.
     spans: Vec<(usize, FileSpan)>,
-    /// What is to be around the results.
+    /// RPCSEC_GSS envelope of the results.
     envelope: Option<Envelope>,
     state: State,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It may leave.
+    /// It may be sent.
     Ready,
     /// It must be sealed first.
     Unsealed,
-    /// It could not be sealed and must not leave.
+    /// It could not be sealed and must not be sent.
     Failed,
 }
 
-/// A reply that must be sealed before it leaves.
+/// A reply that must be sealed.
 pub(crate) struct Unsealed<'a> {
-    /// From the record's mark on.
+    /// All bytes, from the record mark on.
     pub(crate) bytes: &'a mut Vec<u8>,
     pub(crate) envelope: &'a Envelope,
     spans_len: usize,
     state: &'a mut State,
 }
 
-/// Records in the order in which they leave.
+/// Records in sending order.
 #[derive(Default)]
 pub(crate) struct Output {
     queue: VecDeque<Outgoing>,
-    /// How far the first record is: bytes of memory, spans done, and bytes of the next span.
+    /// Progress in the first record.
     at: Cursor,
     bytes_len: usize,
     spans_len: u64,
@@ -54,27 +54,26 @@ struct Cursor {
     in_span: usize,
 }
 
-/// The next thing to send.
+/// The next piece to send.
 pub(crate) enum Piece<'a> {
-    /// From memory.
+    /// Bytes in memory.
     Bytes(&'a [u8]),
-    /// From a file: this range of it.
+    /// A range of a file, and the position in it.
     Span(&'a FileSpan, usize),
 }
 
 impl Outgoing {
-    /// A record that is in memory.
+    /// A complete record in memory.
     pub(crate) fn bytes(bytes: Vec<u8>) -> Self {
         Outgoing { bytes, spans: Vec::new(), envelope: None, state: State::Ready }
     }
 
-    /// A record in memory whose mark is filled in here, at the front, where room was left for it.
+    /// A record in memory with room for its record mark at the front.
     pub(crate) fn unmarked(bytes: Vec<u8>, envelope: Option<Envelope>) -> Self {
         Self::reply(Reply { bytes, spans: Vec::new() }, envelope)
     }
 
-    /// A reply; its record mark is filled in at the front of its bytes, where room was left for it:
-    /// now, or when it has been sealed.
+    /// A reply with room for its record mark at the front. The mark is set now, or after sealing.
     pub(crate) fn reply(reply: Reply, envelope: Option<Envelope>) -> Self {
         let Reply { bytes, spans } = reply;
         let state = if envelope.is_some() { State::Unsealed } else { State::Ready };
@@ -86,7 +85,7 @@ impl Outgoing {
         outgoing
     }
 
-    /// What of it must be sealed.
+    /// The reply, if it must be sealed.
     pub(crate) fn unsealed(&mut self) -> Option<Unsealed<'_>> {
         if self.state != State::Unsealed {
             return None;
@@ -96,12 +95,12 @@ impl Outgoing {
         Some(Unsealed { bytes: &mut self.bytes, envelope, spans_len, state: &mut self.state })
     }
 
-    /// Whether it may leave.
+    /// Whether it may be sent.
     pub(crate) fn is_ready(&self) -> bool {
         self.state == State::Ready
     }
 
-    /// What of it lies in memory.
+    /// The bytes in memory.
     #[cfg(test)]
     pub(crate) fn memory(&self) -> &[u8] {
         &self.bytes
@@ -118,7 +117,7 @@ impl Outgoing {
 }
 
 impl Unsealed<'_> {
-    /// It has been sealed, or can't be.
+    /// Ends sealing, successful or not.
     pub(crate) fn finish(self, sealed: bool) {
         match sealed {
             true => {
@@ -136,7 +135,7 @@ impl Unsealed<'_> {
 impl Output {
     /// Appends a record.
     pub(crate) fn push(&mut self, record: Outgoing) {
-        debug_assert!(record.is_ready(), "what must be sealed is sealed before");
+        debug_assert!(record.is_ready(), "a record is sealed before it is queued");
         self.bytes_len += record.bytes.len();
         self.spans_len += record.spans.iter().map(|(_, span)| span.len as u64).sum::<u64>();
         self.queue.push_back(record);

@@ -1,11 +1,9 @@
-//! Bytes from a socket become records, in place: a record that lies in one fragment is lent from
-//! the buffer that the socket filled, and the data of a WRITE goes from there to the file.
+//! Turns bytes of a socket into records, in place. A record of one fragment is a slice of the receive
+//! buffer, and the data of a WRITE goes from there to the file.
 //!
-//! Owns the receive buffers of a thread and what a connection keeps between two reads. A length
-//! that is merely announced allocates nothing: what a connection keeps is what has come, and a
-//! whole receive buffer only once more than [`HELD_COPY_LEN_MAX`] of a record has come. Both are
-//! charged to its address; where there is no room for a whole buffer, nothing more of a long record
-//! is read.
+//! An announced length allocates nothing. A connection keeps only bytes that have come, and a whole
+//! receive buffer only for more than [`HELD_COPY_LEN_MAX`] of a record. Both are charged to its
+//! address.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +18,7 @@ use crate::gss::{Protected, ProtectedRecord};
 use crate::limits::{HELD_COPY_LEN_MAX, READ_LEN, READ_LEN_SHORT, SPARE_BUFFERS_MAX};
 use crate::memory_quota::ReceiveCharge;
 
-/// The receive buffers of one thread.
+/// Receive buffers of one thread.
 pub(crate) struct Buffers {
     record_len_max: usize,
     spare: Vec<BytesMut>,
@@ -33,8 +31,7 @@ impl Buffers {
         Buffers { record_len_max, spare: Vec::new(), spare_max: SPARE_BUFFERS_MAX.max(vouch_rpcsec_gss::long_wraps() + 2) }
     }
 
-    /// A buffer with room for the longest record and what may come with it. Memory is taken from
-    /// the system as it is touched.
+    /// A buffer for the longest record and the read behind it. The kernel allocates its pages on first use.
     fn take(&mut self) -> BytesMut {
         self.spare.pop().unwrap_or_else(|| BytesMut::zeroed(self.buffer_len()))
     }
@@ -43,7 +40,7 @@ impl Buffers {
         self.record_len_max + RECORD_MARK_LEN + READ_LEN
     }
 
-    /// Takes a buffer back if nobody else has a part of it any more.
+    /// Takes a buffer back, unless a record still refers to it.
     fn give_back(&mut self, bytes: Bytes) {
         if bytes.len() > self.record_len_max
             && self.spare.len() < self.spare_max
@@ -54,86 +51,86 @@ impl Buffers {
     }
 }
 
-/// What a connection keeps of its input.
+/// Input that a connection keeps between two reads.
 pub(crate) struct Input {
     held: Held,
-    /// Fragments of a record whose last has not come.
+    /// Fragments of an incomplete record.
     joined: Vec<u8>,
     fragments: u32,
-    /// What was verified at of the calls that were not taken up.
+    /// Verified calls that were not run yet.
     verified: VecDeque<ProtectedRecord>,
-    /// What all that is charged to.
+    /// Memory charged to the address.
     charge: ReceiveCharge,
 }
 
 enum Held {
     Nothing,
-    /// So much of a fragment, or calls that were not taken up.
+    /// A part of a fragment, or calls that were not run yet.
     Copy(Box<[u8]>),
-    /// The front of a long record in the buffer that it will be complete in.
+    /// The start of a long record, in the buffer that will hold all of it.
     Buffer {
         buffer: BytesMut,
         len: usize,
     },
 }
 
-/// Bytes that were read, and that nobody else has a part of: whole records may be changed.
+/// A read with exclusive access to its buffer, so that calls can be unsealed in place.
 pub(crate) struct FreshRead {
     buffer: BytesMut,
     end: usize,
     pub(crate) records: Records,
 }
 
-/// Bytes that were read, with the records in them.
+/// The records of a read.
 pub(crate) struct Batch {
     bytes: Bytes,
     at: usize,
     end: usize,
-    /// Those of its records that were verified at, in order.
+    /// Its verified records, in order.
     verified: VecDeque<ProtectedRecord>,
 }
 
-/// A record that was cut off.
+/// A complete record.
 pub(crate) struct Record {
     pub(crate) bytes: Bytes,
     pub(crate) verification: Verification,
 }
 
-/// Whether a record was verified at before it was cut off.
+/// Whether a record was verified with its read.
 pub(crate) enum Verification {
-    /// It was; it may be under RPCSEC_GSS.
+    /// Yes. It may be under RPCSEC_GSS.
     Done(Option<Protected>),
-    /// It came in several fragments.
+    /// No: it came in several fragments.
     Pending,
 }
 
-/// Which records bytes hold.
+/// Layout of records in bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum Records {
-    /// Behind their marks; at first maybe the rest of one that has begun before.
+    /// With record marks. `inside`: the first bytes may continue an earlier record.
     Marked { inside: bool },
-    /// One, without its mark.
+    /// One record without its mark.
     Bare,
 }
 
-/// What reading came to.
+/// Result of a read.
 pub(crate) enum Read {
-    /// Something came. `more`: the socket may have more.
+    /// Data. `more`: the socket may have more.
     Some { fresh: FreshRead, more: bool, len: usize },
-    /// Nothing is there.
+    /// The socket is empty.
     Empty,
-    /// The peer has closed its side.
+    /// The peer has closed its half.
     Closed,
 }
 
 impl Input {
-    /// Nothing has come yet.
+    /// No input yet.
     pub(crate) fn new(charge: ReceiveCharge) -> Self {
         Input { held: Held::Nothing, joined: Vec::new(), fragments: 0, verified: VecDeque::new(), charge }
     }
 
-    /// Whether more may be read: always, but of a long record only where there is room to keep it
-    /// while it comes. If not, it is told when it is worth asking again.
+    /// Whether the connection may read more. A long record needs room in the quota. If there is none, the
+    /// worker gets a message later.
     pub(crate) fn may_read(&mut self, buffers: &Buffers) -> bool {
         let held = match &self.held {
             Held::Nothing => &[][..],
@@ -144,12 +141,12 @@ impl Input {
         !long || self.charge.raise(buffers.buffer_len())
     }
 
-    /// Whether a record has begun and not ended.
+    /// Whether a record is incomplete.
     pub(crate) fn is_inside_record(&self) -> bool {
         !matches!(self.held, Held::Nothing) || self.fragments > 0
     }
 
-    /// Reads what is there, up to a chunk or to the end of a long record that has begun.
+    /// Reads a chunk, or up to the end of a long record.
     pub(crate) fn read(&mut self, socket: impl AsFd, buffers: &mut Buffers) -> io::Result<Read> {
         let (mut buffer, len) = match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Nothing => (buffers.take(), 0),
@@ -170,7 +167,7 @@ impl Input {
             Ok((0, _)) => Ok(Read::Closed),
             Ok((n, _)) => {
                 let end = len + n;
-                debug_assert!(self.verified.is_empty(), "what was verified at is taken up before more is read");
+                debug_assert!(self.verified.is_empty(), "verified calls are run before the next read");
                 let records = Records::Marked { inside: self.fragments > 0 };
                 Ok(Read::Some { fresh: FreshRead { buffer, end, records }, more: n == wanted, len: n })
             }
@@ -182,7 +179,7 @@ impl Input {
         }
     }
 
-    /// Calls that were kept without a read: what `put_back` kept.
+    /// Calls that [`Input::put_back`] kept.
     pub(crate) fn resume(&mut self) -> Option<Batch> {
         match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Copy(bytes) => {
@@ -197,8 +194,7 @@ impl Input {
         }
     }
 
-    /// The next complete record of the batch. `None` when there is none; then give the batch to
-    /// [`Input::put_back`].
+    /// The next complete record of the batch. After `None`, call [`Input::put_back`].
     pub(crate) fn next(&mut self, batch: &mut Batch, record_len_max: usize) -> Result<Option<Record>, RecordError> {
         loop {
             let Some((len, last)) = batch.mark() else { return Ok(None) };
@@ -229,13 +225,12 @@ impl Input {
         }
     }
 
-    /// Keeps what is left of a batch and gives its buffer back.
+    /// Keeps the rest of a batch and returns its buffer.
     pub(crate) fn put_back(&mut self, batch: Batch, buffers: &mut Buffers) {
         let Batch { bytes, at, end, verified } = batch;
         let left = end - at;
         if left == 0 {
-            // Behind a record that was gathered, the next may have begun already: that is kept here, and stays
-            // charged.
+            // A record after a batched one may have begun: it is kept in `held` and stays charged.
             if matches!(self.held, Held::Nothing) {
                 self.charge.set(self.joined.len());
             }
@@ -245,7 +240,7 @@ impl Input {
         self.verified = verified;
         self.verified.iter_mut().for_each(|verified| verified.start -= at);
         if at == 0 && left > HELD_COPY_LEN_MAX && bytes.len() > buffers.record_len_max {
-            // A whole receive buffer; no record was cut off, so nobody else has a part of it.
+            // No record was cut off, so this is the only reference.
             match bytes.try_into_mut() {
                 Ok(buffer) => self.hold(buffer, end, buffers),
                 Err(bytes) => self.keep(&bytes[..end]),
@@ -285,30 +280,30 @@ impl FreshRead {
         &mut self.buffer[..self.end]
     }
 
-    /// Whether it is one record and nothing else: what is read next does not depend on it.
+    /// Whether the read is exactly one record, so that the next read does not depend on it.
     pub(crate) fn is_one_record(&self) -> bool {
         let alone = matches!(self.records, Records::Marked { inside: false });
         alone && mark(self.bytes()).is_some_and(|(len, last)| last && RECORD_MARK_LEN + len == self.end)
     }
 
-    /// Whether not even its first fragment is whole: taking it up does nothing but keep it.
+    /// Whether the first fragment is incomplete, so that there is nothing to run.
     pub(crate) fn is_incomplete(&self) -> bool {
         mark(self.bytes()).is_none_or(|(len, _)| RECORD_MARK_LEN + len > self.end)
     }
 
-    /// What is to be taken up, with what was found in it.
+    /// The records of the read, with those that were verified.
     pub(crate) fn into_batch(self, verified: VecDeque<ProtectedRecord>) -> Batch {
         Batch { bytes: self.buffer.freeze(), at: 0, end: self.end, verified }
     }
 }
 
 impl Batch {
-    /// Whether bytes are left that were not cut off.
+    /// Whether all records were cut off.
     pub(crate) fn is_empty(&self) -> bool {
         self.at == self.end
     }
 
-    /// How many.
+    /// Bytes that were not cut off.
     pub(crate) fn left_len(&self) -> usize {
         self.end - self.at
     }
@@ -319,7 +314,7 @@ impl Batch {
 }
 
 impl Records {
-    /// Where the records lie that are whole and of one fragment.
+    /// Positions of the complete records of one fragment.
     pub(crate) fn of(self, bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
         let (mut at, mut inside, bare) = match self {
             Records::Marked { inside } => (0, inside, false),
@@ -346,14 +341,14 @@ impl Records {
     }
 }
 
-/// Length of the fragment that starts here, and whether it is a record's last.
+/// Length of the fragment that begins here, and whether it is the last of its record.
 fn mark(bytes: &[u8]) -> Option<(usize, bool)> {
     let mark = u32::from_be_bytes(*bytes.first_chunk::<RECORD_MARK_LEN>()?);
     Some(((mark & !LAST) as usize, mark & LAST != 0))
 }
 
-/// How much to ask the socket for after these bytes: up to the end of a long record that has begun,
-/// so that the next begins at the front of a buffer; else a chunk.
+/// Number of bytes to read next: up to the end of a long record, so that the next one begins at the front
+/// of a buffer; else a chunk.
 fn wanted(held: &[u8], chunk: usize) -> usize {
     match mark(held) {
         Some((len, _)) if RECORD_MARK_LEN + len > held.len() + READ_LEN => RECORD_MARK_LEN + len - held.len(),

@@ -1,5 +1,5 @@
-//! From a record to a call that the engine takes, or to an answer that needs no engine. Decides
-//! about RPC only: program, version, flavour.
+//! Turns a record into a call for the engine, or into an answer that needs no engine. Checks program,
+//! version and flavour only.
 
 use std::sync::Arc;
 
@@ -11,39 +11,36 @@ use vouch_xdr::{Reader, Writer, Xdr as _};
 
 use crate::gss::Protected;
 
-/// What a record is.
+/// The kinds of records.
 pub(crate) enum Incoming {
-    /// A COMPOUND, and what is to be around the results.
+    /// A COMPOUND, and the envelope of its reply.
     Compound(Request, Option<Envelope>),
-    /// Something that is answered with these bytes, record mark included.
+    /// Answered with these bytes, record mark included.
     Answer(Vec<u8>),
-    /// A caller who is not believed; answered with these bytes. What he claimed, and what is wrong
-    /// with it.
+    /// Refused with these bytes. The claimed flavour, and the reason.
     Denied(Vec<u8>, vouch_audit::Flavour, &'static str),
-    /// Something that is answered with these bytes, behind room for the record mark, once they are
-    /// sealed.
+    /// Answered with these bytes after sealing. They have room for the record mark.
     Sealed(Vec<u8>, Envelope),
-    /// Likewise; and the context has ended.
+    /// Like `Sealed`, for RPCSEC_GSS_DESTROY of this context.
     Destroyed(Vec<u8>, Envelope, Arc<ServerContext>),
-    /// A context is to be made.
+    /// Establishes a context.
     Init(InitCall),
-    /// A reply to a callback with this transaction id.
+    /// A reply to the callback with this transaction id.
     CallbackReply(u32, Bytes),
-    /// Nothing that can be answered: the connection is to be closed.
+    /// No RPC message: the connection must be closed.
     Broken,
-    /// A call that must not be answered (RFC 2203, section 5.3.3.1): the connection is to be
-    /// closed, so that a client that waits sends it again.
+    /// A call that must not be answered (RFC 2203, section 5.3.3.1). The connection is closed, so that a
+    /// waiting client retries.
     Dropped,
 }
 
-/// The credential that came last on a connection, already understood: clients send the same one
-/// again and again.
+/// The last AUTH_SYS credential of a connection, decoded. Clients repeat it in each call.
 #[derive(Default)]
 pub(crate) struct LastCredential {
     known: Option<(Box<[u8]>, Principal)>,
 }
 
-/// Reads a record. `reply` is an empty buffer that an answer is built in.
+/// Reads a record. `reply` is an empty buffer for the answer.
 pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastCredential, reply: Vec<u8>) -> Incoming {
     let call = match Call::decode(&record) {
         Ok(call) => call,
@@ -76,8 +73,7 @@ pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
     )
 }
 
-/// Takes a call under RPCSEC_GSS that was looked at. Those of a read are looked at together, so one
-/// before it may have ended its context since.
+/// Reads a verified RPCSEC_GSS call. An earlier call of the same read may have destroyed its context.
 pub(crate) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<Connection>, reply: Vec<u8>, now_ms: u64) -> Incoming {
     let denied = |xid, stat, reply| Incoming::Answer(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply));
     let Ok(call) = Call::decode(record) else { return Incoming::Broken };
@@ -85,7 +81,7 @@ pub(crate) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<C
     let accepted = |xid, outcome, reply| Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
     let (gss, verdict) = match (what, outcome) {
         (Protected::Call(gss, verdict), _) => (gss, verdict),
-        // RFC 2203, section 5.2.2: what makes a context goes to the procedure that does nothing, of a program and version that is there.
+        // RFC 2203, section 5.2.2: context creation uses the NULL procedure of an existing program and version.
         (Protected::Init(init), Some(Accepted::Success(_)) | None) => return Incoming::Init(init),
         (Protected::Garbage(xid), Some(Accepted::Success(_)) | None) => return accepted(xid, Accepted::GarbageArgs, reply),
         (Protected::Init(InitCall { xid, .. }) | Protected::Garbage(xid), Some(outcome)) => return accepted(xid, outcome, reply),
@@ -127,7 +123,7 @@ pub(crate) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<C
     Incoming::Compound(request, Some(envelope))
 }
 
-/// The head of a reply that is to be sealed, behind room for the record mark.
+/// Header of a reply that will be sealed, after room for the record mark.
 fn sealed(call: &GssCall, outcome: Accepted<'_>, buffer: Vec<u8>) -> (Vec<u8>, Envelope) {
     let mut w = Writer::append_to(buffer);
     begin_record(&mut w);
@@ -135,11 +131,11 @@ fn sealed(call: &GssCall, outcome: Accepted<'_>, buffer: Vec<u8>) -> (Vec<u8>, E
     (w.into_bytes(), envelope)
 }
 
-/// What is said to a call that is no COMPOUND of ours.
+/// The answer to a call that is no COMPOUND of this program.
 fn other_than_compound(call: &Call<'_>) -> Option<Accepted<'static>> {
     match (call.program, call.version, call.procedure) {
         (PROGRAM, VERSION, COMPOUND) => None,
-        // RFC 8881, section 16.1.1: NULL does nothing and asks for no credential.
+        // RFC 8881, section 16.1.1: NULL does nothing and needs no credential.
         (PROGRAM, VERSION, 0) => Some(Accepted::Success(&[])),
         (PROGRAM, VERSION, _) => Some(Accepted::ProcUnavail),
         (PROGRAM, ..) => Some(Accepted::ProgMismatch { low: VERSION, high: VERSION }),
@@ -147,7 +143,7 @@ fn other_than_compound(call: &Call<'_>) -> Option<Accepted<'static>> {
     }
 }
 
-/// A call for us on a connection that we made to call a client: there is no program here.
+/// Refuses a call on a callback connection: the server offers no program there.
 pub(crate) fn refuse(record: &[u8], reply: Vec<u8>) -> Option<Vec<u8>> {
     let refusal = match Call::decode(record) {
         Ok(call) => Reply::accepted(call.xid, Accepted::ProgUnavail),
@@ -160,7 +156,7 @@ fn authenticate(cred: &OpaqueAuth<'_>, verf: &OpaqueAuth<'_>, last: &mut LastCre
     match cred.flavor {
         Flavor::NONE => Ok((Principal::None, Flavour::None)),
         Flavor::SYS => {
-            // RFC 5531, appendix A: the verifier that goes with AUTH_SYS is AUTH_NONE's.
+            // RFC 5531, appendix A: AUTH_SYS goes with a verifier of AUTH_NONE.
             if verf.flavor != Flavor::NONE {
                 return Err(AuthStat::BAD_VERF);
             }
@@ -173,7 +169,7 @@ fn authenticate(cred: &OpaqueAuth<'_>, verf: &OpaqueAuth<'_>, last: &mut LastCre
             last.known = Some((cred.body.into(), principal.clone()));
             Ok((principal, Flavour::Sys))
         }
-        // RFC 5531, appendix A: we never gave a short form out.
+        // RFC 5531, appendix A: this server never issues a short credential.
         Flavor::SHORT => Err(AuthStat::REJECTED_CRED),
         _ => Err(AuthStat::BAD_CRED),
     }
@@ -191,7 +187,7 @@ fn encode(reply: &Reply<'_>, buffer: Vec<u8>) -> Vec<u8> {
     let start = begin_record(&mut w);
     reply.encode(&mut w);
     let mut bytes = w.into_bytes();
-    // A COMPOUND's results follow; then the mark is filled in once more.
+    // The mark is set again after the results of a COMPOUND.
     vouch_oncrpc::end_record(&mut bytes, start, 0);
     debug_assert!(!matches!(reply.body, ReplyBody::Accepted { outcome: Accepted::Success(results), .. } if !results.is_empty()));
     bytes

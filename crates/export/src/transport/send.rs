@@ -1,5 +1,4 @@
-//! Sends a connection's output: what lies in memory gathered by one system call, what lies in files
-//! by sendfile.
+//! Sends output: bytes in memory by sendmsg, file ranges by sendfile.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,17 +9,17 @@ use vouch_vfs::FileSpan;
 use crate::limits::SEND_PIECES_MAX;
 use crate::transport::output::{Output, Piece};
 
-/// How far sending came.
+/// Result of sending.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// All has left.
+    /// All output has left.
     All,
-    /// The socket takes no more now.
+    /// The socket is full.
     Full,
 }
 
-/// Sends as much as the socket takes. Counts bytes into `sent`; buffers of records that have left
-/// go to `done`.
+/// Sends as much as the socket takes. Adds the number of bytes to `sent`; buffers of sent records go to
+/// `done`.
 pub(crate) fn send(socket: BorrowedFd<'_>, output: &mut Output, sent: &mut u64, mut done: impl FnMut(Vec<u8>)) -> io::Result<Sent> {
     while !output.is_empty() {
         let n = match step(socket, output) {
@@ -62,8 +61,8 @@ fn step(socket: BorrowedFd<'_>, output: &Output) -> io::Result<usize> {
     Ok(rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags))?)
 }
 
-/// Sends the rest of a span. A file that has become shorter since is made up with zeros: the length
-/// is promised already, and a reader at the same moment could have seen them as well.
+/// Sends a file range. If the file has become shorter, zeros fill the promised length, as a concurrent
+/// reader could have seen them.
 fn send_span(socket: BorrowedFd<'_>, span: &FileSpan, at: usize) -> io::Result<usize> {
     let mut offset = span.offset + at as u64;
     let left = span.len - at;
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn records_arrive_whole_and_in_order_through_a_small_socket() {
+    fn sends_records_in_order_through_small_socket() {
         let (file, bytes) = file(300_000);
         let mut output = Output::default();
         let mut expected = Vec::new();
@@ -106,7 +105,7 @@ mod tests {
             expected.extend_from_slice(&(0x8000_0000u32 + 96 + len as u32).to_be_bytes());
             expected.extend_from_slice(&[7; 46]);
             expected.extend_from_slice(&bytes[offset..(offset + len).min(bytes.len())]);
-            // What the file does not have any more is zeros.
+            // Zeros replace the missing end of the file.
             expected.resize(expected.len() + (offset + len).saturating_sub(bytes.len()), 0);
             expected.extend_from_slice(&[7; 50]);
             output.push(Outgoing::bytes(vec![9; 70_000]));

@@ -1,4 +1,4 @@
-//! The threads that read calls, run them and send replies.
+//! Worker threads: they read calls, run them and send replies.
 
 mod peer;
 pub(crate) mod scratch;

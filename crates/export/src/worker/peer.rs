@@ -20,36 +20,36 @@ use crate::transport::output::Outgoing;
 use crate::transport::receive::{Batch, Input, Read, Record, Verification};
 use crate::transport::rpc_call::{self as call, Incoming, LastCredential};
 
-/// A connection and what has come on it.
+/// A connection and its received data.
 pub(super) struct Peer {
     pub(super) connection: Arc<Connection>,
     pub(super) input: Input,
     pub(super) last_credential: LastCredential,
     pub(super) recent: Recent,
-    /// Where it is among the thread's peers.
+    /// Index among the worker's peers.
     pub(super) slot: usize,
-    /// Calls of it are among those that are checked together, and not taken up yet.
+    /// Whether a read of this peer waits in the verify batch.
     pub(super) is_batched: bool,
-    /// Input may be waiting in the socket.
+    /// Whether the socket may have input.
     pub(super) readable: bool,
-    /// The peer has closed its half: a short read does not mean that the end has been seen.
+    /// The peer has closed its half: a short read does not mean that the socket is empty.
     pub(super) read_closed: bool,
-    /// Input is waiting here that could not be taken up yet.
+    /// Whether received calls wait because of a limit.
     pub(super) behind: bool,
-    /// It asked for a context when many waited for theirs.
+    /// Whether the peer asked for a context while many others waited for theirs.
     pub(super) awaits_contexts: bool,
-    /// In the queue for another turn.
+    /// Whether the peer is in the queue for another turn.
     pub(super) queued: bool,
-    /// Since when a record is incomplete.
+    /// Start time of an incomplete record.
     pub(super) record_began_ms: Option<u64>,
 }
 
 pub(super) enum TurnEnd {
-    /// Nothing to do before there is news.
+    /// Nothing to do until an event comes.
     Wait,
-    /// There is more to do, but others have their turn first.
+    /// More to do, after the turns of other peers.
     Yield,
-    /// There is more to do, when what was gathered has been taken up.
+    /// More to do, after the verify batch.
     VerifyBatch,
     Close(CloseReason),
 }
@@ -99,7 +99,7 @@ impl Peer {
                 None if !self.readable => return TurnEnd::Wait,
                 None if reads == TURN_READS_MAX => return TurnEnd::Yield,
                 None if !self.input.may_read(&scratch.buffers) => {
-                    // That it does not come to its end is not its fault.
+                    // The server holds this record up, so no time-out runs.
                     (self.behind, self.record_began_ms) = (true, None);
                     return TurnEnd::Wait;
                 }
@@ -107,8 +107,7 @@ impl Peer {
                     reads += 1;
                     match self.input.read(self.connection.socket().as_fd(), &mut scratch.buffers) {
                         Ok(Read::Some { fresh, more, len }) => {
-                            // A read that did not fill what was asked has emptied the socket (epoll(7)); what comes later is
-                            // news.
+                            // epoll(7): a short read has emptied the socket. Later data causes an event.
                             self.readable = more || self.read_closed;
                             driver.traffic.received_len.add(len as u64);
                             match self.verify_or_batch(fresh, scratch, driver) {
@@ -131,8 +130,8 @@ impl Peer {
         }
     }
 
-    /// Whether so much waits, of this connection or its address too, that no more of its calls
-    /// should be taken up. Others go on: their leases would end otherwise.
+    /// Whether this connection and its source address have so many waiting calls that it starts no more.
+    /// Other connections go on: their leases would expire otherwise.
     fn is_throttled(&mut self, driver: &Driver) -> bool {
         let origin = self.connection.origin();
         self.awaits_contexts = self.awaits_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded(origin));
@@ -140,7 +139,7 @@ impl Peer {
         self.awaits_contexts || crowded && self.connection.has_waiting() || !self.connection.may_wait(driver.record_len_max)
     }
 
-    /// Has the calls of a batch run, as many as may be.
+    /// Runs the calls of a read, as many as the limits allow.
     pub(super) fn process(&mut self, mut batch: Batch, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> Result<(), CloseReason> {
         let now = clock::now();
         let mut calls = 0;
@@ -150,7 +149,7 @@ impl Peer {
                 Ok(Some(record)) => record,
                 Ok(None) => break Ok(()),
                 Err(error) => {
-                    tracing::info!(peer = %self.connection.peer(), %error, "a peer sends what is no RPC; its connection is closed");
+                    tracing::info!(peer = %self.connection.peer(), %error, "malformed RPC record; closing the connection");
                     break Err(CloseReason::ProtocolError);
                 }
             };
@@ -158,9 +157,9 @@ impl Peer {
             if let Err(why) = self.process_record(record, now, scratch, driver) {
                 match why {
                     CloseReason::ReplayDropped => {
-                        tracing::info!(peer = %self.connection.peer(), "a call under RPCSEC_GSS came twice or too late; its connection is closed")
+                        tracing::info!(peer = %self.connection.peer(), "replayed or late RPCSEC_GSS call; closing the connection")
                     }
-                    _ => tracing::info!(peer = %self.connection.peer(), "a peer sends records that are no calls; its connection is closed"),
+                    _ => tracing::info!(peer = %self.connection.peer(), "record is no RPC call; closing the connection"),
                 }
                 break Err(why);
             }
@@ -183,7 +182,7 @@ impl Peer {
         self.input.put_back(batch, &mut scratch.buffers);
         scratch.flush(&self.connection);
         self.record_began_ms = match self.record_began_ms {
-            // A record that ended since has been replaced by another.
+            // No record has ended, so it is still the same one.
             Some(began) if calls == 0 => Some(began),
             _ if self.input.is_inside_record() && !self.behind => Some(now.mono_ms),
             _ => None,
@@ -225,8 +224,7 @@ impl Peer {
                         }
                     }
                     Progress::Blocked => {
-                        // What is answered already goes first: a reply that is overtaken by later ones looks as old as it
-                        // is to a client that compares.
+                        // Earlier replies leave first: a client that compares their order sees them as older.
                         scratch.flush(connection);
                         driver.run_blocked(connection.clone(), compound, envelope);
                     }
@@ -256,5 +254,5 @@ impl Peer {
     }
 }
 
-/// After so many calls a batch looks whether the connection is laden.
+/// A read checks the connection's limits after this many calls.
 const LOOK_ROUND: u64 = 16;

@@ -1,5 +1,4 @@
-//! What a serving thread has at hand for all its connections: buffers, and the replies of this
-//! round until they are sealed and handed to their sockets.
+//! Buffers and pending replies of one worker thread.
 
 use std::sync::Arc;
 
@@ -13,44 +12,43 @@ use crate::transport::output::Outgoing;
 use crate::transport::receive::Buffers;
 use crate::worker::verify_batch::BatchedRead;
 
-/// What a turn needs beside the peer.
+/// Buffers and pending replies, shared by all connections of a worker.
 pub(crate) struct WorkerScratch {
     pub(crate) buffers: Buffers,
     pub(crate) record_len_max: usize,
     pub(crate) spare: SpareReplies,
-    /// Replies of this turn that have not been handed to the socket.
+    /// Replies of this turn, ready for the socket.
     pub(crate) ready: Vec<Outgoing>,
     pub(crate) ready_len: usize,
-    /// Replies of this round, of any connection, that are to be sealed together.
+    /// Replies of this round, of any connection, that wait to be sealed.
     pub(crate) unsealed: Vec<(Arc<Connection>, Outgoing)>,
     pub(crate) unsealed_len: usize,
-    /// So many bytes of them are sealed without waiting for more.
+    /// The worker seals at once if this many bytes wait.
     seal_len_max: usize,
-    /// Long calls of this round, of any connection, that are to be checked together.
+    /// Reads of this round with long calls, of any connection, that wait to be verified.
     pub(crate) verify_batch: Vec<BatchedRead>,
-    /// So many of them are checked without looking for more.
+    /// The worker verifies at once if this many reads wait.
     pub(crate) verify_batch_max: usize,
-    /// Calls of this length are.
+    /// A call of this length joins the batch.
     pub(crate) batch_len_min: usize,
 }
 
-/// Buffers of replies that have left.
+/// Buffers of sent replies, for reuse.
 #[derive(Default)]
 pub(crate) struct SpareReplies {
     short: Vec<Vec<u8>>,
-    /// Those that held the data of long READs: taken from the system anew they would cost a page
-    /// fault for each page.
+    /// Buffers of long READ replies. A new one would cost a page fault for each page.
     long: Vec<Vec<u8>>,
 }
 
 impl SpareReplies {
-    /// An empty buffer; `long` if a long reply is to be expected.
+    /// Takes an empty buffer. `long` if a long reply is likely.
     fn take(&mut self, long: bool) -> Vec<u8> {
         let kept = if long { self.long.pop() } else { None };
         kept.or_else(|| self.short.pop()).unwrap_or_else(|| Vec::with_capacity(REPLY_LEN_START))
     }
 
-    /// Keeps a buffer if that is worth it.
+    /// Keeps a buffer, unless there are enough.
     pub(crate) fn keep(&mut self, mut bytes: Vec<u8>) {
         let (list, max) = match bytes.capacity() {
             len if len <= SPARE_REPLY_LEN_MAX => (&mut self.short, SPARE_REPLIES_MAX),
@@ -65,7 +63,7 @@ impl SpareReplies {
 }
 
 impl WorkerScratch {
-    /// Nothing at hand yet.
+    /// No buffers yet.
     pub(crate) fn new(record_len_max: usize) -> Self {
         let lanes = vouch_rpcsec_gss::long_wraps();
         WorkerScratch {
@@ -83,18 +81,18 @@ impl WorkerScratch {
         }
     }
 
-    /// A buffer for a reply on this connection: as long as its last sealed one was.
+    /// A buffer for a reply. Long if the connection's last sealed reply was.
     pub(crate) fn reply(&mut self, connection: &Connection) -> Vec<u8> {
         self.spare.take(connection.long_replies())
     }
 
-    /// A reply that may leave as it is.
+    /// Adds a reply that needs no sealing.
     pub(crate) fn push(&mut self, outgoing: Outgoing) {
         self.ready_len += outgoing.len();
         self.ready.push(outgoing);
     }
 
-    /// A reply that may have to be sealed first.
+    /// Adds a reply that may need sealing.
     pub(crate) fn push_for(&mut self, connection: &Arc<Connection>, outgoing: Outgoing) {
         if outgoing.is_ready() {
             return self.push(outgoing);
@@ -107,16 +105,14 @@ impl WorkerScratch {
         }
     }
 
-    /// Whether so many replies wait for the end of the round that it is worth asking whether their
-    /// client waits for them. Long ones that are to be sealed fill the lanes for long, and
-    /// worse by halves.
+    /// Whether enough replies wait to ask if the client waits for them. Long replies use the vector lanes
+    /// well only together, so they are not counted.
     pub(crate) fn is_worth_sending(&self) -> bool {
         self.ready.len() + self.unsealed.len() >= SEND_SOON_COUNT && self.unsealed_len <= SEND_SOON_LEN_MAX
     }
 
-    /// Sends what is ready before the other calls of the round are done, if its client has sent
-    /// nothing since: it may have nothing to do before it gets these, and it and we would take
-    /// turns.
+    /// Sends ready replies early if the client has sent nothing since. The client may be idle until it
+    /// gets them.
     pub(crate) fn send_if_awaited(&mut self, connection: &Connection) {
         if connection.has_no_input() {
             self.flush(connection);
@@ -124,13 +120,13 @@ impl WorkerScratch {
         }
     }
 
-    /// A reply that another thread has left to this one.
+    /// Adds a reply whose records another thread has made durable.
     pub(crate) fn push_durable(&mut self, connection: &Arc<Connection>, outgoing: Outgoing) {
         self.push_for(connection, outgoing);
         connection.end_waiting();
     }
 
-    /// Seals what waits for it, and sends it: what came on one connection by one system call.
+    /// Seals all waiting replies and sends them, with one system call for each connection.
     pub(crate) fn seal(&mut self) {
         if self.unsealed.is_empty() {
             return;
@@ -147,7 +143,7 @@ impl WorkerScratch {
         self.unsealed = unsealed;
     }
 
-    /// Hands this turn's replies to the connection.
+    /// Sends the ready replies of this turn.
     pub(crate) fn flush(&mut self, connection: &Connection) {
         if self.ready.is_empty() {
             return;

@@ -1,5 +1,4 @@
-//! One serving thread: its connections and whose turn it is. Joins sockets to the engine: reads,
-//! has calls run, gathers replies and sends them together. Decides nothing about calls.
+//! One worker thread: its event loop, its connections and their turns.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +19,7 @@ use crate::transport::connection::{Connection, Side};
 use crate::transport::inbox::{Inbox, Message};
 use crate::worker::scratch::WorkerScratch;
 
-/// One thread's state.
+/// State of one worker thread.
 pub(crate) struct Worker {
     number: usize,
     poll: Poll,
@@ -28,14 +27,14 @@ pub(crate) struct Worker {
     pub(crate) driver: Arc<Driver>,
     pub(super) peers: Vec<Option<Peer>>,
     free: Vec<usize>,
-    /// Peers that have more to do without any news from the system.
+    /// Peers with more to do that need no event.
     again: VecDeque<usize>,
     pub(crate) scratch: WorkerScratch,
     draining: bool,
 }
 
 impl Worker {
-    /// A thread's state. The inbox is the driver's of this number.
+    /// A worker with the driver's inbox of this number.
     pub(crate) fn new(number: usize, poll: Poll, driver: Arc<Driver>) -> Self {
         let record_len_max = driver.record_len_max;
         let scratch = WorkerScratch::new(record_len_max);
@@ -43,7 +42,7 @@ impl Worker {
         Worker { number, poll, inbox, driver, peers: Vec::new(), free: Vec::new(), again: VecDeque::new(), scratch, draining: false }
     }
 
-    /// Serves until the driver stops and replies under way have left.
+    /// Serves until the driver stops and pending replies have left.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut tick_at = Instant::now() + TICK;
@@ -154,11 +153,11 @@ impl Worker {
             self.peers.push(None);
             self.peers.len() - 1
         });
-        // Edge-triggered and once for all: of room for output we hear only after there was none.
+        // Edge-triggered: an event for writing comes only after the socket was full.
         let fd = socket.as_raw_fd();
         let registered = self.poll.registry().register(&mut SourceFd(&fd), Token(slot), Interest::READABLE | Interest::WRITABLE);
         if let Err(error) = registered {
-            tracing::warn!(%error, "a connection can't be watched and is closed");
+            tracing::warn!(%error, "a connection cannot be registered with epoll; closing it");
             self.free.push(slot);
             return None;
         }
@@ -175,7 +174,7 @@ impl Worker {
         Some(connection)
     }
 
-    /// Lets a peer go on as far as it can and may.
+    /// Runs one turn of a peer.
     fn turn(&mut self, slot: usize) {
         let Some(Some(peer)) = self.peers.get_mut(slot) else { return };
         match peer.turn(&mut self.scratch, &self.driver) {
@@ -186,7 +185,7 @@ impl Worker {
                 self.queue(slot);
             }
             TurnEnd::Close(why) => {
-                // What came before the end is served.
+                // Calls before the end of the connection are served.
                 self.process_verify_batch();
                 self.close(slot, why);
             }
@@ -203,12 +202,12 @@ impl Worker {
     }
 
     pub(super) fn close(&mut self, slot: usize, why: CloseReason) {
-        // Calls that were done before the one that ends the connection have their replies.
+        // Calls before the one that ends the connection get their replies.
         self.scratch.seal();
         let Some(Peer { connection, .. }) = self.peers[slot].take() else { return };
         let id = connection.engine().id();
         let fd = connection.socket().as_raw_fd();
-        // It may have gone from the set by itself.
+        // The kernel may have removed the socket already.
         let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
         connection.shut();
         self.driver.connections.lock().remove(&id);
@@ -231,8 +230,7 @@ impl Worker {
         self.driver.unanswered(connection.take_unanswered(None));
     }
 
-    /// Closes those that were too slow, and gives up callbacks that are late. O(n) in this thread's
-    /// connections.
+    /// Closes connections that time out, and gives up late callbacks. O(n) in this worker's connections.
     fn expire(&mut self) {
         let now_ms = clock::mono_ms();
         let stall_ms = u64::try_from(self.driver.limits.stall_max.as_millis()).unwrap_or(u64::MAX);
@@ -241,10 +239,10 @@ impl Worker {
             self.driver.unanswered(peer.connection.take_unanswered(Some(now_ms)));
             let began = peer.record_began_ms.map_or(0, |began| now_ms.saturating_sub(began));
             if began.max(peer.connection.full_for_ms(now_ms)) > stall_ms {
-                tracing::info!(peer = %peer.connection.peer(), "a peer neither sends nor takes what it began; its connection is closed");
+                tracing::info!(peer = %peer.connection.peer(), "the peer neither completes its request nor takes its replies; closing the connection");
                 self.close(slot, CloseReason::TimedOut);
             } else if peer.behind {
-                // What it waits for may be the whole server's, of which no message tells.
+                // A limit of the whole server may have room again, without a message.
                 self.turn(slot);
             }
         }
@@ -253,8 +251,8 @@ impl Worker {
     }
 }
 
-/// The inbox's token in a worker's set.
+/// Token of the inbox in a worker's epoll set.
 pub(crate) const WAKE: Token = Token(usize::MAX);
 
-/// While draining, how often to see whether it is done.
+/// Poll interval while the worker drains.
 const DRAIN_STEP: std::time::Duration = std::time::Duration::from_millis(50);

@@ -1,6 +1,5 @@
-//! Long calls that have come whole in the same round of a thread, on any of its connections, are
-//! checked and opened side by side. A lone one is not kept waiting: when nothing more is there to
-//! be read, the round ends and it is taken up.
+//! Batch verification of RPCSEC_GSS: long calls of one round, of any connection, are verified and
+//! unsealed side by side. A lone call does not wait: the round ends when nothing more can be read.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,27 +14,27 @@ use crate::driver::Driver;
 use crate::gss;
 use crate::transport::receive::{Batch, FreshRead};
 
-/// Bytes of a connection that are to be checked with others.
+/// A read that waits in the batch.
 pub(crate) struct BatchedRead {
-    /// Whose they are.
+    /// Index of its peer.
     slot: usize,
     id: ConnectionId,
     fresh: FreshRead,
     found: VecDeque<gss::ProtectedRecord>,
 }
 
-/// What becomes of bytes that were read.
+/// What happens to a read.
 pub(crate) enum NextRead {
-    /// They are taken up.
+    /// Run its calls now.
     Process(Batch),
-    /// They are gathered, and more may be read.
+    /// It joined the batch. The worker may read more.
     ReadMore,
-    /// They are gathered, and all that were are to be taken up before more is read.
+    /// It joined the batch, which must be verified before the worker reads more.
     VerifyBatch,
 }
 
 impl Peer {
-    /// Looks at what was read. What comes behind a call that was gathered is taken up behind it.
+    /// Finds protected calls in a read. Data behind a batched call joins the batch too, to keep the order.
     pub(crate) fn verify_or_batch(&mut self, mut fresh: FreshRead, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> NextRead {
         let gss = driver.gss.as_ref();
         let now_ms = clock::boot_ms_nearly();
@@ -57,7 +56,7 @@ impl Peer {
 }
 
 impl Worker {
-    /// Checks what was gathered and takes it up, in the order in which it came.
+    /// Verifies the batch and runs its calls in the order of arrival.
     pub(crate) fn process_verify_batch(&mut self) {
         if self.scratch.verify_batch.is_empty() {
             return;
@@ -66,7 +65,7 @@ impl Worker {
         let found = gathered.iter_mut().map(|one| (one.fresh.bytes_mut(), &mut one.found));
         gss::verify_all(found, self.driver.gss.as_ref(), clock::boot_ms());
         for BatchedRead { slot, id, fresh, found } in gathered.drain(..) {
-            // It may have been closed for what came before.
+            // An earlier call may have closed the connection.
             let Some(Some(peer)) = self.peers.get_mut(slot) else { continue };
             if peer.connection.engine().id() != id {
                 continue;

@@ -199,7 +199,7 @@ fn parse_source(text: &str) -> Result<String, String> {
 /// one an export; and as whom.
 fn greeting(server: &Server) -> String {
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
-    let page = server.page_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
+    let page = server.metrics_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
     let mut text = format!("exporting on {}{page}\n", addresses.join(", "));
     for (source, place) in server.exports() {
         text.push_str(&format!(
@@ -208,7 +208,7 @@ fn greeting(server: &Server) -> String {
             vouch_daemon::printable::printable(source.as_bytes())
         ));
     }
-    if let Some(uid) = server.acts_as() {
+    if let Some(uid) = server.acting_user() {
         text.push_str(&format!("  not run by root: everything is done with the rights of user {uid}\n"));
     }
     text

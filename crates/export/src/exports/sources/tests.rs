@@ -64,7 +64,7 @@ fn what_is_mounted_below_is_opened_where_all_clients_of_the_path_may_cross() {
         let (_file, list) = file(&format!("/srv {clients}\n"));
         let loaded = Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)).load().unwrap();
         assert_eq!(*asked.lock(), Some(crosses), "{clients}");
-        let told = loaded.warnings.iter().any(|warning| warning.contains("crossmnt is not for all"));
+        let told = loaded.warnings.iter().any(|warning| warning.contains("crossmnt is not set for all"));
         assert_eq!(told, clients == "a(crossmnt) b(ro)", "{:?}", loaded.warnings);
     }
 }
