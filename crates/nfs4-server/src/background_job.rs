@@ -1,23 +1,23 @@
-//! Work that outlives the compound that asked for it: asynchronous COPY.
+//! Background work that outlives its compound: asynchronous COPY, slow closes.
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{Effect, Now, Server};
 
-/// A piece of work to be gone on with in a thread that may sleep.
+/// A job for a thread that may sleep.
 pub struct Job {
-    /// Of the call that it comes from.
+    /// Address of the call that started it.
     address: IpAddr,
     steps: Box<dyn Steps>,
 }
 
-/// How far a job is.
+/// Progress of a job.
 pub enum JobProgress {
-    /// There is more to do: call again, after other jobs had their turn.
+    /// Call again, after other jobs had their turn.
     More,
-    /// All but its end is done, and that has been told to the observer: call again when nobody
-    /// minds that others learn of it.
+    /// Only the notification of the client is left, and the observer knows the result. Call again
+    /// once the record may be seen by others.
     Ended,
     /// Done.
     Done(Vec<Effect>),
@@ -26,7 +26,7 @@ pub enum JobProgress {
 pub(crate) trait Steps: Send {
     fn step(&mut self, server: &Server, now: Now) -> JobProgress;
 
-    /// A step has panicked: whatever waits for the end of the work hears of it.
+    /// Ends a job whose step has panicked.
     fn failed(&mut self, _server: &Server, _now: Now) -> JobProgress {
         JobProgress::Done(Vec::new())
     }
@@ -37,16 +37,14 @@ impl Job {
         Job { address, steps: Box::new(steps) }
     }
 
-    /// Whose work it is: where the call came from that brought it about.
+    /// Address of the call that started the job.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Does a bounded part of the work, perhaps sleeping. Work that panics, which says so, goes on
-    /// no further than to its end.
+    /// Does a bounded part of the work. It may sleep. A panic ends the job.
     pub fn step(&mut self, server: &Server, now: Now) -> JobProgress {
-        // What it leaves behind is what any thread that panics would: locks are released, and what was half
-        // done is what `failed` is for.
+        // Locks are released during unwinding, and `failed` completes what was half done.
         let stepped = catch_unwind(AssertUnwindSafe(|| self.steps.step(server, now)));
         stepped.unwrap_or_else(|_| self.steps.failed(server, now))
     }

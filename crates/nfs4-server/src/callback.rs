@@ -1,5 +1,5 @@
-//! Callbacks on the wire: a CB_COMPOUND or CB_NULL as an RPC call, and what its reply says (RFC
-//! 8881, section 20; RFC 7530, section 15).
+//! Callbacks on the network: a CB_COMPOUND or CB_NULL as an RPC call, and its reply (RFC 8881,
+//! section 20; RFC 7530, section 15).
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::cb::{Args, CbGetattrArgs, CbNotifyLockArgs, CbOffloadArgs, CbRecallAnyArgs, CbRecallArgs, CbSequenceArgs, Results};
@@ -11,7 +11,7 @@ use crate::Effect;
 use crate::filehandle::{HandleCodec, HandleTarget};
 use crate::state::{CallbackAnswer, CallbackCredential, CallbackOp, FileKey, HolderAttributes, OutgoingCallback};
 
-/// The callback as the driver sends it.
+/// Encodes a callback for the driver.
 pub(crate) fn encode(callback: &OutgoingCallback, xid: u32, handles: &HandleCodec) -> Effect {
     let mut args = Writer::new();
     let null = callback.op == CallbackOp::Null;
@@ -86,7 +86,7 @@ fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
 const READ_DELEGATIONS: u32 = 0;
 const WRITE_DELEGATIONS: u32 = 1;
 
-/// What a client answered: `record` is the whole RPC message.
+/// Decodes the reply to a callback. `record` is the whole RPC message.
 pub(crate) fn answer(record: &[u8]) -> CallbackAnswer {
     read(record).unwrap_or(CallbackAnswer::Unreachable)
 }
@@ -98,7 +98,7 @@ fn read(record: &[u8]) -> Option<CallbackAnswer> {
     if !results.is_empty() {
         let mut r = Reader::new(results);
         let head = ReplyHead::decode(&mut r).ok()?;
-        // CB_SEQUENCE and one more.
+        // CB_SEQUENCE and the operation.
         for _ in 0..head.count.min(2) {
             match Results::decode(&mut r).ok()? {
                 Results::Sequence(Ok(ok)) => answered.1 = Some(ok.highest_slot),
@@ -129,7 +129,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn garbage_is_no_answer_and_no_panic(bytes: Vec<u8>) {
+        fn garbage_is_unreachable_without_panic(bytes: Vec<u8>) {
             let _ = answer(&bytes);
         }
     }

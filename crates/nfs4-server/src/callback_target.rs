@@ -1,55 +1,50 @@
-//! Where callbacks go, and what protects them.
+//! Targets of callbacks, and their protection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::access::principal::{Flavour, Principal};
 
-/// Identifies a transport connection for as long as the server runs; never used twice.
+/// Number of a transport connection, unique while the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// Identifies a callback that was sent.
+/// Number of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallbackId(pub u64);
 
-/// Where a callback goes.
+/// Target of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallbackTo {
-    /// Over a connection that a client made and bound to its back channel (RFC 8881, section
-    /// 2.10.3.1).
+    /// A connection that the client bound to its back channel (RFC 8881, section 2.10.3.1).
     Connection(ConnectionId),
-    /// To the address that a client of 4.0 gave: the driver connects, and keeps the connection for
-    /// a while (RFC 7530, section 16.33).
+    /// The address that a 4.0 client gave. The driver connects and keeps the connection for a while
+    /// (RFC 7530, section 16.33).
     Address(SocketAddr),
 }
 
-/// How a client wants its callbacks protected (RFC 8881, section 2.10.8.3): by a context that it
-/// has made with us.
+/// The RPCSEC_GSS context that protects callbacks (RFC 8881, section 2.10.8.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallbackContext {
-    /// What is done to bodies: krb5, krb5i or krb5p.
+    /// krb5, krb5i or krb5p.
     pub flavour: Flavour,
-    /// Our name of the context.
+    /// The server's handle of the context.
     pub from_server: Box<[u8]>,
-    /// The client's name of it, which goes into the credential.
+    /// The client's handle of the context, for the credential.
     pub from_client: Box<[u8]>,
 }
 
-/// The driver's contexts of RPCSEC_GSS, as far as callbacks go.
+/// The driver's RPCSEC_GSS contexts, for callbacks.
 pub trait CallbackContexts: Send + Sync {
-    /// Whether we have a context of this name that was made by this principal.
+    /// Whether a context with this handle exists and belongs to this principal.
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool;
 
-    /// How long the context of this name lasts, of which it is known that it is usable; if it has
-    /// ended since, an end that has come.
+    /// The lifetime of a usable context.
     fn life(&self, from_server: &[u8]) -> Arc<dyn ContextLife>;
 }
 
-/// How long a context lasts. Asked with each call of a session that has its callbacks protected,
-/// under the lock of all state: it must not wait.
+/// Remaining lifetime of a context. It is asked under the state's lock, so it must not wait.
 pub trait ContextLife: Send + Sync + std::fmt::Debug {
-    /// Milliseconds that are left; 0 once it has ended, was destroyed or had to make room for
-    /// others.
+    /// Milliseconds left; 0 after the context ended, was destroyed or was evicted.
     fn left_ms(&self) -> u64;
 }

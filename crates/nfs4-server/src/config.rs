@@ -1,31 +1,30 @@
-//! What the administrator decides about the server as a whole.
+//! Server-wide configuration.
 
 use crate::Limits;
 
 /// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How long a client may be silent before its state is at risk, milliseconds.
+    /// Lease time, milliseconds.
     pub lease_ms: u64,
-    /// How long after a start only reclaims are let in, milliseconds. 0 if the recovery record is
-    /// empty.
+    /// Grace period after a start, milliseconds; 0 if there are no recovery records.
     pub grace_ms: u64,
-    /// Lowest and highest minor version that is spoken.
+    /// Lowest and highest supported minor version.
     pub minor_versions: std::ops::RangeInclusive<u32>,
-    /// Whether delegations are given.
+    /// Whether delegations are granted.
     pub delegations: bool,
     /// Domain of owner strings (RFC 8881, section 5.9).
     pub domain: String,
-    /// Whether owners under AUTH_SYS are sent as plain numbers (RFC 8881, section 5.9: a practice
-    /// that Linux has by default).
+    /// Whether owners under AUTH_SYS are sent as numbers (RFC 8881, section 5.9). Linux does so by
+    /// default.
     pub numeric_owners: bool,
-    /// Identity of this server for trunking (RFC 8881, section 2.10.5): `so_major_id` and
-    /// `eir_server_scope`. The same after a restart, different on every server.
+    /// Server owner and scope for trunking (RFC 8881, section 2.10.5). Stable over restarts, unique
+    /// for each server.
     pub server_owner: Vec<u8>,
-    /// Differs at each start: the write verifier (RFC 8881, section 18.32.3) and part of client ids
-    /// and stateids.
+    /// A number that differs at each start, for the write verifier (RFC 8881, section 18.32.3),
+    /// client ids and stateids.
     pub boot: u64,
-    /// Key of the filehandles' authenticators. The same after a restart, kept secret.
+    /// Secret key of the filehandles, stable over restarts.
     pub filehandle_key: [u8; 32],
     /// Domain and name of `eir_server_impl_id`.
     pub implementation: Option<(String, String)>,

@@ -1,4 +1,4 @@
-//! What the server remembers of a transport connection. The socket is the driver's.
+//! State of a transport connection. The driver owns the socket.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use crate::access::admission;
 use crate::access::grant::GrantCache;
 use crate::pseudo_fs::VisibilityCache;
 
-/// A connection: who is at its other end.
+/// A connection.
 pub struct Connection {
     id: ConnectionId,
     peer: SocketAddr,
@@ -42,7 +42,7 @@ impl Connection {
         self.peer
     }
 
-    /// The socket is gone.
+    /// Marks the connection as gone.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! What the server wants done outside: the driver carries effects out, in order.
+//! Effects that the driver carries out, in order.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,74 +10,69 @@ use crate::callback_target::{CallbackContext, CallbackId, CallbackTo, Connection
 /// Why a callback has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreachable {
-    /// Its peer can't be reached, or did not answer in time.
+    /// The peer cannot be reached, or did not answer in time.
     Peer,
-    /// It was not sent: the context that was to protect it is no more.
+    /// The RPCSEC_GSS context for it has ended, so it was not sent.
     Context,
 }
 
-/// Something to be done outside.
+/// An effect.
 pub enum Effect {
-    /// Send a callback; then call `Server::callback_reply` exactly
-    /// once, with the reply's whole RPC message or with [`Unreachable`].
+    /// Send a callback, then call `Server::callback_reply` exactly once, with the reply's RPC
+    /// message or with [`Unreachable`].
     Callback {
-        /// Names it in the reply.
+        /// Number of the callback.
         id: CallbackId,
-        /// Whereto.
+        /// Target.
         to: CallbackTo,
-        /// Transaction id in the message; unique per target among what is outstanding.
+        /// Transaction id, unique among the outstanding callbacks of a target.
         xid: u32,
-        /// The RPC call message without record mark. With a context its credential is to be
-        /// replaced.
+        /// The RPC call without record mark. If there is a context, the driver replaces the
+        /// credential.
         record: Vec<u8>,
-        /// The context of RPCSEC_GSS that protects call and reply: the driver's work.
+        /// The RPCSEC_GSS context that protects call and reply.
         context: Option<Arc<CallbackContext>>,
-        /// How long to wait for the answer, milliseconds.
+        /// Time-out, milliseconds.
         timeout_ms: u64,
     },
-    /// Keep this recovery record: it must be durable before the reply that came with it is sent,
-    /// and before any later one that waits for records (`Compound::waits_for_records`).
-    /// Replaces one with the same key.
+    /// Store this recovery record. It must be durable before the reply of this call, and before any
+    /// later reply with `Compound::waits_for_records`. It replaces a record with the same key.
     Persist {
         /// Key: opaque to the driver.
         key: Vec<u8>,
         /// Value: opaque to the driver.
         value: Vec<u8>,
-        /// Grows with each change of records. Calls come to their end in any order: of two changes
-        /// under one key the one with the greater number holds.
+        /// Order of changes. Of two changes to one key, the one with the greater number wins.
         order: u64,
     },
-    /// Forget the recovery record with this key. Need not be durable at once.
+    /// Remove the recovery record with this key. It need not be durable at once.
     Forget {
         /// Key.
         key: Vec<u8>,
-        /// As above.
+        /// Order of changes.
         order: u64,
     },
-    /// Forget all recovery records that were there at the start and have not been persisted again
-    /// since: the grace period is over.
+    /// Remove all recovery records from before the start that were not stored again: grace is over.
     GraceEnded,
-    /// Tell the administrator: a client came back by this name after a restart from elsewhere than
-    /// it was, so that it may not reclaim what was held under the name. Whoever can connect
-    /// makes as many of these as he likes until grace is over.
+    /// Log that a client came back under this name from another address, so that it may not
+    /// reclaim. Any peer can cause many of these until grace ends.
     Elsewhere {
         /// The client's name.
         name: Arc<[u8]>,
-        /// Where it calls from.
+        /// Its address.
         address: IpAddr,
-        /// Where the client of this name called from before.
+        /// The network of the client that held the state.
         from: Network,
     },
-    /// Close a connection: its peer broke the protocol in a way that no status can tell, or will
-    /// have no answer over it and has to call again over another.
+    /// Close a connection: the peer violated the protocol, or must retry over another connection.
     Disconnect(ConnectionId),
-    /// Work to go on with in a thread that may sleep: [`Job::step`] until it is done.
+    /// Run [`Job::step`] on a thread that may sleep until the job is done.
     Background(Job),
 }
 
-/// What the recovery store held at the start.
+/// Content of the recovery store at the start.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
-    /// Keys and values as they were persisted.
+    /// Keys and values as stored.
     pub records: Vec<(Vec<u8>, Vec<u8>)>,
 }

@@ -1,5 +1,4 @@
-//! What is exported, where in the pseudo file system, and to whom under which conditions. Matching
-//! a client's address to a line of a configuration is the driver's.
+//! Exports, their place in the pseudo file system, and their clients. The driver matches addresses.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,15 +8,15 @@ use vouch_vfs::FileSystem;
 
 use crate::Flavour;
 
-/// Number of an export, part of its filehandles: it must be the same after a restart, so it comes
-/// from `fsid=` or from the path, never from a count.
+/// Number of an export, part of its filehandles. It comes from `fsid=` or from the path, so that it
+/// is stable over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExportId(pub u32);
 
-/// Whose rights a caller gets.
+/// Mapping of callers to the anonymous user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Squash {
-    /// Who becomes the anonymous user.
+    /// Which callers are mapped.
     pub who: SquashWho,
     /// User number of the anonymous user.
     pub anonymous_uid: u32,
@@ -25,57 +24,56 @@ pub struct Squash {
     pub anonymous_gid: u32,
 }
 
-/// Who becomes the anonymous user.
+/// Which callers become the anonymous user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SquashWho {
-    /// Nobody but callers under AUTH_NONE.
+    /// Only AUTH_NONE callers.
     Nobody,
     /// User and group 0.
     Root,
-    /// Everybody.
+    /// All callers.
     All,
 }
 
-/// What a client may do with an export under one flavour.
+/// Access under one flavour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlavourAccess {
     /// The flavour.
     pub flavour: Flavour,
-    /// No changes.
+    /// Whether changes are refused.
     pub read_only: bool,
-    /// Whose rights callers get.
+    /// Mapping of callers.
     pub squash: Squash,
-    /// Calls under AUTH_SYS and AUTH_NONE must come from a port below 1024. Whoever proves himself
-    /// by Kerberos may use any, as with the kernel's server.
+    /// Whether AUTH_SYS and AUTH_NONE calls must come from a port below 1024. Kerberos calls may
+    /// use any port, as with the kernel's server.
     pub secure_port: bool,
-    /// The credential of a client's machine may write and commit what its users have written, where
-    /// state protection says so (RFC 8881, section 2.10.8.3): a machine whose key is stolen can
-    /// then write to files that its users have open.
+    /// Whether the machine credential may write and commit for users (SP4_MACH_CRED, RFC 8881,
+    /// section 2.10.8.3). A stolen machine key can then write to files that users of the machine
+    /// have open.
     pub machine_writes: bool,
 }
 
-/// What one client may do with an export.
+/// Access of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAccess {
-    /// Flavours that are let in and what each may do, best first: the order of SECINFO (RFC 8881,
-    /// section 18.29.3). Not empty, none twice.
+    /// Accepted flavours, best first, in the order of SECINFO (RFC 8881, section 18.29.3). Not
+    /// empty, no duplicates.
     pub flavours: Vec<FlavourAccess>,
 }
 
 impl ClientAccess {
-    /// What may be done under a flavour; none if it is not let in.
+    /// Access under a flavour.
     pub fn under(&self, flavour: Flavour) -> Option<&FlavourAccess> {
         self.flavours.iter().find(|access| access.flavour == flavour)
     }
 
-    /// Whether a call from this port under this flavour is none that the export takes: ports below
-    /// 1024 are the superuser's, whose word counts for his machine's.
+    /// Whether the port is not acceptable under this flavour.
     pub fn refuses_port(&self, flavour: Flavour, port: u16) -> bool {
         port >= 1024 && !flavour.is_proven() && self.under(flavour).is_some_and(|under| under.secure_port)
     }
 
-    /// Whether the machine may write for its users, called under this flavour: one that is not let
-    /// in itself may do what it may under any.
+    /// Whether the machine credential may write. Under a flavour that is not accepted, any accepted
+    /// flavour counts.
     pub fn machine_writes(&self, flavour: Flavour) -> bool {
         match self.under(flavour) {
             Some(under) => under.machine_writes,
@@ -84,21 +82,19 @@ impl ClientAccess {
     }
 }
 
-/// Which clients get which access. Answers from memory; the driver resolves hosts and netgroups
-/// beforehand or in the background.
+/// Maps client addresses to access. It answers from memory; the driver looks names up in the
+/// background.
 pub trait ClientMatcher: Send + Sync {
-    /// What a client at `peer` may do; none if the export is not for it, or as long as that can't
-    /// be told.
+    /// Access of a client; `None` if the export does not name it, or if that is not known yet.
     fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>>;
 
-    /// Whether it can't be told yet what a client at `peer` may do: it is told to come again, not
-    /// that there is nothing.
+    /// Whether the answer for this address is still unknown. The client is told to retry.
     fn is_undecided(&self, _peer: SocketAddr) -> bool {
         false
     }
 
-    /// Whether what is told of a client at `peer` is good enough to end what it holds: a name
-    /// service that does not answer takes nothing from anybody for good.
+    /// Whether the answer is certain enough to end state. An outage of the name service ends
+    /// nothing.
     fn is_certain(&self, peer: SocketAddr) -> bool {
         !self.is_undecided(peer)
     }
@@ -109,46 +105,49 @@ pub trait ClientMatcher: Send + Sync {
 pub struct Export {
     /// Its number.
     pub id: ExportId,
-    /// Where it hangs in the pseudo file system: path components, empty for the root itself. Each
-    /// is a valid name (`vouch_vfs::Name`).
+    /// Path components in the pseudo file system; empty for the root. Each is a valid
+    /// `vouch_vfs::Name`.
     pub pseudo_path: Vec<Vec<u8>>,
-    /// Major and minor number that clients see as fsid. None: from the export's number, and the
-    /// file system's own where a mount point is crossed inside.
+    /// The fsid that clients see. `None`: from the export's number, or from the file system where a
+    /// mount point is crossed.
     pub fsid: Option<(u64, u64)>,
-    /// Path or database that it shows, for messages and records.
+    /// Path or database, for messages and records.
     pub source: Arc<str>,
-    /// The files.
+    /// The file system.
     pub file_system: Arc<dyn FileSystem>,
-    /// Whether replies wait until changes of names and attributes are on the disk, as the protocol
-    /// demands. Where they don't (`async` of exports(5)), what was confirmed can be gone after
-    /// a loss of power; writes that ask to be durable, and COMMIT, are not touched by it.
+    /// Whether replies wait until changed names and attributes are durable (`sync` of exports(5)).
+    /// With `async` a power cut can lose them; stable writes and COMMIT are not affected.
     pub sync: bool,
-    /// Whom it is for.
+    /// Its clients.
     pub clients: Arc<dyn ClientMatcher>,
 }
 
-/// Why a set of exports can't be served together. The configuration's fault.
+/// Conflicts between exports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExportsError {
-    /// Two exports have one number.
+    /// Two exports have the same number.
     #[error("exports {0} and {1} have the same number (fsid=)")]
     SameId(Arc<str>, Arc<str>),
-    /// Two exports hang at one place.
+    /// Two exports have the same place.
     #[error("exports {0} and {1} have the same pseudo path")]
     SamePath(Arc<str>, Arc<str>),
-    /// A component of a path is no name.
+    /// A path component is not a valid name.
     #[error("pseudo path of export {0} has a component that is no file name")]
     BadPath(Arc<str>),
 }
 
-/// All exports, checked to fit together.
+/// A consistent set of exports.
 #[derive(Clone, Default)]
 pub struct Exports {
     exports: Vec<Arc<Export>>,
 }
 
 impl Exports {
-    /// The set of these.
+    /// Checks and builds the set.
+    ///
+    /// # Errors
+    ///
+    /// If two exports conflict.
     pub fn new(exports: impl IntoIterator<Item = Export>) -> Result<Self, ExportsError> {
         let mut all: Vec<Arc<Export>> = Vec::new();
         let (mut ids, mut paths) = (HashMap::new(), HashMap::new());
@@ -167,7 +166,7 @@ impl Exports {
         Ok(Exports { exports: all })
     }
 
-    /// The exports, in the order given.
+    /// The exports in configuration order.
     pub fn all(&self) -> &[Arc<Export>] {
         &self.exports
     }

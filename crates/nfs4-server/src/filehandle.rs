@@ -20,12 +20,12 @@ const MAC_LEN: usize = 16;
 
 const _: () = assert!(HEAD_LEN + vouch_vfs::FILE_ID_LEN_MAX + MAC_LEN <= FILEHANDLE_LEN_MAX, "the longest identity fits a filehandle");
 
-/// Identity of a node of the pseudo file system: it comes from the node's path, so it is the same
-/// after a restart.
+/// Number of a directory of the pseudo file system, derived from its path, so that it is stable
+/// over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PseudoId(pub(crate) u64);
 
-/// What a filehandle names.
+/// Target of a filehandle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandleTarget {
     /// A directory of the pseudo file system.
@@ -34,7 +34,7 @@ pub(crate) enum HandleTarget {
     File(ExportId, FileId),
 }
 
-/// Writes and reads filehandles. Holds the secret, so it has no `Debug`.
+/// Encodes and decodes filehandles. It holds the secret, so it has no `Debug`.
 pub(crate) struct HandleCodec {
     key: [u8; 32],
 }
@@ -44,7 +44,7 @@ impl HandleCodec {
         HandleCodec { key }
     }
 
-    /// The filehandle of what is named.
+    /// Makes the filehandle of a target.
     pub(crate) fn seal(&self, named: &HandleTarget) -> Filehandle {
         let mut bytes = [0u8; FILEHANDLE_LEN_MAX];
         bytes[0] = VERSION;
@@ -65,8 +65,8 @@ impl HandleCodec {
         Filehandle::new(&bytes[..end + MAC_LEN]).expect("an identity is short enough, as asserted above")
     }
 
-    /// What a filehandle names. RFC 8881, section 15.1.2.1: one that this server can't have made is
-    /// BADHANDLE.
+    /// Decodes a filehandle. A handle that this server did not make is BADHANDLE (RFC 8881, section
+    /// 15.1.2.1).
     pub(crate) fn open(&self, handle: &Filehandle) -> Result<HandleTarget, Status> {
         let (body, mac) = handle.as_bytes().split_last_chunk::<MAC_LEN>().ok_or(Status::BADHANDLE)?;
         let (head, identity) = body.split_first_chunk::<HEAD_LEN>().ok_or(Status::BADHANDLE)?;
@@ -81,7 +81,7 @@ impl HandleCodec {
             (VERSION, KIND_FILE) => {
                 Ok(HandleTarget::File(ExportId(u32::from_be_bytes(export)), FileId::new(identity).ok_or(Status::BADHANDLE)?))
             }
-            // Authentic, so a version of this server made it that was installed earlier or later.
+            // Authentic, so another version of this server made it.
             _ => Err(Status::STALE),
         }
     }
@@ -92,7 +92,7 @@ impl HandleCodec {
     }
 }
 
-/// Compares in a time that doesn't depend on where the difference is.
+/// Compares in constant time.
 fn same(a: &[u8; MAC_LEN], b: &[u8; MAC_LEN]) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b))) == 0
 }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_is_opened() {
+    fn sealed_handle_opens_to_its_target() {
         let codec = HandleCodec::new([3; 32]);
         for named in samples() {
             assert_eq!(codec.open(&codec.seal(&named)), Ok(named));
@@ -120,7 +120,7 @@ mod tests {
 
     // RFC 8881, section 15.1.2.1.
     #[test]
-    fn any_changed_bit_is_a_bad_handle() {
+    fn any_flipped_bit_is_bad_handle() {
         let codec = HandleCodec::new([3; 32]);
         for named in samples() {
             let sealed = codec.seal(&named);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_of_another_server_are_bad() {
+    fn handle_of_another_server_is_bad() {
         let (ours, theirs) = (HandleCodec::new([3; 32]), HandleCodec::new([4; 32]));
         assert_eq!(ours.open(&theirs.seal(&samples()[2])), Err(Status::BADHANDLE));
         for len in 0..30 {

@@ -1,14 +1,14 @@
-//! The NFSv4 server: minor versions 0, 1 and 2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276), without
-//! pNFS.
+//! The NFSv4 server core: minor versions 0, 1 and 2 (RFC 7530, RFC 8881, RFC 7862, RFC 8276),
+//! without pNFS.
 //!
-//! Owns what a COMPOUND means: its operations, the state behind them, filehandles, the pseudo file
-//! system, attributes and ACLs. Sans-IO: bytes of a call in, bytes of a reply out, and [`Effect`]s
-//! for what must happen outside. Has no sockets, no threads, no clock and no randomness of its own;
-//! files are reached through [`vouch_vfs`].
+//! It owns the meaning of a COMPOUND: operations, state, filehandles, the pseudo file system,
+//! attributes and ACLs. It is sans-IO: it takes the bytes of a call and returns the bytes of a
+//! reply and [`Effect`]s. It has no sockets, threads, clock or randomness. It reaches files through
+//! [`vouch_vfs`].
 //!
-//! A driver makes a [`Server`], tells it of connections, hands each call to [`Server::begin`] and
-//! runs the [`Compound`] that it gets. One that would have to wait for a disk stops before the
-//! operation that would, and goes on where sleeping does no harm.
+//! A driver makes a [`Server`], tells it of connections, passes each call to [`Server::begin`] and
+//! runs the [`Compound`]. A compound that would have to wait for a disk suspends, and continues on
+//! a thread that may sleep.
 
 mod access;
 mod attributes;

@@ -1,20 +1,19 @@
-//! Every bound on what peers can make the server hold or do, each with its reason.
+//! Limits on what peers can make the server store or do, each with its reason.
 
-/// Bounds.
+/// Limits.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Clients with state. A record is below 2 KiB: 64 Ki of them are 128 MiB.
+    /// Client records. A record is below 2 KiB: 65,536 of them are 128 MiB.
     pub clients_max: usize,
-    /// Sessions of a client. Linux uses one; a second one lives while a mount is renewed.
+    /// Sessions of a client. Linux uses one, and a second one while it renews a mount.
     pub sessions_per_client_max: usize,
     /// Slots of a session's fore channel. Linux asks for 64 and grows to 1024; 256 keep one
     /// client's cached replies bounded.
     pub slots_per_session_max: u32,
-    /// Cached reply of a slot, bytes: the largest reply to a state-changing compound that clients
-    /// send.
+    /// Cached reply of a slot, bytes: the largest reply to a state-changing compound.
     pub cached_reply_len_max: u32,
-    /// Slots and cached replies in all, bytes: never more. An origin that has its share gets no new
-    /// sessions nor more slots, and its calls whose replies would have to be kept wait.
+    /// Slots and cached replies of all sessions, bytes. A source over its share gets no new
+    /// sessions or slots, and calls that need a cached reply get DELAY.
     pub reply_cache_len_max: usize,
     /// Request or reply, bytes: 1 MiB of data and 64 KiB around it.
     pub message_len_max: u32,
@@ -26,27 +25,24 @@ pub struct Limits {
     pub tag_len_max: usize,
     /// Opens of a client.
     pub opens_per_client_max: usize,
-    /// Opens in all: each costs the file system descriptors. One origin (an address, or a proven
-    /// principal) gets at most four fifths of them, and fewer the more others have, so
-    /// that there is always room for one that has few.
+    /// Opens in all. Each costs file descriptors. One source (address or proven principal) gets at
+    /// most four fifths.
     pub opens_max: usize,
-    /// Open owners and lock owners in all, some hundred bytes each. One origin gets a share of what
-    /// is left, as of opens.
+    /// Open owners and lock owners in all, some hundred bytes each, shared by source like opens.
     pub owners_max: usize,
-    /// Byte-range locks of a client; and files with lock owners, which stay known when nothing is
-    /// locked any more.
+    /// Locked byte ranges of a client, and files with lock owners.
     pub locks_per_client_max: usize,
-    /// Both in all, some hundred bytes each. One origin gets a share of what is left, as of opens.
+    /// The same in all, shared by source like opens.
     pub locks_max: usize,
-    /// Delegations outstanding in all.
+    /// Outstanding delegations.
     pub delegations_max: usize,
-    /// Asynchronous copies of a client at once.
+    /// Concurrent asynchronous copies of a client.
     pub copies_per_client_max: usize,
     /// ACL entries in one attribute.
     pub acl_entries_max: usize,
     /// Value of an extended attribute, bytes: Linux's own limit.
     pub xattr_len_max: usize,
-    /// Bytes that a synchronous COPY or an ALLOCATE works on before it answers short or hands over.
+    /// Bytes that one step of a synchronous COPY or ALLOCATE handles.
     pub copy_step_len_max: u64,
 }
 

@@ -1,13 +1,10 @@
-//! Cookies of lists that are had whole each time: the directories of the pseudo file system, the
-//! names of extended attributes. A name's cookie is made of the name alone, and the list goes by
-//! cookies, so that one in progress neither skips nor repeats what stays while other names come and
-//! go, also over a reload and a restart.
+//! Cookies of directory entries in the pseudo file system and of extended attributes. A cookie
+//! depends on the name alone, so that a listing survives reloads and restarts.
 
-/// The cookie of a name: at least 3 (RFC 8881, section 18.23.3: 0 to 2 are never given out), and
-/// below 2^63, as some clients keep it with a sign.
+/// The cookie of a name: at least 3 (RFC 8881, section 18.23.3 reserves 0 to 2), and below 2^63,
+/// because some clients store it signed.
 ///
-/// Two names may have one, though nobody meets them by chance: who ends a page must not end it
-/// between them.
+/// Two names can have the same cookie, so a page must not end between them.
 pub(crate) fn of_name(name: &[u8]) -> u64 {
     let hash = blake3::hash(name);
     let word = u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"));
@@ -19,13 +16,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_are_of_the_name_and_in_range() {
+    fn cookie_depends_on_name_and_is_in_range() {
         for number in 0..1000u32 {
             let cookie = of_name(&number.to_be_bytes());
             assert!((3..1 << 63).contains(&cookie));
             assert_eq!(cookie, of_name(&number.to_be_bytes()));
         }
-        // What was given out before a restart or an upgrade means the same after it.
+        // Cookies keep their meaning after an upgrade.
         assert_eq!(of_name(b"export"), GOLDEN);
     }
 

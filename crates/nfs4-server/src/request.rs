@@ -1,4 +1,4 @@
-//! One call as it comes, and the reply as it goes.
+//! A call and its reply.
 
 use std::sync::Arc;
 
@@ -7,25 +7,23 @@ use vouch_vfs::FileSpan;
 
 use crate::{Connection, Flavour, Principal};
 
-/// One COMPOUND call after RPC and security are through. The NULL procedure is the driver's to
-/// answer.
+/// A COMPOUND call after RPC and security processing. The driver answers NULL.
 pub struct Request {
-    /// Over which connection it came.
+    /// Its connection.
     pub connection: Arc<Connection>,
     /// Transaction id.
     pub xid: u32,
-    /// Who calls.
+    /// The caller.
     pub principal: Principal,
-    /// Under which flavour.
+    /// The flavour.
     pub flavour: Flavour,
-    /// Encryption type of the Kerberos context (RFC 3961's numbers), for those who keep records.
+    /// Encryption type of the Kerberos context (RFC 3961).
     pub enctype: Option<u32>,
     /// Arguments of COMPOUND: all bytes after the RPC header.
     pub body: Bytes,
-    /// Results are appended here: the driver has put its own headers there already.
+    /// Buffer for the results. It already has the driver's headers.
     pub reply: Vec<u8>,
-    /// Bytes that will follow the results when they are wrapped: they count toward the limits that
-    /// the client set.
+    /// Bytes that protection adds after the results. They count toward the client's limits.
     pub reply_tail_len: usize,
     /// Whether READ may answer with spans of files.
     pub spans_allowed: bool,
@@ -33,21 +31,20 @@ pub struct Request {
 
 /// A finished reply.
 pub struct Reply {
-    /// What the request's `reply` held, then the COMPOUND results.
+    /// The request's `reply` buffer with the results appended.
     pub bytes: Vec<u8>,
-    /// Data that belongs between the bytes: position in `bytes` before which the span comes, in
-    /// ascending order. Padding after it is in `bytes` already. If the file has
-    /// shrunk meanwhile, zeros make up the rest.
+    /// File data between the bytes: each position in `bytes` is followed by a span, in ascending
+    /// order. Padding is already in `bytes`. If the file has shrunk, zeros fill the span.
     pub spans: Vec<(usize, FileSpan)>,
 }
 
 impl Reply {
-    /// Bytes on the wire: those here and those of the spans.
+    /// Length on the network, with spans.
     pub fn len(&self) -> usize {
         self.bytes.len() + self.spans.iter().map(|(_, span)| span.len).sum::<usize>()
     }
 
-    /// Whether there is nothing at all.
+    /// Whether the reply is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

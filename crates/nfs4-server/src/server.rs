@@ -1,4 +1,4 @@
-//! The server: what a driver holds and calls.
+//! The server, as a driver uses it.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -28,49 +28,49 @@ use write_verifier::SyncTracker;
 pub struct Server {
     config: Config,
     tree: RwLock<Arc<Tree>>,
-    /// What ends by the exports ends by those that are in force.
+    /// Serializes the removal of state after a change of exports.
     ending: Mutex<()>,
     identity: Arc<dyn Identity>,
     observer: Arc<dyn Observer>,
     handles: HandleCodec,
     state: Mutex<State<OpenHandle>>,
-    /// Rung when a callback was answered.
+    /// Signalled when a callback is answered.
     answered: Condvar,
-    /// Calls that wait for it.
+    /// Number of calls that wait for it.
     awaiting: AtomicU32,
     reply_cache: ReplyCache,
     anonymous: AnonymousOpens,
     connections: AtomicU64,
-    /// Where each connection leads, for the report.
+    /// Peer addresses of connections, for the status report.
     peers: Mutex<HashMap<ConnectionId, SocketAddr>>,
     callback_xids: AtomicU32,
-    /// Numbers given to effects that change records.
+    /// Next order number of a record change.
     record_orders: AtomicU64,
     sync_tracker: SyncTracker,
     errors: Mutex<VecDeque<ErrorReport>>,
     callback_contexts: OnceLock<Arc<dyn CallbackContexts>>,
-    /// The last moment that the driver told, for what has no moment of its own.
+    /// The last time that the driver passed in.
     now: Mutex<Now>,
 }
 
-/// What the passing of time brought.
+/// Result of a tick.
 pub struct Tick {
-    /// To be carried out.
+    /// Effects to carry out.
     pub effects: Vec<Effect>,
-    /// When to call again at the latest, by the monotonic clock.
+    /// Latest time for the next call, monotonic clock.
     pub next_due_ms: u64,
 }
 
-/// How long a GETATTR waits for the holder of a write delegation before it answers DELAY,
-/// milliseconds: a round trip to a client that is well. No call waits for a question that is older.
+/// How long GETATTR waits for the holder of a write delegation before it answers DELAY,
+/// milliseconds.
 pub(crate) const HOLDER_WAIT_MS: u64 = 100;
-/// How many may wait so at once: a few of the threads that may sleep.
+/// Calls that may wait for holders at once.
 const HOLDER_WAITERS_MAX: u32 = 4;
-/// Errors that are kept for the report.
+/// Errors in the status report.
 const ERRORS_MAX: usize = 64;
 
 impl Server {
-    /// A server that starts now. `recovered` is what the recovery store held, `seed` comes from the
+    /// A new server. `recovered` is the content of the recovery store, `seed` comes from the
     /// system's randomness.
     pub fn new(
         config: Config,
@@ -81,7 +81,7 @@ impl Server {
         seed: [u8; 32],
         now: Now,
     ) -> Self {
-        // Records that can't be read are those of another version, or damaged: their clients can't reclaim.
+        // Unreadable records are skipped: their clients cannot reclaim.
         let records: Vec<RecoveryRecord> =
             recovered.records.iter().filter_map(|(key, value)| RecoveryRecord::from_bytes(key, value).ok()).collect();
         let state = StateConfig {
@@ -114,14 +114,14 @@ impl Server {
         }
     }
 
-    /// Lets clients have their callbacks protected by these contexts. Once.
+    /// Sets the contexts that protect callbacks. Call it at most once.
     pub fn set_callback_contexts(&self, contexts: Arc<dyn CallbackContexts>) {
         self.state.lock().set_callback_contexts(contexts.clone());
         let set = self.callback_contexts.set(contexts);
         debug_assert!(set.is_ok(), "a server's driver is one");
     }
 
-    /// Whether callbacks can be protected by a context of this name for this principal.
+    /// Whether a context can protect callbacks for this principal.
     pub(crate) fn calls_back_by(&self, from_server: &[u8], principal: &Principal) -> bool {
         self.callback_contexts.get().is_some_and(|contexts| contexts.is_usable(from_server, principal))
     }
@@ -133,7 +133,7 @@ impl Server {
         Arc::new(Connection::new(id, peer))
     }
 
-    /// A connection is gone. Its calls that are still running go on; their replies are lost.
+    /// A connection is gone. Its running calls continue, and their replies are lost.
     pub fn connection_closed(&self, connection: &Connection, now: Now) -> Vec<Effect> {
         connection.close();
         self.peers.lock().remove(&connection.id());
@@ -143,18 +143,18 @@ impl Server {
         effects
     }
 
-    /// Exports that lie below others in which no directory leads to them, and those others, by
-    /// their sources: clients go through directories that are made up.
+    /// Exports for which the upper export has no directory, with that upper export. Clients reach
+    /// them through directories of the pseudo file system.
     pub fn detours(&self) -> Vec<(Arc<str>, Arc<str>)> {
         self.tree().detours().to_vec()
     }
 
-    /// Time has passed: leases, time-outs of delegations, end of grace.
+    /// Handles timers: leases, recalls, grace.
     pub fn tick(&self, now: Now) -> Tick {
         *self.now.lock() = now;
         self.anonymous.clean(now.mono_ms);
         let mut effects = Vec::new();
-        // Where much is due, others have their turn in between.
+        // In parts, so that other calls get the lock in between.
         let next_due_ms = loop {
             let next_due_ms = self.with_state(&mut effects, now.mono_ms, |state| state.tick(now.mono_ms));
             if next_due_ms > now.mono_ms {
@@ -164,7 +164,7 @@ impl Server {
         Tick { effects, next_due_ms }
     }
 
-    /// A callback was answered, or can't be.
+    /// A callback was answered, or cannot be.
     pub fn callback_reply(&self, id: CallbackId, answer: Result<&[u8], Unreachable>, now: Now) -> Vec<Effect> {
         let answer = match answer {
             Ok(record) => callback::answer(record),
@@ -177,9 +177,8 @@ impl Server {
         effects
     }
 
-    /// Waits until the holder of a write delegation that is being asked about `file` has answered,
-    /// but not long, and not with many others: what waits here has a thread. Whoever is not let
-    /// wait must not ask again soon either, and answers DELAY.
+    /// Waits shortly until the holder of a write delegation has answered about `file`. At most a
+    /// few calls wait; others answer DELAY.
     pub(crate) fn await_holder(&self, file: &FileKey, by: Option<ClientKey>) {
         if self.awaiting.fetch_add(1, Ordering::Relaxed) < HOLDER_WAITERS_MAX {
             let mut state = self.state.lock();
@@ -188,8 +187,7 @@ impl Server {
         self.awaiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What there is to tell. O(n) in all state, under its lock: for a person who asks now and
-    /// then.
+    /// The status report. O(n) in all state, under its lock.
     pub fn status(&self, now: Now) -> StatusReport {
         let status = self.state.lock().status(now.mono_ms);
         let mut report = {
@@ -201,8 +199,7 @@ impl Server {
         report
     }
 
-    /// How much there is of each kind, and the milliseconds until the grace period ends. O(1), for
-    /// those who ask often.
+    /// Counts of state, and the rest of grace in milliseconds. O(1).
     pub fn totals(&self, now: Now) -> (Totals, u64) {
         let state = self.state.lock();
         (state.totals(), state.grace_left_ms(now.mono_ms))
@@ -241,35 +238,35 @@ impl Server {
         self.anonymous.forget(file);
     }
 
-    /// Whether there can be delegations at all.
+    /// Whether delegations are enabled.
     pub(crate) fn delegates(&self) -> bool {
         self.config.delegations
     }
 
-    /// RFC 8881, section 18.32.3: differs at each start, and after each failure to make data
-    /// durable. An answer to a WRITE has the one from before it, an answer to a COMMIT the one
+    /// The write verifier (RFC 8881, section 18.32.3). It changes at each start and after each
+    /// failed sync. A WRITE reply has the value from before the write, a COMMIT reply the value
     /// from after it.
     pub(crate) fn write_verifier(&self) -> Verifier {
-        // Odd, so that no two counts of one start come to the same; and large, so that the next starts' are
-        // far away.
+        // An odd, large factor keeps the values of one start distinct and far from those of the
+        // next.
         let losses = self.sync_tracker.losses().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Verifier((self.config.boot ^ losses).to_be_bytes())
     }
 
-    /// Who makes data durable, and whether that has failed.
+    /// Tracks syncs and their failures.
     pub(crate) fn sync_tracker(&self) -> &SyncTracker {
         &self.sync_tracker
     }
 
-    /// Does something to the state under its lock. What is to be done outside is encoded after the
-    /// lock is released; files that are not needed any more are closed then.
+    /// Runs `act` on the state under its lock. Effects are encoded and files closed after the lock
+    /// is released.
     #[inline]
     pub(crate) fn with_state<R>(&self, effects: &mut Vec<Effect>, now_ms: u64, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
         let (result, taken, first) = {
             let mut state = self.state.lock();
             let result = act(&mut state);
             let taken = if state.has_effects() { state.take_effects() } else { VecDeque::new() };
-            // Under the lock, so that the numbers have the order in which the state changed.
+            // Under the lock, so that the numbers follow the order of changes.
             let first = if taken.is_empty() { 0 } else { self.record_orders.fetch_add(taken.len() as u64, Ordering::Relaxed) };
             (result, taken, first)
         };
@@ -295,7 +292,7 @@ impl Server {
         result
     }
 
-    /// Keeps an error for the report.
+    /// Adds an error to the status report.
     pub(crate) fn keep_error(&self, report: ErrorReport) {
         let mut errors = self.errors.lock();
         if errors.len() >= ERRORS_MAX {

@@ -1,5 +1,5 @@
-//! What tests and fuzzers put around a [`Server`]: callers who are who they say, an export that is
-//! everybody's, and time that is a number.
+//! Test surroundings of a [`Server`]: identities without a name service, an open export, an
+//! injected time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::{
 /// Lease and grace of [`config`], milliseconds.
 pub const LEASE_MS: u64 = 10_000;
 
-/// A time so many milliseconds after the start.
+/// A time after the start.
 pub fn at(ms: u64) -> Now {
     Now { mono_ms: ms, wall: Time { seconds: 1_700_000_000 + (ms / 1000) as i64, nanos: 0 } }
 }
 
-/// All versions, delegations, numeric owners.
+/// A configuration with all versions, delegations and numeric owners.
 pub fn config(boot: u64, limits: Limits) -> Config {
     Config {
         lease_ms: LEASE_MS,
@@ -37,18 +37,18 @@ pub fn config(boot: u64, limits: Limits) -> Config {
     }
 }
 
-/// Full rights under a flavour, for the superuser too.
+/// Full rights under a flavour, for root too.
 pub fn under(flavour: Flavour) -> FlavourAccess {
     let squash = Squash { who: SquashWho::Nobody, anonymous_uid: 65_534, anonymous_gid: 65_534 };
     FlavourAccess { flavour, read_only: false, squash, secure_port: false, machine_writes: false }
 }
 
-/// Full rights under AUTH_SYS, from any port.
+/// Full rights under AUTH_SYS from any port.
 pub fn access() -> ClientAccess {
     ClientAccess { flavours: vec![under(Flavour::Sys)] }
 }
 
-/// An export that all clients may use so.
+/// An export with these rights for all clients.
 pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAccess) -> Export {
     Export {
         id: ExportId(id),
@@ -61,13 +61,13 @@ pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAcces
     }
 }
 
-/// A server in its `boot`th life, with one export at `/export`.
+/// A server with one export at `/export`. `boot` numbers the restarts.
 pub fn server(files: &Arc<MemoryFs>, boot: u64, limits: Limits, recovered: Recovered, now: Now) -> Server {
     let exports = Exports::new(vec![export(1, &["export"], files, access())]).expect("one export fits itself");
     Server::new(config(boot, limits), exports, Arc::new(Numbers), Arc::new(NoObserver), recovered, [boot as u8; 32], now)
 }
 
-/// Users are who they say, and have no names.
+/// An identity that trusts the claimed user and has no names.
 #[derive(Debug)]
 pub struct Numbers;
 
@@ -96,7 +96,7 @@ impl Identity for Numbers {
     }
 }
 
-/// Every client has this access.
+/// A matcher that gives every client the same access.
 #[derive(Debug)]
 pub struct Everybody(pub Arc<ClientAccess>);
 

@@ -1,12 +1,12 @@
-//! Time, as the driver tells it. Nothing in this crate reads a clock.
+//! Time, passed in by the driver. This crate reads no clock.
 
 use vouch_vfs::Time;
 
 /// One moment on both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Milliseconds of a clock that never goes back; leases and time-outs are counted by it.
+    /// Milliseconds of a monotonic clock, for leases and time-outs.
     pub mono_ms: u64,
-    /// Time of day, where the protocol or a record needs it.
+    /// Time of day.
     pub wall: Time,
 }

@@ -1,19 +1,18 @@
-//! Whether who connects may be a client at all: some export is for its address. Asked before
-//! anything is made of it that others could meet by its name; the kernel's server denies such a
-//! host every call. Kept a while with the connection.
+//! Whether an address may have a client record: some export must name it. The answer is cached with
+//! the connection.
 
-/// What is known of a peer.
+/// The answer for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Some export is for it.
+    /// Some export names it.
     Admitted,
-    /// None is.
+    /// No export names it.
     Refused,
-    /// It can't be told yet: its name is being looked for.
+    /// The address's host name is still being looked up.
     Undecided,
 }
 
-/// The last answer, of a list of exports, and when it was found.
+/// A cached answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) admission: Admission,
@@ -21,5 +20,5 @@ pub(crate) struct Known {
     pub(crate) made_ms: u64,
 }
 
-/// For how long an answer is believed: as long as a grant is.
+/// Lifetime of an answer, milliseconds: the same as for a grant.
 pub(crate) const AGE_MS_MAX: u64 = 5_000;

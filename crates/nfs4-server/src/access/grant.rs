@@ -1,5 +1,5 @@
-//! What a caller may do with an export: the export's rule for the client and the caller's local
-//! rights, resolved once and kept a while with the connection.
+//! The rights of a caller in an export: the export's rule for the client, and the caller's local
+//! identity. The grant is cached with the connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,24 +12,22 @@ use crate::error::OpError;
 use crate::pseudo_fs::{Site, Tree};
 use crate::{ClientAccess, ExportId, Flavour, Identity, Principal};
 
-/// The right to act in an export, as somebody.
+/// Rights of one caller in one export.
 pub(crate) struct Grant {
     pub(crate) site: Arc<Site>,
     pub(crate) access: Arc<ClientAccess>,
-    /// With whose rights; the anonymous user's where the flavour doesn't fit.
+    /// The caller's identity; the anonymous user if the flavour does not fit.
     pub(crate) caller: Arc<Caller>,
-    /// Whether the export takes the flavour of the call; if not, all but a few operations answer
-    /// WRONGSEC.
+    /// Whether the export accepts the flavour. If not, most operations get WRONGSEC.
     pub(crate) flavour_fits: bool,
-    /// Whether the flavour may change nothing.
+    /// Whether the flavour gives read access only.
     read_only: bool,
 }
 
-/// How long a grant is believed before exports and identities are asked again, milliseconds: a
-/// client that was shut out or a group that was left takes effect so soon.
+/// Lifetime of a grant, milliseconds. A removed client or group member loses its rights within this
+/// time.
 const GRANT_AGE_MS_MAX: u64 = 5_000;
-/// Grants kept with a connection: users times exports in use at once on one machine; the oldest
-/// goes.
+/// Grants cached with one connection: users times exports of one machine. The oldest is dropped.
 const GRANTS_PER_CONNECTION_MAX: usize = 64;
 
 /// Grants of one connection.
@@ -46,7 +44,7 @@ struct Entry {
     made_ms: u64,
 }
 
-/// Who asks for a grant, and when.
+/// A request for a grant.
 pub(crate) struct Asker<'a> {
     pub(crate) cache: &'a Mutex<GrantCache>,
     pub(crate) peer: SocketAddr,
@@ -57,9 +55,8 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Grant {
-    /// The grant of `asker` for an export. STALE if the export is gone or not for this client, as
-    /// Linux answers; DELAY if that, or who the caller is, can't be told yet; ACCESS if the caller
-    /// is nobody here.
+    /// Finds or makes the grant. STALE if the export is gone or does not name the client, as Linux
+    /// answers. DELAY if the answer is not known yet. ACCESS if the caller has no local identity.
     pub(crate) fn resolve(asker: &Asker<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Arc<Grant>, OpError> {
         let mut cache = asker.cache.lock();
         let known = cache.entries.iter().position(|entry| {
@@ -98,11 +95,11 @@ impl Grant {
             return Err(Status::ACCESS.into());
         }
         let Some(under) = access.under(asker.flavour).copied() else {
-            // Who it is does not matter: WRONGSEC must be told also to a caller who has no account here, so
-            // that the client looks for another flavour.
+            // A caller without an account must get WRONGSEC too, so that the client tries another
+            // flavour.
             let squash = access.flavours.first().ok_or(Status::STALE)?.squash;
             let caller = Arc::new(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []));
-            // What the machine writes for its users goes where some flavour may write.
+            // Writes of the machine credential are allowed where some flavour may write.
             let read_only = access.flavours.iter().all(|under| under.read_only);
             return Ok(Grant { site, access, caller, flavour_fits: false, read_only });
         };
@@ -110,7 +107,7 @@ impl Grant {
         Ok(Grant { site, access, caller, flavour_fits: true, read_only: under.read_only })
     }
 
-    /// Whether nothing may be changed.
+    /// Whether changes are refused.
     pub(crate) fn read_only(&self) -> bool {
         self.read_only || self.site.traits.read_only
     }

@@ -1,5 +1,5 @@
-//! The credential of a client's machine, in the client's own words of SP4_MACH_CRED (RFC 8881,
-//! section 2.10.8.3): what it may do for users whose tickets have run out.
+//! The machine credential of a client (SP4_MACH_CRED, RFC 8881, section 2.10.8.3): what it may do
+//! for users whose tickets have expired.
 
 use vouch_nfs4::op::{Args, Op};
 use vouch_nfs4::{Bitmap, Status};
@@ -10,11 +10,11 @@ use crate::error::OpError;
 use crate::files::file_ref::{FileRef, Object};
 use crate::state::Credential;
 
-/// What writes: granted only where an export says so.
+/// Operations that write. They are allowed only with the export option `machine_writes`.
 pub(crate) const WRITES: Bitmap = Bitmap::of(&[Op::WRITE.0, Op::COMMIT.0]);
 
 impl CompoundContext<'_> {
-    /// Operations that the caller may do as the client's machine; empty for everybody else.
+    /// Operations that the caller may do as the client's machine; empty for other callers.
     pub(crate) fn machine_operations(&mut self) -> Bitmap {
         let Ok(turn) = self.turn() else { return Bitmap::EMPTY };
         if !self.flavour.has_integrity() {
@@ -24,8 +24,7 @@ impl CompoundContext<'_> {
         self.state(|state| state.machine_operations(turn.client, Credential { principal: &principal, flavour, address }))
     }
 
-    /// Whether the caller is the client's machine, which may do the operation at hand in this
-    /// export on what its users hold.
+    /// Whether the caller is the client's machine, and may do the current operation in this export.
     pub(crate) fn is_machine_for(&mut self, grant: &Grant) -> bool {
         let op = self.op;
         self.machine_may(op, grant)
@@ -35,10 +34,9 @@ impl CompoundContext<'_> {
         (grant.access.machine_writes(self.flavour) || !WRITES.has(op)) && self.machine_operations().has(op)
     }
 
-    /// A filehandle is put under a flavour that its export doesn't take. That is let through where
-    /// one of the operations on it is the machine's to do on what a user of this client holds
-    /// of this file: what has no stateid to show it opens no export. WRONGSEC otherwise, and ACCESS
-    /// if this server doesn't let the principal in at all.
+    /// Checks PUTFH under a flavour that the export does not accept. It is admitted if one of the
+    /// following operations on this filehandle is allowed to the machine, by a stateid of this
+    /// client for this file. WRONGSEC otherwise; ACCESS if the server does not know the principal.
     pub(crate) fn admit_machine(&mut self, file: &FileRef) -> Result<(), OpError> {
         let lookahead = self.lookahead;
         if !lookahead.ops_on_same_filehandle().any(|args| self.machine_acts(file, &args)) {
@@ -49,8 +47,8 @@ impl CompoundContext<'_> {
         Ok(())
     }
 
-    /// Whether the operation may be done to the current filehandle, which was put as
-    /// [`CompoundContext::admit_machine`] allows. Linux asks for attributes along with what it gives back.
+    /// Whether the operation is allowed on a filehandle that [`CompoundContext::admit_machine`]
+    /// admitted. Linux sends GETATTR along with CLOSE and DELEGRETURN.
     pub(crate) fn is_admitted(&mut self, args: &Args<'_>) -> bool {
         match &self.current {
             Some(Object::File(file)) if !file.grant.flavour_fits => {
@@ -61,9 +59,8 @@ impl CompoundContext<'_> {
         }
     }
 
-    /// Whether the operation is one that the machine may do in this export, on what this client
-    /// holds of this file: shown by a stateid of it that is none of the special ones,
-    /// whether it still serves or not; for COMMIT, which has none, by being open for writing.
+    /// Whether the machine may do the operation on state that its client holds of this file. The
+    /// proof is a stateid of the file, or, for COMMIT, an open for writing.
     fn machine_acts(&mut self, file: &FileRef, args: &Args<'_>) -> bool {
         let Ok(turn) = self.turn() else { return false };
         if !self.machine_may(args.op().0, &file.grant) {

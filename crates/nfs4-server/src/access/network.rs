@@ -2,17 +2,18 @@
 
 use std::net::IpAddr;
 
-/// What one host may have for itself of all addresses.
+/// The part of an address that one host has for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Network {
-    /// One address.
+    /// An IPv4 address.
     V4([u8; 4]),
-    /// The first half of the address: a host picks the other as it likes (RFC 4291, section 2.5.1).
+    /// The first half of an IPv6 address: a host chooses the other half freely (RFC 4291, section
+    /// 2.5.1).
     V6([u8; 8]),
 }
 
 impl Network {
-    /// That of an address.
+    /// The network of an address.
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Network::V4(address.octets()),

@@ -1,9 +1,8 @@
-//! NFSv4 ACLs and POSIX ACLs, each made from the other (draft-ietf-nfsv4-acl-mapping-05, as Linux
-//! practises it). Pure: names are translated elsewhere.
+//! Mapping between NFSv4 ACLs and POSIX ACLs (draft-ietf-nfsv4-acl-mapping-05, as Linux implements
+//! it). Names are translated elsewhere.
 //!
-//! A POSIX ACL can always be said in NFSv4's words. The other way is lossy and errs on the side of
-//! less access; what POSIX has no words for at all (audit, inheritance that stops after one level)
-//! is refused.
+//! A POSIX ACL always has an NFSv4 form. The other direction loses information and never grants
+//! more; entries without any POSIX form (audit, one-level inheritance) are refused.
 
 use vouch_nfs4::{AceFlags, AceMask, AceType, Status};
 use vouch_vfs::{PosixAcl, PosixAclEntry, PosixAclTag};
@@ -12,7 +11,7 @@ mod from_nfs;
 
 pub(crate) use from_nfs::from_nfs;
 
-/// Whom an entry is about.
+/// The subject of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Owner,
@@ -31,24 +30,23 @@ pub(crate) struct Entry {
     pub(crate) who: Who,
 }
 
-/// What everybody may always do, whatever the mode.
+/// Access that everybody has, whatever the mode.
 const ANYONE: u32 = AceMask::READ_ATTRIBUTES.0 | AceMask::READ_ACL.0 | AceMask::SYNCHRONIZE.0;
-/// What the owner may always do beyond that.
+/// Access that the owner has in addition.
 const OWNER: u32 = AceMask::WRITE_ATTRIBUTES.0 | AceMask::WRITE_ACL.0;
 const READ: u32 = AceMask::READ_DATA.0;
 const WRITE: u32 = AceMask::WRITE_DATA.0 | AceMask::APPEND_DATA.0;
 const EXECUTE: u32 = AceMask::EXECUTE.0;
-/// Marks entries of a default ACL.
+/// Flags of entries of a default ACL.
 const INHERIT: u32 = AceFlags::FILE_INHERIT.0 | AceFlags::DIRECTORY_INHERIT.0 | AceFlags::INHERIT_ONLY.0;
 
-/// The mode's ACL: its three classes.
+/// The ACL of a mode.
 pub(crate) fn from_mode(mode: u16) -> PosixAcl {
     let entry = |tag, shift: u16| PosixAclEntry { tag, permissions: ((mode >> shift) & 7) as u8 };
     PosixAcl { entries: vec![entry(PosixAclTag::UserObject, 6), entry(PosixAclTag::GroupObject, 3), entry(PosixAclTag::Other, 0)] }
 }
 
-/// Appends the entries that say the same as a POSIX ACL. `default`: it is a directory's default
-/// ACL.
+/// Appends the NFSv4 entries of a POSIX ACL. `default`: a directory's default ACL.
 pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut Vec<Entry>) {
     let flags = if default { INHERIT } else { 0 };
     let (mut owner, mut group, mut other, mut mask) = (0u8, 0u8, 0u8, 7u8);
@@ -75,8 +73,8 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
         out.push(Entry { kind, flags: AceFlags(flags), mask: AceMask(bits), who });
     };
     let allow = |permissions: u8| ANYONE | bits(permissions, directory);
-    // What a class lacks and a later entry would grant is denied first: POSIX stops at the first class
-    // that fits, NFSv4 goes on.
+    // POSIX stops at the first matching class, NFSv4 continues. So each class is first denied what
+    // a later entry would grant.
     let denied = |permissions: u8, later: u8| bits(!permissions & later, directory);
 
     let deny = denied(owner, all_users | group | all_groups | other);
@@ -91,7 +89,7 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
         }
         push(AceType::ALLOW, who, allow(permissions));
     }
-    // Members of several groups get what any of them has, so all groups are allowed before any is
+    // A member of several groups gets the access of each, so all groups are allowed before any is
     // denied.
     push(AceType::ALLOW, Who::Group, allow(group));
     for (who, permissions) in named(true) {
@@ -110,7 +108,7 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
     push(AceType::ALLOW, Who::Everyone, allow(other));
 }
 
-/// Permission bits as NFSv4 says them.
+/// Permission bits in NFSv4 form.
 fn bits(permissions: u8, directory: bool) -> u32 {
     let mut mask = 0;
     if permissions & 4 != 0 {
@@ -128,9 +126,9 @@ fn bits(permissions: u8, directory: bool) -> u32 {
     mask
 }
 
-/// Whether an entry is one that can be mapped at all (RFC 8881, sections 6.2.1.2 and 6.2.1.4).
+/// Whether an entry can be mapped (RFC 8881, sections 6.2.1.2 and 6.2.1.4).
 fn check(entry: &Entry, directory: bool) -> Result<(), Status> {
-    // Section 6.2.1.2: types that aclsupport doesn't name are ATTRNOTSUPP.
+    // Section 6.2.1.2: types missing in aclsupport are ATTRNOTSUPP.
     if entry.kind != AceType::ALLOW && entry.kind != AceType::DENY {
         return Err(Status::ATTRNOTSUPP);
     }
@@ -138,7 +136,7 @@ fn check(entry: &Entry, directory: bool) -> Result<(), Status> {
     if entry.flags.0 & !known != 0 {
         return Err(Status::ATTRNOTSUPP);
     }
-    // Section 6.2.1.4.1: inheritance means nothing to a file that is no directory.
+    // Section 6.2.1.4.1: inheritance has a meaning for directories only.
     if entry.flags.0 & INHERIT != 0 && !directory {
         return Err(Status::INVAL);
     }
@@ -164,9 +162,9 @@ mod tests {
         from_nfs(&entries, directory).unwrap()
     }
 
-    // draft-ietf-nfsv4-acl-mapping-05, section 5: a mapped ACL maps back to itself.
+    // draft-ietf-nfsv4-acl-mapping-05, section 5.
     #[test]
-    fn every_mode_comes_back() {
+    fn every_mode_survives_the_round_trip() {
         for mode in 0..0o1000 {
             let acl = from_mode(mode);
             assert_eq!(round_trip(&acl, None).access, Some(acl), "{mode:o}");
@@ -174,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn named_entries_come_back() {
+    fn named_entries_survive_the_round_trip() {
         use PosixAclTag::*;
         let acl = posix(&[(UserObject, 6), (User(5), 7), (User(9), 0), (GroupObject, 4), (Group(7), 6), (Mask, 7), (Other, 1)]);
         assert_eq!(round_trip(&acl, None).access, Some(acl.clone()));
@@ -184,23 +182,23 @@ mod tests {
     }
 
     #[test]
-    fn what_posix_can_not_say_is_refused() {
+    fn entry_without_posix_form_is_refused() {
         let entry = |kind, flags| Entry { kind, flags: AceFlags(flags), mask: AceMask(READ), who: Who::Everyone };
         assert_eq!(from_nfs(&[entry(AceType::AUDIT, 0)], false), Err(Status::ATTRNOTSUPP));
         assert_eq!(from_nfs(&[entry(AceType::ALLOW, AceFlags::NO_PROPAGATE_INHERIT.0 | 3)], true), Err(Status::ATTRNOTSUPP));
         assert_eq!(from_nfs(&[entry(AceType::ALLOW, AceFlags::FILE_INHERIT.0)], false), Err(Status::INVAL));
     }
 
-    // RFC 8881, section 6.2.1: entries are judged in order, and a bit once denied stays so.
+    // RFC 8881, section 6.2.1.
     #[test]
-    fn an_earlier_denial_holds() {
+    fn earlier_denial_wins() {
         let everyone = |kind, mask| Entry { kind, flags: AceFlags(0), mask: AceMask(mask), who: Who::Everyone };
         let acl = from_nfs(&[everyone(AceType::DENY, WRITE), everyone(AceType::ALLOW, READ | WRITE)], false).unwrap().access.unwrap();
         assert!(acl.entries.iter().all(|entry| entry.permissions == 4), "{acl:?}");
         let user = Entry { kind: AceType::DENY, flags: AceFlags(0), mask: AceMask(READ), who: Who::User(8) };
         let acl = from_nfs(&[user, everyone(AceType::ALLOW, READ)], false).unwrap().access.unwrap();
         let of = |tag| acl.entries.iter().find(|entry| entry.tag == tag).unwrap().permissions;
-        // The denied user may be the owner, who therefore gets less.
+        // The denied user may be the owner, so the owner gets less.
         assert_eq!((of(PosixAclTag::User(8)), of(PosixAclTag::UserObject), of(PosixAclTag::Other)), (0, 0, 4));
     }
 }

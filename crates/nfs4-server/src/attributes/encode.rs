@@ -1,5 +1,4 @@
-//! Values of attributes on the wire, written straight into the reply: no structure of all of them
-//! is made on the way.
+//! Encodes attribute values straight into the reply.
 
 use vouch_nfs4::attr::{Attr, ChangeAttrType, FileType as Type, SpecData};
 use vouch_nfs4::{Ace, AclSupport, Bitmap, Bytes, Status, Time, Wire as _};
@@ -11,15 +10,15 @@ use crate::attributes::acl::{Entry, Who};
 use crate::attributes::owner::{Kind, Owners};
 use crate::error::OpError;
 
-/// Appends as a `fattr4` those of `wanted` that the file has. `error` is what `rdattr_error` says
-/// (RFC 8881, section 5.8.1.12).
+/// Appends those of `wanted` that the file has as a `fattr4`. `error` is the value of
+/// `rdattr_error` (RFC 8881, section 5.8.1.12).
 pub(crate) fn encode(view: &View, wanted: Bitmap, error: Status, owners: &Owners<'_>, out: &mut Writer) -> Result<(), OpError> {
     let mut mask = wanted.and(view.supported());
     let absent = [
         (Attr::FILEHANDLE, view.handle.is_none()),
         (Attr::ACL, view.acl.is_none()),
         (Attr::DACL, view.acl.is_none()),
-        // Only to be set.
+        // Write-only attribute.
         (Attr::TIME_ACCESS_SET, true),
         (Attr::TIME_MODIFY_SET, true),
         (Attr::MODE_SET_MASKED, true),
@@ -60,7 +59,7 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         Attr::RDATTR_ERROR => error.encode(out),
         Attr::ACL => acl(view.acl.as_deref().unwrap_or_default(), owners, out)?,
         Attr::DACL => {
-            // No flags of the list as a whole: what was inherited isn't told apart.
+            // No flags for the whole list.
             out.u32(0);
             acl(view.acl.as_deref().unwrap_or_default(), owners, out)?;
         }
@@ -79,7 +78,7 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         Attr::OWNER => owner(Kind::User, a.uid, owners, out)?,
         Attr::OWNER_GROUP => owner(Kind::Group, a.gid, owners, out)?,
         Attr::RAWDEV => SpecData { major: a.device.0, minor: a.device.1 }.encode(out),
-        // With other links left, removing this one frees nothing.
+        // Removing one of several links frees nothing.
         Attr::SPACE_FREED => out.u64(if a.links > 1 { 0 } else { a.space_used }),
         Attr::SPACE_USED => out.u64(a.space_used),
         Attr::TIME_ACCESS => time(a.accessed).encode(out),
@@ -92,8 +91,7 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         Attr::FS_CHARSET_CAP => out.u32(1),
         Attr::CLONE_BLKSIZE => out.u32(view.traits.clone_block_len),
         Attr::OPEN_ARGUMENTS => super::OPEN_ARGUMENTS.encode(out),
-        // RFC 7862, section 12.2.3. A client that is told that it only grows takes a smaller one for an old reply, and keeps what it has
-        // cached.
+        // RFC 7862, section 12.2.3. A client would take a smaller value for an old reply.
         Attr::CHANGE_ATTR_TYPE if view.traits.change_grows => ChangeAttrType::MONOTONIC_INCR.encode(out),
         Attr::CHANGE_ATTR_TYPE => ChangeAttrType::TIME_METADATA.encode(out),
         Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
@@ -105,7 +103,7 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
 fn space(view: &View, attr: Attr, out: &mut Writer) {
     let space = view.space.unwrap_or_default();
     let (used, soft, hard) = space.quota.unwrap_or_default();
-    // No limit is written as 0, and leaves what there is.
+    // A limit of 0 means no limit.
     let left = |limit: u64| if limit == 0 { space.bytes_available } else { limit.saturating_sub(used) };
     out.u64(match attr {
         Attr::FILES_AVAIL => space.files_available,
@@ -157,8 +155,7 @@ fn wire_type(kind: FileType) -> Type {
     }
 }
 
-/// RFC 8881, section 4.2.3: handles that stay good, and such that may become stale before their
-/// file is gone.
+/// RFC 8881, section 4.2.3: persistent handles, and handles that may become stale earlier.
 const FH4_PERSISTENT: u32 = 0;
 const FH4_VOLATILE_ANY: u32 = 2;
 

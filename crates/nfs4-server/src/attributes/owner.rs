@@ -1,5 +1,5 @@
-//! Owners as the protocol writes them (RFC 8881, section 5.9): `name@domain`, or plain numbers as
-//! Linux does under AUTH_SYS.
+//! Owner strings (RFC 8881, section 5.9): `name@domain`, or numbers, as Linux sends them under
+//! AUTH_SYS.
 
 use std::io::Write as _;
 
@@ -26,8 +26,8 @@ pub(crate) struct Owners<'a> {
 }
 
 impl Owners<'_> {
-    /// Appends the owner string of a number. One without a name is sent as a number: RFC 8881 asks
-    /// for that rather than for a lie.
+    /// Appends the owner string of a number. A number without a name is sent as a number (RFC 8881,
+    /// section 5.9).
     pub(crate) fn write(&self, kind: Kind, id: u32, out: &mut Vec<u8>) -> Result<(), OpError> {
         let numeric = self.config.numeric_owners && matches!(self.flavour, Flavour::Sys | Flavour::None);
         let name = match (numeric, kind) {
@@ -43,10 +43,9 @@ impl Owners<'_> {
         Ok(())
     }
 
-    /// The number that an owner string means. RFC 8881, section 5.9: one that can't be translated
-    /// is BADOWNER.
+    /// The number of an owner string; BADOWNER if there is none (RFC 8881, section 5.9).
     pub(crate) fn parse(&self, kind: Kind, owner: &[u8]) -> Result<u32, OpError> {
-        // RFC 8881, section 5.9, leaves it open; an owner of no length is no name at all.
+        // An empty string is not a name.
         if owner.is_empty() {
             return Err(Status::INVAL.into());
         }
@@ -62,7 +61,7 @@ impl Owners<'_> {
             Kind::User => self.identity.uid(name, self.patience)?,
             Kind::Group => self.identity.gid(name, self.patience)?,
         };
-        // A number at our domain: what a client makes of a number that it can't translate.
+        // A number at our domain, as clients send what they cannot translate.
         id.or_else(|| number(name)).ok_or_else(|| Status::BADOWNER.into())
     }
 }
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_no_signs_and_no_leading_zeros() {
+    fn numbers_have_no_sign_and_no_leading_zeros() {
         assert_eq!(number("0"), Some(0));
         assert_eq!(number("4294967294"), Some(u32::MAX - 1));
         for text in ["", "+1", "-1", "01", "4294967295", "4294967296", "1a", " 1"] {

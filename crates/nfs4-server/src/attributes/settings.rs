@@ -1,4 +1,4 @@
-//! What a client sets: decoded, judged, and in the words of file systems.
+//! Attributes that a client sets, decoded and checked.
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::{AceFlags, Acl, Bitmap, Fattr, Status};
@@ -8,27 +8,27 @@ use crate::attributes::acl::{self, Entry, Who};
 use crate::attributes::owner::{Kind, Owners};
 use crate::error::OpError;
 
-/// Attributes to be set.
+/// Attributes to set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
-    /// Which, as the client named them.
+    /// The attributes that the client named.
     pub(crate) mask: Bitmap,
-    /// Those that file systems set together.
+    /// Attributes that the file system sets together.
     pub(crate) set: SetAttributes,
-    /// Times of access and of change that the holder of a delegation has kept.
+    /// Times of access and modification that a delegation's holder kept.
     pub(crate) kept: (Option<vouch_nfs4::Time>, Option<vouch_nfs4::Time>),
     /// The access ACL.
     pub(crate) access_acl: Option<PosixAcl>,
-    /// The default ACL of a directory; an empty one is removed.
+    /// The default ACL of a directory; an empty one removes it.
     pub(crate) default_acl: Option<PosixAcl>,
 }
 
-/// Reads what is to be set on a file of the given kind, on a file system that supports `supported`.
+/// Decodes and checks attributes for a file of this kind.
 pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, new: bool, owners: &Owners<'_>) -> Result<Settings, OpError> {
-    // Creation times can be read but not set here.
+    // Creation times are read-only.
     let values = attrs.settings(supported.without(Attr::TIME_CREATE.0))?;
     let mut set = SetAttributes { size: values.size, ..SetAttributes::default() };
-    // RFC 8881, section 6.2.4, and RFC 8275, section 5: one word on the mode only.
+    // RFC 8881, section 6.2.4, and RFC 8275, section 5: only one attribute may set the mode.
     let words = [values.mode.is_some(), values.mode_set_masked.is_some(), values.mode_umask.is_some()];
     if words.into_iter().filter(|&word| word).count() > 1 {
         return Err(Status::INVAL.into());
@@ -41,7 +41,7 @@ pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, ne
         set.mode_mask = Some(mode(masked.mask)?);
     }
     if let Some(umasked) = values.mode_umask {
-        // RFC 8275, section 5: only for what is being made.
+        // RFC 8275, section 5: for new files only.
         if !new {
             return Err(Status::INVAL.into());
         }
@@ -57,7 +57,7 @@ pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, ne
     set.accessed = values.time_access_set.map(time).transpose()?;
     set.modified = values.time_modify_set.map(time).transpose()?;
     let kept = (values.time_deleg_access, values.time_deleg_modify);
-    // RFC 9754, section 5: they have a meaning only for a file that is there.
+    // RFC 9754, section 5: for existing files only.
     if [kept.0, kept.1].into_iter().flatten().any(|time| new || !time.is_valid()) {
         return Err(Status::INVAL.into());
     }
@@ -80,7 +80,7 @@ fn mode(bits: u32) -> Result<u16, Status> {
 fn time(time: vouch_nfs4::SetTime) -> Result<SetTime, Status> {
     match time {
         vouch_nfs4::SetTime::Server => Ok(SetTime::Now),
-        // RFC 8881, section 3.3.1: nanoseconds of a second and more are INVAL.
+        // RFC 8881, section 3.3.1: invalid nanoseconds are INVAL.
         vouch_nfs4::SetTime::Client(time) if !time.is_valid() => Err(Status::INVAL),
         vouch_nfs4::SetTime::Client(time) => Ok(SetTime::To(Time { seconds: time.seconds, nanos: time.nanoseconds })),
     }
@@ -88,7 +88,7 @@ fn time(time: vouch_nfs4::SetTime) -> Result<SetTime, Status> {
 
 fn entries(list: &Acl<'_>, owners: &Owners<'_>) -> Result<Vec<Entry>, OpError> {
     if list.0.len() > owners.config.limits.acl_entries_max {
-        // More than the file system could hold.
+        // Longer than the file system can store.
         return Err(Status::NOSPC.into());
     }
     let mut entries = Vec::with_capacity(list.0.len());

@@ -1,5 +1,4 @@
-//! Gathers what attributes are made of: of files, of export roots and of the pseudo file system's
-//! directories.
+//! Collects attributes of files, export roots and directories of the pseudo file system.
 
 use vouch_nfs4::Bitmap;
 use vouch_nfs4::attr::Attr;
@@ -13,7 +12,7 @@ use crate::filehandle::{HandleTarget, PseudoId};
 use crate::files::file_ref::{FileRef, Object};
 use crate::pseudo_fs::{Node, PSEUDO_FSID};
 
-/// What the pseudo file system can do.
+/// Traits of the pseudo file system.
 pub(crate) const PSEUDO_TRAITS: Traits = Traits {
     read_only: true,
     file_size_max: i64::MAX as u64,
@@ -28,7 +27,7 @@ pub(crate) const PSEUDO_TRAITS: Traits = Traits {
 };
 
 impl CompoundContext<'_> {
-    /// The view of an object, with all that `wanted` needs.
+    /// Collects what `wanted` needs of an object.
     pub(crate) fn view(&self, object: &Object, wanted: Bitmap) -> Result<View, OpError> {
         match object {
             Object::Pseudo(id) => self.pseudo_view(*id, wanted),
@@ -39,7 +38,7 @@ impl CompoundContext<'_> {
         }
     }
 
-    /// The view of a file whose attributes are known.
+    /// Collects the rest for a file whose attributes are known.
     pub(crate) fn file_view(&self, file: &FileRef, attributes: Attributes, wanted: Bitmap) -> Result<View, OpError> {
         let site = &file.grant.site;
         let mounted_on = if file.id == site.root { site.mounted_on } else { attributes.file_number };
@@ -108,7 +107,7 @@ impl CompoundContext<'_> {
     }
 }
 
-/// The ACL of a file: what its POSIX ACLs, or its mode where there are none, say in NFSv4's words.
+/// The ACL of a file in NFSv4 form, from its POSIX ACLs or its mode.
 fn entries(file: &FileRef, attributes: &Attributes, patience: Patience) -> Result<Vec<acl::Entry>, OpError> {
     let directory = attributes.file_type == FileType::Directory;
     let get = |kind| file.files().acl(&file.grant.caller, &file.id, kind, patience);

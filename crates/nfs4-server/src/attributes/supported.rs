@@ -1,5 +1,4 @@
-//! Attributes (RFC 8881, section 5): which of them a file system here has, their values on the
-//! wire, and what a client sets.
+//! Attributes that a file system supports (RFC 8881, section 5).
 
 use vouch_nfs4::attr::{Attr, OpenArguments};
 use vouch_nfs4::{Bitmap, Filehandle, Fsid};
@@ -7,8 +6,7 @@ use vouch_vfs::{Attributes, Space, Traits};
 
 use super::acl;
 
-/// Everything about one file that attributes can be made of; what is costly is there only if it was
-/// asked for.
+/// Everything about a file that attributes need. Costly parts are present only on request.
 pub(crate) struct View {
     pub(crate) minor: u32,
     pub(crate) attributes: Attributes,
@@ -22,14 +20,14 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// What the file supports: as its file system, and the time of creation where that is known.
+    /// Attributes that the file supports.
     pub(crate) fn supported(&self) -> Bitmap {
         let all = supported(self.minor, &self.traits, self.quotas);
         if self.attributes.created.is_some() { all } else { all.without(Attr::TIME_CREATE.0) }
     }
 }
 
-/// Attributes that need the room left on the file system.
+/// Attributes that need the free space of the file system.
 pub(crate) const SPACE: Bitmap = Bitmap::of(&[
     Attr::FILES_AVAIL.0,
     Attr::FILES_FREE.0,
@@ -47,15 +45,15 @@ pub(crate) const ACL: Bitmap = Bitmap::of(&[Attr::ACL.0, Attr::DACL.0]);
 
 const QUOTA: Bitmap = Bitmap::of(&[Attr::QUOTA_AVAIL_HARD.0, Attr::QUOTA_AVAIL_SOFT.0, Attr::QUOTA_USED.0]);
 
-/// Those of minor version 0: REQUIRED, and those of the RECOMMENDED that a local file system can
-/// answer.
+/// Attributes of minor version 0: the REQUIRED ones, and the RECOMMENDED ones that a local file
+/// system has.
 const MINOR_0: Bitmap = Bitmap::of(&[
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23, 26, 27, 28, 29, 30, 31, 33, 34, 35, 36, 37, 38, 39,
     40, 41, 42, 43, 44, 45, 47, 48, 50, 51, 52, 53, 54, 55,
 ]);
-/// What minor version 1 adds.
+/// Attributes added by minor version 1.
 const MINOR_1: Bitmap = Bitmap::of(&[Attr::DACL.0, Attr::MODE_SET_MASKED.0, Attr::SUPPATTR_EXCLCREAT.0, Attr::FS_CHARSET_CAP.0]);
-/// What minor version 2 adds (RFC 7862, section 12; RFC 8275; RFC 8276; RFC 9754).
+/// Attributes added by minor version 2 (RFC 7862, section 12; RFC 8275; RFC 8276; RFC 9754).
 const MINOR_2: Bitmap = Bitmap::of(&[
     Attr::CLONE_BLKSIZE.0,
     Attr::SPACE_FREED.0,
@@ -67,8 +65,7 @@ const MINOR_2: Bitmap = Bitmap::of(&[
     Attr::OPEN_ARGUMENTS.0,
 ]);
 
-/// What OPEN understands in 4.2 (RFC 9754, section 3): all but wishes to be told later and claims
-/// to delegations of an earlier life.
+/// Arguments of OPEN that 4.2 supports (RFC 9754, section 3).
 pub(super) const OPEN_ARGUMENTS: OpenArguments = OpenArguments {
     share_access: Bitmap::of(&[1, 2, 3]),
     share_deny: Bitmap::of(&[0, 1, 2, 3]),
@@ -77,8 +74,8 @@ pub(super) const OPEN_ARGUMENTS: OpenArguments = OpenArguments {
     create_mode: Bitmap::of(&[0, 1, 2, 3]),
 };
 
-/// Attributes that an exclusive create may set (RFC 8881, section 5.8.1.14). Times are not among
-/// them: a file system may keep the verifier there.
+/// Attributes that an exclusive create may set (RFC 8881, section 5.8.1.14). Not times, because a
+/// file system may store the verifier there.
 pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[
     Attr::SIZE.0,
     Attr::ACL.0,
@@ -90,8 +87,7 @@ pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[
     Attr::MODE_UMASK.0,
 ]);
 
-/// The attributes that a file system supports. Which of those below a mount point know when a file
-/// was made is told by its [`View`].
+/// Attributes that a file system supports. A [`View`] knows whether a file has a creation time.
 pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
     let mut all = match minor {
         0 => MINOR_0,
@@ -105,10 +101,9 @@ pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
         all = all.minus(QUOTA);
     }
     if !traits.read_only {
-        // RFC 7862, section 12.2.3. Linux' client (6.1), once it is told of what type they are, takes
-        // attributes by the change attribute alone for newer than what it knows. The reply to its
-        // own WRITE past the page cache has none, so those of a GETATTR that came before that WRITE are
-        // newer then, and set the size back to what it was.
+        // RFC 7862, section 12.2.3. Linux 6.1 then orders attributes by the change attribute alone.
+        // After its own O_DIRECT write, an older GETATTR reply looks newer and resets the file's
+        // size.
         all = all.without(Attr::CHANGE_ATTR_TYPE.0);
     }
     if traits.clone_block_len == 0 {

@@ -1,5 +1,4 @@
-//! What an operation works with: the current and the saved file, who calls, and where the result
-//! goes.
+//! The context of an operation: current and saved filehandle, caller, session, reply.
 
 use std::sync::Arc;
 
@@ -20,51 +19,51 @@ use crate::pseudo_fs::{Child, Place, Tree};
 use crate::state::{ClientKey, FileKey, OwnerToken, State, Terms, Turn};
 use crate::{Connection, Effect, ErrorReport, Flavour, Now, Principal, Server};
 
-/// Whether the reply waits for recovery records (RFC 8881, section 8.4.3).
+/// Whether the reply must wait for recovery records (RFC 8881, section 8.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordWait {
     None,
-    /// The reply grants something that another client could reclaim after a crash.
+    /// The reply grants state that another client could reclaim after a crash.
     ForGrant,
     /// The reply repeats an earlier one.
     ForReplay,
 }
 
-/// Metadata that must be durable before the reply is sent.
+/// Metadata that must be durable before the reply leaves.
 pub(crate) struct PendingSync {
     pub(crate) files: Arc<Grant>,
     pub(crate) ids: Vec<FileId>,
-    /// Where the result of the first operation stands that depends on it, and how many stand before
-    /// it.
+    /// Position of the result of the first operation that depends on it, and the number of results
+    /// before it.
     pub(crate) result_at: usize,
     pub(crate) results_before: u32,
     pub(crate) op: u32,
 }
 
 impl PendingSync {
-    /// The files across all exports.
+    /// The files, with their export.
     pub(crate) fn keys(&self) -> impl Iterator<Item = FileKey> {
         let export = &self.files.site.export;
         self.ids.iter().map(|&file| FileKey::new(export.id, file, export.file_system.home(&file)))
     }
 }
 
-/// A compound's working state; the arguments are read elsewhere.
+/// Context of the current operation.
 pub(crate) struct CompoundContext<'s> {
     pub(crate) server: &'s Server,
     pub(crate) patience: Patience,
     pub(crate) call: &'s mut CallState,
     pub(crate) out: &'s mut Writer,
-    /// What follows the operation.
+    /// The operations that follow.
     pub(crate) lookahead: Lookahead<'s>,
 }
 
-/// The session of a compound that is being executed.
+/// The session slot of the compound.
 pub(crate) struct Running {
     pub(crate) turn: Turn,
 }
 
-/// What outlives a stop.
+/// The part of the context that survives a suspension.
 pub(crate) struct CallState {
     pub(crate) connection: Arc<Connection>,
     pub(crate) principal: Principal,
@@ -76,13 +75,13 @@ pub(crate) struct CallState {
     pub(crate) minor: u32,
     pub(crate) current: Option<Object>,
     pub(crate) saved: Option<Object>,
-    /// The current stateid (RFC 8881, section 16.2.3.1.2) and the saved one.
+    /// The current and the saved stateid (RFC 8881, section 16.2.3.1.2).
     pub(crate) current_stateid: Option<Stateid>,
     pub(crate) saved_stateid: Option<Stateid>,
     pub(crate) session: Option<Running>,
-    /// The owner of 4.0 whose call is being done.
+    /// The 4.0 owner whose call is running.
     pub(crate) owner: Option<OwnerToken>,
-    /// The call of 4.0 as the cache of replies will know it, and as it does.
+    /// Key of a 4.0 call in the reply cache: before its first change, and after.
     pub(crate) candidate: Option<ReplyKey>,
     pub(crate) replay: Option<ReplyKey>,
     pub(crate) spans_allowed: bool,
@@ -90,57 +89,56 @@ pub(crate) struct CallState {
     pub(crate) spans_len: usize,
     pub(crate) effects: Vec<Effect>,
     pub(crate) pending_syncs: Vec<PendingSync>,
-    /// The current filehandle was put under a flavour that its export doesn't take, for what the
-    /// client's machine does for its users.
+    /// The current filehandle is under a flavour that its export does not accept, and was admitted
+    /// for the machine credential.
     pub(crate) machine_admitted: bool,
-    /// The operation at hand is such.
+    /// The current operation runs with the machine credential.
     pub(crate) machine_does: bool,
-    /// For the name service.
+    /// Patience with the name service.
     pub(crate) names: Patience,
-    /// Operation that is being done, its place among the results, and where its result starts.
+    /// The current operation, its index among the results, and the position of its result.
     pub(crate) op: u32,
     pub(crate) index: u32,
     pub(crate) result_at: usize,
-    /// Most bytes that the results may have, counted from the start of the buffer.
+    /// Limit for the results, counted from the start of the buffer.
     pub(crate) end_max: usize,
-    /// Bytes that will follow the results on the wire.
+    /// Bytes that follow the results on the network.
     pub(crate) tail_len: usize,
-    /// What is answered when they would have more.
+    /// Status for results over the limit.
     pub(crate) end_status: Status,
-    /// Of what the reply tells that a recovery record may be needed for.
     pub(crate) record_wait: RecordWait,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
-    /// Whether the observer wants to know more of the operation than is counted: then the open
-    /// files that it reads and writes by, the access that it grants and what a close sums up.
+    /// Whether the observer wants details: the open files that are used, the granted access, the
+    /// totals of a CLOSE.
     pub(crate) tracks: bool,
     pub(crate) used: [Option<(OpenHandle, UsedBy)>; 2],
     pub(crate) granted: Option<u32>,
     pub(crate) totals: Option<Totals>,
-    /// Of SETATTR: user and group that it sets.
+    /// SETATTR: the user and the group that it sets.
     pub(crate) new_owner: (Option<u32>, Option<u32>),
     pub(crate) stage: Stage,
-    /// The export of which the operation changed what must become durable.
+    /// The export whose metadata the operation changed.
     pub(crate) changed: Option<crate::ExportId>,
-    /// What the observer made of a name that the operation changed.
+    /// The observer's note about a changed name.
     pub(crate) named: Option<crate::Named>,
 }
 
 impl CallState {
-    /// The turn of the session, in 4.1.
+    /// The slot of the session, in 4.1 and later.
     pub(crate) fn turn(&self) -> Result<Turn, Status> {
         self.session.as_ref().map(|running| running.turn).ok_or(Status::OP_NOT_IN_SESSION)
     }
 
-    /// Before an operation.
+    /// Clears the details before an operation.
     pub(crate) fn begin_tracking(&mut self, tracks: bool) {
         self.tracks = tracks;
         (self.used, self.granted, self.totals, self.changed) = ([const { None }; 2], None, None, None);
         (self.named, self.stage, self.new_owner) = (None, Stage::Whole, (None, None));
     }
 
-    /// After it: what was read and written is counted where it was open. Whether any file was used
-    /// otherwise than by the caller's own open.
+    /// Adds the operation's bytes to the open files that it used. Returns whether a file was used
+    /// other than by the caller's own open.
     pub(crate) fn count(&mut self, (read, written): (u64, u64)) -> bool {
         let mut unopened = false;
         for (writes, used) in self.used.iter_mut().enumerate() {
@@ -168,26 +166,25 @@ impl std::ops::DerefMut for CompoundContext<'_> {
 }
 
 impl<'s> CompoundContext<'s> {
-    /// The current object, under whatever flavour. RFC 8881, section 15.1.2.5: NOFILEHANDLE if
-    /// there is none.
+    /// The current object, under any flavour. NOFILEHANDLE if there is none (RFC 8881, section
+    /// 15.1.2.5).
     pub(crate) fn current_any(&self) -> Result<&Object, OpError> {
         self.current.as_ref().ok_or_else(|| Status::NOFILEHANDLE.into())
     }
 
-    /// The current object, for an operation to which the export's flavours apply (RFC 8881, section
+    /// The current object, for operations that check the export's flavours (RFC 8881, section
     /// 2.6.3.1).
     pub(crate) fn current_object(&self) -> Result<Object, OpError> {
         self.checked(self.current_any()?)
     }
 
-    /// The saved object, likewise.
+    /// The saved object, with the same checks.
     pub(crate) fn saved_object(&self) -> Result<Object, OpError> {
-        // RFC 8881, section 15.1.2.5: NOFILEHANDLE for the saved one too.
+        // RFC 8881, section 15.1.2.5: NOFILEHANDLE.
         self.checked(self.saved.as_ref().ok_or(Status::NOFILEHANDLE)?)
     }
 
-    /// The object, if its export takes the call's flavour, or the client's machine does for a user
-    /// what it may do under any.
+    /// Checks that the export accepts the flavour, or that the machine credential applies.
     fn checked(&self, object: &Object) -> Result<Object, OpError> {
         match object {
             Object::File(file) if !file.grant.flavour_fits && !self.machine_does => Err(Status::WRONGSEC.into()),
@@ -195,30 +192,28 @@ impl<'s> CompoundContext<'s> {
         }
     }
 
-    /// The current file of an export; `otherwise` is what a directory of the pseudo file system
-    /// answers.
+    /// The current file. `otherwise` is the error for a directory of the pseudo file system.
     pub(crate) fn current_file(&self, otherwise: Status) -> Result<FileRef, OpError> {
         file_of(self.current_object()?, otherwise)
     }
 
-    /// The saved file of an export.
+    /// The saved file.
     pub(crate) fn saved_file(&self, otherwise: Status) -> Result<FileRef, OpError> {
         file_of(self.saved_object()?, otherwise)
     }
 
-    /// Makes an object the current one. RFC 8881, section 16.2.3.1.2: the current stateid goes with
-    /// a new filehandle.
+    /// Sets the current object and clears the current stateid (RFC 8881, section 16.2.3.1.2).
     pub(crate) fn set_current(&mut self, object: Object) {
         self.current = Some(object);
         self.current_stateid = None;
     }
 
-    /// The object that a filehandle or a path has led to.
+    /// The object of a filehandle or path.
     pub(crate) fn object(&self, named: HandleTarget) -> Result<Object, OpError> {
         match named {
             HandleTarget::Pseudo(id) => {
                 self.tree.node(id).ok_or(Status::STALE)?;
-                // What is not shown because it can't be told yet would look as if it were gone.
+                // A hidden export must not look as if it were gone.
                 if self.is_undecided() {
                     return Err(Status::DELAY.into());
                 }
@@ -244,8 +239,8 @@ impl<'s> CompoundContext<'s> {
         granted
     }
 
-    /// RecordWait the observer that an export is not for who asks for it. `known`: the client is one
-    /// that it is for.
+    /// Tells the observer that the caller may not use an export. `known`: the export names the
+    /// client.
     pub(crate) fn tell_denied(&self, export: crate::ExportId, known: bool) {
         let Some(site) = self.tree.site(export) else { return };
         let access = site.export.clients.access_for(self.connection.peer());
@@ -265,13 +260,13 @@ impl<'s> CompoundContext<'s> {
         });
     }
 
-    /// What stands at a place, if it is for the client or leads to what is.
+    /// What the client finds at a place of the pseudo file system.
     pub(crate) fn seen(&self, place: Place) -> Option<Child> {
         let (peer, now_ms) = (self.connection.peer(), self.now.mono_ms);
         self.tree.seen(place, peer, |node| self.connection.visibility().lock().leads(&self.tree, node, peer, now_ms))
     }
 
-    /// Whether it can't be told yet of any export whether it is for the client.
+    /// Whether the visibility of some export is not decided yet.
     pub(crate) fn is_undecided(&self) -> bool {
         self.connection.visibility().lock().is_undecided(&self.tree, self.connection.peer(), self.now.mono_ms)
     }
@@ -280,16 +275,14 @@ impl<'s> CompoundContext<'s> {
         Owners { identity: self.server.identity(), config: self.server.config(), flavour: self.flavour, patience: self.names }
     }
 
-    /// Does something to the state of the server, under its lock, and notes what is to be done
-    /// outside.
+    /// Runs `act` on the state under its lock, and collects its effects.
     #[inline]
     pub(crate) fn state<R>(&mut self, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
         self.server.with_state(&mut self.call.effects, self.call.now.mono_ms, act)
     }
 
-    /// The same for what grants something of a file. A call goes on with the exports that there
-    /// were when it began; what they have granted ends with them, under the lock of the state
-    /// (`Server::replace_exports`), and under it they grant nothing any more.
+    /// The same for calls that grant state. A call keeps the exports of its start, so the lock
+    /// checks that these exports are still in force (`Server::replace_exports`).
     pub(crate) fn granting<R>(
         &mut self,
         file: &FileRef,
@@ -298,8 +291,8 @@ impl<'s> CompoundContext<'s> {
         let (server, generation, peer, terms) = (self.server, self.tree.generation, self.connection.peer(), self.terms());
         let mut act = Some(act);
         loop {
-            // The exports are asked outside of the lock, as they may ask a disk, and those that there are then
-            // must be in force still.
+            // The check may ask a disk, so it runs outside the lock and repeats if the exports
+            // changed meanwhile.
             let (asked, verdict) = server.still_grants(generation, file, peer, terms);
             let done = self.state(|state| {
                 let act = (server.generation() == asked).then(|| act.take()).flatten()?;
@@ -311,24 +304,23 @@ impl<'s> CompoundContext<'s> {
         }
     }
 
-    /// How the call came.
+    /// Flavour and port of the call.
     pub(crate) fn terms(&self) -> Terms {
         Terms { flavour: self.flavour, reserved_port: self.connection.peer().port() < 1024 }
     }
 
-    /// The reply must not leave before all records are durable that were to be written until now:
-    /// what others held and have lost was not in the way of this call, and must not be
-    /// reclaimed after it (RFC 8881, section 8.4.3).
+    /// Delays the reply until all earlier records are durable: state that another client lost must
+    /// not be reclaimable after this reply (RFC 8881, section 8.4.3).
     pub(crate) fn wait_for_records(&mut self) {
         self.call.record_wait = RecordWait::ForGrant;
     }
 
-    /// The client of the session, in 4.1; state finds it by the stateid in 4.0.
+    /// The client of the session, in 4.1. In 4.0 the stateid leads to the client.
     pub(crate) fn client_of_session(&self) -> Option<ClientKey> {
         self.session.as_ref().map(|running| running.turn.client)
     }
 
-    /// Who calls, where that is proven.
+    /// The proven principal.
     pub(crate) fn proven(&self) -> Option<Arc<str>> {
         match &self.principal {
             Principal::Gss { name } => Some(name.clone()),
@@ -336,8 +328,7 @@ impl<'s> CompoundContext<'s> {
         }
     }
 
-    /// The stateid that is meant. RFC 8881, section 16.2.3.1.2: a special one stands for the
-    /// current one.
+    /// Replaces the special current stateid (RFC 8881, section 16.2.3.1.2).
     pub(crate) fn substituted(&self, stateid: &Stateid) -> Result<Stateid, Status> {
         if self.minor == 0 || *stateid != Stateid::CURRENT {
             return Ok(*stateid);
@@ -345,17 +336,17 @@ impl<'s> CompoundContext<'s> {
         self.current_stateid.ok_or(Status::BAD_STATEID)
     }
 
-    /// An operation's stateid becomes the current one.
+    /// Sets the current stateid.
     pub(crate) fn result_stateid(&mut self, stateid: Stateid) {
         self.current_stateid = Some(stateid);
     }
 
-    /// Bytes that the result being written may still have.
+    /// Bytes that the current result may still have.
     pub(crate) fn room(&self) -> usize {
         self.end_max.saturating_sub(self.out.len() + self.spans_len)
     }
 
-    /// Notes that metadata of these files must be durable before the reply goes.
+    /// Notes metadata that must be durable before the reply.
     pub(crate) fn must_sync(&mut self, grant: &Arc<Grant>, ids: &[FileId]) {
         if !grant.site.export.sync {
             return;
@@ -370,11 +361,11 @@ impl<'s> CompoundContext<'s> {
         self.pending_syncs.push(PendingSync { files: grant.clone(), ids: ids.to_vec(), result_at, results_before, op });
     }
 
-    /// Attributes of a file that must be a directory.
+    /// Checks that the file is a directory.
     pub(crate) fn require_directory(&self, attributes: &Attributes) -> Result<(), Status> {
         match attributes.file_type {
             FileType::Directory => Ok(()),
-            // RFC 8881, section 15.1.2.8: a link where a directory is wanted is told apart.
+            // RFC 8881, section 15.1.2.8: a symbolic link gets its own status.
             FileType::Symlink => Err(Status::SYMLINK),
             _ => Err(Status::NOTDIR),
         }
@@ -388,13 +379,13 @@ fn file_of(object: Object, otherwise: Status) -> Result<FileRef, OpError> {
     }
 }
 
-/// What a change did to a directory, in the protocol's words.
+/// Converts a directory change.
 pub(crate) fn change_info(change: DirectoryChange) -> ChangeInfo {
     ChangeInfo { atomic: change.atomic, before: ChangeId(change.before), after: ChangeId(change.after) }
 }
 
 impl Server {
-    /// Keeps an error that was the environment's fault or ours, for the report.
+    /// Keeps an error of the environment for the status report.
     pub(crate) fn note_error(&self, call: &CallState, object: Option<&Object>, status: Status, source: &std::io::Error) {
         let export = match object.or(call.current.as_ref()) {
             Some(Object::File(file)) => Some(file.grant.site.export.id.0),

@@ -7,8 +7,7 @@ use super::context::CompoundContext;
 use crate::error::OpResult;
 use crate::op::*;
 
-/// Does one operation and writes its result; on failure, only where the result is more than a
-/// status.
+/// Runs one operation and encodes its result. A failure is encoded here only if it has a body.
 pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> OpResult {
     super::precheck::check_admission(context, args.op())?;
     match args {
@@ -72,9 +71,9 @@ pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> Op
         Args::Setxattr(args) => xattr::setxattr(context, args),
         Args::Listxattrs(args) => xattr::listxattrs(context, args),
         Args::Removexattr(args) => xattr::removexattr(context, args),
-        // No named attributes here: RFC 8881, section 18.17.3.
+        // RFC 8881, section 18.17.3: there are no named attributes.
         Args::Openattr(_) => context.current_object().and(Err(Status::NOTSUPP.into())),
-        // RFC 8881, section 2.10.8.3: SP4_SSV is not offered, so there is no secret to set.
+        // RFC 8881, section 2.10.8.3: SP4_SSV is not offered.
         Args::SetSsv(_) => Err(Status::INVAL.into()),
         Args::Getdeviceinfo(_)
         | Args::Getdevicelist(_)
@@ -86,16 +85,15 @@ pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> Op
         | Args::CopyNotify(_)
         | Args::WriteSame(_)
         | Args::WantDelegation(_) => Err(Status::NOTSUPP.into()),
-        // The compound does this one itself, and refuses numbers that it doesn't know.
+        // `run` handles SEQUENCE and unknown numbers.
         Args::Sequence(_) => Err(Status::SEQUENCE_POS.into()),
         Args::Illegal(_) => Err(Status::OP_ILLEGAL.into()),
     }
 }
 
-/// What answers arguments that can't be read. RFC 8881, section 15.1.1.1: BADXDR, also where an
-/// enumeration has a value that it lacks. But what is not supported at all is that whatever it was
-/// asked for; and RFC 7862, section 11.1, has UNION_NOTSUPP for an arm that an operation does not
-/// know.
+/// The status for arguments that cannot be decoded: BADXDR, also for unknown enumeration values
+/// (RFC 8881, section 15.1.1.1). Unsupported operations keep NOTSUPP, and unknown union arms get
+/// UNION_NOTSUPP (RFC 7862, section 11.1).
 pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
     match (op, error) {
         (Op::SEEK, vouch_xdr::Error::Unknown { what: "data_content4", .. }) => Status::UNION_NOTSUPP,
@@ -105,8 +103,8 @@ pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
     }
 }
 
-/// No pNFS here (EXCHGID4_FLAG_USE_NON_PNFS), no copies between servers, no application data
-/// blocks, no delegation without an open: RFC 8881, section 15.1.1.5.
+/// Unsupported: pNFS, copies between servers, application data blocks, delegations without open
+/// (RFC 8881, section 15.1.1.5).
 const UNSUPPORTED: [Op; 10] = [
     Op::GETDEVICEINFO,
     Op::GETDEVICELIST,
@@ -120,7 +118,7 @@ const UNSUPPORTED: [Op; 10] = [
     Op::WANT_DELEGATION,
 ];
 
-/// The status as a minor version knows it: RFC 7530 lacks some that RFC 8881 has.
+/// Maps a status to a minor version: RFC 7530 lacks some.
 pub(crate) fn status_of_minor(minor: u32, status: Status) -> Status {
     match (minor, status) {
         (0, Status::WRONG_TYPE) => Status::INVAL,

@@ -1,22 +1,21 @@
-//! RecordWait a retry from another call that reuses its number: a digest of who calls, under which
-//! flavour, and of the beginning of what is asked. The flavour counts because what was
-//! answered under one may be refused under another, and a reply that is sent again is judged by
-//! nothing else.
+//! Distinguishes a retry from another call with the same number: a digest of principal, flavour and
+//! the start of the arguments. The flavour counts, because a cached reply is sent without a new
+//! check.
 //!
-//! No cryptography: who forges one cheats himself out of an answer. It is computed for every call,
-//! so it is cheap.
+//! The digest is not cryptographic: a forged collision costs only the forger. It is computed for
+//! every call.
 
 use std::hash::{Hash as _, Hasher};
 
 use crate::{Flavour, Principal};
 
-/// Bytes of the body that are looked at: beyond the heads of all operations lies data.
+/// Bytes of the body in the digest. File data lies beyond.
 const LEN_MAX: usize = 512;
 
-/// The fingerprint of a call.
+/// Computes the digest.
 pub(crate) fn of(principal: &Principal, flavour: Flavour, operations: u32, body: &[u8]) -> u64 {
     let mut mix = Mix(0x9e37_79b9_7f4a_7c15 ^ (u64::from(operations) | (flavour as u64) << 32));
-    // Groups may be listed anew between a call and its retry.
+    // Groups may differ between a call and its retry.
     match principal {
         Principal::None => mix.add(1),
         Principal::Sys { uid, .. } => mix.add(2 | u64::from(*uid) << 32),
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_of_a_call_counts() {
+    fn every_part_of_a_call_changes_the_fingerprint() {
         let sys = |uid| Principal::Sys { uid, gid: 0, gids: [].into() };
         let body = [7u8; 100];
         let sys_of = |uid, operations, body: &[u8]| of(&sys(uid), Flavour::Sys, operations, body);

@@ -1,10 +1,10 @@
-//! What follows an operation in its COMPOUND: security negotiation depends on it (RFC 8881, section
-//! 2.6.3.1.1), and so does what a client's machine may do for its users.
+//! The operations that follow in the COMPOUND. Security negotiation (RFC 8881, section 2.6.3.1.1)
+//! and the machine credential depend on them.
 
 use vouch_nfs4::op::{Args, Op, OpenClaim};
 use vouch_xdr::Reader;
 
-/// The operations after the one that is being done, not decoded yet.
+/// The following operations, not decoded yet.
 #[derive(Clone, Copy)]
 pub(crate) struct Lookahead<'a> {
     pub(crate) minor: u32,
@@ -13,20 +13,20 @@ pub(crate) struct Lookahead<'a> {
 }
 
 impl<'a> Lookahead<'a> {
-    /// Number of the next operation, if there is one.
+    /// Number of the next operation.
     pub(crate) fn next(&self) -> Option<u32> {
         if self.count == 0 { None } else { Reader::new(self.body).u32().ok() }
     }
 
-    /// Whether what follows decides about the flavour of a filehandle that is put, so that the
-    /// operation that puts it must not answer WRONGSEC.
+    /// Whether a following operation checks the flavour of the new filehandle. If so, the operation
+    /// that sets it must not answer WRONGSEC.
     pub(crate) fn next_op_checks_flavor(&self) -> bool {
-        // Section 2.6.3.1.1.2: SAVEFH is looked through.
+        // Section 2.6.3.1.1.2: skip SAVEFH.
         match self.operations().find(|args| args.op() != Op::SAVEFH) {
-            // Section 2.6.3.1.1.6: nothing follows.
+            // Section 2.6.3.1.1.6.
             None => true,
             Some(Args::Open(open)) => match open.claim {
-                // Section 2.6.3.1.1.3: an OPEN by name says it itself.
+                // Section 2.6.3.1.1.3: an OPEN by name answers WRONGSEC itself.
                 OpenClaim::Null(_) | OpenClaim::DelegateCur(_) | OpenClaim::DelegatePrev(_) => true,
                 OpenClaim::Previous(_) | OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh => false,
             },
@@ -38,8 +38,7 @@ impl<'a> Lookahead<'a> {
         }
     }
 
-    /// What follows and is done to the filehandle that is being put: up to the operation that goes
-    /// on to another.
+    /// The following operations on the same filehandle.
     pub(crate) fn ops_on_same_filehandle(&self) -> impl Iterator<Item = Args<'a>> + use<'a> {
         let moves = |op| {
             matches!(
@@ -50,7 +49,7 @@ impl<'a> Lookahead<'a> {
         self.operations().take_while(move |args| !moves(args.op()))
     }
 
-    /// What follows, as far as it can be read.
+    /// The following operations, as far as they can be decoded.
     fn operations(&self) -> impl Iterator<Item = Args<'a>> + use<'a> {
         let (minor, mut r) = (self.minor, Reader::new(self.body));
         (0..self.count).map_while(move |_| Args::decode(minor, &mut r).ok())

@@ -1,5 +1,5 @@
-//! Calls of open owners and lock owners of 4.0, which have numbers (RFC 7530, section 9.1.7): each
-//! is done once, and the last can be answered again.
+//! Sequence of calls of 4.0 open owners and lock owners (RFC 7530, section 9.1.7). Each call is
+//! executed once, and the last one can be answered again.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::error::{OpError, OpResult};
 use crate::files::file_ref::Object;
 use crate::state::{OwnerReply, OwnerTurn, State, known_as};
 
-/// Does `call` in the owner's turn. In 4.1 there are no turns: sessions have them.
+/// Runs `call` as the owner's next call. In 4.1 the session keeps the order.
 pub(crate) fn in_turn(
     context: &mut CompoundContext<'_>,
     turn: impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status>,
@@ -22,14 +22,14 @@ pub(crate) fn in_turn(
         return call(context);
     }
     let token = match context.call.owner.take() {
-        // Gone on with after a stop.
+        // The call continues after a suspension.
         Some(token) => token,
         None => match context.state(turn)? {
             OwnerTurn::New(token) => token,
             OwnerTurn::Replay(reply) => return replay(context, &reply),
         },
     };
-    // Kept where it is found if the call panics: the owner's next call would wait for it for ever.
+    // If the call panics, this token still releases the owner.
     context.call.owner = Some(token);
     let outcome = call(context);
     let status = match outcome {
@@ -53,14 +53,13 @@ pub(crate) fn in_turn(
     if status.is_ok() { Ok(()) } else { Err(OpError::Encoded(status)) }
 }
 
-/// Under which name an owner that a call names is known: in 4.0 it is its principal's, so that
-/// nobody else uses up its numbers or is told its last result.
+/// The key of an owner. In 4.0 it contains the principal, so that no other principal uses its
+/// sequence.
 pub(crate) fn owner_key<'a>(context: &CompoundContext<'_>, name: &'a [u8]) -> Cow<'a, [u8]> {
     if context.minor > 0 { name.into() } else { known_as(name, context.proven().as_ref()).into() }
 }
 
-/// The turn of the owner of what a stateid names, for those who may act on that: nobody else uses
-/// up its numbers or is told its last result.
+/// The owner's turn for a stateid. Only principals that may act on the stateid get it.
 pub(crate) fn by_state(
     context: &CompoundContext<'_>,
     stateid: Stateid,
@@ -68,17 +67,15 @@ pub(crate) fn by_state(
 ) -> impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status> + use<> {
     let (caller, now, op) = (context.proven(), context.now.mono_ms, Op(context.op));
     move |state| {
-        // After ACCESS clients move their number on (section 9.1.7), after BAD_STATEID not: who closes
-        // under another principal of his own stays in step with what he opened before. Where
-        // more is asked than to give something back, BAD_STATEID would set off recovery.
+        // Clients advance their number after ACCESS but not after BAD_STATEID (section 9.1.7). For
+        // operations other than CLOSE and LOCKU, BAD_STATEID would start recovery.
         let gives_back = op == Op::CLOSE || op == Op::LOCKU;
         state.heard_by(&stateid, caller.as_ref(), now).map_err(|status| if gives_back { Status::BAD_STATEID } else { status })?;
         state.owner_turn_by_state(&stateid, seq, now)
     }
 }
 
-/// Section 9.1.8: the last call again is answered as it was; one that is another operation is none
-/// of it.
+/// Section 9.1.8: answers a retry from the owner's last reply, if it is the same operation.
 fn replay(context: &mut CompoundContext<'_>, reply: &OwnerReply) -> OpResult {
     if reply.op != context.op || reply.bytes.len() < 8 {
         return Err(Status::BAD_SEQID.into());

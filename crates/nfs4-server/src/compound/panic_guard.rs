@@ -1,6 +1,4 @@
-//! What becomes of a call that panics on its way: it is answered, as a fault of the server's, and
-//! whatever waits for its end hears of it. Who panics is in error, and says so; but a slot, an
-//! owner or a retry that waits for the call would wait for ever.
+//! Answers a call that has panicked, so that its slot, its owner and its retry do not wait forever.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,12 +13,10 @@ use crate::state::OwnerReply;
 use crate::{Effect, Server, compound::sequence};
 
 impl Compound {
-    /// As [`Compound::run_with_patience`], for threads that outlive a panic: the call then ends with
-    /// SERVERFAULT.
+    /// Like [`Compound::run_with_patience`], but a panic ends the call with SERVERFAULT.
     pub fn run_catching_panics(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
         self.run_by(names, |compound, body, out| {
-            // What it leaves behind is what any thread that panics would: locks are released, and what was half
-            // done is what `answer_fault` is for.
+            // Locks are released during unwinding, and `answer_fault` completes the call.
             let walked = catch_unwind(AssertUnwindSafe(|| compound.run_operations(server, patience, body, out)));
             walked.unwrap_or_else(|_| compound.answer_fault(server, out))
         })
@@ -32,12 +28,12 @@ impl Compound {
         let call = &mut self.call;
         server.note_error(call, None, status, &io::Error::other("the call ended in a panic; this is an error in this program"));
         let Some(head) = self.head.take() else {
-            // Nobody knows of it yet.
+            // The call has no reply yet.
             call.effects.push(Effect::Disconnect(call.connection.id()));
             return Ended::Unanswered;
         };
-        // Of what was changed before, nobody knows whether it is on the disk: the first such result does
-        // not stand.
+        // It is unknown whether earlier changes are durable, so the first of their results is
+        // replaced.
         let (result_at, op, before) = match call.pending_syncs.first() {
             Some(one) => (one.result_at, one.op, one.results_before),
             None => (call.result_at, call.op, call.index),

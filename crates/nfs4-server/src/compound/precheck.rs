@@ -1,5 +1,4 @@
-//! Whether an operation of a COMPOUND is done at all, before it is: by its place, by its number, by
-//! what can be told of it.
+//! Checks before an operation runs: its position, its number, the room for its result.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Args, Op};
@@ -10,7 +9,7 @@ use crate::Server;
 use crate::access::admission::{AGE_MS_MAX, Admission, Known};
 use crate::files::file_ref::Object;
 
-/// Whether an operation may stand where it does, and be done at all.
+/// Whether the operation may run.
 pub(super) fn check(call: &CallState, args: &Args<'_>, place: &Place, server: &Server) -> Result<(), Status> {
     let op = args.op();
     if matches!(args, Args::Illegal(_)) {
@@ -24,7 +23,7 @@ pub(super) fn check(call: &CallState, args: &Args<'_>, place: &Place, server: &S
             matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::DESTROY_SESSION | Op::DESTROY_CLIENTID);
         match place.done {
             0 if op == Op::SEQUENCE => {}
-            // RFC 8881, section 2.10.2 and the descriptions of these: without SEQUENCE they must be alone.
+            // RFC 8881, section 2.10.2: without SEQUENCE these operations must be alone.
             0 if alone && place.count > 1 => return Err(Status::NOT_ONLY_OP),
             0 if alone => {}
             0 => return Err(Status::OP_NOT_IN_SESSION),
@@ -37,21 +36,20 @@ pub(super) fn check(call: &CallState, args: &Args<'_>, place: &Place, server: &S
             return Err(Status::NOTSUPP);
         }
     }
-    // What can't be recorded must not be done, where the administrator wants it so.
+    // With `--audit-deny`, an operation that cannot be recorded must not run.
     if let Some(Object::File(file)) = &call.current
         && !server.observer().admits(call.op, file.grant.site.export.id)
     {
         return Err(Status::SERVERFAULT);
     }
-    // What changes something must not be done if its result could not be told.
+    // A change must not run without room for its result.
     if changes(op) && call.result_at + call.spans_len + CHANGE_LEN_MAX > call.end_max {
         return Err(call.end_status);
     }
     Ok(())
 }
 
-/// Whether an operation changes anything, so that it must not be done twice, and not without room
-/// for its result.
+/// Whether an operation changes something.
 pub(super) fn changes(op: Op) -> bool {
     matches!(
         op,
@@ -78,21 +76,21 @@ pub(super) fn changes(op: Op) -> bool {
     )
 }
 
-/// Longest result of an operation that changes something: an OPEN with a delegation.
+/// Longest result of a change: an OPEN with a delegation.
 const CHANGE_LEN_MAX: usize = 512;
 
-/// Whether the operation makes or moves what a client is known by.
+/// Whether the operation creates or moves a client record.
 fn makes_a_client(op: Op) -> bool {
     matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::SETCLIENTID | Op::SETCLIENTID_CONFIRM)
 }
 
-/// ACCESS for an operation that makes a client of one whom no export is for, which Linux tells its
-/// user as "access denied by server". DELAY if that can't be told yet.
+/// Refuses client records for addresses that no export names. Linux reports this ACCESS as "access
+/// denied by server". DELAY if the host name is still being looked up.
 pub(super) fn check_admission(context: &CompoundContext<'_>, op: Op) -> Result<(), Status> {
     if !makes_a_client(op) {
         return Ok(());
     }
-    // Of now, and not of when the call began: what it makes would outlast a reload.
+    // The current exports, because the record outlives a reload.
     let (tree, now_ms) = (context.server.tree(), context.now.mono_ms);
     let mut known = context.connection.admission().lock();
     let fresh = |known: &&Known| known.generation == tree.generation && now_ms.saturating_sub(known.made_ms) < AGE_MS_MAX;

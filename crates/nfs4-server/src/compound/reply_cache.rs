@@ -1,6 +1,6 @@
-//! ReplyCache to calls of 4.0 that changed something, for those that come again: 4.0 has no sessions,
-//! and a client repeats what was not answered over a new connection (RFC 7530, section 3.1.1; the
-//! duplicate request cache of practice). Bounded in entries, bytes and age.
+//! Replies to 4.0 calls that changed something. 4.0 has no sessions: a client repeats an unanswered
+//! call over a new connection (RFC 7530, section 3.1.1). The cache is bounded by entries, bytes and
+//! age.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::Connection;
 
-/// What makes a call the same.
+/// Identity of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReplyKey {
     pub(crate) peer: IpAddr,
@@ -19,14 +19,13 @@ pub(crate) struct ReplyKey {
     pub(crate) len: usize,
 }
 
-/// What is known of a call.
+/// State of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     UnderWay,
     Answered(Vec<u8>),
 }
 
-/// The cache.
 #[derive(Default)]
 pub(crate) struct ReplyCache {
     table: Mutex<Table>,
@@ -35,52 +34,49 @@ pub(crate) struct ReplyCache {
 #[derive(Default)]
 struct Table {
     calls: HashMap<ReplyKey, Call>,
-    /// Answered calls, oldest first, with the time of the answer.
+    /// Answered calls with the time of the answer, oldest first.
     order: VecDeque<(ReplyKey, u64)>,
     len: usize,
 }
 
 struct Call {
     known: Known,
-    /// Over which connection it came.
+    /// The connection of the call.
     origin: Weak<Connection>,
 }
 
 impl Call {
-    /// Whether a call that looks the same is this one again. A client calls again over the same
-    /// connection, or when that is gone (RFC 7530, section 3.1.1); a Linux client from the same
-    /// port, and then we may not know yet that it is gone. As long as it is there, one from
-    /// elsewhere is another client's that numbers its calls alike.
+    /// Whether a call is a retry of this one. A client retries over the same connection, or after
+    /// that is gone. A Linux client reuses its port, and the server may not know yet that the old
+    /// connection is gone. While it lives, an equal call from elsewhere belongs to another client.
     fn is_of(&self, connection: &Arc<Connection>) -> bool {
         self.origin.upgrade().is_none_or(|origin| origin.peer() == connection.peer() || origin.is_closed())
     }
 }
 
-/// Calls that are remembered: at ten thousand changes a second, as long as a connection takes to
-/// come back.
+/// Cached calls: ten thousand changes a second for as long as a reconnect takes.
 const CALLS_MAX: usize = 16 * 1024;
-/// Bytes of replies that are remembered.
+/// Bytes of cached replies.
 const LEN_MAX: usize = 16 << 20;
-/// Longest reply that is: one that changes something is short.
+/// Longest cached reply. Replies to changes are short.
 const REPLY_LEN_MAX: usize = 4096;
-/// How long an answer is remembered, milliseconds: a client that is away for longer has lost its
-/// lease.
+/// Lifetime of a cached reply, milliseconds. A client that is away longer has lost its lease.
 const AGE_MS_MAX: u64 = 120_000;
 
 impl ReplyCache {
-    /// What is known of this call, which has come over `connection`.
+    /// Looks up a call that came over `connection`.
     pub(crate) fn look(&self, key: &ReplyKey, connection: &Arc<Connection>) -> Option<Known> {
         self.table.lock().calls.get(key).filter(|call| call.is_of(connection)).map(|call| call.known.clone())
     }
 
-    /// A call is about to change something.
+    /// Registers a call before its first change.
     pub(crate) fn begin(&self, key: ReplyKey, connection: &Arc<Connection>, now_ms: u64) {
         let mut table = self.table.lock();
         table.clean(now_ms);
         table.put(key, Known::UnderWay, connection);
     }
 
-    /// A call that began is answered.
+    /// Stores the reply.
     pub(crate) fn answered(&self, key: ReplyKey, connection: &Arc<Connection>, reply: &[u8], now_ms: u64) {
         let mut table = self.table.lock();
         if reply.len() > REPLY_LEN_MAX {
@@ -115,7 +111,7 @@ impl Table {
                 return;
             }
             self.order.pop_front();
-            // One that is under way again has its place in the order when it is answered.
+            // A running call gets its place in the order when it is answered.
             if self.calls.get(&key).is_some_and(|call| matches!(call.known, Known::Answered(_))) {
                 self.take(&key);
             }
@@ -136,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_call_is_known() {
+    fn repeated_call_is_found() {
         let (replies, one) = (ReplyCache::default(), connection(1));
         assert_eq!(replies.look(&key(1), &one), None);
         replies.begin(key(1), &one, 0);
@@ -148,7 +144,7 @@ mod tests {
 
     // RFC 7530, section 3.1.1.
     #[test]
-    fn the_same_call_over_another_connection_is_a_retry_once_the_first_is_gone() {
+    fn call_over_new_connection_is_retry_after_first_is_gone() {
         let (replies, one, two) = (ReplyCache::default(), connection(1), connection(2));
         replies.begin(key(1), &one, 0);
         replies.answered(key(1), &one, b"done", 0);
@@ -159,10 +155,9 @@ mod tests {
         assert_eq!(replies.look(&key(1), &two), Some(Known::Answered(b"done".to_vec())));
     }
 
-    // A retry that meets its original waits for nothing and leaves nothing behind: `compound` ends its
-    // connection.
+    // `run` ends the connection of a retry whose original is still running.
     #[test]
-    fn a_call_under_way_is_there_once_however_often_it_comes() {
+    fn running_call_is_stored_once() {
         let (replies, one) = (ReplyCache::default(), connection(1));
         replies.begin(key(1), &one, 0);
         one.close();
@@ -174,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_by_age_and_by_number() {
+    fn oldest_replies_are_dropped_by_age_and_count() {
         let (replies, one) = (ReplyCache::default(), connection(1));
         for xid in 0..CALLS_MAX as u32 + 1 {
             replies.begin(key(xid), &one, 0);

@@ -1,8 +1,6 @@
-//! The walk through a COMPOUND (RFC 8881, section 16.2; RFC 7530, section 16.2): one operation at a
-//! time is decoded, executed and its result encoded.
+//! Runs a COMPOUND: decodes, executes and encodes one operation at a time.
 //!
-//! Where an operation would have to wait, the walk stops before it, with nothing of it done, and
-//! can be gone on with deferred. What each operation does is in `op`.
+//! Before an operation that would have to wait, the run suspends, and continues later.
 
 use std::sync::Arc;
 
@@ -22,32 +20,32 @@ use crate::observer::notification::{CompletedOp, DeferredNotification};
 use crate::state::FileKey;
 use crate::{Effect, ExportId, Now, Reply, Request, Server};
 
-/// How far a compound is.
+/// Progress of a compound.
 pub enum Progress {
-    /// Finished: effects first, in order, then the reply, if there is one (a duplicate of a call
-    /// that is still being worked on gets none, and its connection ends).
+    /// Finished. Carry out the effects first, then send the reply. A retry of a running call gets
+    /// no reply, and its connection ends.
     Done(Option<Reply>),
-    /// The next operation has to wait for a disk or a network: run it on with [`Patience::Any`]
-    /// where that does no harm.
+    /// The next operation must wait for a disk or a network: run it with [`Patience::Any`] on a
+    /// thread that may sleep.
     Blocked,
 }
 
-/// A COMPOUND on its way. Once begun it must be run until it is done, even if its connection is
-/// gone: its session's slot waits for it.
+/// A COMPOUND in progress. It must run to its end, even if its connection is gone, because the
+/// session's slot waits for it.
 pub struct Compound {
     pub(super) call: CallState,
     body: Bytes,
     out: Vec<u8>,
-    /// Where the results of the COMPOUND start in `out`.
+    /// Start of the COMPOUND results in `out`.
     pub(super) start: usize,
     pub(super) at: At,
-    /// The reply's head, from when it was begun.
+    /// The reply's head, once it is written.
     pub(super) head: Option<ReplyWriter>,
-    /// Operations that are told once it is known whether their changes are on the disk.
+    /// Operations whose notification waits until their changes are durable.
     pub(super) deferred: Vec<DeferredNotification>,
 }
 
-/// Where the walk is.
+/// Position in the compound.
 pub(super) enum At {
     Head,
     /// Before an operation.
@@ -58,26 +56,26 @@ pub(super) enum At {
 }
 
 pub(super) struct Place {
-    /// What of the body is still to be read.
+    /// Offset of the next operation in the body.
     position: usize,
     pub(super) count: u32,
     pub(super) done: u32,
     head: ReplyWriter,
 }
 
-/// What follows an operation.
+/// What happens after an operation.
 enum Next {
     Go,
     End(Status),
     Blocked,
-    /// The reply is one that was sent before, and stands already.
+    /// A cached reply was copied.
     Replayed,
 }
 
-/// How a context ended.
+/// End of a run.
 pub(super) enum Ended {
     Answered,
-    /// The call is a duplicate of one that is being worked on.
+    /// The call is a retry of a running call.
     Unanswered,
     Blocked,
 }
@@ -131,13 +129,12 @@ impl Compound {
         Compound { call, body: request.body, out: request.reply, start, at: At::Head, head: None, deferred: Vec::new() }
     }
 
-    /// Goes on until it is done or would have to wait. Once done, it must not be run again.
+    /// Runs until the end or the next suspension. Do not call it after [`Progress::Done`].
     pub fn run(&mut self, server: &Server, patience: Patience) -> Progress {
         self.run_with_patience(server, patience, patience)
     }
 
-    /// The same with patience for disks, and another for the name service: each may have threads of
-    /// its own that wait for it.
+    /// The same, with separate patience for disks and for the name service.
     pub fn run_with_patience(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
         self.run_by(names, |compound, body, out| compound.run_operations(server, patience, body, out))
     }
@@ -159,41 +156,38 @@ impl Compound {
         }
     }
 
-    /// Copies the call's arguments if they are no longer than `len_max`: one that has to wait then
-    /// keeps nothing else alive of what it came in.
+    /// Copies arguments of up to `len_max` bytes, so that a suspended call does not keep its
+    /// receive buffer.
     pub fn copy_body(&mut self, len_max: usize) {
         if self.body.len() <= len_max {
             self.body = Bytes::copy_from_slice(&self.body);
         }
     }
 
-    /// Bytes of the call's arguments that are kept.
+    /// Length of the arguments.
     pub fn body_len(&self) -> usize {
         self.body.len()
     }
 
-    /// Time has passed since it began, or was stopped: what it does from here on is done now.
+    /// Updates the time of a resumed call.
     pub fn resume_at(&mut self, now: Now) {
         if now.mono_ms > self.call.now.mono_ms {
             self.call.now = now;
         }
     }
 
-    /// Whether the reply must not leave before all records are durable that were to be persisted
-    /// until now, by whatever call: it tells of something granted that another would reclaim
-    /// after a crash, or tells again what was told with a record (RFC 8881, section 8.4.3).
+    /// Whether the reply must wait for recovery records: it grants state, or repeats such a reply
+    /// (RFC 8881, section 8.4.3).
     pub fn waits_for_records(&self) -> bool {
         self.call.record_wait != RecordWait::None
     }
 
-    /// Whether the reply is one that was made before, for this call when it came first: nothing was
-    /// done now, and the observer was told of nothing.
+    /// Whether the reply repeats an earlier one, so that nothing was executed.
     pub fn tells_again(&self) -> bool {
         self.call.record_wait == RecordWait::ForReplay
     }
 
-    /// Whether nothing is left to do but to wait until changes are on the disk, best together with
-    /// others: the export that they are of. Arguments are let go.
+    /// The export whose journal commit is all that the call waits for. Drops the arguments.
     pub fn waits_for_sync(&mut self) -> Option<ExportId> {
         let (At::Sync(..), [one]) = (&self.at, &self.call.pending_syncs[..]) else { return None };
         let export = &one.files.site.export;
@@ -204,9 +198,8 @@ impl Compound {
         Some(export.id)
     }
 
-    /// Makes durable what these compounds wait for, by one call for all that are of one file
-    /// system. Sleeps. A failure is left to each to meet by itself when it is run on,
-    /// as it must be afterwards in any case.
+    /// Makes the changes of several compounds of one file system durable by one sync. It may sleep.
+    /// After a failure each compound retries alone.
     pub fn sync_together<'a>(server: &Server, compounds: impl IntoIterator<Item = &'a mut Compound>) {
         let (mut ids, mut keys): (Vec<FileId>, Vec<FileKey>) = (Vec::new(), Vec::new());
         let mut together: Vec<&mut Compound> = Vec::new();
@@ -226,7 +219,7 @@ impl Compound {
         }
     }
 
-    /// What is to be done outside, before the reply is sent. To be called after each run.
+    /// Effects to carry out before the reply. Call it after each run.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.call.effects)
     }
@@ -272,7 +265,7 @@ impl Compound {
         }
     }
 
-    /// Reads what stands before the operations.
+    /// Decodes the head of the COMPOUND.
     fn head(&mut self, server: &Server, body: &[u8], out: &mut Writer) -> Result<At, Ended> {
         let mut r = Reader::new(body);
         let whole = |out: &mut Writer, status, tag: &[u8]| {
@@ -283,7 +276,7 @@ impl Compound {
         if head.tag.len() > server.config().limits.tag_len_max {
             return whole(out, Status::RESOURCE, b"");
         }
-        // RFC 8881, section 16.2.3: before anything else.
+        // RFC 8881, section 16.2.3: checked first.
         if !server.config().minor_versions.contains(&head.minor) {
             return whole(out, Status::MINOR_VERS_MISMATCH, head.tag);
         }
@@ -295,8 +288,7 @@ impl Compound {
             match sequence::duplicate(server, &mut self.call, body) {
                 sequence::Duplicate::No => {}
                 sequence::Duplicate::UnderWay => {
-                    // RFC 7530, section 3.1.1: a client calls again only over a new connection, and waits for ever for
-                    // an answer over one that stays.
+                    // RFC 7530, section 3.1.1: a client retries only over a new connection.
                     self.call.effects.push(Effect::Disconnect(self.call.connection.id()));
                     return Err(Ended::Unanswered);
                 }
@@ -313,7 +305,7 @@ impl Compound {
         Ok(At::Operation(Place { position, count: head.count, done: 0, head: writer }))
     }
 
-    /// Decodes and does one operation.
+    /// Decodes and runs one operation.
     fn operation(&mut self, server: &Server, patience: Patience, body: &[u8], out: &mut Writer, place: &mut Place) -> Next {
         let mut r = Reader::new(&body[place.position..]);
         let call = &mut self.call;
@@ -346,7 +338,8 @@ impl Compound {
                         return Next::Replayed;
                     }
                     Ok(sequence::Sequence::Uncached) => {
-                        // RFC 8881, section 2.10.6.1.3: the operation after SEQUENCE says it.
+                        // RFC 8881, section 2.10.6.1.3: the operation after SEQUENCE carries the
+                        // status.
                         place.done += 1;
                         if let Some(op) = context.lookahead.next() {
                             Results::failure(Op(op), Status::RETRY_UNCACHED_REP).encode(context.out);
@@ -408,8 +401,8 @@ impl Compound {
         if status.is_ok() { Next::Go } else { Next::End(status) }
     }
 
-    /// Makes durable what the operations changed. `Some(Ok)`: it failed, and the result of the
-    /// operation that it failed for is written anew. `Some(Err)`: it must wait.
+    /// Makes the changes durable. `Some(Ok)`: it failed, and the result of the first affected
+    /// operation is replaced. `Some(Err)`: it must wait.
     fn sync(&mut self, server: &Server, patience: Patience, out: &mut Writer, place: &mut Place) -> Option<Result<Status, ()>> {
         let mut worse = None;
         while let Some(one) = self.call.pending_syncs.last() {
@@ -447,7 +440,7 @@ impl Compound {
 }
 
 impl CompoundContext<'_> {
-    /// Writes the result of an operation that failed with nothing but a status.
+    /// Encodes a result that is a status only.
     pub(crate) fn fail(&mut self, status: Status) -> Status {
         let status = super::dispatch::status_of_minor(self.minor, status);
         let (at, op) = (self.result_at, self.op);
@@ -456,7 +449,7 @@ impl CompoundContext<'_> {
             let (_, span) = self.call.spans.pop().expect("one has just been seen");
             self.call.spans_len -= span.len;
         }
-        // RFC 8881, section 16.2.3: a number that isn't known is answered by OP_ILLEGAL in its place.
+        // RFC 8881, section 16.2.3: unknown numbers get OP_ILLEGAL.
         match Op(op).since().is_some_and(|since| since <= self.minor) {
             true => Results::failure(Op(op), status).encode(self.out),
             false => Results::Illegal(status).encode(self.out),
@@ -464,7 +457,7 @@ impl CompoundContext<'_> {
         status
     }
 
-    /// A result is only good if the reply may be so long (RFC 8881, section 2.10.6.4).
+    /// Checks the length limit of the reply (RFC 8881, section 2.10.6.4).
     fn fits(&mut self, last: bool) -> Status {
         let reserve = if last { 0 } else { FAILURE_LEN };
         if self.out.len() + self.spans_len + reserve <= self.end_max {
@@ -475,7 +468,7 @@ impl CompoundContext<'_> {
     }
 }
 
-/// Length of a result that says nothing but a status.
+/// Length of a result that is a status only.
 const FAILURE_LEN: usize = 8;
 
 impl Server {

@@ -1,5 +1,5 @@
-//! What makes a COMPOUND happen once: the slot of a session (RFC 8881, section 2.10.6), and for 4.0
-//! the cache of replies to calls that change something.
+//! Exactly-once execution: the slot of a session (RFC 8881, section 2.10.6), or the reply cache of
+//! 4.0.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Results, SequenceArgs, SequenceOk};
@@ -10,29 +10,28 @@ use crate::error::OpError;
 use crate::state::{SequenceCall, Sequenced};
 use crate::{Server, compound::fingerprint};
 
-/// A compound that begins with SEQUENCE.
+/// A compound that starts with SEQUENCE.
 pub(crate) struct Opening<'a> {
     pub(crate) args: &'a SequenceArgs,
     pub(crate) body_len: usize,
-    /// What follows SEQUENCE.
+    /// The bytes after SEQUENCE.
     pub(crate) rest: &'a [u8],
     pub(crate) operations: u32,
 }
 
-/// What SEQUENCE came to.
+/// Result of SEQUENCE.
 pub(crate) enum Sequence {
-    /// Go on; its result is written.
+    /// Continue. The result is encoded.
     Go,
-    /// A retry; these are the results.
+    /// A retry, with the cached results.
     Answered(Vec<u8>),
-    /// A retry whose results were not kept; SEQUENCE's own is written.
+    /// A retry whose results were not cached. SEQUENCE's own result is encoded.
     Uncached,
 }
 
-/// ReplyCache up to this length are kept whether the client asks for it or not: it costs next to
-/// nothing.
+/// Replies up to this length are cached even if the client does not ask for it.
 const KEPT_LEN_MAX: usize = 256;
-/// RPC header of a call as clients send it under AUTH_SYS, which is part of a request's length.
+/// Length of a typical RPC header under AUTH_SYS. It counts toward the request's length.
 const CALL_HEADER_LEN: usize = 40;
 const RECORD_MARK_LEN: usize = vouch_oncrpc::RECORD_MARK_LEN;
 
@@ -49,7 +48,7 @@ pub(crate) fn sequence(context: &mut CompoundContext<'_>, opening: &Opening<'_>)
     match context.state(|state| state.sequence(&call, now))? {
         Sequenced::New(turn) => {
             write(context, turn.ok);
-            // The buffer begins with the record mark, which is no part of the message.
+            // The record mark at the start of the buffer is not part of the message.
             let tail_len = context.call.tail_len;
             let limit = |len: u32| (RECORD_MARK_LEN + len as usize).saturating_sub(tail_len);
             let whole = limit(turn.response_len_max);
@@ -74,7 +73,7 @@ fn write(context: &mut CompoundContext<'_>, ok: SequenceOk) {
     Results::Sequence(Ok(ok)).encode(context.out);
 }
 
-/// The compound is done: its results are kept for a retry.
+/// Caches the results at the end of the compound.
 pub(crate) fn finish(server: &Server, call: &mut CallState, results: &[u8]) {
     if let Some(running) = call.session.take() {
         let plain = call.spans.is_empty();
@@ -87,7 +86,7 @@ pub(crate) fn finish(server: &Server, call: &mut CallState, results: &[u8]) {
     }
 }
 
-/// Whether a call of 4.0 has come before.
+/// Whether a 4.0 call is a retry.
 pub(crate) enum Duplicate {
     No,
     UnderWay,
@@ -107,7 +106,7 @@ pub(crate) fn duplicate(server: &Server, call: &mut CallState, body: &[u8]) -> D
     }
 }
 
-/// A call of 4.0 is about to change something: a duplicate of it must not do so again.
+/// Registers a 4.0 call in the reply cache before its first change.
 pub(crate) fn begin_change(server: &Server, call: &mut CallState) {
     if let Some(key) = call.candidate.take() {
         server.reply_cache().begin(key, &call.connection, call.now.mono_ms);

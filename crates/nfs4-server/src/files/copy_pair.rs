@@ -8,8 +8,7 @@ use crate::error::OpError;
 use crate::files::file_ref::FileRef;
 use crate::files::open_file::{self, Use};
 
-/// The two files of a copy or a clone: the saved one is the source, the current one the
-/// destination.
+/// The saved file is the source, the current file the destination.
 pub(crate) struct Pair {
     pub(crate) from: FileRef,
     pub(crate) to: FileRef,
@@ -22,7 +21,7 @@ impl Pair {
     pub(crate) fn open(context: &mut CompoundContext<'_>, source: &Stateid, destination: &Stateid) -> Result<Pair, OpError> {
         let from = context.saved_file(Status::ISDIR)?;
         let to = context.current_file(Status::ISDIR)?;
-        // RFC 7862, section 15.2.3: files of two file systems are copied by the client.
+        // RFC 7862, section 15.2.3: the client itself copies between file systems.
         if !from.same_export(&to) {
             return Err(Status::XDEV.into());
         }
@@ -36,8 +35,8 @@ impl Pair {
         Ok(Pair { from, to, source: source?, destination, same })
     }
 
-    /// RFC 7862, sections 15.2.3 and 15.13.3: ranges of one file must not overlap, and must be
-    /// ranges. `size`: the source's; a count of zero means to the end of it.
+    /// Checks the ranges: they must not overflow or overlap in one file (RFC 7862, sections 15.2.3
+    /// and 15.13.3). `size` is the source's; a count of 0 means to its end.
     pub(crate) fn check_range(&self, size: u64, from: u64, to: u64, count: u64) -> Result<(), Status> {
         let count = if count == 0 { size.saturating_sub(from) } else { count };
         let ends = (from.checked_add(count), to.checked_add(count));

@@ -1,8 +1,8 @@
-//! What delegations of others mean for an operation: they are recalled, or their holder is asked
-//! (RFC 8881, sections 10.4.2 to 10.4.4).
+//! Conflicts with delegations of other clients: recall them, or ask their holder (RFC 8881,
+//! sections 10.4.2 to 10.4.4).
 //!
-//! READDIR of 4.0 asks nobody: that version does not tell who calls, and a holder that lists its
-//! own directory would be asked for each of its files.
+//! READDIR of 4.0 asks nobody: 4.0 does not identify the caller, and a holder that lists its own
+//! directory would be asked for each file.
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::{Bitmap, Status};
@@ -14,17 +14,17 @@ use crate::files::file_ref::FileRef;
 use crate::server::HOLDER_WAIT_MS;
 use crate::state::{Holder, HolderAttributes, Touch};
 
-/// What the holder of a write delegation may have changed without telling yet.
+/// Attributes that the holder of a write delegation may have changed.
 const HELD: Bitmap = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
-/// What else, if it keeps the file's times (RFC 9754, section 5).
+/// Attributes that it may also have changed if it keeps the file's times (RFC 9754, section 5).
 const HELD_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_METADATA.0, Attr::TIME_MODIFY.0]);
 
-/// Before a name of the file is made, changed or removed.
+/// Recalls delegations before a name of the file changes.
 pub(crate) fn recall_for_change(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {
     touch(context, file, Touch::Name)
 }
 
-/// Before attributes are set.
+/// Recalls delegations before attributes change.
 pub(crate) fn recall_for_setattr(context: &mut CompoundContext<'_>, file: &FileRef, size: bool) -> Result<(), OpError> {
     touch(context, file, if size { Touch::Change } else { Touch::Attributes })
 }
@@ -35,17 +35,17 @@ fn touch(context: &mut CompoundContext<'_>, file: &FileRef, touch: Touch) -> Res
     Ok(context.state(|state| state.touch(&key, client, touch, now))?)
 }
 
-/// Questions of one listing that are under way at once.
+/// Concurrent questions of one listing.
 const QUESTIONS_MAX: usize = 64;
 
-/// Whether a listing with these attributes has to ask holders about its entries.
+/// Whether a listing of these attributes must ask holders.
 pub(crate) fn asks_for_entries(context: &mut CompoundContext<'_>, wanted: Bitmap) -> bool {
     let held = !wanted.and(HELD.or(HELD_TIMES)).is_empty();
     held && context.minor > 0 && context.server.delegates() && context.state(|state| state.totals().delegations > 0)
 }
 
-/// Asks the holders of all these files at once; each answer is then waited for by [`ask_holder`].
-/// Whether there are new questions, which must leave before that.
+/// Asks the holders of several files at once; [`ask_holder`] then waits for each answer. Returns
+/// whether new questions must be sent first.
 pub(crate) fn ask_holders(context: &mut CompoundContext<'_>, files: impl Iterator<Item = FileRef>, wanted: Bitmap) -> bool {
     let (client, now, times) = (context.client_of_session(), context.now.mono_ms, wanted.and(HELD).is_empty());
     let before = context.effects.len();
@@ -53,14 +53,14 @@ pub(crate) fn ask_holders(context: &mut CompoundContext<'_>, files: impl Iterato
         if context.effects.len() >= before + QUESTIONS_MAX {
             break;
         }
-        // What has come of it is found when the file's turn comes.
+        // `ask_holder` finds the answer later.
         let _ = context.state(|state| state.delegated_attributes(&file.key(), client, times, now));
     }
     context.effects.len() > before
 }
 
-/// Section 10.4.3: size and change of a file under a write delegation are asked of its holder, and
-/// times where it keeps them. The answer is waited for a little: DELAY costs the client more.
+/// Section 10.4.3: asks the holder of a write delegation for size and change, and for times where
+/// it keeps them. It waits shortly for the answer, because DELAY costs the client more.
 pub(crate) fn ask_holder(
     context: &mut CompoundContext<'_>,
     file: &FileRef,
@@ -81,7 +81,7 @@ pub(crate) fn ask_holder(
                 return Ok(());
             }
             Holder::Asked(at) if waited || now >= at + HOLDER_WAIT_MS => return Err(Status::DELAY.into()),
-            // The question leaves before the answer is waited for.
+            // The question must leave before the wait.
             Holder::Asked(_) if context.patience == Patience::None || context.effects.len() > sent => return Err(OpError::WouldBlock),
             Holder::Asked(_) => {
                 context.server.await_holder(&key, client);
@@ -93,8 +93,8 @@ pub(crate) fn ask_holder(
 
 fn overlay(attributes: &mut Attributes, told: &HolderAttributes, wall: Time) {
     attributes.size = told.size;
-    // The holder counts its own changes from what it was given: a value that differs from ours says
-    // that there were some.
+    // The holder counts changes from the value that it was given. Another value means that there
+    // were changes.
     attributes.change = attributes.change.max(told.change);
     if let Some(accessed) = told.accessed {
         attributes.accessed = newest(attributes.accessed, accessed, wall);
@@ -105,8 +105,8 @@ fn overlay(attributes: &mut Attributes, told: &HolderAttributes, wall: Time) {
     }
 }
 
-/// RFC 9754, section 5: a holder's time counts if it is later than what the server knows, and never
-/// as later than now.
+/// RFC 9754, section 5: a holder's time counts if it is later than the server's, and never later
+/// than now.
 pub(crate) fn newest(known: Time, told: vouch_nfs4::Time, wall: Time) -> Time {
     known.max(Time { seconds: told.seconds, nanos: told.nanoseconds }.min(wall))
 }

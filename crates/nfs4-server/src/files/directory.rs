@@ -1,4 +1,4 @@
-//! Directory entries, as operations use them: names, lookups, the directory above.
+//! Directory entries: names, lookups, the parent directory.
 
 use vouch_nfs4::{Name, Status};
 use vouch_vfs::{Error, FileType};
@@ -8,7 +8,7 @@ use crate::error::OpError;
 use crate::files::file_ref::{FileRef, Object};
 use crate::pseudo_fs::Child;
 
-/// What a name in the current directory leads to, whatever the flavour.
+/// Looks up a name in the current directory, under any flavour.
 pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Object, OpError> {
     match context.current_any()? {
         Object::Pseudo(id) => {
@@ -31,13 +31,13 @@ pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Obje
             if let Some(place) = context.tree.junction(directory.grant.site.export.id, &directory.id, component.as_bytes()) {
                 match context.seen(place) {
                     Some(child) => return enter(context, child),
-                    // Not what the export covers, as long as it may be for this client.
+                    // The covered file must stay hidden while the export may still become visible.
                     None if context.is_undecided() => return Err(Status::DELAY.into()),
                     None => {}
                 }
             }
-            // The flavour is judged by what is found, which is of the directory's export: no name is looked up
-            // for who may not be told of it.
+            // The flavour is checked for the found file. Callers that may not see it look up
+            // nothing.
             if !directory.grant.flavour_fits {
                 return Ok(Object::File(directory.clone()));
             }
@@ -55,9 +55,9 @@ fn enter(context: &CompoundContext<'_>, child: Child) -> Result<Object, OpError>
     }
 }
 
-/// The directory above the current one, whatever the flavour.
+/// The parent of the current directory, under any flavour.
 pub(crate) fn above(context: &CompoundContext<'_>) -> Result<Object, OpError> {
-    // RFC 8881, section 18.14.3: there is nothing above the root.
+    // RFC 8881, section 18.14.3: the root has no parent.
     let above = |id| context.tree.above(id, context.connection.peer()).ok_or(Status::NOENT);
     match context.current_any()? {
         Object::Pseudo(id) => {
@@ -74,7 +74,7 @@ pub(crate) fn above(context: &CompoundContext<'_>) -> Result<Object, OpError> {
     }
 }
 
-/// RFC 8881, section 15.1.2.8: an operation on a directory that meets a symbolic link says SYMLINK.
+/// RFC 8881, section 15.1.2.8: a symbolic link gets SYMLINK.
 pub(crate) fn directory_error(context: &CompoundContext<'_>, file: &FileRef, error: Error) -> OpError {
     if !matches!(error, Error::NotDirectory) {
         return error.into();
@@ -86,7 +86,7 @@ pub(crate) fn directory_error(context: &CompoundContext<'_>, file: &FileRef, err
     }
 }
 
-/// A bad name in what is no directory: the directory is judged first.
+/// The error for a bad name: the type of the directory is checked first.
 fn name_status(context: &CompoundContext<'_>, directory: &FileRef, status: Status) -> OpError {
     match directory.files().attributes(&directory.id, context.patience) {
         Ok(attributes) => context.require_directory(&attributes).err().unwrap_or(status).into(),
@@ -95,13 +95,13 @@ fn name_status(context: &CompoundContext<'_>, directory: &FileRef, status: Statu
     }
 }
 
-/// The name of a directory entry, judged.
+/// A valid entry name.
 pub(crate) fn name(name: Name<'_>) -> Result<vouch_vfs::Name<'_>, Status> {
     let component = name.component()?;
     Ok(vouch_vfs::Name::new(component.as_bytes()).expect("a component is a name: both refuse the same"))
 }
 
-/// RFC 8881, section 15.1.2.8: an operation on a directory's entries wants a directory.
+/// RFC 8881, section 15.1.2.8: requires a directory.
 pub(crate) fn require_directory(context: &CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {
     let attributes = file.files().attributes(&file.id, context.patience)?;
     match context.require_directory(&attributes) {
@@ -111,7 +111,7 @@ pub(crate) fn require_directory(context: &CompoundContext<'_>, file: &FileRef) -
     }
 }
 
-/// A name under which another export hangs can't be taken away: it is in use.
+/// Refuses to remove or replace a name under which another export hangs.
 pub(crate) fn require_no_junction(context: &CompoundContext<'_>, directory: &FileRef, name: vouch_vfs::Name<'_>) -> Result<(), OpError> {
     match context.tree.junction(directory.grant.site.export.id, &directory.id, name.as_bytes()) {
         Some(_) => Err(Status::FILE_OPEN.into()),

@@ -9,14 +9,14 @@ use crate::access::grant::Grant;
 use crate::filehandle::{HandleTarget, PseudoId};
 use crate::state::FileKey;
 
-/// A file of an export, and the right to use it.
+/// A file of an export, with the caller's grant.
 #[derive(Clone)]
 pub(crate) struct FileRef {
     pub(crate) grant: Arc<Grant>,
     pub(crate) id: FileId,
 }
 
-/// What a filehandle stands for in a compound.
+/// Target of a filehandle within a compound.
 #[derive(Clone)]
 pub(crate) enum Object {
     Pseudo(PseudoId),
@@ -45,7 +45,7 @@ impl FileRef {
         self.grant.site.export.id == other.grant.site.export.id
     }
 
-    /// RFC 8881, section 15.1.2.7 (ROFS): before anything is changed.
+    /// ROFS before a change (RFC 8881, section 15.1.2.7).
     pub(crate) fn writable(&self) -> Result<(), Status> {
         if self.grant.read_only() { Err(Status::ROFS) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! Changes of names, told to the observer in the order in which they are made.
+//! Name changes, told to the observer in their order.
 
 use std::sync::atomic::Ordering;
 
@@ -11,14 +11,13 @@ use crate::observer::interface::Naming;
 use crate::observer::name_order::Turn;
 
 impl CompoundContext<'_> {
-    /// How many changes of names were made in an export, if that is known.
+    /// Number of name changes in an export so far, if the observer counts them.
     pub(crate) fn name_changes(&self, export: ExportId) -> Option<u64> {
         self.server.observer().name_order(export).map(|order| order.changes.load(Ordering::SeqCst))
     }
 
-    /// Makes a change of names and tells it; [`Error::WouldBlock`] before anything is made where
-    /// its turn has to be waited for and the walk has no patience. `naming`: what was
-    /// changed, when so many changes had been made before.
+    /// Makes a name change and tells the observer. [`Error::WouldBlock`] if its turn would have to
+    /// wait. `naming` describes the change; its argument is the number of earlier changes.
     pub(crate) fn change_names<'n, T>(
         &mut self,
         directory: &FileRef,

@@ -1,5 +1,5 @@
-//! Which open file I/O goes to: the one that a stateid names, or one opened for an anonymous
-//! stateid and kept for a while.
+//! The open file of an I/O operation: that of the stateid, or a cached one for an anonymous
+//! stateid.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpError;
 use crate::state::{Io, IoGrant};
 
-/// What a file is used for.
+/// Purpose of the use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Read,
     Write,
-    /// Whatever it is open for.
+    /// Any.
     Any,
 }
 
-/// The open file that `stateid` lets be used. Special stateids open with the caller's own rights
-/// (RFC 8881, section 8.2.3).
+/// The open file for `stateid`. Special stateids open with the caller's own rights (RFC 8881,
+/// section 8.2.3).
 pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, stateid: &Stateid, purpose: Use) -> Result<OpenHandle, OpError> {
     let stateid = context.substituted(stateid)?;
     let io = match purpose {
@@ -33,8 +33,7 @@ pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, statei
     let caller = if context.minor == 0 { context.proven() } else { None };
     let granted = context.state(|state| {
         if client.is_none() {
-            // Whether the lease is renewed by it. Who may read and write is told by rights, whoever has opened
-            // the file.
+            // The result only renews the lease. Rights decide the access.
             let _ = state.heard_by(&stateid, caller.as_ref(), now);
         }
         match state.io(client, &stateid, &key, io, now) {
@@ -43,22 +42,22 @@ pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, statei
         }
     });
     let granted = granted.map_err(|status| match file.files().attributes(&file.id, context.patience) {
-        // The export shows another directory now: that the file is gone says more than that its state is.
+        // After a change of the export, STALE says more than BAD_STATEID.
         Err(Error::Stale) if status == Status::BAD_STATEID => Status::STALE,
         _ => status,
     })?;
     let delegated = matches!(granted, IoGrant::Delegated(_));
     match granted {
         IoGrant::Open(held) | IoGrant::Delegated(held) => {
-            // A stateid is no key: whoever isn't the opener needs the rights himself (RFC 8881, section 8.2.4
-            // and 18.32.3: ACCESS).
+            // A stateid is no proof of rights: a caller that did not open the file needs the rights
+            // itself (RFC 8881, sections 8.2.4 and 18.32.3).
             let opener = held.is_by(&file.grant.caller);
             let by = match (opener, delegated) {
                 (false, _) => UsedBy::Another,
                 (true, true) => UsedBy::Delegation,
                 (true, false) => UsedBy::Opener,
             };
-            // Before the rights: what is refused was tried.
+            // Before the check of rights, because a refused attempt is recorded too.
             match purpose {
                 Use::Read if context.tracks => context.used[0] = Some((held.clone(), by)),
                 Use::Write if context.tracks => context.used[1] = Some((held.clone(), by)),
@@ -76,10 +75,8 @@ pub(crate) fn open_for(context: &mut CompoundContext<'_>, file: &FileRef, statei
     }
 }
 
-/// An open file for COMMIT, which carries no stateid: one of those that there are, or a new one.
-/// RFC 8881, section 18.3.4: ACCESS for whom the file is not to write; as Linux's server has it, it
-/// is to write for its owner whatever its mode. Who has it open for writing was let in, and may
-/// make durable what he wrote.
+/// The open file for COMMIT, which has no stateid. ACCESS if the caller may not write (RFC 8881,
+/// section 18.3.4). The owner may always, as in Linux. A caller with an open for writing may, too.
 pub(crate) fn open_to_commit(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<OpenHandle, OpError> {
     let (key, caller) = (file.key(), &file.grant.caller);
     let client = context.client_of_session();
@@ -101,7 +98,7 @@ pub(crate) fn open_to_commit(context: &mut CompoundContext<'_>, file: &FileRef) 
 
 fn rights(context: &CompoundContext<'_>, file: &FileRef, purpose: Use) -> Result<(), OpError> {
     let wanted = match purpose {
-        // As Linux does: what may be executed may be read for it.
+        // As Linux does: a file that may be executed may be read.
         Use::Read | Use::Any => Access::READ | Access::EXECUTE,
         Use::Write => Access::MODIFY,
     };
@@ -123,14 +120,14 @@ fn anonymous(context: &mut CompoundContext<'_>, file: &FileRef, purpose: Use) ->
     let open = Arc::new(OpenState::new(opened, caller, context.connection.peer().ip(), context.now.mono_ms, None));
     context.server.anonymous().put(key, caller.clone(), access, open.clone(), context.now.mono_ms);
     if context.server.tree().generation != context.tree.generation {
-        // Those of exports that are gone may have been closed before.
+        // The export may have been removed meanwhile.
         context.server.anonymous().forget_exports(&[key.export]);
     }
     Ok(open)
 }
 
-/// RFC 8881, section 18.22.3 and others: a directory is ISDIR, a symbolic link SYMLINK, anything
-/// else WRONG_TYPE; RFC 7530 has INVAL for both.
+/// RFC 8881, section 18.22.3: ISDIR for a directory, SYMLINK for a link, otherwise WRONG_TYPE. RFC
+/// 7530 has INVAL for the last two.
 pub(crate) fn wrong_type(minor: u32, error: Error) -> OpError {
     match error {
         Error::IsSymlink | Error::WrongType if minor == 0 => Status::INVAL.into(),
@@ -139,12 +136,12 @@ pub(crate) fn wrong_type(minor: u32, error: Error) -> OpError {
     }
 }
 
-/// Whether a thread that must not wait may give so much of a file back.
+/// Whether this thread may free so many bytes of a file.
 pub(crate) fn may_free(context: &CompoundContext<'_>, len: u64) -> Result<(), OpError> {
     if context.patience == Patience::None && len >= FREED_LEN_LONG { Err(OpError::WouldBlock) } else { Ok(()) }
 }
 
-/// The handle of an open with a stateid, opened by the call at hand.
+/// The handle of an open by the current call.
 pub(crate) fn handle_of(open: Arc<dyn OpenFile>, context: &CompoundContext<'_>, file: &FileRef) -> OpenHandle {
     let origin = || Origin {
         connection: context.connection.id(),

@@ -1,4 +1,4 @@
-//! Open files as state keeps them, and those that are kept for anonymous stateids.
+//! Open files, as state keeps them, and the cache for anonymous stateids.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -14,21 +14,21 @@ use crate::observer::interface::{Lost, Totals};
 use crate::state::{FileKey, Loss};
 use crate::{ConnectionId, Effect, ExportId, Flavour, Job, Now, Observer, Principal, Server};
 
-/// An open file as state keeps it.
+/// A shared open file.
 pub(crate) type OpenHandle = Arc<OpenState>;
 
-/// An open file, and with whose rights it was opened.
+/// An open file and the rights it was opened with.
 pub(crate) struct OpenState {
     open: Arc<dyn OpenFile>,
     opener: Arc<Caller>,
     tally: Arc<UsageCounter>,
-    /// Where it was opened from.
+    /// Address of the opener.
     address: IpAddr,
-    /// Where it came from, if the observer wants to know how it ends.
+    /// The opener, if the observer wants to know how the open ends.
     origin: Option<Arc<Origin>>,
 }
 
-/// Who opened what. The client may be gone when that is told.
+/// The opener of a file. The client may be gone when this is used.
 pub(crate) struct Origin {
     pub(crate) connection: ConnectionId,
     pub(crate) peer: SocketAddr,
@@ -39,39 +39,38 @@ pub(crate) struct Origin {
     pub(crate) file: FileRef,
 }
 
-/// Who uses an open file, and by what.
+/// How a file is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UsedBy {
-    /// Who opened it, by that open.
+    /// By the opener, through its open.
     Opener,
-    /// The same, by the delegation that came with it: for opens that the server is not told of.
+    /// By the opener, through the delegation.
     Delegation,
-    /// Somebody else, by the opener's stateid.
+    /// By another user, through the opener's stateid.
     Another,
 }
 
-/// What was read and written by it. Goes with the open.
+/// Bytes read and written by an open.
 pub(crate) struct UsageCounter {
     since_ms: u64,
     read: AtomicU64,
     written: AtomicU64,
-    /// Whether its delegation was read and written by, since the open or the last close.
+    /// Whether the delegation was used to read and to write, since the open or the last close.
     delegation_used: [AtomicBool; 2],
 }
 
 impl UsageCounter {
     pub(crate) fn add(&self, read: u64, written: u64) {
         for (sum, bytes) in [(&self.read, read), (&self.written, written)] {
-            // Others may be at it, so even nothing would cost the line of the cache that it is in.
+            // Skips zero, because the counter's cache line is shared.
             if bytes > 0 {
                 sum.fetch_add(bytes, Ordering::Relaxed);
             }
         }
     }
 
-    /// Whether a use of the file is one of which no OPEN has told: any of who didn't open it; of
-    /// the delegation the first to read and the first to write, since the open or
-    /// the last close, as an open that the server is not told of. `writes`: 1, or 0.
+    /// Whether no OPEN covers this use: use by another user, and the first read and first write by
+    /// a delegation since the open or the last close. `writes` is 1 or 0.
     pub(crate) fn is_unopened(&self, by: UsedBy, writes: usize) -> bool {
         match by {
             UsedBy::Opener => false,
@@ -80,7 +79,7 @@ impl UsageCounter {
         }
     }
 
-    /// The sums, which begin anew.
+    /// Takes the totals and resets them.
     pub(crate) fn take(&self, now_ms: u64) -> Totals {
         let take = |sum: &AtomicU64| sum.swap(0, Ordering::Relaxed);
         self.delegation_used.iter().for_each(|used| used.store(false, Ordering::Relaxed));
@@ -89,20 +88,20 @@ impl UsageCounter {
 }
 
 impl OpenState {
-    /// Of an open that has a stateid.
+    /// An open file.
     pub(crate) fn new(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, address: IpAddr, since_ms: u64, origin: Option<Origin>) -> OpenState {
         let tally =
             Arc::new(UsageCounter { since_ms, read: AtomicU64::new(0), written: AtomicU64::new(0), delegation_used: Default::default() });
         OpenState { open, opener: opener.clone(), tally, address, origin: origin.map(Arc::new) }
     }
 
-    /// In the place of another, for more than that was opened for.
+    /// A replacement with more access.
     pub(crate) fn widened(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, before: &OpenState) -> OpenHandle {
         let (tally, origin) = (before.tally.clone(), before.origin.clone());
         Arc::new(OpenState { open, opener: opener.clone(), tally, address: before.address, origin })
     }
 
-    /// RecordWait the observer that it ended otherwise than by its client's word.
+    /// Tells the observer that the server ended the open.
     pub(crate) fn tell_lost(&self, observer: &dyn Observer, delegation: bool, why: Loss, now_ms: u64) {
         let Some(origin) = &self.origin else { return };
         let grant = &origin.file.grant;
@@ -138,16 +137,15 @@ impl OpenState {
     }
 }
 
-/// Open files that are let go of. What would take its time is done by a thread that may sleep: with
-/// the last that has it open go the blocks of a file without a name, and who ends another's
-/// thousands of opens has his own call to answer.
+/// Files to close. Slow closes go to a background job: freeing blocks of a deleted file, and
+/// thousands of closes at once.
 #[derive(Default)]
 pub(crate) struct CloseQueue {
     closed: usize,
     rest: Vec<OpenState>,
 }
 
-/// So many are closed at once.
+/// Files closed at once.
 const CLOSES_AT_ONCE: usize = 256;
 
 impl CloseQueue {
@@ -162,7 +160,7 @@ impl CloseQueue {
         }
     }
 
-    /// There are no more.
+    /// Hands the rest to a job.
     pub(crate) fn end(self, effects: &mut Vec<Effect>) {
         if let Some(first) = self.rest.first() {
             effects.push(Effect::Background(Job::new(first.address, Closing(self.rest))));
@@ -179,7 +177,8 @@ impl Steps for Closing {
     }
 }
 
-/// Files that were opened for anonymous stateids. Small: clients that open files don't use it.
+/// Cache of files that were opened for anonymous stateids. It is small, because clients that open
+/// files do not use it.
 #[derive(Default)]
 pub(crate) struct AnonymousOpens {
     entries: Mutex<VecDeque<Entry>>,
@@ -194,16 +193,15 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether it is this file, opened by this export: by another it may be open for more.
+    /// Whether it is this file through this export. Another export may allow more.
     fn of(&self, file: &FileKey) -> bool {
         self.file.export == file.export && self.file == *file
     }
 }
 
-/// Open files that are kept: each is looked at to find one.
+/// Cached files. A lookup scans all.
 const ENTRIES_MAX: usize = 64;
-/// How long an unused one is kept, milliseconds: rights are checked when it is opened, so not for
-/// long.
+/// Lifetime of an unused entry, milliseconds. Rights are checked at the open, so it is short.
 const IDLE_MS_MAX: u64 = 2_000;
 
 impl AnonymousOpens {
@@ -227,7 +225,7 @@ impl AnonymousOpens {
         drop(dropped);
     }
 
-    /// Closes what has aged.
+    /// Closes expired entries.
     pub(crate) fn clean(&self, now_ms: u64) {
         let old: Vec<Entry> = {
             let mut entries = self.entries.lock();
@@ -239,12 +237,12 @@ impl AnonymousOpens {
         drop(old);
     }
 
-    /// Closes those of exports that are gone.
+    /// Closes entries of removed exports.
     pub(crate) fn forget_exports(&self, gone: &[ExportId]) {
         self.entries.lock().retain(|entry| !gone.contains(&entry.file.export));
     }
 
-    /// Closes those of a file that is gone, so that its blocks are freed.
+    /// Closes entries of a removed file, so that its blocks are freed.
     pub(crate) fn forget(&self, file: &FileKey) {
         let mut entries = self.entries.lock();
         if entries.iter().any(|entry| entry.file == *file) {
@@ -253,6 +251,5 @@ impl AnonymousOpens {
     }
 }
 
-/// Bytes from which on it takes its time to give them back: blocks are freed one by one, and pages
-/// of memory before them, which is some milliseconds.
+/// Freeing this many bytes takes milliseconds: blocks and pages are freed one by one.
 pub(crate) const FREED_LEN_LONG: u64 = 64 << 20;

@@ -1,5 +1,4 @@
-//! What an operation's arguments say to one who keeps records: names, access asked for, place.
-//! Judges nothing.
+//! Arguments of an operation, as records show them: names, requested access, offset.
 
 use vouch_nfs4::attr::{Attr, FileType};
 use vouch_nfs4::op::{Args, CreateHow, CreateType, OpenClaim, OpenHow, ShareAccess};
@@ -8,7 +7,7 @@ use vouch_vfs::Access;
 
 use crate::observer::interface::{Asked, asked};
 
-/// What SETATTR sets, as it is told, and by which attributes.
+/// Attributes that SETATTR sets, by record bit.
 const SET: [(u32, Bitmap); 5] = [
     (asked::TRUNCATE, Bitmap::of(&[Attr::SIZE.0])),
     (asked::MODE, Bitmap::of(&[Attr::MODE.0, Attr::MODE_SET_MASKED.0])),
@@ -17,10 +16,10 @@ const SET: [(u32, Bitmap); 5] = [
     (asked::TIMES, Bitmap::of(&[Attr::TIME_ACCESS_SET.0, Attr::TIME_MODIFY_SET.0])),
 ];
 
-/// What these arguments ask for.
+/// Extracts the arguments.
 pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
     let named = |name: &'a [u8]| Asked { name: Some(name), ..Asked::default() };
-    // The current stateid (RFC 8881, section 16.2.3.1.2) is special in form only.
+    // The current stateid (RFC 8881, section 16.2.3.1.2) only looks like a special one.
     let unopened = |stateid: &Stateid| *stateid == Stateid::ANONYMOUS || *stateid == Stateid::READ_BYPASS;
     let data = |offset, stateid: &Stateid, access: Access| {
         let asked = Asked { offset: Some(offset), access: Some(access.0), ..Asked::default() };
@@ -50,7 +49,7 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
             let name = match &args.claim {
                 OpenClaim::Null(name) | OpenClaim::DelegatePrev(name) => Some(name.0),
                 OpenClaim::DelegateCur(cur) => Some(cur.name.0),
-                // Of the current filehandle.
+                // These claims concern the current filehandle.
                 OpenClaim::Previous(_) | OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh => None,
             };
             let mut access = 0;
@@ -62,7 +61,7 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
             }
             if let OpenHow::Create(how) = &args.how {
                 access |= asked::CREATE;
-                // Of the others none takes a file that is there and empties it.
+                // Only UNCHECKED opens and truncates an existing file.
                 if let CreateHow::Unchecked(attrs) = how
                     && attrs.attributes().is_ok_and(|set| set.size == Some(0))
                 {
@@ -87,7 +86,7 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
             }
             let mode = match access & asked::MODE {
                 0 => None,
-                // What can't be read is refused as it is done, and tells nothing here.
+                // Undecodable attributes are refused later.
                 _ => args.attrs.attributes().ok().and_then(|set| set.mode.or(set.mode_set_masked.map(|masked| masked.value & masked.mask))),
             };
             Asked { access: Some(access), mode, ..Asked::default() }
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_is_of_the_name_that_its_claim_has() {
+    fn open_arguments_have_the_name_of_the_claim() {
         let name = Name(b"f");
         let claims = [
             (OpenClaim::Null(name), true),

@@ -1,5 +1,4 @@
-//! The one point at which each operation's call, object and result are visible together. Metrics
-//! hang there, and records of what was done.
+//! The observer of all operations. Metrics and the audit trail use it.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -10,15 +9,15 @@ use crate::observer::name_order::NameOrder;
 use crate::state::Loss;
 use crate::{Connection, ConnectionId, Export, ExportId, Flavour, Principal};
 
-/// One operation, done.
+/// One finished operation.
 pub struct Observation<'a> {
-    /// Over which connection it came.
+    /// Its connection.
     pub connection: &'a Connection,
-    /// Who called.
+    /// The caller.
     pub principal: &'a Principal,
-    /// Under which flavour.
+    /// The flavour.
     pub flavour: Flavour,
-    /// Encryption type of the Kerberos context (RFC 3961's numbers).
+    /// Encryption type of the Kerberos context (RFC 3961).
     pub enctype: Option<u32>,
     /// Transaction id of the call.
     pub xid: u32,
@@ -32,7 +31,7 @@ pub struct Observation<'a> {
     pub export: Option<ExportId>,
     /// The file of the current filehandle before the operation.
     pub file: Option<&'a FileId>,
-    /// What else a record of it tells; none unless it was wanted.
+    /// Details; present only if [`Observer::wants`] returned true.
     pub told: Option<Told<'a>>,
     /// Bytes read from files.
     pub bytes_read: u64,
@@ -40,72 +39,69 @@ pub struct Observation<'a> {
     pub bytes_written: u64,
 }
 
-/// What a record tells beyond what is counted.
+/// Details of an operation for a record.
 #[derive(Clone, Copy)]
 pub struct Told<'a> {
     /// The export of the current filehandle before the operation.
     pub export: Option<&'a Export>,
-    /// With whose rights it was done.
+    /// The local identity of the caller.
     pub caller: Option<&'a Caller>,
     /// The file of the saved filehandle.
     pub saved: Option<&'a FileId>,
     /// The file of the current filehandle after the operation.
     pub after: Option<&'a FileId>,
-    /// What was asked.
+    /// The arguments.
     pub asked: Asked<'a>,
-    /// How far it is.
+    /// Progress of the operation.
     pub stage: Stage,
-    /// Access granted, of ACCESS and OPEN: the bits of [`Asked::access`]. Of OPEN also
-    /// [`asked::CREATE`] where it has made the file, and [`asked::TRUNCATE`] where it has
-    /// emptied one.
+    /// Granted access, for ACCESS and OPEN: the bits of [`Asked::access`]. For OPEN also
+    /// [`asked::CREATE`] if it made the file, and [`asked::TRUNCATE`] if it emptied it.
     pub granted: Option<u32>,
-    /// Of CLOSE and DELEGRETURN: what was done since the open, or since the close before.
+    /// For CLOSE and DELEGRETURN: the totals since the open or the previous close.
     pub totals: Option<Totals>,
-    /// Of SETATTR: the user and the group that it sets, if they are known here.
+    /// For SETATTR: the user and group that it sets, if they are known.
     pub new_owner: (Option<u32>, Option<u32>),
-    /// What the observer made of it when it was done: [`Observer::named`], [`Observer::noted`].
-    /// None of what is told as soon as it is done.
+    /// What [`Observer::named`] or [`Observer::noted`] returned for this operation.
     pub named: Option<&'a Named>,
 }
 
-/// What has become of a name. Directories are named by their identities, names are those in them.
+/// A name change. A directory is given by its file id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming<'a> {
-    /// It leads to this file, which was made.
+    /// A new name for a new file.
     Found(&'a FileId, (&'a FileId, &'a [u8])),
-    /// It is a further one of a file.
+    /// A further name (hard link).
     Linked(&'a FileId, (&'a FileId, &'a [u8])),
-    /// It is no more; and which file had it.
+    /// A removed name, with its file.
     Removed(&'a FileId, (&'a FileId, &'a [u8])),
-    /// A file has the second in place of the first.
+    /// A renamed file: old name, new name.
     Renamed(&'a FileId, (&'a FileId, &'a [u8]), (&'a FileId, &'a [u8])),
 }
 
-/// What an observer makes of an operation when it is done, kept until it is told.
+/// The observer's note about an operation, kept until the operation is reported.
 pub type Named = Box<dyn Any + Send>;
 
-/// What was read and written by one open of one owner, and by the delegation that came with it.
-/// Operations that aren't wanted are not in it.
+/// Bytes read and written by one open and its delegation. Only operations that the observer wants
+/// are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
     /// Bytes read.
     pub read: u64,
     /// Bytes written.
     pub written: u64,
-    /// Since the open, milliseconds.
+    /// Time since the open, milliseconds.
     pub open_ms: u64,
 }
 
-/// An open, or a delegation, that its client did not end. Told if [`Observer::wants`] OPEN, with
-/// what is known of who made it.
+/// An open or a delegation that the server ended. It is reported if [`Observer::wants`] OPEN.
 pub struct Lost<'a> {
-    /// Over which connection it was made; that may be gone.
+    /// The connection that made it; it may be gone.
     pub connection: ConnectionId,
-    /// From where.
+    /// Address of the client.
     pub peer: SocketAddr,
-    /// Who made it.
+    /// The principal that made it.
     pub principal: &'a Principal,
-    /// Under which flavour.
+    /// The flavour.
     pub flavour: Flavour,
     /// Encryption type of the Kerberos context (RFC 3961's numbers).
     pub enctype: Option<u32>,
@@ -113,62 +109,62 @@ pub struct Lost<'a> {
     pub minor: u32,
     /// The export.
     pub export: &'a Export,
-    /// With whose rights.
+    /// The local identity.
     pub caller: &'a Caller,
     /// The file.
     pub file: &'a FileId,
     /// Whether it was a delegation.
     pub delegation: bool,
-    /// What was done since the open, or since the close before.
+    /// The totals since the open or the previous close.
     pub totals: Totals,
-    /// Why it ended.
+    /// The reason.
     pub why: Loss,
 }
 
-/// An export that was asked for by somebody whom it is not for.
+/// A refused use of an export.
 pub struct Denied<'a> {
-    /// Over which connection.
+    /// Its connection.
     pub connection: &'a Connection,
     /// Who called.
     pub principal: &'a Principal,
-    /// Under which flavour.
+    /// The flavour.
     pub flavour: Flavour,
     /// Encryption type of the Kerberos context (RFC 3961's numbers).
     pub enctype: Option<u32>,
-    /// Which.
+    /// The export.
     pub export: &'a Export,
-    /// Why.
+    /// The reason.
     pub why: Denial,
 }
 
-/// Why an export is not for somebody.
+/// Why a caller may not use an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// It is not for this client.
+    /// The export does not name the client.
     Client,
-    /// The client calls from a port that anybody may use.
+    /// The port is not below 1024.
     Port,
-    /// Who calls is nobody here.
+    /// The caller has no local identity.
     Caller,
 }
 
-/// What an operation's arguments say of names, access and place.
+/// Arguments of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked<'a> {
-    /// The name that it is about: in the current directory; of RENAME in the saved one.
+    /// The name in the current directory; for RENAME the old name in the saved directory.
     pub name: Option<&'a [u8]>,
-    /// The new name in the current directory, of RENAME and LINK.
+    /// The new name in the current directory, for RENAME and LINK.
     pub new_name: Option<&'a [u8]>,
-    /// Access: the bits of ACCESS (RFC 8881, section 18.1), and those of [`asked`].
+    /// Requested access: the bits of ACCESS (RFC 8881, section 18.1) and of [`asked`].
     pub access: Option<u32>,
-    /// Where data begins.
+    /// Offset of the data.
     pub offset: Option<u64>,
-    /// The mode that SETATTR sets, as the client sent it; of one that sets some of its bits, those.
+    /// The mode that SETATTR sets.
     pub mode: Option<u32>,
 }
 
 impl Asked<'_> {
-    /// With [`asked::UNOPENED`] if so, where access is asked for.
+    /// Sets [`asked::UNOPENED`] if `unopened`.
     pub(crate) fn unopened_if(mut self, unopened: bool) -> Self {
         if unopened {
             self.access = self.access.map(|access| access | asked::UNOPENED);
@@ -177,92 +173,87 @@ impl Asked<'_> {
     }
 }
 
-/// How far what an operation asked for is.
+/// Progress of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stage {
-    /// Done with, one way or the other.
+    /// Finished.
     #[default]
     Whole,
-    /// It goes on in the background (COPY: RFC 7862, section 15.2.3), and is told once more at its
-    /// end.
+    /// It continues in the background (COPY: RFC 7862, section 15.2.3), and its end is reported
+    /// separately.
     Begun,
-    /// What went on in the background has ended, with this status.
+    /// The background part has ended.
     Ended,
-    /// It was stopped before its end: by its client, or with it.
+    /// The background part was cancelled.
     Stopped,
 }
 
-/// Bits of [`Asked::access`] beside those of ACCESS.
+/// Bits of [`Asked::access`] in addition to those of ACCESS.
 pub mod asked {
     /// OPEN may make the file.
     pub const CREATE: u32 = 0x1000;
-    /// The file gets another size; by OPEN: one that is there is emptied.
+    /// The size changes; for OPEN: an existing file is emptied.
     pub const TRUNCATE: u32 = 0x2000;
-    /// Not by an open of the caller's: by a special stateid, by another's, or by a delegation that
-    /// has not been used so since the open or the last close.
+    /// No open of the caller covers the use: a special stateid, another user's stateid, or the
+    /// first use of a delegation since the open or the last close.
     pub const UNOPENED: u32 = 0x4000;
-    /// The mode is set.
+    /// SETATTR sets the mode.
     pub const MODE: u32 = 0x01_0000;
-    /// Owner or group are.
+    /// SETATTR sets owner or group.
     pub const OWNER: u32 = 0x02_0000;
-    /// An ACL is.
+    /// SETATTR sets an ACL.
     pub const ACL: u32 = 0x04_0000;
-    /// Times are.
+    /// SETATTR sets times.
     pub const TIMES: u32 = 0x08_0000;
-    /// Other attributes are.
+    /// SETATTR sets other attributes.
     pub const OTHER: u32 = 0x10_0000;
-    /// In the bits from here on: the type that CREATE makes, by its number (RFC 8881, section
-    /// 5.8.1.2).
+    /// From this bit on: the type that CREATE makes (RFC 8881, section 5.8.1.2).
     pub const TYPE_SHIFT: u32 = 28;
 }
 
-/// Sees every operation. Called on the hot path.
+/// Observes every operation. The methods run on the hot path.
 pub trait Observer: Send + Sync {
-    /// Whether [`Observation::told`] is wanted of this operation.
+    /// Whether [`Observation::told`] is wanted for this operation.
     fn wants(&self, _op: u32) -> bool {
         false
     }
 
-    /// Whether an operation on this export may be done now: asked before, and answered SERVERFAULT
-    /// if not.
+    /// Whether the operation may run on this export now. If not, it gets SERVERFAULT.
     fn admits(&self, _op: u32, _export: ExportId) -> bool {
         true
     }
 
-    /// Where the observer wants to know of changes of names in the order in which they are made:
-    /// what keeps that of an export.
+    /// The order of an export's name changes, if the observer follows them.
     fn name_order(&self, _export: ExportId) -> Option<&NameOrder> {
         None
     }
 
-    /// A name was changed. Changes of an export that has a [`NameOrder`] are told here as soon as
-    /// they are made and in their order, also if the operation fails after all; what it returns
-    /// comes back with the operation, which is told when its change is on the disk.
+    /// A name has changed. For exports with a [`NameOrder`] this is called at once and in order,
+    /// even if the operation fails later. The returned note comes back with the operation's report.
     fn named(&self, _export: &Export, _op: u32, _naming: &Naming<'_>) -> Option<Named> {
         None
     }
 
-    /// An operation is done that is told later, with a change before it or of its own, and may fail
-    /// until then. What depends on when it is done, as paths do, is to be found out here: what
-    /// it returns comes back with the operation. Not asked where [`Observer::named`] has returned
-    /// something.
+    /// An operation is done, but its report is delayed until its changes are durable. The observer
+    /// notes what depends on the present, such as paths. It is not called if [`Observer::named`]
+    /// returned a note.
     fn noted(&self, _observation: &Observation<'_>) -> Option<Named> {
         None
     }
 
-    /// An operation is done, its result encoded, the reply not yet sent; what it changed is on the
-    /// disk, if its export wants that.
+    /// An operation is finished: its result is encoded, the reply is not yet sent, and its changes
+    /// are durable if the export demands it.
     fn operation(&self, observation: &Observation<'_>);
 
-    /// An export was asked for by somebody whom it is not for. Each time: who calls bounds what he
-    /// makes of it.
+    /// A caller may not use an export. It is called each time, so the observer must limit its
+    /// records.
     fn denied(&self, _denied: &Denied<'_>) {}
 
-    /// An open or a delegation ended, and its client had no part in it.
+    /// The server ended an open or a delegation.
     fn lost(&self, _lost: &Lost<'_>) {}
 }
 
-/// Looks away.
+/// An observer that does nothing.
 pub struct NoObserver;
 
 impl Observer for NoObserver {

@@ -1,23 +1,21 @@
-//! Changes of names, told to the observer as soon as they are made and in the order in which they
-//! are, whenever their operations are told: who follows where files are must not take a file for
-//! being where it was a moment ago, or where an earlier change has put it. Costs a look at whether
-//! the observer wants that where it doesn't.
+//! The order of name changes. The observer must see them at once and in order, to know where each
+//! file is. The order costs nothing if the observer does not follow names.
 
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vouch_vfs::Patience;
 
-/// The order of an export's changes of names: what moves them is done and told alone, what makes
-/// and removes them beside others of its kind.
+/// Orders the name changes of one export: renames run alone, creations and removals run
+/// concurrently.
 #[derive(Debug, Default)]
 pub struct NameOrder {
     turn: RwLock<()>,
-    /// How many changes were made.
+    /// Number of changes so far.
     pub(crate) changes: AtomicU64,
 }
 
-/// Beside what a change is made.
+/// Concurrency of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     Alone,
@@ -25,8 +23,7 @@ pub(crate) enum Turn {
 }
 
 impl NameOrder {
-    /// Takes a turn; without patience none if others are in the way. They may be long at it, as
-    /// whoever frees a big file, or for ever on a file system that does not answer.
+    /// Takes a turn. With [`Patience::None`] it returns `None` if the turn would have to wait.
     pub(crate) fn take(&self, turn: Turn, patience: Patience) -> Option<Taken<'_>> {
         Some(match (turn, patience) {
             (Turn::Alone, Patience::Any) => Taken::Alone(self.turn.write()),

@@ -1,7 +1,6 @@
-//! When what was done is told to the observer: at once; but what changed names or attributes, and
-//! all that follows it in its call, once it is known whether that is on the disk, so that nothing
-//! is told as done which the reply says failed. What became of names is told before (`naming`), and
-//! so is whatever else depends on when an operation was done.
+//! When the observer is notified: at once, or, for changes and all that follows them in the
+//! compound, after the changes are durable. So nothing is reported as done that the reply reports
+//! as failed.
 
 use std::sync::Arc;
 
@@ -13,15 +12,15 @@ use crate::files::file_ref::{FileRef, Object};
 use crate::observer::interface::{Asked, Named, Stage, Told, Totals};
 use crate::{Connection, ErrorReport, ExportId, Flavour, Now, Observation, Principal, Server};
 
-/// An operation and what came of it.
+/// A finished operation.
 pub(crate) struct CompletedOp<'a> {
     pub(crate) op: u32,
     pub(crate) status: Status,
-    /// What the filehandles stood for: the current one before, both after.
+    /// Targets of the filehandles: current before, current after, saved.
     pub(crate) object: Option<&'a Object>,
     pub(crate) after: Option<&'a Object>,
     pub(crate) saved: Option<&'a Object>,
-    /// What was asked, if the observer wants to know.
+    /// The arguments, if the observer wants them.
     pub(crate) asked: Option<Asked<'a>>,
     pub(crate) stage: Stage,
     pub(crate) granted: Option<u32>,
@@ -29,11 +28,11 @@ pub(crate) struct CompletedOp<'a> {
     pub(crate) new_owner: (Option<u32>, Option<u32>),
     /// Bytes read and written.
     pub(crate) bytes: (u64, u64),
-    /// What the observer made of the name.
+    /// The observer's note.
     pub(crate) named: Option<&'a Named>,
 }
 
-/// Who called, and how.
+/// The caller.
 struct By<'a> {
     connection: &'a Connection,
     principal: &'a Principal,
@@ -50,7 +49,7 @@ impl<'a> By<'a> {
     }
 }
 
-/// A copy that goes on after its answer, as its end is told.
+/// A background copy, for the report of its end.
 pub(crate) struct BackgroundCopyOp {
     connection: Arc<Connection>,
     principal: Principal,
@@ -79,7 +78,7 @@ impl BackgroundCopyOp {
         }
     }
 
-    /// What there is to report of a fault of ours.
+    /// The status report entry of a fault.
     pub(crate) fn fault(&self, now: Now, status: Status, message: &str) -> ErrorReport {
         ErrorReport {
             at_seconds: now.wall.seconds,
@@ -91,7 +90,7 @@ impl BackgroundCopyOp {
         }
     }
 
-    /// RecordWait its end, after so many bytes.
+    /// Reports the end of the copy after `done` bytes.
     pub(crate) fn tell(&self, server: &Server, status: Status, stage: Stage, done: u64) {
         let BackgroundCopyOp { connection, principal, flavour, enctype, xid, minor, op, from, to } = self;
         let access = vouch_vfs::Access::READ.0 | vouch_vfs::Access::MODIFY.0;
@@ -113,7 +112,7 @@ impl BackgroundCopyOp {
     }
 }
 
-/// The same, kept until its change is on the disk.
+/// A finished operation whose report waits for durability.
 pub(crate) struct DeferredNotification {
     op: u32,
     status: Status,
@@ -127,15 +126,15 @@ pub(crate) struct DeferredNotification {
     new_owner: (Option<u32>, Option<u32>),
     bytes: (u64, u64),
     named: Option<Named>,
-    /// The export that its own change is of.
+    /// The export that it changed.
     changed: Option<ExportId>,
 }
 
-/// What was asked, with names of its own.
+/// Arguments with owned names.
 struct OwnedArguments {
     name: Option<Box<[u8]>>,
     new_name: Option<Box<[u8]>>,
-    /// Without names.
+    /// The arguments without names.
     rest: Asked<'static>,
 }
 
@@ -151,8 +150,8 @@ impl OwnedArguments {
 }
 
 impl CompletedOp<'_> {
-    /// RecordWait it now, or when the changes that the call waits for are on the disk. `changed`: the
-    /// export that it changed what must become durable of.
+    /// Reports the operation now, or after the pending changes are durable. `changed`: the export
+    /// that it changed itself.
     pub(crate) fn notify_or_defer(
         self,
         server: &Server,
@@ -163,7 +162,7 @@ impl CompletedOp<'_> {
         if changed.is_none() && deferred.is_empty() {
             return CompletedOp { named: named.as_ref(), ..self }.tell(server, &By::of(call));
         }
-        // Others may move the files before it is told.
+        // Others may move the files before the report.
         let named = named.or_else(|| server.observer().noted(&self.observation(&By::of(call))));
         deferred.push(DeferredNotification {
             op: self.op,
@@ -190,7 +189,7 @@ impl CompletedOp<'_> {
         let file = file_of(self.object);
         let told = self.asked.map(|asked| {
             let after = file_of(self.after);
-            // Where the filehandle was put by this operation, it is the one that it was done on.
+            // If the operation set the filehandle, the new one counts.
             let grant = file.or(after).map(|file| &file.grant);
             Told {
                 export: grant.map(|grant| &grant.site.export),
@@ -231,7 +230,7 @@ impl DeferredNotification {
         }
     }
 
-    /// RecordWait it.
+    /// Reports it.
     pub(crate) fn tell(&self, server: &Server, call: &CallState) {
         let seen = CompletedOp {
             op: self.op,

@@ -11,15 +11,14 @@ use crate::files::copy_pair::Pair;
 pub(crate) fn clone(context: &mut CompoundContext<'_>, args: &CloneArgs) -> OpResult {
     let pair = Pair::open(context, &args.source, &args.destination)?;
     let block = u64::from(pair.to.grant.site.traits.clone_block_len);
-    // RFC 7862, section 15.13.3: a file system that can't is NOTSUPP; offsets that don't fit its blocks
-    // are INVAL.
+    // RFC 7862, section 15.13.3: NOTSUPP without support, INVAL for misaligned offsets.
     if block == 0 {
         return Err(Status::NOTSUPP.into());
     }
     if !args.source_offset.is_multiple_of(block) || !args.destination_offset.is_multiple_of(block) {
         return Err(Status::INVAL.into());
     }
-    // What was written to either and is not on the disk yet is written first, however little is cloned.
+    // The file system first writes out dirty data of both files.
     if context.patience == Patience::None {
         return Err(OpError::WouldBlock);
     }

@@ -1,4 +1,4 @@
-//! CREATE (RFC 8881, section 18.4): all that is no regular file.
+//! CREATE (RFC 8881, section 18.4): all file types except regular files.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::attr::FileType;
@@ -16,7 +16,7 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     let object = context.current_object()?;
     let Object::File(directory) = object else { return Err(Status::ROFS.into()) };
     let node = match args.kind {
-        // RFC 8881, section 18.4.3: a link to nothing is INVAL.
+        // RFC 8881, section 18.4.3: an empty link is INVAL.
         CreateType::Symlink(b"") => return Err(Status::INVAL.into()),
         CreateType::Symlink(text) => NewNode::Symlink(text),
         CreateType::Block(numbers) => NewNode::BlockDevice(numbers.major, numbers.minor),
@@ -35,8 +35,7 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     }
     directory.writable()?;
     crate::files::directory::require_no_junction(context, &directory, name).map_err(|_| OpError::Status(Status::EXIST))?;
-    // Making a name reads its directory, and there is no asking for it only where that is in memory. A
-    // look-up tells.
+    // Creation reads the directory from disk. A lookup shows whether it is in memory.
     if context.patience == Patience::None
         && let Err(Error::WouldBlock) = directory.files().lookup(&directory.grant.caller, &directory.id, name, context.patience)
     {

@@ -8,8 +8,7 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
 
 pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdArgs<'_>) -> OpResult {
-    // RFC 7862, section 14.1: the flag came with 4.2; before, a bit that is not defined is INVAL (RFC
-    // 8881, section 18.35.3).
+    // RFC 7862, section 14.1: a flag of 4.2. Undefined bits are INVAL (RFC 8881, section 18.35.3).
     if context.minor < 2 && args.flags.contains(ExchangeIdFlags::SUPP_FENCE_OPS) {
         return Err(Status::INVAL.into());
     }
@@ -37,7 +36,7 @@ pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdAr
     let ok = ExchangeIdOk {
         client: introduced.client,
         seq: introduced.seq,
-        // RFC 8881, section 18.35.3: exactly one of the three kinds of server.
+        // RFC 8881, section 18.35.3: exactly one of three kinds of server.
         flags: ExchangeIdFlags(introduced.flags.0 & !ExchangeIdFlags::MASK_PNFS.0) | ExchangeIdFlags::USE_NON_PNFS,
         state_protect: introduced.machine.map_or(StateProtectReply::None, StateProtectReply::MachineCred),
         server_owner: ServerOwner { minor: 0, major: Bytes(&config.server_owner) },
@@ -48,8 +47,8 @@ pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdAr
     Ok(())
 }
 
-/// Whether the machine may write for its users in any export that this client sees; each export is
-/// asked again when it does (`CompoundContext::is_machine_for`).
+/// Whether some visible export lets the machine credential write. Each export is checked again
+/// (`CompoundContext::is_machine_for`).
 fn machine_writes(context: &CompoundContext<'_>) -> bool {
     let peer = context.connection.peer();
     context

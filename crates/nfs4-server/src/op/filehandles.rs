@@ -23,7 +23,7 @@ pub(crate) fn putrootfh(context: &mut CompoundContext<'_>) -> OpResult {
     Ok(())
 }
 
-/// The public filehandle is the root's (RFC 8881, section 18.20.4 leaves it to the server).
+/// The public filehandle is the root (RFC 8881, section 18.20.4).
 pub(crate) fn putpubfh(context: &mut CompoundContext<'_>) -> OpResult {
     let object = context.object(context.tree.root(context.connection.peer()))?;
     put(context, object)?;
@@ -49,7 +49,7 @@ pub(crate) fn savefh(context: &mut CompoundContext<'_>) -> OpResult {
 
 pub(crate) fn restorefh(context: &mut CompoundContext<'_>) -> OpResult {
     let Some(object) = context.saved.clone() else {
-        // RFC 7530, section 13.1.4.3; RFC 8881, section 15.2 lists NOFILEHANDLE for RESTOREFH.
+        // RFC 7530, section 13.1.4.3: RESTOREFH. RFC 8881, section 15.2: NOFILEHANDLE.
         return Err(if context.minor == 0 { Status::RESTOREFH } else { Status::NOFILEHANDLE }.into());
     };
     let stateid = context.saved_stateid;
@@ -59,17 +59,14 @@ pub(crate) fn restorefh(context: &mut CompoundContext<'_>) -> OpResult {
     Ok(())
 }
 
-/// RFC 8881, section 2.6.3.1.1: whether a filehandle may be put under a flavour that its export
-/// does not take depends on what follows. Where that decides, it is left to it; otherwise it is
-/// refused here, so that the client knows which one to ask about.
+/// RFC 8881, section 2.6.3.1.1: WRONGSEC is answered here, unless a following operation answers it.
 fn put(context: &mut CompoundContext<'_>, object: Object) -> Result<(), OpError> {
     context.call.machine_admitted = false;
     if let Object::File(file) = &object
         && !file.grant.flavour_fits
         && !context.lookahead.next_op_checks_flavor()
     {
-        // Section 2.10.8.3: what the machine gives back for its users goes under the machine's own flavour,
-        // whatever the export takes.
+        // Section 2.10.8.3: the machine returns its users' state under its own flavour.
         context.admit_machine(file)?;
         context.call.machine_admitted = true;
     }

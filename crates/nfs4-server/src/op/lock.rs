@@ -24,7 +24,7 @@ pub(crate) fn lock(context: &mut CompoundContext<'_>, args: &LockArgs<'_>) -> Op
     let turn = by_state(context, stateid, seq);
     in_turn(context, turn, |context| {
         if let (Locker::New(new), 0) = (&args.locker, context.minor) {
-            // RFC 7530, section 16.10.5: the lock owner's client id must be a good one.
+            // RFC 7530, section 16.10.5: the lock owner's client id must be valid.
             let caller = context.proven();
             context.state(|state| state.client_of_40(new.owner.client, caller.as_ref(), now))?;
         }
@@ -97,7 +97,7 @@ pub(crate) fn release_lockowner(context: &mut CompoundContext<'_>, args: &Releas
     Ok(())
 }
 
-/// RFC 8881, section 18.10.3: only regular files have locks; a directory is ISDIR.
+/// RFC 8881, section 18.10.3: only regular files have locks.
 fn lockable(context: &CompoundContext<'_>) -> Result<FileRef, OpError> {
     let file = context.current_file(Status::ISDIR)?;
     match file.files().attributes(&file.id, context.patience)?.file_type {
@@ -117,7 +117,7 @@ fn mode(kind: LockType) -> (Mode, bool) {
     }
 }
 
-/// RFC 8881, section 18.10.3: DENIED says which lock is in the way.
+/// RFC 8881, section 18.10.3: DENIED describes the conflicting lock.
 fn refused(context: &mut CompoundContext<'_>, error: LockError) -> OpResult {
     let denied = match error {
         LockError::Status(status) => return Err(status.into()),

@@ -1,5 +1,4 @@
-//! OPEN (RFC 8881, section 18.16; RFC 7530, section 16.16): with all claims, of a file that is
-//! there or is made.
+//! OPEN (RFC 8881, section 18.16; RFC 7530, section 16.16): all claims, existing and new files.
 
 mod create;
 
@@ -20,7 +19,7 @@ use crate::files::open_file::{handle_of, wrong_type};
 use crate::files::open_handle::{OpenHandle, OpenState};
 use crate::state::{Claim, ClientKey, Extra, Granted, OpenCall, Opened, OwnerKind, Share, Terms, Want};
 
-/// An OPEN, as far as it is known without looking at files.
+/// The request, without looking at files.
 #[derive(Clone, Copy)]
 struct Wish<'a> {
     client: ClientKey,
@@ -33,11 +32,11 @@ struct Wish<'a> {
     opener: Option<&'a Arc<str>>,
 }
 
-/// What is told of an open beside its state.
+/// The result beside the state.
 struct Found {
     change: ChangeInfo,
     attrs_set: Bitmap,
-    /// Whether the file was made, or emptied: `asked::CREATE`, `asked::TRUNCATE`.
+    /// Whether the file was made or emptied: `asked::CREATE`, `asked::TRUNCATE`.
     done: u32,
 }
 
@@ -67,7 +66,7 @@ fn execute(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>, client: Clien
     let opener = context.proven().filter(|_| context.minor == 0);
     let wish = Wish { client, owner, share, want, extra, claim, terms: context.terms(), opener: opener.as_ref() };
     let (file, found, opened) = match &args.how {
-        // RFC 8881, section 18.16.3: a file is made only by name and without a claim to it.
+        // RFC 8881, section 18.16.3: only CLAIM_NULL creates files.
         OpenHow::Create(how) => match args.claim {
             OpenClaim::Null(name) => create::create(context, &wish, name, how)?,
             _ => return Err(Status::INVAL.into()),
@@ -93,11 +92,11 @@ fn granted(share: Share) -> u32 {
     read | write
 }
 
-/// The claim in the words of state, and the name if it goes by one.
+/// The claim, and the name if the claim has one.
 fn claim<'a>(context: &CompoundContext<'_>, claim: &OpenClaim<'a>) -> Result<(Claim, Option<Name<'a>>), OpError> {
     let since_4_1 = matches!(claim, OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh);
     if context.minor == 0 && since_4_1 {
-        // RFC 7531 has no such arms.
+        // RFC 7531 lacks these claims.
         return Err(Status::BADXDR.into());
     }
     Ok(match claim {
@@ -120,8 +119,8 @@ fn by_name(context: &CompoundContext<'_>, name: Name<'_>) -> Result<FileRef, OpE
     }
 }
 
-/// Opens a file that is there. `truncate`: it is cut to nothing, as UNCHECKED4 asks. `made`: an
-/// earlier call of the same exclusive create has made it, and this is it, open.
+/// Opens an existing file. `truncate`: UNCHECKED4 with size zero. `made`: an earlier call of this
+/// exclusive create has made the file.
 fn existing(
     context: &mut CompoundContext<'_>,
     wish: &Wish<'_>,
@@ -134,7 +133,7 @@ fn existing(
         FileType::Regular => {}
         FileType::Directory => return Err(Status::ISDIR.into()),
         FileType::Symlink => return Err(Status::SYMLINK.into()),
-        // RFC 7530, section 16.16.5: 4.0 has SYMLINK for all that is no regular file and no directory; RFC 8881, section 18.16.3:
+        // RFC 7530, section 16.16.5: SYMLINK for all special files. RFC 8881, section 18.16.3:
         // WRONG_TYPE.
         _ if context.minor == 0 => return Err(Status::SYMLINK.into()),
         _ => return Err(Status::WRONG_TYPE.into()),
@@ -149,20 +148,20 @@ fn existing(
     let now = context.now.mono_ms;
     let patience = context.patience;
     let plan = context.state(|state| state.check_open(&call, now)).map_err(|status| {
-        // Who may not open the file at all is told so, and not how others have it open.
+        // A caller without rights must not learn how others have the file open.
         let rights = if status == Status::SHARE_DENIED { check_rights(file, wish.share, patience) } else { Ok(()) };
         rights.err().unwrap_or(status.into())
     })?;
     let wanted = OpenAccess { read: plan.union.reads(), write: plan.union.writes() };
-    // RFC 8881, section 8.4.2.1: what was open before the restart was let in then. So was who has made
-    // the file: its mode is for those who come after.
+    // A reclaimed open was allowed before the restart (RFC 8881, section 8.4.2.1). A new file's
+    // mode applies to later callers.
     let owner = attributes.uid == file.grant.caller.uid;
     let made = made.filter(|_| owner);
     let let_in = made.is_some() || owner && matches!(wish.claim, Claim::Previous(_));
     let used = used_by_delegation(wish.claim);
     let more = OpenAccess { read: wanted.read || used.read, write: wanted.write || used.write };
     let open = match open_file(context, wish, file, plan.existing.clone(), more, made, let_in) {
-        // The open is reclaimed without its delegation, which could not be used for what it allows.
+        // The open is reclaimed without its delegation.
         Err(OpError::Status(_)) if more != wanted => {
             call.claim = Claim::Previous(DelegationType::None);
             open_file(context, wish, file, plan.existing, wanted, None, let_in)?
@@ -175,16 +174,14 @@ fn existing(
     Ok(context.granting(file, |state| state.open(&call, open, plan.union, now))?)
 }
 
-/// What the file has to be open for, that a delegation which is reclaimed with the open can be
-/// used.
+/// The access that a reclaimed delegation needs.
 fn used_by_delegation(claim: Claim) -> OpenAccess {
     let writes = matches!(claim, Claim::Previous(DelegationType::Write | DelegationType::WriteAttrs));
     let reads = matches!(claim, Claim::Previous(DelegationType::Read | DelegationType::ReadAttrs));
     OpenAccess { read: reads || writes, write: writes }
 }
 
-/// The owner's open file, if it serves, or one that does. `let_in`: the caller need not prove that
-/// he may have what is his own.
+/// The owner's open file if it serves, or a new one. `let_in`: the caller's rights are not checked.
 fn open_file(
     context: &CompoundContext<'_>,
     wish: &Wish<'_>,
@@ -198,7 +195,7 @@ fn open_file(
         file.writable()?;
     }
     if let Some(open) = before.as_ref().filter(|open| covers(open.file().access(), wanted)) {
-        // The owner's name is the client's word; whoever calls now must have the right himself.
+        // The owner is the client's claim, so the caller's rights are checked.
         if !let_in {
             check_rights(file, wish.share, context.patience)?;
         }
@@ -209,8 +206,7 @@ fn open_file(
         Some(made) => Ok(made),
         None if let_in => open(Leniency::Owner),
         None => match open(Leniency::Execute) {
-            // What it has open was let in then, as when the file was made with a mode that would not; only what is asked for now has to be
-            // proven.
+            // The existing open was allowed earlier; only the new access needs rights.
             Err(Error::Access) if before.is_some() => {
                 check_rights(file, wish.share, context.patience)?;
                 let same = before.as_ref().is_some_and(|before| before.is_by(&file.grant.caller));
@@ -252,16 +248,16 @@ fn check_rights(file: &FileRef, share: Share, patience: Patience) -> Result<(), 
         wanted = wanted | Access::MODIFY;
     }
     let has = file.files().access(&file.grant.caller, &file.id, wanted | Access::EXECUTE, patience)?;
-    // As Linux does: what may be executed may be read for it. The client asks by ACCESS what its user
-    // may do.
+    // As in Linux, a file that may be executed may be opened for reading. The client checks its
+    // user by ACCESS.
     let readable = !share.reads() || has.has(Access::READ) || (has.has(Access::EXECUTE) && !share.writes());
     let writable = !share.writes() || has.has(Access::MODIFY);
     if readable && writable { Ok(()) } else { Err(Status::ACCESS.into()) }
 }
 
 impl<'a> Wish<'a> {
-    /// The call for a file of this owner. Times are left to whoever may set them: who holds them
-    /// sets them in the end.
+    /// The request for state. Only the file's owner gets delegated times, because the holder sets
+    /// them in the end.
     fn call(&self, file: &FileRef, owner: u32) -> OpenCall<'a> {
         let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
         let extra = Extra { times: self.extra.times && may_set, ..self.extra };
@@ -270,7 +266,7 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// Writes the result, and makes the file and its stateid the current ones.
+/// Encodes the result, and makes the file and its stateid current.
 fn finish(context: &mut CompoundContext<'_>, file: FileRef, found: &Found, opened: &Opened) {
     let mut flags = OpenResultFlags::LOCKTYPE_POSIX;
     if opened.confirm {
@@ -294,8 +290,8 @@ fn finish(context: &mut CompoundContext<'_>, file: FileRef, found: &Found, opene
     context.result_stateid(opened.stateid);
 }
 
-/// RFC 8881, section 10.4.1: the ACE says who may open without asking. Nobody: the client asks for
-/// each user's rights by ACCESS.
+/// RFC 8881, section 10.4.1: the ACE names who may open without asking. It names nobody, so the
+/// client asks by ACCESS.
 fn delegation(granted: Granted, times: bool) -> Delegation<'static> {
     let permissions = Ace { kind: AceType::ALLOW, flags: AceFlags(0), mask: AceMask(0), who: Bytes(b"") };
     match granted {

@@ -25,7 +25,7 @@ pub(crate) fn downgrade(context: &mut CompoundContext<'_>, args: &OpenDowngradeA
     let now = context.now.mono_ms;
     let turn = by_state(context, stateid, args.seq);
     in_turn(context, turn, |context| {
-        // RFC 8881, section 18.18.3: wishes about delegations have no place here; 4.1 leaves them aside.
+        // RFC 8881, section 18.18.3: 4.1 ignores delegation wants here.
         if context.minor == 0 && args.access.0 & !ShareAccess::BOTH.0 != 0 {
             return Err(Status::INVAL.into());
         }

@@ -8,8 +8,8 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
 use crate::files::open_file::{self, Use};
 
-/// From this length on data is sent as a span of the file: below, a copy costs less than the extra
-/// system call.
+/// From this length on data is sent as a span of the file. Below, a copy costs less than a system
+/// call.
 const SPAN_LEN_MIN: usize = 16 * 1024;
 
 pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResult {
@@ -19,8 +19,7 @@ pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResu
     let span_allowed = context.spans_allowed && len >= SPAN_LEN_MIN;
     let writer = ReadWriter::begin(context.out);
     if !span_allowed {
-        // With what protects the reply behind it: to grow once more for that would copy the data, and let
-        // the buffer get too long to be used again.
+        // Room for the protection of the reply, so that the buffer does not grow again.
         let behind = vouch_xdr::pad_len(len) + context.tail_len;
         context.out.bytes_mut().reserve(len + behind);
     }

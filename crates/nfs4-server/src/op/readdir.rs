@@ -1,5 +1,4 @@
-//! READDIR (RFC 8881, section 18.23): of directories, with the roots of exports that hang in them,
-//! and of the pseudo file system.
+//! READDIR (RFC 8881, section 18.23) of directories with junctions, and of the pseudo file system.
 
 use std::ops::ControlFlow;
 
@@ -17,18 +16,17 @@ use crate::filehandle::PseudoId;
 use crate::files::file_ref::{FileRef, Object};
 use crate::pseudo_fs::{Child, PSEUDO_FSID};
 
-/// Cookies stay right whatever happens to a directory, so there is nothing to verify.
+/// Cookies stay valid, so there is nothing to verify.
 const VERIFIER: [u8; 8] = [0; 8];
-/// What stands before the entries: operation, status and verifier; and after them.
+/// Length of operation, status and verifier before the entries, and of the end after them.
 const HEAD_LEN: usize = 16;
 const TAIL_LEN: usize = 8;
-/// Attributes that need no look at the file itself.
+/// Attributes that need no look at the file.
 const WITHOUT_FILE: Bitmap = Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
-/// Attributes of the place where an export hangs, which belong to the directory above: they are
-/// told whoever may not look into the export.
+/// Attributes of the place where an export hangs. They are visible to clients that may not look
+/// into the export.
 const OF_PLACE: Bitmap = Bitmap::of(&[Attr::RDATTR_ERROR.0, Attr::MOUNTED_ON_FILEID.0]);
-/// Attributes that are asked of the file system while a listing is not under way: it may hold a
-/// lock for it.
+/// Attributes that must not be asked during a listing, because the file system may hold a lock.
 const ASKED_LATER: Bitmap = attributes::ACL.or(attributes::SPACE);
 
 pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> OpResult {
@@ -42,14 +40,14 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     if !args.wanted.and(Attributes::WRITE_ONLY).is_empty() {
         return Err(Status::INVAL.into());
     }
-    // RFC 8881, section 18.23.3: cookies 1 and 2 are never given out.
+    // RFC 8881, section 18.23.3: cookies 1 and 2 are reserved.
     if matches!(args.cookie.0, 1 | 2) {
         return Err(Status::BAD_COOKIE.into());
     }
     if args.cookie.0 != 0 && args.verifier.0 != VERIFIER {
         return Err(Status::NOT_SAME.into());
     }
-    // RFC 8881, section 18.23.3: maxcount is about the whole result without the status.
+    // RFC 8881, section 18.23.3: maxcount covers the result without the status.
     let len_max = (args.max_count as usize).min(context.room().saturating_sub(8)).min(context.server.config().limits.io_len_max as usize);
     if len_max < 8 + TAIL_LEN {
         return Err(Status::TOOSMALL.into());
@@ -73,20 +71,19 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     Ok(())
 }
 
-/// A listing on its way.
+/// A running listing.
 struct Listing {
     wanted: Bitmap,
     end_max: usize,
     entries: usize,
-    /// Why it ended before the room did. What is there already is a good answer; the client asks
-    /// for the rest.
+    /// Why it ended early. The entries so far are a valid answer.
     stopped: Option<OpError>,
-    /// Whether files may be held by others who know more of them.
+    /// Whether delegation holders must be asked.
     asks: bool,
 }
 
-/// An entry whose attributes are asked for after the listing.
-struct DeferredNotification {
+/// An entry whose attributes are read after the listing.
+struct DeferredEntry {
     name: Vec<u8>,
     cookie: u64,
     file_number: u64,
@@ -97,7 +94,7 @@ impl Listing {
     fn pseudo(&mut self, context: &mut CompoundContext<'_>, id: PseudoId, cookie: u64) -> Result<bool, OpError> {
         let tree = context.tree.clone();
         let node = tree.node(id).ok_or(Status::STALE)?;
-        // Names of one cookie are told together or not at all: that no page ends between them.
+        // A page must not end between entries with one cookie.
         let mut together = (0, context.out.len(), 0);
         for (at, name, place) in node.children_after(cookie) {
             let Some(child) = context.seen(place) else { continue };
@@ -138,12 +135,12 @@ impl Listing {
                 }
                 room -= len;
                 let DirectoryEntry { name, cookie, file_number, file } = entry;
-                waiting.push(DeferredNotification { name: name.to_vec(), cookie, file_number, file });
+                waiting.push(DeferredEntry { name: name.to_vec(), cookie, file_number, file });
                 ControlFlow::Continue(())
             },
         );
         if self.asks {
-            let regular = waiting.iter().filter_map(|entry: &DeferredNotification| match &entry.file {
+            let regular = waiting.iter().filter_map(|entry: &DeferredEntry| match &entry.file {
                 Some(Ok((id, attributes))) if attributes.file_type == FileType::Regular => Some(directory.with(*id)),
                 _ => None,
             });
@@ -151,7 +148,7 @@ impl Listing {
                 return Err(OpError::WouldBlock);
             }
         }
-        for DeferredNotification { name, cookie, file_number, file } in waiting {
+        for DeferredEntry { name, cookie, file_number, file } in waiting {
             let place = context.tree.junction(export, &directory.id, &name);
             let flow = match place.and_then(|place| context.seen(place)) {
                 Some(child) => self.child(context, cookie, &name, child),
@@ -180,7 +177,7 @@ impl Listing {
         let view = match file {
             None => Ok(bare(context, file_number)),
             Some(Ok((id, attributes))) => self.file(context, &directory.with(id), attributes),
-            // Removed meanwhile: not an entry any more.
+            // Removed meanwhile.
             Some(Err(Error::NotFound | Error::Stale)) => return ControlFlow::Continue(()),
             Some(Err(error)) => Err(error.into()),
         };
@@ -194,9 +191,9 @@ impl Listing {
         context.file_view(file, attributes, self.wanted)
     }
 
-    /// The root of an export stands where the name does (RFC 8881, section 7.7). Section 18.23.3:
-    /// one that does not take the flavour is no failure of READDIR; its place is told, and the
-    /// failure where more was asked.
+    /// The root of an export stands in place of its directory (RFC 8881, section 7.7). If it does
+    /// not accept the flavour, its place is listed, with the failure in rdattr_error (section
+    /// 18.23.3).
     fn child(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], child: Child) -> ControlFlow<()> {
         let id = match child {
             Child::Node(id) => {
@@ -224,14 +221,14 @@ impl Listing {
         }
     }
 
-    /// Appends an entry with all that was asked for, if it fits.
+    /// Appends an entry with all attributes, if it fits.
     fn push(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], view: &Result<View, OpError>) -> ControlFlow<()> {
         let wanted = self.wanted;
         self.put(context, cookie, name, view.as_ref().map(|view| (view, wanted, Status::OK)))
     }
 
-    /// Appends an entry with these attributes and this rdattr_error, if it fits. RFC 8881, section
-    /// 5.8.1.12: a failure ends the operation unless rdattr_error was asked for.
+    /// Appends an entry with these attributes, if it fits. A failure ends the operation unless
+    /// rdattr_error was requested (RFC 8881, section 5.8.1.12).
     fn put(
         &mut self,
         context: &mut CompoundContext<'_>,
@@ -269,7 +266,7 @@ impl Listing {
     }
 }
 
-/// A view of which only the file's number is known.
+/// A view with the file number only.
 fn bare(context: &CompoundContext<'_>, file_number: u64) -> View {
     let never = Time::default();
     View {

@@ -31,8 +31,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         Err(Error::NotFound) => None,
         Err(error) => return Err(error.into()),
     };
-    // RFC 8881, section 18.26.3: two names of one file, and so a name and itself: nothing is done, and
-    // nothing changes.
+    // RFC 8881, section 18.26.3: renaming a file to another name of itself does nothing.
     if replaced.as_ref().is_some_and(|(id, _)| *id == moved) {
         let (source, target) = (unchanged(context, &from)?, unchanged(context, &to)?);
         Results::Rename(Ok(RenameOk { source, target })).encode(context.out);
@@ -43,7 +42,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     {
         crate::files::open_file::may_free(context, attributes.size)?;
     }
-    // RFC 8881, section 10.4: renaming, and being replaced, conflict with delegations.
+    // RFC 8881, section 10.4: renaming and being replaced conflict with delegations.
     delegation_conflict::recall_for_change(context, &from.with(moved))?;
     if let Some((id, _)) = replaced {
         delegation_conflict::recall_for_change(context, &to.with(id))?;
@@ -55,7 +54,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         Turn::Alone,
         || to.files().rename(caller, &from.id, old, &to.id, new),
         |_, before| {
-            // Another file may have got the old name since the look, and it is told which one has the new name.
+            // Another file may have taken the old name meanwhile.
             if changes != Some(before)
                 && let Ok((found, _)) = to.files().lookup(caller, &to.id, new, patience)
             {
@@ -65,7 +64,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         },
     );
     let renamed = renamed.map_err(|error| match error {
-        // RFC 8881, section 18.26.3: a target of another kind, or a directory that isn't empty, is EXIST.
+        // RFC 8881, section 18.26.3: EXIST for a target of another kind or a non-empty directory.
         Error::NotDirectory | Error::IsDirectory | Error::NotEmpty => OpError::Status(Status::EXIST),
         error => error.into(),
     })?;

@@ -8,14 +8,15 @@ use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
 use crate::files::file_ref::Object;
 
-/// The mechanism of Kerberos: 1.2.840.113554.1.2.2, without tag and length, as clients compare it.
+/// The Kerberos mechanism, 1.2.840.113554.1.2.2, without tag and length.
 const KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
 
 pub(crate) fn secinfo(context: &mut CompoundContext<'_>, args: &SecinfoArgs<'_>) -> OpResult {
     context.current_any()?;
     // RFC 8881, section 18.29.3: SECINFO is never refused for the flavour.
     let object = match crate::files::directory::find(context, args.name) {
-        // The client's machine asks for a user: it is told of the directory's export, and not whether the name is there.
+        // The machine credential gets the directory's flavours, and does not learn whether the name
+        // exists.
         Err(OpError::Status(Status::ACCESS)) if context.machine_operations().has(Op::SECINFO.0) => context.current_any()?.clone(),
         found => found?,
     };
@@ -41,7 +42,7 @@ pub(crate) fn secinfo_no_name(context: &mut CompoundContext<'_>, args: &SecinfoN
     Ok(())
 }
 
-/// RFC 8881, section 2.6.3.1.1.8: the current filehandle is gone afterwards; 4.0 keeps it.
+/// RFC 8881, section 2.6.3.1.1.8: the current filehandle is consumed, except in 4.0.
 fn consume(context: &mut CompoundContext<'_>) {
     if context.minor > 0 {
         context.current = None;
@@ -52,7 +53,7 @@ fn consume(context: &mut CompoundContext<'_>) {
 fn flavours(context: &CompoundContext<'_>, object: &Object) -> Vec<SecInfo<'static>> {
     let list = match object {
         Object::File(file) => file.grant.access.flavours.iter().map(|access| access.flavour).collect(),
-        // The pseudo file system takes any flavour; what its exports take is told, the first ones' preference first.
+        // The pseudo file system accepts every flavour; it lists those of its exports.
         Object::Pseudo(_) => {
             let mut all = Vec::new();
             for site in context.tree.sites() {

@@ -12,7 +12,7 @@ pub(crate) fn seek(context: &mut CompoundContext<'_>, args: &SeekArgs) -> OpResu
     let file = context.current_file(Status::ISDIR)?;
     let open = open_file::open_for(context, &file, &args.stateid, Use::Read)?;
     let size = open.file().attributes()?.size;
-    // RFC 7862, section 15.11.3: a place past the end is NXIO.
+    // RFC 7862, section 15.11.3: an offset past the end is NXIO.
     if args.offset >= size {
         return Err(Status::NXIO.into());
     }
@@ -21,9 +21,9 @@ pub(crate) fn seek(context: &mut CompoundContext<'_>, args: &SeekArgs) -> OpResu
         DataContent::Hole => SeekTarget::Hole,
     };
     let ok = match open.file().seek(args.offset, target) {
-        // The end counts as a hole; it is at the end of the file.
+        // The end counts as a hole.
         Ok(offset) => SeekOk { eof: offset >= size, offset },
-        // RFC 7862, section 15.11.3: no data after the offset is told by eof and not by an error.
+        // RFC 7862, section 15.11.3: missing data is reported by eof.
         Err(Error::NoSuchRegion) => SeekOk { eof: true, offset: size },
         Err(error) => return Err(error.into()),
     };

@@ -1,6 +1,5 @@
 //! CREATE_SESSION, DESTROY_SESSION, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, DESTROY_CLIENTID and
-//! RECLAIM_COMPLETE (RFC 8881, sections 18.33, 18.34, 18.36, 18.37, 18.50 and 18.51): all of it is
-//! state.
+//! RECLAIM_COMPLETE (RFC 8881, sections 18.33, 18.34, 18.36, 18.37, 18.50 and 18.51).
 
 use vouch_nfs4::op::{
     BackchannelCtlArgs, BindConnArgs, CreateSessionArgs, DestroyClientidArgs, DestroySessionArgs, ReclaimCompleteArgs, Results,
@@ -33,8 +32,7 @@ pub(crate) fn create_session(context: &mut CompoundContext<'_>, args: &CreateSes
     Ok(())
 }
 
-/// The client's offers, where a context that it may not use has lost our name of it, without which
-/// it can't be met.
+/// The client's offers, without contexts that it may not use.
 fn struck_out<'a>(context: &CompoundContext<'_>, offers: &List<CallbackSec<'a>, SEC_PARMS_MAX>) -> List<CallbackSec<'a>, SEC_PARMS_MAX> {
     let mut offers = offers.clone();
     for offer in &mut offers.0 {
@@ -48,7 +46,7 @@ fn struck_out<'a>(context: &CompoundContext<'_>, offers: &List<CallbackSec<'a>, 
 }
 
 pub(crate) fn destroy_session(context: &mut CompoundContext<'_>, args: &DestroySessionArgs) -> OpResult {
-    // RFC 8881, section 18.37.3: a session that ends itself does so last.
+    // RFC 8881, section 18.37.3: a session that ends itself must do so last.
     if context.turn().is_ok_and(|turn| turn.ok.session == args.session) && context.lookahead.next().is_some() {
         return Err(Status::NOT_ONLY_OP.into());
     }

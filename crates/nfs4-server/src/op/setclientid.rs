@@ -1,5 +1,4 @@
-//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW, of 4.0 alone (RFC 7530, sections 16.33, 16.34 and
-//! 16.29).
+//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW of 4.0 (RFC 7530, sections 16.33, 16.34 and 16.29).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,8 +12,8 @@ use crate::state::{Callback40, Credential, SetClientError};
 pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidArgs<'_>) -> OpResult {
     let location = &args.callback.location;
     let callback = Callback40 {
-        // RFC 7530, section 3.3.3: callbacks would have to prove this server to the client's own service, which is not done: such a client
-        // gets no delegations.
+        // RFC 7530, section 3.3.3: callbacks would have to prove this server to the client. That is
+        // not supported, so such clients get no delegations.
         address: if context.flavour.is_proven() { None } else { address(location, context.connection.peer().ip()) },
         netid: location.netid.0.into(),
         universal_address: location.address.0.into(),
@@ -65,9 +64,8 @@ pub(crate) fn renew(context: &mut CompoundContext<'_>, args: &RenewArgs) -> OpRe
     Ok(())
 }
 
-/// A universal address (RFC 5665, sections 5.2.3.3 and 5.2.3.4): an address, then the two bytes of
-/// the port. Only the address that the client calls from is believed: nobody shall make this server
-/// connect to third parties.
+/// A universal address (RFC 5665, sections 5.2.3.3 and 5.2.3.4): an address and two bytes of port.
+/// It must be the caller's own address, so that nobody makes the server connect to a third party.
 fn address(location: &NetAddr<'_>, peer: IpAddr) -> Option<SocketAddr> {
     let (netid, text) = (std::str::from_utf8(&location.netid).ok()?, std::str::from_utf8(&location.address).ok()?);
     if !matches!(netid, "tcp" | "tcp6") {
@@ -89,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn callbacks_go_to_the_caller_and_to_nobody_else() {
+    fn callback_address_must_be_the_callers() {
         assert_eq!(parse("tcp", "127.0.0.1.8.1"), Some("127.0.0.1:2049".parse().unwrap()));
         for (netid, text) in [
             ("tcp", "192.0.2.1.8.1"),

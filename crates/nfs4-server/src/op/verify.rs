@@ -27,7 +27,8 @@ pub(crate) fn nverify(context: &mut CompoundContext<'_>, args: &VerifyArgs<'_>) 
 
 fn same(context: &mut CompoundContext<'_>, theirs: &Fattr<'_>) -> Result<bool, OpError> {
     let object = context.current_object()?;
-    // RFC 8881, section 18.31.3: what is not supported is ATTRNOTSUPP, what can't be compared INVAL.
+    // RFC 8881, section 18.31.3: ATTRNOTSUPP for unsupported attributes, INVAL for incomparable
+    // ones.
     let mut view = context.view(&object, theirs.mask)?;
     let wanted = theirs.comparison(view.supported())?;
     if let Object::File(file) = &object {
@@ -35,12 +36,11 @@ fn same(context: &mut CompoundContext<'_>, theirs: &Fattr<'_>) -> Result<bool, O
     }
     let mut ours = Writer::new();
     attributes::encode(&view, theirs.mask, Status::OK, &context.owners(), &mut ours)?;
-    // Ours may be longer than what a client can send, and are not the same then: an ACL with thousands
-    // of entries.
+    // A value longer than clients can send is different.
     let Ok(ours) = Fattr::decode(&mut Reader::new(ours.as_bytes())) else { return Ok(false) };
     if ours.values == theirs.values && ours.mask == theirs.mask {
         return Ok(true);
     }
-    // The same values may be written in two ways: a bitmap with zero words at its end.
+    // Equal values may be encoded differently.
     Ok(ours.attributes().is_ok_and(|ours| ours == wanted))
 }

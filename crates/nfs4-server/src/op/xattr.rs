@@ -13,7 +13,7 @@ use crate::files::delegation_conflict;
 use crate::files::file_ref::FileRef;
 use crate::name_cookie;
 
-/// Longest name, without the `user.` that Linux puts before it.
+/// Longest name, without the `user.` that Linux adds.
 const NAME_LEN_MAX: usize = 255 - 5;
 
 pub(crate) fn getxattr(context: &mut CompoundContext<'_>, args: &GetxattrArgs<'_>) -> OpResult {
@@ -58,8 +58,8 @@ pub(crate) fn removexattr(context: &mut CompoundContext<'_>, args: &RemovexattrA
 pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArgs) -> OpResult {
     let file = supporting(context)?;
     let names = file.files().xattrs(&file.grant.caller, &file.id, context.patience)?;
-    // RFC 8276, section 8.4.3.3: the cookie is where to go on. Attributes that come and go between two
-    // calls leave those of the others as they are.
+    // RFC 8276, section 8.4.3.3: the cookie depends on the name, so it survives changes of other
+    // attributes.
     let with_cookie = |name: &Vec<u8>| (name_cookie::of_name(name), name.clone());
     let mut rest: Vec<(u64, Vec<u8>)> = names.iter().map(with_cookie).filter(|(cookie, _)| *cookie > args.cookie.0).collect();
     rest.sort_unstable();
@@ -72,7 +72,7 @@ pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArg
         room = left;
         told.push(Name(name));
     }
-    // Nor does a page end between names that have one cookie.
+    // A page must not end between names with one cookie.
     let ends_within = |count: usize| count > 0 && rest.get(count).is_some_and(|next| next.0 == rest[count - 1].0);
     while ends_within(told.len()) {
         told.pop();
@@ -86,7 +86,7 @@ pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArg
     Ok(())
 }
 
-/// RFC 8276, section 8.1: a file system without extended attributes answers NOTSUPP.
+/// RFC 8276, section 8.1: NOTSUPP without extended attributes.
 fn supporting(context: &CompoundContext<'_>) -> Result<FileRef, OpError> {
     let file = context.current_file(Status::NOTSUPP)?;
     if !file.grant.site.traits.xattrs {
@@ -108,8 +108,7 @@ fn change(context: &CompoundContext<'_>, file: &FileRef) -> Result<u64, OpError>
     Ok(file.files().attributes(&file.id, context.patience)?.change)
 }
 
-/// What the change did to the file. It was made, so that the attribute can't be read any more is no
-/// failure.
+/// The change info of the file. A failure to read it does not undo the change.
 fn changed(context: &mut CompoundContext<'_>, file: &FileRef, before: u64) -> ChangeInfo {
     context.must_sync(&file.grant, &[file.id]);
     let after = file.files().attributes(&file.id, vouch_vfs::Patience::Any).map_or(before, |attributes| attributes.change);

@@ -1,10 +1,9 @@
-//! The pseudo file system (RFC 8881, section 7.3): one tree of names that joins all exports. Made
-//! anew whenever the exports change; never altered.
+//! The pseudo file system (RFC 8881, section 7.3). It is rebuilt when the exports change, and never
+//! modified.
 //!
-//! A node stands for a path that leads to exports. Those that lead into one stand beside it: for
-//! clients that may not see the upper export, and where the upper one has no directory to
-//! go through. Whoever may see an export goes through it; one below another hangs in a directory of
-//! the upper one: a junction.
+//! A node stands for a path that leads to exports. A node also exists beside each export that has
+//! others below it, for clients that may not see the upper export. A client that sees the upper
+//! export goes through it; the lower one hangs in one of its directories (a junction).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -19,78 +18,77 @@ use crate::name_cookie;
 use crate::state::{FileKey, Terms};
 use crate::{Export, ExportId, Exports};
 
-/// The pseudo file system's own fsid: the letters VOUCH, which no export's number is.
+/// The fsid of the pseudo file system: the letters VOUCH.
 pub(crate) const PSEUDO_FSID: Fsid = Fsid { major: 0x0056_4f55_4348, minor: 0 };
 
 /// The root of the pseudo file system.
 pub(crate) const ROOT: PseudoId = PseudoId(1);
 
-/// All that the exports amount to.
+/// The tree of all exports.
 #[derive(Clone)]
 pub(crate) struct Tree {
     nodes: HashMap<PseudoId, Node>,
     sites: HashMap<ExportId, Arc<Site>>,
-    /// Exports in the order of the configuration.
+    /// Exports in configuration order.
     order: Vec<ExportId>,
     junctions: HashMap<(ExportId, FileId), BTreeMap<Vec<u8>, Place>>,
-    /// By path: the directory of an upper export that it hangs in.
+    /// By path: the directory of the upper export that it hangs in.
     hung: HashMap<PseudoId, (ExportId, FileId)>,
-    /// By path: the path above.
+    /// By path: the parent path.
     parents: HashMap<PseudoId, PseudoId>,
-    /// By path: the export there.
+    /// By path: the export.
     at: HashMap<PseudoId, ExportId>,
-    /// Exports below others that have no directory to go through, and those others.
+    /// Exports for which the upper export has no directory, with that upper export.
     detours: Vec<(Arc<str>, Arc<str>)>,
-    /// Change attribute of all nodes: they change together, when the exports do.
+    /// Change attribute of all nodes.
     pub(crate) change: u64,
-    /// When the tree was made, as the nodes' times.
+    /// Time of the rebuild, as the nodes' times.
     pub(crate) made: vouch_vfs::Time,
-    /// RecordWait trees apart, and times between which exports came to be for others: what was resolved
-    /// with another one must be resolved again.
+    /// Number of the tree. Grants and caches of another generation are invalid.
     pub(crate) generation: u64,
 }
 
 /// A directory of the pseudo file system.
 #[derive(Clone, Default)]
 pub(crate) struct Node {
-    /// By cookie and name: the order in which they are listed.
+    /// Children in listing order: by cookie and name.
     children: BTreeMap<(u64, Vec<u8>), Place>,
-    /// Exports anywhere below: the node is shown to those who may see one of them.
+    /// Exports below. The node is visible to clients that see one of them.
     below: Vec<ExportId>,
 }
 
-/// What stands at a name: an export, a node that leads further, or both.
+/// A place in the tree: an export, a node, or both.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     export: Option<ExportId>,
     node: Option<PseudoId>,
 }
 
-/// What a name leads a client to.
+/// What a client finds at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
     Node(PseudoId),
     Export(ExportId),
 }
 
-/// An export in its place.
+/// An export with its place.
 pub(crate) struct Site {
     pub(crate) export: Export,
     pub(crate) root: FileId,
     pub(crate) traits: Traits,
-    /// Whether quotas can be told.
+    /// Whether the file system reports quotas.
     pub(crate) quotas: bool,
-    /// The file system's own number at the root: another one is behind a mount point.
+    /// File system number at the root. Another number means a crossed mount point.
     root_fsid: Option<u64>,
-    /// Its path, as the pseudo file system names it.
+    /// Its path.
     pub(crate) place: PseudoId,
-    /// File number of the directory that the export covers, for `mounted_on_fileid`.
+    /// File number of the covered directory, for `mounted_on_fileid`.
     pub(crate) mounted_on: u64,
 }
 
 impl Tree {
-    /// The tree of these exports. Asks their file systems for roots and for directories that nested
-    /// exports hang in, and waits for the answers.
+    /// Builds the tree. It asks the file systems for roots and junction directories, and waits for
+    /// the answers.
     pub(crate) fn new(exports: &Exports, generation: u64, change: u64, made: vouch_vfs::Time) -> Self {
         let mut tree = Tree {
             nodes: HashMap::from([(ROOT, Node::default())]),
@@ -121,7 +119,7 @@ impl Tree {
         tree
     }
 
-    /// Makes the nodes that lead to an export.
+    /// Adds the nodes that lead to an export.
     fn enter(&mut self, export: &Export) {
         let path = &export.pseudo_path;
         self.at.insert(id_of(path), export.id);
@@ -138,16 +136,15 @@ impl Tree {
         }
     }
 
-    /// Hangs an export in the one that it lies below, if there is one: where its name is, or else
-    /// where the way there ends, which goes on in the pseudo file system then. The file number
-    /// of the directory that it covers, if there is one.
+    /// Hangs an export in the upper export: at its name, or where the existing path ends. Returns
+    /// the file number of the covered directory.
     fn hang(&mut self, export: &Export, exports: &HashMap<ExportId, &Arc<Export>>) -> Option<u64> {
         let path = &export.pseudo_path;
         let above = (0..path.len()).rev().find_map(|depth| self.at.get(&id_of(&path[..depth])))?;
         let upper = exports.get(above)?;
         let (caller, files) = (Caller::root(), &upper.file_system);
         let find = |directory: &FileId, name: &[u8]| files.lookup(&caller, directory, Name::new(name)?, Patience::Any).ok();
-        // What another file system covers that is not of the export is nothing to go through.
+        // A covered directory of another file system does not lead further.
         let leads = |id: &FileId| files.home(id).system != SystemId::UNKNOWN;
         let mut directory = files.root();
         for depth in upper.pseudo_path.len()..path.len() {
@@ -173,18 +170,17 @@ impl Tree {
         None
     }
 
-    /// Exports below others that have no directory to go through, and those others, by their
-    /// sources.
+    /// Exports for which the upper export has no directory, with that upper export, by source.
     pub(crate) fn detours(&self) -> &[(Arc<str>, Arc<str>)] {
         &self.detours
     }
 
-    /// What PUTROOTFH leads a client to.
+    /// The target of PUTROOTFH for a client.
     pub(crate) fn root(&self, peer: SocketAddr) -> HandleTarget {
         self.named(ROOT, peer)
     }
 
-    /// What stands at a path for a client: the export there, or else the node.
+    /// The target at a path for a client: the export, or else the node.
     fn named(&self, id: PseudoId, peer: SocketAddr) -> HandleTarget {
         match self.at.get(&id).filter(|export| self.sees(**export, peer)).and_then(|export| self.site(*export)) {
             Some(site) => site.handle(),
@@ -192,7 +188,7 @@ impl Tree {
         }
     }
 
-    /// What LOOKUPP leads a client to from the export or the node at a path; none at the root.
+    /// The target of LOOKUPP for a client; `None` at the root.
     pub(crate) fn above(&self, id: PseudoId, peer: SocketAddr) -> Option<HandleTarget> {
         match self.hung.get(&id) {
             Some(&(upper, directory)) if self.sees(upper, peer) => Some(HandleTarget::File(upper, directory)),
@@ -208,27 +204,26 @@ impl Tree {
         self.sites.get(&id)
     }
 
-    /// All exports, in the order of the configuration.
+    /// All exports in configuration order.
     pub(crate) fn sites(&self) -> impl Iterator<Item = &Arc<Site>> {
         self.order.iter().filter_map(|id| self.site(*id))
     }
 
-    /// What hangs in a directory of an export under this name.
+    /// The export that hangs in a directory under this name.
     pub(crate) fn junction(&self, export: ExportId, directory: &FileId, name: &[u8]) -> Option<Place> {
-        // Nearly always there is none at all: no hashing then.
+        // Fast path: usually there are no junctions.
         if self.junctions.is_empty() {
             return None;
         }
         self.junctions.get(&(export, *directory))?.get(name).copied()
     }
 
-    /// Whether anything hangs in this directory.
+    /// Whether an export hangs in this directory.
     pub(crate) fn has_junctions(&self, export: ExportId, directory: &FileId) -> bool {
         !self.junctions.is_empty() && self.junctions.contains_key(&(export, *directory))
     }
 
-    /// What a client finds at a place, where a directory leads to something that is for it
-    /// (`leads`); none if neither it is, nor anything below.
+    /// What a client finds at a place. `leads` says whether a node leads to a visible export.
     pub(crate) fn seen(&self, place: Place, peer: SocketAddr, leads: impl FnOnce(PseudoId) -> bool) -> Option<Child> {
         if let Some(export) = place.export.filter(|&export| self.sees(export, peer)) {
             return Some(Child::Export(export));
@@ -237,12 +232,12 @@ impl Tree {
         leads(node).then_some(Child::Node(node))
     }
 
-    /// Whether any export below a node is for a client. O(n) in those.
+    /// Whether a visible export lies below a node. O(n) in exports below.
     pub(crate) fn leads(&self, node: PseudoId, peer: SocketAddr) -> bool {
         self.node(node).is_some_and(|node| node.below.iter().any(|&export| self.sees(export, peer)))
     }
 
-    /// Whether any export is for a client.
+    /// Whether some export names the client.
     pub(crate) fn admission(&self, peer: SocketAddr) -> Admission {
         if self.sites.keys().any(|&export| self.sees(export, peer)) {
             return Admission::Admitted;
@@ -250,7 +245,7 @@ impl Tree {
         if self.is_undecided(peer) { Admission::Undecided } else { Admission::Refused }
     }
 
-    /// Whether it can't be told yet of any export whether it is for a client. O(n) in exports.
+    /// Whether the answer for some export is still unknown. O(n) in exports.
     pub(crate) fn is_undecided(&self, peer: SocketAddr) -> bool {
         self.sites.values().any(|site| site.export.clients.is_undecided(peer))
     }
@@ -272,39 +267,38 @@ impl Node {
         self.children.get(&listed(name)).copied()
     }
 
-    /// Names after a cookie, with their own and what stands there.
+    /// Entries after a cookie: cookie, name and place.
     pub(crate) fn children_after(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], Place)> {
         let from = cookie.checked_add(1).map(|next| self.children.range((next, Vec::new())..));
         from.into_iter().flatten().map(|((cookie, name), place)| (*cookie, &name[..], *place))
     }
 
-    /// Directories in it, and the two links that every directory has.
+    /// Link count: subdirectories and two.
     pub(crate) fn links(&self) -> u32 {
         u32::try_from(self.children.len()).unwrap_or(u32::MAX).saturating_add(2)
     }
 }
 
 impl Site {
-    /// Whether it shows the same directory as another did.
+    /// Whether both show the same directory.
     pub(crate) fn shows_the_same_as(&self, other: &Site) -> bool {
         let key = |site: &Site| FileKey::new(site.export.id, site.root, site.export.file_system.home(&site.root));
         key(self) == key(other)
     }
 
-    /// Whether a file of it was shown before and is not any more: it lies on a file system behind a
-    /// mount point that is not crossed now.
+    /// Whether a file was visible before and is now behind an uncrossed mount point.
     pub(crate) fn hides(&self, before: &Site, file: &FileId) -> bool {
         let system = |id: &FileId| self.export.file_system.home(id).system;
         self.is_opened_anew(before) && system(&self.root) != SystemId::UNKNOWN && system(file) == SystemId::UNKNOWN
     }
 
-    /// Whether other files may be behind it than before.
+    /// Whether the export may show other files than before.
     pub(crate) fn is_opened_anew(&self, before: &Site) -> bool {
         !Arc::ptr_eq(&self.export.file_system, &before.export.file_system)
     }
 
-    /// Whether the export is for one of these on such terms, or may be. Port 0 stands for none,
-    /// where there is no connection: it comes again as it came.
+    /// Whether the export accepts one of these addresses on these terms, or may accept it. Port 0
+    /// means that there is no connection now.
     pub(crate) fn lets_in(&self, peers: &[SocketAddr], terms: Terms) -> bool {
         let clients = &self.export.clients;
         peers.iter().any(|&peer| {
@@ -319,13 +313,13 @@ impl Site {
         })
     }
 
-    /// What names the root.
+    /// The target of the root's filehandle.
     pub(crate) fn handle(&self) -> HandleTarget {
         HandleTarget::File(self.export.id, self.root)
     }
 
-    /// The fsid of a file with these attributes: the export's, or one of its own where a mount
-    /// point was crossed inside (RFC 8881, section 7.7).
+    /// The fsid of a file: the export's, or its own behind a crossed mount point (RFC 8881, section
+    /// 7.7).
     pub(crate) fn fsid(&self, attributes: &Attributes) -> Fsid {
         let crossed = self.root_fsid.is_some_and(|root| root != attributes.fsid);
         match (self.export.fsid, crossed) {
@@ -340,7 +334,7 @@ fn listed(name: &[u8]) -> (u64, Vec<u8>) {
     (name_cookie::of_name(name), name.to_vec())
 }
 
-/// A node's number: from its path, so that filehandles live as long as the path does.
+/// Number of a node, derived from its path.
 fn id_of(path: &[Vec<u8>]) -> PseudoId {
     if path.is_empty() {
         return ROOT;
@@ -351,6 +345,6 @@ fn id_of(path: &[Vec<u8>]) -> PseudoId {
     }
     let hash = hasher.finalize();
     let word = u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"));
-    // Below 2^63, as some clients want file numbers, and never the root's.
+    // Below 2^63, for clients with signed file numbers, and never the root's number.
     PseudoId((word >> 1) | 2)
 }

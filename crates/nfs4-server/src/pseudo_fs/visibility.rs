@@ -1,5 +1,5 @@
-//! What a client sees of the pseudo file system: with n exports an answer takes up to n questions,
-//! so it is kept a while with the connection.
+//! Visibility of the pseudo file system for a client. An answer can need a question for each
+//! export, so it is cached with the connection.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -8,19 +8,18 @@ use super::tree::Tree;
 use crate::access::admission::AGE_MS_MAX;
 use crate::filehandle::PseudoId;
 
-/// The last answers, of a list of exports, and since when there are any.
+/// Cached answers for one generation of the exports.
 #[derive(Default)]
 pub(crate) struct VisibilityCache {
     generation: u64,
     made_ms: u64,
-    /// Whether it can be told of each export whether it is for the client. As long as it can't, it
-    /// is asked for again.
+    /// Whether the answer for every export is known. Until then it is asked again.
     decided: bool,
-    /// Of directories: whether they lead to an export that is for the client.
+    /// For each node: whether it leads to a visible export.
     leads: HashMap<PseudoId, bool>,
 }
 
-/// Directories that are remembered of a connection; beyond it they are asked about anew.
+/// Cached nodes of a connection.
 const NODES_MAX: usize = 256;
 
 impl VisibilityCache {
@@ -30,21 +29,21 @@ impl VisibilityCache {
         }
     }
 
-    /// Whether it can't be told yet of any export whether it is for the client.
+    /// Whether the answer for some export is still unknown.
     pub(crate) fn is_undecided(&mut self, tree: &Tree, peer: SocketAddr, now_ms: u64) -> bool {
         self.renew(tree, now_ms);
         self.decided = self.decided || !tree.is_undecided(peer);
         !self.decided
     }
 
-    /// Whether a directory of the pseudo file system leads to an export that is for the client.
+    /// Whether a node leads to a visible export.
     pub(crate) fn leads(&mut self, tree: &Tree, node: PseudoId, peer: SocketAddr, now_ms: u64) -> bool {
         self.renew(tree, now_ms);
         if let Some(&leads) = self.leads.get(&node) {
             return leads;
         }
         let leads = tree.leads(node, peer);
-        // One that leads nowhere may lead somewhere as soon as the client is known.
+        // A node that leads nowhere may lead somewhere once the client's name is known.
         self.decided = self.decided || !leads && !tree.is_undecided(peer);
         if leads || self.decided {
             if self.leads.len() >= NODES_MAX {

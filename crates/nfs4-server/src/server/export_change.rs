@@ -1,5 +1,5 @@
-//! Another list of exports, and other answers to the question for whom they are: what clients hold
-//! that is not theirs by it any more ends.
+//! Changes of the export list, and of the clients that it names: state that is no longer allowed
+//! ends.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,22 +14,20 @@ use crate::pseudo_fs::{Site, Tree};
 use crate::state::{ClientKey, HOLDINGS_AT_ONCE, Holding, Terms};
 use crate::{Effect, ExportId, Exports};
 
-/// What came of another list of exports.
+/// Result of a change.
 #[must_use]
 pub struct Replaced {
-    /// To be carried out.
+    /// Effects to carry out.
     pub effects: Vec<Effect>,
-    /// Opens, delegations and copies that clients have lost by it, with their locks.
+    /// Opens, delegations and copies that ended.
     pub ended: usize,
 }
 
 impl Server {
-    /// From now on these are exported. What was open, locked or delegated by exports that are gone,
-    /// or that show another directory now, ends; filehandles of theirs are stale, or of
-    /// files that the new directory has too. So does what a client holds of an export that is not
-    /// for it any more, or not under the flavour or from the ports that it was granted by, or of
-    /// a file that its export does not show any more. Waits for the file systems of the exports,
-    /// while calls go on. O(n) in all state.
+    /// Replaces the exports. State ends if its export is gone or shows another directory, if the
+    /// export no longer accepts the client, its flavour or its port, or if it no longer shows the
+    /// file. Handles of such exports become stale unless the new directory has the file too. Calls
+    /// continue meanwhile. It waits for the file systems. O(n) in all state.
     pub fn replace_exports(&self, exports: Exports) -> Replaced {
         let now = *self.now.lock();
         let change = self.tree.read().change.wrapping_add(1);
@@ -48,7 +46,7 @@ impl Server {
             self.end_by(&tree, &gone, &mut replaced);
             (before, tree)
         };
-        // Last, as a file system may let wait for long that is mounted below an export.
+        // Last, because a file system mounted below an export may answer slowly.
         let opened_anew = |site: &&Arc<Site>| before.site(site.export.id).is_some_and(|before| site.is_opened_anew(before));
         if tree.sites().any(|site| opened_anew(&site)) {
             let mut hidden: HashMap<(ExportId, FileId), bool> = HashMap::new();
@@ -60,12 +58,12 @@ impl Server {
         replaced
     }
 
-    /// It is known by now, or has changed, for whom the exports are: what clients hold that they
-    /// are not for ends, as by [`Server::replace_exports`]. O(n) in all state.
+    /// Ends state of clients that the exports no longer accept, after an answer of the name
+    /// service. O(n) in all state.
     pub fn clients_changed(&self) -> Replaced {
         let mut replaced = Replaced { effects: Vec::new(), ended: 0 };
         let _turn = self.ending.lock();
-        // Nothing is granted by what connections remember of it, nor by calls that have begun.
+        // A new generation invalidates cached grants and running calls.
         let mut tree = Tree::clone(&self.tree());
         tree.generation += 1;
         let tree = Arc::new(tree);
@@ -74,7 +72,7 @@ impl Server {
         replaced
     }
 
-    /// Ends what was granted by exports that are gone, or are not for who holds it.
+    /// Ends state of removed exports, and of clients that an export does not accept.
     fn end_by(&self, tree: &Tree, gone: &[ExportId], replaced: &mut Replaced) {
         let mut let_in: HashMap<(ClientKey, ExportId, Terms), bool> = HashMap::new();
         self.end_where(replaced, |held, peers| {
@@ -84,9 +82,9 @@ impl Server {
         });
     }
 
-    /// Ends what is said to be lost. That is asked outside of the state's lock, which is held for a
-    /// part of all state at a time: calls that have begun with the exports that are in force
-    /// now are granted nothing that would have to be asked for here.
+    /// Ends the state for which `is_lost` returns true. The question is asked outside the state's
+    /// lock, for a part of the state at a time. Running calls of earlier generations are granted
+    /// nothing.
     fn end_where(&self, replaced: &mut Replaced, mut is_lost: impl FnMut(&Holding, &[SocketAddr]) -> bool) {
         let now_ms = self.now.lock().mono_ms;
         let mut peers_of: HashMap<ClientKey, Vec<SocketAddr>> = HashMap::new();
@@ -113,16 +111,15 @@ impl Server {
         }
     }
 
-    /// Which exports are in force.
+    /// Generation of the current exports.
     pub(crate) fn generation(&self) -> u64 {
         self.tree.read().generation
     }
 
-    /// Whether a call that began with the exports of a generation may still be granted something of
-    /// a file that it has found in one of them; and by which generation that is said. As where
-    /// the export is asked for anew: STALE if it is gone, shows another directory or not this file,
-    /// or is not for the client any more; DELAY if that can't be told yet; ACCESS or WRONGSEC
-    /// if it is not on such terms. May ask a disk, so not under a lock.
+    /// Whether a call that began under `generation` may still be granted state of a file, and the
+    /// generation of the answer. STALE if the export is gone, shows another directory or not this
+    /// file, or does not name the client. DELAY if the answer is unknown. ACCESS or WRONGSEC for
+    /// port or flavour. May ask a disk, so not under a lock.
     pub(crate) fn still_grants(&self, generation: u64, file: &FileRef, peer: SocketAddr, terms: Terms) -> (u64, Result<(), Status>) {
         if self.generation() == generation {
             return (generation, Ok(()));
@@ -144,5 +141,5 @@ impl Server {
     }
 }
 
-/// What is ended under one holding of the state's lock.
+/// Entries that end under one hold of the state's lock.
 const ENDED_AT_ONCE: usize = 128;

@@ -1,5 +1,4 @@
-//! What the server tells about itself: `vouch export status`. Plain values; how they are printed is
-//! the driver's.
+//! The status report for `vouch export status`, as plain values.
 
 use std::net::SocketAddr;
 
@@ -9,13 +8,13 @@ use crate::state::StateStatus;
 /// The server at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct StatusReport {
-    /// Milliseconds until the grace period ends; 0 if it has.
+    /// Rest of grace, milliseconds.
     pub grace_left_ms: u64,
     /// Clients.
     pub clients: Vec<ClientReport>,
     /// Asynchronous copies under way.
     pub copies: usize,
-    /// The last errors that were the environment's fault or ours, oldest first; bounded.
+    /// The last errors of the environment or the server, oldest first.
     pub recent_errors: Vec<ErrorReport>,
 }
 
@@ -24,17 +23,17 @@ pub struct StatusReport {
 pub struct ClientReport {
     /// Its client id.
     pub id: u64,
-    /// Its own name for itself, as printable text.
+    /// The client's name for itself, printable.
     pub owner: String,
-    /// The last address that it is known to have called from, as long as it is connected.
+    /// Address of its connection, if it is connected.
     pub peer: Option<SocketAddr>,
     /// Minor version.
     pub minor: u32,
-    /// Implementation that it named.
+    /// Implementation name that the client sent.
     pub implementation: Option<String>,
-    /// Whether its lease has run out, and its state lives by courtesy.
+    /// Whether its lease has expired and its state is kept until it conflicts.
     pub courtesy: bool,
-    /// Milliseconds since it was last heard of.
+    /// Time since the last call, milliseconds.
     pub silent_ms: u64,
     /// Sessions.
     pub sessions: usize,
@@ -44,28 +43,28 @@ pub struct ClientReport {
     pub locks: usize,
     /// Delegations.
     pub delegations: usize,
-    /// Whether callbacks reach it.
+    /// Whether callbacks reach the client.
     pub callbacks: bool,
 }
 
 /// One error.
 #[derive(Clone, Debug)]
 pub struct ErrorReport {
-    /// When, seconds since 1970.
+    /// Seconds since 1970.
     pub at_seconds: i64,
-    /// From which client.
+    /// Address of the client.
     pub peer: SocketAddr,
     /// Operation.
     pub operation: &'static str,
-    /// Status that was answered.
+    /// Status of the reply.
     pub status: u32,
     /// Export.
     pub export: Option<u32>,
-    /// What happened.
+    /// The reason.
     pub message: String,
 }
 
-/// The report of what state has to tell.
+/// Builds the report from the state's status.
 pub(crate) fn of_state(status: &StateStatus, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> StatusReport {
     let clients = status.clients.iter().map(|client| ClientReport {
         id: client.id.0,

@@ -1,9 +1,8 @@
-//! Making data durable, as clients are told of it: by the write verifier (RFC 8881, section
-//! 18.32.3).
+//! The write verifier (RFC 8881, section 18.32.3), and syncs in progress.
 //!
-//! The system tells of lost data once for each descriptor. So who fails says so to all, by a new
-//! verifier; and who has not failed looks, before he answers, whether another is about to fail in
-//! his stead.
+//! The kernel reports lost data once per descriptor. A failed sync therefore changes the verifier
+//! for all clients. A successful sync waits for concurrent syncs of the file, because one of these
+//! may have received the report.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +12,7 @@ use vouch_vfs::Error::{self, Io, NoSpace, Quota, Resources};
 
 use crate::state::FileKey;
 
-/// What is being made durable, and how often that has failed.
+/// Syncs in progress, and the number of failures.
 #[derive(Default)]
 pub(crate) struct SyncTracker {
     losses: AtomicU64,
@@ -23,12 +22,12 @@ pub(crate) struct SyncTracker {
 
 #[derive(Default)]
 struct UnderWay {
-    /// Number of the next that begins.
+    /// Number of the next sync.
     next: u64,
     of: HashMap<FileKey, BTreeSet<u64>>,
 }
 
-/// One that is under way; one that panics has failed.
+/// A sync in progress. A panic counts as failure.
 struct SyncInProgress<'a> {
     tracker: &'a SyncTracker,
     files: &'a [FileKey],
@@ -37,12 +36,12 @@ struct SyncInProgress<'a> {
 }
 
 impl SyncTracker {
-    /// How often data could not be made durable.
+    /// Number of failed syncs.
     pub(crate) fn losses(&self) -> u64 {
         self.losses.load(Ordering::SeqCst)
     }
 
-    /// Notes what came of a call that made data durable, or did not.
+    /// Counts a failed sync.
     pub(crate) fn watched<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if is_loss(&result) {
             self.losses.fetch_add(1, Ordering::SeqCst);
@@ -50,8 +49,7 @@ impl SyncTracker {
         result
     }
 
-    /// Makes data of these files durable by `act`, which sleeps; a failure is noted before anybody
-    /// who has begun before is answered.
+    /// Runs a sync of these files. A failure is counted before any concurrent sync is answered.
     pub(crate) fn during<T>(&self, files: &[FileKey], act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let mut under = self.begin(files);
         let result = act();
@@ -59,9 +57,8 @@ impl SyncTracker {
         result
     }
 
-    /// As [`SyncTracker::during`], of one file; and when it has succeeded, waits for all of this file
-    /// that have begun meanwhile, one of whom may have been told what was this one's
-    /// to hear. Waits no longer than those take.
+    /// Like [`SyncTracker::during`] for one file. After success it waits for concurrent syncs of
+    /// the file, and no longer.
     pub(crate) fn alone<T>(&self, file: FileKey, act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let result = self.during(&[file], act)?;
         let mut under_way = self.under_way.lock();

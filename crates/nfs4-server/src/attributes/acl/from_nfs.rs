@@ -1,21 +1,20 @@
-//! From NFSv4 to POSIX: entries are taken in order, and what each class is allowed and denied is
-//! gathered.
+//! From NFSv4 to POSIX: collects what each class is allowed and denied, in order.
 
 use vouch_nfs4::{AceFlags, AceType, Status};
 use vouch_vfs::{PosixAcl, PosixAclEntry, PosixAclTag};
 
 use super::{EXECUTE, Entry, INHERIT, READ, WRITE, Who, check};
 
-/// What an NFSv4 ACL amounts to.
+/// POSIX ACLs of an NFSv4 ACL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Posix {
-    /// The access ACL; none if no entry is about access.
+    /// The access ACL, if an entry concerns access.
     pub(crate) access: Option<PosixAcl>,
-    /// The default ACL; none if no entry is inherited.
+    /// The default ACL, if an entry is inherited.
     pub(crate) default: Option<PosixAcl>,
 }
 
-/// The POSIX ACLs that grant at most what these entries do.
+/// The POSIX ACLs that grant at most what the entries grant.
 pub(crate) fn from_nfs(entries: &[Entry], directory: bool) -> Result<Posix, Status> {
     let (mut access, mut default) = (Classes::default(), Classes::default());
     for entry in entries {
@@ -28,7 +27,7 @@ pub(crate) fn from_nfs(entries: &[Entry], directory: bool) -> Result<Posix, Stat
         }
     }
     if default.seen {
-        // A default ACL must speak of all classes: what it leaves out is as for access.
+        // A default ACL must have all classes: missing ones come from the access ACL.
         if !default.owner_seen {
             default.owner = access.owner;
         }
@@ -42,7 +41,7 @@ pub(crate) fn from_nfs(entries: &[Entry], directory: bool) -> Result<Posix, Stat
     Ok(Posix { access: access.seen.then(|| access.posix()), default: default.seen.then(|| default.posix()) })
 }
 
-/// Bits settled so far; the first word on a bit holds.
+/// Decided bits. The first entry that names a bit decides it.
 #[derive(Clone, Copy, Default)]
 struct Bits {
     allowed: u32,
@@ -54,7 +53,7 @@ struct Classes {
     owner: Bits,
     group: Bits,
     other: Bits,
-    /// What everybody has got so far: a name that turns up later starts with it.
+    /// Decisions for everyone so far. A name that appears later starts with them.
     everyone: Bits,
     users: Vec<(u32, Bits)>,
     groups: Vec<(u32, Bits)>,
@@ -106,7 +105,7 @@ impl Classes {
                     self.group.allow(mask);
                 } else {
                     self.group.deny(mask);
-                    // Anybody may be in the group.
+                    // Any user may be in the group.
                     let denied = self.group.denied;
                     self.owner.deny(denied);
                     self.everyone.deny(denied);

@@ -1,4 +1,4 @@
-//! OPEN that may make the file (RFC 8881, section 18.16.3): UNCHECKED4, GUARDED4, EXCLUSIVE4 and
+//! OPEN that may create the file (RFC 8881, section 18.16.3): UNCHECKED4, GUARDED4, EXCLUSIVE4 and
 //! EXCLUSIVE4_1.
 
 use vouch_nfs4::attr::Attr;
@@ -16,8 +16,8 @@ use crate::observer::interface::{Naming, asked};
 use crate::observer::name_order::Turn;
 use crate::state::Opened;
 
-/// Times in which a file system may keep the verifier: a client sets them anew when it is told of
-/// them (RFC 8881, section 18.16.3).
+/// Times in which a file system may store the verifier. The client sets them again (RFC 8881,
+/// section 18.16.3).
 const VERIFIER_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_MODIFY.0]);
 
 pub(super) fn create(
@@ -37,7 +37,7 @@ pub(super) fn create(
     let settings = wanted(context, &directory, how)?;
     directory.writable()?;
     let now = context.now.mono_ms;
-    // Before anything is made: whether new opens are let in at all.
+    // Before the creation: whether new opens are allowed.
     context.state(|state| state.admits(wish.client, now))?;
     if let CreateHow::Unchecked(_) = how {
         match super::by_name(context, name) {
@@ -46,8 +46,8 @@ pub(super) fn create(
             Err(stop) => return Err(stop),
         }
     }
-    // And whether there is room for one: a file that is made and taken back may have been found by
-    // others, with what they wrote. What is there may be open by this owner, which takes no room.
+    // Also before: whether there is room for the open. A file that is made and removed again could
+    // lose others' writes.
     if let Err(status) = context.state(|state| state.has_room_to_open(wish.client, wish.owner, wish.opener, now)) {
         match super::by_name(context, name) {
             Err(OpError::Status(Status::NOENT)) => return Err(status.into()),
@@ -61,7 +61,7 @@ pub(super) fn create(
         CreateHow::Exclusive(verifier) => Make::Exclusive(verifier.0),
         CreateHow::Exclusive41(both) => Make::Exclusive(both.verifier.0),
     };
-    // To give a new file a size is to write to it; the stateid allows no more for it.
+    // Setting a size is a write; the stateid allows no more for it.
     let sized = settings.set.size.is_some_and(|size| size > 0);
     let access = OpenAccess { read: wish.share.reads(), write: wish.share.writes() || sized };
     let mut named = directory.id;
@@ -75,22 +75,22 @@ pub(super) fn create(
         },
     );
     let created = created.map_err(|error| match error {
-        // What is there under the name of a file to be made.
+        // An existing file of another kind.
         Error::IsSymlink | Error::WrongType | Error::IsDirectory if make != Make::Unchecked => OpError::Status(Status::EXIST),
         error => error.into(),
     })?;
     let file = directory.with(created.id);
     if !created.new {
-        // Made by another between the look and the making, or by this call when it came before.
+        // Another call made the file meanwhile, or an earlier try of this one.
         if make == Make::Unchecked {
             let truncate = settings.set.size == Some(0);
             let opened = existing(context, wish, &file, truncate, None)?;
             return Ok((file, Found { change: change_info(created.directory), attrs_set: Bitmap::EMPTY, done: emptied(truncate) }, opened));
         }
-        // Nor may it have come to set the ACL.
+        // The earlier try may have ended before it set the ACL.
         crate::files::creation::set_acls(&file, &settings)?;
         let opened = existing(context, wish, &file, false, Some(created.open))?;
-        // The call that made it may have ended before that was on the disk.
+        // The earlier try may have ended before the file was durable.
         context.must_sync(&directory.grant, &[file.id, directory.id]);
         let attrs_set = told(how, &settings);
         return Ok((file, Found { change: change_info(created.directory), attrs_set, done: asked::CREATE }, opened));
@@ -103,8 +103,7 @@ pub(super) fn create(
     let call = wish.call(&file, file.grant.caller.uid);
     let open = handle_of(created.open, context, &file);
     let opened = match context.granting(&file, |state| state.open(&call, open, wish.share, now)) {
-        // Others of its calls have taken the room since, and it would find its own file in the way when it has some; or the export is not
-        // for it any more, or not so.
+        // There is no room any more, or the export has changed: the new file must not stay.
         Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY | Status::WRONGSEC | Status::ACCESS)) => {
             return Err(taken_back(context, &directory, component, &file, &settings, status.into()));
         }
@@ -113,8 +112,8 @@ pub(super) fn create(
     Ok((file, Found { change: change_info(created.directory), attrs_set: told(how, &settings), done: asked::CREATE }, opened))
 }
 
-/// Takes a file back that could not be set up or opened; not one that others use already, or have
-/// written to.
+/// Removes a new file that could not be set up or opened, unless others use it or have written to
+/// it.
 fn taken_back(
     context: &mut CompoundContext<'_>,
     directory: &FileRef,
@@ -132,7 +131,7 @@ fn taken_back(
     crate::files::creation::remove_unfinished(context, directory, name, &file.id, why)
 }
 
-/// What the new file shall be like.
+/// Attributes of the new file.
 fn wanted(context: &CompoundContext<'_>, directory: &FileRef, how: &CreateHow<'_>) -> Result<Settings, OpError> {
     let supported = context.supported(&Object::File(directory.clone()));
     let read = |attrs| settings(attrs, supported, false, true, &context.owners());
@@ -141,7 +140,7 @@ fn wanted(context: &CompoundContext<'_>, directory: &FileRef, how: &CreateHow<'_
         CreateHow::Exclusive(_) => Ok(Settings::default()),
         CreateHow::Exclusive41(both) => {
             let wanted = read(&both.attrs)?;
-            // RFC 8881, section 18.16.3: what suppattr_exclcreat doesn't name is INVAL.
+            // RFC 8881, section 18.16.3: INVAL for attributes outside suppattr_exclcreat.
             match wanted.mask.minus(attributes::EXCLUSIVE_CREATE).is_empty() {
                 true => Ok(wanted),
                 false => Err(Status::INVAL.into()),
@@ -150,8 +149,7 @@ fn wanted(context: &CompoundContext<'_>, directory: &FileRef, how: &CreateHow<'_
     }
 }
 
-/// UNCHECKED4 found a file: it is opened, and cut if the size was to be zero; other attributes are
-/// left as they are.
+/// UNCHECKED4 with an existing file: it is opened, and truncated if the size is zero.
 fn found(
     context: &mut CompoundContext<'_>,
     wish: &Wish<'_>,
@@ -160,7 +158,7 @@ fn found(
     settings: &Settings,
 ) -> Result<(FileRef, Found, Opened), OpError> {
     let truncate = settings.set.size == Some(0);
-    // Before anything is done: this may have to wait.
+    // First, because this may have to wait.
     let change = match directory.files().attributes(&directory.id, context.patience) {
         Err(Error::WouldBlock) => return Err(OpError::WouldBlock),
         attributes => ChangeId(attributes.map_or(0, |attributes| attributes.change)),
@@ -174,7 +172,7 @@ fn emptied(truncate: bool) -> u32 {
     if truncate { asked::TRUNCATE } else { 0 }
 }
 
-/// Which attributes the client is told were set.
+/// The attributes that were set, for the reply.
 fn told(how: &CreateHow<'_>, settings: &Settings) -> Bitmap {
     match how {
         CreateHow::Exclusive(_) | CreateHow::Exclusive41(_) => settings.mask.or(VERIFIER_TIMES),
