@@ -1,5 +1,4 @@
-//! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3): calls that we make by the keys of a
-//! context that the client has made with us, and the answers to them.
+//! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3): protected by a context of the client.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,30 +14,30 @@ use super::contexts::Gss;
 use super::random;
 use crate::clock;
 
-/// Callbacks that await their answers: bounded by what is outstanding on connections.
+/// Callbacks without an answer. Bounded by the outstanding callbacks of all connections.
 #[derive(Default)]
 pub(super) struct Awaited(Mutex<HashMap<CallbackId, Arc<Calling>>>);
 
-/// A callback under way.
+/// A callback in progress.
 struct Calling {
     by: ClientContext,
     seq: GssSeq,
     context: Weak<ServerContext>,
 }
 
-/// What an answer to a callback is worth.
+/// Verification of an answer.
 pub(crate) enum Answered {
-    /// The callback was not protected: it is what it is.
+    /// The callback was unprotected, so there is nothing to verify.
     Plain,
-    /// It is the client's; here it is without protection.
+    /// The answer is genuine. This is its unprotected form.
     Genuine(Vec<u8>),
-    /// Somebody else's: the callback goes on waiting.
+    /// The answer is forged. The callback keeps waiting.
     Forged,
 }
 
 impl Gss {
-    /// A callback as it is sent, with its record's mark. None if the context is no more, or has no
-    /// numbers left.
+    /// Protects a callback. Returns the record with its mark, or `None` if the context has expired or has
+    /// no sequence numbers left.
     pub(crate) fn protect_callback(&self, id: CallbackId, record: &[u8], by: &CallbackContext) -> Option<Vec<u8>> {
         let call = Call::decode(record).ok()?;
         let found = self.contexts.lock().find(&by.from_server, clock::boot_ms())?;
@@ -65,14 +64,14 @@ impl Gss {
         Some(w.into_bytes())
     }
 
-    /// Looks at an answer; one that holds is not waited for any more.
+    /// Verifies an answer. A genuine one ends the callback.
     pub(crate) fn open_callback_answer(&self, id: CallbackId, record: &[u8]) -> Answered {
         let Some(awaited) = self.awaited.0.lock().get(&id).cloned() else { return Answered::Plain };
         let Calling { by, seq, context } = &*awaited;
         let Ok(reply) = Reply::decode(record) else { return Answered::Forged };
         let mut scratch = Vec::new();
         let plain = match reply.body {
-            // RFC 5531, section 9: what is denied has no verifier. It says that the client did not do it, as silence does.
+            // RFC 5531, section 9: a denied reply has no verifier. It means failure, like no reply.
             ReplyBody::Denied(_) => Some(record.to_vec()),
             ReplyBody::Accepted { verf, .. } if by.verify(*seq, verf).is_err() => None,
             ReplyBody::Accepted { outcome: Accepted::Success(body), .. } => {
@@ -91,25 +90,24 @@ impl Gss {
         }
     }
 
-    /// Logs an answer that was not believed, if not too much was said: one after another costs who
-    /// makes them up nothing.
+    /// Logs a forged answer, within the rate limit.
     pub(crate) fn tell_forged_answer(&self, peer: SocketAddr) {
         if let Some(untold) = self.refusals.lock().admit(peer.ip(), clock::mono_ms()) {
-            tracing::warn!(%peer, untold, "an answer to a callback is not the client's; it is not believed");
+            tracing::warn!(%peer, untold, "ignoring a forged answer to a callback");
         }
     }
 
-    /// Nobody will answer it.
+    /// Forgets a callback without an answer.
     pub(crate) fn forget_callback(&self, id: CallbackId) {
-        // Its keys may be wiped with it.
+        // Dropped after the lock: the drop may wipe keys.
         let gone = self.awaited.0.lock().remove(&id);
         drop(gone);
     }
 }
 
 impl CallbackContexts for Gss {
-    /// Names of contexts travel in clear: who has only read one does not get callbacks proven by
-    /// it.
+    /// Whether the context belongs to this principal. Handles travel in the clear, so an eavesdropper
+    /// could name another client's context.
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool {
         let Principal::Gss { name } = principal else { return false };
         self.contexts.lock().find(from_server, clock::boot_ms()).is_some_and(|context| context.principal() == name)
@@ -121,7 +119,7 @@ impl CallbackContexts for Gss {
     }
 }
 
-/// How long a context lasts. Does not hold it: the keys of one that has ended are wiped.
+/// Remaining lifetime of a context. Weak, so that the keys of an ended context are wiped.
 struct Life(Weak<ServerContext>);
 
 impl ContextLife for Life {

@@ -1,8 +1,6 @@
-//! RPCSEC_GSS at the driver: the server's contexts, and who makes them. What RFC 2203 demands is in
-//! `vouch_rpcsec_gss`; this joins it to threads, clocks and randomness.
-//!
-//! Calls of one read are checked together (`look`), replies of one round of a worker are sealed
-//! together (`seal`); no lock is held across either.
+//! The security contexts of the server and their creation. The protocol of RFC 2203 is in
+//! `vouch_rpcsec_gss`; this adds threads, clocks and randomness. No lock is held while calls are verified
+//! or replies sealed.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -27,41 +25,41 @@ use vouch_daemon::rate_limit::Throttle;
 use super::callback::Awaited;
 use super::random;
 
-/// The contexts of a server.
+/// The contexts of the server.
 pub(crate) struct Gss {
     acceptor: Arc<dyn Acceptor<Partial = Partial>>,
-    /// Whether it has a key of the service now. Reads the keytab.
+    /// Checks that the keytab has a key of the service.
     check_keys: Box<dyn Fn() -> Result<(), Fault> + Send + Sync>,
     pub(super) contexts: Mutex<Contexts<Partial>>,
-    /// Threads that make contexts. Of their own: they read the keytab and write the replay cache
-    /// with the server's rights, while those of the other pool act as callers.
+    /// Threads that create contexts. They read the keytab and write the replay cache as the server's user;
+    /// threads of the other pool act as callers.
     pool: Pool,
     pub(crate) counts: GssCounts,
-    /// Callbacks that we made under contexts.
+    /// Protected callbacks without an answer.
     pub(super) awaited: Awaited,
-    /// Which refused tickets, and answers to callbacks, are worth a line in the log.
+    /// Rate limit for log lines about refused tickets and forged answers.
     pub(super) refusals: Mutex<Throttle>,
 }
 
-/// What was counted.
+/// Counters of contexts and calls.
 #[derive(Default)]
 pub(crate) struct GssCounts {
-    /// Contexts made, and refused.
+    /// Created contexts.
     pub(crate) made: Counter,
     pub(crate) refused: Counter,
-    /// Calls that were no genuine ones, were dropped as replays, and had a body that did not hold.
+    /// Calls with a bad header; calls dropped as replays; calls with a bad body.
     pub(crate) denied: Counter,
     pub(crate) dropped: Counter,
     pub(crate) garbage: Counter,
 }
 
-/// The contexts that a connection used last: most have one user. They are not held by that: the
-/// keys of one that has ended are wiped, however long the connection is idle.
+/// The last contexts of a connection. Weak, so that the keys of an ended context are wiped while the
+/// connection is idle.
 #[derive(Default)]
 pub(crate) struct Recent(pub(super) Vec<(ContextHandle, Weak<ServerContext>)>);
 
 impl Gss {
-    /// By this library, without a context yet.
+    /// With this mechanism.
     pub(crate) fn by(acceptor: Arc<dyn Acceptor<Partial = Partial>>, on_room: impl Fn() + Send + Sync + 'static) -> Self {
         Gss {
             acceptor,
@@ -74,21 +72,21 @@ impl Gss {
         }
     }
 
-    /// With the keys of a keytab, or the system's.
+    /// With a keytab; the system's keytab if `None`.
     pub(crate) fn open(keytab: Option<&Path>, on_room: impl Fn() + Send + Sync + 'static) -> Result<Self, Fault> {
         let gss = Self::by(Arc::new(MitAcceptor::new(keytab, SERVICE)?), on_room);
         let keytab = keytab.map(Path::to_owned);
         Ok(Gss { check_keys: Box::new(move || check_keytab(keytab.as_deref(), SERVICE)), ..gss })
     }
 
-    /// Whether anybody can be let in by the keys that there are now.
+    /// Checks that the keytab has a key of the service now.
     pub(crate) fn check_keys(&self) -> Result<(), Fault> {
-        // A keytab is its owner's alone.
+        // Only the server's user may read the keytab.
         as_ourselves();
         (self.check_keys)()
     }
 
-    /// The context of this name. Who asks has proven nothing yet, and makes it no younger.
+    /// Finds a context by handle. The caller has proven nothing, so this does not prolong its life.
     pub(super) fn find(&self, recent: &mut Recent, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
         if let Some(at) = recent.0.iter().position(|(name, _)| name.0 == *handle) {
             if let Some(context) = recent.0[at].1.upgrade().filter(|context| !context.has_ended(now_ms)) {
@@ -103,7 +101,7 @@ impl Gss {
         Some(context)
     }
 
-    /// A context is destroyed by its owner.
+    /// Removes a context that its owner destroyed.
     pub(crate) fn destroy(&self, context: &ServerContext) {
         let mut contexts = self.contexts.lock();
         contexts.remove(context.handle());
@@ -112,13 +110,12 @@ impl Gss {
         drop(gone);
     }
 
-    /// Whether so many contexts wait to be made, of this origin too, that it should ask for no
-    /// more.
+    /// Whether many contexts wait to be created, a large part of them for this origin.
     pub(crate) fn is_crowded(&self, origin: TaskOrigin) -> bool {
         self.pool.is_crowded(origin)
     }
 
-    /// Has a context made by a thread that may sleep, and the reply sent from there.
+    /// Creates a context on a pool thread, which sends the reply.
     pub(crate) fn init(self: &Arc<Self>, call: InitCall, connection: &Arc<Connection>, audit: Option<&Arc<Audit>>) {
         let (gss, connection, audit) = (self.clone(), connection.clone(), audit.cloned());
         connection.begin_waiting();
@@ -128,7 +125,7 @@ impl Gss {
         });
     }
 
-    /// The reply, with room for its record mark before it.
+    /// Creates a context. Returns the reply with room for its record mark.
     fn answer(&self, call: &InitCall, connection: &Connection, audit: Option<&Audit>) -> Vec<u8> {
         let mut w = Writer::new();
         vouch_oncrpc::begin_record(&mut w);
@@ -149,7 +146,7 @@ impl Gss {
                 return w.into_bytes();
             }
         };
-        // A keytab is its owner's alone, and this thread may be as whom a caller's files are used.
+        // Only the server's user may read the keytab, and this thread may act as a caller.
         as_ourselves();
         let accept = self.acceptor.accept(partial, &call.token);
         let peer = connection.peer();
@@ -157,7 +154,7 @@ impl Gss {
             Accept::Established { context, .. } => {
                 self.counts.made.add(1);
                 let (principal, service) = (&context.principal, &context.service);
-                tracing::debug!(%peer, ?principal, ?service, enctype = %context.keys.enctype(), lifetime_s = context.lifetime_s, "a Kerberos context is made");
+                tracing::debug!(%peer, ?principal, ?service, enctype = %context.keys.enctype(), lifetime_s = context.lifetime_s, "created a Kerberos context");
             }
             Accept::Continue { .. } => {}
             Accept::Failed { reason, major, minor, principal, enctype, .. } => {
@@ -186,7 +183,7 @@ impl Gss {
         w.into_bytes()
     }
 
-    /// Drops contexts whose tickets have ended.
+    /// Removes contexts whose tickets have expired.
     pub(crate) fn expire(&self) {
         let gone = {
             let mut contexts = self.contexts.lock();
@@ -197,7 +194,7 @@ impl Gss {
         self.refusals.lock().expire(clock::mono_ms());
     }
 
-    /// The counts, for the metrics page.
+    /// Writes the metrics.
     pub(crate) fn write(&self, out: &mut String) {
         let (held, evicted) = {
             let contexts = self.contexts.lock();
@@ -221,15 +218,15 @@ impl Gss {
         }
     }
 
-    /// Lets threads end.
+    /// Ends the threads.
     pub(crate) fn stop(&self) {
         self.pool.stop();
     }
 }
 
-/// What a failure of the mechanism is in an audit trail's words, by the status of GSS-API (RFC
-/// 2744, section 3.9.1) and the error codes of RFC 4120, section 7.5.9, as krb5.h numbers them.
-/// What can't be decrypted may be altered as well as under a key that the keytab lacks.
+/// Kind of audit refusal for a failure of the mechanism, by GSS-API status (RFC 2744, section 3.9.1) and
+/// Kerberos error code (RFC 4120, section 7.5.9, numbered as in krb5.h). A token that cannot be decrypted
+/// may be altered or for a missing key.
 fn why(major: u32, minor: u32) -> Refusal {
     const BASE: i32 = -1_765_328_384;
     match (major >> 16 & 0xff, (minor as i32).wrapping_sub(BASE)) {
@@ -239,13 +236,11 @@ fn why(major: u32, minor: u32) -> Refusal {
     }
 }
 
-/// The service's name in keytabs: nfs/HOST (RFC 7530, section 3.2.1; RFC 8881, section
-/// 2.2.1.1.1.2).
+/// Service part of the principal nfs/HOST (RFC 7530, section 3.2.1; RFC 8881, section 2.2.1.1.1.2).
 const SERVICE: &str = "nfs";
-/// Contexts that a connection remembers: a node of a cluster with users side by side.
+/// Contexts that a connection remembers: the users of a cluster node.
 const RECENT_MAX: usize = 8;
-/// Threads that make contexts: each costs the library some hundred microseconds of computing, and
-/// little sleep.
+/// Threads that create contexts. Each context takes some hundred microseconds of CPU time.
 const THREADS_MAX: usize = 4;
-/// Contexts that may wait to be made before it is said that it is crowded.
+/// Waiting contexts that make the pool crowded.
 const WAITING_MAX: usize = 1024;

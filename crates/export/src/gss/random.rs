@@ -1,6 +1,5 @@
-//! Random bytes for confounders and names, sixteen at a time: neither is worth a system call, nor
-//! what the system's generator takes for each block. A generator of each thread, with a seed from
-//! the system, and a new one before long.
+//! Random bytes for confounders and handles. Each thread has a generator with a seed of the system, which
+//! it renews: a system call for sixteen bytes would be too slow.
 
 use std::cell::RefCell;
 
@@ -8,17 +7,17 @@ use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use zeroize::Zeroizing;
 
-/// Bytes that are made at once.
+/// Bytes generated at once.
 const POOL_LEN: usize = 4096;
-/// So many times of them by one seed.
+/// Number of times until a new seed.
 const POOLS_MAX: usize = 256;
 
 struct Pool {
     made_by: Option<ChaCha12Rng>,
-    /// How often by this seed.
+    /// Number of times with this seed.
     made: usize,
     bytes: [u8; POOL_LEN],
-    /// What of it has been given out.
+    /// Number of bytes given out.
     used: usize,
 }
 
@@ -26,7 +25,7 @@ thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { made_by: None, made: 0, bytes: [0; POOL_LEN], used: POOL_LEN }) };
 }
 
-/// Fills `out` with bytes that nobody else gets; false if the system has none.
+/// Fills `out` with random bytes. Returns false if the system has none.
 pub(super) fn fill(out: &mut [u8]) -> bool {
     POOL.with_borrow_mut(|pool| {
         out.chunks_mut(POOL_LEN).all(|out| {
@@ -35,7 +34,7 @@ pub(super) fn fill(out: &mut [u8]) -> bool {
             }
             let given = &mut pool.bytes[pool.used..][..out.len()];
             out.copy_from_slice(given);
-            // What was given out is not kept.
+            // Bytes that were given out are erased.
             given.fill(0);
             pool.used += out.len();
             true
@@ -62,9 +61,9 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn no_bytes_are_given_out_twice() {
+    fn never_repeats_bytes() {
         let mut seen = std::collections::HashSet::new();
-        // More than one seed gives.
+        // More bytes than from one seed.
         for _ in 0..super::POOL_LEN / 16 * (super::POOLS_MAX + 2) {
             let mut bytes = [0; 16];
             assert!(super::fill(&mut bytes));

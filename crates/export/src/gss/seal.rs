@@ -1,13 +1,11 @@
-//! Replies that are ready at the same time, of any connection, session and key, are sealed
-//! together: the lanes of the CPU's vectors are other messages. A lone one goes at once.
+//! Seals replies in batches: the lanes of the CPU's vectors process different messages.
 
 use vouch_rpcsec_gss::{Wrap, wrap_many};
 
 use super::random;
 use crate::transport::output::Outgoing;
 
-/// Seals those of the replies that wait for it. One that can't be sealed is emptied and says so: it
-/// must not leave in any form.
+/// Seals all unsealed replies. A reply that cannot be sealed is emptied and must not be sent.
 pub(crate) fn seal_all<'a>(replies: impl IntoIterator<Item = &'a mut Outgoing>) {
     let mut waiting: Vec<_> = replies.into_iter().filter_map(Outgoing::unsealed).collect();
     if waiting.is_empty() {

@@ -1,7 +1,5 @@
-//! Calls of one read are looked at together, before anything is done about the first: those under
-//! RPCSEC_GSS are checked side by side, and sealed arguments are opened where they lie. Long ones,
-//! each of which is a read by itself, likewise with those that have come whole in the same round,
-//! on any connection.
+//! Verifies RPCSEC_GSS calls in batches, and unseals their arguments in place. A batch has the calls of one
+//! read, or long calls of several connections.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,28 +13,28 @@ use super::contexts::{Gss, Recent};
 use crate::audit::{Audit, Refused};
 use crate::transport::receive::Records;
 
-/// A call under RPCSEC_GSS, and what is known of it now.
+/// A record under RPCSEC_GSS.
 pub(crate) struct ProtectedRecord {
-    /// Where its record begins, and how long it is.
+    /// Position and length in the read.
     pub(crate) start: usize,
     len: usize,
     pub(crate) what: Protected,
 }
 
-/// What a call under RPCSEC_GSS is.
+/// A call under RPCSEC_GSS.
 pub(crate) enum Protected {
-    /// A call under a context.
+    /// A call under an existing context.
     Call(Box<GssCall>, Verdict),
-    /// A context is to be made.
+    /// Creates a context.
     Init(InitCall),
-    /// A context was to be made, by arguments that can't be read.
+    /// Creates a context, with malformed arguments.
     Garbage(u32),
-    /// It is denied.
+    /// Denied.
     Refused(u32, AuthStat),
 }
 
 impl Protected {
-    /// Records a call that is no genuine one.
+    /// Records a call that is not genuine.
     pub(crate) fn record_refusal(&self, audit: &Audit, connection: &vouch_nfs4_server::Connection) {
         let refuse = |why, detail: &str| audit.refuse(&Refused { detail, ..Refused::of(why, connection) });
         match self {
@@ -44,7 +42,7 @@ impl Protected {
                 let (why, detail) = match verdict {
                     Verdict::Genuine(_) => return,
                     Verdict::Dropped => (Refusal::Replay, "came twice or too late"),
-                    // The header held: its owner has used all numbers up, and makes another context.
+                    // The header is genuine: the client has used up the sequence numbers of the context.
                     Verdict::Refused(AuthStat::RPCSEC_GSS_CTX_PROBLEM) => (Refusal::Expired, "the context has no numbers left"),
                     Verdict::Refused(_) => (Refusal::Altered, "the header's checksum does not hold"),
                     Verdict::Garbage => (Refusal::Altered, "the body's checksum does not hold"),
@@ -67,8 +65,8 @@ impl Protected {
     }
 }
 
-/// Finds whole records of one fragment in `bytes` that are calls under RPCSEC_GSS, in the order in
-/// which they lie there; nothing of them is proven by that. [`verify_all`] says what they are worth.
+/// Finds RPCSEC_GSS calls among the complete records of one fragment, in order. [`verify_all`] verifies
+/// them.
 pub(crate) fn find_protected(
     bytes: &[u8],
     records: Records,
@@ -79,7 +77,7 @@ pub(crate) fn find_protected(
     let mut found = VecDeque::new();
     for range in records.of(bytes).filter(|range| is_protected(&bytes[range.clone()])) {
         let record = &bytes[range.clone()];
-        // What can't be read is answered, or not, as any other.
+        // Other code answers malformed calls.
         let Ok(call) = Call::decode(record) else { continue };
         let what = match gss {
             None => Protected::Refused(call.xid, AuthStat::BAD_CRED),
@@ -95,8 +93,7 @@ pub(crate) fn find_protected(
     found
 }
 
-/// Checks what was found in each of these, side by side; sealed arguments are opened where they
-/// lie.
+/// Verifies the found calls of several reads side by side. Unseals arguments in place.
 pub(crate) fn verify_all<'a>(
     found: impl IntoIterator<Item = (&'a mut [u8], &'a mut VecDeque<ProtectedRecord>)>,
     gss: Option<&Arc<Gss>>,
@@ -121,7 +118,7 @@ pub(crate) fn verify_all<'a>(
     }
 }
 
-/// Finds and checks.
+/// Finds and verifies calls.
 pub(crate) fn verify(
     bytes: &mut [u8],
     records: Records,
@@ -136,8 +133,7 @@ pub(crate) fn verify(
     found
 }
 
-/// Whether a call takes so long to check that it is worth having others checked beside it: those of
-/// `len_min` bytes do.
+/// Whether a protected call is long enough for the verify batch.
 pub(crate) fn has_long_call(found: &VecDeque<ProtectedRecord>, len_min: usize) -> bool {
     found.iter().any(|looked| match &looked.what {
         Protected::Call(call, _) => call.service() != Service::None && looked.len >= len_min,
@@ -145,12 +141,12 @@ pub(crate) fn has_long_call(found: &VecDeque<ProtectedRecord>, len_min: usize) -
     })
 }
 
-/// Looks at a record that lies by itself: it came in several fragments.
+/// Verifies a record that came in several fragments.
 pub(crate) fn verify_one(record: &mut [u8], gss: Option<&Arc<Gss>>, recent: &mut Recent, now_ms: u64) -> Option<Protected> {
     verify(record, Records::Bare, gss, recent, now_ms).pop_front().map(|looked| looked.what)
 }
 
-/// Whether a record is a call under RPCSEC_GSS (RFC 5531, section 9): type and flavour.
+/// Whether a record is an RPCSEC_GSS call, by message type and flavour (RFC 5531, section 9).
 fn is_protected(record: &[u8]) -> bool {
     record.get(4..8) == Some(&[0; 4]) && record.get(24..28) == Some(&Flavor::RPCSEC_GSS.0.to_be_bytes())
 }

@@ -1,6 +1,5 @@
-//! A bounded cache whose entries expire: soon where the answer was no, so that a new account is not
-//! refused for long, and at once where nobody answered. What was known last is believed for as long
-//! as nobody answers, within bounds.
+//! A bounded cache of answers of the name service. Negative answers expire sooner, so that a new account
+//! works soon. While the name service is down, old answers stay valid within limits.
 
 use std::cell::RefCell;
 use std::hash::Hash;
@@ -15,40 +14,38 @@ use super::service::NameServiceDown;
 use super::would_wait::would_wait;
 use crate::clock;
 
-/// What the name service said: something, or that there is no such thing; if it said anything.
+/// An answer: a value, or no such entry, or no answer.
 pub(super) type Answer<T> = Result<Option<T>, NameServiceDown>;
 
 pub(super) struct Cache<K, T> {
     entries: sync::Cache<K, Entry<T>>,
     lifetimes: Lifetimes,
-    /// Another one each time that all is forgotten, and no other cache's.
+    /// Changes when the cache is cleared; unique in the process.
     generation: AtomicU64,
 }
 
-/// For how long answers are believed.
+/// Lifetimes of answers, in milliseconds.
 #[derive(Clone, Copy)]
 pub(super) struct Lifetimes {
     pub(super) yes_ms: u64,
     pub(super) no_ms: u64,
-    /// Before it is asked again, where nobody answered: no longer than spares it a flood of
-    /// questions.
+    /// Pause after a failure, so that the name service is not flooded.
     pub(super) silence_ms: u64,
-    /// What was known last, while nobody answers.
+    /// Lifetime of an old answer while the name service is down.
     pub(super) last_ms: u64,
 }
 
 #[derive(Clone)]
 struct Entry<T> {
     answer: Answer<T>,
-    /// When it is to be asked again.
+    /// When a new lookup is due.
     until_ms: u64,
-    /// Until when it is believed if nobody answers.
+    /// How long the answer is valid while the name service is down.
     last_until_ms: u64,
     generation: Generation,
 }
 
-/// What an answer was asked in: what was asked for before all was forgotten is not remembered after
-/// it.
+/// Generation in which a lookup began. Its answer is dropped if the cache was cleared since.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
@@ -59,7 +56,7 @@ impl Generation {
     }
 }
 
-/// What a thread found last in a cache of these.
+/// The last entries that a thread found.
 pub(super) struct RecentEntries<K, T>([Option<(K, Entry<T>)>; RECENT_MAX]);
 
 impl<K, T> RecentEntries<K, T> {
@@ -77,8 +74,8 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         Cache { entries: sync::Cache::new(entries_max), lifetimes, generation: AtomicU64::new(Generation::new().0) }
     }
 
-    /// What was answered, or was not, and has not expired; first by what this thread found last, as
-    /// each look at a table that threads share writes to memory that they share.
+    /// The unexpired answer. Checks the thread's own entries first, because each access to the shared table
+    /// writes shared memory.
     pub(super) fn get(&self, recent: &'static LocalKey<RefCell<RecentEntries<K, T>>>, key: &K) -> Option<Answer<T>> {
         recent.with_borrow_mut(|recent| {
             if let Some((_, entry)) = recent.0.iter().flatten().find(|(known, entry)| known == key && self.holds(entry)) {
@@ -95,13 +92,12 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         entry.generation == self.generation() && clock::mono_ms() < entry.until_ms
     }
 
-    /// To be asked before anything that an answer depends on is looked at.
+    /// The generation. Read it before the lookup.
     pub(super) fn generation(&self) -> Generation {
         Generation(self.generation.load(Ordering::SeqCst))
     }
 
-    /// Remembers an answer that was asked for in this generation, and returns what is to be believed now:
-    /// that, or what was known last.
+    /// Stores an answer of this generation. Returns the valid answer: this one, or an older one.
     pub(super) fn put(&self, key: K, answer: Answer<T>, generation: Generation) -> Answer<T> {
         let now_ms = clock::mono_ms();
         let Lifetimes { yes_ms, no_ms, silence_ms, last_ms } = self.lifetimes;
@@ -124,7 +120,7 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         self.entries.clear();
     }
 
-    /// What is known, or what `ask` says if that may sleep.
+    /// The cached answer, or that of `ask` if the thread may block.
     pub(super) fn get_or(
         &self,
         recent: &'static LocalKey<RefCell<RecentEntries<K, T>>>,
@@ -149,13 +145,13 @@ impl From<NameServiceDown> for Unanswered {
     }
 }
 
-/// Owners whose files one looks at come in turn, but few.
+/// Listing a directory shows few different owners.
 const RECENT_MAX: usize = 4;
 const LIFETIMES: Lifetimes = Lifetimes {
-    // As long as idmapd believes its answers.
+    // Like idmapd.
     yes_ms: 600_000,
     no_ms: 30_000,
     silence_ms: 1_000,
-    // Over night, as what is known of hosts.
+    // An outage overnight, like the cache of hosts.
     last_ms: 24 * 3_600_000,
 };

@@ -1,21 +1,20 @@
-//! idmapd.conf(5): the domain of owner strings, realms that are local, and the static map from
-//! principals to accounts. What else stands there is other programs'.
+//! Parser of idmapd.conf(5): domain, local realms, static map. Ignores other settings.
 
 use std::collections::HashMap;
 
-/// What the file says.
+/// The settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Idmap {
     /// `Domain` of `[General]`.
     pub(crate) domain: Option<String>,
-    /// `Local-Realms` of `[General]`, in capitals.
+    /// `Local-Realms` of `[General]`, in upper case.
     realms: Vec<String>,
-    /// `[Static]`: principals and the accounts that they are.
+    /// `[Static]`: accounts by principal.
     accounts: HashMap<String, String>,
 }
 
 impl Idmap {
-    /// Reads the file's text. Lines that are not understood belong to others.
+    /// Parses the file. Ignores unknown lines.
     pub(crate) fn parse(text: &str) -> Self {
         let mut idmap = Idmap::default();
         let mut section = String::new();
@@ -43,18 +42,17 @@ impl Idmap {
         idmap
     }
 
-    /// The account of a principal by the static map.
+    /// Account of a principal in the static map.
     pub(super) fn local(&self, principal: &str) -> Option<&str> {
         self.accounts.get(principal).map(String::as_str)
     }
 
-    /// Whether `Local-Realms` names a realm.
+    /// Whether `Local-Realms` lists a realm.
     pub(super) fn names_realm(&self, realm: &str) -> bool {
         self.realms.contains(&realm.to_ascii_uppercase())
     }
 
-    /// Whether users of a realm are this system's. Without `Local-Realms` it is the domain's own,
-    /// as idmapd has it.
+    /// Whether a realm is local. Without `Local-Realms`, the realm equal to the domain is, like in idmapd.
     pub(super) fn is_local_realm(&self, realm: &str) -> bool {
         let realm = realm.to_ascii_uppercase();
         if self.realms.is_empty() {
@@ -69,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_is_read_and_what_is_not_ours_is_left_alone() {
+    fn parses_settings_and_ignores_others() {
         let text = "[General]\nVerbosity = 0\n# c\nDomain = Example.ORG\n\n[Mapping]\nNobody-User = nobody\n[Static]\nalice@X.ORG = al\nnfs/h@X.ORG = root\n";
         let idmap = Idmap::parse(text);
         assert_eq!(idmap.domain.as_deref(), Some("example.org"));

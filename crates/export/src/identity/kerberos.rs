@@ -1,5 +1,4 @@
-//! From a proven principal to an account: which rule decides, in which order. Asks the name
-//! service, so it may sleep.
+//! Rules that map an authenticated principal to an account. Blocks on the name service.
 
 use std::net::SocketAddr;
 
@@ -10,34 +9,34 @@ use super::idmap::Idmap;
 use super::principal_map::{Account, PrincipalMap};
 use super::service::{LocalName, NameService, NameServiceDown};
 
-/// Who asks, for the log.
+/// Principal and client, for the log.
 #[derive(Clone, Copy)]
 pub(super) struct AccountRequest<'a> {
     pub(super) principal: &'a str,
     pub(super) client: SocketAddr,
 }
 
-/// What is done with a proven principal that has no account here.
+/// Treatment of a principal without an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownPrincipal {
-    /// It is refused, and a line is logged.
+    /// Refuse it and log a line.
     Refuse,
-    /// It is the anonymous user.
+    /// Use the anonymous user.
     Squash,
 }
 
-/// Why a principal has no rights here, for the log.
+/// Why a principal has no account, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoAccount<'a> {
-    /// The map says so.
+    /// The principal map refuses it.
     Refused,
-    /// No rule gives it a name.
+    /// No rule gives it a local name.
     NoName,
-    /// It has a name, but there is no such user.
+    /// It has a local name, but no such user exists.
     NoUser(&'a str),
 }
 
-/// The rules.
+/// The rules and their configuration.
 pub(super) struct PrincipalRules<'a> {
     pub(super) map: &'a PrincipalMap,
     pub(super) idmap: &'a Idmap,
@@ -45,11 +44,9 @@ pub(super) struct PrincipalRules<'a> {
 }
 
 impl PrincipalRules<'_> {
-    /// The local rights of a principal after squashing; none if it is refused, and nothing is known
-    /// while the name service is silent. The first of these that says anything decides: the map of
-    /// `--principal-map`, `[Static]` of idmapd.conf, machines (the anonymous user), the
-    /// Kerberos library's rules, realms that are local by idmapd.conf. Who is refused is so where
-    /// all are squashed, too.
+    /// Local identity of a principal after squashing; `None` if it is refused. The first match of these
+    /// decides: `--principal-map`, `[Static]` of idmapd.conf, machine principals (anonymous), rules of
+    /// the Kerberos library, local realms of idmapd.conf. A refusal precedes squashing.
     pub(super) fn caller(
         &self,
         service: &impl NameService,
@@ -72,7 +69,7 @@ impl PrincipalRules<'_> {
             },
         };
         let silent = |NameServiceDown| {
-            tracing::warn!(principal, name, %client, "the name service fails: this principal has the rights that it had, or waits; see getent passwd and its log");
+            tracing::warn!(principal, name, %client, "the name service fails: the principal keeps its rights, or waits; check getent passwd");
             NameServiceDown
         };
         let Some(user) = service.user_by_name(&name).map_err(silent)? else {
@@ -82,7 +79,7 @@ impl PrincipalRules<'_> {
             return Ok(Some(anonymous()));
         }
         let groups = service.groups(&user.name, user.gid).map_err(silent)?;
-        // As the kernel's server does: group 0 is squashed with user 0.
+        // Like in the kernel's server, group 0 is squashed with user 0.
         let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
         Ok(Some(Caller::new(user.uid, squashed(user.gid), groups.into_iter().map(squashed))))
     }
@@ -91,7 +88,7 @@ impl PrincipalRules<'_> {
         let (primary, realm) = principal.rsplit_once('@')?;
         match service.local_name(principal) {
             LocalName::Name(name) => Some(name),
-            // idmapd.conf may name realms that krb5.conf says nothing about.
+            // idmapd.conf may list realms that krb5.conf does not mention.
             LocalName::NoName => (!primary.contains('/') && self.idmap.names_realm(realm)).then(|| primary.to_owned()),
             LocalName::NoRules => (!primary.contains('/') && self.idmap.is_local_realm(realm)).then(|| primary.to_owned()),
         }
@@ -105,28 +102,26 @@ impl PrincipalRules<'_> {
     }
 }
 
-/// Logs why a principal is refused, and for whose call it was found out: once for as long as the
-/// answer is remembered.
+/// Logs why a principal is refused, once for the lifetime of the cached answer.
 fn told(AccountRequest { principal, client }: AccountRequest<'_>, why: NoAccount<'_>) -> Option<Caller> {
     match why {
-        NoAccount::Refused => tracing::warn!(principal, %client, "refused: the principal map says so; take its !refuse away to let it in"),
+        NoAccount::Refused => tracing::warn!(principal, %client, "refused by the principal map; remove its !refuse line to allow it"),
         NoAccount::NoName => tracing::warn!(
             principal,
             %client,
-            "refused: no rule gives this principal a local name; add auth_to_local to krb5.conf, Local-Realms to idmapd.conf or a line to --principal-map"
+            "refused: no rule maps this principal to a local name; add auth_to_local to krb5.conf, Local-Realms to idmapd.conf, or a line to --principal-map"
         ),
         NoAccount::NoUser(name) => tracing::warn!(
             principal,
             name,
             %client,
-            "refused: the name service does not know this user; see getent passwd, or map the principal to another by --principal-map"
+            "refused: no such user; check getent passwd, or map the principal to another user in --principal-map"
         ),
     }
     None
 }
 
-/// Principals of machines, which mount for everybody and are nobody in particular: `host/NAME`,
-/// `nfs/NAME`, `root/NAME`, and `NAME$` of Active Directory.
+/// Whether a principal is a machine: `host/NAME`, `nfs/NAME`, `root/NAME`, or `NAME$` of Active Directory.
 fn is_machine(principal: &str) -> bool {
     let primary = principal.rsplit_once('@').map_or(principal, |(primary, _)| primary);
     match primary.split_once('/') {
@@ -140,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_are_told_from_people() {
+    fn distinguishes_machines_from_users() {
         for principal in ["host/n7.a.org@A.ORG", "nfs/n7@A.ORG", "root/n7.a.org@A.ORG", "N7$@A.ORG"] {
             assert!(is_machine(principal), "{principal}");
         }

@@ -1,6 +1,5 @@
-//! Who callers are in the words of this system: the engine's `Identity`, by the system's name
-//! service (files, LDAP, SSSD, whatever nsswitch.conf names), with caches that are bounded and
-//! expire. A thread that must not sleep is answered from memory or told that it would have to wait.
+//! Implements the engine's `Identity` by the system's name service, with bounded caches. A worker gets a
+//! cached answer, or learns that the call would block.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -17,19 +16,18 @@ use super::principal_map::PrincipalMap;
 use super::service::{NameService, NameServiceDown};
 use super::would_wait::would_wait;
 
-/// Where supplementary groups of AUTH_SYS callers come from.
+/// Source of supplementary groups of AUTH_SYS callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupSource {
-    /// What the client sends; the name service is asked only where the client sent 16, the most
-    /// that fit, and there may be more.
+    /// The client. The name service too if the client sent 16, the most that fit.
     Auto,
-    /// What the client sends, and no more.
+    /// Only the client.
     Client,
-    /// The name service alone, as `--manage-gids` of the kernel's server.
+    /// Only the name service, like `--manage-gids` of the kernel's server.
     Server,
 }
 
-/// The mapping.
+/// The mapping between principals, names and numbers.
 pub(crate) struct Accounts<S> {
     service: S,
     idmap: Idmap,
@@ -43,9 +41,9 @@ pub(crate) struct Accounts<S> {
     gids: Cache<Box<str>, u32>,
 }
 
-/// A squash as a key.
+/// A squash setting as part of a key.
 type Rule = (u8, u32, u32);
-/// Whom a caller was asked for.
+/// Key of a cached caller.
 type CallerKey = (Principal, Rule);
 
 impl<S: NameService> Accounts<S> {
@@ -64,13 +62,13 @@ impl<S: NameService> Accounts<S> {
         }
     }
 
-    /// Takes another map of principals; what was mapped by the one before is forgotten.
+    /// Replaces the principal map and clears the caches.
     pub(crate) fn replace_map(&self, map: PrincipalMap) {
         *self.map.write() = Arc::new(map);
         self.forget();
     }
 
-    /// Forgets everything: what the administrator changed counts from now on.
+    /// Clears all caches.
     pub(crate) fn forget(&self) {
         self.callers.clear();
         self.user_names.clear();
@@ -91,20 +89,20 @@ impl<S: NameService> Accounts<S> {
         if squash.who == SquashWho::All || (squash.who == SquashWho::Root && uid == 0) {
             return Ok(Ok(anonymous));
         }
-        // RFC 5531, appendix A: no more than 16 fit.
+        // RFC 5531, appendix A: at most 16 groups fit.
         let ask = self.groups == GroupSource::Server || (self.groups == GroupSource::Auto && gids.len() >= 16);
         let mut groups = if self.groups == GroupSource::Server { Vec::new() } else { gids.to_vec() };
         if ask {
             if patience == Patience::None {
                 return Err(would_wait());
             }
-            // A group may also take rights away: without an answer there is no caller.
+            // Groups may also remove rights (ACLs), so a failure is no caller.
             match self.service.user(uid).and_then(|user| user.map(|user| self.service.groups(&user.name, user.gid)).transpose()) {
                 Ok(found) => groups.extend(found.unwrap_or_default()),
                 Err(silent) => return Ok(Err(silent)),
             }
         }
-        // As the kernel's server does: group 0 is squashed with user 0.
+        // Like in the kernel's server, group 0 is squashed with user 0.
         let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
         Ok(Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed))))
     }
@@ -155,7 +153,7 @@ impl<S: NameService> Identity for Accounts<S> {
     }
 }
 
-/// While the name service fails numbers are shown in the place of names.
+/// While the name service is down, numbers replace names.
 fn shown(name: Result<Option<Arc<str>>, Unanswered>) -> Result<Option<Arc<str>>, Unanswered> {
     if name == Err(Unanswered::Silent) { Ok(None) } else { name }
 }
@@ -168,10 +166,10 @@ thread_local! {
     static GIDS: RefCell<RecentEntries<Box<str>, u32>> = const { RefCell::new(RecentEntries::new()) };
 }
 
-/// Callers that are remembered: each below 400 bytes.
+/// Cached callers, of at most 400 bytes each.
 const CALLERS_MAX: usize = 16_384;
 
-/// Accounts and numbers that are remembered, of each kind.
+/// Cached names and numbers of each kind.
 const NAMES_MAX: usize = 16_384;
 
 #[cfg(test)]

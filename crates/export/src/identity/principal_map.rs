@@ -1,5 +1,4 @@
-//! The static map from Kerberos principals to accounts: a text file, a line each
-//! (docs/formats/principal-map.md). Pure: reads no file and asks no name service.
+//! Parser of the principal map: Kerberos principals to accounts (docs/formats/principal-map.md). Pure.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,26 +7,26 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PrincipalMap {
     lines: Vec<(Box<str>, Account)>,
-    /// Places of the lines without a star.
+    /// Indices of lines without a star.
     exact: HashMap<Box<str>, usize>,
-    /// Places of the others, in order.
+    /// Indices of lines with a star, in order.
     patterns: Vec<usize>,
 }
 
-/// Whose rights a principal has.
+/// Account of a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Account {
-    /// Those of a local user, by name.
+    /// A local user.
     User(Box<str>),
-    /// Those of the export's anonymous user.
+    /// The anonymous user of the export.
     Squash,
-    /// None at all.
+    /// No access.
     Refuse,
-    /// As without the map.
+    /// The account that the other rules give.
     Local,
 }
 
-/// A line that can't be taken.
+/// An error in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MapFault {
     line: usize,
@@ -42,7 +41,7 @@ impl fmt::Display for MapFault {
 }
 
 impl PrincipalMap {
-    /// Reads a file's text. All faults are told, up to [`FAULTS_MAX`].
+    /// Parses the file. Returns up to [`FAULTS_MAX`] errors.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, Vec<MapFault>> {
         let mut map = PrincipalMap::default();
         let mut faults = Vec::new();
@@ -78,7 +77,7 @@ impl PrincipalMap {
         self.lines.push((pattern, account));
     }
 
-    /// What the first line that fits says. O(lines with stars).
+    /// Account of the first matching line. O(lines with stars).
     pub(crate) fn account(&self, principal: &str) -> Option<&Account> {
         let exact = self.exact.get(principal).copied();
         let before = exact.unwrap_or(usize::MAX);
@@ -95,14 +94,14 @@ fn read_line(line: &[u8]) -> Result<Line, (String, &'static str)> {
     let mut words = text.split_ascii_whitespace();
     let Some(pattern) = words.next() else { return Ok(None) };
     let (Some(account), None) = (words.next(), words.next()) else {
-        return Err((format!("{pattern}: a principal and an account are wanted"), "write PRINCIPAL ACCOUNT, with blanks between"));
+        return Err((format!("{pattern}: a line needs a principal and an account"), "write PRINCIPAL ACCOUNT, separated by blanks"));
     };
     let realm = pattern.rsplit_once('@').map(|(_, realm)| realm);
     if pattern.len() > PRINCIPAL_LEN_MAX || realm.is_none_or(str::is_empty) || pattern.starts_with('@') {
-        return Err((format!("{pattern} is no principal with its realm"), "write alice@EXAMPLE.ORG, host/*@EXAMPLE.ORG or *@EXAMPLE.ORG"));
+        return Err((format!("{pattern} is no principal with a realm"), "write alice@EXAMPLE.ORG, host/*@EXAMPLE.ORG or *@EXAMPLE.ORG"));
     }
     if realm.is_some_and(|realm| realm.contains('*') && realm != "*") {
-        return Err((format!("{pattern}: a star stands for a whole realm or for none of it"), "write the realm, or @*"));
+        return Err((format!("{pattern}: a star cannot be a part of the realm"), "write the whole realm, or @*"));
     }
     let account = match account {
         "!squash" => Account::Squash,
@@ -112,15 +111,15 @@ fn read_line(line: &[u8]) -> Result<Line, (String, &'static str)> {
             return Err((format!("{word} is no account"), "write a user's name, !squash, !refuse or !local"));
         }
         name if name.len() > NAME_LEN_MAX || name.contains([':', '/']) => {
-            return Err((format!("{name} is no user's name"), "write the name that getent passwd shows"));
+            return Err((format!("{name} is no user name"), "write the name that getent passwd shows"));
         }
         name => Account::User(name.into()),
     };
     Ok(Some((pattern.into(), account)))
 }
 
-/// Whether a principal fits a pattern: a star stands for any letters of one component but `/` and
-/// `@`. O(pattern × principal).
+/// Whether a principal matches a pattern. A star matches any characters except `/` and `@`.
+/// O(pattern × principal).
 fn fits(pattern: &str, principal: &str) -> bool {
     let (pattern, principal) = (pattern.as_bytes(), principal.as_bytes());
     let (mut p, mut n) = (0, 0);
@@ -139,7 +138,7 @@ fn fits(pattern: &str, principal: &str) -> bool {
             }
             _ => {}
         }
-        // The last star takes one more.
+        // Let the last star match one more byte.
         match back {
             Some((after, from)) if principal.get(from).is_some_and(|byte| !matches!(byte, b'/' | b'@')) => {
                 back = Some((after, from + 1));
@@ -150,11 +149,11 @@ fn fits(pattern: &str, principal: &str) -> bool {
     }
 }
 
-/// Lines of a map: one a user of a large site, where rules won't do.
+/// Lines of a map: one for each user of a large site.
 const LINES_MAX: usize = 1_000_000;
-/// Faults that are told.
+/// Errors that are reported.
 const FAULTS_MAX: usize = 8;
-/// Longest principal: what the Kerberos library takes is a few hundred bytes.
+/// Longest principal: the Kerberos library allows a few hundred bytes.
 const PRINCIPAL_LEN_MAX: usize = 1024;
 /// Longest user name: `LOGIN_NAME_MAX`.
 const NAME_LEN_MAX: usize = 256;
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_that_fits_decides() {
+    fn first_matching_line_decides() {
         let text = "# our people\nalice@A.ORG  al   # she\n*/admin@A.ORG !refuse\nhost/backup.a.org@A.ORG root\nhost/*@A.ORG !squash\n*@B.ORG guest\nbob@B.ORG bob\ncarol@* !local\n";
         assert_eq!(ask(text, "alice@A.ORG"), user("al"));
         assert_eq!(ask(text, "alice/admin@A.ORG"), Some(Account::Refuse));
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_stay_in_their_component() {
+    fn stars_match_within_one_component() {
         assert!(fits("host/*@A", "host/x.y@A") && fits("*@*", "a@B") && fits("n*e/*@A", "node/7@A"));
         for principal in ["host/x/y@A", "host/x@B@A", "host@A", "host/x@A.B"] {
             assert!(!fits("host/*@A", principal), "{principal}");
@@ -195,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_their_line_and_cure() {
+    fn errors_name_line_and_advice() {
         let faults = PrincipalMap::parse(b"alice\nalice@A\n\nalice al\n@A x\na@ x\na@*.ORG x\na@A !root\na@A b:c\n").unwrap_err();
         let lines: Vec<_> = faults.iter().map(|fault| fault.line).collect();
         assert_eq!(lines, [1, 2, 4, 5, 6, 7, 8, 9]);
         assert_eq!(
             faults[1].to_string(),
-            "line 2: alice@A: a principal and an account are wanted; write PRINCIPAL ACCOUNT, with blanks between"
+            "line 2: alice@A: a line needs a principal and an account; write PRINCIPAL ACCOUNT, separated by blanks"
         );
         assert_eq!(PrincipalMap::parse(b"a@A b c\n\xff\n").unwrap_err().len(), 2);
     }
@@ -215,7 +214,7 @@ mod tests {
         }
 
         #[test]
-        fn a_principal_fits_itself_and_stars(parts in proptest::collection::vec("[a-z.]{1,6}", 1..4), realm in "[A-Z.]{1,8}") {
+        fn principal_matches_itself_and_stars(parts in proptest::collection::vec("[a-z.]{1,6}", 1..4), realm in "[A-Z.]{1,8}") {
             let name = format!("{}@{realm}", parts.join("/"));
             let stars = format!("{}@*", vec!["*"; parts.len()].join("/"));
             proptest::prop_assert!(fits(&name, &name) && fits(&stars, &name));

@@ -1,4 +1,4 @@
-//! The system's users and groups. May sleep.
+//! Users and groups of the system. Blocks.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -13,32 +13,31 @@ pub(crate) struct UserRecord {
     pub(crate) gid: u32,
 }
 
-/// What the Kerberos library's rules say of a principal.
+/// Local name of a principal by the Kerberos library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LocalName {
-    /// The name of its user on this machine; there may be none of that name.
+    /// The name of a user, who may not exist.
     Name(String),
-    /// It has none.
+    /// No rule matches.
     NoName,
-    /// There are no rules: no library.
+    /// The library is missing.
     NoRules,
 }
 
-/// The name service failed, which says nothing of what it was asked.
+/// The name service failed and gave no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NameServiceDown;
 
-/// What is asked of a name service. While it fails what it said last holds; a caller of whom it has
-/// said nothing waits, whoever has no account may be, and what is shown is numbers.
+/// A name service. While it fails, cached answers stay valid, other callers wait, and numbers replace
+/// names.
 pub(crate) trait NameService: Send + Sync {
     fn user(&self, uid: u32) -> Result<Option<UserRecord>, NameServiceDown>;
     fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown>;
     fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown>;
     fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown>;
-    /// GroupSource of a user, the primary one among them.
+    /// Groups of a user, including the primary group.
     fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown>;
-    /// Name of a principal's user, by the rules of the Kerberos library (`auth_to_local` of
-    /// krb5.conf).
+    /// Local name of a principal, by `auth_to_local` of krb5.conf.
     fn local_name(&self, principal: &str) -> LocalName;
 }
 
@@ -63,7 +62,7 @@ impl<S: NameService + ?Sized> NameService for Arc<S> {
     }
 }
 
-/// getpwuid_r(3) and its kin, by nsswitch.conf.
+/// The system's name service, by nsswitch.conf.
 pub(crate) struct System;
 
 impl NameService for System {
@@ -89,10 +88,10 @@ impl NameService for System {
 
     fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown> {
         as_ourselves();
-        // No user has such a name.
+        // A user name contains no NUL.
         let Ok(user) = CString::new(user) else { return Ok(Vec::new()) };
         let groups = getgrouplist(&user, Gid::from_raw(gid)).map_err(|error| {
-            tracing::warn!(?user, %error, "the name service does not tell a user's groups");
+            tracing::warn!(?user, %error, "the name service fails to list the groups of a user");
             NameServiceDown
         })?;
         Ok(groups.into_iter().map(Gid::as_raw).collect())
@@ -108,17 +107,16 @@ impl NameService for System {
     }
 }
 
-/// The thread may have the identity of a caller, who need not be let into the name service's files
-/// and sockets.
+/// Drops the identity of a caller, who may lack access to the files and sockets of the name service.
 pub(crate) fn as_ourselves() {
     if let Err(error) = vouch_vfs_posix::leave_callers() {
-        tracing::warn!(%error, "a thread keeps the identity of its last caller");
+        tracing::warn!(%error, "a thread cannot drop the identity of its last caller");
     }
 }
 
 fn known<T>(what: &str, answer: nix::Result<Option<T>>) -> Result<Option<T>, NameServiceDown> {
     answer.map_err(|error| {
-        tracing::warn!(%error, "the name service does not answer about a {what}");
+        tracing::warn!(%error, "the name service fails to look up a {what}");
         NameServiceDown
     })
 }

@@ -1,4 +1,4 @@
-//! Whether a call of this thread stopped because the name service would have to be asked.
+//! Thread-local flag: the current call stopped because of a lookup in the name service.
 
 use std::cell::Cell;
 
@@ -8,13 +8,13 @@ thread_local! {
     static WOULD_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The name service has to be asked, and this thread must not.
+/// Sets the flag, and returns the error for the engine.
 pub(super) fn would_wait() -> Unanswered {
     WOULD_WAIT.set(true);
     Unanswered::WouldWait
 }
 
-/// Whether a call that this thread has just stopped waits for the name service, and for no disk.
+/// Returns and clears the flag.
 pub(crate) fn take_would_wait() -> bool {
     WOULD_WAIT.take()
 }

@@ -1,18 +1,16 @@
-//! Whom a line of exports(5) names: one host, a network, a netgroup, a pattern of host names, or
-//! everybody.
+//! Machine names of exports(5): a host, a network, a netgroup, a pattern, or everybody.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use vouch_nfs4_server::Flavour;
 
-/// Whom a specification is about. In the order in which a client is looked for: the first kind that
-/// has it decides (exports(5), as the kernel's server does it).
+/// A machine name. The kinds are in order of precedence, like in the kernel's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MachineName {
-    /// A host name, or an address that stands alone.
+    /// A host name or a single address.
     Host(String),
-    /// ConnectionQuota with this prefix.
+    /// A network: address and prefix length.
     Network(IpAddr, u8),
     /// `@group`.
     Netgroup(String),
@@ -23,7 +21,7 @@ pub(crate) enum MachineName {
 }
 
 impl MachineName {
-    /// Reads one, with the flavour that the pseudo-clients of old (`gss/krb5`) mean.
+    /// Parses a name, with the flavour of an old pseudo-client such as `gss/krb5`.
     pub(super) fn parse(text: &str) -> Result<(MachineName, Option<Flavour>), (String, &'static str)> {
         let flavour = match text {
             "gss/krb5" => Some(Flavour::Krb5),
@@ -52,19 +50,16 @@ impl MachineName {
         }
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '*' | '?' | '[' | ']' | '!' | '^');
         if text.is_empty() || text.len() > NAME_LEN_MAX || !text.chars().all(allowed) {
-            return Err((format!("{text:?} is neither a host nor a network nor a netgroup"), "see exports(5), Machine Name Formats"));
+            return Err((format!("{text:?} is neither a host, a network nor a netgroup"), "see exports(5), Machine Name Formats"));
         }
         if !classes_are_fine(text.as_bytes()) {
-            return Err((
-                format!("{text:?} has a class that is not closed, or begins with !, which negates nothing"),
-                "write [a-c], and [^a-c] for all others",
-            ));
+            return Err((format!("{text:?} has an unclosed class, or a class that begins with !"), "write [a-c], or [^a-c] to negate"));
         }
         let name = text.to_ascii_lowercase();
         Ok((if name.contains(['*', '?', '[']) { MachineName::Pattern(name) } else { MachineName::Host(name) }, None))
     }
 
-    /// Rank of the kind: lower ones are looked at first.
+    /// Precedence of the kind; lower ranks come first.
     pub(crate) fn rank(&self) -> u8 {
         match self {
             MachineName::Host(_) => 0,
@@ -75,7 +70,7 @@ impl MachineName {
         }
     }
 
-    /// Whether the name of the client's host is needed to tell.
+    /// Whether matching needs the client's host name.
     pub(crate) fn needs_name(&self) -> bool {
         matches!(self, MachineName::Netgroup(_) | MachineName::Pattern(_))
     }
@@ -101,7 +96,7 @@ fn network(address: &str, prefix: &str) -> Option<MachineName> {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     let len = match prefix.parse::<u8>() {
         Ok(len) => len,
-        // A netmask: ones, then zeros.
+        // A netmask.
         Err(_) => {
             let mask = u32::from(prefix.parse::<Ipv4Addr>().ok().filter(|_| address.is_ipv4())?);
             (mask.leading_ones() + mask.trailing_zeros() >= 32).then(|| u8::try_from(mask.leading_ones()).ok())??
@@ -110,8 +105,7 @@ fn network(address: &str, prefix: &str) -> Option<MachineName> {
     if len > bits {
         return None;
     }
-    // An IPv4 network as IPv6 has it is that network: its clients come as what they are. One that is
-    // wider holds more than IPv4 and is none of either.
+    // An IPv4-mapped network is the IPv4 network. A prefix below 96 bits would include more than IPv4.
     let (address, len) = match address {
         IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
             Some(v4) => (IpAddr::V4(v4), len.checked_sub(96)?),
@@ -130,19 +124,18 @@ fn masked(address: IpAddr, len: u8) -> IpAddr {
     }
 }
 
-/// Whether an address lies in a network.
+/// Whether an address is in a network.
 pub(crate) fn in_network(address: IpAddr, network: IpAddr, len: u8) -> bool {
     address.is_ipv4() == network.is_ipv4() && masked(address, len) == network
 }
 
-/// Whether a host name fits a pattern, both in lower case. `*`, `?` and `[...]` match dots as well,
-/// so that `*.example.org` is every host below example.org, however deep, as exports(5) has it and
-/// nfs-utils does it.
+/// Whether a lower-case host name matches a pattern. `*`, `?` and `[...]` match dots too, like in
+/// nfs-utils, so that `*.example.org` includes `a.b.example.org`.
 pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     glob(pattern.as_bytes(), name.as_bytes())
 }
 
-/// Without recursion: one place to go back to, the last star, is enough. O(pattern × name).
+/// Glob matching with one backtracking position, the last star. O(pattern × name).
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut back: Option<(usize, usize)> = None;
@@ -162,7 +155,7 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
             n += 1;
             continue;
         }
-        // The last star takes one more.
+        // Let the last star match one more byte.
         match back {
             Some((star, from)) if from < name.len() => {
                 back = Some((star, from + 1));
@@ -173,7 +166,7 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// Length of the pattern's element that takes this byte.
+/// Length of the first pattern element, if it matches this byte.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match *pattern.first()? {
         b'*' => None,
@@ -186,16 +179,16 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// The class that a pattern begins with: whether it is negated, its set, and its length with the
-/// brackets. A `]` that comes first is of the set.
+/// The class at the start of a pattern: whether it is negated, its set, and its length. A `]` in the
+/// first place is a member.
 fn class(pattern: &[u8]) -> Option<(bool, &[u8], usize)> {
     let start = if pattern.get(1) == Some(&b'^') { 2 } else { 1 };
     let end = start + 1 + pattern.get(start + 1..)?.iter().position(|&byte| byte == b']')?;
     Some((start == 2, &pattern[start..end], end + 1))
 }
 
-/// Whether all classes of a pattern are closed, and none begins with the `!` by which shells
-/// negate: nfs-utils takes that for a member, and so the class for its opposite.
+/// Whether all classes are closed and none begins with `!`. Shells negate by `!`, but nfs-utils takes
+/// it for a member.
 fn classes_are_fine(pattern: &[u8]) -> bool {
     let mut rest = pattern;
     while let Some((&first, tail)) = rest.split_first() {
@@ -237,15 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_network_in_the_form_of_ipv6_is_that_network() {
+    fn ipv4_mapped_network_is_ipv4_network() {
         assert_eq!(who("::ffff:192.0.2.9/120"), MachineName::Network("192.0.2.0".parse().unwrap(), 24));
         assert_eq!(who("::ffff:0.0.0.0/96"), MachineName::Network("0.0.0.0".parse().unwrap(), 0));
         assert_eq!(who("2001:db8::/32"), MachineName::Network("2001:db8::".parse().unwrap(), 32));
-        assert!(MachineName::parse("::ffff:192.0.2.9/64").is_err(), "nobody would be in it");
+        assert!(MachineName::parse("::ffff:192.0.2.9/64").is_err(), "no client would match");
     }
 
     #[test]
-    fn kinds_are_told_apart() {
+    fn parses_each_kind() {
         assert_eq!(who("Node7.Example.org"), MachineName::Host("node7.example.org".into()));
         assert_eq!(who("192.0.2.7"), MachineName::Host("192.0.2.7".into()));
         assert_eq!(who("[2001:db8::1]"), MachineName::Host("2001:db8::1".into()));
@@ -262,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_hold_their_addresses() {
+    fn networks_contain_their_addresses() {
         let within = |address: &str, network: &str| match who(network) {
             MachineName::Network(base, len) => in_network(address.parse().unwrap(), base, len),
             other => panic!("{other:?}"),
@@ -285,12 +278,12 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_read_as_by_nfs_utils() {
+    fn classes_follow_nfs_utils() {
         assert!(fits("n[^a-c]de.*", "node.x") && !fits("n[^a-c]de.*", "nbde.x"));
         assert!(fits("[]a]", "]") && fits("[]a]", "a") && !fits("[^]a]", "a") && fits("[a-]", "-"));
         assert!(!fits("[", "a") && !fits("a[", "a"));
         assert_eq!(who("Node[A-C].x"), MachineName::Pattern("node[a-c].x".into()), "names are compared whatever their case");
-        // What would be read otherwise than it is meant, or never match, is no client at all.
+        // Patterns with another meaning than in a shell, or that never match, are errors.
         for text in ["n[!a-c]de", "a[", "a[b", "[]", "[^]", "[^!a]"] {
             assert!(MachineName::parse(text).is_err(), "{text}");
         }
@@ -298,7 +291,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_name_fits_itself_and_a_star_for_labels(labels in proptest::collection::vec("[a-z0-9-]{1,8}", 1..5)) {
+        fn name_matches_itself_and_stars(labels in proptest::collection::vec("[a-z0-9-]{1,8}", 1..5)) {
             let name = labels.join(".");
             let stars = vec!["*"; labels.len()].join(".");
             proptest::prop_assert!(fits(&name, &name));

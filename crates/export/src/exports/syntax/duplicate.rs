@@ -1,21 +1,20 @@
-//! ClientRules that a path names more than once: what is said of them first is in force, flavour by
-//! flavour, as `access.rs` joins them.
+//! Clients that a path names twice. The first entry applies, for each flavour.
 
 use vouch_nfs4_server::Flavour;
 
 use super::entry::{At, Client, Entry};
 
-/// A client that is named again, for flavours that it had already.
+/// A client that is named again for flavours that it already had.
 pub(crate) struct Duplicate<'a> {
     first: &'a Client,
     again: &'a Client,
-    /// Flavours of which the later line is passed over.
+    /// Flavours of the later entry that do not apply.
     passed_over: Vec<Flavour>,
-    /// Whether that is all that it has to say.
+    /// Whether these are all its flavours.
     whole: bool,
 }
 
-/// All of an entry.
+/// The duplicates of an entry.
 pub(crate) fn duplicates(entry: &Entry) -> impl Iterator<Item = Duplicate<'_>> {
     entry.clients.iter().enumerate().filter_map(|(number, again)| {
         let before = entry.clients[..number].iter().filter(|known| known.machine == again.machine);
@@ -31,7 +30,7 @@ fn flavours(client: &Client) -> impl Iterator<Item = Flavour> {
     client.options.access().into_iter().map(|access| access.flavour)
 }
 
-/// As `sec=` has it.
+/// Name in `sec=`.
 fn name(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::None => "none",
@@ -43,15 +42,12 @@ fn name(flavour: Flavour) -> &'static str {
 }
 
 impl Duplicate<'_> {
-    /// What is in force, and where. `place`: how a place is told.
+    /// Warning about the duplicate. `place` formats a position.
     pub(crate) fn told(&self, source: &str, place: impl Fn(At) -> String) -> String {
         let (who, first) = (&self.again.machine, place(self.first.at));
         let names: Vec<&str> = self.passed_over.iter().map(|&flavour| name(flavour)).collect();
-        let part = if self.whole { String::new() } else { format!(" of sec={}", names.join(":")) };
-        format!(
-            "{}: {source} names {who} again: what {first} says{part} is in force, and this is not; keep one of them",
-            place(self.again.at)
-        )
+        let part = if self.whole { String::new() } else { format!(" for sec={}", names.join(":")) };
+        format!("{}: {source} names {who} again; {first} applies{part}, this entry does not; remove one of them", place(self.again.at))
     }
 }
 
@@ -70,21 +66,21 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_named_again_is_told_with_the_line_that_is_in_force() {
+    fn warning_names_the_line_that_applies() {
         let said = told("/a *.example.org(ro) 192.0.2.0/24(ro)\n/b *(ro)\n/a *.Example.org(rw)\n/a 192.0.2.9/24(rw) @g\n");
         assert_eq!(
             said,
             [
-                "line 3: /a names *.example.org again: what line 1 says is in force, and this is not; keep one of them",
-                "line 4: /a names 192.0.2.0/24 again: what line 1 says is in force, and this is not; keep one of them",
+                "line 3: /a names *.example.org again; line 1 applies, this entry does not; remove one of them",
+                "line 4: /a names 192.0.2.0/24 again; line 1 applies, this entry does not; remove one of them",
             ]
         );
     }
 
     #[test]
-    fn only_flavours_that_were_named_are_passed_over() {
+    fn warns_only_about_repeated_flavours() {
         assert!(told("/a gss/krb5(ro) gss/krb5p(rw)\n/a *(rw)\n").is_empty());
         let said = told("/a *(sec=krb5,ro)\n/a *(sec=krb5:sys,rw)\n");
-        assert!(said[0].contains("what line 1 says of sec=krb5 is in force"), "{said:?}");
+        assert!(said[0].contains("line 1 applies for sec=krb5"), "{said:?}");
     }
 }

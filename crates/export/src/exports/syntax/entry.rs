@@ -1,23 +1,21 @@
-//! What a file of exports(5) says: entries, warnings and errors.
+//! Entries, warnings and errors of an exports(5) file.
 
 use std::fmt;
 
 use super::client::MachineName;
 use super::options::Options;
 
-/// What a line shows to clients.
+/// The first word of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
-    /// A directory of this machine.
+    /// A local directory.
     Directory(Vec<u8>),
-    /// A published tree: `tree:` and a database's path or a self-certifying name. What is behind
-    /// the colon.
+    /// A published tree: the text after `tree:`, a database path or a self-certifying name.
     Tree(Vec<u8>),
 }
 
 impl Source {
-    /// A directory or a tree as a line of exports(5) begins, tidied; else what is wrong, and what
-    /// helps.
+    /// Parses a directory or tree, and removes empty path components.
     ///
     /// # Errors
     /// What is wrong, and what to write instead.
@@ -40,11 +38,11 @@ impl fmt::Display for Source {
     }
 }
 
-/// One path and those who may mount it.
+/// An exported path and its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) source: Source,
-    /// The line that named it first.
+    /// The first line that named it.
     pub(crate) line: usize,
     pub(crate) clients: Vec<Client>,
 }
@@ -57,15 +55,15 @@ pub(crate) struct Client {
     pub(crate) at: At,
 }
 
-/// Where a client is named.
+/// Position of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct At {
-    /// Which of the files, where there are several.
+    /// Index of the file.
     pub(crate) file: usize,
     pub(crate) line: usize,
 }
 
-/// Something that keeps a file from being served.
+/// An error that keeps the file from being served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LineError {
     pub(crate) line: usize,
@@ -73,14 +71,14 @@ pub(crate) struct LineError {
     cure: String,
 }
 
-/// Something that is served otherwise than the file says.
+/// A difference between the file and what is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Warning {
     pub(crate) line: usize,
     pub(crate) text: String,
 }
 
-/// A file that can be served.
+/// A file without errors.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parsed {
     pub(crate) entries: Vec<Entry>,
@@ -105,7 +103,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// The path without empty and `.` components. `..` stays: what it means is the system's to say.
+/// Removes empty and `.` components. `..` stays, for the kernel to interpret.
 fn tidy(path: &[u8]) -> Vec<u8> {
     let mut tidy = Vec::with_capacity(path.len());
     for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {

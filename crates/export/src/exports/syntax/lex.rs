@@ -1,5 +1,5 @@
-//! The words of an exports(5) file: lines joined where a backslash ends them, warnings dropped,
-//! quotes and octal escapes resolved. Knows no option.
+//! Splits an exports(5) file into words: joins continued lines, drops comments, resolves quotes and
+//! octal escapes.
 
 use super::entry::LineError;
 
@@ -8,12 +8,11 @@ use super::entry::LineError;
 pub(super) struct Line {
     pub(super) number: usize,
     pub(super) path: Vec<u8>,
-    /// Client specifications and default options, as they generation.
+    /// Client specifications and default options, unparsed.
     pub(super) words: Vec<String>,
 }
 
-/// Cuts a file into lines of words. Faults name what can't be read; the rest is cut all the same,
-/// so that all errors are told at once.
+/// Splits a file into lines of words. Continues after an error, to report all of them.
 pub(super) fn lines(text: &[u8], errors: &mut Vec<LineError>) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut rest = text;
@@ -40,7 +39,7 @@ pub(super) fn lines(text: &[u8], errors: &mut Vec<LineError>) -> Vec<Line> {
     lines
 }
 
-/// The first logical line, of how many physical lines it is, and what follows.
+/// The first logical line, its number of physical lines, and the rest.
 fn join(text: &[u8]) -> (Vec<u8>, usize, &[u8]) {
     let mut joined = Vec::new();
     let (mut rest, mut physical) = (text, 0);
@@ -71,7 +70,7 @@ fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, WordFault> {
         while line.get(at).is_some_and(|byte| byte.is_ascii_whitespace()) {
             at += 1;
         }
-        // exports(5): a # introduces a warning to the end of the line; within a word it is part of it.
+        // exports(5): # starts a comment, except within a word.
         if line.get(at).is_none_or(|&byte| byte == b'#') {
             return Ok(words);
         }
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_quotes_escapes_and_comments() {
+    fn splits_lines_with_quotes_escapes_and_comments() {
         let text = "# head\n\n/a  b(rw) # tail\n\"/with space\" *(ro)\\\n   c\n/o\\040p\\134 x#y\n";
         let words = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_is_told_with_its_line() {
+    fn errors_name_their_line() {
         let mut errors = Vec::new();
         let lines = lines(b"/a *\n/b\\9 *\n\"/c *\n/d *", &mut errors);
         assert_eq!(lines.len(), 2);
@@ -146,7 +145,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_path_is_read_back_from_its_escapes(path in proptest::collection::vec(1u8.., 1..40)) {
+        fn escaped_path_is_read_back(path in proptest::collection::vec(1u8.., 1..40)) {
             let escaped: String = path.iter().map(|byte| format!("\\{byte:03o}")).collect();
             let mut errors = Vec::new();
             let lines = lines(format!("{escaped} *").as_bytes(), &mut errors);

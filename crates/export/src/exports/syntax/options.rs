@@ -1,11 +1,11 @@
-//! The options of exports(5): what each means here, and what is said of each that is not taken.
+//! The options of exports(5), and warnings about those that are not supported.
 
 use vouch_nfs4_server::{Flavour, FlavourAccess, Squash, SquashWho};
 
-/// Number under which an export is known.
+/// The fsid of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fsid {
-    /// `fsid=root`, `fsid=0`: the root of the name space.
+    /// `fsid=root` or `fsid=0`: root of the pseudo file system.
     Root,
     /// `fsid=N`.
     Number(u32),
@@ -16,30 +16,27 @@ pub(crate) enum Fsid {
 /// Options of one client of one export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Rights of every flavour that does not have others.
+    /// Default of all flavours.
     pub(crate) read_only: bool,
-    /// Replies wait until changes of names and attributes are on the disk.
+    /// Whether replies wait until changes of names and attributes are on disk.
     pub(crate) sync: bool,
     pub(crate) squash: Squash,
-    /// Flavours in order of preference, with what is said of each alone; empty stands for the
-    /// default, `sys`.
+    /// Flavours in order of preference, with their own rights. Empty means `sys`.
     flavours: Vec<Named>,
-    /// The flavours of the last `sec=` of the list that is read: what follows is about them. None
-    /// before the first: that is about all.
+    /// Flavours of the last `sec=`. Further options apply to them; to all flavours if `None`.
     group: Option<Vec<Flavour>>,
-    /// Calls from ports below 1024 only.
+    /// Only calls from ports below 1024 are accepted.
     pub(crate) secure: bool,
     pub(crate) fsid: Option<Fsid>,
-    /// Mount points below are shown.
+    /// Whether file systems mounted below are visible.
     pub(crate) cross_mounts: bool,
-    /// Exported only while a file system is mounted here (empty: on the path itself).
+    /// Exported only while a file system is mounted here. Empty: on the path itself.
     pub(crate) mount_point: Option<Vec<u8>>,
-    /// The credential of a client's machine may write what its users have written. An option of
-    /// ours.
+    /// Whether the client's machine credential may write data of its users. A Vouch extension.
     pub(crate) machine_writes: bool,
 }
 
-/// A flavour that was named, and rights that were given after it.
+/// A flavour of `sec=`, and the rights that follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Named {
     flavour: Flavour,
@@ -53,17 +50,17 @@ impl Named {
     }
 }
 
-/// Why an option is not taken.
+/// Why an option is not applied.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum OptionIssue {
-    /// The export is served without it.
+    /// The export is served without the option.
     Warning(String),
-    /// The export can't be served like this.
+    /// The export cannot be served.
     Error(String, &'static str),
 }
 
 impl Default for Options {
-    /// Those that exports(5) names: `ro,sync,wdelay,hide,root_squash,secure`, and `anonuid=65534`.
+    /// The defaults of exports(5): `ro,sync,wdelay,hide,root_squash,secure` and `anonuid=65534`.
     fn default() -> Self {
         Options {
             read_only: true,
@@ -81,8 +78,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Takes a list such as `rw,sec=krb5p:krb5i,anonuid=99`. What stands before its first `sec=` is
-    /// about all flavours, also about those that the line's defaults have named.
+    /// Applies a list such as `rw,sec=krb5p:krb5i,anonuid=99`. Options before the first `sec=` apply to all
+    /// flavours, including those of the line's defaults.
     pub(super) fn take(&mut self, list: &str, issues: &mut Vec<OptionIssue>) {
         self.group = None;
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
@@ -99,7 +96,7 @@ impl Options {
         match (name, value) {
             ("rw", None) => self.set_read_only(false),
             ("ro", None) => self.set_read_only(true),
-            // As nfs-utils have it: all are squashed where that is said anywhere.
+            // As in nfs-utils: all_squash anywhere in the list wins.
             ("root_squash", None) => self.set_squash(|who| if who == SquashWho::All { who } else { SquashWho::Root }),
             ("no_root_squash", None) => self.set_squash(|who| if who == SquashWho::All { who } else { SquashWho::Nobody }),
             ("all_squash", None) => self.set_squash(|_| SquashWho::All),
@@ -125,38 +122,38 @@ impl Options {
             ("nocrossmnt", None) => self.cross_mounts = false,
             ("hide", None) => {}
             ("mountpoint" | "mp", value) => self.mount_point = Some(value.unwrap_or_default().as_bytes().to_vec()),
-            // What these ask for is how it always works.
+            // The server always works like this.
             ("sync", None) => self.sync = true,
             ("async", None) => self.sync = false,
             ("no_subtree_check" | "no_pnfs" | "acl" | "wdelay", None) => {}
-            ("no_wdelay", None) => return warning(option, "writes are never delayed for others to come; remove it"),
+            ("no_wdelay", None) => return warning(option, "writes are never delayed; remove it"),
             ("subtree_check", None) => {
                 return warning(
                     option,
-                    "it is not done: what is moved out of the export stays reachable by handles that were given out before, though none can be guessed; \
-                     give the export a file system of its own where that matters, and write no_subtree_check",
+                    "not supported: a file that is moved out of the export stays accessible by its old filehandle; \
+                     export a separate file system if that matters, and write no_subtree_check",
                 );
             }
-            ("nohide", None) => return warning(option, "a nested export is always seen by its clients; remove it"),
-            ("no_acl", None) => return warning(option, "it is about NFSv3; over NFSv4 ACLs are an attribute; remove it"),
+            ("nohide", None) => return warning(option, "nested exports are always visible; remove it"),
+            ("no_acl", None) => return warning(option, "it applies to NFSv3 only; in NFSv4 an ACL is an attribute; remove it"),
             ("insecure_locks" | "secure_locks" | "auth_nlm" | "no_auth_nlm", None) => {
-                return warning(option, "it is about the lock manager of NFSv3; locks of NFSv4 are authenticated; remove it");
+                return warning(option, "it applies to the NFSv3 lock manager only; NFSv4 locks are authenticated; remove it");
             }
-            ("security_label", None) => return warning(option, "security labels are not passed on; remove it"),
-            ("rdirplus" | "nordirplus", None) => return warning(option, "it is about NFSv3; an NFSv4 client chooses; remove it"),
+            ("security_label", None) => return warning(option, "security labels are not supported; remove it"),
+            ("rdirplus" | "nordirplus", None) => return warning(option, "it applies to NFSv3 only; an NFSv4 client chooses; remove it"),
             ("xprtsec", Some(list)) => transport(option, list)?,
-            ("pnfs", None) => return Err(option_error(option, "asks for pNFS layouts, which are not given", "remove it")),
+            ("pnfs", None) => return Err(option_error(option, "requests pNFS layouts, which are not supported", "remove it")),
             ("refer" | "replicas", _) => {
                 return Err(option_error(
                     option,
-                    "asks for a referral, which is not given",
+                    "requests a referral, which is not supported",
                     "mount the other server directly, and remove it",
                 ));
             }
             ("reexport", Some(_)) => {
-                return warning(option, "an export without fsid= has a number from its path, which stays, whatever it lies on; remove it");
+                return warning(option, "an export without fsid= has a stable identifier from its path; remove it");
             }
-            _ => return Err(option_error(option, "is no option of exports(5)", "see vouch-export(1) for those that are known")),
+            _ => return Err(option_error(option, "is not an option of exports(5)", "see vouch-export(1) for the supported options")),
         }
         Ok(())
     }
@@ -176,8 +173,8 @@ impl Options {
         self.of_group().for_each(|named| named.squash = Some(change(named.squash.unwrap_or(all))));
     }
 
-    /// exports(5): rights after a `sec=` are for its flavours. Before it they are for all that are
-    /// there: what a client's own list says goes before the line's defaults.
+    /// exports(5): rights after `sec=` apply to its flavours. Rights before it apply to all, because a
+    /// client's own list overrides the line's defaults.
     fn of_group(&mut self) -> impl Iterator<Item = &mut Named> {
         let group = &self.group;
         self.flavours.iter_mut().filter(|named| group.as_ref().is_none_or(|group| group.contains(&named.flavour)))
@@ -196,7 +193,7 @@ impl Options {
                     return Err(option_error(
                         &format!("sec={name}"),
                         "is no security flavour",
-                        "write sys, krb5, krb5i or krb5p, with colons between",
+                        "write sys, krb5, krb5i or krb5p, separated by colons",
                     ));
                 }
             };
@@ -209,7 +206,7 @@ impl Options {
         Ok(())
     }
 
-    /// Flavours that are let in, best first, and what each may do.
+    /// Allowed flavours with their rights, best first.
     pub(crate) fn access(&self) -> Vec<FlavourAccess> {
         let default = [Named::new(Flavour::Sys)];
         let named = if self.flavours.is_empty() { &default[..] } else { &self.flavours[..] };
@@ -223,14 +220,13 @@ impl Options {
         named.iter().map(access).collect()
     }
 
-    /// The same flavours, in the same order.
+    /// Whether both name the same flavours in the same order.
     pub(super) fn same_flavours(&self, other: &Options) -> bool {
         self.flavours.iter().map(|named| named.flavour).eq(other.flavours.iter().map(|named| named.flavour))
     }
 
-    /// What exportfs(8) would do otherwise: it hands the rights of one group on to flavours that
-    /// are named later. As the manual has it, they get what stands before the first
-    /// `sec=`. Said where that makes a difference.
+    /// A warning where exportfs(8) differs: it applies rights of one group to flavours of later groups. The
+    /// manual says that those get the rights before the first `sec=`.
     pub(super) fn differences(&self) -> Option<OptionIssue> {
         let handed_on = |at: usize| {
             let (named, before) = (&self.flavours[at], &self.flavours[..at]);
@@ -240,20 +236,19 @@ impl Options {
         };
         let at = (1..self.flavours.len()).find(|&at| handed_on(at))?;
         Some(OptionIssue::Warning(format!(
-            "a flavour after the first sec= has rights from before it ({}), where exportfs gives it those of the flavours named earlier; write its rights after its own sec=",
+            "a flavour without rights of its own gets those before the first sec= ({}), but exportfs gives it those of the previous flavour; write its rights after its own sec=",
             if self.flavours[at].read_only.unwrap_or(self.read_only) { "ro" } else { "rw" },
         )))
     }
 
-    /// Takes the flavours from a client name of old, `gss/krb5i`.
+    /// Sets the flavour of an old pseudo-client such as `gss/krb5i`.
     pub(super) fn set_flavour(&mut self, flavour: Flavour) {
         self.flavours = vec![Named::new(flavour)];
     }
 }
 
-/// `xprtsec=`: by what a transport may be protected; any of the list suffices. Where `none` is
-/// among them TLS is not demanded of anybody; without it, whoever came over a plain connection
-/// would get in against the administrator's will.
+/// `xprtsec=`: any listed transport suffices. A list without `none` demands TLS, which the server does
+/// not support, so it is an error.
 fn transport(option: &str, list: &str) -> Result<(), OptionIssue> {
     if list.split(':').any(|mode| !matches!(mode, "none" | "tls" | "mtls")) {
         return Err(option_error(option, "is no list of none, tls and mtls", "write xprtsec=none, or leave it out"));
@@ -261,7 +256,7 @@ fn transport(option: &str, list: &str) -> Result<(), OptionIssue> {
     if !list.split(':').any(|mode| mode == "none") {
         return Err(option_error(
             option,
-            "demands RPC over TLS (RFC 9289), which is not spoken here",
+            "requires RPC over TLS (RFC 9289), which is not supported",
             "write sec=krb5p for privacy or sec=krb5i for integrity instead, or use a tunnel and xprtsec=none",
         ));
     }
@@ -270,19 +265,19 @@ fn transport(option: &str, list: &str) -> Result<(), OptionIssue> {
     }
     warning(
         option,
-        "RPC over TLS is not spoken here, so every client comes as by xprtsec=none; where that is too little write sec=krb5p or sec=krb5i",
+        "RPC over TLS is not supported, so all clients connect as with xprtsec=none; write sec=krb5p or sec=krb5i to require protection",
     )
 }
 
 fn warning(option: &str, why: &str) -> Result<(), OptionIssue> {
-    Err(OptionIssue::Warning(format!("option {option} is not taken: {why}")))
+    Err(OptionIssue::Warning(format!("option {option} is ignored: {why}")))
 }
 
 fn option_error(option: &str, what: &str, cure: &'static str) -> OptionIssue {
     OptionIssue::Error(format!("option {option} {what}"), cure)
 }
 
-/// exports(5) takes −2 and −1 for user numbers at the end of the range.
+/// exports(5) allows -2 for a user number at the end of the range.
 fn id(number: i64) -> Option<u32> {
     u32::try_from(number).ok().or_else(|| (number == -2).then_some(u32::MAX - 1)).filter(|&id| id != u32::MAX)
 }
@@ -294,7 +289,7 @@ fn fsid(value: &str) -> Option<Fsid> {
     if let Ok(number) = value.parse::<u32>() {
         return Some(if number == 0 { Fsid::Root } else { Fsid::Number(number) });
     }
-    // A UUID, with hyphens or colons wherever they are liked (exports(5)).
+    // A UUID, with hyphens or colons anywhere (exports(5)).
     let digits: String = value.chars().filter(|c| !matches!(c, '-' | ':')).collect();
     let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok()?;
     bytes.try_into().ok().map(Fsid::Uuid)
@@ -320,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_manual() {
+    fn defaults_match_the_manual() {
         let (options, issues) = read("");
         assert!(issues.is_empty());
         assert!(options.read_only && options.sync && options.secure && !options.cross_mounts);
@@ -328,10 +323,9 @@ mod tests {
         assert_eq!(told(&options), "Sys:ro,Root");
     }
 
-    // As nfs-utils: two flags, and who says that all are squashed is not overruled by what is said of
-    // the superuser.
+    // As in nfs-utils: options about root do not override all_squash.
     #[test]
-    fn all_are_squashed_whatever_is_said_of_the_superuser() {
+    fn all_squash_wins_over_root_options() {
         for list in
             ["all_squash,no_root_squash", "no_root_squash,all_squash", "all_squash,root_squash", "all_squash,sec=sys,no_root_squash"]
         {
@@ -343,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_taken() {
+    fn applies_options() {
         let (options, issues) =
             read("rw,all_squash,anonuid=-2,anongid=100,insecure,crossmnt,mp=/m,sec=krb5p:krb5i,sec=sys,fsid=7,sync,no_subtree_check");
         assert_eq!(issues, []);
@@ -353,10 +347,9 @@ mod tests {
         assert_eq!((options.fsid, options.mount_point), (Some(Fsid::Number(7)), Some(b"/m".to_vec())));
     }
 
-    // exports(5), General Options and User ID Mapping: what is neither commented on nor refused is what
-    // is done.
+    // exports(5), General Options and User ID Mapping.
     #[test]
-    fn every_option_of_the_manual_that_is_taken_is_taken_silently() {
+    fn supported_options_cause_no_warning() {
         for option in [
             "secure",
             "insecure",
@@ -392,12 +385,12 @@ mod tests {
     }
 
     #[test]
-    fn crossing_is_what_is_asked_for_last() {
+    fn last_crossmnt_option_wins() {
         assert!(!read("crossmnt,nocrossmnt").0.cross_mounts && read("nocrossmnt,crossmnt").0.cross_mounts);
     }
 
     #[test]
-    fn who_demands_tls_is_told_what_there_is_instead() {
+    fn tls_requirement_is_an_error_with_advice() {
         let (_, issues) = read("rw,xprtsec=mtls");
         assert!(
             matches!(&issues[..], [OptionIssue::Error(what, cure)] if what.contains("TLS") && cure.contains("krb5p") && cure.contains("krb5i"))
@@ -405,14 +398,14 @@ mod tests {
     }
 
     #[test]
-    fn async_is_what_is_asked_for_last() {
+    fn last_sync_option_wins() {
         assert!(!read("rw,async").0.sync);
         assert!(read("async,rw,sync").0.sync);
         assert!(read("rw,async").1.is_empty());
     }
 
     #[test]
-    fn fsids_have_three_forms() {
+    fn parses_three_forms_of_fsid() {
         assert_eq!((fsid("root"), fsid("0"), fsid("12")), (Some(Fsid::Root), Some(Fsid::Root), Some(Fsid::Number(12))));
         assert_eq!(fsid("00112233-4455-6677-8899-aabbccddeeff"), fsid("00112233:44556677:8899aabb:ccddeeff"));
         assert!(matches!(fsid("00112233-4455-6677-8899-aabbccddeeff"), Some(Fsid::Uuid([0, 0x11, ..]))));
@@ -420,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_that_is_not_taken_is_told() {
+    fn unsupported_options_cause_warnings_or_errors() {
         for option in [
             "no_wdelay",
             "subtree_check",
@@ -460,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_after_a_flavour_are_its_own() {
+    fn rights_after_sec_apply_to_its_flavours() {
         let access = |list: &str| {
             let (options, issues) = read(list);
             assert_eq!(issues, [], "{list}");
@@ -473,13 +466,13 @@ mod tests {
             "Krb5p:rw,Nobody Krb5i:rw,Nobody Sys:ro,All"
         );
         assert_eq!(access("ro,sec=sys,rw"), "Sys:rw,Root");
-        // A flavour that is named again stays in its place.
+        // A repeated flavour keeps its place.
         assert_eq!(access("sec=sys:krb5,ro,sec=sys,rw"), "Sys:rw,Root Krb5:ro,Root");
         assert_eq!(access("all_squash,sec=sys,no_all_squash,sec=krb5,all_squash"), "Sys:ro,Root Krb5:ro,All");
     }
 
     #[test]
-    fn rights_from_before_are_for_all_and_said_where_exportfs_differs() {
+    fn rights_before_sec_apply_to_all_and_warn_of_exportfs() {
         for (list, access) in
             [("sec=krb5p,rw,sec=sys", "Krb5p:rw,Root Sys:ro,Root"), ("rw,sec=sys,ro,sec=krb5", "Sys:ro,Root Krb5:rw,Root")]
         {
@@ -493,10 +486,10 @@ mod tests {
     }
 
     #[test]
-    fn defaults_of_a_line_are_completed_by_the_client() {
+    fn client_options_override_line_defaults() {
         let (mut options, mut issues) = read("sec=krb5p,ro");
         options.take("rw,sec=sys", &mut issues);
-        // What the client says before a sec= of its own is about all flavours.
+        // Options before the client's own sec= apply to all flavours.
         assert_eq!((told(&options), issues), ("Krb5p:rw,Root Sys:rw,Root".to_owned(), vec![]));
     }
 

@@ -1,11 +1,11 @@
-//! Parser of exports(5). Pure: it reads no file and asks no name service.
+//! Parser of exports(5).
 
 use super::client::MachineName;
 use super::entry::{At, Client, Entry, LineError, Parsed, Source, Warning};
 use super::lex;
 use super::options::{OptionIssue, Options};
 
-/// Reads a file. All errors are told, not the first alone.
+/// Parses a file. Returns all errors.
 pub(crate) fn parse(text: &[u8]) -> Result<Parsed, Vec<LineError>> {
     let mut errors = Vec::new();
     let mut parsed = Parsed::default();
@@ -15,7 +15,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Parsed, Vec<LineError>> {
     if errors.is_empty() { Ok(parsed) } else { Err(errors) }
 }
 
-/// Reads a list of options alone, for the command line.
+/// Parses a list of options, for the command line.
 pub(crate) fn parse_options(list: &str) -> Result<(Options, Vec<Warning>), Vec<LineError>> {
     let (mut options, mut issues) = (Options::default(), Vec::new());
     options.take(list, &mut issues);
@@ -37,7 +37,7 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
     let mut clients: Vec<Client> = Vec::new();
     for word in &line.words {
         let mut issues = Vec::new();
-        // exports(5): a dash and options are the defaults of what follows on the line.
+        // exports(5): a dash and options set the defaults of the rest of the line.
         if let Some(list) = word.strip_prefix('-').filter(|_| !word.contains('(')) {
             defaults = Options::default();
             defaults.take(list, &mut issues);
@@ -59,11 +59,10 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
             },
         };
         let name = if name.is_empty() {
-            // What exportfs warns of too: a space before the parenthesis gives the world what was meant for one
-            // host.
+            // exportfs warns too: a space before the parenthesis grants everybody what one host should get.
             parsed.warnings.push(Warning {
                 line: line.number,
-                text: format!("({list}) has no client before it and is for everybody; write *({list}) if that is meant"),
+                text: format!("({list}) has no client before it and applies to everybody; write *({list}) if that is intended"),
             });
             "*"
         } else {
@@ -87,9 +86,10 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
         sort_out(line.number, issues, &mut parsed.warnings, errors);
     }
     if line.words.iter().all(|word| word.starts_with('-')) {
-        parsed
-            .warnings
-            .push(Warning { line: line.number, text: "no client is named, so it is for everybody; write * if that is meant".into() });
+        parsed.warnings.push(Warning {
+            line: line.number,
+            text: "the line names no client and applies to everybody; write * if that is intended".into(),
+        });
         clients.push(Client { machine: MachineName::Everyone, options: defaults, at: At { file: 0, line: line.number } });
     }
     match parsed.entries.iter_mut().find(|entry| entry.source == source) {

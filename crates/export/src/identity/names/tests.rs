@@ -240,7 +240,7 @@ impl NameService for Sick {
         self.well().and_then(|()| Small.user(uid))
     }
     fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown> {
-        // GroupSource alone fail: the one that is easily overlooked.
+        // Only the lookup of groups fails.
         Small.user_by_name(name)
     }
     fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown> {
