@@ -1,4 +1,4 @@
-//! What state asks to be done outside of it.
+//! Side effects that the caller of the state must carry out.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,102 +10,101 @@ use super::id::FileKey;
 use crate::access::network::Network;
 use crate::{CallbackContext, CallbackId, CallbackTo};
 
-/// Something to be done after the lock is released, in order.
+/// Side effect to carry out after the lock is released, in order.
 #[derive(Debug)]
 pub enum StateEffect<F> {
-    /// Encode and send this callback, then call
-    /// `State::callback_done` exactly once.
+    /// Encode and send this callback, then call `State::callback_done` exactly once.
     Callback(Box<OutgoingCallback>),
-    /// Make this record durable before any reply is sent whose call came at or after the one that
-    /// made this effect. Replaces one with the same key.
+    /// Write this record durably before sending any reply to a call that came at or after the call
+    /// with this effect. Replaces a record with the same key.
     Persist {
         /// Key.
         key: Vec<u8>,
-        /// Value: a `RecoveryRecord`.
+        /// Encoded `RecoveryRecord`.
         value: Vec<u8>,
     },
-    /// Forget this record; need not be durable at once.
+    /// Delete this record. Need not be durable at once.
     Forget {
         /// Key.
         key: Vec<u8>,
     },
-    /// Forget all records from the start that have not been persisted again: the grace period is
-    /// over. Must be durable before a reply is sent that lets in what grace kept out (RFC 8881,
-    /// section 8.4.3).
+    /// Delete all records of the previous instance that were not persisted again: the grace period
+    /// is over. Must be durable before any reply that grace would have refused (RFC 8881, section
+    /// 8.4.3).
     GraceEnded,
-    /// A client came by this name from elsewhere than the one for whom what was held under it waits
-    /// to be reclaimed: it gets none of that. To be told to the administrator.
+    /// A client with the name of a recovery record came from another address. The client may
+    /// reclaim nothing, and the administrator must be told.
     Elsewhere {
-        /// The client's name.
+        /// Client name.
         owner: Arc<[u8]>,
-        /// Where it calls from.
+        /// Address of the caller.
         address: IpAddr,
-        /// Where the other one called from.
+        /// Network of the recovery record.
         from: Network,
     },
-    /// An open file that state keeps no longer: close it by dropping.
+    /// Close this open file by dropping it.
     Release(F),
-    /// Likewise, and the client did not give it back.
+    /// The same, for state that the client did not return.
     Lost {
         /// The open file.
         file: F,
-        /// Whether it was a delegation's.
+        /// Whether the state was a delegation.
         delegation: bool,
-        /// How it came.
+        /// Reason.
         why: Loss,
     },
 }
 
-/// Why an open or a delegation ended that its client did not end.
+/// Reason why an open or a delegation ended without its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// The client was silent for longer than its lease, and in somebody's way or for too long.
+    /// The lease had expired, and the state was in conflict or too old.
     Expired,
-    /// The client, or in 4.0 the owner, has begun anew and knows nothing of it.
+    /// The client, or in 4.0 the owner, restarted.
     Restarted,
-    /// A delegation was asked back, and did not come.
+    /// A recalled delegation was not returned.
     NotReturned,
-    /// The administrator has ended the client, or the export.
+    /// The administrator ended the client or the export.
     Revoked,
 }
 
-/// How callbacks to a client are authenticated.
+/// Credential of callbacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallbackCredential {
     /// AUTH_NONE.
     None,
-    /// AUTH_SYS with these values of the client's choice.
+    /// AUTH_SYS with values that the client chose.
     Sys {
-        /// User.
+        /// User id.
         uid: u32,
-        /// Group.
+        /// Group id.
         gid: u32,
-        /// Machine.
+        /// Machine name.
         machine: Arc<[u8]>,
     },
-    /// RPCSEC_GSS, by a context that the client has made.
+    /// RPCSEC_GSS with a context that the client created.
     Gss(Arc<CallbackContext>),
 }
 
-/// What CB_SEQUENCE says.
+/// Arguments of CB_SEQUENCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallbackSequence {
-    /// The session.
+    /// Session.
     pub session: SessionId,
-    /// The slot's number.
+    /// Sequence number of the slot.
     pub seq: SlotSeq,
-    /// The slot.
+    /// Slot.
     pub slot: SlotId,
-    /// The highest slot in use.
+    /// Highest slot in use.
     pub highest_slot: SlotId,
 }
 
-/// A callback to be encoded and sent.
+/// A callback to encode and send.
 #[derive(Clone, Debug)]
 pub struct OutgoingCallback {
-    /// Names it in `State::callback_done`.
+    /// Id for `State::callback_done`.
     pub id: CallbackId,
-    /// Whereto.
+    /// Destination.
     pub to: CallbackTo,
     /// Minor version of the CB_COMPOUND.
     pub minor: u32,
@@ -115,92 +114,92 @@ pub struct OutgoingCallback {
     pub ident: u32,
     /// Credential.
     pub credential: CallbackCredential,
-    /// CB_SEQUENCE, first of the CB_COMPOUND; none in 4.0.
+    /// CB_SEQUENCE, first in the CB_COMPOUND; none in 4.0.
     pub sequence: Option<CallbackSequence>,
-    /// What it is about.
+    /// Operation.
     pub op: CallbackOp,
-    /// How long to wait for the answer, milliseconds.
+    /// Timeout for the answer, milliseconds.
     pub timeout_ms: u64,
 }
 
-/// What a callback is about.
+/// Operation of a callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallbackOp {
-    /// CB_NULL: whether the path works (4.0). No CB_COMPOUND.
+    /// CB_NULL without CB_COMPOUND: tests the path (4.0).
     Null,
     /// CB_RECALL of a delegation.
     Recall {
-        /// The delegation.
+        /// Delegation.
         stateid: Stateid,
-        /// The file.
+        /// File.
         file: FileKey,
-        /// Whether the file is about to be truncated.
+        /// Whether the file will be truncated.
         truncate: bool,
     },
-    /// CB_RECALL_ANY: some delegations, of the client's choice.
+    /// CB_RECALL_ANY: the client chooses the delegations to return.
     RecallAny {
-        /// How many it may keep.
+        /// Number of delegations that the client may keep.
         keep: u32,
     },
-    /// CB_GETATTR of size and change.
+    /// CB_GETATTR of size and change attribute.
     Getattr {
-        /// The file.
+        /// File.
         file: FileKey,
-        /// And of the times that the holder keeps.
+        /// Whether to ask for the times too.
         times: bool,
     },
     /// CB_NOTIFY_LOCK: a lock may be free.
     NotifyLock {
-        /// The file.
+        /// File.
         file: FileKey,
-        /// The lock owner's name at the client.
+        /// Lock owner, as the client named it.
         owner: Arc<[u8]>,
     },
-    /// CB_OFFLOAD: how a copy ended.
+    /// CB_OFFLOAD: result of a copy.
     Offload {
-        /// The destination.
+        /// Destination.
         file: FileKey,
-        /// The copy.
+        /// Copy.
         stateid: Stateid,
-        /// How it ended.
+        /// Result.
         info: OffloadInfo,
     },
 }
 
-/// What became of a callback.
+/// Result of a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackAnswer {
-    /// No answer, or one that was no CB_COMPOUND reply.
+    /// No answer, or no valid CB_COMPOUND reply.
     Unreachable,
-    /// It was not sent: the context that was to protect it is no more.
+    /// Not sent: the RPCSEC_GSS context has ended.
     NoContext,
     /// An answer.
     Answered {
-        /// Status of CB_SEQUENCE; OK in 4.0, where there is none.
+        /// Status of CB_SEQUENCE; OK in 4.0, which has none.
         sequence: Status,
-        /// Highest slot that the client takes now, if CB_SEQUENCE said so.
+        /// Highest slot that the client accepts, if CB_SEQUENCE reported it.
         highest_slot: Option<SlotId>,
-        /// Status of the operation proper.
+        /// Status of the operation.
         status: Status,
-        /// Size and change attribute, if CB_GETATTR told both.
+        /// Size and change attribute, if CB_GETATTR returned both.
         attributes: Option<HolderAttributes>,
     },
 }
 
-/// What the holder of a write delegation says about the file.
+/// Attributes from the holder of a write delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HolderAttributes {
     /// Size.
     pub size: u64,
     /// Change attribute.
     pub change: u64,
-    /// Time of access, if it keeps that.
+    /// Access time, if the holder keeps it.
     pub accessed: Option<Time>,
-    /// Time of change, likewise.
+    /// Modification time, if the holder keeps it.
     pub modified: Option<Time>,
 }
 
-/// The stateid of a state as it is.
+/// Stateid with this sequence number.
 pub(super) fn stateid(seq: StateSeq, other: [u8; 12]) -> Stateid {
     Stateid { seq, other }
 }

@@ -1,7 +1,8 @@
-//! The end of exports: what was granted by one that is gone, that shows other files now or is not
-//! for the client any more, can't be used or given back, and would be in the way of others
-//! for good. Who decides what that is may have to ask a disk, so it is done outside of the state's
-//! lock, on a list; and in parts, so that calls get through.
+//! End of exports. State granted by a removed or changed export can't be used or returned, and
+//! would block others for ever.
+//!
+//! The decision may need a disk, so callers list the holdings, decide outside of the lock, and end
+//! state in parts.
 
 use std::net::SocketAddr;
 
@@ -12,31 +13,31 @@ use super::tables::State;
 use crate::state::stateid::entry::{Kind, Terms};
 use crate::{ConnectionId, ExportId};
 
-/// Something that a client holds of an export: an open with its locks, a delegation, or a copy.
+/// State that a client holds through an export: an open with its locks, a delegation, or a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Holding {
     key: StateKey,
-    /// Who holds it.
+    /// Client.
     pub client: ClientKey,
-    /// The file, by the export that it was granted by.
+    /// File, by the export that granted the state.
     pub file: FileKey,
-    /// On what terms.
+    /// Terms of the grant.
     pub terms: Terms,
 }
 
 impl Holding {
-    /// By which export it was granted.
+    /// Export that granted the state.
     pub fn export(&self) -> ExportId {
         self.file.export
     }
 }
 
-/// Places that are looked through at once.
+/// Slots of the state table in one listing.
 pub const HOLDINGS_AT_ONCE: usize = 1024;
 
 impl<F: Clone> State<F> {
-    /// What is held in [`HOLDINGS_AT_ONCE`] places from this one on; none where there are no places
-    /// any more. What comes into a place later is not told.
+    /// Lists the state in [`HOLDINGS_AT_ONCE`] table slots from this one; none past the end. Later
+    /// additions to a slot are not reported.
     pub fn holdings(&self, from: usize) -> Option<Vec<Holding>> {
         let part = self.states.part(from, HOLDINGS_AT_ONCE)?;
         Some(
@@ -44,8 +45,8 @@ impl<F: Clone> State<F> {
         )
     }
 
-    /// Where a client calls from; where it was last known to be, with port 0, if it has no
-    /// connection. O(n) in its connections.
+    /// Addresses of a client: one for each connection, or its last known address with port 0. O(n)
+    /// in its connections.
     pub fn peers_of(&self, key: ClientKey, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> Vec<SocketAddr> {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
@@ -54,8 +55,8 @@ impl<F: Clone> State<F> {
         if peers.is_empty() { vec![SocketAddr::new(client.address, 0)] } else { peers }
     }
 
-    /// The clients that hold these wait no more for locks of the same files by the same exports. To
-    /// be done for all before any of them ends, so that what comes free goes to others.
+    /// Cancels lock waits of these clients on these files and exports. Call this for all holdings
+    /// before ending any, so that freed locks go to other clients.
     pub fn end_waits(&mut self, lost: &[Holding], now: u64) {
         self.latest_ms = now;
         for held in lost {
@@ -71,8 +72,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ends these, unless they have gone or were granted anew on other terms since; how many. The
-    /// clients stay.
+    /// Ends these holdings, except those that ended or were granted on new terms meanwhile. Returns
+    /// the number. The clients stay.
     pub fn end_holdings(&mut self, lost: &[Holding], now: u64) -> usize {
         self.latest_ms = now;
         let mut ended = 0;
@@ -87,7 +88,7 @@ impl<F: Clone> State<F> {
                 }
                 Kind::Delegation(_) => self.revoke_for(key, Loss::Revoked),
                 Kind::Copy(_) => self.drop_copy(key, Ended::Freed),
-                // It was closed or revoked since.
+                // Closed or revoked since the listing.
                 Kind::Lock(_) | Kind::Revoked | Kind::Closed(_) => continue,
             }
             ended += 1;

@@ -1,4 +1,4 @@
-//! Files that have state, and what is remembered of those that had: the tables by file.
+//! Table of files with state, and short-term memory of conflicts and opens.
 
 use std::collections::VecDeque;
 
@@ -15,11 +15,11 @@ pub(super) struct FileState {
     pub(super) key: FileKey,
     pub(super) opens: FileOpens,
     pub(super) locks: FileLocks,
-    /// Delegations held or recalled. One to write is alone.
+    /// Delegations, including recalled ones. A write delegation is alone.
     pub(super) delegations: Vec<StateKey>,
-    /// Blocking locks that wait, oldest first.
+    /// Blocked lock requests, oldest first.
     pub(super) waiters: Vec<Waiter>,
-    /// Copies to this file that are known.
+    /// Copies to this file.
     pub(super) copies: usize,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Files {
     pub(super) table: Slab<FileRef, FileState>,
     pub(super) names: Map<FileKey, FileRef>,
     recent: Recent,
-    /// Apart from those that are opened: many that are removed push none of them out.
+    /// Changes, apart from opens: many removals must not evict the opens.
     changes: Recent,
 }
 
@@ -69,7 +69,7 @@ impl Files {
         self.names.get(key).copied()
     }
 
-    /// The file, with state from now on. Whoever adds none must call `State::settle`.
+    /// The file; adds it if needed. A caller that then adds no state must call `State::settle`.
     pub(super) fn enter(&mut self, key: &FileKey) -> FileRef {
         if let Some(&file) = self.names.get(key) {
             return file;
@@ -86,18 +86,17 @@ impl Files {
         file
     }
 
-    /// Others contend for the file.
+    /// Notes a conflict on the file.
     pub(super) fn note_conflict(&mut self, key: &FileKey, now: u64) {
         self.recent.note(key, |recent| recent.conflict_ms = Some(now));
     }
 
-    /// Whether others contended for it a short while ago.
+    /// Whether the file had a conflict recently.
     pub(super) fn contended(&self, key: &FileKey, now: u64) -> bool {
         self.recent.files.get(key).and_then(|recent| recent.conflict_ms).is_some_and(|at| now < at + CONFLICT_MEMORY_MS)
     }
 
-    /// The file is about to be changed by other means than an open: by this client, or in 4.0 by
-    /// one that isn't known.
+    /// Notes a change of the file without an open. `by`: the client, unknown in 4.0.
     pub(super) fn note_change(&mut self, key: &FileKey, by: Option<ClientKey>, now: u64) {
         self.changes.note(key, |recent| {
             let others = recent.changed.is_some_and(|(other, at)| other != by && now < at + CHANGE_MEMORY_MS);
@@ -105,13 +104,14 @@ impl Files {
         });
     }
 
-    /// Whether another than this client may be about to change it.
+    /// Whether another client changed the file recently without an open.
     pub(super) fn changed_by_others(&self, key: &FileKey, client: ClientKey, now: u64) -> bool {
         let changed = self.changes.files.get(key).and_then(|recent| recent.changed);
         changed.is_some_and(|(by, at)| by != Some(client) && now < at + CHANGE_MEMORY_MS)
     }
 
-    /// A client opens the file. Whether it did so before a short while ago, and nobody else since.
+    /// Notes an open. Returns whether the same client opened the file recently and no other did
+    /// since.
     pub(super) fn note_open(&mut self, key: &FileKey, client: ClientKey, now: u64) -> bool {
         let mut again = false;
         self.recent.note(key, |recent| {
@@ -122,16 +122,16 @@ impl Files {
     }
 }
 
-/// What is remembered of a file apart from its state.
+/// Recent events of a file.
 #[derive(Clone, Copy, Default)]
 struct RecentFile {
     conflict_ms: Option<u64>,
     opened: Option<(ClientKey, u64)>,
-    /// By whom, if that is one client and known.
+    /// Time of the last change, with its client if known.
     changed: Option<(Option<ClientKey>, u64)>,
 }
 
-/// The last files that were opened, contended for or changed, by first mention.
+/// Recent files, evicted in order of insertion.
 struct Recent {
     files: Map<FileKey, RecentFile>,
     order: VecDeque<FileKey>,

@@ -1,5 +1,4 @@
-//! How tables are hashed: fast, and by a seed that no client knows, so that none can choose names
-//! that collide.
+//! Hashing of tables, with a seed that prevents chosen collisions.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
@@ -19,7 +18,7 @@ impl BuildHasher for Seed {
     }
 }
 
-/// A table by key.
+/// A hash map.
 pub(super) type Map<K, V> = HashMap<K, V, Seed>;
-/// A set.
+/// A hash set.
 pub(super) type Set<K> = HashSet<K, Seed>;

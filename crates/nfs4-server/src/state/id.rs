@@ -1,5 +1,5 @@
-//! Names that clients see: client ids, session ids, the `other` of stateids. Of each it can be told
-//! whether it was given in this life of the server.
+//! Identifiers that clients see: client ids, session ids and the `other` field of stateids. The
+//! server can tell whether it issued an id since its start.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,38 +10,38 @@ use super::slab::{SlabKey, slab_key};
 use crate::ExportId;
 
 slab_key! {
-    /// A client's record, for as long as it is there.
+    /// Key of a client record.
     pub struct ClientKey;
-    /// A session.
+    /// Key of a session.
     pub struct SessionKey;
-    /// An open, a lock owner's locks of a file, a delegation or a copy.
+    /// Key of an open, a lock state, a delegation or a copy.
     pub struct StateKey;
-    /// An open owner or a lock owner.
+    /// Key of an open owner or a lock owner.
     pub struct OwnerKey;
-    /// A file that has state.
+    /// Key of a file with state.
     pub(super) struct FileRef;
-    /// A callback under way.
+    /// Key of a callback.
     pub(super) struct CallbackKey;
 }
 
-/// A file as it was reached. Two are equal if they are of one file, whatever exports it was reached
-/// by: who opens or locks it by one of them meets those who do by another.
+/// A file and the export that reached it. Equality ignores the export: opens and locks conflict
+/// across exports.
 #[derive(Clone, Copy, Debug)]
 pub struct FileKey {
-    /// The export that it was reached by: what a filehandle names, and what rights are of.
+    /// Export of the filehandle, which decides the rights.
     pub export: ExportId,
-    /// The file there.
+    /// File id in that export.
     pub file: FileId,
     home: Home,
 }
 
 impl FileKey {
-    /// The file of this export, which lies there.
+    /// The file of this export in its home file system.
     pub fn new(export: ExportId, file: FileId, home: Home) -> Self {
         FileKey { export, file, home }
     }
 
-    /// What tells it from all other files.
+    /// Identity of the file across exports.
     fn own(&self) -> &[u8] {
         let bytes = self.file.as_bytes();
         &bytes[self.home.own_from.min(bytes.len())..]
@@ -65,10 +65,11 @@ impl Hash for FileKey {
     }
 }
 
-/// One life of the server, in which stateids are given. Their `other` is a word of this life, and
-/// place and generation sent through a permutation of the 64-bit numbers under a key of this life:
-/// in 4.0, without sessions, who can name what another holds can end it, so nobody can guess it.
-/// Tens of nanoseconds a call.
+/// Stateid issuer of one server instance.
+///
+/// The `other` field is an instance word plus the key of the state under a keyed 64-bit
+/// permutation. 4.0 has no sessions, so a guessed stateid could end another client's state. Costs
+/// tens of nanoseconds a call.
 #[derive(Clone, Copy)]
 pub(super) struct Boot {
     life: u32,
@@ -76,8 +77,8 @@ pub(super) struct Boot {
 }
 
 impl Boot {
-    /// From a number that differs at each start, and a seed of nobody's knowledge. The word is
-    /// neither all zeros nor all ones, so that no stateid of ours is a special one.
+    /// `number` differs at each start; `seed` is secret. The instance word is neither all zeros nor
+    /// all ones, so no stateid is special.
     pub(super) fn new(number: u64, seed: &[u8; 32]) -> Self {
         let mut what = *b"stateids\0\0\0\0\0\0\0\0";
         what[8..].copy_from_slice(&number.to_be_bytes());
@@ -86,7 +87,7 @@ impl Boot {
         Boot { life: ((number ^ (number >> 32)) as u32).clamp(1, u32::MAX - 1), key: [word(0), word(8)] }
     }
 
-    /// The `other` of a stateid.
+    /// The `other` field of a stateid.
     #[inline]
     pub(super) fn other(self, key: StateKey) -> [u8; 12] {
         let mut other = [0; 12];
@@ -96,7 +97,7 @@ impl Boot {
         other
     }
 
-    /// What a stateid names; none if it is of another life.
+    /// Key of the state; none if another instance issued the stateid.
     #[inline]
     pub(super) fn key(self, stateid: &Stateid) -> Option<StateKey> {
         let word = |at: usize| u32::from_be_bytes([stateid.other[at], stateid.other[at + 1], stateid.other[at + 2], stateid.other[at + 3]]);
@@ -107,7 +108,7 @@ impl Boot {
         Some(StateKey::new(index, generation))
     }
 
-    /// SipHash of the key and this.
+    /// SipHash of the instance key and this round.
     #[inline]
     fn mix(self, round: u8, half: u32) -> u32 {
         let mut hasher = DefaultHasher::new();
@@ -117,31 +118,29 @@ impl Boot {
     }
 }
 
-/// Client ids: the numbers from 1 on, each sent through a permutation of the 64-bit numbers under a
-/// key of this life. So none comes twice in a life; one of an earlier life is told, but for a
-/// chance of as many in 2^64 as were given; and nobody can guess another's.
+/// Client id issuer. Counts from 1 and permutes each number with a keyed 64-bit permutation. Ids
+/// never repeat in one instance, can't be guessed, and are almost never mistaken for those of
+/// another instance.
 pub(super) struct ClientNumbers {
     key: [u8; 32],
     count: u64,
 }
 
 impl ClientNumbers {
-    /// Of one life. `seed`: of nobody's knowledge; `boot`: another in each life, so that a seed
-    /// that came twice would do no harm.
+    /// `seed`: secret; `boot`: differs at each start, which makes a repeated seed harmless.
     pub(super) fn new(seed: &[u8; 32], boot: u64) -> Self {
         let mut what = *b"client ids\0\0\0\0\0\0\0\0";
         what[10..].copy_from_slice(&boot.to_be_bytes());
         ClientNumbers { key: *blake3::keyed_hash(seed, &what).as_bytes(), count: 0 }
     }
 
-    /// The next one.
+    /// Issues the next id.
     pub(super) fn give(&mut self) -> ClientId {
         self.count += 1;
         ClientId(permuted(self.count, |round, half| self.mix(round, half)))
     }
 
-    /// Whether a client id was given in this life. O(1), and not for every call: it costs some
-    /// hashes.
+    /// Whether this instance issued the id. O(1), but costs several hashes.
     pub(super) fn gave(&self, id: ClientId) -> bool {
         (1..=self.count).contains(&restored(id.0, |round, half| self.mix(round, half)))
     }
@@ -153,18 +152,18 @@ impl ClientNumbers {
     }
 }
 
-/// Of the Feistel network: four make it look random also to one who sees both ways (Luby and
+/// Rounds of the Feistel network: four resist an attacker who sees both directions (Luby and
 /// Rackoff, 1988).
 const ROUNDS: u8 = 4;
 
-/// Another number for each.
+/// Permutes a number.
 #[inline]
 fn permuted(number: u64, mix: impl Fn(u8, u32) -> u32) -> u64 {
     let (left, right) = (0..ROUNDS).fold(halves(number), |(left, right), round| (right, left ^ mix(round, right)));
     joined(left, right)
 }
 
-/// The number that was made into this one.
+/// Inverts the permutation.
 #[inline]
 fn restored(number: u64, mix: impl Fn(u8, u32) -> u32) -> u64 {
     let (left, right) = (0..ROUNDS).rev().fold(halves(number), |(left, right), round| (right ^ mix(round, left), left));
@@ -179,13 +178,13 @@ fn joined(left: u32, right: u32) -> u64 {
     u64::from(left) << 32 | u64::from(right)
 }
 
-/// Where a session is, by its id; whether it is there and has this id is for the caller to see.
+/// Table index in a session id. The caller checks that the session there has this id.
 #[inline]
 pub(super) fn session_index(id: &SessionId) -> u32 {
     u32::from_be_bytes([id.0[0], id.0[1], id.0[2], id.0[3]])
 }
 
-/// Bytes that nobody can guess, from the seed.
+/// Cryptographic random numbers from the seed.
 pub(super) struct Random {
     seed: [u8; 32],
     count: u64,
@@ -201,8 +200,7 @@ impl Random {
         *blake3::keyed_hash(&self.seed, &self.count.to_be_bytes()).as_bytes()
     }
 
-    /// An id for the session at this place. The place is no secret, the rest can't be guessed by
-    /// another client.
+    /// Id for the session with this key. The table index is visible, the rest is random.
     pub(super) fn session_id(&mut self, key: SessionKey) -> SessionId {
         let mut id = [0; 16];
         id[..4].copy_from_slice(&key.index().to_be_bytes());
@@ -227,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn client_ids_are_none_twice_are_told_from_those_of_another_life_and_follow_no_order() {
+    fn client_ids_are_unique_unordered_and_bound_to_instance() {
         let (mut now, mut before) = (ClientNumbers::new(&[7; 32], 2), ClientNumbers::new(&[7; 32], 1));
         let ids: Vec<ClientId> = (0..1000).map(|_| now.give()).collect();
         let others: Vec<ClientId> = (0..1000).map(|_| before.give()).collect();
@@ -235,7 +233,7 @@ mod tests {
         assert!(ids.iter().all(|&id| now.gave(id) && !before.gave(id)) && others.iter().all(|&id| before.gave(id) && !now.gave(id)));
         let next = before.give();
         assert!(before.gave(next) && !ClientNumbers::new(&[7; 32], 1).gave(next));
-        // Neither half tells the next one's: of neighbours about half of the bits differ.
+        // Neighbouring ids differ in about half of their bits.
         for pair in ids.windows(2) {
             let differ = pair[0].0 ^ pair[1].0;
             assert!(halves(differ).0 != 0 && halves(differ).1 != 0 && (8..=56).contains(&differ.count_ones()), "{differ:x}");
@@ -243,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn stateids_of_another_life_are_told() {
+    fn stateids_of_other_instances_are_recognised() {
         let (now, before) = (Boot::new(7, &[7; 32]), Boot::new(8, &[7; 32]));
         let key = StateKey::new(3, 5);
         let stateid = Stateid { seq: vouch_nfs4::StateSeq(1), other: now.other(key) };
@@ -256,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn stateids_follow_no_order_and_neighbours_of_one_name_nothing() {
+    fn stateids_are_unordered_and_neighbours_are_invalid() {
         let (boot, another) = (Boot::new(7, &[7; 32]), Boot::new(7, &[8; 32]));
         let hidden = |boot: Boot, key| u64::from_be_bytes(boot.other(key)[4..].try_into().unwrap());
         let all: Vec<u64> = (0..1000).map(|index| hidden(boot, StateKey::new(index, 1))).collect();
@@ -264,7 +262,7 @@ mod tests {
             let differ = pair[0] ^ pair[1];
             assert!(halves(differ).0 != 0 && halves(differ).1 != 0 && (8..=56).contains(&differ.count_ones()), "{differ:x}");
         }
-        // What a table of a thousand has given out, from one of them: a counter would be found at once.
+        // Nearby values of one issued id must not be issued ids.
         for guess in (1..10_000).flat_map(|step| [all[500].wrapping_add(step), all[500].wrapping_sub(step)]) {
             let mut stateid = Stateid { seq: vouch_nfs4::StateSeq(1), other: boot.other(StateKey::new(0, 1)) };
             stateid.other[4..].copy_from_slice(&guess.to_be_bytes());

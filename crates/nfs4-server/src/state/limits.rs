@@ -1,122 +1,114 @@
-//! Bounds on state that no administrator needs to turn, each with its reason. Those that one may
-//! want to turn are in [`crate::Limits`].
+//! Fixed bounds on state, each with its reason. Configurable bounds are in [`crate::Limits`].
 
-/// Of the places for clients, one in so many is for those that have introduced themselves and are
-/// not confirmed; and at least so many are.
+/// Divisor of the client table: the part for unconfirmed clients, at least [`UNCONFIRMED_MIN`].
 pub(super) const UNCONFIRMED_SHARE: usize = 8;
-/// See [`UNCONFIRMED_SHARE`].
+/// Minimum number of unconfirmed clients.
 pub(super) const UNCONFIRMED_MIN: usize = 16;
-/// Open owners and lock owners of a client, together. Linux makes one open owner a user and a lock
-/// owner a process that locks.
+/// Open and lock owners of a client. Linux uses an open owner for each user and a lock owner for
+/// each locking process.
 pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
-/// Of so many new owners of a client that has as many as it may, one has its idle ones looked for:
-/// that takes milliseconds, in which nobody else is served.
+/// Over its limit, a client's idle owners are evicted at one in so many new owners: each scan
+/// blocks other calls for milliseconds.
 pub(super) const OWNERS_LOOK_ROUND: u32 = 1024;
-/// Blocking locks of a client that wait. More than a machine has processes that do.
+/// Blocked lock requests of a client, above the number of blocked processes of a machine.
 pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
-/// Blocking locks that wait for one file: a release looks at those that wait for some of what it
-/// frees. One origin gets its share, and one client of that.
+/// Blocked lock requests of a file. Each release checks those that overlap the freed range. Shared
+/// by source and client.
 pub(super) const WAITERS_PER_FILE_MAX: usize = 512;
-/// So many files at least where a client waited for locks are remembered beyond those where it
-/// does.
+/// Minimum number of obsolete entries in a client's list of files with waits before they are
+/// removed.
 pub(super) const WAITS_FORGOTTEN_MIN: usize = 32;
-/// Connections bound to a session. Linux's `nconnect` ends at 16.
+/// Connections bound to a session. Linux allows up to 16 (`nconnect`).
 pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;
-/// Sessions bound to one connection: each is looked at when one ends. Clients make one or two.
+/// Sessions bound to a connection, which all need work when it closes. Clients use one or two.
 pub(super) const SESSIONS_PER_CONNECTION_MAX: usize = 1024;
-/// Sessions in all: two a client, where there are as many clients as may be.
+/// Sessions in all: two for each possible client.
 pub(super) const SESSIONS_MAX: usize = 131_072;
-/// Opens of one file: more than a cluster's nodes have of one library. One origin gets its share,
-/// and one client of that.
+/// Opens of a file: more than the nodes of a cluster that share one library. Shared by source and
+/// client.
 pub(super) const OPENS_PER_FILE_MAX: usize = 32_768;
-/// One source may use so many times what is left of a resource: alone four fifths of it, and less
-/// the more others use. A cluster behind one address is served, and leaves a fifth to others.
+/// A source may use at most this multiple of the free rest of a resource. One source alone gets
+/// four fifths, and a fifth stays for others.
 pub(super) const SHARE_FACTOR: usize = 4;
-/// Interval in which eviction scans are counted, milliseconds.
+/// Interval for counting eviction scans, milliseconds.
 pub(super) const EVICTION_INTERVAL_MS: u64 = 100;
-/// Eviction scans of one source in an interval: each frees room for many calls.
+/// Eviction scans of a source in an interval. Each scan frees room for many calls.
 pub(super) const EVICTION_SCANS_PER_SOURCE_MAX: u32 = 4;
 /// Eviction scans of all sources in an interval. A scan of full tables takes a millisecond.
 pub(super) const EVICTION_SCANS_MAX: u32 = 16;
-/// Clients with expired leases that one scan ends.
+/// Expired clients that one scan ends.
 pub(super) const EVICTIONS_PER_SCAN_MAX: usize = 16;
-/// Of the kept replies of the origin that has the most, one in so many bytes goes to make room.
+/// Divisor of the reply cache of the largest source: the part that is evicted to make room.
 pub(super) const REPLIES_SHED_SHARE: usize = 4;
-/// An origin that may keep less than one in so many bytes of all beyond what it has gets fewer
-/// slots.
+/// Divisor of the reply cache: a source with less room than this part gets fewer slots.
 pub(super) const REPLY_CACHE_PRESSURE_SHARE: usize = 8;
-/// And no new session that may keep less, bytes: a few slots and a reply.
+/// Minimum reply cache of a new session, bytes: a few slots and a reply.
 pub(super) const REPLY_CACHE_SESSION_LEN: usize = 16 * 1024;
-/// Lock owners of one file: more than a cluster has processes that lock the same one. One origin
-/// gets its share, and one client of that.
+/// Lock owners of a file: more than the locking processes of a cluster. Shared by source and
+/// client.
 pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 65_536;
-/// So many silent clients whose opens or locks are in somebody's way are looked for before they are
-/// ended: most often there is one, or one that is not silent is found first.
+/// Expired clients with conflicting state collected before they are ended. Most often there is one.
 pub(super) const SILENT_LOOKS_MAX: usize = 64;
-/// And of their byte ranges so many are looked at: all that one client has of a file, as a rule.
+/// Byte ranges checked in that collection: usually all of one client in a file.
 pub(super) const SILENT_RANGES_MAX: usize = 4096;
-/// Delegations of one file: a change of it recalls all of them.
+/// Delegations of a file: a change recalls all of them.
 pub(super) const DELEGATIONS_PER_FILE_MAX: usize = 8192;
-/// So many opens of a client are looked at to find one that was opened with the caller's rights.
+/// Opens of a client checked for one that has the caller's rights.
 pub(super) const OPENER_LOOKS_MAX: usize = 64;
-/// Slots of a back channel that are used: each costs nothing until it is. Linux offers 16.
+/// Back-channel slots used. Linux offers 16.
 pub(super) const BACK_SLOTS_MAX: u32 = 16;
-/// Callbacks of a client that are queued or under way. Recalls beyond it are not sent, and end by
-/// their time.
+/// Callbacks of a client, queued or in progress. Further recalls are not sent and time out.
 pub(super) const CALLBACKS_PER_CLIENT_MAX: u32 = 1024;
-/// How long a callback may take before it counts as lost, milliseconds.
+/// Timeout of a callback, milliseconds.
 pub(super) const CALLBACK_TIMEOUT_MS: u64 = 20_000;
-/// Slots that a session gets where few replies more may be kept.
+/// Slots of a session while the reply cache is nearly full.
 pub(super) const SLOTS_UNDER_PRESSURE: u32 = 8;
-/// Smallest request and reply that a session can work with, bytes: an RPC header with AUTH_SYS,
-/// SEQUENCE and one more.
+/// Smallest usable request and reply size of a session, bytes: an RPC header with AUTH_SYS,
+/// SEQUENCE and one more operation.
 pub(super) const MESSAGE_LEN_MIN: u32 = 256;
-/// Smallest callback message that a back channel can work with, bytes: CB_SEQUENCE and CB_RECALL
-/// with a filehandle.
+/// Smallest usable callback size, bytes: CB_SEQUENCE and CB_RECALL with a filehandle.
 pub(super) const CALLBACK_LEN_MIN: u32 = 512;
-/// Files whose recent conflicts and openers are remembered after their state is gone.
+/// Files without state whose recent conflicts and opens are remembered.
 pub(super) const RECENT_FILES_MAX: usize = 8192;
-/// How long a conflict keeps delegations of a file from being given, milliseconds.
+/// Time without new delegations of a file after a conflict, milliseconds.
 pub(super) const CONFLICT_MEMORY_MS: u64 = 30_000;
-/// How long a change without an open keeps others from getting a delegation of the file,
-/// milliseconds: longer than such a change is under way.
+/// Time without new delegations to other clients after a change without an open, milliseconds.
+/// Longer than such a change takes.
 pub(super) const CHANGE_MEMORY_MS: u64 = 2_000;
-/// How long an open makes the next one by the same client a reuse, which a delegation pays for,
-/// milliseconds.
+/// Time in which a second open by the same client counts as reuse, milliseconds. Reuse makes a
+/// delegation worthwhile.
 pub(super) const REUSE_MEMORY_MS: u64 = 60_000;
-/// How long a file's first waiter may take to come for a lock that was freed before the others may
-/// have it, milliseconds.
+/// Time for which a freed lock is reserved for the first waiter, milliseconds.
 pub(super) const LOCK_RESERVED_MS: u64 = 2_000;
-/// How long one that waits for a lock, is told of it and does not come is believed to wait still,
-/// milliseconds: twice the time after which Linux asks again by itself.
+/// Time after CB_NOTIFY_LOCK in which a silent waiter still counts as waiting, milliseconds. Twice
+/// the polling interval of Linux.
 pub(super) const LOCK_INTEREST_MS: u64 = 60_000;
-/// How long attributes that a delegation's holder has told are used, milliseconds.
+/// Time for which attributes from a delegation holder are valid, milliseconds.
 pub(super) const HOLDER_ATTRIBUTES_MS: u64 = 1_000;
-/// Timers that are looked at under one hold of the lock: many clients of one host may be due at
-/// once.
+/// Timers handled in one hold of the lock: clients of one host may expire together.
 pub(super) const TIMERS_AT_ONCE: usize = 256;
-/// How long a silent client whose state is in nobody's way keeps it, milliseconds: a day, so that a
-/// laptop may sleep over night.
+/// Time for which a silent client keeps state without conflicts, milliseconds: a day, so that a
+/// laptop may sleep overnight.
 pub(super) const COURTESY_MS: u64 = 24 * 3600 * 1000;
-/// How long the end of a copy is remembered that nobody has asked for, milliseconds.
+/// Time for which the result of a copy is kept, milliseconds.
 pub(super) const COPY_MEMORY_MS: u64 = 600_000;
-/// Reply of an operation that an owner of 4.0 keeps for a retry, bytes: an OPEN with a delegation
-/// and its ACE is the longest.
+/// Longest cached reply of a 4.0 owner, bytes. The longest is an OPEN with a delegation and its
+/// ACE.
 pub(super) const OWNER_REPLY_LEN_MAX: usize = 4096;
-/// Longest name of an implementation that is kept for the report, bytes.
+/// Longest stored implementation name, bytes.
 pub(super) const IMPLEMENTATION_LEN_MAX: usize = 128;
-/// Rows of a kind in one report.
+/// Rows of a kind in a report.
 pub(super) const REPORT_ROWS_MAX: usize = 1000;
-/// Revoked delegations of a client that it has not freed: with more, it gets no new ones.
+/// Unfreed revoked delegations of a client. Above this the client gets no new delegations.
 pub(super) const REVOKED_PER_CLIENT_MAX: usize = 64;
-/// When all delegations but one in so many are given, some are asked for.
+/// Divisor of the delegation limit: CB_RECALL_ANY starts when less than this part is free.
 pub(super) const RECALL_ANY_ROOM: usize = 8;
-/// Of what a client holds, one in so many is asked for.
+/// Divisor of a holder's delegations: the part to return.
 pub(super) const RECALL_ANY_SHARE: usize = 4;
-/// How long nobody is asked again, milliseconds: returning thousands takes a client some seconds.
+/// Minimum time between two CB_RECALL_ANY, milliseconds. Returning thousands takes a client
+/// seconds.
 pub(super) const RECALL_ANY_INTERVAL_MS: u64 = 10_000;
-/// How often a callback is sent before it is given up.
+/// Attempts to send a callback.
 pub(super) const CALLBACK_TRIES_MAX: u8 = 5;
-/// How long a client that answers DELAY, or does not know yet what it was given, is left alone,
-/// milliseconds.
+/// Time between attempts after DELAY or an unknown stateid, milliseconds.
 pub(super) const CALLBACK_RETRY_MS: u64 = 500;

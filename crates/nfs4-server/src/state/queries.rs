@@ -1,4 +1,4 @@
-//! Questions that change nothing but leases and silent clients.
+//! Queries. They change nothing but leases and expired clients.
 
 use std::sync::Arc;
 
@@ -15,15 +15,14 @@ use crate::state::owner::sequence::no_more;
 use crate::state::stateid::entry::{Entry, Kind, OwnerKind};
 
 impl<F: Clone> State<F> {
-    /// Whether a client may open or make files now, other than to reclaim them: before a file is
-    /// made (RFC 8881, section 8.4.2).
+    /// Whether a client may open or create files now, apart from reclaims. Checked before a file is
+    /// created (RFC 8881, section 8.4.2).
     pub fn admits(&mut self, client: ClientKey, _now: u64) -> Result<(), Status> {
         self.client(client)?;
         self.admit_new(client)
     }
 
-    /// Whether there is room for an open of a file that is not there yet: before it is made. To be
-    /// asked again by [`State::open`].
+    /// Whether there is room for an open of a file to be created. [`State::open`] checks again.
     pub fn has_room_to_open(&mut self, client: ClientKey, owner: &[u8], opener: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         self.latest_ms = self.latest_ms.max(now);
         let family = self.client(client)?.family();
@@ -32,29 +31,28 @@ impl<F: Clone> State<F> {
         if room { Ok(()) } else { Err(no_more(family, OwnerKind::Open)) }
     }
 
-    /// Whether anybody has anything of this file.
+    /// Whether the file has any state.
     pub fn has_state(&self, file: &FileKey) -> bool {
         self.files.find(file).is_some()
     }
 
-    /// Whether a stateid names something that this client has of this file, whether it still serves
-    /// or not.
+    /// Whether a stateid names state of this client and file, in force or not.
     pub fn holds(&self, client: ClientKey, stateid: &Stateid, file: &FileKey) -> bool {
         let entry = self.boot.key(stateid).filter(|_| !stateid.is_special()).and_then(|key| self.states.get(key));
         entry.is_some_and(|entry| entry.client == client && entry.export == file.export && self.files.find(file) == Some(entry.file))
     }
 
-    /// Whether this client has the file open for writing, or may write to it by a delegation. O(log
-    /// n) in opens of the file.
+    /// Whether this client has the file open for writing or holds a write delegation. O(log n) in
+    /// opens of the file.
     pub fn writes_to(&self, client: ClientKey, file: &FileKey) -> bool {
         let Some(state) = self.files.find(file) else { return false };
         let mut opens = self.files[state].opens.of(client, file.export, Share::writes);
         opens.next().is_some() || self.write_delegation(state).is_some_and(|key| self.is_of(key, Some(client), file))
     }
 
-    /// What this client has open of this file for writing by its export, or by a delegation to
-    /// write, and that `fits`. In 4.0, where it isn't known who asks, of any client. Not all are
-    /// looked at where there are many: who is not found has to prove his rights, and no more.
+    /// An open for writing or write delegation of this client, file and export for which `fits`
+    /// holds. In 4.0, where the client is unknown, of any client. Checks a bounded number; a caller
+    /// without a match must prove its rights otherwise.
     pub fn open_to_write(&self, client: Option<ClientKey>, file: &FileKey, mut fits: impl FnMut(&F) -> bool) -> Option<F> {
         let state = self.files.find(file)?;
         let opens = &self.files[state].opens;
@@ -74,18 +72,17 @@ impl<F: Clone> State<F> {
         opens.find(|file| fits(file)).or_else(|| delegated().filter(|file| fits(file))).cloned()
     }
 
-    /// An open file of this file, if there is one; one that may be written to, if there is. O(log
-    /// n) in opens of the file.
+    /// An open file of this file, preferably writable. O(log n) in opens of the file.
     pub fn any_open(&self, file: &FileKey) -> Option<F> {
         let opens = &self.files[self.files.find(file)?].opens;
-        // Without a writer any of them serves, and none is looked for.
+        // Without writers, any open will do.
         let wanted = opens.shares().writes();
         opens.with(|share| !wanted || share.writes()).next().map(|key| self.open_of(key).file.clone())
     }
 }
 
 impl<F: Clone> State<F> {
-    /// Forgets the file if it has no state any more.
+    /// Removes the file if it has no state left.
     pub(super) fn settle(&mut self, file: FileRef) {
         if self.files.table.get(file).is_some_and(FileState::is_idle) {
             let state = self.files.table.remove(file, Ended::Freed).expect("it has just been looked at");

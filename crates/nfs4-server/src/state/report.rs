@@ -1,4 +1,4 @@
-//! What there is to tell: clients, sessions, opens, locks, delegations. Plain values.
+//! Status report: clients, sessions, opens, locks and delegations as plain values.
 
 use vouch_nfs4::{ClientId, SessionId, Stateid};
 
@@ -11,111 +11,111 @@ use crate::state::lock::range::Mode;
 use crate::state::stateid::entry::Kind;
 use crate::{ConnectionId, Principal};
 
-/// One client.
+/// Status of a client.
 #[derive(Clone, Debug)]
 pub struct ClientStatus {
-    /// Its id.
+    /// Client id.
     pub id: ClientId,
-    /// Its own name for itself.
+    /// Client name.
     pub owner: Vec<u8>,
-    /// Which world it is of.
+    /// Family.
     pub family: Family,
-    /// Who introduced it.
+    /// Principal.
     pub principal: Principal,
-    /// Whether it is confirmed.
+    /// Whether the client is confirmed.
     pub confirmed: bool,
-    /// Implementation that it named.
+    /// Implementation name from EXCHANGE_ID.
     pub implementation: Option<String>,
-    /// Whether its lease has run out.
+    /// Whether the lease has expired.
     pub courtesy: bool,
-    /// Milliseconds since it was last heard of.
+    /// Milliseconds since the last renewal.
     pub silent_ms: u64,
     /// Sessions.
     pub sessions: usize,
-    /// The last connection of its that is known of.
+    /// Latest known connection.
     pub connection: Option<ConnectionId>,
-    /// Minor version that it speaks.
+    /// Minor version.
     pub minor: u32,
     /// Opens.
     pub opens: usize,
-    /// Byte ranges locked.
+    /// Locked byte ranges.
     pub locks: usize,
     /// Delegations.
     pub delegations: usize,
-    /// Whether callbacks reach it.
+    /// Whether callbacks reach the client.
     pub callbacks: bool,
 }
 
-/// One session.
+/// Status of a session.
 #[derive(Clone, Debug)]
 pub struct SessionStatus {
-    /// Its id.
+    /// Session id.
     pub id: SessionId,
-    /// Its client.
+    /// Client.
     pub client: ClientId,
     /// Connections.
     pub connections: usize,
     /// Slots that the client may use.
     pub slots: u32,
-    /// Requests under way.
+    /// Requests in progress.
     pub busy: usize,
-    /// Bytes of replies kept.
+    /// Bytes of cached replies.
     pub cached_len: usize,
 }
 
-/// One open.
+/// Status of an open.
 #[derive(Clone, Debug)]
 pub struct OpenStatus {
-    /// Its stateid.
+    /// Stateid.
     pub stateid: Stateid,
-    /// Its client.
+    /// Client.
     pub client: ClientId,
-    /// The file.
+    /// File.
     pub file: FileKey,
-    /// Bits of access: 1 read, 2 write.
+    /// Access bits: 1 read, 2 write.
     pub access: u8,
-    /// Bits of denial.
+    /// Denial bits.
     pub deny: u8,
 }
 
-/// One locked range.
+/// Status of a locked range.
 #[derive(Clone, Debug)]
 pub struct LockStatus {
-    /// Its client.
+    /// Client.
     pub client: ClientId,
-    /// The file.
+    /// File.
     pub file: FileKey,
     /// First byte.
     pub offset: u64,
-    /// How many; all ones is up to the end.
+    /// Length; all ones for the end of the file.
     pub length: u64,
-    /// Whether nobody else may lock.
+    /// Whether the lock is exclusive.
     pub exclusive: bool,
 }
 
-/// One delegation.
+/// Status of a delegation.
 #[derive(Clone, Debug)]
 pub struct DelegationStatus {
-    /// Its stateid.
+    /// Stateid.
     pub stateid: Stateid,
-    /// Its client.
+    /// Client.
     pub client: ClientId,
-    /// The file.
+    /// File.
     pub file: FileKey,
-    /// To write, or only to read.
+    /// Write delegation rather than read.
     pub write: bool,
-    /// Whether it was recalled.
+    /// Whether the delegation was recalled.
     pub recalled: bool,
 }
 
-/// All of it, each list cut at a thousand rows; the totals are whole.
+/// Status of all state. Lists end at a thousand rows; totals are complete.
 #[derive(Clone, Debug, Default)]
 pub struct StateStatus {
-    /// Milliseconds until the grace period ends; 0 if it has.
+    /// Milliseconds until grace ends; 0 after it.
     pub grace_left_ms: u64,
     /// Clients that may still reclaim.
     pub grace_waiting: usize,
-    /// How many clients, sessions, opens, locked ranges, delegations and copies there are.
+    /// Totals.
     pub totals: Totals,
     /// Clients.
     pub clients: Vec<ClientStatus>,
@@ -129,7 +129,7 @@ pub struct StateStatus {
     pub delegations: Vec<DelegationStatus>,
 }
 
-/// How many there are.
+/// Counts of all state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Clients.
@@ -142,18 +142,18 @@ pub struct Totals {
     pub locks: usize,
     /// Delegations.
     pub delegations: usize,
-    /// Copies under way or just ended.
+    /// Copies in progress or recently ended.
     pub copies: usize,
-    /// Bytes of slots and of replies kept for retries.
+    /// Bytes of slots and cached replies.
     pub reply_cache_len: usize,
-    /// Clients so far that had to make room for others.
+    /// Clients evicted so far.
     pub clients_displaced: u64,
-    /// Introductions so far for which there was no room.
+    /// Clients refused so far for lack of room.
     pub clients_refused: u64,
 }
 
 impl<F: Clone> State<F> {
-    /// The totals alone. O(1).
+    /// Totals only. O(1).
     pub fn totals(&self) -> Totals {
         Totals {
             clients: self.clients.len(),
@@ -168,12 +168,12 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Milliseconds until the grace period ends; 0 if it has.
+    /// Milliseconds until grace ends; 0 after it.
     pub fn grace_left_ms(&self, now: u64) -> u64 {
         self.grace.until_ms().map_or(0, |until| until.saturating_sub(now))
     }
 
-    /// All that there is to tell. O(n) in all state: for a person that asks now and then.
+    /// Status of all state. O(n) in all state: for occasional use by an administrator.
     pub fn status(&self, now: u64) -> StateStatus {
         let mut status = StateStatus {
             grace_left_ms: self.grace_left_ms(now),
@@ -227,7 +227,8 @@ impl<F: Clone> State<F> {
             Dialect::V41(v41) => (v41.implementation.as_deref().map(str::to_owned), v41.sessions.as_slice()),
         };
         let bound = sessions.iter().rev().find_map(|&session| self.sessions[session].connections.last());
-        // In 4.1 any compound may speak another minor version; the last session's is the best guess.
+        // In 4.1 the minor version may change with each COMPOUND; the newest session is the best
+        // guess.
         let minor = match &client.dialect {
             Dialect::V40(_) => 0,
             Dialect::V41(_) => sessions.last().map_or(1, |&session| self.sessions[session].back.minor),

@@ -1,24 +1,24 @@
-//! Tables whose entries are named by place and generation: a lookup is an index and a comparison,
-//! and a name is never valid twice.
+//! Generational slab: a key is an index and a generation. Lookups are one index and one comparison,
+//! and keys are never reused.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 
-/// Places that stay empty before one is used again, so that the fate of what was there last can
-/// still be told.
+/// Minimum number of free slots before one is reused, so that the fate of recent entries is still
+/// known.
 const VACANT_COUNT_MIN: usize = 256;
 
-/// A name in a table.
+/// Key of a slab.
 pub(super) trait SlabKey: Copy {
-    /// The name of this place and generation.
+    /// The key with this index and generation.
     fn new(index: u32, generation: u32) -> Self;
-    /// The place.
+    /// Index.
     fn index(self) -> u32;
-    /// The generation.
+    /// Generation.
     fn generation(self) -> u32;
 }
 
-/// Makes types of names.
+/// Defines key types.
 macro_rules! slab_key {
     ($( $(#[$meta:meta])* $vis:vis struct $name:ident; )*) => { $(
         $(#[$meta])*
@@ -30,9 +30,9 @@ macro_rules! slab_key {
 
         #[allow(dead_code, reason = "not every kind of name is looked for in order")]
         impl $name {
-            /// No name comes before this.
+            /// Smallest key.
             pub(super) const FIRST: Self = Self { index: 0, generation: 0 };
-            /// And none behind this.
+            /// Largest key.
             pub(super) const LAST: Self = Self { index: u32::MAX, generation: u32::MAX };
         }
 
@@ -59,9 +59,9 @@ pub(super) use slab_key;
 /// How an entry ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// As its user wished.
+    /// Released by its user.
     Freed,
-    /// Its lease ran out.
+    /// Lease expired.
     Expired,
 }
 
@@ -71,7 +71,7 @@ struct Place<T> {
     value: Option<T>,
 }
 
-/// A table.
+/// A slab.
 pub(super) struct Slab<K, T> {
     places: Vec<Place<T>>,
     vacant: VecDeque<u32>,
@@ -83,12 +83,12 @@ impl<K: SlabKey, T> Slab<K, T> {
         Slab { places: Vec::new(), vacant: VecDeque::new(), key: PhantomData }
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.places.len() - self.vacant.len()
     }
 
-    /// Adds what `make` yields for the name that it will have.
+    /// Adds the value that `make` returns for its key.
     pub(super) fn insert_with(&mut self, make: impl FnOnce(K) -> T) -> K {
         if self.vacant.len() > VACANT_COUNT_MIN {
             let index = self.vacant.pop_front().expect("the queue has just been found longer than that");
@@ -126,7 +126,7 @@ impl<K: SlabKey, T> Slab<K, T> {
         place.value.as_mut()
     }
 
-    /// The entry at a place, with its whole name.
+    /// The entry at an index, with its key.
     #[inline]
     pub(super) fn at_mut(&mut self, index: u32) -> Option<(K, &mut T)> {
         let place = self.places.get_mut(index as usize)?;
@@ -134,7 +134,7 @@ impl<K: SlabKey, T> Slab<K, T> {
         place.value.as_mut().map(|value| (key, value))
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(super) fn remove(&mut self, key: K, ended: Ended) -> Option<T> {
         let place = self.places.get_mut(key.index() as usize)?;
         if place.generation != key.generation() {
@@ -159,14 +159,14 @@ impl<K: SlabKey, T> Slab<K, T> {
         key
     }
 
-    /// How the entry ended that had this name, if that is still known.
+    /// How the entry with this key ended, if still known.
     pub(super) fn fate(&self, key: K) -> Option<Ended> {
         let place = self.places.get(key.index() as usize)?;
         let last = key.generation().checked_add(1).unwrap_or(1);
         (place.value.is_none() && place.generation == last).then_some(place.ended)
     }
 
-    /// Entries in so many places from one on; none where there are no places any more. O(count).
+    /// Entries in `count` slots from this one; none past the end. O(count).
     pub(super) fn part(&self, from: usize, count: usize) -> Option<impl Iterator<Item = (K, &T)>> {
         let places = self.places.get(from..from.saturating_add(count).min(self.places.len())).filter(|places| !places.is_empty())?;
         Some(places.iter().enumerate().filter_map(move |(index, place)| {
@@ -175,7 +175,7 @@ impl<K: SlabKey, T> Slab<K, T> {
         }))
     }
 
-    /// All entries, in order of places. O(n) in all places ever used at once.
+    /// All entries by index. O(n) in all slots ever used.
     pub(super) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
         self.places.iter().enumerate().filter_map(|(index, place)| {
             let value = place.value.as_ref()?;
@@ -187,7 +187,7 @@ impl<K: SlabKey, T> Slab<K, T> {
 impl<K: SlabKey, T> std::ops::Index<K> for Slab<K, T> {
     type Output = T;
 
-    /// For names that are held by another entry, and so valid.
+    /// For keys held by other entries, which are valid.
     #[inline]
     fn index(&self, key: K) -> &T {
         self.get(key).expect("entries that are referred to by others are there")
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_never_valid_twice_and_its_end_is_remembered() {
+    fn key_is_never_reused_and_fate_is_kept() {
         let mut slab = Slab::<Name, u32>::new();
         let first = slab.insert(1);
         assert_eq!(slab.remove(first, Ended::Expired), Some(1));

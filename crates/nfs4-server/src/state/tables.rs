@@ -1,4 +1,4 @@
-//! All tables of state, behind one lock.
+//! All state tables, behind one lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use super::stateid::entry::{Entry, Owner};
 use super::{file, hash, id, quota, slab};
 use crate::{CallbackContexts, ConnectionId, Limits};
 
-/// When delegations are given that no client asked for. One that is asked for is given whenever
-/// nothing speaks against it.
+/// Policy for delegations that no client asked for. Requested delegations are granted whenever
+/// possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DelegationPolicy {
-    /// None at all.
+    /// Never.
     Never,
-    /// When a client opens a file again that it had open a short while ago.
+    /// When a client opens a file again after a short time.
     OnReuse,
     /// With the first open.
     Always,
 }
 
-/// What state must be told of the configuration.
+/// Configuration of the state.
 #[derive(Clone, Debug)]
 pub struct StateConfig {
-    /// How long a client may be silent, milliseconds.
+    /// Lease period, milliseconds.
     pub lease_ms: u64,
-    /// How long reclaims are let in after a start, milliseconds; at least a lease.
+    /// Grace period, milliseconds; at least a lease.
     pub grace_ms: u64,
-    /// Differs at each start.
+    /// Number that differs at each start.
     pub boot: u64,
-    /// Delegations.
+    /// Delegation policy.
     pub delegations: DelegationPolicy,
     /// Limits.
     pub limits: Limits,
@@ -57,24 +57,24 @@ pub struct State<F> {
     pub(super) numbers: id::ClientNumbers,
     pub(super) sessions: slab::Slab<SessionKey, Session>,
     pub(super) connections: hash::Map<ConnectionId, Vec<SessionKey>>,
-    /// Bytes of slots and of replies kept for retries.
+    /// Bytes of slots and cached replies.
     pub(super) reply_cache_len: usize,
-    /// Bytes promised to compounds under way, whose replies are to be kept.
+    /// Bytes reserved for replies of COMPOUNDs in progress.
     pub(super) reply_cache_reserved: usize,
     pub(super) owners: slab::Slab<OwnerKey, Owner>,
     pub(super) files: file::Files,
     pub(super) states: slab::Slab<StateKey, Entry<F>>,
     pub(super) open_count: usize,
-    /// Byte ranges locked, and files with lock owners.
+    /// Locked byte ranges, and files with lock owners.
     pub(super) lock_count: usize,
-    /// Files with lock owners, each.
+    /// Files with lock owners, counted for each owner.
     pub(super) locked_count: usize,
     pub(super) copy_count: usize,
     pub(super) delegation_count: usize,
-    /// When holders of many delegations may be asked for some again.
+    /// Earliest time of the next CB_RECALL_ANY.
     pub(super) recall_any_after_ms: u64,
     pub(super) callbacks: slab::Slab<id::CallbackKey, Callback>,
-    /// Says how long contexts last that protect callbacks.
+    /// Source of callback context lifetimes.
     pub(super) contexts: Option<Arc<dyn CallbackContexts>>,
     pub(super) sources: quota::SourceTable,
     pub(super) unconfirmed_count: usize,
@@ -83,13 +83,12 @@ pub struct State<F> {
     pub(super) grace: Grace,
     pub(super) timers: Timers,
     pub(super) effects: VecDeque<StateEffect<F>>,
-    /// The last time that was told.
+    /// Latest time passed in.
     pub(super) latest_ms: u64,
 }
 
 impl<F: Clone> State<F> {
-    /// State of a server that starts now. `recovered`: the records of the life before; those that
-    /// can't be read have been reported and left out by the caller.
+    /// State of a starting server. `recovered`: readable records of the previous instance.
     pub fn new(config: StateConfig, recovered: &[RecoveryRecord], seed: [u8; 32], now: u64) -> Self {
         let mut random = id::Random::new(seed);
         let hasher = hash::Seed(random.number());
@@ -137,12 +136,12 @@ impl<F: Clone> State<F> {
         state
     }
 
-    /// What is to be done outside, in order. To be asked after each call, under the same lock.
+    /// Side effects in order. Take them after each call, under the same lock.
     pub fn take_effects(&mut self) -> VecDeque<StateEffect<F>> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Whether there is anything to be done outside.
+    /// Whether there are side effects.
     #[inline]
     pub fn has_effects(&self) -> bool {
         !self.effects.is_empty()

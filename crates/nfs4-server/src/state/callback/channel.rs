@@ -1,5 +1,5 @@
-//! Callbacks: which wait, which are under way on which slot of which session, what their answers
-//! mean (RFC 8881, sections 2.10.6 and 20; RFC 7530, section 16.33).
+//! Callback channels: queues, slots and answers (RFC 8881, sections 2.10.6 and 20; RFC 7530,
+//! section 16.33).
 
 use super::record::{Callback, Sent, Subject};
 use std::sync::Arc;
@@ -25,12 +25,13 @@ fn key_of(id: CallbackId) -> CallbackKey {
 }
 
 impl<F: Clone> State<F> {
-    /// From now on these say how long contexts last that protect callbacks; until then each lasts.
+    /// Sets the source of context lifetimes. Without one, a context that protects callbacks never
+    /// ends.
     pub fn set_callback_contexts(&mut self, contexts: Arc<dyn CallbackContexts>) {
         self.contexts = Some(contexts);
     }
 
-    /// How long callbacks can be protected so; none if that has no end.
+    /// Lifetime of the context that protects callbacks; none if it never ends.
     pub(in crate::state) fn life_of(&self, credential: Option<&CallbackCredential>) -> Option<Arc<dyn ContextLife>> {
         match credential? {
             CallbackCredential::Gss(by) => Some(self.contexts.as_ref()?.life(&by.from_server)),
@@ -38,8 +39,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Queues a callback and sends what can be sent. With too many, it is left out: a recall ends
-    /// by its time, a waiter asks again.
+    /// Queues a callback and sends what it can. A full queue drops the callback: recalls time out
+    /// and waiters ask again.
     pub(in crate::state) fn queue_callback(&mut self, client: ClientKey, op: CallbackOp, subject: Subject) {
         if self.clients[client].callbacks >= CALLBACKS_PER_CLIENT_MAX {
             return;
@@ -51,7 +52,7 @@ impl<F: Clone> State<F> {
         self.pump(client);
     }
 
-    /// Whether a client of 4.0 can be called back is found out by a CB_NULL.
+    /// Tests the callback path of a 4.0 client with CB_NULL.
     pub(in crate::state) fn probe(&mut self, client: ClientKey) {
         let unknown = self.clients[client].v40().is_some_and(|v40| v40.path == Path40::Unknown && v40.callback.address.is_some());
         if unknown {
@@ -59,7 +60,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Sends what waits, as long as there are paths and slots.
+    /// Sends queued callbacks while there are paths and free slots.
     pub(in crate::state) fn pump(&mut self, client: ClientKey) {
         while let Some(&key) = self.clients[client].callback_queue.front() {
             if !self.is_wanted(key) {
@@ -82,7 +83,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// A way to the client, with a slot taken; none if there is none or all slots are taken.
+    /// A path to the client with a slot taken; none if there is no path or no free slot.
     fn path(&mut self, client: ClientKey, probe: bool) -> Option<OutgoingCallback> {
         let blank = OutgoingCallback {
             id: CallbackId(0),
@@ -98,8 +99,8 @@ impl<F: Clone> State<F> {
         match &self.clients[client].dialect {
             Dialect::V40(v40) => {
                 let to = CallbackTo::Address(v40.callback.address.filter(|_| probe || v40.path != Path40::Down)?);
-                // RFC 7530, section 3.3.3: the flavour of SETCLIENTID. Linux denies all but CB_NULL under
-                // AUTH_NONE.
+                // RFC 7530, section 3.3.3: callbacks use the flavour of SETCLIENTID. Under
+                // AUTH_NONE, Linux denies all but CB_NULL.
                 let credential = match self.clients[client].principal {
                     Principal::Sys { .. } => CallbackCredential::Sys { uid: 0, gid: 0, machine: Default::default() },
                     Principal::None | Principal::Gss { .. } => CallbackCredential::None,
@@ -112,7 +113,7 @@ impl<F: Clone> State<F> {
                     let Some(credential) = session.back.credential.clone().filter(|_| !session.fault && session.has_context()) else {
                         continue;
                     };
-                    // The connection that was bound last is the likeliest to be alive.
+                    // The newest connection is the most likely to be alive.
                     let Some(bound) = session.connections.iter().rev().find(|bound| bound.back).copied() else { continue };
                     let Some((slot, seq, highest_slot)) = session.take_back_slot() else { continue };
                     let sequence = CallbackSequence { session: session.id, seq, slot, highest_slot };
@@ -130,7 +131,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether what a callback is for is still so.
+    /// Whether the reason for the callback still exists.
     fn is_wanted(&self, key: CallbackKey) -> bool {
         match self.callbacks[key].subject {
             Subject::Recall(state) => self.is_recalled(state),
@@ -139,7 +140,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Forgets a callback that was taken out of its queue, or answered.
+    /// Drops a callback that was answered or left its queue.
     pub(in crate::state) fn forget_callback(&mut self, key: CallbackKey) {
         if let Some(callback) = self.callbacks.remove(key, Ended::Freed)
             && let Some(client) = self.clients.get_mut(callback.client)
@@ -148,7 +149,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// A callback was answered, or can't be. To be called exactly once for each
+    /// Handles the answer to a callback, or its failure. Call this exactly once for each
     /// [`StateEffect::Callback`].
     pub fn callback_done(&mut self, id: CallbackId, answer: CallbackAnswer, now: u64) {
         self.latest_ms = now;
@@ -166,7 +167,8 @@ impl<F: Clone> State<F> {
             CallbackAnswer::Answered { sequence: Status::OK, status, attributes, .. } => {
                 let retry = match status {
                     Status::DELAY => true,
-                    // The reply that gave the delegation may still be on its way (RFC 8881, section 2.10.6.3).
+                    // The reply that granted the delegation may still be on its way (RFC 8881,
+                    // section 2.10.6.3).
                     Status::BAD_STATEID | Status::BADHANDLE => matches!(self.callbacks[key].subject, Subject::Recall(_)),
                     _ => false,
                 };
@@ -182,7 +184,7 @@ impl<F: Clone> State<F> {
         self.pump(client);
     }
 
-    /// What the answer says about the channel. Whether the callback is to be sent again.
+    /// Updates the channel after an answer. Returns whether the callback must be sent again.
     fn channel_answered(&mut self, client: ClientKey, sent: Sent, answer: &CallbackAnswer) -> bool {
         let Some((session, slot)) = sent.session else {
             if let Some(v40) = self.clients.get_mut(client).and_then(|client| client.v40()) {
@@ -199,7 +201,7 @@ impl<F: Clone> State<F> {
         match *answer {
             CallbackAnswer::Unreachable => {
                 place.in_doubt = true;
-                // That connection carries no callbacks any more, until the client binds it again.
+                // The connection carries no callbacks until the client binds it again.
                 if let CallbackTo::Connection(lost) = sent.to
                     && let Some(bound) = session.connections.iter_mut().find(|bound| bound.connection == lost)
                 {
@@ -208,8 +210,8 @@ impl<F: Clone> State<F> {
                 true
             }
             CallbackAnswer::NoContext => {
-                // The client can't have seen it: its number is still to be used. The connection is as good as it
-                // was, and waits for another context (BACKCHANNEL_CTL).
+                // The client can't have seen the call, so its sequence number is reused. The
+                // channel waits for another context (BACKCHANNEL_CTL).
                 place.seq = SlotSeq(place.seq.0.wrapping_sub(1));
                 true
             }
@@ -225,7 +227,7 @@ impl<F: Clone> State<F> {
                 true
             }
             CallbackAnswer::Answered { sequence: Status::SEQ_MISORDERED, .. } if place.in_doubt => {
-                // It has not seen the one that was lost: its number is still to be used.
+                // The client did not see the lost call, so its sequence number is reused.
                 place.seq = SlotSeq(place.seq.0.wrapping_sub(2));
                 place.in_doubt = false;
                 true
@@ -250,7 +252,7 @@ impl<F: Clone> State<F> {
         match subject {
             Subject::Getattr(state) => self.holder_told(state, attributes.filter(|_| status.is_ok()), now),
             Subject::Copy(state) if status.is_ok() => self.forget_copy(state),
-            // A recall that was answered is not yet a return: its time runs.
+            // An answered recall is not yet a DELEGRETURN: its timer continues.
             Subject::Recall(_) | Subject::Copy(_) | Subject::Probe | Subject::Nothing => {}
         }
         debug_assert!(self.clients.get(client).is_some());
@@ -270,7 +272,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether callbacks to the client can be expected to arrive.
+    /// Whether callbacks are expected to reach the client.
     pub(in crate::state) fn callbacks_reach(&self, client: ClientKey) -> bool {
         match &self.clients[client].dialect {
             Dialect::V40(v40) => v40.path == Path40::Up,
@@ -278,7 +280,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Sets the flags of SEQUENCE that tell of callbacks (RFC 8881, section 18.46.3).
+    /// Sets the SEQUENCE flags about callback paths (RFC 8881, section 18.46.3).
     pub(in crate::state) fn refresh_paths(&mut self, client: ClientKey) {
         let lease_ms = self.config.lease_ms;
         let Some(record) = self.clients.get_mut(client) else { return };

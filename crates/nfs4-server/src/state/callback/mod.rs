@@ -1,4 +1,4 @@
-//! Callbacks: queues, slots, answers.
+//! Callbacks to clients.
 
 pub(in crate::state) mod channel;
 pub(in crate::state) mod record;

@@ -1,4 +1,4 @@
-//! Callbacks and slots of the back channel.
+//! Callback and back-channel slot records.
 
 use vouch_nfs4::{SlotId, SlotSeq};
 
@@ -6,18 +6,17 @@ use crate::CallbackTo;
 use crate::state::effect::CallbackOp;
 use crate::state::id::{ClientKey, SessionKey, StateKey};
 
-/// A slot of a back channel, which this side sends on.
+/// A slot of a back channel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::state) struct BackSlot {
-    /// The number of the last callback.
+    /// Sequence number of the last callback.
     pub(in crate::state) seq: SlotSeq,
     pub(in crate::state) busy: bool,
-    /// The last callback was lost: the client may have seen it or not.
+    /// Whether the last callback was lost. The client may have seen it.
     pub(in crate::state) in_doubt: bool,
 }
 
-/// What a callback is for, so that its answer finds its place and one that is of no use any more is
-/// not sent.
+/// Purpose of a callback. Finds the record for an answer, and drops callbacks that are obsolete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Subject {
     Recall(StateKey),
@@ -27,7 +26,6 @@ pub(in crate::state) enum Subject {
     Nothing,
 }
 
-/// A callback, queued or under way.
 pub(in crate::state) struct Callback {
     pub(in crate::state) client: ClientKey,
     pub(in crate::state) op: CallbackOp,
@@ -36,7 +34,7 @@ pub(in crate::state) struct Callback {
     pub(in crate::state) sent: Option<Sent>,
 }
 
-/// Where a callback under way is.
+/// Destination of a callback that was sent.
 #[derive(Clone, Copy)]
 pub(in crate::state) struct Sent {
     pub(in crate::state) session: Option<(SessionKey, SlotId)>,
@@ -48,16 +46,15 @@ impl crate::state::session::record::Session {
         !self.fault && self.back_slots_max > 0 && self.has_context() && self.connections.iter().any(|bound| bound.back)
     }
 
-    /// Whether callbacks can be protected as the client wants it.
+    /// Whether the server has a context for the protection that the client asked for.
     pub(in crate::state) fn has_context(&self) -> bool {
         self.back.life.as_ref().is_none_or(|life| life.left_ms() > 0)
     }
 
-    /// Takes the lowest free slot for a new callback: slot, number, highest slot in use.
+    /// Takes the lowest free slot. Returns the slot, its number, and the highest slot in use.
     pub(in crate::state) fn take_back_slot(&mut self) -> Option<(SlotId, SlotSeq, SlotId)> {
         let at = self.back_slots.iter().position(|slot| !slot.busy).unwrap_or(self.back_slots.len());
-        // Slots beyond what the client takes now stay: callbacks may be under way on them, and their
-        // numbers go on when it takes more again.
+        // Slots above the client's new limit stay: callbacks may be in progress on them.
         if at >= self.back_slots_max as usize {
             return None;
         }

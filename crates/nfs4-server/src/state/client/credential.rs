@@ -1,21 +1,21 @@
-//! Who sends a call, and which family of versions a client belongs to.
+//! Credentials of a call, and the two families of client ids.
 
 use std::net::IpAddr;
 
 use crate::{Flavour, Principal};
 
-/// Who sends a call.
+/// The credential of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Credential<'a> {
-    /// Who.
+    /// Principal of the caller.
     pub principal: &'a Principal,
-    /// How that is proven.
+    /// RPC flavour that authenticates the principal.
     pub flavour: Flavour,
-    /// From where.
+    /// Source address.
     pub address: IpAddr,
 }
 
-/// The two worlds of client ids: names of one mean nothing in the other.
+/// Families of client ids. The same name in both families belongs to two different clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
     /// SETCLIENTID: 4.0.

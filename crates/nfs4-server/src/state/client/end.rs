@@ -8,7 +8,7 @@ use crate::state::id::ClientKey;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// DESTROY_CLIENTID. Section 18.50.3: a client with sessions or state is CLIENTID_BUSY.
+    /// DESTROY_CLIENTID. A client with sessions or state gets CLIENTID_BUSY (section 18.50.3).
     pub fn destroy_client(&mut self, id: ClientId, credential: Credential<'_>) -> Result<(), Status> {
         let key = self.client_by_id(id).ok_or(Status::STALE_CLIENTID)?;
         let client = &self.clients[key];
@@ -21,9 +21,8 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// RECLAIM_COMPLETE. `one_fs`: only for the current file system, of which none migrates here,
-    /// so nothing is to be done. Makes the client's recovery record: from here on it may hold
-    /// what it would have to reclaim.
+    /// RECLAIM_COMPLETE. Writes the client's recovery record: from now on the client may hold state
+    /// to reclaim. `one_fs`: for one migrated file system, which never applies here.
     pub fn reclaim_complete(&mut self, key: ClientKey, one_fs: bool) -> Result<(), Status> {
         if one_fs {
             return Ok(());
@@ -31,7 +30,7 @@ impl<F: Clone> State<F> {
         let client = self.client(key)?;
         let (owner, elsewhere) = (client.owner.clone(), client.elsewhere);
         let v41 = client.v41_mut().ok_or(Status::NOTSUPP)?;
-        // Section 18.51.3: a second one is COMPLETE_ALREADY.
+        // Section 18.51.3: the second call gets COMPLETE_ALREADY.
         if v41.reclaim_complete {
             return Err(Status::COMPLETE_ALREADY);
         }

@@ -1,4 +1,4 @@
-//! EXCHANGE_ID (RFC 8881, section 18.35): a client introduces itself.
+//! EXCHANGE_ID (RFC 8881, section 18.35).
 
 use vouch_nfs4::op::{ExchangeIdArgs, ExchangeIdFlags};
 use vouch_nfs4::{ClientId, CreateSeq, StateProtect, StateProtectOps, Status};
@@ -11,37 +11,37 @@ use crate::state::limits::IMPLEMENTATION_LEN_MAX;
 use crate::state::tables::State;
 use vouch_nfs4::op::Op;
 
-/// What EXCHANGE_ID answers, but for what is the server's own.
+/// Result of EXCHANGE_ID without the server's own identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Introduced {
-    /// The client's number.
+    /// Client id.
     pub client: ClientId,
-    /// What its CREATE_SESSION must send.
+    /// Sequence number for CREATE_SESSION.
     pub seq: CreateSeq,
-    /// Flags.
+    /// Result flags.
     pub flags: ExchangeIdFlags,
-    /// Protection by the machine's credential, if granted.
+    /// SP4_MACH_CRED protection, if granted.
     pub machine: Option<StateProtectOps>,
 }
 
 impl<F: Clone> State<F> {
-    /// EXCHANGE_ID. The numbered cases are those of RFC 8881, section 18.35.4.
+    /// EXCHANGE_ID. Case numbers are those of RFC 8881, section 18.35.4.
     pub fn exchange_id(&mut self, args: &ExchangeIdArgs<'_>, credential: Credential<'_>, now: u64) -> Result<Introduced, Status> {
-        // Section 18.35.3: flags that a client may not set are INVAL.
+        // Section 18.35.3: INVAL for flags that only servers set.
         if args.flags.0 & !ExchangeIdFlags::FROM_CLIENT.0 != 0 {
             return Err(Status::INVAL);
         }
         let wanted = match &args.state_protect {
             StateProtect::None => Protection::None,
             StateProtect::MachineCred(ops) => protection::negotiate(ops, credential)?,
-            // No cipher and no hash of SP4_SSV is supported.
+            // The server supports no SP4_SSV algorithm.
             StateProtect::Ssv(_) => return Err(Status::ENCR_ALG_UNSUPP),
         };
         self.give_name(Family::V41, &args.owner.id, credential)?;
         let named = self.named(Family::V41, &args.owner.id);
         let update = args.flags.contains(ExchangeIdFlags::UPD_CONFIRMED_REC_A);
         let Some(key) = named.confirmed else {
-            // Case 7: an update of what is not there.
+            // Case 7: update without a confirmed record.
             return match update {
                 true => Err(Status::NOENT),
                 false => self.introduce(args, credential, wanted, now),
@@ -50,29 +50,30 @@ impl<F: Clone> State<F> {
         let client = &self.clients[key];
         let same_verifier = client.verifier == args.owner.verifier;
         let same_user = client.principal.same_user(credential.principal);
-        // Section 2.10.8.3: a call that could have been altered on its way is not the machine's.
+        // Section 2.10.8.3: machine credentials need integrity.
         let same_principal = same_user && (update || client.client_principal().admits(credential));
         match (update, same_verifier, same_principal) {
-            // Case 6: an update.
+            // Case 6: update.
             (true, true, true) => {
                 self.enforce(key, Op::EXCHANGE_ID, credential)?;
                 self.name_implementation(key, args);
                 Ok(self.introduced(key))
             }
-            // Case 8: an update with another verifier. Case 9: by another principal.
+            // Case 8: update with another verifier. Case 9: update by another principal.
             (true, false, _) => Err(Status::NOT_SAME),
             (true, true, false) => Err(Status::PERM),
-            // Case 2: the same again. An attempt to replace the record is given up by it.
+            // Case 2: the same client again. This cancels an unconfirmed replacement.
             (false, true, true) => {
                 self.name_implementation(key, args);
                 Ok(self.introduced(key))
             }
-            // Case 5: the client has restarted. The record before stays until CREATE_SESSION confirms the new one.
+            // Case 5: client restart. The old record stays until CREATE_SESSION confirms the new
+            // one.
             (false, false, true) => {
                 self.check_restart(key, credential)?;
                 self.introduce(args, credential, wanted, now)
             }
-            // Case 3: another uses the name. Only one whose lease has run out, or that holds nothing, makes way.
+            // Case 3: name collision. Only an expired or stateless client yields its name.
             (false, _, false) => {
                 if client.would_lose() {
                     return Err(Status::CLID_INUSE);
@@ -84,7 +85,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Cases 1 and 4: a new unconfirmed record, instead of one that may be there.
+    /// Cases 1 and 4: adds an unconfirmed record and replaces an older unconfirmed one.
     fn introduce(
         &mut self,
         args: &ExchangeIdArgs<'_>,
@@ -96,7 +97,7 @@ impl<F: Clone> State<F> {
         if let Named { unconfirmed: Some(old), .. } = self.named(Family::V41, &args.owner.id) {
             self.expire(old);
         }
-        // Section 18.36.4: the first CREATE_SESSION sends the number given here.
+        // Section 18.36.4: the first CREATE_SESSION uses this number.
         let next = CreateSeq(1);
         let v41 = V41 { sessions: Vec::new(), next, last: None, protection, reclaim_complete: false, implementation: None };
         let key = self.add_client(&args.owner.id, args.owner.verifier, credential, Dialect::V41(Box::new(v41)), now)?;

@@ -1,4 +1,4 @@
-//! Clients: who they are, how they introduce themselves and end.
+//! Client records and the operations that create, renew and destroy them.
 
 pub(in crate::state) mod credential;
 pub(in crate::state) mod end;

@@ -1,30 +1,30 @@
-//! Who made a client's record, and who else may speak for it: what a recovery record keeps over a
-//! restart, and what manages a client that did not ask for state protection.
+//! The principal that created a client record. Recovery records keep this principal, and it may
+//! manage the client without state protection.
 
 use crate::Principal;
 use crate::state::client::credential::Credential;
 
-/// Who introduced a client. What a call proves counts, and nothing that it only says.
+/// Principal that created a client record. Only proven identities are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientPrincipal {
-    /// Not known: the record is of a version that did not keep it.
+    /// Unknown: the record has an older version.
     Unknown,
     /// AUTH_NONE.
     Nobody,
-    /// AUTH_SYS. The user is not kept: it is the machine's word, and machines change it.
+    /// AUTH_SYS. The user is not stored: clients choose and change it freely.
     Sys,
     /// Kerberos.
     Proven {
-        /// BLAKE3 of the principal's name with its realm.
+        /// BLAKE3 digest of the principal's name with realm.
         name: [u8; 32],
-        /// Under SP4_MACH_CRED, so that only calls that can't be altered on their way count (RFC
-        /// 8881, section 2.10.8.3).
+        /// Under SP4_MACH_CRED: only calls with integrity protection count (RFC 8881, section
+        /// 2.10.8.3).
         protected: bool,
     },
 }
 
 impl ClientPrincipal {
-    /// The one who calls.
+    /// Principal of the caller.
     pub(in crate::state) fn of(principal: &Principal, protected: bool) -> Self {
         match principal {
             Principal::None => ClientPrincipal::Nobody,
@@ -33,9 +33,8 @@ impl ClientPrincipal {
         }
     }
 
-    /// Whether a call is the maker's, as far as it can be told. What is proven is claimed by the
-    /// same name alone; what the network believed is claimed by who claims to be somebody,
-    /// since to compare what anybody can write would keep nobody out.
+    /// Whether a call may act for this client. A Kerberos principal must be the same. AUTH_SYS and
+    /// AUTH_NONE calls match each other, since anybody can write any user id.
     pub(in crate::state) fn admits(&self, credential: Credential<'_>) -> bool {
         match (self, credential.principal) {
             (ClientPrincipal::Unknown | ClientPrincipal::Nobody, _) => true,
@@ -58,7 +57,7 @@ mod tests {
     use crate::Flavour;
 
     #[test]
-    fn what_was_proven_is_claimed_by_the_same_name_as_well_protected() {
+    fn only_same_protected_principal_matches_kerberos_client() {
         let name = |name: &str| Principal::Gss { name: name.into() };
         let sys = |uid| Principal::Sys { uid, gid: 0, gids: [].into() };
         let admits = |maker: ClientPrincipal, principal: &Principal, flavour| {
@@ -74,7 +73,7 @@ mod tests {
                 && !admits(protected, &host, Flavour::Krb5)
                 && !admits(protected, &other, Flavour::Krb5i)
         );
-        // What only says who it is may say it otherwise the next time, or prove it.
+        // An AUTH_SYS client may later use another user or Kerberos.
         let said = ClientPrincipal::of(&sys(0), false);
         assert!(
             admits(said, &sys(7), Flavour::Sys) && admits(said, &host, Flavour::Krb5) && !admits(said, &Principal::None, Flavour::None)

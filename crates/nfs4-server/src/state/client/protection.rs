@@ -1,5 +1,5 @@
-//! State protection: which operations only a client's machine may do, and which it may do for
-//! others (RFC 8881, sections 2.10.8.3 and 18.35.3).
+//! State protection (SP4_MACH_CRED): operations reserved for, or allowed to, the machine credential
+//! (RFC 8881, sections 2.10.8.3 and 18.35.3).
 
 use vouch_nfs4::{Bitmap, StateProtectOps, Status};
 
@@ -11,16 +11,16 @@ use vouch_nfs4::op::Op;
 
 use crate::state::tables::State;
 
-/// What only the machine may do from then on, whether the client asks for it or not. Linux takes no
-/// operation beyond these: it gives state protection up where one is named.
+/// Operations always reserved for the machine credential. The Linux client gives up state
+/// protection if the server adds others.
 const ENFORCED: Bitmap =
     Bitmap::of(&[Op::BIND_CONN_TO_SESSION.0, Op::EXCHANGE_ID.0, Op::CREATE_SESSION.0, Op::DESTROY_SESSION.0, Op::DESTROY_CLIENTID.0]);
 
-/// What else only the machine may do if the client asks for it.
+/// Operations reserved for the machine credential on request.
 const ENFORCEABLE: Bitmap = ENFORCED.with(Op::BACKCHANNEL_CTL.0);
 
-/// What it may do for its users, whose tickets may have run out: give back what they hold, and
-/// write what they have written.
+/// Operations that the machine may do for users with expired tickets: return state and write dirty
+/// data.
 const ALLOWED: Bitmap = Bitmap::of(&[
     Op::CLOSE.0,
     Op::COMMIT.0,
@@ -34,8 +34,8 @@ const ALLOWED: Bitmap = Bitmap::of(&[
     Op::FREE_STATEID.0,
 ]);
 
-/// Which part of the wish is granted. Section 18.35.3: SP4_MACH_CRED needs a call with integrity or
-/// privacy, otherwise INVAL.
+/// The granted part of a request. Section 18.35.3: SP4_MACH_CRED needs integrity or privacy,
+/// otherwise INVAL.
 pub(in crate::state) fn negotiate(wanted: &StateProtectOps, credential: Credential<'_>) -> Result<Protection, Status> {
     if !credential.flavour.has_integrity() {
         return Err(Status::INVAL);
@@ -45,8 +45,8 @@ pub(in crate::state) fn negotiate(wanted: &StateProtectOps, credential: Credenti
 }
 
 impl<F: Clone> State<F> {
-    /// Whether a client's state protection lets this credential do operation `op`; WRONG_CRED if
-    /// not (RFC 8881, section 2.10.8.3).
+    /// Checks that the client's state protection allows operation `op` with this credential (RFC
+    /// 8881, section 2.10.8.3). Errors: WRONG_CRED.
     pub fn enforce(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
         let enforced = client.v41().is_some_and(|v41| v41.protection.enforces(op.0));
@@ -56,11 +56,12 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// Whether this credential may manage a client's record, its sessions and their connections by
-    /// operation `op`; WRONG_CRED if not. Under state protection as that says. Without it RFC
-    /// 8881 leaves to the server whom it believes (section 2.10.8): where a client was introduced
-    /// by a proven principal, that one, so that a session's id that was read on the wire ends
-    /// nothing; else whoever knows the names.
+    /// Checks that this credential may manage the client's record, sessions and connections by
+    /// operation `op`. Errors: WRONG_CRED.
+    ///
+    /// Without state protection RFC 8881 leaves the choice to the server (section 2.10.8). A client
+    /// that a Kerberos principal created accepts only that principal, so that a session id seen on
+    /// the wire ends nothing.
     pub(in crate::state) fn manage(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         self.enforce(client, op, credential)?;
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
@@ -74,8 +75,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Operations that this credential may do on state that others made, being the machine's; empty
-    /// for everybody else.
+    /// Operations that this credential may do on state of other principals; empty unless the
+    /// credential is the machine's.
     pub fn machine_operations(&self, client: ClientKey, credential: Credential<'_>) -> Bitmap {
         match self.clients.get(client) {
             Some(client) if is_machine(client, credential) => client.v41().map_or(Bitmap::EMPTY, |v41| v41.protection.allowed()),
@@ -84,7 +85,7 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// Whether this is the credential that made the record, well enough protected to count.
+/// Whether this is the credential of the client record, with sufficient protection.
 fn is_machine(client: &Client, credential: Credential<'_>) -> bool {
     credential.flavour.has_integrity() && client.principal.same_user(credential.principal)
 }

@@ -1,4 +1,4 @@
-//! Records of clients.
+//! Client records.
 
 use super::credential::Family;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,115 +16,114 @@ use crate::state::id::{CallbackKey, ClientKey, FileRef, OwnerKey, SessionKey, St
 use crate::state::quota::{Source, SourceKey};
 use crate::{ConnectionId, ContextLife, Principal};
 
-/// The records of one name: at most one confirmed, and one that may replace it.
+/// Records of one client name: at most one confirmed and one unconfirmed.
 #[derive(Clone, Copy, Default)]
 pub(in crate::state) struct Named {
     pub(in crate::state) confirmed: Option<ClientKey>,
     pub(in crate::state) unconfirmed: Option<ClientKey>,
 }
 
-/// Whether a client may be relied on.
+/// Lease state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Lease {
-    /// It was heard of within the lease.
+    /// The lease is valid.
     Active,
-    /// It was not; its state lives until it is in somebody's way.
+    /// The lease has expired. State stays until a conflicting request needs it (courtesy).
     Courtesy { since_ms: u64 },
 }
 
-/// A client.
 pub(in crate::state) struct Client {
     pub(in crate::state) id: ClientId,
     pub(in crate::state) owner: Arc<[u8]>,
     pub(in crate::state) verifier: Verifier,
     pub(in crate::state) principal: Principal,
-    /// Where it introduced itself from, or has moved to.
+    /// Address of the last EXCHANGE_ID or SETCLIENTID, or of a later move.
     pub(in crate::state) address: IpAddr,
-    /// Whose quota its records count against.
+    /// Source whose quota the client counts against.
     pub(in crate::state) source: Source,
     pub(in crate::state) source_key: SourceKey,
     pub(in crate::state) confirmed: bool,
     pub(in crate::state) lease: Lease,
     pub(in crate::state) renewed_ms: u64,
-    /// Where it introduced itself or, in 4.0, renewed its lease.
+    /// Connection of EXCHANGE_ID or, in 4.0, of the last renewal.
     pub(in crate::state) connection: Option<ConnectionId>,
-    /// Compounds under way: while there are any, the lease does not end.
+    /// COMPOUNDs in progress. The lease does not expire during a COMPOUND.
     pub(in crate::state) running: u32,
-    /// Flags for SEQUENCE that are the client's, not a session's.
+    /// SEQUENCE flags that belong to the client, not to a session.
     pub(in crate::state) flags: SequenceFlags,
     pub(in crate::state) open_owners: Map<Arc<[u8]>, OwnerKey>,
     pub(in crate::state) lock_owners: Map<Arc<[u8]>, OwnerKey>,
-    /// New owners for which there was no room, since there last was.
+    /// New owners refused for lack of room since the last success.
     pub(in crate::state) owners_refused: u32,
     pub(in crate::state) delegations: Set<StateKey>,
-    /// Delegations that were revoked and not yet freed.
+    /// Revoked delegations that the client has not freed yet.
     pub(in crate::state) revoked: Set<StateKey>,
     pub(in crate::state) copies: Vec<StateKey>,
     pub(in crate::state) opens: usize,
-    /// Byte ranges locked.
+    /// Locked byte ranges.
     pub(in crate::state) locks: usize,
-    /// Files with lock owners, each.
+    /// Files with lock owners of this client.
     pub(in crate::state) locked: usize,
     pub(in crate::state) waiters: usize,
-    /// Files where it waits for locks, and some where it has waited.
+    /// Files with blocked lock requests of this client. May contain files without one.
     pub(in crate::state) waits_at: BTreeSet<FileRef>,
-    /// Callbacks queued or under way.
+    /// Callbacks queued or in progress.
     pub(in crate::state) callbacks: u32,
-    /// Those that wait for a path or a slot, oldest first.
+    /// Callbacks without a path or slot, oldest first.
     pub(in crate::state) callback_queue: VecDeque<CallbackKey>,
-    /// Whether the recovery records let it reclaim.
+    /// Whether the recovery records allow reclaims.
     pub(in crate::state) may_reclaim: bool,
-    /// Whether it came from elsewhere than the one for whom what was held under its name waited:
-    /// until grace is over it can have no state, and no record.
+    /// Whether the client comes from another address than its recovery record. Such a client gets
+    /// no state and no record until grace ends.
     pub(in crate::state) elsewhere: bool,
-    /// Whether it has a recovery record of this life.
+    /// Whether this instance of the client has a recovery record.
     pub(in crate::state) recorded: bool,
     pub(in crate::state) dialect: Dialect,
 }
 
-/// What differs between the worlds.
+/// Version-specific part of a client.
 pub(in crate::state) enum Dialect {
     V40(V40),
     V41(Box<V41>),
 }
 
-/// A client of 4.0.
+/// A 4.0 client.
 pub(in crate::state) struct V40 {
     pub(in crate::state) confirm: Verifier,
     pub(in crate::state) callback: Callback40,
-    /// A change of callback that waits for its confirmation.
+    /// Callback change that awaits SETCLIENTID_CONFIRM.
     pub(in crate::state) pending: Option<(Verifier, Callback40)>,
     pub(in crate::state) path: Path40,
-    /// Opens of each principal.
+    /// Opens by principal.
     pub(in crate::state) opens_by: BTreeMap<Who, usize>,
 }
 
-/// A principal that was proven, by its digest; none: those that were not.
+/// Digest of a proven principal; none for unproven principals.
 pub(in crate::state) type Who = Option<[u8; blake3::OUT_LEN]>;
 
-/// Where a client of 4.0 wants its callbacks.
+/// Callback address of a 4.0 client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callback40 {
-    /// Where; none if the address could not be read.
+    /// Parsed address; none if the client sent no valid one.
     pub address: Option<SocketAddr>,
-    /// Network as the client wrote it.
+    /// Network id as sent.
     pub netid: Box<[u8]>,
-    /// Address as the client wrote it.
+    /// Universal address as sent.
     pub universal_address: Box<[u8]>,
     /// RPC program.
     pub program: u32,
-    /// What callbacks carry.
+    /// Callback identifier, sent with each callback.
     pub ident: u32,
 }
 
 impl Callback40 {
-    /// Of a client that has not come back yet.
+    /// For a recovered client that has not returned yet.
     pub(in crate::state) fn unknown() -> Self {
         Callback40 { address: None, netid: Box::default(), universal_address: Box::default(), program: 0, ident: 0 }
     }
 }
 
-/// Whether callbacks of 4.0 get through.
+/// State of a 4.0 callback path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Path40 {
     Unknown,
@@ -135,9 +134,9 @@ pub(in crate::state) enum Path40 {
 /// A client of 4.1 or later.
 pub(in crate::state) struct V41 {
     pub(in crate::state) sessions: Vec<SessionKey>,
-    /// The number that the next CREATE_SESSION must have.
+    /// Expected sequence number of the next CREATE_SESSION.
     pub(in crate::state) next: CreateSeq,
-    /// What the last one was answered (RFC 8881, section 18.36.4: a slot of its own).
+    /// Last CREATE_SESSION reply: the one-slot reply cache of RFC 8881, section 18.36.4.
     pub(in crate::state) last: Option<CreateSessionOk>,
     pub(in crate::state) protection: Protection,
     pub(in crate::state) reclaim_complete: bool,
@@ -148,7 +147,7 @@ pub(in crate::state) struct V41 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Protection {
     None,
-    /// By the credential of the machine, which is the record's principal.
+    /// Machine credential; its principal is that of the record.
     Machine(StateProtectOps),
 }
 
@@ -165,32 +164,33 @@ impl Protection {
     }
 }
 
-/// What hangs on a session of the back channel.
+/// Parameters of a back channel.
 #[derive(Clone, Debug)]
 pub(in crate::state) struct BackParms {
-    /// Minor version that the client speaks: callbacks are in the same.
+    /// Minor version of callbacks.
     pub(in crate::state) minor: u32,
     pub(in crate::state) attrs: ChannelAttrs,
     pub(in crate::state) program: u32,
-    /// None if nothing that the client offered can be spoken: then the session has no back channel.
+    /// Callback credential. None if the server supports none of the offers: the session then has no
+    /// back channel.
     pub(in crate::state) credential: Option<CallbackCredential>,
-    /// How long its context lasts; none if it has none.
+    /// Lifetime of the RPCSEC_GSS context; none without one.
     pub(in crate::state) life: Option<Arc<dyn ContextLife>>,
 }
 
-/// What is to be told of the context that protects a session's callbacks.
+/// State of the RPCSEC_GSS context that protects callbacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum BackContext {
-    /// There is none that could end, or it lasts.
+    /// The session has no context, or the context is valid for longer than a lease.
     Lasts,
-    /// It ends within a lease.
+    /// The context ends within a lease.
     Ends,
-    /// It has ended: nothing can be sent.
+    /// The context has ended: callbacks can't be sent.
     Ended,
 }
 
 impl BackParms {
-    /// As of now.
+    /// Current state of the context.
     pub(in crate::state) fn context(&self, lease_ms: u64) -> BackContext {
         match self.life.as_ref().map(|life| life.left_ms()) {
             Some(0) => BackContext::Ended,
@@ -201,18 +201,18 @@ impl BackParms {
 }
 
 impl Client {
-    /// Whether anything would be lost with it.
+    /// Whether the client holds any state.
     pub(in crate::state) fn has_state(&self) -> bool {
         self.opens > 0 || self.locks > 0 || !self.delegations.is_empty() || !self.copies.is_empty()
     }
 
-    /// Whether it was heard of within the lease and would miss what went with it.
+    /// Whether the lease is valid and the client holds state.
     pub(in crate::state) fn would_lose(&self) -> bool {
         let has_sessions = self.v41().is_some_and(|v41| !v41.sessions.is_empty());
         self.lease == Lease::Active && (self.has_state() || has_sessions)
     }
 
-    /// Who may speak for it, as far as its record is concerned.
+    /// Principal for the recovery record.
     pub(in crate::state) fn client_principal(&self) -> ClientPrincipal {
         ClientPrincipal::of(&self.principal, self.v41().is_some_and(|v41| v41.protection != Protection::None))
     }
@@ -252,12 +252,12 @@ impl Client {
         }
     }
 
-    /// Open owners and lock owners.
+    /// Number of open owners and lock owners.
     pub(in crate::state) fn owner_count(&self) -> usize {
         self.open_owners.len() + self.lock_owners.len()
     }
 
-    /// It was heard of.
+    /// Renews the lease.
     #[inline]
     pub(in crate::state) fn renew(&mut self, now: u64) {
         self.renewed_ms = self.renewed_ms.max(now);

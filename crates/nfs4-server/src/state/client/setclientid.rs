@@ -10,17 +10,17 @@ use crate::state::client::record::{Callback40, Dialect, Lease, Named, Path40, V4
 use crate::state::id::ClientKey;
 use crate::state::tables::State;
 
-/// Why SETCLIENTID failed.
+/// Errors of SETCLIENTID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetClientError {
-    /// CLID_INUSE: another uses the name, with callbacks to this address.
+    /// CLID_INUSE: another client uses the name, with this callback address.
     InUse(Callback40),
     /// Another status.
     Status(Status),
 }
 
 impl<F: Clone> State<F> {
-    /// SETCLIENTID. The cases are those of RFC 7530, section 16.33.5; letters as there: v, x, c are
+    /// SETCLIENTID. Cases and letters are those of RFC 7530, section 16.33.5: v, x, c are the
     /// verifier, name and callback of the call.
     pub fn set_client(
         &mut self,
@@ -42,13 +42,14 @@ impl<F: Clone> State<F> {
             let id = client.id;
             let v40 = client.v40().expect("names of this family have records of it");
             if !same_principal {
-                // Another principal, while state is held: CLID_INUSE. Otherwise its record makes way.
+                // Another principal: CLID_INUSE if the record holds state; otherwise the record is
+                // replaced.
                 if active || !admitted {
                     return Err(SetClientError::InUse(v40.callback.clone()));
                 }
                 self.expire(key);
             } else if same_verifier {
-                // {v, x, c, l, s} confirmed: a change of callback, under the same client id.
+                // {v, x, c, l, s} confirmed: callback update under the same client id.
                 v40.pending = Some((confirm, callback));
                 if let Some(old) = named.unconfirmed {
                     self.expire(old);
@@ -61,8 +62,8 @@ impl<F: Clone> State<F> {
         if !admitted {
             return Err(SetClientError::InUse(Callback40::unknown()));
         }
-        // {u, x, c, l, s} confirmed with another verifier: a restart, to be confirmed. Or nothing
-        // confirmed. An unconfirmed record is replaced in both cases.
+        // {u, x, c, l, s} confirmed with another verifier: client restart. The same path serves new
+        // clients. An older unconfirmed record is replaced.
         if let Named { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
             self.expire(old);
         }
@@ -80,7 +81,7 @@ impl<F: Clone> State<F> {
         let v40 = client.v40().ok_or(Status::STALE_CLIENTID)?;
         let pending = v40.pending.as_ref().is_some_and(|(verifier, _)| *verifier == confirm);
         if !pending && v40.confirm != confirm {
-            // Nothing with this id and verifier.
+            // No record with this id and verifier.
             return Err(Status::STALE_CLIENTID);
         }
         if !same_principal {
@@ -90,7 +91,7 @@ impl<F: Clone> State<F> {
         self.check_confirmation(key, credential)?;
         let v40 = self.clients[key].v40().ok_or(Status::STALE_CLIENTID)?;
         if pending && confirmed {
-            // The confirmed record takes the new callback over.
+            // The confirmed record takes the new callback.
             let (verifier, callback) = v40.pending.take().expect("it has just been seen");
             v40.confirm = verifier;
             let moved = v40.callback != callback;
@@ -98,10 +99,10 @@ impl<F: Clone> State<F> {
             if moved || v40.path != Path40::Up {
                 v40.path = Path40::Unknown;
             }
-            // What was told to that address has come back.
+            // The caller received the confirm verifier at this address.
             self.move_to(key, credential.address);
         } else if !confirmed {
-            // A new client, or one that has restarted: what the record before held goes.
+            // A new or restarted client. The state of its former record ends.
             if let Named { confirmed: Some(old), .. } = self.named(Family::V40, &owner) {
                 self.replace(old);
             }
@@ -112,9 +113,8 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// RENEW. Section 16.29.4: the lease is renewed even where CB_PATH_DOWN is answered, which is
-    /// when delegations can't be recalled; and not where ACCESS is. `caller`: who calls, where
-    /// that is proven.
+    /// RENEW. Renews the lease even where the answer is CB_PATH_DOWN (section 16.29.4), but not
+    /// where the answer is ACCESS. `caller`: proven principal of the caller.
     pub fn renew(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let key = self.confirmed_of_40(id)?;
         if !self.clients[key].is_renewed_by(caller) {
@@ -129,10 +129,11 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The client of 4.0 that an operation names, whose lease is renewed by it (RFC 7530, section
-    /// 9.5) where it would be by a RENEW. STALE_CLIENTID for one of another life of the
-    /// server and for one that is not confirmed, EXPIRED for one whose lease has ended. `caller`:
-    /// who calls, where that is proven.
+    /// The 4.0 client that an operation names. Renews the lease as RENEW would (RFC 7530, section
+    /// 9.5). `caller`: proven principal of the caller.
+    ///
+    /// Errors: STALE_CLIENTID for ids of an earlier server instance or unconfirmed ids, EXPIRED for
+    /// expired leases.
     pub fn client_of_40(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {
         let key = self.confirmed_of_40(id)?;
         let client = &mut self.clients[key];
@@ -145,7 +146,7 @@ impl<F: Clone> State<F> {
     fn confirmed_of_40(&self, id: ClientId) -> Result<ClientKey, Status> {
         let key = match self.client_by_id(id) {
             Some(key) => key,
-            // One that was given and is gone has expired.
+            // The server issued this id, so its client has expired.
             None if self.numbers.gave(id) => return Err(Status::EXPIRED),
             None => return Err(Status::STALE_CLIENTID),
         };

@@ -1,4 +1,4 @@
-//! Adding, confirming and finding client records.
+//! Client table: add, confirm and find records.
 
 use super::credential::{Credential, Family};
 use super::record::{Client, Dialect, Lease, Named};
@@ -28,7 +28,7 @@ impl<F: Clone> State<F> {
         self.names(family).get(owner).copied().unwrap_or_default()
     }
 
-    /// Adds an unconfirmed record. DELAY if there are as many clients as may be and none can go.
+    /// Adds an unconfirmed record. Errors: DELAY if the table is full and no record can be evicted.
     pub(in crate::state) fn add_client(
         &mut self,
         owner: &[u8],
@@ -90,7 +90,7 @@ impl<F: Clone> State<F> {
         Ok(key)
     }
 
-    /// An unconfirmed record becomes the confirmed one of its name.
+    /// Makes an unconfirmed record the confirmed record of its name.
     pub(in crate::state) fn confirm_record(&mut self, key: ClientKey) {
         let client = &mut self.clients[key];
         if !client.confirmed {
@@ -101,23 +101,22 @@ impl<F: Clone> State<F> {
         let named = self.names(family).entry(owner).or_default();
         debug_assert!(named.confirmed.is_none(), "the record before has been removed");
         *named = Named { confirmed: Some(key), unconfirmed: None };
-        // One that has restarted since it held what it could reclaim holds none of it.
+        // A client that has restarted since its recovery record can't reclaim.
         let client = &self.clients[key];
         if !client.may_reclaim && !client.elsewhere && self.grace.completed(family, &client.owner.clone()) {
             self.end_grace();
         }
     }
 
-    /// CLID_INUSE where a client that has restarted, as it says, comes from elsewhere than the one
-    /// of its name that would lose by it: under AUTH_SYS anybody says that he is anybody. A
-    /// client whose address has changed waits for a lease.
+    /// CLID_INUSE if a restarted client comes from another address while the former instance holds
+    /// state. AUTH_SYS proves no identity. A client whose address changed waits for one lease.
     pub(in crate::state) fn check_restart(&self, before: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[before];
         if client.would_lose() && client.source != Source::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }
     }
 
-    /// The same when the record of one that has restarted is about to be confirmed: the one before
-    /// may have been idle when it came.
+    /// Repeats the check at confirmation: the former instance may have been idle at SETCLIENTID or
+    /// EXCHANGE_ID.
     pub(in crate::state) fn check_confirmation(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[key];
         if client.confirmed {
@@ -131,26 +130,26 @@ impl<F: Clone> State<F> {
         before.map_or(Ok(()), |before| self.check_restart(before, credential))
     }
 
-    /// The client with this id, whatever its state.
+    /// The client with this id in any state.
     pub(in crate::state) fn client_by_id(&self, id: ClientId) -> Option<ClientKey> {
         self.client_ids.get(&id).copied()
     }
 
-    /// The client with this id called over this connection.
+    /// Notes the connection of a client's call.
     pub fn called_over(&mut self, id: ClientId, connection: ConnectionId) {
         if let Some(key) = self.client_by_id(id) {
             self.clients[key].connection = Some(connection);
         }
     }
 
-    /// A client by its key; DEADSESSION or EXPIRED if it went while its compound ran.
+    /// The client with this key. Errors: DEADSESSION or EXPIRED if the client ended during the
+    /// COMPOUND.
     #[inline]
     pub(in crate::state) fn client(&mut self, key: ClientKey) -> Result<&mut Client, Status> {
         self.clients.get_mut(key).ok_or(Status::DEADSESSION)
     }
 
-    /// Writes the recovery record of a client that has acquired or may acquire state (RFC 8881,
-    /// section 8.4.2.1).
+    /// Writes the recovery record before the client acquires state (RFC 8881, section 8.4.2.1).
     pub(in crate::state) fn record(&mut self, key: ClientKey, revoked: bool) {
         let client = &mut self.clients[key];
         if client.elsewhere && self.grace.is_active() {

@@ -1,5 +1,5 @@
-//! Who acts for a client of 4.0, which has no sessions: where it was proven who introduced it or
-//! who opened what it holds, a name alone serves nobody else.
+//! Principals of 4.0 clients. 4.0 has no sessions: where Kerberos proves who created a client or
+//! opened a file, the client's name alone admits nobody else.
 
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use crate::state::client::record::{Client, Dialect, Who};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// A stateid of 4.0 is shown. ACCESS where it was proven who opened what it names, and neither
-    /// he nor who introduced his client calls; else the client's lease is renewed.
-    /// What a stateid comes to that names nothing is told elsewhere. `caller`: who calls, where
-    /// that is proven.
+    /// Checks the use of a 4.0 stateid and renews the lease. Unknown stateids are left to the
+    /// caller. `caller`: proven principal of the caller.
+    ///
+    /// Errors: ACCESS if a Kerberos principal opened the file, and the caller is neither that
+    /// principal nor the client's creator.
     pub fn heard_by(&mut self, stateid: &Stateid, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let named = self.boot.key(stateid).filter(|_| !stateid.is_special());
         let Some(entry) = named.and_then(|key| self.states.get(key)) else { return Ok(()) };
@@ -29,7 +30,7 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// An owner's name as its client knows it.
+    /// The owner's name as the client sent it.
     pub(in crate::state) fn told_name(&self, client: ClientKey, known_as: &Arc<[u8]>) -> Arc<[u8]> {
         match self.clients[client].family() {
             Family::V40 => {
@@ -41,8 +42,8 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// Under which name an owner of 4.0 is known here: that of its client, and who calls where that is
-/// proven. Whoever else names it names another, with numbers of its own.
+/// Internal name of a 4.0 owner: the sent name plus the proven principal. Other principals with the
+/// same owner name get their own owner and sequence numbers.
 pub fn known_as(name: &[u8], caller: Option<&Arc<str>>) -> Vec<u8> {
     known(name, &who(caller))
 }
@@ -73,7 +74,7 @@ impl Client {
         };
     }
 
-    /// Opens of a principal that did not introduce the client, in 4.0.
+    /// Opens of a principal that did not create the client, in 4.0.
     pub(in crate::state) fn opens_of_stranger(&self, opener: Option<&Arc<str>>) -> Option<usize> {
         let who = who(opener);
         match &self.dialect {
@@ -82,7 +83,7 @@ impl Client {
         }
     }
 
-    /// Who introduced it.
+    /// Principal that created the client.
     fn introducer(&self) -> Who {
         match &self.principal {
             Principal::Gss { name } => who(Some(name)),
@@ -90,9 +91,9 @@ impl Client {
         }
     }
 
-    /// Whether a caller may act on what `opener` has opened: who introduced the client may too, as
-    /// clients give back and recover by their machine's credential. Where nobody has proven to
-    /// have introduced it, the machine's credential is none.
+    /// Whether a caller may use the open of `opener`. The client's creator may: clients return and
+    /// recover state with their machine credential. No creator is recognised if the creation was
+    /// not proven.
     fn lets(&self, caller: Option<&Arc<str>>, opener: &Arc<str>) -> bool {
         match (&self.principal, caller) {
             (_, Some(caller)) if caller == opener => true,
@@ -101,9 +102,8 @@ impl Client {
         }
     }
 
-    /// Under which names owners are known here that a caller calls so and may give back: his own;
-    /// and where he is who introduced the client, those of all who have files open, as
-    /// clients release owners by their machine's credential.
+    /// Internal names of the owners that a caller may release by this name: the caller's own, and
+    /// for the client's creator those of all principals with open files.
     pub(in crate::state) fn names_given_back(&self, name: &[u8], caller: Option<&Arc<str>>) -> Vec<Vec<u8>> {
         let caller = who(caller);
         let mut names = vec![known(name, &caller)];
@@ -115,8 +115,8 @@ impl Client {
         names
     }
 
-    /// Whether a RENEW is of who introduced the client or of one who has a file open (RFC 7530,
-    /// section 16.27.4). What nobody has proven, nobody can be held to.
+    /// Whether the caller may RENEW: the client's creator or a principal with an open file (RFC
+    /// 7530, section 16.27.4). Unproven clients accept any caller.
     pub(in crate::state) fn is_renewed_by(&self, caller: Option<&Arc<str>>) -> bool {
         let (Principal::Gss { name }, Dialect::V40(v40)) = (&self.principal, &self.dialect) else { return true };
         caller == Some(name) || v40.opens_by.contains_key(&who(caller))

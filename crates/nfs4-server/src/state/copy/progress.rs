@@ -1,5 +1,5 @@
-//! Asynchronous copies: how far they are, who may ask and stop them, who is told of their end (RFC
-//! 7862, sections 4.8, 15.2, 15.8, 15.9 and 16.1).
+//! Asynchronous copies: progress, cancellation and notification (RFC 7862, sections 4.8, 15.2,
+//! 15.8, 15.9 and 16.1).
 
 use super::record::{Copy, CopyProgress};
 use vouch_nfs4::cb::OffloadInfo;
@@ -15,7 +15,7 @@ use crate::state::stateid::entry::{Entry, Kind, Terms};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// A copy to this file begins. DELAY if the client has as many as it may have.
+    /// Starts a copy to this file. Errors: DELAY at the client's limit of copies.
     pub fn copy_begin(&mut self, client: ClientKey, destination: &FileKey, terms: Terms) -> Result<(StateKey, Stateid), Status> {
         let most = self.config.limits.copies_per_client_max;
         if self.client(client)?.copies.len() >= most {
@@ -38,8 +38,8 @@ impl<F: Clone> State<F> {
         Ok((key, self.states[key].stateid(self.boot, key)))
     }
 
-    /// So many bytes are copied now. False if it is to stop: it was cancelled, or its client is
-    /// gone.
+    /// Reports the number of bytes copied. Returns false if the copy must stop: cancelled, or the
+    /// client ended.
     pub fn copy_goes_on(&mut self, key: StateKey, copied: u64) -> bool {
         match self.states.get_mut(key).map(|entry| &mut entry.kind) {
             Some(Kind::Copy(copy)) => {
@@ -50,8 +50,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// It has ended: the client is told by CB_OFFLOAD. The end is remembered until the client has
-    /// heard it, has asked and freed it, or some time has passed.
+    /// Ends a copy and sends CB_OFFLOAD. The result stays until the client acknowledges it, frees
+    /// it, or a time limit passes.
     pub fn copy_done(&mut self, key: StateKey, info: OffloadInfo, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Copy(copy) = &mut entry.kind else { return };
@@ -82,7 +82,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// OFFLOAD_CANCEL (RFC 7862, section 15.8): the copy stops at its next step.
+    /// OFFLOAD_CANCEL (RFC 7862, section 15.8). The copy stops at its next step.
     pub fn copy_cancel(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey, now: u64) -> Result<(), Status> {
         let key = self.resolve(Some(client), stateid, file, now)?;
         match &self.states[key].kind {

@@ -1,21 +1,20 @@
-//! An asynchronous copy.
+//! Asynchronous copy records.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::cb::OffloadInfo;
 
 use crate::state::id::FileKey;
 
-/// A copy.
 #[derive(Debug)]
 pub(in crate::state) struct Copy {
-    /// The destination, as the client knows it.
+    /// Destination as the client knows it.
     pub(in crate::state) file: FileKey,
     pub(in crate::state) copied: u64,
     pub(in crate::state) end: Option<OffloadInfo>,
 }
 
 impl Copy {
-    /// The destination, as the client knows it.
+    /// Destination as the client knows it.
     pub(in crate::state) fn file(&self) -> &FileKey {
         &self.file
     }
@@ -25,11 +24,11 @@ impl Copy {
     }
 }
 
-/// How far a copy is.
+/// Progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyProgress {
-    /// Bytes so far.
+    /// Bytes copied.
     pub copied: u64,
-    /// How it ended, if it has.
+    /// Final status; none while the copy runs.
     pub end: Option<Status>,
 }

@@ -1,5 +1,4 @@
-//! Delegations of files: when they are given, what recalls them, how they end (RFC 8881, section
-//! 10.4).
+//! Delegations: grant, recall, revocation and return (RFC 8881, section 10.4).
 
 use super::record::{Delegation, Granted, Holder, Touch, Want};
 use vouch_nfs4::op::{DelegationType, NoDelegation, SequenceFlags};
@@ -19,13 +18,13 @@ use crate::state::stateid::entry::{Entry, Kind};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Something is done to a file without an open of its own. Delegations of others that it
-    /// conflicts with are recalled: DELAY until they are back. `by`: the client, which is known
-    /// in 4.1 (RFC 8881, sections 10.4.2 and 10.4.4).
+    /// Reports an access to a file without an open. Recalls conflicting delegations of other
+    /// clients. `by`: the client, known in 4.1 only. Errors: DELAY until the delegations are
+    /// returned (RFC 8881, sections 10.4.2 and 10.4.4).
     #[inline]
     pub fn touch(&mut self, file: &FileKey, by: Option<ClientKey>, touch: Touch, now: u64) -> Result<(), Status> {
-        // What is done is done after this: until then nobody may get a delegation who would not be asked
-        // for it.
+        // The access happens after this call. Until then no delegation may be granted that it would
+        // conflict with.
         if touch != Touch::Read && self.config.delegations != DelegationPolicy::Never {
             self.files.note_change(file, by, now);
         }
@@ -45,7 +44,7 @@ impl<F: Clone> State<F> {
 
     fn recall_others(&mut self, file: &FileKey, by: Option<ClientKey>, reads_only: bool, truncate: bool, now: u64) -> Result<(), Status> {
         let Some(state) = self.files.find(file) else { return Ok(()) };
-        // Who only reads is kept out by one to write, which is alone.
+        // Readers conflict only with a write delegation, and there is at most one.
         let others = |key: &StateKey| !self.is_of(*key, by, file);
         let in_the_way: Vec<StateKey> = match reads_only {
             true => self.write_delegation(state).into_iter().filter(others).collect(),
@@ -53,7 +52,7 @@ impl<F: Clone> State<F> {
         };
         let mut outcome = Ok(());
         for key in in_the_way {
-            // The client of one before this may have gone with all that it had.
+            // Ending the previous client may have removed this delegation.
             let Some(client) = self.states.get(key).map(|entry| entry.client) else { continue };
             if self.is_courtesy(client) {
                 self.expire(client);
@@ -76,8 +75,8 @@ impl<F: Clone> State<F> {
         matches!(self.states.get(key).map(|entry| &entry.kind), Some(Kind::Delegation(delegation)) if delegation.recalled_ms.is_some())
     }
 
-    /// Asks for a delegation back. Section 10.4.6: its holder has a lease's time, then it is
-    /// revoked.
+    /// Recalls a delegation. The holder has one lease period, then the delegation is revoked
+    /// (section 10.4.6).
     pub(in crate::state) fn recall(&mut self, key: StateKey, truncate: bool, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };
@@ -103,13 +102,13 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Takes a delegation away. Section 10.4.6: in 4.1 its stateid says so until it is freed, and
-    /// SEQUENCE tells that there is such a one.
+    /// Revokes a delegation. In 4.1 the stateid stays revoked until it is freed, and SEQUENCE
+    /// reports it (section 10.4.6).
     pub(in crate::state) fn revoke(&mut self, key: StateKey) {
         self.revoke_for(key, Loss::NotReturned);
     }
 
-    /// The same, and why.
+    /// Revokes a delegation for this reason.
     pub(in crate::state) fn revoke_for(&mut self, key: StateKey, why: Loss) {
         let client = self.states[key].client;
         if self.clients[client].family() == Family::V40 {
@@ -132,8 +131,8 @@ impl<F: Clone> State<F> {
         self.settle(file);
     }
 
-    /// Takes a delegation out, or what is left of one that was revoked. `loss`: why, if the client
-    /// did not ask for it.
+    /// Removes a delegation, or the rest of a revoked one. `loss`: reason, unless the client
+    /// returned it.
     pub(in crate::state) fn drop_delegation(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
         let Some(entry) = self.states.remove(key, ended) else { return };
         if let Kind::Delegation(delegation) = entry.kind {
@@ -162,20 +161,20 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// DELEGPURGE (RFC 8881, section 18.5): delegations don't outlive their client's life here, so
-    /// there is nothing that could be purged.
+    /// DELEGPURGE (RFC 8881, section 18.5). Delegations end with their client here, so nothing can
+    /// be purged.
     pub fn purge_delegations(&self) -> Status {
         Status::NOTSUPP
     }
 
-    /// WANT_DELEGATION (RFC 8881, section 18.49): delegations come with opens only, because with
-    /// them comes the open file that they are used with.
+    /// WANT_DELEGATION (RFC 8881, section 18.49): the server grants delegations with opens only,
+    /// because using one needs an open file.
     pub fn want_delegation(&self) -> Status {
         Status::NOTSUPP
     }
 
-    /// RFC 8881, section 10.2.1: CLAIM_DELEGATE_CUR needs a delegation of the client and the file
-    /// that allows what is opened; also one that is recalled.
+    /// Whether CLAIM_DELEGATE_CUR may open the file: the client needs a delegation that allows the
+    /// access; a recalled one will do (RFC 8881, section 10.2.1).
     pub(in crate::state) fn delegation_allows(
         &mut self,
         client: ClientKey,
@@ -196,7 +195,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Decides about a delegation for an open that has just been made.
+    /// Decides whether a new open gets a delegation.
     pub(in crate::state) fn delegate_with_open(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, now: u64) -> Granted {
         let again = self.files.note_open(&call.file, call.client, now);
         let write = match call.claim {
@@ -210,7 +209,7 @@ impl<F: Clone> State<F> {
         match call.want {
             Want::No => return refused(NoDelegation::NOT_WANTED),
             Want::Cancel => return refused(NoDelegation::CANCELLED),
-            // One that nobody asked for pays only where the client comes back to the file.
+            // An unrequested delegation pays only if the client opens the file again.
             Want::Unstated if !again && self.config.delegations != DelegationPolicy::Always => return Granted::None,
             Want::Read if write => return refused(NoDelegation::Contention(false)),
             _ => {}
@@ -223,8 +222,8 @@ impl<F: Clone> State<F> {
         if self.has_delegation(call.client, file) {
             return refused(NoDelegation::NOT_SUPP_UPGRADE);
         }
-        // Section 10.4: a delegation to read while nobody writes; one to write for the only client that has
-        // the file open.
+        // Section 10.4: read delegations while nobody writes; a write delegation for the only
+        // client with the file open.
         let free = match write {
             false => state.opens.shares().writers() == 0 && self.write_delegation(file).is_none(),
             true => state.delegations.is_empty() && state.opens.are_all_of(call.client, call.file.export, |_| true),
@@ -237,9 +236,8 @@ impl<F: Clone> State<F> {
         granted
     }
 
-    /// A delegation is reclaimed with an open (section 10.2.1). One a client and file, and none
-    /// that conflicts with what others have reclaimed: the client's word is all that there is
-    /// for it.
+    /// Reclaims a delegation with an open (section 10.2.1). Allows one for each client and file,
+    /// without conflict with other reclaims. The client's claim can't be verified.
     fn grant_again(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
         let client = call.client;
         let state = &self.files[file];
@@ -287,10 +285,9 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// What another that holds a write delegation says about size, change and times of the file,
-    /// for GETATTR (RFC 8881, section 10.4.3; RFC 9754, section 5). `times`: only times are
-    /// asked for, which many a holder does not keep. DELAY while the delegation is recalled because
-    /// its holder doesn't answer.
+    /// Attributes that the holder of a write delegation reports, for GETATTR (RFC 8881, section
+    /// 10.4.3; RFC 9754, section 5). `times`: only times are requested, which many holders don't
+    /// keep. Errors: DELAY while an unresponsive holder's delegation is recalled.
     pub fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, times: bool, now: u64) -> Result<Holder, Status> {
         let Some(key) = self.other_holder(file, by) else { return Ok(Holder::None) };
         let client = self.states[key].client;
@@ -307,8 +304,8 @@ impl<F: Clone> State<F> {
             _ => {}
         }
         if delegation.recalled_ms.is_some() {
-            // 4.0 doesn't tell who asks. It may be the holder, which asks in the compound that returns the
-            // delegation: DELAY would keep it from that.
+            // In 4.0 the asker is unknown and may be the holder, about to return the delegation in
+            // this COMPOUND. DELAY would block that.
             return if by.is_none() { Ok(Holder::None) } else { Err(Status::DELAY) };
         }
         match delegation.asked_ms {
@@ -325,7 +322,7 @@ impl<F: Clone> State<F> {
         Ok(Holder::Asked(now))
     }
 
-    /// Whether the holder of a write delegation is being asked, other than `by`.
+    /// Whether a CB_GETATTR to a holder other than `by` is in progress.
     pub fn is_asked(&self, file: &FileKey, by: Option<ClientKey>) -> bool {
         self.other_holder(file, by).is_some_and(|key| self.delegation_of(key).asked_ms.is_some())
     }
@@ -337,13 +334,13 @@ impl<F: Clone> State<F> {
         self.write_delegation(self.files.find(file)?).filter(|&key| !self.is_of(key, by, file))
     }
 
-    /// The delegation to write, if there is one: it is alone.
+    /// The write delegation of the file, which is alone.
     pub(in crate::state) fn write_delegation(&self, file: FileRef) -> Option<StateKey> {
         self.files[file].delegations.first().copied().filter(|&key| self.delegation_of(key).write)
     }
 
-    /// Whether the client has a delegation of the file. O(n) in its own or the file's, whichever
-    /// are fewer.
+    /// Whether the client has a delegation of the file. O(n) in the smaller of the client's and the
+    /// file's states.
     fn has_delegation(&self, client: ClientKey, file: FileRef) -> bool {
         let (own, of_file) = (&self.clients[client].delegations, &self.files[file].delegations);
         match own.len() < of_file.len() {
@@ -352,16 +349,15 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether a state of the file is the client's, and by the path that it goes now. By two paths
-    /// a client knows two files, each with a cache of its own, and what it holds of one it
-    /// doesn't heed at the other.
+    /// Whether a state of the file belongs to this client and path. A client treats two paths of a
+    /// file as two files with separate caches.
     pub(in crate::state) fn is_of(&self, key: StateKey, client: Option<ClientKey>, file: &FileKey) -> bool {
         let entry = &self.states[key];
         Some(entry.client) == client && entry.export == file.export
     }
 
-    /// Whether a stateid is a delegation whose holder keeps the file's times: the time of access,
-    /// and with `modify` that of change too. BAD_STATEID if not (RFC 9754, section 5).
+    /// Checks that a stateid is a delegation whose holder keeps the access time and, with `modify`,
+    /// the change time. Errors: BAD_STATEID (RFC 9754, section 5).
     pub fn keeps_times(
         &mut self,
         client: Option<ClientKey>,
@@ -377,7 +373,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The holder of a write delegation has answered, or has not.
+    /// Handles the answer to CB_GETATTR, or its failure.
     pub(in crate::state) fn holder_told(&mut self, key: StateKey, attributes: Option<HolderAttributes>, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };

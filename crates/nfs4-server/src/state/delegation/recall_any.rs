@@ -1,6 +1,5 @@
-//! CB_RECALL_ANY (RFC 8881, section 20.6): while there is still room for a few delegations, those
-//! who hold many give some back, the ones that they use least. So that whoever comes later gets
-//! some too, without anybody losing one that is in use.
+//! CB_RECALL_ANY (RFC 8881, section 20.6): when few delegations are left, large holders return
+//! their least used ones. Newcomers then get delegations without a forced recall.
 
 use crate::state::callback::record::Subject;
 use crate::state::client::credential::Family;
@@ -10,9 +9,8 @@ use crate::state::limits::{RECALL_ANY_INTERVAL_MS, RECALL_ANY_ROOM, RECALL_ANY_S
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// A delegation was given. Where only few more can be, silent clients lose theirs, and those
-    /// who hold at least as many as others on the average are asked for a part. O(clients), but
-    /// only once in a while.
+    /// Called after each grant. When room is scarce, revokes delegations of silent clients and asks
+    /// holders above the average for a part. O(clients), at intervals.
     pub(in crate::state) fn keep_room_for_delegations(&mut self, now: u64) {
         let max = self.config.limits.delegations_max;
         if self.delegation_count < max - max / RECALL_ANY_ROOM || now < self.recall_any_after_ms {
@@ -23,7 +21,7 @@ impl<F: Clone> State<F> {
         let holders: Vec<(ClientKey, usize)> = holders.map(|(key, client)| (key, client.delegations.len())).collect();
         let mean = self.delegation_count / holders.len().max(1);
         for (client, held) in holders {
-            // An end may bring about another's.
+            // Ending one client may end another.
             if self.clients.get(client).is_none() {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! A delegation, and what is asked and answered about it.
+//! Delegation records.
 
 use vouch_nfs4::op::{NoDelegation, ShareAccess};
 use vouch_nfs4::{Stateid, Status};
@@ -6,60 +6,59 @@ use vouch_nfs4::{Stateid, Status};
 use crate::state::effect::HolderAttributes;
 use crate::state::id::FileKey;
 
-/// A delegation.
 pub(in crate::state) struct Delegation<F> {
-    /// The file, as its holder knows it.
+    /// The file as the holder knows it.
     pub(in crate::state) key: FileKey,
-    /// To write, or only to read.
+    /// Write delegation rather than read.
     pub(in crate::state) write: bool,
     pub(in crate::state) file: F,
-    /// Whether its holder keeps the file's times of access and of change (RFC 9754, section 5).
+    /// Whether the holder keeps the file's access and change times (RFC 9754, section 5).
     pub(in crate::state) times: bool,
-    /// When the client was asked to return it.
+    /// Time of the recall.
     pub(in crate::state) recalled_ms: Option<u64>,
-    /// What its holder said last about the file, and when.
+    /// Last attributes from the holder, and their time.
     pub(in crate::state) holder: Option<(HolderAttributes, u64)>,
-    /// Since when the holder is being asked.
+    /// Start of the pending CB_GETATTR.
     pub(in crate::state) asked_ms: Option<u64>,
 }
 
 impl<F> Delegation<F> {
-    /// The file, as its holder knows it.
+    /// The file as the holder knows it.
     pub(in crate::state) fn key(&self) -> &FileKey {
         &self.key
     }
 }
 
-/// What the holder of a write delegation has to say about the file.
+/// Attributes known from the holder of a write delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// There is none, or none but the asker.
+    /// No holder other than the asker.
     None,
-    /// This.
+    /// Reported attributes.
     Told(HolderAttributes),
-    /// It was asked then, and has not answered yet.
+    /// CB_GETATTR was sent at this time and is not answered.
     Asked(u64),
 }
 
-/// Which delegation a client would like with an open.
+/// Kind of delegation that an OPEN asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// It doesn't say, or can't (4.0).
+    /// No preference given; always so in 4.0.
     Unstated,
-    /// One to read.
+    /// Read delegation.
     Read,
-    /// One to write.
+    /// Write delegation.
     Write,
-    /// Any.
+    /// Either kind.
     Any,
-    /// None.
+    /// No delegation.
     No,
-    /// None any more.
+    /// Withdraws an earlier request.
     Cancel,
 }
 
 impl Want {
-    /// From the arguments of OPEN in 4.1. INVAL for a wish that doesn't exist (RFC 8881, section
+    /// From the arguments of a 4.1 OPEN. Errors: INVAL for an undefined value (RFC 8881, section
     /// 18.16.3).
     pub fn new(access: ShareAccess) -> Result<Self, Status> {
         Ok(match access.0 & ShareAccess::WANT_MASK.0 {
@@ -74,28 +73,28 @@ impl Want {
     }
 }
 
-/// The delegation that comes with an open.
+/// Delegation granted with an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granted {
     /// None.
     None,
-    /// None, and why: only where the client said what it wants.
+    /// None, with the reason. Only if the client stated a preference.
     Refused(NoDelegation),
-    /// To read.
+    /// Read delegation.
     Read(Stateid),
-    /// To write.
+    /// Write delegation.
     Write(Stateid),
 }
 
-/// What is done to a file that others may hold a delegation of.
+/// An access to a file, as it matters to delegations of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
-    /// Its data is read.
+    /// Data is read.
     Read,
-    /// Its data or size is changed.
+    /// Data or size changes.
     Change,
-    /// Other attributes are changed.
+    /// Other attributes change.
     Attributes,
-    /// A name of it is removed, changed or made.
+    /// A name is created, removed or renamed.
     Name,
 }

@@ -1,4 +1,5 @@
-//! Leases, courtesy to silent clients, and the end of clients (RFC 8881, sections 8.3 and 8.4).
+//! Lease expiry, courtesy to silent clients, and the end of clients (RFC 8881, sections 8.3 and
+//! 8.4).
 
 use super::timers::Timer;
 
@@ -12,8 +13,8 @@ use crate::state::stateid::entry::OwnerKind;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Time has passed. Returns when to call again at the latest; if that is not later than now,
-    /// there is more to do, after others had their turn. O(log n) for each timer that is due.
+    /// Runs timers. Returns the time of the next call; a time not after `now` means that work is
+    /// left. O(log n) a timer.
     pub fn tick(&mut self, now: u64) -> u64 {
         self.latest_ms = self.latest_ms.max(now);
         for _ in 0..TIMERS_AT_ONCE {
@@ -53,7 +54,8 @@ impl<F: Clone> State<F> {
         } else {
             self.timers.set(now + lease_ms, Timer::Lease(key));
             match client.lease {
-                // A server may keep what is in nobody's way (RFC 8881, section 8.4.2.4).
+                // A server may keep state without conflicts past the lease (RFC 8881, section
+                // 8.4.2.4).
                 Lease::Active => {
                     client.lease = Lease::Courtesy { since_ms: now };
                     self.end_courtesy_in_the_way(key);
@@ -64,9 +66,9 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// A client of 4.0 never says that it has nothing to reclaim, so that grace would wait for it
-    /// until its time is over (RFC 7530, section 9.6.2). One that holds nothing has no record:
-    /// its next open writes one. Clients of 4.1 say it, and keep theirs.
+    /// Deletes the recovery record of an idle 4.0 client. 4.0 has no RECLAIM_COMPLETE, so grace
+    /// would wait its full time for such a client (RFC 7530, section 9.6.2). The next open writes a
+    /// new record.
     fn forget_idle(&mut self, key: ClientKey) {
         let client = &mut self.clients[key];
         if client.family() == Family::V40 && client.recorded && !client.has_state() {
@@ -76,11 +78,10 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// A client whose lease runs out while a delegation of its is recalled, or a lock of its is
-    /// waited for, is in somebody's way already.
+    /// Ends a client with an expired lease if a recall or a lock wait is already pending on its
+    /// state.
     fn end_courtesy_in_the_way(&mut self, key: ClientKey) {
-        // Of delegations only those that are recalled: the rest is in nobody's way, and the client may come
-        // back.
+        // Only recalled delegations are in conflict.
         let recalled: Vec<StateKey> = self.clients[key].delegations.iter().copied().filter(|&state| self.is_recalled(state)).collect();
         recalled.into_iter().for_each(|state| self.revoke(state));
         let client = &self.clients[key];
@@ -93,22 +94,22 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether the client's lease has run out, so that its state must not stand in anybody's way.
+    /// Whether the lease has expired, so that state yields to conflicts.
     pub(in crate::state) fn is_courtesy(&self, key: ClientKey) -> bool {
         matches!(self.clients[key].lease, Lease::Courtesy { .. })
     }
 
-    /// A client has restarted: all that it held in its life before goes.
+    /// Ends the state of a client's former instance.
     pub(in crate::state) fn replace(&mut self, key: ClientKey) {
-        // RFC 7530, section 16.34.5: a stateid of the life before is told as expired; in 4.1 it is none of
-        // the new client's.
+        // RFC 7530, section 16.34.5: stateids of the former instance report EXPIRED. In 4.1 they
+        // are unknown.
         let ended = if self.clients.get(key).is_some_and(|client| client.family() == Family::V40) { Ended::Expired } else { Ended::Freed };
         self.end(key, ended, false, Loss::Restarted);
     }
 
-    /// The client ends, with all that it holds, and may not reclaim it. RFC 8881, section 8.4.3:
-    /// the record that says so is durable before anybody is answered whom this client's state
-    /// would have kept out, or after a restart both would have it.
+    /// Ends a client with all its state and forbids a reclaim. The record of that is durable before
+    /// any conflicting request is granted (RFC 8881, section 8.4.3): otherwise both clients could
+    /// hold the state after a restart.
     pub(in crate::state) fn expire(&mut self, key: ClientKey) {
         self.expire_for(key, Loss::Expired);
     }
@@ -129,7 +130,7 @@ impl<F: Clone> State<F> {
                 self.effects.push_back(StateEffect::Forget { key: record });
             }
         }
-        // It waits for nothing any more, before what it holds is freed and those that wait are told.
+        // Cancel its lock waits before its locks wake other waiters.
         self.drop_waiters_of(key);
         let sessions = match &self.clients[key].dialect {
             Dialect::V41(v41) => v41.sessions.clone(),
@@ -142,7 +143,7 @@ impl<F: Clone> State<F> {
         let owners: Vec<_> = client.lock_owners.values().chain(client.open_owners.values()).copied().collect();
         let queue = std::mem::take(&mut client.callback_queue);
         queue.into_iter().for_each(|callback| self.forget_callback(callback));
-        // Lock owners first: an open goes only without locks.
+        // Lock owners first: an open with locks can't be closed.
         let locks = owners.iter().filter(|&&owner| self.owners[owner].kind == OwnerKind::Lock);
         let locks: Vec<StateKey> = locks.flat_map(|&owner| self.owners[owner].states.values().copied()).collect();
         self.drop_locks(locks, ended);
@@ -172,7 +173,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ends a client by the administrator's wish. False if there is none with this id.
+    /// Ends a client for the administrator. Returns false for an unknown id.
     pub fn revoke_client(&mut self, id: vouch_nfs4::ClientId) -> bool {
         match self.client_by_id(id) {
             Some(key) => {

@@ -1,24 +1,24 @@
-//! Timers: one heap entry each. A renewal touches no timer.
+//! Timers, each one heap entry. Renewing a lease touches no timer.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::state::id::{CallbackKey, ClientKey, FileRef, StateKey};
 
-/// What is due.
+/// Timer events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::state) enum Timer {
-    /// A client may have been silent for a lease.
+    /// Check the lease of a client.
     Lease(ClientKey),
-    /// A recalled delegation should be back.
+    /// Check that a recalled delegation was returned.
     Recall(StateKey),
-    /// A callback is to be tried again.
+    /// Retry a callback.
     Retry(CallbackKey),
-    /// A freed lock was not taken by the first that waited for it.
+    /// Check that the first waiter took a freed lock.
     Waiter(FileRef),
-    /// The end of a copy need not be remembered any more.
+    /// Forget the result of a copy.
     Copy(StateKey),
-    /// The grace period ends.
+    /// End the grace period.
     Grace,
 }
 

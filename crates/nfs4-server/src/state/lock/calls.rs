@@ -1,5 +1,5 @@
-//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER, as far as they are state (RFC 8881, sections 9 and 18.10
-//! to 18.12; RFC 7530, section 16.37). Deadlocks between owners are not detected.
+//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881, sections 9 and 18.10 to 18.12; RFC 7530,
+//! section 16.37). The server does not detect deadlocks between owners.
 
 use super::request::{Denied, LockBy, LockCall, LockError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ impl<F: Clone> State<F> {
         let entry = &self.states[open];
         let (client, file) = (entry.client, entry.file);
         let Kind::Open(state) = &entry.kind else { return Err(Status::BAD_STATEID.into()) };
-        // Section 18.10.3: the open must allow what is locked.
+        // Section 18.10.3: the open must allow the lock's access.
         let needed = if call.mode == Mode::Exclusive { WRITE } else { READ };
         if state.access & needed == 0 {
             return Err(Status::OPENMODE.into());
@@ -48,7 +48,7 @@ impl<F: Clone> State<F> {
             (None, LockBy::Old(_)) => unreachable!("an old locker has locks"),
         };
         if let Err(denied) = self.clear_way(&call.file, owner_key, call.range, call.mode) {
-            // Section 18.10.3: what conflicts with a reclaim has been given to another.
+            // Section 18.10.3: a conflict with a reclaim means that another client got the lock.
             if call.reclaim {
                 return Err(Status::RECLAIM_CONFLICT.into());
             }
@@ -74,16 +74,15 @@ impl<F: Clone> State<F> {
         self.set_range(lock, call.range, Some(call.mode));
         self.dequeue(file, client, &name, call.range);
         if call.mode == Mode::Shared {
-            // It may have been exclusive: who waits to read can have it now.
+            // A downgraded exclusive lock may admit waiting readers.
             self.wake(file, call.range);
         }
         Ok(self.states[lock].stateid(self.boot, lock))
     }
 
-    /// RFC 7530, section 16.10.5: a lock owner's numbers begin with the call that says it is new,
-    /// which is answered under the open owner's. Also where it is known: a client that has
-    /// forgotten it and whose RELEASE_LOCKOWNER was lost would else be told what was done under
-    /// these numbers before.
+    /// Resets a lock owner's sequence number (RFC 7530, section 16.10.5). A known owner is reset
+    /// too: the client may have forgotten it after a lost RELEASE_LOCKOWNER, and would otherwise
+    /// get an old cached reply.
     fn begin_lock_owner(&mut self, owner: OwnerKey, by: LockBy<'_>) {
         if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), by) {
             (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
@@ -91,13 +90,13 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether the client's source may have one more range. No locks are taken away for it.
+    /// Whether the quota of the client's source allows another range. Never evicts locks.
     fn room_for_lock(&self, client: ClientKey) -> bool {
         let own = self.sources.usage(self.clients[client].source_key).locks;
         within_share(own, 1, self.lock_count, self.config.limits.locks_max)
     }
 
-    /// The open behind a locker, and its locks of the file if it has any.
+    /// The open of a locker, and its lock state of the file if there is one.
     fn locker(&mut self, call: &LockCall<'_>, now: u64) -> Result<(StateKey, Option<StateKey>), Status> {
         match call.by {
             LockBy::New { open, owner, .. } => {
@@ -112,8 +111,7 @@ impl<F: Clone> State<F> {
                 if sequencer.busy {
                     return Err(Status::DELAY);
                 }
-                // One of 4.0 that its client has forgotten holds nothing, and belongs with the open that it is new
-                // to.
+                // A forgotten 4.0 lock owner has no locks and moves to the new open.
                 let lock = self.lock_of(existing);
                 if lock.open != open && lock.ranges.is_empty() {
                     self.drop_lock(existing, Ended::Freed);
@@ -143,11 +141,11 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether nobody but `owner` holds what conflicts; silent clients that do are ended. O(log n)
-    /// in ranges of the file, but for those whose clients are ended.
+    /// Ensures that no other owner holds a conflicting lock, by ending expired clients. O(log n) in
+    /// ranges of the file, plus the cost of ended clients.
     fn clear_way(&mut self, key: &FileKey, owner: Option<OwnerKey>, range: Range, mode: Mode) -> Result<(), Denied> {
         loop {
-            // The end of a client may be the end of the file's state.
+            // Ending a client may remove the file's state.
             let Some(file) = self.files.find(key) else { return Ok(()) };
             let (mut silent, mut after, mut looks) = (BTreeSet::new(), None, 0);
             while silent.len() < SILENT_LOOKS_MAX
@@ -209,7 +207,7 @@ impl<F: Clone> State<F> {
         self.count_ranges(client, open, change.removed.len(), change.added.len());
     }
 
-    /// So many ranges are gone, and so many have come.
+    /// Updates range counts.
     fn count_ranges(&mut self, client: ClientKey, open: StateKey, gone: usize, come: usize) {
         let client = &mut self.clients[client];
         let open = self.states.get_mut(open).and_then(|entry| match &mut entry.kind {
@@ -220,8 +218,8 @@ impl<F: Clone> State<F> {
         counts.into_iter().chain(open).for_each(|count| *count = *count - gone + come);
     }
 
-    /// So many files with lock owners are gone, and so many have come. They stay when nothing is
-    /// locked any more, and so count where room is looked for.
+    /// Updates counts of files with lock owners. Lock owners stay after their last unlock, so room
+    /// is reclaimed from them.
     fn count_locked(&mut self, client: ClientKey, gone: usize, come: usize) {
         let client = &mut self.clients[client];
         let counts =
@@ -241,7 +239,7 @@ impl<F: Clone> State<F> {
         self.latest_ms = now;
         let key = self.resolve_lock(client, stateid, file, now)?;
         let client = self.states[key].client;
-        // To unlock the middle of a lock makes two of one.
+        // Unlocking the middle of a range splits it.
         let short = self.clients[client].locks > self.config.limits.locks_per_client_max || !self.room_for_lock(client);
         if short && self.lock_of(key).ranges.splits(range) {
             return Err(Status::LOCK_RANGE);
@@ -273,10 +271,9 @@ impl<F: Clone> State<F> {
         self.clear_way(file, owner, range, mode).map_err(LockError::Denied)
     }
 
-    /// RELEASE_LOCKOWNER (4.0), of all owners of this name that are the caller's to give back. RFC
-    /// 7530, section 16.37.3: LOCKS_HELD while one holds any. `caller`: who calls, where
-    /// that is proven. O(n) in principals that have files open, and only for who introduced the
-    /// client.
+    /// RELEASE_LOCKOWNER (4.0) for all owners of this name that the caller may release. Errors:
+    /// LOCKS_HELD if one holds locks (RFC 7530, section 16.37.3). `caller`: proven principal of the
+    /// caller. O(n) in principals with open files, only for the client's creator.
     pub fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
         let mut held = false;
         for known in self.clients[client].names_given_back(name, caller) {
@@ -292,13 +289,12 @@ impl<F: Clone> State<F> {
         if held { Err(Status::LOCKS_HELD) } else { Ok(()) }
     }
 
-    /// Takes an owner's locks of a file out, and tells those that wait.
+    /// Removes a lock state and wakes waiters.
     pub(in crate::state) fn drop_lock(&mut self, key: StateKey, ended: Ended) {
         self.drop_locks([key], ended);
     }
 
-    /// Takes owners' locks of files out. Of each file those that wait are looked at once, and not
-    /// for each lock.
+    /// Removes lock states. Waiters of each file are woken once.
     pub(in crate::state) fn drop_locks(&mut self, keys: impl IntoIterator<Item = StateKey>, ended: Ended) {
         let mut freed: BTreeMap<FileRef, Range> = BTreeMap::new();
         for key in keys {
@@ -309,8 +305,7 @@ impl<F: Clone> State<F> {
         freed.into_iter().for_each(|(file, range)| self.wake(file, range));
     }
 
-    /// Takes an owner's locks of a file out. Of which file, and which bytes are free then, if
-    /// somebody waits there.
+    /// Removes a lock state. Returns the file and the freed range if lock requests wait there.
     fn take_lock(&mut self, key: StateKey, ended: Ended) -> Option<(FileRef, Range)> {
         let entry = self.states.remove(key, ended)?;
         let Kind::Lock(lock) = entry.kind else { unreachable!("what is dropped as a lock is one") };

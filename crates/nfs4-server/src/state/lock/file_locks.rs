@@ -1,5 +1,4 @@
-//! The byte ranges that are locked in one file, by all owners: who is in whose way, and who has how
-//! many owners there. What each owner has is its own (`range`); this is told of each change.
+//! Locked byte ranges of one file by all owners: conflicts, and counts of owners by source.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +10,24 @@ use crate::state::lock::range::{Change, Mode, Range};
 use crate::state::open::file_opens::count_down;
 use crate::state::quota::{SourceKey, within_share};
 
-/// A file's locks.
+/// Locks of a file.
 #[derive(Default)]
 pub(in crate::state) struct FileLocks {
     shared: Overlaps,
     exclusive: Overlaps,
-    /// Lock owners of each source.
+    /// Number of lock owners by source.
     of_source: BTreeMap<SourceKey, usize>,
     owners: usize,
 }
 
 impl FileLocks {
-    /// Whether no lock owner is known here, with locks or without.
+    /// Whether the file has no lock owner, with or without locks.
     pub(in crate::state) fn is_empty(&self) -> bool {
         self.owners == 0
     }
 
-    /// The first lock of another than `owner` that keeps it from locking `range` in `mode`, behind
-    /// a position if one is given. O(log n) in ranges locked.
+    /// First lock of another owner than `owner` that conflicts with `range` in `mode`, after a
+    /// position if given. O(log n) in ranges.
     pub(in crate::state) fn conflict(
         &self,
         range: Range,
@@ -45,12 +44,12 @@ impl FileLocks {
         exclusive.into_iter().chain(shared).min_by_key(|(held, _)| held.position())
     }
 
-    /// Whether this source may have one more lock owner of the file.
+    /// Whether this source may add a lock owner to the file.
     pub(in crate::state) fn has_room(&self, source: SourceKey) -> bool {
         within_share(self.of_source.get(&source).copied().unwrap_or(0), 1, self.owners, LOCK_OWNERS_PER_FILE_MAX)
     }
 
-    /// Counts a new lock owner.
+    /// Adds a lock owner.
     pub(in crate::state) fn enter(&mut self, source: SourceKey) {
         *self.of_source.entry(source).or_default() += 1;
         self.owners += 1;
@@ -63,7 +62,7 @@ impl FileLocks {
         self.owners -= 1;
     }
 
-    /// An owner's ranges have changed. O(k log n) for k that have, or O(n) where that is less.
+    /// Replaces an owner's ranges. O(k log n) for k changed ranges, or O(n) where that is less.
     pub(in crate::state) fn change(&mut self, lock: StateKey, owner: OwnerKey, change: &Change, seed: Seed) {
         self.remove(lock, change.removed.iter().copied());
         for &(range, mode) in &change.added {
@@ -90,7 +89,7 @@ impl FileLocks {
         }
     }
 
-    /// How many ranges are locked.
+    /// Number of locked ranges.
     #[cfg(test)]
     pub(in crate::state) fn len(&self) -> usize {
         self.shared.len() + self.exclusive.len()

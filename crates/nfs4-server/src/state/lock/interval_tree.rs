@@ -1,11 +1,9 @@
-//! Ranges that many owners have locked in one file, in one mode, in a tree that finds what is in
-//! somebody's way. Knows owners and ranges; what becomes of them is decided in `lock`.
+//! Interval tree of locked ranges of one file in one mode, by all owners.
 //!
-//! A treap by first byte: what is nearer to the root has the higher priority, which is a hash of
-//! its key by a seed that no client knows, so that none can choose keys that make it deep. Each
-//! node tells how far the ranges below it reach, and how far those of other owners than the
-//! farthest one's do. So a search leaves out what does not reach the bytes that are asked for, and
-//! what is the asking owner's own, a subtree at a time.
+//! A treap by first byte. Priorities are hashes of the key with a secret seed, so clients can't
+//! make the tree deep. Each node stores how far its subtree reaches: for the owner that reaches
+//! farthest, and for the farthest other owner. A search thereby skips subtrees that end too early,
+//! or that contain only the asking owner's ranges.
 
 use std::hash::BuildHasher;
 
@@ -13,17 +11,16 @@ use crate::state::hash::Seed;
 use crate::state::id::{OwnerKey, StateKey};
 use crate::state::lock::range::Range;
 
-/// Where a range is in the order: by first byte, then by whose it is. One owner's locks of a file
-/// by one export are disjoint.
+/// Sort key: first byte, then lock state. Locks of one owner through one export are disjoint.
 pub(in crate::state) type Position = (u64, StateKey);
 
-/// A range and whose it is.
+/// A locked range and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) struct Locked {
     pub(in crate::state) range: Range,
-    /// The owner's locks of the file that it is one of.
+    /// Lock state of the range.
     pub(in crate::state) lock: StateKey,
-    /// By two exports an owner has two of those, which are in nobody's way.
+    /// Owner. An owner has a lock state for each export; these don't conflict.
     pub(in crate::state) owner: OwnerKey,
 }
 
@@ -33,18 +30,18 @@ impl Locked {
     }
 }
 
-/// What is looked for.
+/// Search for a conflicting range.
 #[derive(Clone, Copy)]
 pub(in crate::state) struct Search {
-    /// Something that shares a byte with this,
+    /// Range to overlap.
     pub(in crate::state) range: Range,
-    /// is of another owner,
+    /// Owner to ignore.
     pub(in crate::state) except: Option<OwnerKey>,
-    /// and comes behind this position.
+    /// Position to start after.
     pub(in crate::state) after: Option<Position>,
 }
 
-/// Ranges by position. Those of different owners may overlap.
+/// Ranges by position. Ranges of different owners may overlap.
 #[derive(Default)]
 pub(in crate::state) struct Overlaps {
     root: Link,
@@ -61,13 +58,13 @@ struct Node {
     right: Link,
 }
 
-/// How far the ranges of a subtree reach.
+/// End of the ranges in a subtree.
 #[derive(Clone, Copy)]
 struct Reach {
-    /// Whose reaches farthest.
+    /// Owner of the range that ends last.
     owner: OwnerKey,
     last: u64,
-    /// Who reaches farthest of all others.
+    /// The same among all other owners.
     next: Option<(OwnerKey, u64)>,
 }
 
@@ -94,7 +91,7 @@ impl Reach {
         }
     }
 
-    /// Whether a range of another owner than `except` reaches this byte.
+    /// Whether a range of an owner other than `except` reaches this byte.
     fn comes_to(&self, byte: u64, except: Option<OwnerKey>) -> bool {
         match except == Some(self.owner) {
             false => self.last >= byte,
@@ -104,7 +101,7 @@ impl Reach {
 }
 
 impl Node {
-    /// After its children have changed.
+    /// Recomputes the node after a change of its children.
     fn mend(&mut self) {
         step();
         let mut reach = Reach::of(&self.held);
@@ -121,7 +118,7 @@ impl Overlaps {
         self.len
     }
 
-    /// Adds a range whose position is not taken. O(log n).
+    /// Adds a range at a free position. O(log n).
     pub(in crate::state) fn add(&mut self, held: Locked, seed: Seed) {
         let priority = seed.hash_one(held.position());
         let node = Box::new(Node { held, priority, reach: Reach::of(&held), left: None, right: None });
@@ -130,8 +127,8 @@ impl Overlaps {
         self.len += 1;
     }
 
-    /// Takes ranges out that are all there, of one owner's locks and in order. O(k log n) for k of
-    /// n, or O(n) where that is less.
+    /// Removes existing ranges of one lock state, given in order. O(k log n) for k of n, or O(n)
+    /// where that is less.
     pub(in crate::state) fn remove(&mut self, lock: StateKey, ranges: &[Range]) {
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return };
         if ranges.len().saturating_mul(self.len.ilog2() as usize) < self.len {
@@ -145,15 +142,15 @@ impl Overlaps {
         self.len -= ranges.len();
     }
 
-    /// The first in order that is searched for. O(log n).
+    /// First match in order. O(log n).
     pub(in crate::state) fn find(&self, search: &Search) -> Option<Locked> {
         find(self.root.as_deref(), search)
     }
 }
 
-/// If a subtree on the left that reaches far enough has nothing, it has something that begins
-/// behind the range, and so does all that comes after it: no more than one such descent is in vain,
-/// and one along the position after which is searched.
+/// If the left subtree reaches far enough and has no match, it has a range behind the searched
+/// bytes, and so do all later nodes. So at most one such descent fails, plus one along the start
+/// position.
 fn find(node: Option<&Node>, search: &Search) -> Option<Locked> {
     let node = node?;
     step();
@@ -174,7 +171,7 @@ fn find(node: Option<&Node>, search: &Search) -> Option<Locked> {
     find(node.right.as_deref(), search)
 }
 
-/// What comes before a position, and what does not.
+/// Splits a tree at a position.
 fn split(link: Link, at: Position) -> (Link, Link) {
     let Some(mut node) = link else { return (None, None) };
     if node.held.position() < at {
@@ -190,7 +187,7 @@ fn split(link: Link, at: Position) -> (Link, Link) {
     }
 }
 
-/// One of two, of which all of the first comes before all of the second.
+/// Joins two trees in order.
 fn merge(before: Link, behind: Link) -> Link {
     match (before, behind) {
         (None, other) | (other, None) => other,
@@ -206,7 +203,7 @@ fn merge(before: Link, behind: Link) -> Link {
     }
 }
 
-/// Takes out what is at a position; whether there was something.
+/// Removes the range at a position. Returns whether there was one.
 fn take(link: &mut Link, at: Position) -> bool {
     let Some(node) = link else { return false };
     let found = match at.cmp(&node.held.position()) {
@@ -221,7 +218,7 @@ fn take(link: &mut Link, at: Position) -> bool {
     found
 }
 
-/// All but what is of these locks and begins between these bytes, both included.
+/// The tree without ranges of this lock state that begin between these bytes, inclusive.
 fn without(link: Link, lock: StateKey, first: u64, last: u64) -> Link {
     let mut node = link?;
     let begins = node.held.range.first;
@@ -252,7 +249,7 @@ fn step() {
     STEPS.set(STEPS.get() + 1);
 }
 
-/// How many nodes were looked at or mended on this thread since this was asked last.
+/// Number of nodes visited on this thread since the last call.
 #[cfg(test)]
 pub(in crate::state) fn take_steps() -> usize {
     STEPS.take()
@@ -294,16 +291,16 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list that is searched from its beginning to its end.
+        /// Compares with a linear scan.
         #[test]
-        fn a_search_finds_what_a_list_has(
+        fn search_agrees_with_linear_scan(
             steps in prop::collection::vec((0u32..6, 0u64..40, 1u64..12, any::<bool>()), 1..80),
             searches in prop::collection::vec((0u64..50, 1u64..12, prop::option::of(0u32..4), prop::option::of((0u64..40, 0u32..6))), 1..10),
             seed in any::<u64>(),
         ) {
             let (mut overlaps, mut model) = (Overlaps::default(), Vec::<Locked>::new());
             for (number, first, len, remove) in steps {
-                // Two of the locks are of one owner, as by two exports.
+                // Two locks have one owner, as with two exports.
                 let new = held(number, number.min(4), if first == 39 { u64::MAX - 3 } else { first }, len);
                 if remove {
                     let gone: Vec<Locked> = model.iter().filter(|held| held.lock == new.lock && held.range.overlaps(new.range)).copied().collect();
@@ -330,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Steps of what is done once with this many ranges: at most, and on average.
+    /// Maximum and average steps of one operation with this many ranges.
     fn cost(count: usize, mut act: impl FnMut(usize)) -> (usize, usize) {
         take_steps();
         let all: Vec<usize> = (0..count).map(|at| (act(at), take_steps()).1).collect();
@@ -338,12 +335,13 @@ mod tests {
     }
 
     #[test]
-    fn steps_grow_with_the_logarithm_of_what_is_held() {
+    fn steps_grow_with_logarithm_of_ranges() {
         const COUNT: usize = 1 << 15;
         let log = COUNT.ilog2() as usize;
         let mut overlaps = Overlaps::default();
         let search = |first, last, except| Search { range: Range { first, last }, except, after: None };
-        // All share the first bytes, every other one reaches far, and the first owner has half of all.
+        // All ranges share the first bytes, every second one reaches far, and the first owner has
+        // half of them.
         let number = |at: usize| if at.is_multiple_of(2) { 0 } else { at as u32 };
         let all: Vec<Locked> =
             (0..COUNT).map(|at| held(number(at), number(at), at as u64 * 4, if at % 2 == 0 { 2 } else { 1 << 20 })).collect();
@@ -354,13 +352,13 @@ mod tests {
         assert!(most < 12 * log && average < 4 * log, "{most} {average}");
         let (most, _) = cost(COUNT, |at| assert!(at + 1 == COUNT || overlaps.find(&search(at as u64 * 4, u64::MAX, first)).is_some()));
         assert!(most < 12 * log, "{most}");
-        // What an owner has himself is passed over, however much it is.
+        // A search skips all of its own owner's ranges.
         let mut own = Overlaps::default();
         (0..COUNT).for_each(|at| own.add(held(0, 0, at as u64 * 4, 2), Seed(7)));
         own.add(held(1, 1, COUNT as u64 * 4, 2), Seed(7));
         let (most, _) = cost(COUNT, |at| assert!(own.find(&search(at as u64 * 4, u64::MAX, first)).is_some()));
         assert!(most < 12 * log, "{most}");
-        // Taking out: few by few, and half of all at once.
+        // Removes few at a time, then half at once.
         let (most, average) = cost(COUNT / 4, |at| overlaps.remove(all[at * 2 + 1].lock, &[all[at * 2 + 1].range]));
         assert!(most < 12 * log && average < 4 * log, "{most} {average}");
         let firsts: Vec<Range> = all.iter().filter(|held| held.lock.index() == 0).map(|held| held.range).collect();

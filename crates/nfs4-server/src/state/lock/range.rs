@@ -1,12 +1,10 @@
-//! Byte ranges and the ranges that one owner has locked in one file. Pure; the ends of 64 bits
-//! included.
+//! Byte ranges, and the set of ranges that one owner has locked in a file.
 
 use std::collections::BTreeMap;
 
 use vouch_nfs4::Status;
 
-/// Bytes from `first` to `last`, both included; `u64::MAX` as last is the end of the file wherever
-/// that is.
+/// Bytes from `first` to `last`, inclusive. A last byte of `u64::MAX` means the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Range {
     /// First byte.
@@ -19,8 +17,8 @@ impl Range {
     /// All bytes.
     pub(in crate::state) const ALL: Range = Range { first: 0, last: u64::MAX };
 
-    /// From the arguments of LOCK. RFC 8881, section 18.10.3: a length of zero is INVAL; all ones
-    /// is up to the end; a sum beyond 2^64 - 1 is INVAL.
+    /// From the arguments of LOCK. A length of all ones reaches the end of the file. Errors: INVAL
+    /// for length zero or a sum above 2^64 - 1 (RFC 8881, section 18.10.3).
     pub fn new(offset: u64, length: u64) -> Result<Self, Status> {
         let last = match length {
             0 => return Err(Status::INVAL),
@@ -35,7 +33,7 @@ impl Range {
         self.first
     }
 
-    /// How many bytes; all ones up to the end.
+    /// Length; all ones for the end of the file.
     pub fn length(self) -> u64 {
         match self.last {
             u64::MAX => u64::MAX,
@@ -43,43 +41,43 @@ impl Range {
         }
     }
 
-    /// From the first byte of either to the last.
+    /// Smallest range that includes both.
     pub(in crate::state) fn hull(self, other: Range) -> Range {
         Range { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
-    /// Whether they share a byte.
+    /// Whether the ranges share a byte.
     pub(in crate::state) fn overlaps(self, other: Range) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 }
 
-/// Shared or exclusive.
+/// Lock mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// READ: others may have it too.
+    /// READ lock.
     Shared,
-    /// WRITE: nobody else may have it.
+    /// WRITE lock.
     Exclusive,
 }
 
 impl Mode {
-    /// Whether two owners can't have both.
+    /// Whether two owners can't hold both modes.
     pub(in crate::state) fn conflicts(self, other: Mode) -> bool {
         self == Mode::Exclusive || other == Mode::Exclusive
     }
 }
 
-/// What one owner has locked: disjoint, in order, and neighbours of one mode joined.
+/// Ranges of one owner: disjoint, in order, with adjacent ranges of one mode joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::state) struct Ranges(BTreeMap<u64, (u64, Mode)>);
 
-/// What became of an owner's ranges.
+/// Change of an owner's ranges.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::state) struct Change {
-    /// Those that are gone, in order.
+    /// Removed ranges, in order.
     pub(in crate::state) removed: Vec<(Range, Mode)>,
-    /// Those that are new.
+    /// Added ranges.
     pub(in crate::state) added: Vec<(Range, Mode)>,
 }
 
@@ -92,7 +90,7 @@ impl Ranges {
         self.0.is_empty()
     }
 
-    /// From the first byte locked to the last; none if there are none.
+    /// From the first locked byte to the last; none if nothing is locked.
     pub(in crate::state) fn hull(&self) -> Option<Range> {
         let (&first, &(last, _)) = (self.0.first_key_value()?.0, self.0.last_key_value()?.1);
         Some(Range { first, last })
@@ -102,28 +100,27 @@ impl Ranges {
         self.0.iter().map(|(&first, &(last, mode))| (Range { first, last }, mode))
     }
 
-    /// Those that share a byte with `range`. O(log n) to find the first.
+    /// Ranges that overlap `range`. O(log n) to find the first.
     fn overlapping(&self, range: Range) -> impl Iterator<Item = (Range, Mode)> {
         let before = self.0.range(..=range.first).next_back().filter(|(_, (last, _))| *last >= range.first);
         let from = before.map_or(range.first, |(&first, _)| first);
         self.0.range(from..=range.last).map(|(&first, &(last, mode))| (Range { first, last }, mode))
     }
 
-    /// Whether to unlock `range` makes two of one.
+    /// Whether unlocking `range` splits a range.
     pub(in crate::state) fn splits(&self, range: Range) -> bool {
         self.overlapping(range).next().is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
     }
 
-    /// Sets the mode of all bytes of `range`; none unlocks them. What was there in part stays for
-    /// the rest (RFC 8881, section 18.12: a lock may be unlocked in part; section 9.5: up- and
-    /// downgraded in part). O(k log n) for k that are touched.
+    /// Sets the mode of `range`; none unlocks. The rest of a partly covered range stays (RFC 8881,
+    /// sections 9.5 and 18.12). O(k log n) for k touched ranges.
     pub(in crate::state) fn set(&mut self, range: Range, mode: Option<Mode>) -> Change {
         let mut change = Change::default();
         let mut new = range;
         let touched = Range { first: range.first.saturating_sub(1), last: range.last.saturating_add(1) };
         for (held, held_mode) in self.overlapping(touched) {
             if mode == Some(held_mode) {
-                // Neighbours of the same mode join.
+                // Join adjacent ranges of the same mode.
                 new = new.hull(held);
             } else if held.overlaps(range) {
                 if held.first < range.first {
@@ -155,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_of_64_bits_are_kept() {
+    fn range_keeps_64_bit_ends() {
         // RFC 8881, section 18.10.3.
         assert_eq!(Range::new(0, 0), Err(Status::INVAL));
         assert_eq!(Range::new(u64::MAX, u64::MAX), Ok(Range { first: u64::MAX, last: u64::MAX }));
@@ -165,11 +162,11 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model of one mode a byte.
+        /// Compares with a model that stores a mode for each byte.
         #[test]
         fn ranges_are_a_map_of_bytes(steps in prop::collection::vec((0u64..24, 1u64..10, 0u8..3), 1..40)) {
             const LEN: usize = 32;
-            // The last byte of the model is all that follows: the end of the file.
+            // The last byte of the model stands for the rest of the file.
             let mut model = [None; LEN];
             let mut ranges = Ranges::default();
             for (first, len, mode) in steps {

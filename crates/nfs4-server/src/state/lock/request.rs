@@ -1,4 +1,4 @@
-//! What LOCK asks of state, and what it gets.
+//! Requests and results of LOCK.
 
 use std::sync::Arc;
 
@@ -7,55 +7,55 @@ use vouch_nfs4::{ClientId, OwnerSeq, Stateid, Status};
 use crate::state::id::{ClientKey, FileKey};
 use crate::state::lock::range::{Mode, Range};
 
-/// Who locks.
+/// Lock owner of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum LockBy<'a> {
-    /// An owner that has no locks of the file yet.
+    /// An owner without locks in the file.
     New {
-        /// The open that it begins with.
+        /// Open that the owner starts with.
         open: &'a Stateid,
-        /// Its name.
+        /// Owner name.
         owner: &'a [u8],
-        /// Its number (4.0).
+        /// Sequence number (4.0).
         seq: OwnerSeq,
     },
-    /// One that has: its locks of the file.
+    /// An owner with a lock state in the file.
     Old(&'a Stateid),
 }
 
-/// A LOCK.
+/// A LOCK request.
 #[derive(Clone, Copy, Debug)]
 pub struct LockCall<'a> {
-    /// The session's client in 4.1, none in 4.0.
+    /// Client of the session in 4.1; none in 4.0.
     pub client: Option<ClientKey>,
-    /// The file.
+    /// File.
     pub file: FileKey,
-    /// Who.
+    /// Lock owner.
     pub by: LockBy<'a>,
-    /// Which bytes.
+    /// Range.
     pub range: Range,
-    /// Shared or exclusive.
+    /// Mode.
     pub mode: Mode,
-    /// Whether the client will wait (READW, WRITEW): it is put in the queue.
+    /// Whether to queue a refused request (READW, WRITEW).
     pub wait: bool,
-    /// Whether it was held before the server restarted.
+    /// Whether the client reclaims a lock from before the restart.
     pub reclaim: bool,
 }
 
-/// The lock in the way.
+/// The conflicting lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denied {
-    /// Which bytes.
+    /// Range.
     pub range: Range,
-    /// Shared or exclusive.
+    /// Mode.
     pub mode: Mode,
-    /// Whose: the client.
+    /// Client of its owner.
     pub client: ClientId,
-    /// And its lock owner.
+    /// Lock owner.
     pub owner: Arc<[u8]>,
 }
 
-/// Why there is no lock.
+/// Reason for a refused lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockError {
     /// DENIED.

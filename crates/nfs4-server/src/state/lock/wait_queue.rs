@@ -1,8 +1,8 @@
-//! Blocking locks: who waits for which bytes of a file, in which order, and who is told when they
-//! are free (RFC 8881, sections 9.6 and 20.11).
+//! Queue of blocked lock requests, and the order in which freed ranges go to them (RFC 8881,
+//! sections 9.6 and 20.11).
 //!
-//! Nobody waits on the server: a client asks again. The order is kept by holding what was freed for
-//! the first that waits, for a short time, against others that are ready to wait.
+//! Nothing blocks on the server: the client repeats its LOCK. A freed range is briefly reserved for
+//! the first waiter, which keeps the order.
 
 use super::waiter::Waiter;
 use std::sync::Arc;
@@ -19,9 +19,8 @@ use crate::state::stateid::entry::OwnerKind;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Puts a lock owner in the queue, unless it is there for these bytes already. If the queue is
-    /// full, or its host or client has its share of it, it is left out: it will ask again
-    /// anyway.
+    /// Queues a lock owner unless it already waits for this range. A request over the limit of the
+    /// file, source or client is not queued; the client polls anyway.
     pub(in crate::state) fn enqueue(
         &mut self,
         file: FileRef,
@@ -50,8 +49,7 @@ impl<F: Clone> State<F> {
         self.forget_files_of_waits(client);
     }
 
-    /// Forgets files where the client waits no more, if those may be more than where it does: O(1)
-    /// for each wait in the long run.
+    /// Removes obsolete entries when they outnumber files with waits. Amortised O(1) a wait.
     fn forget_files_of_waits(&mut self, client: ClientKey) {
         let record = &mut self.clients[client];
         if record.waits_at.len() > 2 * record.waiters + WAITS_FORGOTTEN_MIN {
@@ -62,7 +60,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The lock owner has what it waited for.
+    /// Removes a lock owner that got its lock.
     pub(in crate::state) fn dequeue(&mut self, file: FileRef, client: ClientKey, owner: &[u8], range: Range) {
         let waiters = &mut self.files[file].waiters;
         if let Some(at) = waiters.iter().position(|waiter| waiter.is(client, owner) && waiter.range == range) {
@@ -71,7 +69,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether another that waited longer has been told to come for these bytes.
+    /// Whether these bytes are reserved for an earlier waiter.
     pub(in crate::state) fn reserved_for_another(
         &self,
         file: FileRef,
@@ -89,9 +87,8 @@ impl<F: Clone> State<F> {
         Some(Denied { range: first.range, mode: first.mode, client, owner })
     }
 
-    /// Locks of the file were freed within `freed`: those that wait for any of it and can have
-    /// theirs now are told, in order. O(w + log n) for each of them, w that wait for the
-    /// file, n ranges locked in it.
+    /// Wakes waiters after locks in `freed` were released: those that overlap it and have no
+    /// conflict left, in order. O(w + log n) each, for w waiters and n ranges.
     pub(in crate::state) fn wake(&mut self, file: FileRef, freed: Range) {
         if self.files.table.get(file).is_none_or(|state| state.waiters.is_empty()) {
             return;
@@ -104,7 +101,7 @@ impl<F: Clone> State<F> {
             let waiter = &self.files[file].waiters[at];
             let (range, mode) = (waiter.range, waiter.mode);
             if !range.overlaps(freed) {
-                // Nothing changed for it; what is kept for it stays kept.
+                // Keep an existing reservation.
                 if waiter.reserved_ms.is_some_and(|until| now < until) {
                     ahead.push((range, mode));
                 }
@@ -129,15 +126,14 @@ impl<F: Clone> State<F> {
         }
         self.timers.set(now + LOCK_RESERVED_MS, Timer::Waiter(file));
         for (client, file, owner) in told {
-            // 4.0 has no such callback: its clients ask again by themselves.
+            // 4.0 has no CB_NOTIFY_LOCK: its clients poll.
             if self.clients[client].family() == Family::V41 {
                 self.queue_callback(client, CallbackOp::NotifyLock { file, owner }, crate::state::callback::record::Subject::Nothing);
             }
         }
     }
 
-    /// RFC 7530, section 9.4: a client of 4.0 asks again for the lock that it waits for; one that
-    /// hasn't for a lease's time waits no more.
+    /// Drops waiters of 4.0 that have not polled for a lease period (RFC 7530, section 9.4).
     fn forget_lost_interest(&mut self, file: FileRef, now: u64) {
         let (clients, lease_ms) = (&mut self.clients, self.config.lease_ms);
         self.files[file].waiters.retain(|waiter| {
@@ -149,10 +145,9 @@ impl<F: Clone> State<F> {
         });
     }
 
-    /// Those that were told and did not come go to the end of the queue, and the next are told; who
-    /// has not asked for long waits no more. One that is told again had its first callback
-    /// lost, or is slow: by itself it would ask only after its own time-out, which is half a minute
-    /// with Linux.
+    /// Handles an expired reservation: moves absent waiters to the end of the queue, drops silent
+    /// ones, and wakes the next. A second CB_NOTIFY_LOCK helps where the first was lost: Linux
+    /// polls only after half a minute.
     pub(in crate::state) fn reservation_due(&mut self, file: FileRef, now: u64) {
         self.latest_ms = now;
         let Some(state) = self.files.table.get_mut(file) else { return };
@@ -173,7 +168,7 @@ impl<F: Clone> State<F> {
         self.settle(file);
     }
 
-    /// A client goes: it waits no more. O(n) in its waits.
+    /// Removes all waits of a client that ends. O(n) in its waits.
     pub(in crate::state) fn drop_waiters_of(&mut self, client: ClientKey) {
         for file in std::mem::take(&mut self.clients[client].waits_at) {
             if let Some(state) = self.files.table.get_mut(file) {

@@ -1,4 +1,4 @@
-//! A lock owner that waits for a lock.
+//! Blocked lock requests.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use crate::ExportId;
 use crate::state::id::{ClientKey, FileKey};
 use crate::state::lock::range::{Mode, Range};
 
-/// One that waits.
+/// A blocked lock request.
 pub(in crate::state) struct Waiter {
     pub(in crate::state) client: ClientKey,
-    /// The file, as the client knows it.
+    /// File as the client knows it.
     pub(in crate::state) file: FileKey,
     pub(in crate::state) owner: Arc<[u8]>,
     pub(in crate::state) range: Range,
     pub(in crate::state) mode: Mode,
-    /// It may come for the lock until then, before others that wait.
+    /// End of the reservation for this waiter.
     pub(in crate::state) reserved_ms: Option<u64>,
-    /// When it asked last.
+    /// Time of the last LOCK request.
     pub(in crate::state) asked_ms: u64,
 }
 
@@ -25,7 +25,7 @@ impl Waiter {
         self.client == client && *self.owner == *owner
     }
 
-    /// Whether it is of this client, and came by this export.
+    /// Whether the request belongs to this client and export.
     pub(in crate::state) fn is_of(&self, client: ClientKey, export: ExportId) -> bool {
         self.client == client && self.file.export == export
     }

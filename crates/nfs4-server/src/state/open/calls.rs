@@ -1,5 +1,5 @@
-//! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE and CLOSE, as far as they are state (RFC 8881, sections 18.16,
-//! 18.18, 18.2; RFC 7530, section 16.18).
+//! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE and CLOSE (RFC 8881, sections 18.16, 18.18 and 18.2; RFC
+//! 7530, section 16.18).
 
 use super::request::{Claim, Extra, OpenCall, OpenPlan, Opened};
 use std::collections::BTreeSet;
@@ -21,9 +21,9 @@ use crate::state::stateid::entry::{Entry, Kind, Open, OwnerKind};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Whether this OPEN of a file that exists may go on, before it is opened, created or
-    /// truncated. Recalls delegations that are in the way (DELAY), ends silent clients that
-    /// are. To be asked again by [`State::open`], because the lock is released between.
+    /// Checks an OPEN of an existing file before the file is opened or truncated. Recalls
+    /// conflicting delegations (DELAY) and ends conflicting expired clients. [`State::open`] checks
+    /// again, because the lock is released meanwhile.
     pub fn check_open(&mut self, call: &OpenCall<'_>, now: u64) -> Result<OpenPlan<F>, Status> {
         self.client(call.client)?;
         match call.claim {
@@ -59,11 +59,10 @@ impl<F: Clone> State<F> {
         self.owners[owner].states.get(&(file, call.file.export)).copied()
     }
 
-    /// RFC 8881, section 9.7: SHARE_DENIED if the open wants what another denies, or denies what
-    /// another has.
+    /// Checks share reservations. Errors: SHARE_DENIED (RFC 8881, section 9.7).
     fn check_shares(&mut self, call: &OpenCall<'_>) -> Result<(), Status> {
-        // The owner's own opens count as well: section 9.7 compares with the state of the file, whoever
-        // made it (RFC 7530, section 9.9).
+        // Opens of the same owner count too: section 9.7 compares with the state of the file (RFC
+        // 7530, section 9.9).
         let cuts = if call.truncate { WRITE } else { 0 };
         let wanted = Share { access: call.share.access | cuts, deny: call.share.deny };
         match self.clear_way_of_opens(&call.file, Some(call.client), |shares| shares.conflicts(wanted), |other| wanted.conflicts(other)) {
@@ -72,8 +71,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether nobody has an open with such a share of the file, now that silent clients that do
-    /// are ended; `by`: but the client itself. O(log n) for each client.
+    /// Ends expired clients with such a share of the file. Returns whether no other open has it;
+    /// `by`: client to ignore. O(log n) for each client.
     pub(in crate::state) fn clear_way_of_opens(
         &mut self,
         key: &FileKey,
@@ -82,7 +81,7 @@ impl<F: Clone> State<F> {
         fits: impl Fn(Share) -> bool,
     ) -> bool {
         loop {
-            // The end of a client may be the end of the file's state.
+            // Ending a client may remove the file's state.
             let Some(file) = self.files.find(key).filter(|&file| any(self.files[file].opens.shares())) else { return true };
             let mut silent = Vec::new();
             for client in self.files[file].opens.clients(&fits).take(SILENT_LOOKS_MAX) {
@@ -105,11 +104,10 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Makes or widens an open. `opened` is an open file that serves all that `covers` allows; it
-    /// is dropped by the caller if this fails. DELAY if the owner's open was widened meanwhile
-    /// beyond `covers`.
+    /// Adds or widens an open. `opened` allows what `covers` says; the caller drops it on failure.
+    /// Errors: DELAY if another call widened the open beyond `covers` meanwhile.
     pub fn open(&mut self, call: &OpenCall<'_>, opened: F, covers: Share, now: u64) -> Result<Opened, Status> {
-        // The file's disk may have taken longer than a lease: who is served is not silent.
+        // Opening the file may have taken longer than a lease.
         self.client(call.client)?.renew(now);
         let plan = self.check_open(call, now)?;
         if plan.union.access & !covers.access != 0 {
@@ -152,8 +150,8 @@ impl<F: Clone> State<F> {
                 key
             }
         };
-        // One of 4.1 has its record from RECLAIM_COMPLETE; what it reclaims before must outlive the end of
-        // grace as well.
+        // 4.1 clients get their record at RECLAIM_COMPLETE. Earlier reclaims need one too, to
+        // survive the end of grace.
         let reclaimed = matches!(call.claim, Claim::Previous(_));
         if (family == Family::V40 || reclaimed) && !self.clients[call.client].recorded {
             self.record(call.client, false);
@@ -164,11 +162,11 @@ impl<F: Clone> State<F> {
             false => self.delegate_with_open(call, file, key, now),
         };
         let granted = matches!(delegation, Granted::Read(_) | Granted::Write(_));
-        // A denial is known by an open only, and an open that the client has keeps its stateid.
+        // Only an open can hold a denial, and an existing open keeps its stateid.
         let for_open = granted && call.extra.for_open && before.is_none() && call.share.deny == 0;
         let stateid = self.states[key].stateid(self.boot, key);
         if for_open {
-            // Of the client's there was none: the delegation stands in its place.
+            // The delegation replaces the open.
             self.drop_open(key, Ended::Freed, None);
             self.settle_owner(owner);
         }
@@ -176,7 +174,7 @@ impl<F: Clone> State<F> {
         Ok(Opened { stateid, confirm, delegation, extra: Extra { times: granted && call.extra.times, for_open } })
     }
 
-    /// Whether there may be one more of this file.
+    /// Whether the quotas allow another open of this file.
     fn room_for_open(&mut self, call: &OpenCall<'_>, now: u64) -> bool {
         self.latest_ms = self.latest_ms.max(now);
         let (clients, files) = (&self.clients, &mut self.files);
@@ -185,31 +183,31 @@ impl<F: Clone> State<F> {
         of_file && self.room_for_one_open(call.client, call.opener)
     }
 
-    /// Whether the client may have one more, which is of `opener`.
+    /// Whether the client may have another open by `opener`.
     pub(in crate::state) fn room_for_one_open(&mut self, client: ClientKey, opener: Option<&Arc<str>>) -> bool {
         let (record, limits) = (&self.clients[client], &self.config.limits);
         let (per_client_max, opens_max) = (limits.opens_per_client_max, limits.opens_max);
-        // In 4.0 a principal that only knows the client's id leaves half to the client's own users.
+        // In 4.0 a client id is no secret: unrelated principals get at most half.
         let of_stranger = record.opens_of_stranger(opener);
         let within_client_limit = record.opens < per_client_max && of_stranger.is_none_or(|opens| opens < per_client_max / 2);
         within_client_limit && self.make_room_for_state(client, Resource::Opens, opens_max, |state| state.open_count)
     }
 
-    /// RFC 7530, section 16.18.5: an owner that is new must confirm; not if it reclaims or holds a
-    /// delegation.
+    /// Whether a new 4.0 owner must confirm; not after a reclaim or under a delegation (RFC 7530,
+    /// section 16.18.5).
     fn needs_confirmation(&mut self, owner: crate::state::OwnerKey, claim: Claim) -> bool {
         let Some(sequencer) = self.owners[owner].sequencer.as_deref_mut() else { return false };
         sequencer.confirmed |= claim != Claim::New;
         !sequencer.confirmed
     }
 
-    /// RFC 8881, section 9.9: an open of what the owner has open already widens it, under the same
-    /// stateid with the next number.
+    /// Widens the owner's open of the file. The stateid stays and its sequence number grows (RFC
+    /// 8881, section 9.9).
     fn widen(&mut self, key: StateKey, file: FileRef, call: &OpenCall<'_>, opened: F) {
         let share = call.share;
         let entry = &mut self.states[key];
         entry.seq = entry.seq.next();
-        // The last to open it is who can give it back.
+        // The latest opener may close it.
         entry.terms = call.terms;
         let Kind::Open(open) = &mut entry.kind else { unreachable!("an open owner's states are opens") };
         let before = open.share();
@@ -221,7 +219,7 @@ impl<F: Clone> State<F> {
         self.effects.push_back(StateEffect::Release(old));
     }
 
-    /// OPEN_CONFIRM (4.0). BAD_STATEID if the owner is confirmed.
+    /// OPEN_CONFIRM (4.0). Errors: BAD_STATEID if the owner is already confirmed.
     pub fn confirm_open(&mut self, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
         let key = self.resolve(None, stateid, file, now)?;
         let entry = &mut self.states[key];
@@ -236,8 +234,8 @@ impl<F: Clone> State<F> {
         Ok(entry.stateid(self.boot, key))
     }
 
-    /// OPEN_DOWNGRADE. RFC 8881, section 18.18.3: INVAL for a combination that no set of the
-    /// owner's opens comes to.
+    /// OPEN_DOWNGRADE. Errors: INVAL for a share that is no union of the owner's opens (RFC 8881,
+    /// section 18.18.3).
     pub fn downgrade(
         &mut self,
         client: Option<ClientKey>,
@@ -262,7 +260,7 @@ impl<F: Clone> State<F> {
         Ok(stateid)
     }
 
-    /// An open of the file allows and denies something else now.
+    /// Updates the file's index after a change of an open's share.
     fn move_open(&mut self, key: StateKey, file: FileRef, before: Share, after: Share) {
         let Entry { client, export, .. } = self.states[key];
         let by = Opener { source_key: self.clients[client].source_key, client, export };
@@ -271,8 +269,8 @@ impl<F: Clone> State<F> {
         opens.insert(key, by, after);
     }
 
-    /// CLOSE. RFC 8881, section 18.2.3: LOCKS_HELD while lock owners that began with this open hold
-    /// locks. What is returned is of no use to the client.
+    /// CLOSE. Errors: LOCKS_HELD while lock owners of this open hold locks (RFC 8881, section
+    /// 18.2.3). Clients ignore the returned stateid.
     pub fn close(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
         let key = self.resolve_open(client, stateid, file, now)?;
         let entry = &self.states[key];
@@ -288,7 +286,7 @@ impl<F: Clone> State<F> {
             // Section 18.2.4: the invalid special stateid.
             return Ok(Stateid::INVALID);
         }
-        // A retry must find the owner.
+        // Keep the owner for retries.
         let closed = Entry { client, file, export, terms, opener, seq: seq.next(), kind: Kind::Closed(owner) };
         let revived = self.states.revive(key, closed);
         let sequencer = self.owners[owner].sequencer.as_deref_mut().expect("it has just been seen");
@@ -298,8 +296,7 @@ impl<F: Clone> State<F> {
         Ok(Stateid { seq: seq.next(), other })
     }
 
-    /// Takes an open out, with its lock owners' locks. `loss`: why, if the client did not ask for
-    /// it.
+    /// Removes an open with its locks. `loss`: reason, unless the client closed it.
     pub(in crate::state) fn drop_open(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
         let Some(Kind::Open(open)) = self.states.get_mut(key).map(|entry| &mut entry.kind) else { return };
         let locks = std::mem::take(&mut open.locks);
@@ -327,7 +324,7 @@ impl<F: Clone> State<F> {
         });
     }
 
-    /// An open by its stateid, confirmed if its owner must be.
+    /// An open by its stateid. Its owner must be confirmed.
     pub(in crate::state) fn resolve_open(
         &mut self,
         client: Option<ClientKey>,

@@ -10,17 +10,17 @@ use crate::state::limits::OPENS_PER_FILE_MAX;
 use crate::state::open::share::{Share, ShareCounts};
 use crate::state::quota::{SourceKey, within_share};
 
-/// A file's opens.
+/// Opens of a file.
 #[derive(Default)]
 pub(in crate::state) struct FileOpens {
-    /// By the code of their shares, clients and exports.
+    /// Sorted by share code, client and export.
     all: BTreeSet<Row>,
     shares: ShareCounts,
-    /// Opens of each source, counted once the file has many.
+    /// Opens by source; only counted in files with many opens.
     of_source: Option<BTreeMap<SourceKey, usize>>,
 }
 
-/// The holder of an open.
+/// Holder of an open.
 #[derive(Clone, Copy)]
 pub(in crate::state) struct Opener {
     pub(in crate::state) source_key: SourceKey,
@@ -28,7 +28,7 @@ pub(in crate::state) struct Opener {
     pub(in crate::state) export: ExportId,
 }
 
-/// Number of opens from which on they are counted by source. With fewer, no source is over its share.
+/// Number of opens at which counting by source starts. Below it no source can exceed its share.
 const COUNTED_LEN: usize = OPENS_PER_FILE_MAX / 2;
 
 impl FileOpens {
@@ -36,7 +36,7 @@ impl FileOpens {
         self.all.is_empty()
     }
 
-    /// How many hold each right and each denial.
+    /// Opens for each right and denial.
     pub(in crate::state) fn shares(&self) -> &ShareCounts {
         &self.shares
     }
@@ -55,13 +55,13 @@ impl FileOpens {
         if let Some(counts) = &mut self.of_source {
             count_down(counts, &by.source_key);
         }
-        // Half of the limit, so that one open that comes and goes does not cause a recount each time.
+        // Half of the limit, which prevents a recount at each change around it.
         if self.all.len() < COUNTED_LEN / 2 {
             self.of_source = None;
         }
     }
 
-    /// Whether this source may have one more open of the file. `source_of`: the source of a client.
+    /// Whether this source may have another open of the file. `source_of`: the source of a client.
     pub(in crate::state) fn has_room(&mut self, source: SourceKey, source_of: impl Fn(ClientKey) -> SourceKey) -> bool {
         let all = self.all.len();
         if all < COUNTED_LEN {
@@ -75,12 +75,12 @@ impl FileOpens {
         within_share(counts.get(&source).copied().unwrap_or(0), 1, all, OPENS_PER_FILE_MAX)
     }
 
-    /// Those with such shares. O(log n) for the first of each.
+    /// Opens with matching shares. O(log n) for the first of each share.
     pub(in crate::state) fn with(&self, fits: impl Fn(Share) -> bool) -> impl Iterator<Item = StateKey> {
         Share::all().filter(move |&share| fits(share)).flat_map(|share| self.all.range(range_of(share)).map(|&(.., key)| key))
     }
 
-    /// Those of this client by this export with such shares. O(log n) for the first.
+    /// Opens of this client and export with matching shares. O(log n) for the first.
     pub(in crate::state) fn of(&self, client: ClientKey, export: ExportId, fits: impl Fn(Share) -> bool) -> impl Iterator<Item = StateKey> {
         Share::all().filter(move |&share| fits(share)).flat_map(move |share| {
             let range = (share.code(), client, export, StateKey::FIRST)..=(share.code(), client, export, StateKey::LAST);
@@ -88,7 +88,7 @@ impl FileOpens {
         })
     }
 
-    /// The clients that have such; one may be told more than once. O(log n) for each.
+    /// Clients with matching shares, possibly repeated. O(log n) for each.
     pub(in crate::state) fn clients(&self, fits: impl Fn(Share) -> bool) -> impl Iterator<Item = ClientKey> {
         Share::all().filter(move |&share| fits(share)).flat_map(move |share| {
             let code = share.code();
@@ -102,12 +102,12 @@ impl FileOpens {
         })
     }
 
-    /// Whether all that have such shares are this client's, by this export. O(log n).
+    /// Whether all matching opens belong to this client and export. O(log n).
     pub(in crate::state) fn are_all_of(&self, client: ClientKey, export: ExportId, fits: impl Fn(Share) -> bool) -> bool {
         Share::all().filter(|&share| fits(share)).all(|share| {
             let mut range = self.all.range(range_of(share));
             let is_own = |&(_, other, by, _): &Row| (other, by) == (client, export);
-            // They lie in order: between two of one client and export lie no others'.
+            // Rows are sorted: checking the first and the last row is enough.
             range.next().is_none_or(is_own) && range.next_back().is_none_or(is_own)
         })
     }
@@ -115,7 +115,7 @@ impl FileOpens {
 
 type Row = (u8, ClientKey, ExportId, StateKey);
 
-/// All with this share.
+/// Rows with this share.
 fn range_of(share: Share) -> RangeInclusive<Row> {
     (share.code(), ClientKey::FIRST, ExportId(0), StateKey::FIRST)..=(share.code(), ClientKey::LAST, ExportId(u32::MAX), StateKey::LAST)
 }
@@ -142,7 +142,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn index_agrees_with_a_scan(steps in prop::collection::vec((0u8..4, 0u32..3, 0u32..2, 0u8..12), 1..60), wanted in 0u8..12) {
+        fn index_agrees_with_scan(steps in prop::collection::vec((0u8..4, 0u32..3, 0u32..2, 0u8..12), 1..60), wanted in 0u8..12) {
             let mut sources = SourceTable::new(crate::state::hash::Seed(1));
             let source_key = sources.add_client(&Source::Principal("one".into()));
             let (mut opens, mut model) = (FileOpens::default(), Vec::new());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn source_fills_its_share_of_a_file_again_after_closing() {
+    fn source_can_refill_its_share_after_closing() {
         let mut sources = SourceTable::new(crate::state::hash::Seed(1));
         let source_key = sources.add_client(&Source::Principal("one".into()));
         let by = Opener { source_key, client: ClientKey::new(1, 0), export: ExportId(1) };
@@ -189,7 +189,7 @@ mod tests {
         };
         let most = fill(&mut opens);
         assert!((OPENS_PER_FILE_MAX / 5 * 4..=OPENS_PER_FILE_MAX / 5 * 4 + 4).contains(&(most as usize)), "{most}");
-        // They go, and come again: as many.
+        // All are closed and opened again.
         (0..most).for_each(|number| opens.remove(StateKey::new(number, 0), by, share(0)));
         assert!(opens.of_source.is_none() && opens.is_empty());
         assert_eq!(fill(&mut opens), most * 2);

@@ -1,4 +1,4 @@
-//! What OPEN asks of state, and what it gets.
+//! Requests and results of OPEN.
 
 use std::sync::Arc;
 
@@ -10,74 +10,73 @@ use crate::state::id::{ClientKey, FileKey};
 use crate::state::open::share::Share;
 use crate::state::stateid::entry::{Open, Terms};
 
-/// On what grounds a file is opened.
+/// Claim of an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// None: CLAIM_NULL, CLAIM_FH.
+    /// CLAIM_NULL, CLAIM_FH.
     New,
-    /// It was open before the server restarted, with such a delegation: CLAIM_PREVIOUS.
+    /// CLAIM_PREVIOUS with this delegation: reclaim after a restart of the server.
     Previous(DelegationType),
-    /// The client holds this delegation of it: CLAIM_DELEGATE_CUR, CLAIM_DELEG_CUR_FH.
+    /// CLAIM_DELEGATE_CUR, CLAIM_DELEG_CUR_FH with this delegation.
     Delegated(Stateid),
-    /// It held one before it restarted: CLAIM_DELEGATE_PREV, CLAIM_DELEG_PREV_FH. Delegations don't
-    /// outlive their client here: NOTSUPP.
+    /// CLAIM_DELEGATE_PREV, CLAIM_DELEG_PREV_FH. Delegations end with their client here: NOTSUPP.
     DelegatedPrevious,
 }
 
-/// An OPEN.
+/// An OPEN request.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenCall<'a> {
-    /// The client.
+    /// Client.
     pub client: ClientKey,
-    /// The open owner's name.
+    /// Open owner.
     pub owner: &'a [u8],
-    /// The file.
+    /// File.
     pub file: FileKey,
-    /// What the open allows and denies.
+    /// Access and denial.
     pub share: Share,
-    /// On what grounds.
+    /// Claim.
     pub claim: Claim,
-    /// Which delegation is wanted.
+    /// Requested delegation.
     pub want: Want,
-    /// What it shall be beyond RFC 8881.
+    /// Extensions of RFC 9754.
     pub extra: Extra,
-    /// The file is cut to nothing by it, which is a change of data whatever the share says.
+    /// Whether the file is truncated, which changes data whatever the share says.
     pub truncate: bool,
-    /// How it came.
+    /// Export terms of the request.
     pub terms: Terms,
-    /// In 4.0: the principal that opens, where that is proven. Sessions tell in 4.1.
+    /// Proven principal in 4.0; in 4.1 the session identifies it.
     pub opener: Option<&'a Arc<str>>,
 }
 
-/// What a delegation shall be by RFC 9754.
+/// Delegation extensions of RFC 9754.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
-    /// It covers the file's times of access and of change (section 5).
+    /// The delegation covers access and modification times (section 5).
     pub times: bool,
-    /// It stands in the place of an open (section 4).
+    /// The delegation replaces the open (section 4).
     pub for_open: bool,
 }
 
-/// What is to be opened.
+/// Plan for opening the file.
 #[derive(Clone, Debug)]
 pub struct OpenPlan<F> {
-    /// What the owner's open of the file will allow and deny: this call and what it had before.
+    /// Union of this call's share and the owner's present share.
     pub union: Share,
-    /// The owner's open file, if it has one. It serves if it was opened for what `union` allows.
+    /// The owner's open file, if any. Sufficient if its access includes `union`.
     pub existing: Option<F>,
 }
 
-/// An open made or widened.
+/// A new or widened open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// Its stateid.
+    /// Stateid.
     pub stateid: Stateid,
-    /// Whether the owner must confirm it (4.0).
+    /// Whether the owner must confirm (4.0).
     pub confirm: bool,
-    /// The delegation that comes with it.
+    /// Granted delegation.
     pub delegation: Granted,
-    /// What the delegation is beyond RFC 8881. With `for_open` there is no open, and `stateid` is
-    /// the anonymous one.
+    /// Extensions of the delegation. With `for_open` there is no open, and `stateid` is the
+    /// anonymous one.
     pub extra: Extra,
 }
 

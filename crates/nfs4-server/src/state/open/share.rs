@@ -1,26 +1,25 @@
-//! Share reservations (RFC 8881, section 9.7): what opens allow themselves and deny others. Pure
-//! arithmetic.
+//! Share reservations (RFC 8881, section 9.7).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{ShareAccess, ShareDeny};
 
-/// Read and write, as bits of an access or a denial.
+/// Bit of read access or denial.
 pub(in crate::state) const READ: u8 = 1;
-/// See [`READ`].
+/// Bit of write access or denial.
 pub(in crate::state) const WRITE: u8 = 2;
 
-/// Access and denial of an open, valid: access is at least one of read and write.
+/// Access and denial of an open. Access is never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Bits of read (1) and write (2).
     pub(in crate::state) access: u8,
-    /// Likewise.
+    /// Bits of read (1) and write (2).
     pub(in crate::state) deny: u8,
 }
 
 impl Share {
-    /// From the arguments of OPEN or OPEN_DOWNGRADE, wishes left aside. RFC 8881, section 18.16.3:
-    /// an access of neither, and bits that don't exist, are INVAL.
+    /// From the arguments of OPEN or OPEN_DOWNGRADE, without delegation wishes. Errors: INVAL for
+    /// no access or undefined bits (RFC 8881, section 18.16.3).
     pub fn new(access: ShareAccess, deny: ShareDeny) -> Result<Self, Status> {
         let bits = access.0 & ShareAccess::MASK.0;
         if !(1..=3).contains(&bits) || deny.0 > 3 {
@@ -39,35 +38,34 @@ impl Share {
         self.access & WRITE != 0
     }
 
-    /// The number of this combination.
+    /// Code of this combination.
     pub(in crate::state) fn code(self) -> u8 {
         (self.access - 1) * 4 + self.deny
     }
 
-    /// The bit of this combination in a history.
+    /// Bit of this combination in a history.
     pub(in crate::state) fn bit(self) -> u16 {
         1 << self.code()
     }
 
-    /// All that there are.
+    /// All combinations.
     pub(in crate::state) fn all() -> impl Iterator<Item = Share> {
         (1..=3).flat_map(|access| (0..=3).map(move |deny| Share { access, deny }))
     }
 
-    /// Whether one wants what the other denies (RFC 8881, section 9.7).
+    /// Whether one share wants what the other denies (RFC 8881, section 9.7).
     pub(in crate::state) fn conflicts(self, other: Share) -> bool {
         self.access & other.deny != 0 || self.deny & other.access != 0
     }
 
-    /// Both together.
+    /// Union of both.
     pub(in crate::state) fn or(self, other: Share) -> Share {
         Share { access: self.access | other.access, deny: self.deny | other.deny }
     }
 }
 
-/// The union of all combinations in `history` that lie within `share`. RFC 8881, section 18.18.3:
-/// OPEN_DOWNGRADE must name what earlier opens, less those given up, would come to; so the share
-/// must be the union of a subset of the opens.
+/// Union of all combinations in `history` within `share`. OPEN_DOWNGRADE must name the union of a
+/// subset of the owner's opens (RFC 8881, section 18.18.3).
 pub(in crate::state) fn reachable(history: u16, share: Share) -> Option<u16> {
     let mut union = Share { access: 0, deny: 0 };
     let mut kept = 0;
@@ -83,7 +81,7 @@ pub(in crate::state) fn reachable(history: u16, share: Share) -> Option<u16> {
     (union == share).then_some(kept)
 }
 
-/// How many opens of a file hold each right and each denial.
+/// Number of opens for each right and denial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::state) struct ShareCounts {
     access: [u32; 2],
@@ -110,13 +108,12 @@ impl ShareCounts {
         }
     }
 
-    /// Whether any open may be written to.
+    /// Whether any open allows writing.
     pub(in crate::state) fn writes(&self) -> bool {
         self.access[1] > 0
     }
 
-    /// Whether `wanted` meets an open. RFC 8881, section 9.7: conflict if one wants what another
-    /// denies.
+    /// Whether `wanted` conflicts with any open (RFC 8881, section 9.7).
     pub(in crate::state) fn conflicts(&self, wanted: Share) -> bool {
         let bits = |counts: [u32; 2]| u8::from(counts[0] > 0) | u8::from(counts[1] > 0) << 1;
         wanted.access & bits(self.deny) != 0 || wanted.deny & bits(self.access) != 0
@@ -140,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn only_shares_that_exist_are_taken() {
+    fn undefined_shares_are_rejected() {
         // RFC 8881, section 18.16.3.
         assert!(Share::new(ShareAccess(0), ShareDeny(0)).is_err());
         assert!(Share::new(ShareAccess(4), ShareDeny(0)).is_err());
@@ -149,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_downgrade_reaches_unions_of_earlier_opens_only() {
+    fn downgrade_reaches_only_unions_of_earlier_opens() {
         // RFC 8881, section 18.18.3.
         let history = share(1, 0).bit() | share(2, 2).bit();
         assert!(reachable(history, share(1, 0)).is_some());

@@ -1,4 +1,4 @@
-//! Open owners and lock owners, and the order of their calls in 4.0 (RFC 7530, section 9.1.7).
+//! Open and lock owners, and their sequence numbers in 4.0 (RFC 7530, section 9.1.7).
 
 use vouch_nfs4::{OwnerSeq, Stateid, Status};
 
@@ -12,16 +12,16 @@ use crate::state::slab::Ended;
 use crate::state::stateid::entry::{Kind, Owner, OwnerKind, OwnerReply, Sequencer};
 use crate::state::tables::State;
 
-/// What an owner's call is, in 4.0.
+/// Kind of an owner's call, in 4.0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerTurn {
-    /// The next one: execute it, then call [`State::owner_done`], whatever happens.
+    /// A new call: execute it, then call [`State::owner_done`] in any case.
     New(OwnerToken),
-    /// The last one again: answer this result.
+    /// A retry: send this result.
     Replay(OwnerReply),
 }
 
-/// An owner whose call is being executed.
+/// An owner with a call in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerToken {
     owner: OwnerKey,
@@ -29,7 +29,7 @@ pub struct OwnerToken {
 }
 
 impl<F: Clone> State<F> {
-    /// The owner of this name; made if it isn't there.
+    /// The owner with this name; added if needed.
     pub(in crate::state) fn owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Result<OwnerKey, Status> {
         let hasher = self.hasher;
         let record = self.client(client)?;
@@ -49,7 +49,7 @@ impl<F: Clone> State<F> {
         Ok(owner)
     }
 
-    /// Whether the client may have one more owner.
+    /// Whether the client may have another owner.
     pub(in crate::state) fn room_for_owner(&mut self, client: ClientKey) -> Result<bool, Status> {
         let (source, owners_max) = (self.client(client)?.source_key, self.config.limits.owners_max);
         let within_client_limit = |state: &Self| state.clients[client].owner_count() < OWNERS_PER_CLIENT_MAX;
@@ -64,7 +64,7 @@ impl<F: Clone> State<F> {
         self.clients.get_mut(client)?.owners(kind).get(name).copied()
     }
 
-    /// Forgets an owner without states.
+    /// Removes an owner without state.
     pub(in crate::state) fn drop_owner(&mut self, key: OwnerKey) {
         let Some(owner) = self.owners.remove(key, Ended::Freed) else { return };
         debug_assert!(owner.states.is_empty(), "states go before their owner");
@@ -77,8 +77,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Forgets an owner of 4.1 as soon as it has no states: its next call makes it anew. One of 4.0
-    /// stays for its numbers.
+    /// Removes a 4.1 owner without state. 4.0 owners stay for their sequence numbers.
     pub(in crate::state) fn settle_owner(&mut self, key: OwnerKey) {
         let owner = &self.owners[key];
         if owner.states.is_empty() && owner.sequencer.is_none() {
@@ -86,12 +85,12 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// RFC 7530, section 9.1.10: owners of 4.0 that hold nothing may be forgotten. Whether there is
-    /// room then. O(n) in owners of the client, but not for each call that is refused: a client
-    /// whose owners all hold something must not have the others wait for looks that are in vain.
+    /// Evicts idle 4.0 owners (RFC 7530, section 9.1.10). Returns whether there is room then. O(n)
+    /// in owners of the client, but rate-limited: a client with only busy owners must not delay
+    /// others by useless scans.
     fn drop_idle_owners(&mut self, client: ClientKey) -> bool {
         let record = &mut self.clients[client];
-        // Owners of 4.1 are gone as soon as they hold nothing.
+        // Idle owners of 4.1 are removed at once.
         if record.family() != Family::V40 {
             return false;
         }
@@ -113,17 +112,16 @@ impl<F: Clone> State<F> {
         any
     }
 
-    /// A call of an owner of 4.0 that is named: OPEN. Section 9.1.7: one more than the last is new,
-    /// the same is a retry, anything else is BAD_SEQID; what a new owner sends is its
-    /// beginning. One that is still under way is told by DELAY.
+    /// Checks the sequence number of an OPEN in 4.0 (section 9.1.7). The next number is new, the
+    /// last one is a retry, and any number starts a new owner. Errors: BAD_SEQID otherwise, DELAY
+    /// while a call is in progress.
     pub fn owner_turn(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8], seq: OwnerSeq) -> Result<OwnerTurn, Status> {
         let key = self.owner(client, kind, name)?;
         let owner = &self.owners[key];
         let sequencer = owner.sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
-        // RFC 7530, section 16.18.5: an owner that was never confirmed may begin again with any number;
-        // what it had opened goes. With the same number too where it has opened nothing: clients
-        // that were refused (SYMLINK) try elsewhere with the number that they began with, and to refuse a
-        // true retry anew does no harm.
+        // An unconfirmed owner may start over with any number and loses its opens (RFC 7530,
+        // section 16.18.5). The same number also starts over if nothing is open: clients that got
+        // SYMLINK retry elsewhere with that number.
         let follows = seq == sequencer.last && !owner.states.is_empty() || seq == sequencer.last.next();
         if sequencer.begun && !sequencer.confirmed && !sequencer.busy && !follows {
             self.restart_owner(key);
@@ -131,8 +129,8 @@ impl<F: Clone> State<F> {
         self.turn(key, seq)
     }
 
-    /// A call of an owner of 4.0 by a stateid of its: OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE, LOCK,
-    /// LOCKU.
+    /// Checks the sequence number of a call by stateid in 4.0: OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE,
+    /// LOCK, LOCKU.
     pub fn owner_turn_by_state(&mut self, stateid: &Stateid, seq: OwnerSeq, now: u64) -> Result<OwnerTurn, Status> {
         let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
             return Err(if stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
@@ -182,16 +180,14 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The call of this owner is done, with this status and encoded result. Section 9.1.7: the
-    /// number moves on unless the status is one of those that say that the call was not
-    /// understood as the owner's.
+    /// Ends a call with its status and encoded result. The sequence number advances except for the
+    /// errors that section 9.1.7 names.
     pub fn owner_done(&mut self, token: &OwnerToken, status: Status, reply: OwnerReply) {
         let Some(owner) = self.owners.get_mut(token.owner) else { return };
         let Some(sequencer) = owner.sequencer.as_deref_mut() else { return };
         sequencer.busy = false;
-        // RFC 7530, section 16.18.5: one that was never confirmed may begin again with any number, so
-        // nothing is lost with one that has opened nothing; else anybody could have owners made by
-        // calls that fail.
+        // Drop an unconfirmed owner without opens: it may start with any number (RFC 7530, section
+        // 16.18.5). Failing calls could otherwise fill the table.
         if !status.is_ok() && !sequencer.confirmed && owner.states.is_empty() {
             return self.drop_owner(token.owner);
         }
@@ -214,7 +210,7 @@ impl<F: Clone> State<F> {
             true => reply,
             false => OwnerReply::default(),
         };
-        // The open that was closed by the call before this one need not be known any more.
+        // The open closed by the previous call can be forgotten.
         let closed_now = reply_op_closes(&sequencer.reply);
         if !closed_now && let Some(closed) = sequencer.closed.take() {
             self.states.remove(closed, Ended::Freed);
@@ -222,8 +218,8 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// What one is told for whom there is no room. 4.1 has no RESOURCE, and LOCK no NOSPC: who finds no
-/// room for a lock comes again.
+/// Status when the owner limit is reached. 4.1 has no RESOURCE, and LOCK has no NOSPC, so locks get
+/// DELAY.
 pub(in crate::state) fn no_more(family: Family, kind: OwnerKind) -> Status {
     match (family, kind) {
         (Family::V40, _) => Status::RESOURCE,

@@ -22,7 +22,7 @@ enum Evictable {
     Expired,
 }
 
-/// Which records an eviction may take.
+/// Records that an eviction may take.
 #[derive(Clone, Copy)]
 enum Victims {
     /// Records of this source.
@@ -34,7 +34,7 @@ enum Victims {
 }
 
 impl Client {
-    /// `None` for a client that holds state under a live lease, or has a running compound.
+    /// None for a client with state under a valid lease or a COMPOUND in progress.
     fn evictable(&self) -> Option<Evictable> {
         match self.lease {
             _ if self.running > 0 => None,
@@ -91,7 +91,7 @@ impl<F: Clone> State<F> {
         }
         let Some(kind) = counts.keys().map(|&(kind, _)| kind).min() else { return false };
         let of_kind = counts.iter().filter(|((other, _), _)| *other == kind);
-        // Of two sources with as many, the one that asks pays.
+        // Among equal sources, the one that asks is the victim.
         let largest = of_kind.max_by_key(|((_, source), count)| (**count, Some(*source) == asker, *source));
         let Some((&(_, source), &count)) = largest else { return false };
         let records = self.clients.iter().filter(|(_, client)| client.source_key == source && candidate(client) == Some(kind));
@@ -105,9 +105,9 @@ impl<F: Clone> State<F> {
         true
     }
 
-    /// Whether the client's source may have one more of a resource of which all use `all` of `max`.
-    /// Ends clients with expired leases for it: those of the same source, then those of sources
-    /// that use more; never the client that asks.
+    /// Whether the client's source may use more of a resource of which all sources use `all` of
+    /// `max`. Makes room by ending clients with expired leases: of the same source, then of larger
+    /// sources; never the asking client.
     pub(in crate::state) fn make_room_for_state(
         &mut self,
         key: ClientKey,

@@ -29,16 +29,16 @@ impl<F: Clone> State<F> {
         REPLY_CACHE_SESSION_LEN <= self.reply_room(source) || self.make_room_for_replies(source, None, REPLY_CACHE_SESSION_LEN)
     }
 
-    /// Ends idle sessions of the source that uses most, least recently used clients first, until a
-    /// quarter of its usage is free. Their clients make new ones (RFC 8881, section 2.10.13.2).
-    /// O(n log n) in sessions, so the number of scans is limited.
+    /// Ends idle sessions of the largest source, least recently used clients first, until a quarter
+    /// of its usage is free. Their clients create new sessions (RFC 8881, section 2.10.13.2). O(n
+    /// log n) in sessions, so the number of scans is limited.
     fn shed_sessions(&mut self, source: SourceKey, spared: Option<SessionKey>, resource: Resource) -> bool {
         if !self.sources.may_scan(Some(source), self.latest_ms) {
             return false;
         }
         let Some(largest) = self.sources.largest_user(resource) else { return false };
         let usage = |state: &Self, source| state.sources.usage(source).of(resource);
-        // Of two sources with as much, the one that asks pays.
+        // Among equal sources, the one that asks is the victim.
         let victim = if usage(self, largest) > usage(self, source) { largest } else { source };
         let enough = usage(self, victim) / REPLIES_SHED_SHARE * (REPLIES_SHED_SHARE - 1);
         let mut idle: Vec<(u64, SessionKey)> = self

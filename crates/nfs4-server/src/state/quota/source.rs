@@ -1,4 +1,4 @@
-//! The source of a client: what the client cannot choose at will.
+//! Source of a client: the identity that a client can't choose freely.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::Principal;
 use crate::access::network::Network;
 use crate::state::client::credential::Credential;
 
-/// The proven principal, or else the network that one host has for itself.
+/// The proven principal, or else the network of one host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::state) enum Source {
     Network(Network),

@@ -5,7 +5,7 @@ use super::eviction_limit::{EvictionLimit, EvictionScans};
 use crate::state::hash::{Map, Seed};
 use crate::state::limits::SHARE_FACTOR;
 
-/// A resource of which one source may use only a share.
+/// A resource shared by sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Resource {
     Opens,
@@ -14,14 +14,14 @@ pub(in crate::state) enum Resource {
     Replies,
 }
 
-/// Place of a source in the table.
+/// Index of a source in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::state) struct SourceKey(u32);
 
-/// What the clients of one source use together.
+/// Usage of all clients of one source.
 #[derive(Debug, Default)]
 pub(in crate::state) struct SourceUsage {
-    /// `None` while the entry is vacant.
+    /// `None` while the entry is free.
     source: Option<Source>,
     pub(super) clients: usize,
     pub(in crate::state) sessions: usize,
@@ -31,7 +31,7 @@ pub(in crate::state) struct SourceUsage {
     pub(in crate::state) locks: usize,
     /// Bytes of slots and cached replies.
     pub(in crate::state) cached_len: usize,
-    /// Bytes reserved for replies of running compounds. They can outlive the last client.
+    /// Bytes reserved for replies of COMPOUNDs in progress. May outlive the last client.
     reserved_len: usize,
     scans: EvictionScans,
 }
@@ -52,8 +52,8 @@ impl SourceUsage {
     }
 }
 
-/// Whether a source that uses `own` may have `more`, where all use `all` of `max`: one source gets
-/// at most [`SHARE_FACTOR`] times what is left for others.
+/// Whether a source that uses `own` may have `more`, where all sources use `all` of `max`. A source
+/// gets at most [`SHARE_FACTOR`] times the free rest.
 pub(in crate::state) fn within_share(own: usize, more: usize, all: usize, max: usize) -> bool {
     let left = max.saturating_sub(all);
     more <= left && own.saturating_add(more) <= left.saturating_mul(SHARE_FACTOR)
@@ -90,19 +90,19 @@ impl SourceTable {
         key
     }
 
-    /// Counts a client that is gone. Its state is gone before.
+    /// Uncounts a client. Its state must be gone.
     pub(in crate::state) fn remove_client(&mut self, key: SourceKey) {
         self.usage_mut(key).clients -= 1;
         self.free_if_unused(key);
     }
 
-    /// Reserves bytes for the reply of a running compound.
+    /// Reserves bytes for the reply of a COMPOUND.
     #[inline]
     pub(in crate::state) fn reserve(&mut self, key: SourceKey, len: usize) {
         self.usage_mut(key).reserved_len += len;
     }
 
-    /// Gives back a reservation.
+    /// Releases a reservation.
     #[inline]
     pub(in crate::state) fn unreserve(&mut self, key: SourceKey, len: usize) {
         self.usage_mut(key).reserved_len -= len;
@@ -163,12 +163,12 @@ mod tests {
     use crate::access::network::Network;
 
     #[test]
-    fn share_is_four_times_what_is_left() {
+    fn share_is_four_times_free_rest() {
         assert!(within_share(3, 1, 4, 5) && !within_share(4, 1, 4, 5) && !within_share(0, 1, 5, 5) && within_share(0, 1, 0, 1));
     }
 
     #[test]
-    fn reservation_keeps_the_entry_of_a_source() {
+    fn reservation_keeps_source_entry() {
         let mut table = SourceTable::new(Seed(1));
         let (one, two) = (Source::Network(Network::V4([192, 0, 2, 1])), Source::Network(Network::V4([192, 0, 2, 2])));
         let key = table.add_client(&one);

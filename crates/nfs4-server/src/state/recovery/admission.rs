@@ -1,5 +1,5 @@
-//! Who may introduce itself, open and reclaim during grace (RFC 8881, section 8.4.2; RFC 7530, section
-//! 9.6.2).
+//! Admission of clients, opens and reclaims during grace (RFC 8881, section 8.4.2; RFC 7530,
+//! section 9.6.2).
 
 use vouch_nfs4::Status;
 
@@ -17,18 +17,18 @@ impl<F: Clone> State<F> {
         self.grace.is_active()
     }
 
-    /// A client introduces itself. CLID_INUSE by a name under which another may still reclaim.
+    /// Admits a new client record. Errors: CLID_INUSE if another client may still reclaim under
+    /// this name.
     pub(in crate::state) fn admit_introduction(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         if self.grace.admits(family, owner, credential) { Ok(()) } else { Err(Status::CLID_INUSE) }
     }
 
-    /// A client introduces itself, or goes on to, by a name under which an unproven one may still
-    /// reclaim. Under AUTH_SYS anybody says that he is anybody, so that only where he
-    /// calls from tells him from others. Who calls from there has the name, whoever had it
-    /// meanwhile: he could get nothing by it that would be lost. From elsewhere a client is let
-    /// in, with nothing to reclaim (section 8.4.2.1 leaves it to the server whom it believes),
-    /// since it may be the same one whose address has changed: it shall go on as soon as
-    /// grace is over. DELAY where the other has come back.
+    /// Admits a client whose name has an unproven recovery record. AUTH_SYS proves no identity, so
+    /// only the address tells clients apart.
+    ///
+    /// A caller from the recorded address takes the name. A caller from elsewhere is admitted
+    /// without reclaims, and continues after grace: the client's address may have changed (section
+    /// 8.4.2.1 leaves this to the server). Errors: DELAY if the recorded client has returned.
     pub(in crate::state) fn give_name(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         let Some(from) = self.grace.awaits_from(family, owner) else { return Ok(()) };
         let here = from == Network::of(credential.address);
@@ -46,16 +46,15 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// The same for what is done by the number of a client.
+    /// The same for operations by client id.
     pub(in crate::state) fn check_name(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[key];
         let from = if client.elsewhere { None } else { self.grace.awaits_from(client.family(), &client.owner) };
         if from.is_none_or(|from| from == Network::of(credential.address)) { Ok(()) } else { Err(Status::DELAY) }
     }
 
-    /// Something new is asked for. Section 8.4.2.1: GRACE while others may still reclaim what it
-    /// conflicts with; section 18.51.3: also for a client of 4.1 that has not said that it has
-    /// nothing to reclaim.
+    /// Admits a request for new state. Errors: GRACE while other clients may reclaim conflicting
+    /// state (section 8.4.2.1), or before the RECLAIM_COMPLETE of a 4.1 client (section 18.51.3).
     pub(in crate::state) fn admit_new(&mut self, key: ClientKey) -> Result<(), Status> {
         if self.grace.is_active() {
             return Err(Status::GRACE);
@@ -66,8 +65,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Something is reclaimed. NO_GRACE when grace is over, or the client has said that it is done;
-    /// RECLAIM_BAD if it had nothing.
+    /// Admits a reclaim. Errors: NO_GRACE after grace or RECLAIM_COMPLETE, RECLAIM_BAD without a
+    /// recovery record.
     pub(in crate::state) fn admit_reclaim(&mut self, key: ClientKey) -> Result<(), Status> {
         let active = self.grace.is_active();
         let client = self.client(key)?;
@@ -80,8 +79,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Grace ends. Section 8.4.3: from here on, who has not reclaimed has lost what it held, also
-    /// if the server restarts again.
+    /// Ends grace. Clients that have not reclaimed lose their state, even if the server restarts
+    /// again (section 8.4.3).
     pub(in crate::state) fn end_grace(&mut self) {
         if self.grace.until_ms.take().is_some() {
             self.grace.waiting = Map::with_hasher(self.hasher);
@@ -90,8 +89,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Who came by another's name, from elsewhere, has it for his own: until now the other's record
-    /// was kept. O(n) in clients, once.
+    /// Writes records of clients that came from another address. During grace the old records were
+    /// kept. O(n) in clients, once.
     fn record_those_from_elsewhere(&mut self) {
         let done = |client: &Client| client.elsewhere && client.v41().is_some_and(|v41| v41.reclaim_complete);
         let keys: Vec<ClientKey> = self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();

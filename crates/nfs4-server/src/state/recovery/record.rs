@@ -1,6 +1,5 @@
-//! What must be known of a client after a restart: whether it held state, and may reclaim it (RFC
-//! 8881, section 8.4.2.1), and who it was, so that nobody else does. Keeping it durable is the
-//! driver's. The bytes are drawn in docs/formats/recovery.md.
+//! Recovery records. They say after a restart which clients may reclaim state (RFC 8881, section
+//! 8.4.2.1), and their principals. The caller stores them. Format: docs/formats/recovery.md.
 
 use vouch_nfs4::{OPAQUE_LIMIT, Verifier};
 use vouch_xdr::{Error, Reader, Writer};
@@ -12,28 +11,28 @@ use crate::state::client::principal::ClientPrincipal;
 const VERSION: u32 = 3;
 /// Without the address.
 const VERSION_2: u32 = 2;
-/// Without the maker.
+/// Without the principal.
 const VERSION_1: u32 = 1;
 
-/// A record.
+/// A recovery record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveryRecord {
-    /// Which world's client.
+    /// Family of the client.
     pub family: Family,
-    /// Its name.
+    /// Client name.
     pub owner: Vec<u8>,
-    /// Its life.
+    /// Verifier of the client's instance.
     pub verifier: Verifier,
-    /// Its state was taken away: it may not reclaim.
+    /// Whether the state was revoked, which forbids a reclaim.
     pub revoked: bool,
-    /// Who introduced it: nobody else may reclaim.
+    /// Principal that created the client. Only this principal may reclaim.
     pub maker: ClientPrincipal,
-    /// From where, if that was not proven and is known: nobody else may reclaim from elsewhere.
+    /// Network of an unproven client, if known. Only this network may reclaim.
     pub from: Option<Network>,
 }
 
 impl RecoveryRecord {
-    /// The key of a client's record.
+    /// Key of a client's record.
     pub fn key(family: Family, owner: &[u8]) -> Vec<u8> {
         let mut key = Vec::with_capacity(1 + owner.len());
         key.push(family as u8);
@@ -41,7 +40,7 @@ impl RecoveryRecord {
         key
     }
 
-    /// Key and value.
+    /// Encodes key and value.
     pub fn to_bytes(&self) -> (Vec<u8>, Vec<u8>) {
         let mut w = Writer::new();
         w.u32(VERSION);
@@ -71,7 +70,7 @@ impl RecoveryRecord {
         (Self::key(self.family, &self.owner), w.into_bytes())
     }
 
-    /// From key and value as they were kept.
+    /// Decodes key and value.
     pub fn from_bytes(key: &[u8], value: &[u8]) -> Result<Self, Error> {
         let unknown = |what, value: u32| Error::Unknown { what, value };
         let (&family, owner) = key.split_first().ok_or(unknown("recovery key", 0))?;
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_as_they_were_kept() {
+    fn record_round_trips() {
         let proven = ClientPrincipal::Proven { name: [5; 32], protected: true };
         let (v4, v6) = (Network::V4([192, 0, 2, 1]), Network::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 9]));
         for maker in [ClientPrincipal::Unknown, ClientPrincipal::Nobody, ClientPrincipal::Sys, proven] {
@@ -144,9 +143,9 @@ mod tests {
         assert_eq!(bytes(ClientPrincipal::Nobody, Some(v6)).1, [&head(1)[..], b"\0\0\0\x06\x20\x01\x0d\xb8\0\0\0\x09"].concat());
     }
 
-    // Those that a server kept which did not know makers yet, or where they came from.
+    // Records of versions without principal or address.
     #[test]
-    fn records_of_earlier_versions_are_read() {
+    fn earlier_record_versions_are_readable() {
         let value = b"\0\0\0\x01\0\0\0\0\x07\x07\x07\x07\x07\x07\x07\x07";
         let first = RecoveryRecord::from_bytes(b"\0host", value).unwrap();
         assert_eq!(

@@ -1,5 +1,4 @@
-//! CREATE_SESSION (RFC 8881, section 18.36): a client is confirmed by its first session, and
-//! channels are negotiated.
+//! CREATE_SESSION (RFC 8881, section 18.36): confirms the client and negotiates channels.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -32,13 +31,13 @@ impl<F: Clone> State<F> {
         credential: Credential<'_>,
         now: u64,
     ) -> Result<CreateSessionOk, Status> {
-        // Phase 1: the client.
+        // Phase 1: find the client.
         let key = self.client_by_id(args.client).ok_or(Status::STALE_CLIENTID)?;
         let client = &self.clients[key];
         let v41 = client.v41().ok_or(Status::STALE_CLIENTID)?;
-        // Who asks comes before the number: an answer that is told again names a session, and who knows
-        // that can use it. Phase 3: an unconfirmed client is confirmed by the principal that
-        // introduced it. A confirmed one is its maker's.
+        // Check the caller before the sequence number: a cached reply reveals a session id. Phase
+        // 3: the creating principal confirms a client; the managing principal may use a confirmed
+        // one.
         if !client.confirmed && !client.principal.same_user(credential.principal) {
             return Err(Status::CLID_INUSE);
         }
@@ -48,7 +47,7 @@ impl<F: Clone> State<F> {
         }
         self.check_name(key, credential)?;
         self.check_confirmation(key, credential)?;
-        // Phase 2: the number. The last one again is a retry; before the first there is nothing to retry.
+        // Phase 2: sequence number. The last number again is a retry.
         if args.seq.next() == v41.next {
             return v41.last.ok_or(Status::SEQ_MISORDERED);
         }
@@ -56,8 +55,7 @@ impl<F: Clone> State<F> {
             return Err(Status::SEQ_MISORDERED);
         }
         self.latest_ms = self.latest_ms.max(now);
-        // What fails makes nothing, so it takes no number: the client may correct itself and send the same
-        // one again.
+        // A failed call does not advance the sequence number, so the client may correct it.
         let made = self.make_session(key, args, connection, credential.address)?;
         self.follow(key);
         let client = &mut self.clients[key];
@@ -70,15 +68,15 @@ impl<F: Clone> State<F> {
         Ok(made)
     }
 
-    /// The session was made by a compound of this minor version: its callbacks are of the same (RFC
-    /// 8881, section 2.10.2; Linux finds the session by it).
+    /// Notes the minor version of the COMPOUND that created the session. Callbacks use the same
+    /// version (RFC 8881, section 2.10.2; Linux finds the session by it).
     pub fn session_speaks(&mut self, id: &SessionId, minor: u32) {
         if let Some(key) = self.session_by_id(id) {
             self.sessions[key].back.minor = minor;
         }
     }
 
-    /// Phase 4, and the confirmation that succeeds with it.
+    /// Phase 4, and the confirmation of the client.
     fn make_session(
         &mut self,
         key: ClientKey,
@@ -94,7 +92,7 @@ impl<F: Clone> State<F> {
         let asked = args.flags.contains(CreateSessionFlags::CONN_BACK_CHAN);
         let back = negotiate_back(&args.back, asked)?;
         let credential = callback_credential(&args.sec_parms);
-        // Section 18.36.3: the answer's flag tells whether the connection carries callbacks.
+        // Section 18.36.3: the flag in the reply says whether the connection carries callbacks.
         let wants_back = asked && credential.is_some();
         let client = &self.clients[key];
         let sessions = client.v41().map_or(0, |v41| v41.sessions.len());
@@ -139,8 +137,8 @@ impl<F: Clone> State<F> {
         Ok(CreateSessionOk { session: self.sessions[session].id, seq: args.seq, flags, fore, back })
     }
 
-    /// Section 18.36.3: the server may lower each value; what is too small to work with is
-    /// TOOSMALL.
+    /// Negotiates the fore channel. The server may lower each value. Errors: TOOSMALL for unusable
+    /// values (section 18.36.3).
     fn negotiate_fore(&self, wanted: &ChannelAttrs, source_key: SourceKey) -> Result<ChannelAttrs, Status> {
         if wanted.request_len_max < MESSAGE_LEN_MIN || wanted.response_len_max < MESSAGE_LEN_MIN {
             return Err(Status::TOOSMALL);
@@ -166,7 +164,7 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// What a session without callbacks may offer.
+/// Channel values of a session without callbacks.
 const NO_CHANNEL: ChannelAttrs = ChannelAttrs {
     header_pad_size: 0,
     request_len_max: 0,
@@ -177,8 +175,8 @@ const NO_CHANNEL: ChannelAttrs = ChannelAttrs {
     rdma_ird: None,
 };
 
-/// The server is the one that calls here: it keeps within what the client offers, if that is enough
-/// for a recall. A session without callbacks may offer nothing.
+/// Negotiates the back channel. The server keeps to the client's values if they suffice for a
+/// recall. Without callbacks, any values will do.
 fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttrs, Status> {
     let small = wanted.request_len_max < CALLBACK_LEN_MIN || wanted.response_len_max < CALLBACK_LEN_MIN || wanted.operations_max < 2;
     let offered = wants_back || *wanted != NO_CHANNEL;
@@ -188,9 +186,8 @@ fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttr
     Ok(ChannelAttrs { header_pad_size: 0, requests_max: wanted.requests_max.min(BACK_SLOTS_MAX), rdma_ird: None, ..*wanted })
 }
 
-/// Which of the client's offers is taken; none if none can be met. Section 18.36.3 lets the server
-/// choose: a context of RPCSEC_GSS, whose name is left out where it can't be used, before what
-/// proves nothing.
+/// Chooses among the client's callback credentials; none if all are unusable. Prefers RPCSEC_GSS
+/// contexts (section 18.36.3 leaves the choice to the server).
 pub(in crate::state) fn callback_credential(offers: &[CallbackSec<'_>]) -> Option<CallbackCredential> {
     if offers.is_empty() {
         return Some(CallbackCredential::None);

@@ -1,4 +1,4 @@
-//! Sessions, and what SEQUENCE takes and returns.
+//! Session records, and the arguments and results of SEQUENCE.
 
 use std::net::IpAddr;
 
@@ -14,93 +14,90 @@ use crate::state::session::slots::SlotTable;
 
 use crate::ConnectionId;
 
-/// A session.
 pub(in crate::state) struct Session {
     pub(in crate::state) id: SessionId,
     pub(in crate::state) client: ClientKey,
-    /// Whose share of the kept replies it takes.
+    /// Source charged for cached replies.
     pub(in crate::state) source_key: SourceKey,
     pub(in crate::state) fore: ChannelAttrs,
     pub(in crate::state) back: BackParms,
     pub(in crate::state) slots: SlotTable,
     pub(in crate::state) connections: Vec<Bound>,
-    /// The connection of the last SEQUENCE, known to be bound.
+    /// Connection of the last SEQUENCE, known to be bound.
     pub(in crate::state) last: ConnectionId,
     pub(in crate::state) back_slots: Vec<BackSlot>,
-    /// How many slots of the back channel the client takes.
+    /// Back-channel slots that the client accepts.
     pub(in crate::state) back_slots_max: u32,
-    /// Flags for SEQUENCE that are this session's.
+    /// SEQUENCE flags of this session.
     pub(in crate::state) flags: SequenceFlags,
-    /// What those flags tell of the context of callbacks.
+    /// State of the callback context as last reported in the flags.
     pub(in crate::state) context: BackContext,
-    /// Callbacks went wrong in a way that only a new session heals.
+    /// Whether callbacks failed in a way that only a new session repairs.
     pub(in crate::state) fault: bool,
 }
 
-/// A connection of a session.
+/// A bound connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) struct Bound {
     pub(in crate::state) connection: ConnectionId,
-    /// Where it comes from.
+    /// Address of the peer.
     pub(in crate::state) address: IpAddr,
     pub(in crate::state) fore: bool,
     pub(in crate::state) back: bool,
 }
 
-/// A call that begins with SEQUENCE.
+/// A SEQUENCE call.
 #[derive(Clone, Copy, Debug)]
 pub struct SequenceCall<'a> {
-    /// The arguments.
+    /// Arguments.
     pub args: &'a SequenceArgs,
-    /// Over which connection it came.
+    /// Connection of the call.
     pub connection: ConnectionId,
-    /// From where that is.
+    /// Address of the caller.
     pub address: IpAddr,
-    /// Bytes of the call, RPC header included.
+    /// Bytes of the call with its RPC header.
     pub request_len: usize,
-    /// Operations in the COMPOUND, SEQUENCE included.
+    /// Operations in the COMPOUND with SEQUENCE.
     pub operations: u32,
-    /// A digest of what makes it this request and no other: principal, number of operations, and as
-    /// much of the body as is worth the while. A retry with another fingerprint is refused (RFC
-    /// 8881, section 2.10.6.1.3.1).
+    /// Digest of the request: principal, number of operations, and part of the body. A retry with
+    /// another digest is refused (RFC 8881, section 2.10.6.1.3.1).
     pub fingerprint: u64,
 }
 
-/// What SEQUENCE came to.
+/// Result of SEQUENCE.
 #[derive(Debug)]
 pub enum Sequenced {
-    /// A new request: execute the compound, then call [`State::finish`] with the turn, whatever
-    /// happens.
+    /// A new request: execute the COMPOUND, then call [`State::finish`] in any case.
     New(Turn),
-    /// A retry: send these results of the COMPOUND again.
+    /// A retry: send these COMPOUND results.
     Replay(Vec<u8>),
-    /// A retry of a request whose reply was not kept: SEQUENCE answers this, the operation after it
-    /// RETRY_UNCACHED_REP; nothing is executed.
+    /// A retry without a cached reply: send this SEQUENCE result, then RETRY_UNCACHED_REP. Execute
+    /// nothing.
     Uncached(SequenceOk),
 }
 
-/// A slot taken.
+/// A slot held by a COMPOUND.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
-    /// The client.
+    /// Client.
     pub client: ClientKey,
-    /// The session.
+    /// Session.
     pub session: SessionKey,
-    /// What SEQUENCE answers.
+    /// SEQUENCE result.
     pub ok: SequenceOk,
-    /// Longest reply, RPC header included; more is REP_TOO_BIG.
+    /// Longest reply with RPC header. Longer replies are REP_TOO_BIG.
     pub response_len_max: u32,
-    /// Longest reply if it is to be kept; more is REP_TOO_BIG_TO_CACHE.
+    /// Longest reply to cache. Longer replies are REP_TOO_BIG_TO_CACHE.
     pub response_cached_len_max: u32,
-    /// Whether the client wants the reply kept.
+    /// Whether the client asks for caching.
     pub cache_this: bool,
-    /// Of whose share the reply is kept.
+    /// Source charged for the cached reply.
     pub(in crate::state) source_key: SourceKey,
 }
 
-/// The slot that a turn holds, for logs.
+/// The slot held, for logs.
 impl Turn {
-    /// Slot and number.
+    /// Slot and sequence number.
     pub fn slot(&self) -> (SlotId, SlotSeq) {
         (self.ok.slot, self.ok.seq)
     }

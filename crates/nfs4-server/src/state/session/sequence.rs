@@ -1,5 +1,4 @@
-//! Sessions: SEQUENCE, the connections that are bound, and the end of a session (RFC 8881, sections
-//! 2.10.3 and 18.46).
+//! SEQUENCE, connection binding, and the end of sessions (RFC 8881, sections 2.10.3 and 18.46).
 
 use super::record::{Bound, SequenceCall, Sequenced, Turn};
 use std::collections::BTreeSet;
@@ -26,8 +25,8 @@ impl<F: Clone> State<F> {
         self.sessions.at_mut(session_index(id)).filter(|(_, session)| session.id == *id).map(|(key, _)| key)
     }
 
-    /// SEQUENCE, first of a compound (RFC 8881, section 18.46). Renews the lease. O(1), without
-    /// allocation once a slot has been used.
+    /// SEQUENCE (RFC 8881, section 18.46). Renews the lease. O(1); allocates only for the first use
+    /// of a slot.
     pub fn sequence(&mut self, call: &SequenceCall<'_>, now: u64) -> Result<Sequenced, Status> {
         let args = call.args;
         let lease_ms = self.config.lease_ms;
@@ -37,16 +36,15 @@ impl<F: Clone> State<F> {
             .filter(|(_, session)| session.id == args.session)
             .ok_or(Status::BADSESSION)?;
         let client_key = session.client;
-        // A context ends without anybody's telling us, and the next SEQUENCE has to say so (section
-        // 18.46.3).
+        // Contexts end silently, and the next SEQUENCE must report it (section 18.46.3).
         if session.back.life.is_some() && session.back.context(lease_ms) != session.context {
             self.refresh_paths(client_key);
         }
         let mut session = &mut self.sessions[key];
         let client = self.clients.get_mut(client_key).expect("sessions go before their client");
         if session.last != call.connection {
-            // Section 2.10.3.1: without state protection, the first SEQUENCE over a connection binds it to the
-            // fore channel.
+            // Section 2.10.3.1: without state protection, the first SEQUENCE on a connection binds
+            // it to the fore channel.
             match session.connections.iter_mut().find(|bound| bound.connection == call.connection) {
                 Some(bound) => {
                     let protected = client.v41().is_some_and(|v41| v41.protection != Protection::None);
@@ -59,11 +57,12 @@ impl<F: Clone> State<F> {
                     return Err(Status::CONN_NOT_BOUND_TO_SESSION);
                 }
                 None if self.connections.get(&call.connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX) => {
-                    // Served, but not remembered: it carries no callbacks anyway.
+                    // The call is served, but the connection is not recorded: it carries no
+                    // callbacks.
                 }
                 None => {
                     if session.connections.len() >= CONNECTIONS_PER_SESSION_MAX {
-                        // The oldest makes way, rather one that carries no callbacks.
+                        // Drop the oldest connection, preferably one without callbacks.
                         let oldest = session.connections.iter().position(|bound| !bound.back).unwrap_or(0);
                         let old = session.connections.remove(oldest);
                         if let Some(sessions) = self.connections.get_mut(&old.connection) {
@@ -78,24 +77,25 @@ impl<F: Clone> State<F> {
             }
             session.last = call.connection;
         }
-        // Section 18.46.3: what is larger than the channel allows is refused before the slot is looked at.
+        // Section 18.46.3: requests above the channel limits are refused before the slot is
+        // checked.
         if call.operations > session.fore.operations_max {
             return Err(Status::TOO_MANY_OPS);
         }
         if call.request_len > session.fore.request_len_max as usize {
             return Err(Status::REQ_TOO_BIG);
         }
-        // Which request it is comes first: for one that is none, nobody makes room, and its client is told
-        // what is wrong with it.
+        // Check the request first: an invalid one must not cause evictions.
         let turn = session.slots.judge(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
-        // What is promised now can be kept later, whatever else comes: more than the bound is never held.
+        // Reserve room for the reply now, so that the limit is never exceeded.
         let source_key = session.source_key;
         let promised = if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };
         let more = promised + session.slots.growth(args.slot);
         if more > 0 && turn == slots::Turn::New && more > self.reply_room(source_key) {
             self.latest_ms = self.latest_ms.max(now);
             if !self.make_room_for_replies(source_key, Some(key), more) {
-                // Section 15.1.1.3: the slot's number stays, and the client sends the same again.
+                // Section 15.1.1.3: the slot's number stays, and the client sends the same call
+                // again.
                 return Err(Status::DELAY);
             }
         }
@@ -111,7 +111,7 @@ impl<F: Clone> State<F> {
         client.renew(now);
         let limits = &self.config.limits;
         if args.highest_slot == session.slots.highest() && args.highest_slot.0 + 1 < limits.slots_per_session_max {
-            // It uses all that it has: give more while there is room (section 2.10.6.1, dynamic slots).
+            // The client uses all its slots: grant more while there is room (section 2.10.6.1).
             if room >= limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
                 session.slots.grow((session.slots.highest().0 + 1).saturating_mul(2).min(limits.slots_per_session_max));
             }
@@ -147,9 +147,8 @@ impl<F: Clone> State<F> {
         })
     }
 
-    /// The compound of this turn is done. `reply`: its results, if they are to be kept for a retry
-    /// (`cache_this`, and whenever the reply is short: the caller chooses, up to
-    /// `response_cached_len_max`). A session that has gone meanwhile is no matter.
+    /// Ends the COMPOUND of this slot. `reply`: results to cache, if the client asked for it or the
+    /// reply is short; at most `response_cached_len_max`. Does nothing if the session is gone.
     pub fn finish(&mut self, turn: &Turn, reply: Option<&[u8]>, now: u64) {
         if let Some(client) = self.clients.get_mut(turn.client) {
             client.running = client.running.saturating_sub(1);
@@ -200,8 +199,7 @@ impl<F: Clone> State<F> {
         Ok(BindConnOk { session: args.session, dir, rdma: false })
     }
 
-    /// Adds a connection to a session, or changes what it carries. The oldest goes if there are too
-    /// many.
+    /// Binds a connection or changes its channels. Above the limit, the oldest is dropped.
     pub(in crate::state) fn bind(&mut self, key: SessionKey, bound: Bound) {
         let session = &mut self.sessions[key];
         session.fault &= !bound.back;
@@ -215,7 +213,7 @@ impl<F: Clone> State<F> {
             self.sessions[key].connections.push(bound);
             self.connections.entry(bound.connection).or_default().push(key);
         }
-        // What a connection may carry is looked up again.
+        // Forces a fresh lookup of the connection's channels.
         self.sessions[key].last = ConnectionId(0);
     }
 
@@ -228,24 +226,23 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// BACKCHANNEL_CTL for the session of the compound (RFC 8881, section 18.33).
+    /// BACKCHANNEL_CTL (RFC 8881, section 18.33).
     pub fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
         self.manage(turn.client, Op::BACKCHANNEL_CTL, credential)?;
         self.sessions.get(turn.session).ok_or(Status::DEADSESSION)?;
-        // Section 18.33.3: NOENT for a context of RPCSEC_GSS that can't be used. What was agreed before
-        // stays.
+        // Section 18.33.3: NOENT for unusable RPCSEC_GSS contexts. The previous credential stays.
         let credential = crate::state::session::create_session::callback_credential(&args.sec_parms).ok_or(Status::NOENT)?;
         let life = self.life_of(Some(&credential));
         let back = &mut self.sessions[turn.session].back;
         back.program = args.program;
         (back.credential, back.life) = (Some(credential), life);
-        // What waited for a context that lasts goes on.
+        // Callbacks that waited for a valid context continue.
         self.refresh_paths(turn.client);
         self.pump(turn.client);
         Ok(())
     }
 
-    /// A connection is gone.
+    /// Handles a closed connection.
     pub fn connection_closed(&mut self, connection: ConnectionId) {
         let mut clients = BTreeSet::new();
         for key in self.connections.remove(&connection).unwrap_or_default() {
@@ -256,18 +253,19 @@ impl<F: Clone> State<F> {
             }
             clients.insert(session.client);
         }
-        // Each looks at all sessions of the client, and so once for all of them.
+        // The check visits all sessions of a client, so it runs once for each client.
         for client in clients {
             self.refresh_paths(client);
             self.follow(client);
         }
     }
 
-    /// Where a client is from now on, and comes from after a restart, by the connections of its
-    /// sessions: whoever knows a session's id is the client. That is where it introduced itself
-    /// as long as it has a connection from there, since it would do so again: one that has several
-    /// addresses has not moved. Else it stays where it is known to be, if it can. O(n) in its
-    /// connections.
+    /// Updates a client's address from the connections of its sessions: a session id identifies the
+    /// client.
+    ///
+    /// The address of EXCHANGE_ID stays while a connection comes from there, since the client would
+    /// use it again after a restart. Otherwise the last known address stays if possible. O(n) in
+    /// the client's connections.
     pub(in crate::state) fn follow(&mut self, key: ClientKey) {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
@@ -280,8 +278,7 @@ impl<F: Clone> State<F> {
         self.move_to(key, address);
     }
 
-    /// A client is here, and its recovery record tells so. Its share of the places stays that of
-    /// where it introduced itself.
+    /// Sets a client's address, also in its recovery record. Its quota stays with the first source.
     pub(in crate::state) fn move_to(&mut self, key: ClientKey, address: IpAddr) {
         let client = &mut self.clients[key];
         if Network::of(address) != Network::of(client.address) {
@@ -292,14 +289,14 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// DESTROY_SESSION (RFC 8881, section 18.37). Requests that are under way go on and are not
-    /// answered from the cache any more.
+    /// DESTROY_SESSION (RFC 8881, section 18.37). Requests in progress continue; their replies are
+    /// not cached.
     pub fn destroy_session(&mut self, id: &SessionId, connection: ConnectionId, credential: Credential<'_>) -> Result<(), Status> {
         let key = self.session_by_id(id).ok_or(Status::BADSESSION)?;
         let session = &self.sessions[key];
         let client = session.client;
-        // Section 18.37.3: the connection must be one of the session's; and who manages the client must
-        // ask.
+        // Section 18.37.3: the connection must be bound to the session, and the caller must manage
+        // the client.
         if !session.connections.iter().any(|bound| bound.connection == connection) {
             return Err(Status::CONN_NOT_BOUND_TO_SESSION);
         }
@@ -310,8 +307,7 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// Takes a session out; its callbacks under way go back into their client's queue when they are
-    /// answered.
+    /// Removes a session. Its callbacks in progress return to the client's queue when they end.
     pub(in crate::state) fn remove_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key, crate::state::slab::Ended::Freed) else { return };
         self.reply_cache_len -= session.slots.held_len();

@@ -1,17 +1,17 @@
-//! The slot table of a session's fore channel: each request is executed once, and a retry gets the
-//! reply of the first (RFC 8881, section 2.10.6).
+//! Slot table of a fore channel: executes each request once and answers retries from the reply
+//! cache (RFC 8881, section 2.10.6).
 
 use vouch_nfs4::{SlotId, SlotSeq, Status};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No request has come.
+    /// No request yet.
     Unused,
-    /// One is under way.
+    /// A request is in progress.
     Busy,
-    /// The last reply is kept.
+    /// The last reply is cached.
     Cached,
-    /// The last reply is not kept.
+    /// The last reply is not cached.
     Uncached,
 }
 
@@ -28,39 +28,39 @@ impl Slot {
     }
 }
 
-/// A slot's buffer up to this length is used again as it is, bytes.
+/// Slot buffers up to this length are kept for reuse, bytes.
 const REPLY_LEN_KEPT: usize = 256;
 
-/// Which request it is.
+/// Kind of a request on a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Turn {
-    /// The next one.
+    /// New request.
     New,
-    /// The last one, which is done.
+    /// Retry of the last request.
     Again,
 }
 
-/// What a request is.
+/// How to handle a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Begun {
-    /// New: execute it; the slot is taken until it is finished.
+    /// New: execute it. The slot is busy until it finishes.
     New,
-    /// A retry; this is the reply.
+    /// Retry with this cached reply.
     Replay(Vec<u8>),
-    /// A retry of a request whose reply was not to be kept.
+    /// Retry without a cached reply.
     Uncached,
 }
 
-/// A slot table. Slots exist from the first request that uses them.
+/// A slot table. Slots are allocated at their first use.
 pub(in crate::state) struct SlotTable {
     slots: Vec<Slot>,
-    /// How many the client may use.
+    /// Slots that the client may use.
     granted: u32,
-    /// How many it should use.
+    /// Slots that the client should use.
     target: u32,
-    /// Bytes of slots and of the replies in them.
+    /// Bytes of slots and cached replies.
     held_len: usize,
-    /// Requests under way.
+    /// Requests in progress.
     busy: usize,
 }
 
@@ -77,35 +77,36 @@ impl SlotTable {
         SlotId(self.target - 1)
     }
 
-    /// What a request on a slot is. Changes nothing.
+    /// Classifies a request without changes.
     #[inline]
     pub(in crate::state) fn judge(&self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Turn, Status> {
-        // Section 18.46.3: a slot beyond the table is BADSLOT; a highest slot beyond it is BAD_HIGH_SLOT.
+        // Section 18.46.3: BADSLOT for a slot beyond the table, BAD_HIGH_SLOT for a highest slot
+        // beyond it.
         if slot.0 >= self.granted {
             return Err(Status::BADSLOT);
         }
         if highest.0 >= self.granted {
             return Err(Status::BAD_HIGH_SLOT);
         }
-        // One that was never used is made by the first request.
+        // The first request of a slot allocates it.
         let place = self.slots.get(slot.0 as usize).unwrap_or(const { &Slot::new() });
-        // Section 2.10.6.1: one more than the last, modulo 2^32, is new; the same is a retry; anything else
-        // is misordered.
+        // Section 2.10.6.1: the next number modulo 2^32 is new, the same number is a retry, others
+        // are misordered.
         if seq == place.seq.next() {
             return if place.phase == Phase::Busy { Err(Status::SEQ_MISORDERED) } else { Ok(Turn::New) };
         }
         match place.phase {
             _ if seq != place.seq => Err(Status::SEQ_MISORDERED),
             Phase::Unused => Err(Status::SEQ_MISORDERED),
-            // Section 2.10.6.2: a retry while the original is under way gets DELAY.
+            // Section 2.10.6.2: DELAY for a retry of a request in progress.
             Phase::Busy => Err(Status::DELAY),
-            // Section 2.10.6.1.3.1: a retry that differs from the original is told so.
+            // Section 2.10.6.1.3.1: a retry must equal the original.
             _ if place.fingerprint != fingerprint => Err(Status::SEQ_FALSE_RETRY),
             Phase::Cached | Phase::Uncached => Ok(Turn::Again),
         }
     }
 
-    /// A request comes on a slot.
+    /// Starts a request on a slot.
     #[inline]
     pub(in crate::state) fn begin(&mut self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Begun, Status> {
         let turn = self.judge(slot, seq, highest, fingerprint)?;
@@ -131,7 +132,7 @@ impl SlotTable {
         Ok(begun)
     }
 
-    /// The request is done; its reply is kept if it is given.
+    /// Ends a request and caches its reply, if given.
     #[inline]
     pub(in crate::state) fn finish(&mut self, slot: SlotId, seq: SlotSeq, reply: Option<&[u8]>) {
         let Some(place) = self.slots.get_mut(slot.0 as usize).filter(|place| place.seq == seq && place.phase == Phase::Busy) else {
@@ -142,7 +143,7 @@ impl SlotTable {
         place.reply.clear();
         place.phase = match reply {
             Some(reply) => {
-                // To the byte: what is held is counted.
+                // Exact size, because the quota counts it.
                 place.reply.shrink_to(reply.len().max(REPLY_LEN_KEPT));
                 place.reply.reserve_exact(reply.len());
                 place.reply.extend_from_slice(reply);
@@ -153,20 +154,18 @@ impl SlotTable {
         self.held_len = self.held_len + place.reply.capacity() - before;
     }
 
-    /// More slots may be used.
+    /// Grants more slots.
     pub(in crate::state) fn grow(&mut self, granted: u32) {
         self.granted = self.granted.max(granted);
         self.target = self.granted;
     }
 
-    /// Fewer slots should be used. Section 2.10.6.1: they go when the client shows that it has
-    /// understood.
+    /// Lowers the target. Slots are removed when the client has acknowledged it (section 2.10.6.1).
     pub(in crate::state) fn shrink(&mut self, target: u32) {
         self.target = target.clamp(1, self.granted);
     }
 
-    /// The client uses no slot above `highest`: slots beyond the target go, if nothing is under way
-    /// there.
+    /// Removes idle slots above the target once the client's highest slot is below them.
     fn retire(&mut self, highest: SlotId) {
         let target = self.target as usize;
         if highest.0 < self.target && !self.slots.iter().skip(target).any(|slot| slot.phase == Phase::Busy) {
@@ -177,24 +176,24 @@ impl SlotTable {
         }
     }
 
-    /// By how many bytes the table grows when this slot is used.
+    /// Bytes that the table grows by when this slot is used.
     #[inline]
     pub(in crate::state) fn growth(&self, slot: SlotId) -> usize {
         let wanted = if slot.0 < self.granted { slot.0 as usize + 1 } else { 0 };
         wanted.saturating_sub(self.slots.len()) * size_of::<Slot>()
     }
 
-    /// Bytes held: slots, and replies for retries.
+    /// Bytes of slots and cached replies.
     pub(in crate::state) fn held_len(&self) -> usize {
         self.held_len
     }
 
-    /// Bytes held for retries. O(n) in slots.
+    /// Bytes of cached replies. O(n) in slots.
     pub(in crate::state) fn cached_len(&self) -> usize {
         self.slots.iter().map(|slot| slot.reply.capacity()).sum()
     }
 
-    /// Requests under way.
+    /// Requests in progress.
     pub(in crate::state) fn busy(&self) -> usize {
         self.busy
     }
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_go_only_when_the_client_has_understood() {
+    fn slots_are_removed_after_client_acknowledges() {
         // RFC 8881, section 2.10.6.1.
         let mut table = SlotTable::new(8);
         begin(&mut table, 7, 1).unwrap();
@@ -254,7 +253,7 @@ mod tests {
     }
 
     proptest! {
-        /// A client that sends each request of each slot any number of times, in order, has each executed once and sees the same reply each time.
+        /// Any number of repetitions of each request executes it once and returns the same reply.
         #[test]
         fn each_request_is_executed_once(steps in prop::collection::vec((0u32..3, 0u8..4), 1..200)) {
             let mut table = SlotTable::new(3);

@@ -1,5 +1,5 @@
-//! What a stateid names, and whether it serves (RFC 8881, sections 8.2 and 9.1; RFC 7530, section
-//! 9.1.4): for I/O, TEST_STATEID and FREE_STATEID.
+//! Lookup of stateids for I/O, TEST_STATEID and FREE_STATEID (RFC 8881, sections 8.2 and 9.1; RFC
+//! 7530, section 9.1.4).
 
 use vouch_nfs4::{StateSeq, Stateid, Status};
 
@@ -10,30 +10,29 @@ use crate::state::slab::Ended;
 use crate::state::stateid::entry::{Entry, Kind};
 use crate::state::tables::State;
 
-/// What I/O does to a file's data.
+/// Kind of I/O on file data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {
-    /// READ and its kin.
+    /// READ and similar operations.
     Read,
-    /// WRITE and its kin, SETATTR of size.
+    /// WRITE and similar operations, SETATTR of size.
     Write,
 }
 
-/// What a stateid lets I/O use.
+/// Grant of I/O by a stateid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoGrant<F> {
-    /// This open file.
+    /// Use this open file.
     Open(F),
-    /// The one that came with a delegation.
+    /// The open file of a delegation.
     Delegated(F),
-    /// No open: the anonymous stateid, or the one that bypasses locks. Rights are for the caller to
-    /// check.
+    /// No open: an anonymous or READ bypass stateid. The caller checks the rights.
     Anonymous,
 }
 
 impl<F: Clone> State<F> {
-    /// Checks a stateid for I/O on a file. `client`: the session's in 4.1, none in 4.0, where the
-    /// stateid renews the lease (or [`State::heard_by`]). O(1), without allocation.
+    /// Checks a stateid for I/O on a file. `client`: that of the session in 4.1; none in 4.0, where
+    /// the stateid renews the lease (or [`State::heard_by`]). O(1), no allocation.
     #[inline]
     pub fn io(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, io: Io, now: u64) -> Result<IoGrant<F>, Status> {
         if stateid.is_special() {
@@ -51,7 +50,7 @@ impl<F: Clone> State<F> {
                 _ => unreachable!("locks go before the open that they began with"),
             },
             Kind::Delegation(delegation) => {
-                // Section 10.4: a read delegation does not let write.
+                // Section 10.4: a read delegation does not allow writing.
                 return match io == Io::Read || delegation.write {
                     true => Ok(IoGrant::Delegated(delegation.file.clone())),
                     false => Err(Status::OPENMODE),
@@ -62,17 +61,16 @@ impl<F: Clone> State<F> {
         if !self.owner_confirmed(open) {
             return Err(Status::BAD_STATEID);
         }
-        // Section 18.22.3, 18.32.3: the open must have been for this.
+        // Sections 18.22.3 and 18.32.3: the open must allow this access.
         if open.access & bit == 0 {
             return Err(Status::OPENMODE);
         }
         let grant = open.file.clone();
-        // A writer's data makes what others may have cached under a delegation old; its own open has
-        // recalled those already.
+        // Other delegations were already recalled by the writer's open.
         Ok(IoGrant::Open(grant))
     }
 
-    /// The open file of an open or a delegation, by its stateid.
+    /// The open file of an open or a delegation.
     pub fn open_file(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Option<F> {
         let key = self.resolve(client, stateid, file, now).ok()?;
         match &self.states[key].kind {
@@ -82,8 +80,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Section 8.2.3: special stateids. Section 9.1.2: they are kept out by others' denials
-    /// (LOCKED) and, as they could break what is still to be reclaimed, by grace.
+    /// Special stateids (section 8.2.3). Denials of others (LOCKED) and grace exclude them (section
+    /// 9.1.2).
     fn anonymous_io(
         &mut self,
         client: Option<ClientKey>,
@@ -114,7 +112,7 @@ impl<F: Clone> State<F> {
         Ok(IoGrant::Anonymous)
     }
 
-    /// LOCKED if an open denies this to others. Silent clients that do are in the way, and end.
+    /// LOCKED if an open denies this access. Ends expired clients with such opens.
     fn undenied(&mut self, file: &FileKey, bit: u8) -> Result<(), Status> {
         match self.clear_way_of_opens(file, None, |shares| shares.denies(bit), |share| share.deny & bit != 0) {
             true => Ok(()),
@@ -122,9 +120,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// What a stateid of the file names, if it is valid and the client's. In 4.0 its client's lease
-    /// is renewed, but for what somebody proven has opened: [`State::heard_by`] does
-    /// that, where it is he who calls.
+    /// State of this file and client by stateid. In 4.0 this renews the client's lease, except for
+    /// opens of a proven principal: those need [`State::heard_by`].
     #[inline]
     pub(in crate::state) fn resolve(
         &mut self,
@@ -135,7 +132,7 @@ impl<F: Clone> State<F> {
     ) -> Result<StateKey, Status> {
         let (key, entry) = self.look_up(client, stateid)?;
         let renewed = (client.is_none() && entry.opener.is_none()).then_some(entry.client);
-        // One that was granted by another export serves there: here the caller may have fewer rights.
+        // State granted by another export does not count: the caller may have fewer rights here.
         if entry.export != file.export || self.files[entry.file].key != *file {
             return Err(Status::BAD_STATEID);
         }
@@ -150,18 +147,19 @@ impl<F: Clone> State<F> {
     fn look_up(&self, client: Option<ClientKey>, stateid: &Stateid) -> Result<(StateKey, &Entry<F>), Status> {
         let v41 = client.is_some();
         let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
-            // RFC 7530, section 9.1.4.2 tells one of an earlier life; in 4.1 sessions tell the restart.
+            // RFC 7530, section 9.1.4.2: stateids of an earlier instance are STALE in 4.0. In 4.1
+            // sessions report the restart.
             return Err(if v41 || stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
         };
         let Some(entry) = self.states.get(key) else { return Err(self.fate(key)) };
         match client {
-            // Section 8.2.4: of another client.
+            // Section 8.2.4: state of another client.
             Some(client) if entry.client != client => return Err(Status::BAD_STATEID),
             None if self.clients[entry.client].family() != Family::V40 => return Err(Status::BAD_STATEID),
             _ => {}
         }
         match entry.kind {
-            // Section 8.5: what was taken away is told as such until it is freed.
+            // Section 8.5: revoked state reports that until it is freed.
             Kind::Revoked => return Err(Status::DELEG_REVOKED),
             Kind::Closed(_) => return Err(Status::BAD_STATEID),
             _ => {}
@@ -170,7 +168,7 @@ impl<F: Clone> State<F> {
         Ok((key, entry))
     }
 
-    /// Why a stateid of this life names nothing.
+    /// Status for a stateid of this instance without state.
     pub(in crate::state) fn fate(&self, key: StateKey) -> Status {
         match self.states.fate(key) {
             Some(Ended::Expired) => Status::EXPIRED,
@@ -215,8 +213,8 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// Section 8.2.2: zero is the newest in 4.1; a lower number than the newest is OLD_STATEID, a
-/// higher one BAD_STATEID. Numbers wrap: the nearer way round counts.
+/// Section 8.2.2: zero means the newest in 4.1. Lower numbers are OLD_STATEID, higher ones
+/// BAD_STATEID. Comparison is modulo 2^32.
 #[inline]
 fn check_seq(given: StateSeq, newest: StateSeq, v41: bool) -> Result<(), Status> {
     if given == newest || v41 && given.0 == 0 {
@@ -233,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_number_is_told_from_one_never_given() {
+    fn old_stateid_differs_from_unissued_one() {
         // RFC 8881, section 8.2.2.
         assert_eq!(check_seq(StateSeq(0), StateSeq(7), true), Ok(()));
         assert_eq!(check_seq(StateSeq(0), StateSeq(7), false), Err(Status::OLD_STATEID));

@@ -1,4 +1,4 @@
-//! Stateids, and the state that they name.
+//! Stateids and their state.
 
 pub(in crate::state) mod entry;
 pub(in crate::state) mod lookup;
