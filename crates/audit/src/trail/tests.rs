@@ -1,15 +1,17 @@
 //! Trails that are written, tampered with, and left by a power cut.
 
 mod ask;
+mod faulty_disk;
 mod full;
-mod keeping;
 mod killed;
 mod lost;
 mod power;
 mod power_threads;
 mod proof;
+mod retention;
 mod tamper;
 mod tidying;
+mod writer;
 
 use std::path::Path;
 use std::sync::Arc;

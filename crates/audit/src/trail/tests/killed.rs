@@ -7,8 +7,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::full::crashes;
-use super::keeping::read;
 use super::power::PowerDisk;
+use super::writer::read;
 use super::*;
 
 /// A disk with a key, and its directory.

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::keeping::{FaultyDisk, go_on, read, record, start, until};
+use super::faulty_disk::FaultyDisk;
+use super::writer::{go_on, read, record, start, until};
 use super::*;
 
 #[test]

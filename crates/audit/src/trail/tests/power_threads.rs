@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use super::keeping::{record, until};
 use super::power::PowerDisk;
+use super::writer::{record, until};
 use super::*;
 
 const CUTS: u64 = 1000;
@@ -155,6 +155,6 @@ fn what_a_seal_covers_is_written_again_where_its_sync_failed_also_if_records_are
     Log::open(shared, directory.path(), options(), now_ns()).unwrap().0.close(now_ns()).unwrap();
     disk.clear();
     disk.show();
-    let (report, (paths, _)) = (verify(directory.path(), &trust(), |_, _| {}).unwrap(), super::keeping::read(directory.path()));
+    let (report, (paths, _)) = (verify(directory.path(), &trust(), |_, _| {}).unwrap(), super::writer::read(directory.path()));
     assert_eq!((report.faults, paths.len()), (vec![], 5));
 }

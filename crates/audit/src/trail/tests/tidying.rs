@@ -5,7 +5,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::keeping::{FaultyDisk, record, start, until};
+use super::faulty_disk::FaultyDisk;
+use super::writer::{record, start, until};
 use super::*;
 use crate::record::Act;
 use crate::trail::compress::compress_while;

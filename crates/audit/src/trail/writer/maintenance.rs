@@ -14,7 +14,8 @@ use super::super::compress::compress_while;
 use super::super::index::{build_index_while, is_indexed};
 use super::super::prune::{PRUNED, prune};
 use super::super::{Disk, SegmentFile, segments};
-use super::{Shared, Writer, now_ns};
+use super::Shared;
+use super::write_loop::{Writer, now_ns};
 use crate::Record;
 use crate::record::{Act, Class};
 

@@ -1,114 +1,17 @@
-//! The threads around a log: groups, policies when the disk refuses, rotation under load,
-//! retention.
+//! The writer's threads: groups, policies when the disk refuses, rotation under load.
 
-use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::faulty_disk::FaultyDisk;
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A segment of so many bytes is closed.
 const SEGMENT_LEN_MAX: u64 = 200_000;
-
-/// A disk that can be full; and that can fail to sync once, and have lost what was written since it
-/// last did: what Linux does with pages that it could not write.
-#[derive(Clone, Default)]
-pub(super) struct FaultyDisk {
-    pub(super) full: Arc<AtomicBool>,
-    /// It has room for so many writes more, if that is limited.
-    pub(super) takes: Arc<Mutex<Option<u64>>>,
-    /// It copies on write: what is written over and renamed takes room as well.
-    pub(super) copies: Arc<AtomicBool>,
-    pub(super) loses: Arc<AtomicBool>,
-    /// It does not take the next count of what is lost, though there is room.
-    pub(super) forgets: Arc<AtomicBool>,
-}
-
-struct FaultyFile {
-    path: std::path::PathBuf,
-    file: Box<dyn DiskFile>,
-    disk: FaultyDisk,
-    /// How long it was when it was last synced.
-    synced_len: AtomicU64,
-}
-
-impl FaultyDisk {
-    fn room(&self) -> io::Result<()> {
-        let mut takes = self.takes.lock().unwrap();
-        if self.full.load(Ordering::SeqCst) || *takes == Some(0) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        *takes = takes.map(|left| left - 1);
-        Ok(())
-    }
-
-    fn file(&self, path: &Path, file: Box<dyn DiskFile>) -> io::Result<Box<dyn DiskFile>> {
-        let synced_len = std::fs::metadata(path)?.len().into();
-        Ok(Box::new(FaultyFile { path: path.to_owned(), file, disk: self.clone(), synced_len }))
-    }
-}
-
-impl Disk for FaultyDisk {
-    fn create(&self, path: &Path, secret: bool) -> io::Result<Box<dyn DiskFile>> {
-        self.room()?;
-        self.file(path, SystemDisk.create(path, secret)?)
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        self.file(path, SystemDisk.open(path)?)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        if self.copies.load(Ordering::SeqCst) {
-            self.room()?;
-        }
-        SystemDisk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        SystemDisk.remove(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        SystemDisk.sync_dir(path)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Lock> {
-        SystemDisk.lock(path)
-    }
-}
-
-impl DiskFile for FaultyFile {
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        // What is there already can be written over, unless that is a copy.
-        if self.disk.copies.load(Ordering::SeqCst) || offset + bytes.len() as u64 > std::fs::metadata(&self.path)?.len() {
-            self.disk.room()?;
-        }
-        if self.path.ends_with("lost") && self.disk.room().is_ok() && self.disk.forgets.swap(false, Ordering::SeqCst) {
-            return Err(io::Error::other("a sector could not be written"));
-        }
-        self.file.write_at(bytes, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let (len, kept) = (std::fs::metadata(&self.path)?.len(), self.synced_len.load(Ordering::SeqCst));
-        let is_segment = self.path.extension().is_some_and(|extension| extension == "trail");
-        if is_segment && self.disk.loses.swap(false, Ordering::SeqCst) {
-            self.file.write_at(&vec![0; len.saturating_sub(kept) as usize], kept)?;
-            return Err(io::Error::other("a page could not be written"));
-        }
-        self.synced_len.store(len, Ordering::SeqCst);
-        self.file.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-}
 
 pub(super) fn start(directory: &Path, disk: &FaultyDisk, keeping: Keeping, halt: impl Fn() + Send + 'static) -> Trail {
     begin(directory);
@@ -298,54 +201,6 @@ fn halt_is_called_once_when_records_can_not_be_written() {
 }
 
 #[test]
-fn retention_removes_the_oldest_and_what_is_left_verifies_from_the_first_key() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 100);
-    let files = segments(directory.path()).unwrap();
-    let none = Retention { len_max: Some(1), age_ns_min: 1 << 62, ..Retention::default() };
-    let tell = |last: u64| {
-        let mut log = open(directory.path(), 200 * SECOND);
-        let detail = format!("{PRUNED}{last}; their seals are kept");
-        log.append_record(&Record {
-            time_ns: 200 * SECOND,
-            class: Class::Administrative,
-            operation: crate::record::Act::Pruned as u16,
-            detail: detail.as_bytes(),
-            ..Record::default()
-        });
-        log.close(200 * SECOND).is_ok()
-    };
-    assert_eq!(prune(&SystemDisk, directory.path(), &none, 200 * SECOND, |_| true, tell).unwrap(), 0);
-    let half = Retention { age_ns_max: Some(150 * SECOND), ..Retention::default() };
-    assert_eq!(
-        prune(&SystemDisk, directory.path(), &half, 200 * SECOND, |_| true, |_| false).unwrap(),
-        0,
-        "what is not on record is not done"
-    );
-    let first = files[0].number;
-    let to_work_on = |number| number != first;
-    assert_eq!(
-        prune(&SystemDisk, directory.path(), &half, 200 * SECOND, to_work_on, |_| true).unwrap(),
-        0,
-        "what is in work stays, and what is newer"
-    );
-    let removed = prune(&SystemDisk, directory.path(), &half, 200 * SECOND, |_| true, tell).unwrap();
-    assert!(removed > 1 && removed < files.len() as u64 - 2, "{removed} of {}", files.len());
-    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
-    assert_eq!(report.faults, []);
-    let all = Retention { len_max: Some(1), ..Retention::default() };
-    prune(&SystemDisk, directory.path(), &all, 200 * SECOND, |_| true, tell).unwrap();
-    // And the one that the record of it is in.
-    assert_eq!(segments(directory.path()).unwrap().len(), 3);
-    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
-    open(directory.path(), 300 * SECOND).close(300 * SECOND).unwrap();
-    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
-    // One removed by hand is still missed.
-    std::fs::remove_file(&segments(directory.path()).unwrap()[0].path).unwrap();
-    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults.len(), 1);
-}
-
-#[test]
 fn who_searches_finds_indexes_that_the_writer_has_built() {
     let directory = tempfile::tempdir().unwrap();
     let trail = start(directory.path(), &FaultyDisk::default(), Keeping { policy: Policy::Block, ..Keeping::default() }, || ());
@@ -384,41 +239,6 @@ fn who_searches_finds_indexes_that_the_writer_has_built() {
     until("the index is built anew", || lost.exists());
     trail.stop();
     assert_eq!((ask().0, ask().1.built), (80, 0));
-}
-
-/// Somebody without the key can copy seals into the file of removed segments', and remove or edit
-/// what they were made over.
-#[test]
-fn segments_are_missing_unless_the_trail_itself_says_that_retention_removed_them() {
-    let directory = tempfile::tempdir().unwrap();
-    write(directory.path(), 100);
-    let files = segments(directory.path()).unwrap();
-    let mut seals = Vec::new();
-    for file in &files[..2] {
-        let bytes = std::fs::read(&file.path).unwrap();
-        let mut at = crate::frame::MAGIC.len();
-        while let Ok(frame) = crate::frame::parse(&bytes[at..]) {
-            if matches!(frame.kind, crate::frame::Kind::Checkpoint | crate::frame::Kind::Close) {
-                seals.extend_from_slice(&bytes[at..at + frame.len()]);
-            }
-            at += frame.len();
-        }
-    }
-    std::fs::write(directory.path().join(REMOVED), &seals).unwrap();
-    // There still: as if the power had gone before their removal.
-    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
-    assert_eq!((report.faults, report.records), (vec![], 100));
-    // There still, and edited.
-    let whole = std::fs::read(&files[0].path).unwrap();
-    let mut edited = whole.clone();
-    let at = edited.windows(6).position(|window| window == b"file-1").unwrap();
-    edited[at] = b'F';
-    std::fs::write(&files[0].path, &edited).unwrap();
-    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults[0].kind, FaultKind::Altered);
-    // Gone.
-    files[..2].iter().for_each(|file| std::fs::remove_file(&file.path).unwrap());
-    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
-    assert_eq!(report.faults.iter().map(|fault| fault.kind).collect::<Vec<_>>(), [FaultKind::Removed]);
 }
 
 #[test]

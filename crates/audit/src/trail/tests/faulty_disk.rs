@@ -1,0 +1,104 @@
+//! A disk that fails on demand: full, out of room for a rename, or losing unsynced data.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::trail::{Disk, DiskFile, Lock, SystemDisk};
+
+/// A disk that can be full; and that can fail to sync once, and have lost what was written since it
+/// last did: what Linux does with pages that it could not write.
+#[derive(Clone, Default)]
+pub(super) struct FaultyDisk {
+    pub(super) full: Arc<AtomicBool>,
+    /// It has room for so many writes more, if that is limited.
+    pub(super) takes: Arc<Mutex<Option<u64>>>,
+    /// It copies on write: what is written over and renamed takes room as well.
+    pub(super) copies: Arc<AtomicBool>,
+    pub(super) loses: Arc<AtomicBool>,
+    /// It does not take the next count of what is lost, though there is room.
+    pub(super) forgets: Arc<AtomicBool>,
+}
+
+struct FaultyFile {
+    path: std::path::PathBuf,
+    file: Box<dyn DiskFile>,
+    disk: FaultyDisk,
+    /// How long it was when it was last synced.
+    synced_len: AtomicU64,
+}
+
+impl FaultyDisk {
+    fn room(&self) -> io::Result<()> {
+        let mut takes = self.takes.lock().unwrap();
+        if self.full.load(Ordering::SeqCst) || *takes == Some(0) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        *takes = takes.map(|left| left - 1);
+        Ok(())
+    }
+
+    fn file(&self, path: &Path, file: Box<dyn DiskFile>) -> io::Result<Box<dyn DiskFile>> {
+        let synced_len = std::fs::metadata(path)?.len().into();
+        Ok(Box::new(FaultyFile { path: path.to_owned(), file, disk: self.clone(), synced_len }))
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn create(&self, path: &Path, secret: bool) -> io::Result<Box<dyn DiskFile>> {
+        self.room()?;
+        self.file(path, SystemDisk.create(path, secret)?)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.file(path, SystemDisk.open(path)?)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        if self.copies.load(Ordering::SeqCst) {
+            self.room()?;
+        }
+        SystemDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.remove(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.sync_dir(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Lock> {
+        SystemDisk.lock(path)
+    }
+}
+
+impl DiskFile for FaultyFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        // What is there already can be written over, unless that is a copy.
+        if self.disk.copies.load(Ordering::SeqCst) || offset + bytes.len() as u64 > std::fs::metadata(&self.path)?.len() {
+            self.disk.room()?;
+        }
+        if self.path.ends_with("lost") && self.disk.room().is_ok() && self.disk.forgets.swap(false, Ordering::SeqCst) {
+            return Err(io::Error::other("a sector could not be written"));
+        }
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let (len, kept) = (std::fs::metadata(&self.path)?.len(), self.synced_len.load(Ordering::SeqCst));
+        let is_segment = self.path.extension().is_some_and(|extension| extension == "trail");
+        if is_segment && self.disk.loses.swap(false, Ordering::SeqCst) {
+            self.file.write_at(&vec![0; len.saturating_sub(kept) as usize], kept)?;
+            return Err(io::Error::other("a page could not be written"));
+        }
+        self.synced_len.store(len, Ordering::SeqCst);
+        self.file.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+}

@@ -1,0 +1,86 @@
+//! Removal of old segments, and verification of what is left.
+
+use super::*;
+
+#[test]
+fn retention_removes_the_oldest_and_what_is_left_verifies_from_the_first_key() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 100);
+    let files = segments(directory.path()).unwrap();
+    let none = Retention { len_max: Some(1), age_ns_min: 1 << 62, ..Retention::default() };
+    let tell = |last: u64| {
+        let mut log = open(directory.path(), 200 * SECOND);
+        let detail = format!("{PRUNED}{last}; their seals are kept");
+        log.append_record(&Record {
+            time_ns: 200 * SECOND,
+            class: Class::Administrative,
+            operation: crate::record::Act::Pruned as u16,
+            detail: detail.as_bytes(),
+            ..Record::default()
+        });
+        log.close(200 * SECOND).is_ok()
+    };
+    assert_eq!(prune(&SystemDisk, directory.path(), &none, 200 * SECOND, |_| true, tell).unwrap(), 0);
+    let half = Retention { age_ns_max: Some(150 * SECOND), ..Retention::default() };
+    assert_eq!(
+        prune(&SystemDisk, directory.path(), &half, 200 * SECOND, |_| true, |_| false).unwrap(),
+        0,
+        "what is not on record is not done"
+    );
+    let first = files[0].number;
+    let to_work_on = |number| number != first;
+    assert_eq!(
+        prune(&SystemDisk, directory.path(), &half, 200 * SECOND, to_work_on, |_| true).unwrap(),
+        0,
+        "what is in work stays, and what is newer"
+    );
+    let removed = prune(&SystemDisk, directory.path(), &half, 200 * SECOND, |_| true, tell).unwrap();
+    assert!(removed > 1 && removed < files.len() as u64 - 2, "{removed} of {}", files.len());
+    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    assert_eq!(report.faults, []);
+    let all = Retention { len_max: Some(1), ..Retention::default() };
+    prune(&SystemDisk, directory.path(), &all, 200 * SECOND, |_| true, tell).unwrap();
+    // And the one that the record of it is in.
+    assert_eq!(segments(directory.path()).unwrap().len(), 3);
+    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+    open(directory.path(), 300 * SECOND).close(300 * SECOND).unwrap();
+    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+    // One removed by hand is still missed.
+    std::fs::remove_file(&segments(directory.path()).unwrap()[0].path).unwrap();
+    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults.len(), 1);
+}
+
+/// Somebody without the key can copy seals into the file of removed segments', and remove or edit
+/// what they were made over.
+#[test]
+fn segments_are_missing_unless_the_trail_itself_says_that_retention_removed_them() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 100);
+    let files = segments(directory.path()).unwrap();
+    let mut seals = Vec::new();
+    for file in &files[..2] {
+        let bytes = std::fs::read(&file.path).unwrap();
+        let mut at = crate::frame::MAGIC.len();
+        while let Ok(frame) = crate::frame::parse(&bytes[at..]) {
+            if matches!(frame.kind, crate::frame::Kind::Checkpoint | crate::frame::Kind::Close) {
+                seals.extend_from_slice(&bytes[at..at + frame.len()]);
+            }
+            at += frame.len();
+        }
+    }
+    std::fs::write(directory.path().join(REMOVED), &seals).unwrap();
+    // There still: as if the power had gone before their removal.
+    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    assert_eq!((report.faults, report.records), (vec![], 100));
+    // There still, and edited.
+    let whole = std::fs::read(&files[0].path).unwrap();
+    let mut edited = whole.clone();
+    let at = edited.windows(6).position(|window| window == b"file-1").unwrap();
+    edited[at] = b'F';
+    std::fs::write(&files[0].path, &edited).unwrap();
+    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults[0].kind, FaultKind::Altered);
+    // Gone.
+    files[..2].iter().for_each(|file| std::fs::remove_file(&file.path).unwrap());
+    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    assert_eq!(report.faults.iter().map(|fault| fault.kind).collect::<Vec<_>>(), [FaultKind::Removed]);
+}
