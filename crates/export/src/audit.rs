@@ -19,7 +19,9 @@ use vouch_audit::Flavour as AuditFlavour;
 use vouch_audit::operations::number;
 use vouch_audit::record::Act;
 use vouch_audit::trail::{After, Disk, Policy, Trail};
-use vouch_nfs4_server::{Denied, Export, ExportId, Exports, Flavour, Lost, NameOrder, Named, Naming, Observation, Observer, Principal};
+use vouch_nfs4_server::{
+    Denied, EndedState, Export, ExportId, Exports, Flavour, NameChange, NameOrder, Observation, Observer, ObserverNote, Principal,
+};
 
 use crate::ExportError;
 use crate::hosts::Hosts;
@@ -247,7 +249,7 @@ impl Observer for Audited {
         self.audit.denied(denied);
     }
 
-    fn lost(&self, lost: &Lost<'_>) {
+    fn state_ended(&self, lost: &EndedState<'_>) {
         self.audit.lost(lost);
     }
 
@@ -262,7 +264,7 @@ impl Observer for Audited {
         self.audit.names.order(export)
     }
 
-    fn named(&self, export: &Export, op: u32, naming: &Naming<'_>) -> Option<Named> {
+    fn name_changed(&self, export: &Export, op: u32, naming: &NameChange<'_>) -> Option<ObserverNote> {
         let op = u16::try_from(op).unwrap_or(u16::MAX);
         let time_ns = now_ns();
         let paths = self.audit.rules.with(|rules| self.audit.names.named(export, op, naming, rules));
@@ -270,14 +272,14 @@ impl Observer for Audited {
         Some(Box::new(Noted { time_ns, paths }))
     }
 
-    fn noted(&self, seen: &Observation<'_>) -> Option<Named> {
-        let told = seen.told.as_ref()?;
+    fn before_deferral(&self, seen: &Observation<'_>) -> Option<ObserverNote> {
+        let told = seen.details.as_ref()?;
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
         let noted = self.audit.rules.with(|rules| {
             let is_wanted = rules.may_record(op) || NAMING.contains(&op);
             is_wanted.then(|| Noted { time_ns: now_ns(), paths: self.audit.names.paths(seen, told, rules) })
         });
-        noted.map(|noted| Box::new(noted) as Named)
+        noted.map(|noted| Box::new(noted) as ObserverNote)
     }
 
     fn admits(&self, _: u32, export: ExportId) -> bool {

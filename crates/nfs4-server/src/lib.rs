@@ -46,7 +46,7 @@ pub use effect::{Effect, Recovered, Unreachable};
 pub use export::{ClientAccess, ClientMatcher, Export, ExportId, Exports, ExportsError, FlavourAccess, Squash, SquashWho};
 pub use limits::Limits;
 pub use observer::interface::{
-    Asked, Denial, Denied, Lost, Named, Naming, NoObserver, Observation, Observer, Stage, Told, Totals, asked as asked_bits,
+    Arguments, Denial, Denied, Details, EndedState, NameChange, NoObserver, Observation, Observer, ObserverNote, Stage, Totals, requested,
 };
 pub use observer::name_order::NameOrder;
 pub use request::{Reply, Request};

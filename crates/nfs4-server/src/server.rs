@@ -154,7 +154,7 @@ impl Server {
         *self.now.lock() = now;
         self.anonymous.clean(now.mono_ms);
         let mut effects = Vec::new();
-        // In parts, so that other calls get the lock in between.
+        // In parts, which lets other calls take the lock in between.
         let next_due_ms = loop {
             let next_due_ms = self.with_state(&mut effects, now.mono_ms, |state| state.tick(now.mono_ms));
             if next_due_ms > now.mono_ms {

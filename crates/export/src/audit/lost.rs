@@ -4,7 +4,7 @@
 use vouch_audit::Record;
 use vouch_audit::operations::number;
 use vouch_audit::record::Class;
-use vouch_nfs4_server::{Loss, Lost, Principal};
+use vouch_nfs4_server::{EndedState, Loss, Principal};
 
 use super::names::Others;
 use super::operation::select;
@@ -13,7 +13,7 @@ use super::{Audit, flavour, now_ns, principal};
 impl Audit {
     /// A CLOSE, or a DELEGRETURN, that the server does by itself. It has no transaction id, and
     /// says why it came.
-    pub(super) fn lost(&self, lost: &Lost<'_>) {
+    pub(super) fn lost(&self, lost: &EndedState<'_>) {
         let operation = if lost.delegation { number::DELEGRETURN } else { number::CLOSE };
         self.rules.with(|rules| {
             if !rules.may_record(operation) {

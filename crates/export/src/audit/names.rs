@@ -16,7 +16,7 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 use vouch_audit::operations::number;
 use vouch_audit::rules::Rules;
-use vouch_nfs4_server::{Export, NameOrder, Observation, Told};
+use vouch_nfs4_server::{Details, Export, NameOrder, Observation};
 use vouch_vfs::{FileId, FileType, Patience};
 
 use at_hand::AtHand;
@@ -135,9 +135,9 @@ impl Names {
 
     /// The paths that an operation was about, at this moment; learns where its name leads to. What
     /// becomes of names is told otherwise.
-    pub(super) fn paths(&self, seen: &Observation<'_>, told: &Told<'_>, rules: &Rules) -> Paths {
+    pub(super) fn paths(&self, seen: &Observation<'_>, told: &Details<'_>, rules: &Rules) -> Paths {
         let Some(export) = told.export else { return Paths::default() };
-        let (asked, current, after) = (&told.asked, seen.file, told.after);
+        let (asked, current, after) = (&told.arguments, seen.file, told.after);
         let done = seen.status == 0;
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
         let below = |directory: Option<&FileId>, name: &[u8]| Path::from(self.below(export, directory, name));

@@ -5,7 +5,7 @@ use vouch_audit::operations::number;
 use vouch_audit::record::{Class, Refusal, access};
 use vouch_audit::rules::Rules;
 use vouch_audit::{Record, operations};
-use vouch_nfs4_server::{Denial, Denied, Export, Observation, Principal, Stage, Told, asked_bits};
+use vouch_nfs4_server::{Denial, Denied, Details, Export, Observation, Principal, Stage, requested};
 use vouch_vfs::FileId;
 
 use super::names::{Others, Paths};
@@ -13,15 +13,15 @@ use super::{Audit, BADHANDLE, MOVES, NAMING, Noted, PUTFH, Refused, SERVERFAULT,
 
 /// What the engine says was asked and granted goes into records as it is.
 const _: () = assert!(
-    access::CREATE == asked_bits::CREATE
-        && access::TRUNCATE == asked_bits::TRUNCATE
-        && access::UNOPENED == asked_bits::UNOPENED
-        && access::MODE == asked_bits::MODE
-        && access::OWNER == asked_bits::OWNER
-        && access::ACL == asked_bits::ACL
-        && access::TIMES == asked_bits::TIMES
-        && access::OTHER == asked_bits::OTHER
-        && access::TYPE_SHIFT == asked_bits::TYPE_SHIFT
+    access::CREATE == requested::CREATE
+        && access::TRUNCATE == requested::TRUNCATE
+        && access::UNOPENED == requested::UNOPENED
+        && access::MODE == requested::MODE
+        && access::OWNER == requested::OWNER
+        && access::ACL == requested::ACL
+        && access::TIMES == requested::TIMES
+        && access::OTHER == requested::OTHER
+        && access::TYPE_SHIFT == requested::TYPE_SHIFT
 );
 
 impl Audit {
@@ -34,11 +34,11 @@ impl Audit {
             _ => None,
         };
         if let Some((why, detail)) = refused {
-            let export = seen.told.as_ref().and_then(|told| told.export).map_or("", |export| &*export.source);
+            let export = seen.details.as_ref().and_then(|details| details.export).map_or("", |export| &*export.source);
             let refused = Refused { export, detail: &detail, enctype: seen.enctype, ..Refused::of(why, seen.connection) };
             self.refuse(&refused.by(seen.flavour, seen.principal));
         }
-        let Some(told) = &seen.told else { return };
+        let Some(told) = &seen.details else { return };
         self.rules.with(|rules| self.record(operation, seen, told, rules));
         self.keep_moved();
         if seen.status == 0 && MOVES.contains(&operation) {
@@ -49,7 +49,7 @@ impl Audit {
 
     /// Of what was refused for its flavour: the operation, and the name.
     fn asked_for(&self, operation: u16, seen: &Observation<'_>) -> String {
-        let name = seen.told.as_ref().and_then(|told| told.asked.name).map(String::from_utf8_lossy);
+        let name = seen.details.as_ref().and_then(|details| details.arguments.name).map(String::from_utf8_lossy);
         let operation = operations::name(operation);
         name.map_or_else(|| operation.to_owned(), |name| format!("{operation} {name:?}"))
     }
@@ -66,13 +66,13 @@ impl Audit {
         self.refuse(&refused.by(denied.flavour, denied.principal));
     }
 
-    fn record(&self, operation: u16, seen: &Observation<'_>, told: &Told<'_>, rules: &Rules) {
+    fn record(&self, operation: u16, seen: &Observation<'_>, told: &Details<'_>, rules: &Rules) {
         let peer = seen.connection.peer();
         let is_recorded = rules.may_record(operation);
         if !is_recorded && !NAMING.contains(&operation) {
             return;
         }
-        let noted = told.named.and_then(|noted| noted.downcast_ref::<Noted>());
+        let noted = told.note.and_then(|noted| noted.downcast_ref::<Noted>());
         let (found, path);
         let paths = if let Some(noted) = noted {
             About::of(&noted.paths)
@@ -112,14 +112,14 @@ impl Audit {
             path: paths.path,
             path2: paths.new_path,
             file: paths.file.map_or(&b""[..], |file| file.as_bytes()),
-            asked: told.asked.access,
+            asked: told.arguments.access,
             granted: told.granted,
-            offset: told.asked.offset,
+            offset: told.arguments.offset,
             read: done(seen.bytes_read),
             written: done(seen.bytes_written),
             connection: Some(seen.connection.id().0),
             xid: Some(seen.xid),
-            mode: told.asked.mode,
+            mode: told.arguments.mode,
             ..Record::default()
         };
         if let Some(totals) = told.totals {
@@ -128,7 +128,7 @@ impl Audit {
             record.open_ns = Some(totals.open_ms.saturating_mul(1_000_000));
         }
         let Some((key, by)) = select(rules, &record, paths.others, paths.new_others) else { return };
-        let is_named = told.asked.name.is_some() || told.asked.new_name.is_some() || !paths.new_path.is_empty();
+        let is_named = told.arguments.name.is_some() || told.arguments.new_name.is_some() || !paths.new_path.is_empty();
         let detail = detail(&record, told, by, is_named);
         if let By::Link(other) = by
             && !is_named
@@ -168,8 +168,8 @@ impl<'p> About<'p> {
 
 /// The file of an operation that names none and is about one alone, where it doesn't matter what
 /// else that is called: of most, nothing more has to be found out.
-fn used<'o>(operation: u16, seen: &Observation<'o>, told: &Told<'o>, rules: &Rules) -> Option<(&'o Export, &'o FileId)> {
-    let is_plain = told.asked.name.is_none() && told.asked.new_name.is_none() && !rules.name_paths();
+fn used<'o>(operation: u16, seen: &Observation<'o>, told: &Details<'o>, rules: &Rules) -> Option<(&'o Export, &'o FileId)> {
+    let is_plain = told.arguments.name.is_none() && told.arguments.new_name.is_none() && !rules.name_paths();
     (is_plain && USES.contains(&operation)).then_some(told.export.zip(seen.file)).flatten()
 }
 
@@ -212,7 +212,7 @@ fn by_any<'p, T>(others: &'p Others, mut is_by: impl FnMut(By<'p>, &'p [u8]) -> 
     links.chain(former).chain(unknown).find_map(|(by, path)| is_by(by, path))
 }
 
-fn detail(record: &Record<'_>, about: &Told<'_>, by: By<'_>, is_named: bool) -> String {
+fn detail(record: &Record<'_>, about: &Details<'_>, by: By<'_>, is_named: bool) -> String {
     // Of most operations there is nothing to say, and nothing is allocated.
     let sets = match record.operation {
         number::OPEN => 0,

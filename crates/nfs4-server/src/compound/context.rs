@@ -121,7 +121,7 @@ pub(crate) struct CallState {
     /// The export whose metadata the operation changed.
     pub(crate) changed: Option<crate::ExportId>,
     /// The observer's note about a changed name.
-    pub(crate) named: Option<crate::Named>,
+    pub(crate) note: Option<crate::ObserverNote>,
 }
 
 impl CallState {
@@ -134,7 +134,7 @@ impl CallState {
     pub(crate) fn begin_tracking(&mut self, tracks: bool) {
         self.tracks = tracks;
         (self.used, self.granted, self.totals, self.changed) = ([const { None }; 2], None, None, None);
-        (self.named, self.stage, self.new_owner) = (None, Stage::Whole, (None, None));
+        (self.note, self.stage, self.new_owner) = (None, Stage::Whole, (None, None));
     }
 
     /// Adds the operation's bytes to the open files that it used. Returns whether a file was used
@@ -293,9 +293,9 @@ impl<'s> CompoundContext<'s> {
         loop {
             // The check may ask a disk, so it runs outside the lock and repeats if the exports
             // changed meanwhile.
-            let (asked, verdict) = server.still_grants(generation, file, peer, terms);
+            let (checked, verdict) = server.still_grants(generation, file, peer, terms);
             let done = self.state(|state| {
-                let act = (server.generation() == asked).then(|| act.take()).flatten()?;
+                let act = (server.generation() == checked).then(|| act.take()).flatten()?;
                 Some(verdict.and_then(|()| act(state)))
             });
             if let Some(result) = done {

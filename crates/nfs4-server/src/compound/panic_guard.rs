@@ -48,7 +48,7 @@ impl Compound {
         for one in call.pending_syncs.drain(..) {
             self.deferred.iter_mut().for_each(|deferred| deferred.fail(one.files.site.export.id, status));
         }
-        self.deferred.drain(..).for_each(|deferred| deferred.tell(server, &self.call));
+        self.deferred.drain(..).for_each(|deferred| deferred.report(server, &self.call));
         head.finish(out, status, before + 1);
         sequence::finish(server, &mut self.call, &out.as_bytes()[self.start..]);
         Ended::Answered

@@ -124,7 +124,7 @@ impl Compound {
             new_owner: (None, None),
             stage: crate::observer::interface::Stage::Whole,
             changed: None,
-            named: None,
+            note: None,
         };
         Compound { call, body: request.body, out: request.reply, start, at: At::Head, head: None, deferred: Vec::new() }
     }
@@ -254,7 +254,7 @@ impl Compound {
                             }
                         }
                     }
-                    self.deferred.drain(..).for_each(|deferred| deferred.tell(server, &self.call));
+                    self.deferred.drain(..).for_each(|deferred| deferred.report(server, &self.call));
                     let Place { done, head, .. } = place;
                     head.finish(out, status, done);
                     sequence::finish(server, &mut self.call, &out.as_bytes()[self.start..]);
@@ -317,8 +317,8 @@ impl Compound {
         let last = place.done + 1 == place.count;
         let lookahead = Lookahead { minor: call.minor, body: r.rest(), count: place.count - place.done - 1 };
         let (object, bytes) = (call.current.clone(), (call.bytes_read, call.bytes_written));
-        let asked = args.as_ref().ok().filter(|_| server.observer().wants(call.op)).map(crate::observer::arguments::of);
-        call.begin_tracking(asked.is_some());
+        let arguments = args.as_ref().ok().filter(|_| server.observer().wants(call.op)).map(crate::observer::arguments::of);
+        call.begin_tracking(arguments.is_some());
         let judged = match &args {
             Ok(args) => precheck::check(call, args, place, server),
             Err(error) => Err(crate::compound::dispatch::unreadable(Op(call.op), error)),
@@ -381,7 +381,7 @@ impl Compound {
         place.done += 1;
         let moved = (call.bytes_read - bytes.0, call.bytes_written - bytes.1);
         let unopened = call.count(moved);
-        let changed = (call.changed.take(), call.named.take());
+        let changed = (call.changed.take(), call.note.take());
         let call = &self.call;
         let seen = CompletedOp {
             op: call.op,
@@ -389,13 +389,13 @@ impl Compound {
             object: object.as_ref(),
             after: call.current.as_ref(),
             saved: call.saved.as_ref(),
-            asked: asked.map(|asked| asked.unopened_if(unopened)),
+            arguments: arguments.map(|arguments| arguments.unopened_if(unopened)),
             stage: call.stage,
             granted: call.granted,
             totals: call.totals,
             new_owner: call.new_owner,
             bytes: moved,
-            named: None,
+            note: None,
         };
         seen.notify_or_defer(server, call, changed, &mut self.deferred);
         if status.is_ok() { Next::Go } else { Next::End(status) }

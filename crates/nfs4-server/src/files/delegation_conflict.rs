@@ -76,14 +76,14 @@ pub(crate) fn ask_holder(
         let sent = context.effects.len();
         match context.state(|state| state.delegated_attributes(&key, client, times, now))? {
             Holder::None => return Ok(()),
-            Holder::Told(told) => {
+            Holder::Reported(told) => {
                 overlay(attributes, &told, context.now.wall);
                 return Ok(());
             }
-            Holder::Asked(at) if waited || now >= at + HOLDER_WAIT_MS => return Err(Status::DELAY.into()),
+            Holder::Pending(at) if waited || now >= at + HOLDER_WAIT_MS => return Err(Status::DELAY.into()),
             // The question must leave before the wait.
-            Holder::Asked(_) if context.patience == Patience::None || context.effects.len() > sent => return Err(OpError::WouldBlock),
-            Holder::Asked(_) => {
+            Holder::Pending(_) if context.patience == Patience::None || context.effects.len() > sent => return Err(OpError::WouldBlock),
+            Holder::Pending(_) => {
                 context.server.await_holder(&key, client);
                 waited = true;
             }

@@ -7,7 +7,7 @@ use vouch_vfs::Error;
 use super::file_ref::FileRef;
 use crate::ExportId;
 use crate::compound::context::CompoundContext;
-use crate::observer::interface::Naming;
+use crate::observer::interface::NameChange;
 use crate::observer::name_order::Turn;
 
 impl CompoundContext<'_> {
@@ -17,13 +17,13 @@ impl CompoundContext<'_> {
     }
 
     /// Makes a name change and tells the observer. [`Error::WouldBlock`] if its turn would have to
-    /// wait. `naming` describes the change; its argument is the number of earlier changes.
+    /// wait. `change` describes the change; its argument is the number of earlier changes.
     pub(crate) fn change_names<'n, T>(
         &mut self,
         directory: &FileRef,
         turn: Turn,
         make: impl FnOnce() -> vouch_vfs::Result<T>,
-        naming: impl FnOnce(&T, u64) -> Naming<'n>,
+        change: impl FnOnce(&T, u64) -> NameChange<'n>,
     ) -> vouch_vfs::Result<T> {
         let export = &directory.grant.site.export;
         let observer = self.server.observer();
@@ -31,7 +31,7 @@ impl CompoundContext<'_> {
         let _turn = order.take(turn, self.patience).ok_or(Error::WouldBlock)?;
         let made = make()?;
         let before = order.changes.fetch_add(1, Ordering::SeqCst);
-        self.call.named = observer.named(export, self.call.op, &naming(&made, before));
+        self.call.note = observer.name_changed(export, self.call.op, &change(&made, before));
         Ok(made)
     }
 }

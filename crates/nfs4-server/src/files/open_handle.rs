@@ -10,7 +10,7 @@ use vouch_vfs::{Caller, OpenAccess, OpenFile};
 
 use super::file_ref::FileRef;
 use crate::background_job::{JobProgress, Steps};
-use crate::observer::interface::{Lost, Totals};
+use crate::observer::interface::{EndedState, Totals};
 use crate::state::{FileKey, Loss};
 use crate::{ConnectionId, Effect, ExportId, Flavour, Job, Now, Observer, Principal, Server};
 
@@ -105,7 +105,7 @@ impl OpenState {
     pub(crate) fn tell_lost(&self, observer: &dyn Observer, delegation: bool, why: Loss, now_ms: u64) {
         let Some(origin) = &self.origin else { return };
         let grant = &origin.file.grant;
-        observer.lost(&Lost {
+        observer.state_ended(&EndedState {
             connection: origin.connection,
             peer: origin.peer,
             principal: &origin.principal,

@@ -5,46 +5,46 @@ use vouch_nfs4::op::{Args, CreateHow, CreateType, OpenClaim, OpenHow, ShareAcces
 use vouch_nfs4::{Bitmap, Stateid};
 use vouch_vfs::Access;
 
-use crate::observer::interface::{Asked, asked};
+use crate::observer::interface::{Arguments, requested};
 
 /// Attributes that SETATTR sets, by record bit.
 const SET: [(u32, Bitmap); 5] = [
-    (asked::TRUNCATE, Bitmap::of(&[Attr::SIZE.0])),
-    (asked::MODE, Bitmap::of(&[Attr::MODE.0, Attr::MODE_SET_MASKED.0])),
-    (asked::OWNER, Bitmap::of(&[Attr::OWNER.0, Attr::OWNER_GROUP.0])),
-    (asked::ACL, crate::attributes::ACL),
-    (asked::TIMES, Bitmap::of(&[Attr::TIME_ACCESS_SET.0, Attr::TIME_MODIFY_SET.0])),
+    (requested::TRUNCATE, Bitmap::of(&[Attr::SIZE.0])),
+    (requested::MODE, Bitmap::of(&[Attr::MODE.0, Attr::MODE_SET_MASKED.0])),
+    (requested::OWNER, Bitmap::of(&[Attr::OWNER.0, Attr::OWNER_GROUP.0])),
+    (requested::ACL, crate::attributes::ACL),
+    (requested::TIMES, Bitmap::of(&[Attr::TIME_ACCESS_SET.0, Attr::TIME_MODIFY_SET.0])),
 ];
 
 /// Extracts the arguments.
-pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
-    let named = |name: &'a [u8]| Asked { name: Some(name), ..Asked::default() };
+pub(crate) fn of<'a>(args: &Args<'a>) -> Arguments<'a> {
+    let with_name = |name: &'a [u8]| Arguments { name: Some(name), ..Arguments::default() };
     // The current stateid (RFC 8881, section 16.2.3.1.2) only looks like a special one.
     let unopened = |stateid: &Stateid| *stateid == Stateid::ANONYMOUS || *stateid == Stateid::READ_BYPASS;
     let data = |offset, stateid: &Stateid, access: Access| {
-        let asked = Asked { offset: Some(offset), access: Some(access.0), ..Asked::default() };
-        asked.unopened_if(unopened(stateid))
+        let arguments = Arguments { offset: Some(offset), access: Some(access.0), ..Arguments::default() };
+        arguments.unopened_if(unopened(stateid))
     };
     let pair = |source: &Stateid, destination: &Stateid, offset| {
-        let asked = Asked { offset: Some(offset), access: Some(Access::READ.0 | Access::MODIFY.0), ..Asked::default() };
-        asked.unopened_if(unopened(source) || unopened(destination))
+        let arguments = Arguments { offset: Some(offset), access: Some(Access::READ.0 | Access::MODIFY.0), ..Arguments::default() };
+        arguments.unopened_if(unopened(source) || unopened(destination))
     };
     match args {
-        Args::Lookup(args) => named(args.name.0),
-        Args::Remove(args) => named(args.name.0),
+        Args::Lookup(args) => with_name(args.name.0),
+        Args::Remove(args) => with_name(args.name.0),
         Args::Create(args) => {
             let kind = match &args.kind {
                 CreateType::Symlink(_) => FileType::Symlink,
                 CreateType::Block(_) => FileType::Block,
                 CreateType::Character(_) => FileType::Character,
                 CreateType::Plain(kind) => *kind,
-                CreateType::Unknown(_) => return named(args.name.0),
+                CreateType::Unknown(_) => return with_name(args.name.0),
             };
-            Asked { access: Some((kind as u32) << asked::TYPE_SHIFT), ..named(args.name.0) }
+            Arguments { access: Some((kind as u32) << requested::TYPE_SHIFT), ..with_name(args.name.0) }
         }
-        Args::Secinfo(args) => named(args.name.0),
-        Args::Link(args) => Asked { new_name: Some(args.name.0), ..Asked::default() },
-        Args::Rename(args) => Asked { name: Some(args.old.0), new_name: Some(args.new.0), ..Asked::default() },
+        Args::Secinfo(args) => with_name(args.name.0),
+        Args::Link(args) => Arguments { new_name: Some(args.name.0), ..Arguments::default() },
+        Args::Rename(args) => Arguments { name: Some(args.old.0), new_name: Some(args.new.0), ..Arguments::default() },
         Args::Open(args) => {
             let name = match &args.claim {
                 OpenClaim::Null(name) | OpenClaim::DelegatePrev(name) => Some(name.0),
@@ -60,17 +60,17 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
                 access |= Access::MODIFY.0 | Access::EXTEND.0;
             }
             if let OpenHow::Create(how) = &args.how {
-                access |= asked::CREATE;
+                access |= requested::CREATE;
                 // Only UNCHECKED opens and truncates an existing file.
                 if let CreateHow::Unchecked(attrs) = how
                     && attrs.attributes().is_ok_and(|set| set.size == Some(0))
                 {
-                    access |= asked::TRUNCATE;
+                    access |= requested::TRUNCATE;
                 }
             }
-            Asked { name, access: Some(access), ..Asked::default() }
+            Arguments { name, access: Some(access), ..Arguments::default() }
         }
-        Args::Access(args) => Asked { access: Some(args.access.0), ..Asked::default() },
+        Args::Access(args) => Arguments { access: Some(args.access.0), ..Arguments::default() },
         Args::Setattr(args) => {
             let mask = args.attrs.mask;
             let mut access = 0;
@@ -82,22 +82,22 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
                 }
             }
             if !rest.is_empty() {
-                access |= asked::OTHER;
+                access |= requested::OTHER;
             }
-            let mode = match access & asked::MODE {
+            let mode = match access & requested::MODE {
                 0 => None,
                 // Undecodable attributes are refused later.
                 _ => args.attrs.attributes().ok().and_then(|set| set.mode.or(set.mode_set_masked.map(|masked| masked.value & masked.mask))),
             };
-            Asked { access: Some(access), mode, ..Asked::default() }
+            Arguments { access: Some(access), mode, ..Arguments::default() }
         }
         Args::Read(args) => data(args.offset, &args.stateid, Access::READ),
         Args::ReadPlus(args) => data(args.offset, &args.stateid, Access::READ),
         Args::Write(args) => data(args.offset, &args.stateid, Access::MODIFY),
-        Args::Commit(args) => Asked { offset: Some(args.offset), access: Some(Access::MODIFY.0), ..Asked::default() },
+        Args::Commit(args) => Arguments { offset: Some(args.offset), access: Some(Access::MODIFY.0), ..Arguments::default() },
         Args::Copy(args) => pair(&args.source, &args.destination, args.destination_offset),
         Args::Clone(args) => pair(&args.source, &args.destination, args.destination_offset),
-        _ => Asked::default(),
+        _ => Arguments::default(),
     }
 }
 

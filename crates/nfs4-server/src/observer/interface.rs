@@ -32,7 +32,7 @@ pub struct Observation<'a> {
     /// The file of the current filehandle before the operation.
     pub file: Option<&'a FileId>,
     /// Details; present only if [`Observer::wants`] returned true.
-    pub told: Option<Told<'a>>,
+    pub details: Option<Details<'a>>,
     /// Bytes read from files.
     pub bytes_read: u64,
     /// Bytes written to files.
@@ -41,7 +41,7 @@ pub struct Observation<'a> {
 
 /// Details of an operation for a record.
 #[derive(Clone, Copy)]
-pub struct Told<'a> {
+pub struct Details<'a> {
     /// The export of the current filehandle before the operation.
     pub export: Option<&'a Export>,
     /// The local identity of the caller.
@@ -51,25 +51,25 @@ pub struct Told<'a> {
     /// The file of the current filehandle after the operation.
     pub after: Option<&'a FileId>,
     /// The arguments.
-    pub asked: Asked<'a>,
+    pub arguments: Arguments<'a>,
     /// Progress of the operation.
     pub stage: Stage,
-    /// Granted access, for ACCESS and OPEN: the bits of [`Asked::access`]. For OPEN also
-    /// [`asked::CREATE`] if it made the file, and [`asked::TRUNCATE`] if it emptied it.
+    /// Granted access, for ACCESS and OPEN: the bits of [`Arguments::access`]. For OPEN also
+    /// [`requested::CREATE`] if it made the file, and [`requested::TRUNCATE`] if it emptied it.
     pub granted: Option<u32>,
     /// For CLOSE and DELEGRETURN: the totals since the open or the previous close.
     pub totals: Option<Totals>,
     /// For SETATTR: the user and group that it sets, if they are known.
     pub new_owner: (Option<u32>, Option<u32>),
-    /// What [`Observer::named`] or [`Observer::noted`] returned for this operation.
-    pub named: Option<&'a Named>,
+    /// What [`Observer::name_changed`] or [`Observer::before_deferral`] returned for this operation.
+    pub note: Option<&'a ObserverNote>,
 }
 
 /// A name change. A directory is given by its file id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Naming<'a> {
+pub enum NameChange<'a> {
     /// A new name for a new file.
-    Found(&'a FileId, (&'a FileId, &'a [u8])),
+    Created(&'a FileId, (&'a FileId, &'a [u8])),
     /// A further name (hard link).
     Linked(&'a FileId, (&'a FileId, &'a [u8])),
     /// A removed name, with its file.
@@ -79,7 +79,7 @@ pub enum Naming<'a> {
 }
 
 /// The observer's note about an operation, kept until the operation is reported.
-pub type Named = Box<dyn Any + Send>;
+pub type ObserverNote = Box<dyn Any + Send>;
 
 /// Bytes read and written by one open and its delegation. Only operations that the observer wants
 /// are counted.
@@ -94,7 +94,7 @@ pub struct Totals {
 }
 
 /// An open or a delegation that the server ended. It is reported if [`Observer::wants`] OPEN.
-pub struct Lost<'a> {
+pub struct EndedState<'a> {
     /// The connection that made it; it may be gone.
     pub connection: ConnectionId,
     /// Address of the client.
@@ -150,7 +150,7 @@ pub enum Denial {
 
 /// Arguments of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked<'a> {
+pub struct Arguments<'a> {
     /// The name in the current directory; for RENAME the old name in the saved directory.
     pub name: Option<&'a [u8]>,
     /// The new name in the current directory, for RENAME and LINK.
@@ -163,11 +163,11 @@ pub struct Asked<'a> {
     pub mode: Option<u32>,
 }
 
-impl Asked<'_> {
-    /// Sets [`asked::UNOPENED`] if `unopened`.
+impl Arguments<'_> {
+    /// Sets [`requested::UNOPENED`] if `unopened`.
     pub(crate) fn unopened_if(mut self, unopened: bool) -> Self {
         if unopened {
-            self.access = self.access.map(|access| access | asked::UNOPENED);
+            self.access = self.access.map(|access| access | requested::UNOPENED);
         }
         self
     }
@@ -188,8 +188,8 @@ pub enum Stage {
     Stopped,
 }
 
-/// Bits of [`Asked::access`] in addition to those of ACCESS.
-pub mod asked {
+/// Bits of [`Arguments::access`] in addition to those of ACCESS.
+pub mod requested {
     /// OPEN may make the file.
     pub const CREATE: u32 = 0x1000;
     /// The size changes; for OPEN: an existing file is emptied.
@@ -213,7 +213,7 @@ pub mod asked {
 
 /// Observes every operation. The methods run on the hot path.
 pub trait Observer: Send + Sync {
-    /// Whether [`Observation::told`] is wanted for this operation.
+    /// Whether [`Observation::details`] is wanted for this operation.
     fn wants(&self, _op: u32) -> bool {
         false
     }
@@ -230,14 +230,14 @@ pub trait Observer: Send + Sync {
 
     /// A name has changed. For exports with a [`NameOrder`] this is called at once and in order,
     /// even if the operation fails later. The returned note comes back with the operation's report.
-    fn named(&self, _export: &Export, _op: u32, _naming: &Naming<'_>) -> Option<Named> {
+    fn name_changed(&self, _export: &Export, _op: u32, _change: &NameChange<'_>) -> Option<ObserverNote> {
         None
     }
 
     /// An operation is done, but its report is delayed until its changes are durable. The observer
-    /// notes what depends on the present, such as paths. It is not called if [`Observer::named`]
+    /// notes what depends on the present, such as paths. It is not called if [`Observer::name_changed`]
     /// returned a note.
-    fn noted(&self, _observation: &Observation<'_>) -> Option<Named> {
+    fn before_deferral(&self, _observation: &Observation<'_>) -> Option<ObserverNote> {
         None
     }
 
@@ -250,7 +250,7 @@ pub trait Observer: Send + Sync {
     fn denied(&self, _denied: &Denied<'_>) {}
 
     /// The server ended an open or a delegation.
-    fn lost(&self, _lost: &Lost<'_>) {}
+    fn state_ended(&self, _ended: &EndedState<'_>) {}
 }
 
 /// An observer that does nothing.

@@ -18,24 +18,24 @@ pub struct NameOrder {
 /// Concurrency of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    Alone,
-    AmongOthers,
+    Exclusive,
+    Shared,
 }
 
 impl NameOrder {
     /// Takes a turn. With [`Patience::None`] it returns `None` if the turn would have to wait.
-    pub(crate) fn take(&self, turn: Turn, patience: Patience) -> Option<Taken<'_>> {
+    pub(crate) fn take(&self, turn: Turn, patience: Patience) -> Option<NameOrderGuard<'_>> {
         Some(match (turn, patience) {
-            (Turn::Alone, Patience::Any) => Taken::Alone(self.turn.write()),
-            (Turn::Alone, Patience::None) => Taken::Alone(self.turn.try_write()?),
-            (Turn::AmongOthers, Patience::Any) => Taken::AmongOthers(self.turn.read()),
-            (Turn::AmongOthers, Patience::None) => Taken::AmongOthers(self.turn.try_read()?),
+            (Turn::Exclusive, Patience::Any) => NameOrderGuard::Exclusive(self.turn.write()),
+            (Turn::Exclusive, Patience::None) => NameOrderGuard::Exclusive(self.turn.try_write()?),
+            (Turn::Shared, Patience::Any) => NameOrderGuard::Shared(self.turn.read()),
+            (Turn::Shared, Patience::None) => NameOrderGuard::Shared(self.turn.try_read()?),
         })
     }
 }
 
 /// A turn, until it is dropped.
-pub(crate) enum Taken<'a> {
-    Alone(#[expect(dead_code, reason = "it is held")] RwLockWriteGuard<'a, ()>),
-    AmongOthers(#[expect(dead_code, reason = "it is held")] RwLockReadGuard<'a, ()>),
+pub(crate) enum NameOrderGuard<'a> {
+    Exclusive(#[expect(dead_code, reason = "it is held")] RwLockWriteGuard<'a, ()>),
+    Shared(#[expect(dead_code, reason = "it is held")] RwLockReadGuard<'a, ()>),
 }

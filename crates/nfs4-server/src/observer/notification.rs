@@ -9,7 +9,7 @@ use vouch_nfs4::op::Op;
 
 use crate::compound::context::CallState;
 use crate::files::file_ref::{FileRef, Object};
-use crate::observer::interface::{Asked, Named, Stage, Told, Totals};
+use crate::observer::interface::{Arguments, Details, ObserverNote, Stage, Totals};
 use crate::{Connection, ErrorReport, ExportId, Flavour, Now, Observation, Principal, Server};
 
 /// A finished operation.
@@ -21,7 +21,7 @@ pub(crate) struct CompletedOp<'a> {
     pub(crate) after: Option<&'a Object>,
     pub(crate) saved: Option<&'a Object>,
     /// The arguments, if the observer wants them.
-    pub(crate) asked: Option<Asked<'a>>,
+    pub(crate) arguments: Option<Arguments<'a>>,
     pub(crate) stage: Stage,
     pub(crate) granted: Option<u32>,
     pub(crate) totals: Option<Totals>,
@@ -29,7 +29,7 @@ pub(crate) struct CompletedOp<'a> {
     /// Bytes read and written.
     pub(crate) bytes: (u64, u64),
     /// The observer's note.
-    pub(crate) named: Option<&'a Named>,
+    pub(crate) note: Option<&'a ObserverNote>,
 }
 
 /// The caller.
@@ -91,7 +91,7 @@ impl BackgroundCopyOp {
     }
 
     /// Reports the end of the copy after `done` bytes.
-    pub(crate) fn tell(&self, server: &Server, status: Status, stage: Stage, done: u64) {
+    pub(crate) fn report(&self, server: &Server, status: Status, stage: Stage, done: u64) {
         let BackgroundCopyOp { connection, principal, flavour, enctype, xid, minor, op, from, to } = self;
         let access = vouch_vfs::Access::READ.0 | vouch_vfs::Access::MODIFY.0;
         let seen = CompletedOp {
@@ -100,15 +100,15 @@ impl BackgroundCopyOp {
             object: Some(to),
             after: Some(to),
             saved: Some(from),
-            asked: server.observer().wants(*op).then_some(Asked { access: Some(access), ..Asked::default() }),
+            arguments: server.observer().wants(*op).then_some(Arguments { access: Some(access), ..Arguments::default() }),
             stage,
             granted: None,
             totals: None,
             new_owner: (None, None),
             bytes: (done, done),
-            named: None,
+            note: None,
         };
-        seen.tell(server, &By { connection, principal, flavour: *flavour, enctype: *enctype, xid: *xid, minor: *minor });
+        seen.report(server, &By { connection, principal, flavour: *flavour, enctype: *enctype, xid: *xid, minor: *minor });
     }
 }
 
@@ -119,13 +119,13 @@ pub(crate) struct DeferredNotification {
     object: Option<Object>,
     after: Option<Object>,
     saved: Option<Object>,
-    asked: Option<OwnedArguments>,
+    arguments: Option<OwnedArguments>,
     stage: Stage,
     granted: Option<u32>,
     totals: Option<Totals>,
     new_owner: (Option<u32>, Option<u32>),
     bytes: (u64, u64),
-    named: Option<Named>,
+    note: Option<ObserverNote>,
     /// The export that it changed.
     changed: Option<ExportId>,
 }
@@ -135,17 +135,17 @@ struct OwnedArguments {
     name: Option<Box<[u8]>>,
     new_name: Option<Box<[u8]>>,
     /// The arguments without names.
-    rest: Asked<'static>,
+    rest: Arguments<'static>,
 }
 
 impl OwnedArguments {
-    fn of(asked: Asked<'_>) -> Self {
+    fn of(arguments: Arguments<'_>) -> Self {
         let own = |name: Option<&[u8]>| name.map(Box::from);
-        Self { name: own(asked.name), new_name: own(asked.new_name), rest: Asked { name: None, new_name: None, ..asked } }
+        Self { name: own(arguments.name), new_name: own(arguments.new_name), rest: Arguments { name: None, new_name: None, ..arguments } }
     }
 
-    fn asked(&self) -> Asked<'_> {
-        Asked { name: self.name.as_deref(), new_name: self.new_name.as_deref(), ..self.rest }
+    fn arguments(&self) -> Arguments<'_> {
+        Arguments { name: self.name.as_deref(), new_name: self.new_name.as_deref(), ..self.rest }
     }
 }
 
@@ -156,52 +156,52 @@ impl CompletedOp<'_> {
         self,
         server: &Server,
         call: &CallState,
-        (changed, named): (Option<ExportId>, Option<Named>),
+        (changed, note): (Option<ExportId>, Option<ObserverNote>),
         deferred: &mut Vec<DeferredNotification>,
     ) {
         if changed.is_none() && deferred.is_empty() {
-            return CompletedOp { named: named.as_ref(), ..self }.tell(server, &By::of(call));
+            return CompletedOp { note: note.as_ref(), ..self }.report(server, &By::of(call));
         }
         // Others may move the files before the report.
-        let named = named.or_else(|| server.observer().noted(&self.observation(&By::of(call))));
+        let note = note.or_else(|| server.observer().before_deferral(&self.observation(&By::of(call))));
         deferred.push(DeferredNotification {
             op: self.op,
             status: self.status,
             object: self.object.cloned(),
             after: self.after.cloned(),
             saved: self.saved.cloned(),
-            asked: self.asked.map(OwnedArguments::of),
+            arguments: self.arguments.map(OwnedArguments::of),
             stage: self.stage,
             granted: self.granted,
             totals: self.totals,
             new_owner: self.new_owner,
             bytes: self.bytes,
-            named,
+            note,
             changed,
         });
     }
 
-    fn tell(&self, server: &Server, by: &By<'_>) {
+    fn report(&self, server: &Server, by: &By<'_>) {
         server.observer().operation(&self.observation(by));
     }
 
     fn observation<'o>(&'o self, by: &By<'o>) -> Observation<'o> {
         let file = file_of(self.object);
-        let told = self.asked.map(|asked| {
+        let details = self.arguments.map(|arguments| {
             let after = file_of(self.after);
             // If the operation set the filehandle, the new one counts.
             let grant = file.or(after).map(|file| &file.grant);
-            Told {
+            Details {
                 export: grant.map(|grant| &grant.site.export),
                 caller: grant.map(|grant| &*grant.caller),
                 saved: file_of(self.saved).map(|file| &file.id),
                 after: after.map(|file| &file.id),
-                asked,
+                arguments,
                 stage: self.stage,
                 granted: self.granted,
                 totals: self.totals,
                 new_owner: self.new_owner,
-                named: self.named,
+                note: self.note,
             }
         });
         Observation {
@@ -215,7 +215,7 @@ impl CompletedOp<'_> {
             status: self.status.0,
             export: file.map(|file| file.grant.site.export.id),
             file: file.map(|file| &file.id),
-            told,
+            details,
             bytes_read: self.bytes.0,
             bytes_written: self.bytes.1,
         }
@@ -230,23 +230,23 @@ impl DeferredNotification {
         }
     }
 
-    /// Reports it.
-    pub(crate) fn tell(&self, server: &Server, call: &CallState) {
+    /// Reports the operation.
+    pub(crate) fn report(&self, server: &Server, call: &CallState) {
         let seen = CompletedOp {
             op: self.op,
             status: self.status,
             object: self.object.as_ref(),
             after: self.after.as_ref(),
             saved: self.saved.as_ref(),
-            asked: self.asked.as_ref().map(OwnedArguments::asked),
+            arguments: self.arguments.as_ref().map(OwnedArguments::arguments),
             stage: self.stage,
             granted: self.granted,
             totals: self.totals,
             new_owner: self.new_owner,
             bytes: self.bytes,
-            named: self.named.as_ref(),
+            note: self.note.as_ref(),
         };
-        seen.tell(server, &By::of(call));
+        seen.report(server, &By::of(call));
     }
 }
 

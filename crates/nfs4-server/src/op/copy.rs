@@ -1,5 +1,5 @@
-//! COPY (RFC 7862, section 15.2) within the server: at once, or in the background when the client
-//! lets it and it is long.
+//! COPY (RFC 7862, section 15.2) within the server. Long copies run in the background if the client
+//! permits it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,21 +17,20 @@ use crate::observer::notification::BackgroundCopyOp;
 use crate::state::StateKey;
 use crate::{Effect, Job, Now, OpenHandle, Server};
 
-/// From this length on a copy is not done by a thread that must not wait.
+/// Length from which a copy needs a thread that may wait.
 const LONG_LEN: u64 = 1 << 20;
-/// From this length on a copy goes on in the background, if the client lets it.
+/// Length from which a copy runs in the background, if the client permits it.
 const BACKGROUND_LEN: u64 = 64 << 20;
 
 pub(crate) fn copy(context: &mut CompoundContext<'_>, args: &CopyArgs<'_>) -> OpResult {
-    // RFC 7862, section 15.2.3: copies from other servers are not offered.
+    // RFC 7862, section 15.2.3: copies between servers are not supported.
     if !args.source_server.is_empty() {
         return Err(Status::NOTSUPP.into());
     }
     let pair = Pair::open(context, &args.source, &args.destination)?;
     let size = pair.source.file().attributes()?.size;
     pair.check_range(size, args.source_offset, args.destination_offset, args.count)?;
-    // RFC 7862, section 15.2.3: a source offset beyond the end, and a range that goes beyond it, are
-    // INVAL.
+    // RFC 7862, section 15.2.3: INVAL for a source range beyond the end of the file.
     if args.source_offset > size || args.source_offset.saturating_add(args.count) > size {
         return Err(Status::INVAL.into());
     }
@@ -65,23 +64,23 @@ fn answer(context: &mut CompoundContext<'_>, response: WriteResponse, synchronou
     Results::Copy(Ok(CopyOk { response, requirements })).encode(context.out);
 }
 
-/// RFC 7862, section 15.2.3: the copy goes on after the answer, which names it.
+/// RFC 7862, section 15.2.3: the reply carries the stateid of the background copy.
 fn in_background(context: &mut CompoundContext<'_>, pair: &Pair, copying: Copying) -> OpResult {
     let client = context.turn()?.client;
     let (key, terms) = (pair.to.key(), context.terms());
-    let told = BackgroundCopyOp::of(context.call, pair.from.clone(), pair.to.clone());
+    let report = BackgroundCopyOp::of(context.call, pair.from.clone(), pair.to.clone());
     let (copy, stateid) = context.granting(&pair.to, |state| state.copy_begin(client, &key, terms))?;
     let verifier = context.server.write_verifier();
-    // Its bytes are counted where it was opened only if others are, too.
+    // Count bytes for the open's totals only if the observer wants them.
     let tracks = context.tracks;
     context.call.stage = Stage::Begun;
-    let job = Job::new(context.connection.peer().ip(), Background { copy, copying, verifier, tracks, told, end: None });
+    let job = Job::new(context.connection.peer().ip(), Background { copy, copying, verifier, tracks, report, end: None });
     context.call.effects.push(Effect::Background(job));
     answer(context, WriteResponse { callback: Some(stateid), count: 0, committed: StableHow::Unstable, verifier }, false);
     Ok(())
 }
 
-/// A copy on its way.
+/// A copy in progress.
 struct Copying {
     source: OpenHandle,
     destination: OpenHandle,
@@ -91,12 +90,11 @@ struct Copying {
     done: u64,
 }
 
-/// Most bytes of one call of the file system: others want their turn, and a cancellation wants to
-/// be seen.
+/// Bytes copied by one step. Other calls and a cancellation get their turn between steps.
 const STEP_LEN: u64 = 8 << 20;
 
 impl Copying {
-    /// Copies some. False at the end of the source, which may have become shorter.
+    /// Copies one step. Returns false at the end of the source, which may have become shorter.
     fn step(&mut self) -> Result<bool, vouch_vfs::Error> {
         let len = (self.len - self.done).min(STEP_LEN);
         let copied = self.destination.file().copy_from(self.source.file(), self.from + self.done, self.to + self.done, len)?;
@@ -109,16 +107,16 @@ impl Copying {
 struct Background {
     copy: StateKey,
     copying: Copying,
-    /// From before its first byte.
+    /// Write verifier from before the first byte.
     verifier: Verifier,
     tracks: bool,
-    told: BackgroundCopyOp,
-    /// How it has ended, once the observer has been told, and before anybody else is.
+    report: BackgroundCopyOp,
+    /// Result, after the observer has its report and before the client can see it.
     end: Option<OffloadInfo>,
 }
 
 impl Background {
-    /// Whoever asks for it, or waits, learns of its end.
+    /// Ends the copy for OFFLOAD_STATUS and CB_OFFLOAD.
     fn finish(&self, server: &Server, now: Now, info: OffloadInfo) -> JobProgress {
         let mut effects = Vec::new();
         server.with_state(&mut effects, now.mono_ms, |state| state.copy_done(self.copy, info, now.mono_ms));
@@ -144,7 +142,7 @@ impl Steps for Background {
                 return match server.with_state(&mut effects, now.mono_ms, |state| state.copy_goes_on(self.copy, done)) {
                     true => JobProgress::More,
                     false => {
-                        self.told.tell(server, Status::OK, Stage::Stopped, done);
+                        self.report.report(server, Status::OK, Stage::Stopped, done);
                         JobProgress::Done(effects)
                     }
                 };
@@ -162,23 +160,23 @@ impl Steps for Background {
             OffloadInfo::Done(_) => Status::OK,
             OffloadInfo::Failed(status, _) => status,
         };
-        // Before its client can know, by whatever it asks: what is told here may have to be kept first.
-        self.told.tell(server, status, Stage::Ended, done);
+        // The observer reports first: its record may have to be durable before the client learns
+        // the result.
+        self.report.report(server, status, Stage::Ended, done);
         self.end = Some(info);
         JobProgress::Ended
     }
 
-    /// A copy that nobody goes on with would be listed for ever, and count among those that its
-    /// client may have.
+    /// An abandoned copy would stay listed and count against the client's limit.
     fn failed(&mut self, server: &Server, now: Now) -> JobProgress {
         let (status, done) = (Status::SERVERFAULT, self.copying.done);
-        server.keep_error(self.told.fault(now, status, "the copy ended in a panic; this is an error in this program"));
+        server.keep_error(self.report.fault(now, status, "the copy ended in a panic; this is an error in this program"));
         if let Some(info) = self.end {
-            // As the observer knows it.
+            // Report the same result as the observer.
             return self.finish(server, now, info);
         }
-        // That may be what has panicked.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.told.tell(server, status, Stage::Ended, done)));
+        // The report itself may have panicked.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.report.report(server, status, Stage::Ended, done)));
         self.end = Some(OffloadInfo::Failed(status, done));
         JobProgress::Ended
     }

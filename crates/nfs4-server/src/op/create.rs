@@ -9,7 +9,7 @@ use crate::attributes::settings;
 use crate::compound::context::{CompoundContext, change_info};
 use crate::error::{OpError, OpResult};
 use crate::files::file_ref::Object;
-use crate::observer::interface::Naming;
+use crate::observer::interface::NameChange;
 use crate::observer::name_order::Turn;
 
 pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -> OpResult {
@@ -44,11 +44,11 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     let mut named = directory.id;
     let made = context.change_names(
         &directory,
-        Turn::AmongOthers,
+        Turn::Shared,
         || directory.files().make(&directory.grant.caller, &directory.id, name, node, &settings.set),
         |(id, ..), _| {
             named = *id;
-            Naming::Found(&named, (&directory.id, args.name.0))
+            NameChange::Created(&named, (&directory.id, args.name.0))
         },
     );
     let (id, _, change) = made?;

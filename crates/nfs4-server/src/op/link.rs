@@ -7,7 +7,7 @@ use vouch_vfs::FileType;
 use crate::compound::context::{CompoundContext, change_info};
 use crate::error::{OpError, OpResult};
 use crate::files::delegation_conflict;
-use crate::observer::interface::Naming;
+use crate::observer::interface::NameChange;
 use crate::observer::name_order::Turn;
 
 pub(crate) fn link(context: &mut CompoundContext<'_>, args: &LinkArgs<'_>) -> OpResult {
@@ -23,13 +23,13 @@ pub(crate) fn link(context: &mut CompoundContext<'_>, args: &LinkArgs<'_>) -> Op
     }
     directory.writable()?;
     crate::files::directory::require_no_junction(context, &directory, name).map_err(|_| OpError::Status(Status::EXIST))?;
-    // RFC 8881, section 10.4: a new link changes what a delegation's holder caches.
+    // RFC 8881, section 10.4: a new link changes attributes that delegation holders cache.
     delegation_conflict::recall_for_change(context, &file)?;
     let change = context.change_names(
         &directory,
-        Turn::Alone,
+        Turn::Exclusive,
         || directory.files().link(&directory.grant.caller, &file.id, &directory.id, name),
-        |_, _| Naming::Linked(&file.id, (&directory.id, args.name.0)),
+        |_, _| NameChange::Linked(&file.id, (&directory.id, args.name.0)),
     )?;
     context.must_sync(&directory.grant, &[file.id, directory.id]);
     Results::Link(Ok(LinkOk { change: change_info(change) })).encode(context.out);

@@ -36,7 +36,7 @@ struct Wish<'a> {
 struct Found {
     change: ChangeInfo,
     attrs_set: Bitmap,
-    /// Whether the file was made or emptied: `asked::CREATE`, `asked::TRUNCATE`.
+    /// Whether the file was made or emptied: `requested::CREATE`, `requested::TRUNCATE`.
     done: u32,
 }
 

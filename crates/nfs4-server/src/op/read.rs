@@ -19,7 +19,7 @@ pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResu
     let span_allowed = context.spans_allowed && len >= SPAN_LEN_MIN;
     let writer = ReadWriter::begin(context.out);
     if !span_allowed {
-        // Room for the protection of the reply, so that the buffer does not grow again.
+        // Room for protection of the reply, which avoids a second allocation.
         let behind = vouch_xdr::pad_len(len) + context.tail_len;
         context.out.bytes_mut().reserve(len + behind);
     }

@@ -1,5 +1,4 @@
-//! READ_PLUS (RFC 7862, section 15.10): data as it is, holes as such where the file system records
-//! them.
+//! READ_PLUS (RFC 7862, section 15.10): data, and holes where the file system records them.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{ReadPlusArgs, ReadPlusWriter};
@@ -9,7 +8,7 @@ use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
 use crate::files::open_file::{self, Use};
 
-/// Segments of one answer: a file of nothing but small holes is better sent as data.
+/// Segments of one reply. A file of many small holes is sent as data.
 const SEGMENTS_MAX: u32 = 64;
 
 pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) -> OpResult {
@@ -44,12 +43,12 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
         writer.end_data(context.out, start);
         context.bytes_read += len as u64;
         at += len as u64;
-        // The file has become shorter meanwhile, or the data starts where a hole was seen.
+        // The file became shorter, or data has been written into a hole.
         if len == 0 {
             break;
         }
     }
-    // RFC 7862, section 15.10.3: eof as for READ.
+    // RFC 7862, section 15.10.3: eof as in READ.
     writer.finish(context.out, at >= size || args.offset >= size);
     Ok(())
 }

@@ -115,8 +115,8 @@ impl Listing {
         let patience = context.patience;
         let export = directory.grant.site.export.id;
         let junctions = context.tree.has_junctions(export, &directory.id);
-        // Entries that lead to other exports, too, are looked at when the listing is over; and those whose
-        // holder may have to be asked.
+        // Entries deferred until the listing ends: junctions, and files whose delegation holder
+        // must be asked.
         let later = junctions || self.asks || !self.wanted.and(ASKED_LATER).is_empty();
         let (mut waiting, mut room) = (Vec::new(), self.end_max.saturating_sub(context.out.len()));
         let listed = directory.files().read_directory(

@@ -6,7 +6,7 @@ use vouch_nfs4::op::{RemoveArgs, RemoveOk, Results};
 use crate::compound::context::{CompoundContext, change_info};
 use crate::error::OpResult;
 use crate::files::delegation_conflict;
-use crate::observer::interface::Naming;
+use crate::observer::interface::NameChange;
 use crate::observer::name_order::Turn;
 
 pub(crate) fn remove(context: &mut CompoundContext<'_>, args: &RemoveArgs<'_>) -> OpResult {
@@ -24,9 +24,9 @@ pub(crate) fn remove(context: &mut CompoundContext<'_>, args: &RemoveArgs<'_>) -
     delegation_conflict::recall_for_change(context, &directory.with(id))?;
     let (change, gone) = context.change_names(
         &directory,
-        Turn::AmongOthers,
+        Turn::Shared,
         || directory.files().remove(&directory.grant.caller, &directory.id, name),
-        |_, _| Naming::Removed(&id, (&directory.id, args.name.0)),
+        |_, _| NameChange::Removed(&id, (&directory.id, args.name.0)),
     )?;
     if gone.is_some() {
         context.server.forget_anonymous(&directory.with(id).key());

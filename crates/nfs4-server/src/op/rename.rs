@@ -8,7 +8,7 @@ use crate::compound::context::{CompoundContext, change_info};
 use crate::error::{OpError, OpResult};
 use crate::files::delegation_conflict;
 use crate::files::file_ref::FileRef;
-use crate::observer::interface::Naming;
+use crate::observer::interface::NameChange;
 use crate::observer::name_order::Turn;
 
 pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -> OpResult {
@@ -51,7 +51,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     let mut named = moved;
     let renamed = context.change_names(
         &to,
-        Turn::Alone,
+        Turn::Exclusive,
         || to.files().rename(caller, &from.id, old, &to.id, new),
         |_, before| {
             // Another file may have taken the old name meanwhile.
@@ -60,7 +60,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
             {
                 named = found;
             }
-            Naming::Renamed(&named, (&from.id, args.old.0), (&to.id, args.new.0))
+            NameChange::Renamed(&named, (&from.id, args.old.0), (&to.id, args.new.0))
         },
     );
     let renamed = renamed.map_err(|error| match error {

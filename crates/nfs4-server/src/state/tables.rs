@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vouch_nfs4::ClientId;
 
 use super::callback::record::Callback;
-use super::client::record::{Client, Named};
+use super::client::record::{Client, NameRecords};
 use super::effect::StateEffect;
 use super::id::{ClientKey, OwnerKey, SessionKey, StateKey};
 use super::lease::timers::{Timer, Timers};
@@ -52,8 +52,8 @@ pub struct State<F> {
     pub(super) hasher: hash::Seed,
     pub(super) clients: slab::Slab<ClientKey, Client>,
     pub(super) client_ids: hash::Map<ClientId, ClientKey>,
-    pub(super) names_40: hash::Map<Arc<[u8]>, Named>,
-    pub(super) names_41: hash::Map<Arc<[u8]>, Named>,
+    pub(super) names_40: hash::Map<Arc<[u8]>, NameRecords>,
+    pub(super) names_41: hash::Map<Arc<[u8]>, NameRecords>,
     pub(super) numbers: id::ClientNumbers,
     pub(super) sessions: slab::Slab<SessionKey, Session>,
     pub(super) connections: hash::Map<ConnectionId, Vec<SessionKey>>,

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{Name, Stateid, Status};
-use vouch_nfs4_server::{Compound, Export, ExportId, NameOrder, Named, Naming, Observation, Observer, Progress};
+use vouch_nfs4_server::{Compound, Export, ExportId, NameChange, NameOrder, Observation, Observer, ObserverNote, Progress};
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Caller, Error, FileId, FileSystem as _, Patience};
 
@@ -34,25 +34,25 @@ impl Observer for Model {
         Some(&self.order)
     }
 
-    fn named(&self, _: &Export, _: u32, naming: &Naming<'_>) -> Option<Named> {
+    fn name_changed(&self, _: &Export, _: u32, naming: &NameChange<'_>) -> Option<ObserverNote> {
         // Whoever is not kept from it comes between the change and this.
         thread::yield_now();
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let mut names = self.names.lock();
         let told = match *naming {
-            Naming::Found(file, (_, name)) => {
+            NameChange::Created(file, (_, name)) => {
                 names.insert(name.into(), *file);
                 format!("found {}", text(name))
             }
-            Naming::Linked(file, (_, name)) => {
+            NameChange::Linked(file, (_, name)) => {
                 names.insert(name.into(), *file);
                 format!("linked {}", text(name))
             }
-            Naming::Removed(_, (_, name)) => {
+            NameChange::Removed(_, (_, name)) => {
                 names.remove(name);
                 format!("removed {}", text(name))
             }
-            Naming::Renamed(file, (_, old), (_, new)) => {
+            NameChange::Renamed(file, (_, old), (_, new)) => {
                 names.remove(old);
                 names.insert(new.into(), *file);
                 format!("renamed {} {}", text(old), text(new))
@@ -62,14 +62,14 @@ impl Observer for Model {
         Some(Box::new(told))
     }
 
-    fn noted(&self, seen: &Observation<'_>) -> Option<Named> {
+    fn before_deferral(&self, seen: &Observation<'_>) -> Option<ObserverNote> {
         let told = format!("noted {}", name_of(op::Op(seen.op)));
         self.told.lock().push(told.clone());
         Some(Box::new(told))
     }
 
     fn operation(&self, seen: &Observation<'_>) {
-        if let Some(named) = seen.told.as_ref().and_then(|told| told.named) {
+        if let Some(named) = seen.details.as_ref().and_then(|told| told.note) {
             let named = named.downcast_ref::<String>().unwrap();
             self.told.lock().push(format!("{named}: {}", seen.status));
         }

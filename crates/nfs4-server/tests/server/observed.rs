@@ -8,7 +8,8 @@ use vouch_nfs4::op::{self, Access, AccessArgs, Args, CloseArgs, Op, Results};
 use vouch_nfs4::{Attributes, Bytes, OwnerSeq, Stateid, Status};
 use vouch_nfs4_server::testing::LEASE_MS;
 use vouch_nfs4_server::{
-    ClientAccess, ClientMatcher, Denial, Denied, Effect, Flavour, JobProgress, Loss, Lost, Observation, Observer, Stage, Totals, asked_bits,
+    ClientAccess, ClientMatcher, Denial, Denied, Effect, EndedState, Flavour, JobProgress, Loss, Observation, Observer, Stage, Totals,
+    requested,
 };
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Error, Patience};
@@ -42,24 +43,24 @@ impl Observer for Notes {
     }
 
     fn operation(&self, seen: &Observation<'_>) {
-        let told = seen.told.as_ref().expect("it was wanted");
-        let name = told.asked.name.map_or_else(String::new, |name| format!(" {}", String::from_utf8_lossy(name)));
+        let told = seen.details.as_ref().expect("it was wanted");
+        let name = told.arguments.name.map_or_else(String::new, |name| format!(" {}", String::from_utf8_lossy(name)));
         self.seen.lock().push((format!("{}{name}", name_of(Op(seen.op))), seen.status));
         self.totals.lock().extend(told.totals);
         if [Op::READ, Op::WRITE, Op::COPY, Op::CLONE].contains(&Op(seen.op)) {
-            let access = told.asked.access.expect("it asks for some");
+            let access = told.arguments.access.expect("it asks for some");
             assert!(told.saved.is_some() || ![Op::COPY, Op::CLONE].contains(&Op(seen.op)));
             self.moved.lock().push((seen.op, access, told.stage, (seen.bytes_read, seen.bytes_written), seen.status));
         }
         self.granted.lock().extend(told.granted);
         if Op(seen.op) == Op::COMMIT {
-            self.commits.lock().extend(told.asked.access.zip(told.asked.offset));
+            self.commits.lock().extend(told.arguments.access.zip(told.arguments.offset));
         }
         if [Op::SETATTR, Op::CREATE].contains(&Op(seen.op)) {
-            self.sets.lock().extend(told.asked.access.map(|access| (seen.op, access)));
+            self.sets.lock().extend(told.arguments.access.map(|access| (seen.op, access)));
         }
         if Op(seen.op) == Op::OPEN {
-            self.opens.lock().extend(told.asked.access.zip(told.granted));
+            self.opens.lock().extend(told.arguments.access.zip(told.granted));
         }
     }
 
@@ -68,7 +69,7 @@ impl Observer for Notes {
         self.denied.lock().push((denied.export.source.to_string(), denied.why));
     }
 
-    fn lost(&self, lost: &Lost<'_>) {
+    fn state_ended(&self, lost: &EndedState<'_>) {
         assert_eq!((lost.principal, lost.flavour, lost.delegation), (&user(0), Flavour::Sys, false));
         self.lost.lock().push((lost.peer.port(), lost.why, lost.totals));
     }
@@ -190,7 +191,7 @@ fn what_was_granted_is_told() {
     assert_eq!((ok.access, notes.granted.lock().clone()), (Access::READ, vec![Access::READ.0]));
     notes.granted.lock().clear();
     root.create("b");
-    assert_eq!(*notes.granted.lock(), [asked.0 | asked_bits::CREATE]);
+    assert_eq!(*notes.granted.lock(), [asked.0 | requested::CREATE]);
 }
 
 #[test]
@@ -199,13 +200,13 @@ fn an_open_that_empties_a_file_or_makes_one_is_told_so() {
     let mut client = Client::new(&world, "one", 0);
     let (mode, empty) = (mode(0o644), Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() }));
     let both = (Access::READ | Access::MODIFY | Access::EXTEND).0;
-    let may_make = both | asked_bits::CREATE;
+    let may_make = both | requested::CREATE;
     // Makes the file; finds it; empties it; may empty one, and makes it.
     for (name, attrs, asked, done) in [
-        ("a", &mode, may_make, asked_bits::CREATE),
+        ("a", &mode, may_make, requested::CREATE),
         ("a", &mode, may_make, 0),
-        ("a", &empty, may_make | asked_bits::TRUNCATE, asked_bits::TRUNCATE),
-        ("b", &empty, may_make | asked_bits::TRUNCATE, asked_bits::CREATE),
+        ("a", &empty, may_make | requested::TRUNCATE, requested::TRUNCATE),
+        ("b", &empty, may_make | requested::TRUNCATE, requested::CREATE),
     ] {
         notes.opens.lock().clear();
         assert_eq!(client.status(&["export"], &[open_args(name, Some(attrs))]), Status::OK);
@@ -216,7 +217,7 @@ fn an_open_that_empties_a_file_or_makes_one_is_told_so() {
 impl Notes {
     /// Whether the uses that were told since are such that no OPEN has told of.
     fn unopened(&self) -> Vec<bool> {
-        std::mem::take(&mut *self.moved.lock()).into_iter().map(|(_, access, ..)| access & asked_bits::UNOPENED != 0).collect()
+        std::mem::take(&mut *self.moved.lock()).into_iter().map(|(_, access, ..)| access & requested::UNOPENED != 0).collect()
     }
 }
 
@@ -304,7 +305,7 @@ fn a_copy_in_the_background_is_told_at_its_end_with_what_it_has_moved_or_why_it_
     let (world, notes) = world();
     let mut client = Client::new(&world, "one", 0);
     let (job, to, _) = begin_copy(&world, &mut client);
-    let access = asked_bits::UNOPENED | Access::READ.0 | Access::MODIFY.0;
+    let access = requested::UNOPENED | Access::READ.0 | Access::MODIFY.0;
     let copies = || notes.moved.lock().iter().filter(|(op, ..)| *op == Op::COPY.0).copied().collect::<Vec<_>>();
     let begun = (Op::COPY.0, access, Stage::Begun, (0, 0), 0);
     assert_eq!(copies(), [begun]);
@@ -400,7 +401,7 @@ fn what_is_set_and_made_is_told() {
     let kind = op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory);
     let make = Args::Create(op::CreateArgs { kind, name: vouch_nfs4::Name(b"d"), attrs: attrs.fattr() });
     assert_eq!(client.status(&["export"], &[make]), Status::OK);
-    let wanted = [(Op::SETATTR.0, asked_bits::MODE), (Op::CREATE.0, 2 << asked_bits::TYPE_SHIFT)];
+    let wanted = [(Op::SETATTR.0, requested::MODE), (Op::CREATE.0, 2 << requested::TYPE_SHIFT)];
     assert_eq!(*notes.sets.lock(), wanted);
 }
 

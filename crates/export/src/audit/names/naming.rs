@@ -1,7 +1,7 @@
 //! What becomes of names, as the engine tells it: right after it is done, and in its order.
 
 use vouch_audit::rules::Rules;
-use vouch_nfs4_server::{Export, ExportId, NameOrder, Naming};
+use vouch_nfs4_server::{Export, ExportId, NameChange, NameOrder};
 use vouch_vfs::FileId;
 
 use super::{DEPTH_MAX, Hearsay, Names, Node, ORDERS, Paths};
@@ -14,35 +14,37 @@ impl Names {
 
     /// Learns what has become of a name, and tells the paths that an operation was about which did
     /// that. Other names are found out where rules are about paths.
-    pub(in crate::audit) fn named(&self, export: &Export, op: u16, naming: &Naming<'_>, rules: &Rules) -> Paths {
-        let (Naming::Found(file, link) | Naming::Linked(file, link) | Naming::Removed(file, link) | Naming::Renamed(file, link, _)) =
-            *naming;
+    pub(in crate::audit) fn named(&self, export: &Export, op: u16, naming: &NameChange<'_>, rules: &Rules) -> Paths {
+        let (NameChange::Created(file, link)
+        | NameChange::Linked(file, link)
+        | NameChange::Removed(file, link)
+        | NameChange::Renamed(file, link, _)) = *naming;
         let others = |file: &FileId, path: &[u8]| self.others(export, Some(file), path, rules, op);
         let mut paths = Paths { file: Some(*file), ..Paths::default() };
         let moves = self.stamps.moves();
         // A name that is no more is forgotten after it was told.
         match *naming {
-            Naming::Linked(..) => paths.path = self.path(export, file).into(),
+            NameChange::Linked(..) => paths.path = self.path(export, file).into(),
             _ => paths.path = self.below(export, Some(link.0), link.1).into(),
         }
-        if let Naming::Found(file, (directory, name)) = *naming {
+        if let NameChange::Created(file, (directory, name)) = *naming {
             self.found(export, file, (directory, name), (&paths.path, moves), rules);
         }
         paths.others = others(file, &paths.path);
         match *naming {
-            Naming::Found(..) => {}
-            Naming::Linked(file, (directory, name)) => {
+            NameChange::Created(..) => {}
+            NameChange::Linked(file, (directory, name)) => {
                 paths.new_path = self.below(export, Some(directory), name).into();
                 self.also(export, file, directory, name, rules);
                 self.moved.found(rules, &paths.path, &paths.new_path);
             }
-            Naming::Removed(_, (directory, name)) => {
+            NameChange::Removed(_, (directory, name)) => {
                 // It is what it was under its other names.
                 paths.others.links.iter().for_each(|other| self.moved.found(rules, &paths.path, other));
                 self.forget_removed(export, directory, name, &paths.path);
                 self.moved.removed(&paths.path);
             }
-            Naming::Renamed(file, from, to) => {
+            NameChange::Renamed(file, from, to) => {
                 paths.new_path = self.below(export, Some(to.0), to.1).into();
                 // What had the new name.
                 if let Some(replaced) = self.child(export, to.0, to.1) {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use vouch_nfs4_server::{ClientAccess, ClientMatcher, ExportId, Naming};
+use vouch_nfs4_server::{ClientAccess, ClientMatcher, ExportId, NameChange};
 use vouch_vfs::memory::MemoryFs;
 use vouch_vfs::{Caller, FileSystem as _, NewNode, SetAttributes};
 
@@ -125,16 +125,16 @@ fn a_directory_that_was_looked_up_before_it_was_renamed_is_where_it_is_now() {
     let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
     let (caller, name) = (Caller::new(0, 0, []), |name| vouch_vfs::Name::new(name).unwrap());
     let d = files.make(&caller, &root, name(b"d"), NewNode::Directory, &SetAttributes::default()).unwrap().0;
-    let told = |naming: Naming<'_>| drop(names.named(&export, number::RENAME, &naming, &Rules::default()));
-    told(Naming::Found(&d, (&root, b"d")));
+    let told = |naming: NameChange<'_>| drop(names.named(&export, number::RENAME, &naming, &Rules::default()));
+    told(NameChange::Created(&d, (&root, b"d")));
     files.rename(&caller, &root, name(b"d"), &root, name(b"e")).unwrap();
-    told(Naming::Renamed(&d, (&root, b"d"), (&root, b"e")));
+    told(NameChange::Renamed(&d, (&root, b"d"), (&root, b"e")));
     // What is told late was so before.
-    told(Naming::Found(&d, (&root, b"d")));
+    told(NameChange::Created(&d, (&root, b"d")));
     assert_eq!(&*names.path(&export, &d), b"/data/e");
     // And where it was renamed on the server itself, it is found there.
     files.rename(&caller, &root, name(b"e"), &root, name(b"g")).unwrap();
-    told(Naming::Found(&d, (&root, b"g")));
+    told(NameChange::Created(&d, (&root, b"g")));
     assert_eq!(&*names.path(&export, &d), b"/data/g");
 }
 
@@ -168,13 +168,13 @@ fn a_name_is_found_that_is_asked_for_without_a_copy() {
 fn what_was_removed_has_its_other_name_or_none() {
     let files = Arc::new(MemoryFs::new());
     let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
-    let told = |op, naming: Naming<'_>| drop(names.named(&export, op, &naming, &Rules::default()));
+    let told = |op, naming: NameChange<'_>| drop(names.named(&export, op, &naming, &Rules::default()));
     let path = || names.path(&export, &id(1)).to_vec();
-    told(number::CREATE, Naming::Found(&id(1), (&root, b"a")));
-    told(number::LINK, Naming::Linked(&id(1), (&root, b"b")));
+    told(number::CREATE, NameChange::Created(&id(1), (&root, b"a")));
+    told(number::LINK, NameChange::Linked(&id(1), (&root, b"b")));
     assert_eq!(path(), b"/data/a");
-    told(number::REMOVE, Naming::Removed(&id(1), (&root, b"a")));
+    told(number::REMOVE, NameChange::Removed(&id(1), (&root, b"a")));
     assert_eq!(path(), b"/data/b");
-    told(number::REMOVE, Naming::Removed(&id(1), (&root, b"b")));
+    told(number::REMOVE, NameChange::Removed(&id(1), (&root, b"b")));
     assert_eq!(path(), b"");
 }

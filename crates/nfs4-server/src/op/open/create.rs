@@ -12,7 +12,7 @@ use crate::compound::context::{CompoundContext, change_info};
 use crate::error::OpError;
 use crate::files::file_ref::{FileRef, Object};
 use crate::files::open_file::handle_of;
-use crate::observer::interface::{Naming, asked};
+use crate::observer::interface::{NameChange, requested};
 use crate::observer::name_order::Turn;
 use crate::state::Opened;
 
@@ -67,11 +67,11 @@ pub(super) fn create(
     let mut named = directory.id;
     let created = context.change_names(
         &directory,
-        Turn::AmongOthers,
+        Turn::Shared,
         || directory.files().create(&directory.grant.caller, &directory.id, component, make, &settings.set, access),
         |created, _| {
             named = created.id;
-            Naming::Found(&named, (&directory.id, name.0))
+            NameChange::Created(&named, (&directory.id, name.0))
         },
     );
     let created = created.map_err(|error| match error {
@@ -92,8 +92,8 @@ pub(super) fn create(
         let opened = existing(context, wish, &file, false, Some(created.open))?;
         // The earlier try may have ended before the file was durable.
         context.must_sync(&directory.grant, &[file.id, directory.id]);
-        let attrs_set = told(how, &settings);
-        return Ok((file, Found { change: change_info(created.directory), attrs_set, done: asked::CREATE }, opened));
+        let attrs_set = attributes_set(how, &settings);
+        return Ok((file, Found { change: change_info(created.directory), attrs_set, done: requested::CREATE }, opened));
     }
     if let Err(stop) = crate::files::creation::set_acls(&file, &settings) {
         drop(created.open);
@@ -109,7 +109,7 @@ pub(super) fn create(
         }
         opened => opened?,
     };
-    Ok((file, Found { change: change_info(created.directory), attrs_set: told(how, &settings), done: asked::CREATE }, opened))
+    Ok((file, Found { change: change_info(created.directory), attrs_set: attributes_set(how, &settings), done: requested::CREATE }, opened))
 }
 
 /// Removes a new file that could not be set up or opened, unless others use it or have written to
@@ -169,11 +169,11 @@ fn found(
 }
 
 fn emptied(truncate: bool) -> u32 {
-    if truncate { asked::TRUNCATE } else { 0 }
+    if truncate { requested::TRUNCATE } else { 0 }
 }
 
 /// The attributes that were set, for the reply.
-fn told(how: &CreateHow<'_>, settings: &Settings) -> Bitmap {
+fn attributes_set(how: &CreateHow<'_>, settings: &Settings) -> Bitmap {
     match how {
         CreateHow::Exclusive(_) | CreateHow::Exclusive41(_) => settings.mask.or(VERIFIER_TIMES),
         _ => settings.mask,

@@ -5,7 +5,7 @@ use vouch_nfs4::{ClientId, CreateSeq, StateProtect, StateProtectOps, Status};
 
 use crate::state::client::credential::{Credential, Family};
 use crate::state::client::protection;
-use crate::state::client::record::{Dialect, Named, Protection, V41};
+use crate::state::client::record::{Dialect, NameRecords, Protection, V41};
 use crate::state::id::ClientKey;
 use crate::state::limits::IMPLEMENTATION_LEN_MAX;
 use crate::state::tables::State;
@@ -94,7 +94,7 @@ impl<F: Clone> State<F> {
         now: u64,
     ) -> Result<Introduced, Status> {
         self.admit_introduction(Family::V41, &args.owner.id, credential)?;
-        if let Named { unconfirmed: Some(old), .. } = self.named(Family::V41, &args.owner.id) {
+        if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V41, &args.owner.id) {
             self.expire(old);
         }
         // Section 18.36.4: the first CREATE_SESSION uses this number.

@@ -18,7 +18,7 @@ use crate::{ConnectionId, ContextLife, Principal};
 
 /// Records of one client name: at most one confirmed and one unconfirmed.
 #[derive(Clone, Copy, Default)]
-pub(in crate::state) struct Named {
+pub(in crate::state) struct NameRecords {
     pub(in crate::state) confirmed: Option<ClientKey>,
     pub(in crate::state) unconfirmed: Option<ClientKey>,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vouch_nfs4::{ClientId, ClientOwner, Status, Verifier};
 
 use crate::state::client::credential::{Credential, Family};
-use crate::state::client::record::{Callback40, Dialect, Lease, Named, Path40, V40};
+use crate::state::client::record::{Callback40, Dialect, Lease, NameRecords, Path40, V40};
 use crate::state::id::ClientKey;
 use crate::state::tables::State;
 
@@ -64,7 +64,7 @@ impl<F: Clone> State<F> {
         }
         // {u, x, c, l, s} confirmed with another verifier: client restart. The same path serves new
         // clients. An older unconfirmed record is replaced.
-        if let Named { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
+        if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
             self.expire(old);
         }
         let v40 = V40 { confirm, callback, pending: None, path: Path40::Unknown, opens_by: BTreeMap::new() };
@@ -103,7 +103,7 @@ impl<F: Clone> State<F> {
             self.move_to(key, credential.address);
         } else if !confirmed {
             // A new or restarted client. The state of its former record ends.
-            if let Named { confirmed: Some(old), .. } = self.named(Family::V40, &owner) {
+            if let NameRecords { confirmed: Some(old), .. } = self.named(Family::V40, &owner) {
                 self.replace(old);
             }
             self.confirm_record(key);

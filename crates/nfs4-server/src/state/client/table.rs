@@ -1,7 +1,7 @@
 //! Client table: add, confirm and find records.
 
 use super::credential::{Credential, Family};
-use super::record::{Client, Dialect, Lease, Named};
+use super::record::{Client, Dialect, Lease, NameRecords};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::state::tables::State;
 use crate::{ConnectionId, Principal};
 
 impl<F: Clone> State<F> {
-    pub(in crate::state) fn names(&mut self, family: Family) -> &mut Map<Arc<[u8]>, Named> {
+    pub(in crate::state) fn names(&mut self, family: Family) -> &mut Map<Arc<[u8]>, NameRecords> {
         match family {
             Family::V40 => &mut self.names_40,
             Family::V41 => &mut self.names_41,
         }
     }
 
-    pub(in crate::state) fn named(&mut self, family: Family, owner: &[u8]) -> Named {
+    pub(in crate::state) fn named(&mut self, family: Family, owner: &[u8]) -> NameRecords {
         self.names(family).get(owner).copied().unwrap_or_default()
     }
 
@@ -100,7 +100,7 @@ impl<F: Clone> State<F> {
         let (family, owner) = (client.family(), client.owner.clone());
         let named = self.names(family).entry(owner).or_default();
         debug_assert!(named.confirmed.is_none(), "the record before has been removed");
-        *named = Named { confirmed: Some(key), unconfirmed: None };
+        *named = NameRecords { confirmed: Some(key), unconfirmed: None };
         // A client that has restarted since its recovery record can't reclaim.
         let client = &self.clients[key];
         if !client.may_reclaim && !client.elsewhere && self.grace.completed(family, &client.owner.clone()) {

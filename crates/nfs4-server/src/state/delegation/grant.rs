@@ -300,7 +300,7 @@ impl<F: Clone> State<F> {
             return Ok(Holder::None);
         }
         match delegation.holder {
-            Some((attributes, at)) if now < at + HOLDER_ATTRIBUTES_MS => return Ok(Holder::Told(attributes)),
+            Some((attributes, at)) if now < at + HOLDER_ATTRIBUTES_MS => return Ok(Holder::Reported(attributes)),
             _ => {}
         }
         if delegation.recalled_ms.is_some() {
@@ -309,7 +309,7 @@ impl<F: Clone> State<F> {
             return if by.is_none() { Ok(Holder::None) } else { Err(Status::DELAY) };
         }
         match delegation.asked_ms {
-            Some(at) if now < at + CALLBACK_TIMEOUT_MS => return Ok(Holder::Asked(at)),
+            Some(at) if now < at + CALLBACK_TIMEOUT_MS => return Ok(Holder::Pending(at)),
             Some(_) => {
                 self.recall(key, false, now);
                 return Err(Status::DELAY);
@@ -319,7 +319,7 @@ impl<F: Clone> State<F> {
         delegation.asked_ms = Some(now);
         let op = CallbackOp::Getattr { file: delegation.key, times: delegation.times };
         self.queue_callback(client, op, Subject::Getattr(key));
-        Ok(Holder::Asked(now))
+        Ok(Holder::Pending(now))
     }
 
     /// Whether a CB_GETATTR to a holder other than `by` is in progress.

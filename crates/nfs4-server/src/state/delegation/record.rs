@@ -35,9 +35,9 @@ pub enum Holder {
     /// No holder other than the asker.
     None,
     /// Reported attributes.
-    Told(HolderAttributes),
+    Reported(HolderAttributes),
     /// CB_GETATTR was sent at this time and is not answered.
-    Asked(u64),
+    Pending(u64),
 }
 
 /// Kind of delegation that an OPEN asks for.

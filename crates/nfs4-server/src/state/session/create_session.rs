@@ -7,7 +7,7 @@ use vouch_nfs4::op::{ChannelAttrs, CreateSessionArgs, CreateSessionFlags, Create
 use vouch_nfs4::{CallbackSec, GssService, SessionId, Status};
 
 use crate::state::client::credential::Credential;
-use crate::state::client::record::{BackContext, BackParms, Lease, Named};
+use crate::state::client::record::{BackContext, BackParms, Lease, NameRecords};
 use crate::state::effect::CallbackCredential;
 use crate::state::id::ClientKey;
 use crate::state::limits::{
@@ -106,7 +106,7 @@ impl<F: Clone> State<F> {
         let client = &self.clients[key];
         if !client.confirmed {
             let (family, owner) = (client.family(), client.owner.clone());
-            if let Named { confirmed: Some(old), .. } = self.named(family, &owner) {
+            if let NameRecords { confirmed: Some(old), .. } = self.named(family, &owner) {
                 self.replace(old);
             }
             self.confirm_record(key);

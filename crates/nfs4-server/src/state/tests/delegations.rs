@@ -203,21 +203,21 @@ fn the_holder_of_a_write_delegation_is_asked_for_size_and_change() {
     write_delegation(&mut world, &a, 1);
     let ask = |world: &mut World, by: &Peer, now| world.state.delegated_attributes(&file(1), Some(by.client), false, now);
     assert_eq!(ask(&mut world, &a, 0), Ok(Holder::None));
-    assert_eq!(ask(&mut world, &b, 0), Ok(Holder::Asked(0)));
+    assert_eq!(ask(&mut world, &b, 0), Ok(Holder::Pending(0)));
     assert!(world.state.is_asked(&file(1), Some(b.client)));
     // Once is enough.
-    assert_eq!(ask(&mut world, &b, 5), Ok(Holder::Asked(0)));
+    assert_eq!(ask(&mut world, &b, 5), Ok(Holder::Pending(0)));
     let callbacks = world.callbacks();
     assert!(matches!(callbacks[..], [OutgoingCallback { op: CallbackOp::Getattr { times: false, .. }, .. }]));
     let told = HolderAttributes { size: 7, change: 9, accessed: None, modified: None };
     let answer = CallbackAnswer::Answered { sequence: Status::OK, highest_slot: None, status: Status::OK, attributes: Some(told) };
     world.state.callback_done(callbacks[0].id, answer, 0);
-    assert_eq!(ask(&mut world, &b, 10), Ok(Holder::Told(told)));
+    assert_eq!(ask(&mut world, &b, 10), Ok(Holder::Reported(told)));
     assert!(!world.state.is_asked(&file(1), Some(b.client)));
     // It doesn't keep the times.
     assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), true, 10), Ok(Holder::None));
     // Later it is asked again; if it does not tell, the delegation is recalled.
-    assert_eq!(ask(&mut world, &b, 5000), Ok(Holder::Asked(5000)));
+    assert_eq!(ask(&mut world, &b, 5000), Ok(Holder::Pending(5000)));
     let callbacks = world.callbacks();
     world.answer(&callbacks[0], Status::BADHANDLE);
     assert!(matches!(world.callbacks()[0].op, CallbackOp::Recall { .. }));
@@ -287,7 +287,7 @@ fn times_are_kept_by_whom_they_were_given_to() {
     assert_eq!(keeps(&mut world, &a, &delegation), Ok(()));
     assert_eq!(keeps(&mut world, &b, &delegation), Err(Status::BAD_STATEID));
     assert_eq!(keeps(&mut world, &a, &opened.stateid), Err(Status::BAD_STATEID));
-    assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), true, 0), Ok(Holder::Asked(0)));
+    assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), true, 0), Ok(Holder::Pending(0)));
     assert!(matches!(world.callbacks()[0].op, CallbackOp::Getattr { times: true, .. }));
     // One without them has nothing to say.
     let plain = write_delegation(&mut world, &a, 2);
@@ -300,7 +300,7 @@ fn a_holder_that_can_not_be_asked_loses_the_delegation() {
     let mut world = World::new();
     let (a, b) = (world.peer("a"), world.peer("b"));
     write_delegation(&mut world, &a, 1);
-    assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), false, 0), Ok(Holder::Asked(0)));
+    assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), false, 0), Ok(Holder::Pending(0)));
     world.callbacks();
     let late = 60_000;
     assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), false, late), Err(Status::DELAY));
