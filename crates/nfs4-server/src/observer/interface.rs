@@ -155,7 +155,7 @@ pub struct Arguments<'a> {
     pub name: Option<&'a [u8]>,
     /// The new name in the current directory, for RENAME and LINK.
     pub new_name: Option<&'a [u8]>,
-    /// Requested access: the bits of ACCESS (RFC 8881, section 18.1) and of [`asked`].
+    /// Requested access: the bits of ACCESS (RFC 8881, section 18.1) and of [`requested`].
     pub access: Option<u32>,
     /// Offset of the data.
     pub offset: Option<u64>,

@@ -33,7 +33,7 @@ pub(crate) fn looks_right_in_a_browser(world: &World, page: &str, bars: usize) {
     let (html, said) = (String::from_utf8_lossy(&dom.stdout), String::from_utf8_lossy(&dom.stderr));
     assert!(dom.status.success(), "{said}");
     assert!(
-        html.matches("<svg").count() >= 4 && html.matches("class=\"bar ").count() >= bars && html.contains("What was measured"),
+        html.matches("<svg").count() >= 4 && html.matches("class=\"bar ").count() >= bars && html.contains("How this was measured"),
         "{html}"
     );
     assert!(!said.contains("CONSOLE"), "{said}");

@@ -2,7 +2,7 @@
 //! loopback (and wherever else it is asked to listen), ended when dropped.
 //!
 //! Taken by its path by tests of several crates; needs the standard library and `tempfile`, and the
-//! packages krb5-kdc and krb5-user. Nothing of the system's own Kerberos is read or written:
+//! packages krb5-kdc, krb5-admin-server and krb5-user. Nothing of the system's own Kerberos is read or written:
 //! programs that shall belong to the realm are given [`Kdc::environment`], which differs by what a
 //! client may use ([`Client`]).
 #![allow(dead_code, reason = "each test uses a part of it")]
@@ -70,7 +70,7 @@ impl Kdc {
 
     /// One of a realm of this name.
     pub(crate) fn start_realm(realm: &'static str, addresses: &[IpAddr]) -> Option<Kdc> {
-        for (program, package) in [("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-kdc"), ("kinit", "krb5-user")] {
+        for (program, package) in [("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-admin-server"), ("kinit", "krb5-user")] {
             if find(program).is_none() {
                 println!("skipped: needs the package {package}");
                 return None;

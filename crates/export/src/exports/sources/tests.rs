@@ -190,7 +190,7 @@ fn a_client_that_is_named_again_is_told_with_file_and_line() {
     }
     let loaded = sources(ExportList::Files(vec![directory.path().to_owned()])).load().unwrap();
     let [said] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
-    assert!(said.contains("b.exports: line 1: /a names 192.0.2.1 again") && said.contains("a.exports: line 2 says is in force"), "{said}");
+    assert!(said.contains("b.exports: line 1: /a names 192.0.2.1 again") && said.contains("a.exports: line 2 applies"), "{said}");
     let access = loaded.exports.all()[0].clients.access_for(SocketAddr::from(([192, 0, 2, 1], 1))).unwrap();
     assert!(access.flavours[0].read_only);
 }
@@ -202,7 +202,7 @@ fn what_does_not_go_together_is_told_with_the_cure_that_fits() {
         sources(list).load().err().expect("it is refused").to_string()
     };
     let same_number = fault("/a *(fsid=7)\n/b *(fsid=7)\n");
-    assert!(same_number.ends_with("give each a number of its own: fsid=7"), "{same_number}");
+    assert!(same_number.ends_with("give each a different fsid=, for example fsid=7"), "{same_number}");
     let same_path = fault("/srv *(fsid=root)\n/srv/a *\n/a *\n");
     assert!(same_path.contains("same pseudo path") && !same_path.contains("fsid=7"), "{same_path}");
     let long = fault(&format!("/{} *\n", "n".repeat(300)));

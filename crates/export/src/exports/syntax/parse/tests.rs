@@ -85,7 +85,7 @@ fn all_faults_are_told_with_line_and_cure() {
     let errors = parse(b"/a *(rw,pnfs)\nrelative *\n/b *(rw\n/c 1.2.3.4/99\n\n/d x x").unwrap_err();
     let lines: Vec<_> = errors.iter().map(|fault| fault.line).collect();
     assert_eq!(lines, [1, 2, 3, 4, 6]);
-    assert_eq!(errors[0].to_string(), "line 1: option pnfs asks for pNFS layouts, which are not given; remove it");
+    assert_eq!(errors[0].to_string(), "line 1: option pnfs requests pNFS layouts, which are not supported; remove it");
 }
 
 proptest::proptest! {
