@@ -1,37 +1,37 @@
-//! The hash chain over frames: SHA-256, which outruns BLAKE3 on inputs of this size where the CPU
-//! has SHA instructions. Knows nothing of what frames hold.
+//! The SHA-256 hash chain over frames. SHA-256 is faster than BLAKE3 on inputs this short on a CPU
+//! with SHA instructions.
 
 use sha2::block_api::compress256;
 use sha2::{Digest as _, Sha256};
 
-/// A SHA-256 value.
+/// A SHA-256 hash.
 pub type Hash = [u8; 32];
 
-/// How many bytes of the chain's value each frame carries, so that a break is found at the frame
-/// where it is, not at the next seal.
+/// Length of the chain tag in each frame, in bytes. The tag locates a break at its frame instead of
+/// at the next seal.
 pub const TAG_LEN: usize = 8;
 
-/// The value after all frames so far.
+/// The chain value after all frames so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain(pub Hash);
 
 impl Chain {
-    /// Before the first frame of a trail.
+    /// The chain value before the first frame of a trail.
     pub const START: Chain = Chain([0; 32]);
 
-    /// The value after a frame with this leaf.
+    /// Returns the chain value after a frame with this leaf hash.
     #[must_use]
     pub fn then(self, leaf: &Hash) -> Chain {
         Chain(self.steps(leaf).hash())
     }
 
-    /// Likewise, step by step.
+    /// Like [`Chain::then`], but hashes one block at a time.
     #[inline]
     pub(crate) fn steps(self, leaf: &Hash) -> Steps<2> {
         Steps::of([&self.0, leaf]).expect("two hashes and what is put behind them are two blocks")
     }
 
-    /// What a frame carries of it.
+    /// Returns the first bytes of the chain value, which a frame carries as its tag.
     pub fn tag(&self) -> [u8; TAG_LEN] {
         let mut tag = [0; TAG_LEN];
         tag.copy_from_slice(&self.0[..TAG_LEN]);
@@ -39,18 +39,20 @@ impl Chain {
     }
 }
 
-/// The hash of what is no frame: of a text that a record speaks of.
+/// Hashes bytes that are not a frame, such as a rule file.
 pub fn digest(bytes: &[u8]) -> Hash {
     Sha256::digest(bytes).into()
 }
 
-/// The hash of a frame (head and body, without its tag): what chain and Merkle tree are made of.
-/// The zero in front tells it from a node (RFC 6962, section 2.1).
+/// Hashes a frame's head and body, without its tag. The chain and the Merkle tree are built from
+/// these leaf hashes. The leading zero byte separates leaves from inner nodes (RFC 6962, section
+/// 2.1).
 pub fn leaf(frame: &[u8]) -> Hash {
     of_parts::<LEAF_BLOCKS, 2>(leaf_parts(frame))
 }
 
-/// Likewise, step by step; none of a long frame.
+/// Like [`leaf`], but hashes one block at a time. Returns `None` for a frame longer than
+/// [`LEAF_BLOCKS`].
 #[inline]
 pub(crate) fn leaf_steps(frame: &[u8]) -> Option<Steps<LEAF_BLOCKS>> {
     Steps::of(leaf_parts(frame))
@@ -61,9 +63,8 @@ fn leaf_parts(frame: &[u8]) -> [&[u8]; 2] {
     [&[0], frame]
 }
 
-/// SHA-256 of a few parts, one after the other. Where they fit so many blocks, they are laid out
-/// and compressed at once: of inputs this short a third of the time goes into the buffer of a
-/// hasher otherwise.
+/// Hashes the concatenation of `parts` with SHA-256. Input of at most `BLOCKS` blocks is laid out
+/// on the stack: for short input, the buffering of [`Sha256`] takes a third of the time.
 pub(crate) fn of_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> Hash {
     match Steps::<BLOCKS>::of(parts) {
         Some(steps) => steps.hash(),
@@ -71,9 +72,9 @@ pub(crate) fn of_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8]; P
     }
 }
 
-/// A hash of so many blocks at most, computed one block at a time. Each block waits for the one
-/// before, and takes the CPU longer than its instructions do: who takes steps of several hashes in
-/// turn has them at nearly the price of one.
+/// A SHA-256 computation of at most `BLOCKS` blocks that advances one block at a time. Each block
+/// depends on the one before, so a single hash leaves the CPU's pipeline idle. A caller that
+/// alternates between several hashes uses that time.
 pub(crate) struct Steps<const BLOCKS: usize> {
     blocks: [[u8; BLOCK_LEN]; BLOCKS],
     count: usize,
@@ -82,8 +83,8 @@ pub(crate) struct Steps<const BLOCKS: usize> {
 }
 
 impl<const BLOCKS: usize> Steps<BLOCKS> {
-    /// The hash of these parts, none of it done; none if they don't fit with what is put behind
-    /// them (FIPS 180-4, section 5.1.1).
+    /// Lays out `parts` with the padding of FIPS 180-4, section 5.1.1. Returns `None` if they need
+    /// more than `BLOCKS` blocks.
     #[inline]
     pub(crate) fn of<const PARTS: usize>(parts: [&[u8]; PARTS]) -> Option<Self> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -103,7 +104,7 @@ impl<const BLOCKS: usize> Steps<BLOCKS> {
         Some(steps)
     }
 
-    /// Compresses the next block. False if there was none left.
+    /// Compresses the next block. Returns false if none is left.
     #[inline]
     pub(crate) fn step(&mut self) -> bool {
         let Some(block) = self.blocks[..self.count].get(self.done) else { return false };
@@ -112,7 +113,7 @@ impl<const BLOCKS: usize> Steps<BLOCKS> {
         true
     }
 
-    /// Does what is left.
+    /// Compresses the remaining blocks and returns the hash.
     #[inline]
     pub(crate) fn hash(mut self) -> Hash {
         compress256(&mut self.state, &self.blocks[self.done..self.count]);
@@ -124,12 +125,12 @@ impl<const BLOCKS: usize> Steps<BLOCKS> {
     }
 }
 
-/// FIPS 180-4, section 5.3.3.
+/// The initial hash value (FIPS 180-4, section 5.3.3).
 const START: [u32; 8] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 const BLOCK_LEN: usize = 64;
-/// Bytes that say how long the message is, at the end of the last block.
+/// Length of the message length field at the end of the last block, in bytes.
 const LEN_LEN: usize = 8;
-/// Most frames fit these.
+/// Blocks for a leaf hash. Most frames fit.
 pub(crate) const LEAF_BLOCKS: usize = 5;
 
 #[cfg(test)]
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_hash_as_their_whole_does_at_each_length() {
+    fn parts_hash_like_their_concatenation() {
         let bytes: Vec<u8> = (0..400u32).map(|number| (number * 7) as u8).collect();
         for len in 0..bytes.len() {
             let wanted = digest(&bytes[..len]);

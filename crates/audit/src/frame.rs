@@ -1,29 +1,30 @@
-//! Frames: what a segment's file is a sequence of. A frame is a head (length and kind), a body and
-//! a tag of the chain's value. Never looks into bodies other than the segment's header.
+//! Frames, the units of a segment file. A frame is a head (length and kind), a body and a chain
+//! tag.
 
 use crate::chain::{Chain, Hash, TAG_LEN, leaf, leaf_steps};
 use crate::merkle::Frontier;
 
-/// What a segment's file begins with.
+/// The first bytes of a segment file.
 pub const MAGIC: [u8; 8] = *b"VOUCHTR1";
-/// Bytes before a frame's body.
+/// Length of a frame's head, in bytes.
 pub const HEAD_LEN: usize = 4;
-/// Bytes of a frame that are not its body.
+/// Length of a frame's head and tag, in bytes.
 pub const OVERHEAD: usize = HEAD_LEN + TAG_LEN;
-/// Longest body: two paths, a principal and all else with room to spare.
+/// Maximum length of a body, in bytes. Two paths, a principal and all other fields fit with room to
+/// spare.
 pub const BODY_LEN_MAX: usize = 64 * 1024;
 
-/// What a frame's body is.
+/// The kind of a frame's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A [`Header`]: the first frame of a segment and no other.
+    /// A [`Header`], the first frame of each segment.
     Header = 0,
     /// A [`Record`](crate::Record).
     Record = 1,
-    /// A [`Seal`](crate::seal::Seal) within a segment.
+    /// A [`Seal`](crate::seal::Seal) inside a segment.
     Checkpoint = 2,
-    /// A [`Seal`](crate::seal::Seal) at a segment's end.
+    /// A [`Seal`](crate::seal::Seal) at the end of a segment.
     Close = 3,
 }
 
@@ -32,54 +33,54 @@ impl Kind {
         [Kind::Header, Kind::Record, Kind::Checkpoint, Kind::Close].into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Whether it is a leaf of the segment's Merkle tree: what seals say is theirs alone.
+    /// Returns whether a frame of this kind is a leaf of the segment's Merkle tree. Seals are not.
     pub fn is_leaf(self) -> bool {
         matches!(self, Kind::Header | Kind::Record)
     }
 }
 
-/// A frame as it lies in a file.
+/// A frame in a segment file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Kind.
+    /// The kind of the body.
     pub kind: Kind,
-    /// Body.
+    /// The body.
     pub body: &'a [u8],
-    /// What it says the chain's value begins with.
+    /// The first bytes of the chain value after this frame, as stored in the file.
     pub tag: [u8; TAG_LEN],
-    /// Head and body: what is hashed.
+    /// Head and body, the bytes that the leaf hash covers.
     pub hashed: &'a [u8],
 }
 
 impl Frame<'_> {
-    /// The leaf of chain and tree.
+    /// Returns the leaf hash for the chain and the Merkle tree.
     pub fn leaf(&self) -> Hash {
         leaf(self.hashed)
     }
 
-    /// Bytes in the file.
+    /// Returns the frame's length in the file, in bytes.
     pub fn len(&self) -> usize {
         self.hashed.len() + TAG_LEN
     }
 
-    /// Never.
+    /// Returns false: a frame is never empty.
     pub fn is_empty(&self) -> bool {
         false
     }
 }
 
-/// Why there is no frame at a place.
+/// Why bytes do not parse as a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The bytes end before the frame does.
+    /// The bytes end before the frame ends.
     #[error("the frame is cut off")]
     Cut,
-    /// No such kind, or too long.
+    /// The kind is unknown or the length is out of range.
     #[error("this is no frame")]
     Malformed,
 }
 
-/// The frame at the front of `bytes`.
+/// Parses the frame at the start of `bytes`.
 pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     let (head, rest) = bytes.split_at_checked(HEAD_LEN).ok_or(FrameError::Cut)?;
     let word = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
@@ -93,13 +94,13 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     Ok(Frame { kind, body, tag: *tag, hashed: &bytes[..HEAD_LEN + len] })
 }
 
-/// The head of a frame.
+/// Encodes the head of a frame.
 pub fn head(kind: Kind, body_len: usize) -> [u8; HEAD_LEN] {
     assert!(body_len > 0 && body_len <= BODY_LEN_MAX, "bodies are made within the limit");
     ((kind as u32) << 24 | body_len as u32).to_le_bytes()
 }
 
-/// Appends a frame and moves the chain on; returns the leaf.
+/// Appends a frame, advances the chain and returns the leaf hash.
 pub fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Chain) -> Hash {
     let start = out.len();
     out.extend_from_slice(&head(kind, body.len()));
@@ -110,18 +111,18 @@ pub fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Chain) -> 
     leaf
 }
 
-/// Leaves that are appended one after the other: what chain and tree make of each is hashed along
-/// with the next, which does not depend on it. Whole again once it is dropped.
+/// Appends leaves in a batch. The chain and tree hashes of one leaf are computed together with the
+/// next leaf's own hash, which does not depend on them. `chain` and `tree` are complete once this
+/// is dropped.
 pub(crate) struct Leaves<'l> {
     pub(crate) out: &'l mut Vec<u8>,
     pub(crate) chain: &'l mut Chain,
     pub(crate) tree: &'l mut Frontier,
-    /// The leaf that is in neither yet, and where its tag belongs.
+    /// The leaf that is not in the chain and the tree yet, and the position of its tag.
     pub(crate) last: Option<(Hash, usize)>,
 }
 
 impl Leaves<'_> {
-    /// Appends a frame.
     pub(crate) fn append(&mut self, kind: Kind, body: &[u8]) {
         let start = self.out.len();
         self.out.extend_from_slice(&head(kind, body.len()));
@@ -133,7 +134,7 @@ impl Leaves<'_> {
             (Some(mut leaf), Some((last, last_tag_at))) => {
                 let mut chain = self.chain.steps(&last);
                 let mut tree = self.tree.pushing(last);
-                // All three go on as long as any does.
+                // The loop ends when all three hashes are complete.
                 while leaf.step() | chain.step() | tree.step() {}
                 *self.chain = Chain(chain.hash());
                 self.out[last_tag_at..last_tag_at + TAG_LEN].copy_from_slice(&self.chain.tag());
@@ -165,33 +166,33 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// What a segment says of itself. Its frame is the first leaf of the segment's tree.
+/// The header of a segment. Its frame is the first leaf of the segment's Merkle tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Number of the segment within the trail, from 1.
     pub segment: u64,
-    /// Sequence number that its first record has.
+    /// Sequence number of the segment's first record.
     pub first_seq: u64,
-    /// When it was begun, nanoseconds since 1970.
+    /// Time when the segment was started, nanoseconds since 1970.
     pub time_ns: u64,
-    /// The boot of the machine that it was written in (/proc/sys/kernel/random/boot_id).
+    /// Boot id of the machine that wrote the segment (/proc/sys/kernel/random/boot_id).
     pub boot: [u8; 16],
-    /// The trail, as its key was made for it.
+    /// Identity of the trail, chosen when its key was created.
     pub trail: [u8; 16],
-    /// The chain's value before this frame.
+    /// The chain value before this frame.
     pub previous: Hash,
-    /// Epoch of the key that signs next.
+    /// Epoch of the key that signs the next seal.
     pub epoch: u64,
     /// Public half of that key.
     pub public: [u8; 32],
 }
 
-/// Bytes of a header's body.
+/// Length of a header's body, in bytes.
 pub const HEADER_LEN: usize = 132;
 const VERSION: u16 = 1;
 
 impl Header {
-    /// The body.
+    /// Encodes the body of the header's frame.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         let mut at = 0;
@@ -212,7 +213,7 @@ impl Header {
         out
     }
 
-    /// The header with this body; none if it isn't one of this version.
+    /// Decodes the body of a header's frame. Returns `None` for another version.
     pub fn decode(body: &[u8]) -> Option<Header> {
         let mut r = Fields(<&[u8; HEADER_LEN]>::try_from(body).ok()?);
         if r.take::<2>() != VERSION.to_le_bytes() || r.take::<2>() != [0; 2] {
@@ -231,7 +232,7 @@ impl Header {
     }
 }
 
-/// Fields of fixed length, one after the other. Whoever makes one has checked that they are there.
+/// Reads fields of fixed length in order. The caller has checked the total length.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl Fields<'_> {
@@ -251,8 +252,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leaves_that_are_appended_together_are_what_each_by_itself_is() {
-        // Also long ones, which are not laid out in blocks.
+    fn batched_leaves_equal_single_appends() {
+        // Long bodies take the path without block-wise hashing.
         let bodies: Vec<Vec<u8>> = (0..200usize).map(|number| vec![number as u8; 1 + number * 37 % 700]).collect();
         for count in [0, 1, 2, 3, 50, 200] {
             let (mut out, mut chain, mut tree) = (Vec::new(), Chain::START, Frontier::default());

@@ -1,6 +1,5 @@
-//! What the host's kernel recorded: the text of the kernel's audit log (auditd's file, or messages
-//! of the audit netlink socket) becomes records. Sans-IO; bounded in what it keeps of lines that
-//! belong together.
+//! Parser for the kernel's audit log: turns lines of auditd's file, or messages of the audit
+//! netlink socket, into records. Does no I/O. The number of incomplete events in memory is bounded.
 
 mod names;
 mod paths;
@@ -15,7 +14,7 @@ pub use names::name;
 use names::number_of;
 use paths::{Opened, resolve};
 
-/// Types of records that are looked into (linux/audit.h).
+/// Record types that the parser interprets (linux/audit.h).
 mod kind {
     #[cfg(test)]
     pub(super) const CONFIG_CHANGE: u16 = 1305;
@@ -27,31 +26,31 @@ mod kind {
     pub(super) const URINGOP: u16 = 1336;
 }
 
-/// When an event was, and its number: what lines that belong together share.
+/// Time and serial number of an event. All lines of one event share them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp {
-    /// Nanoseconds since 1970; the kernel gives milliseconds.
+    /// Nanoseconds since 1970. The kernel gives milliseconds.
     pub time_ns: u64,
-    /// Number since the boot.
+    /// Serial number since boot.
     pub serial: u32,
 }
 
-/// A line.
+/// One line of the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Type; 0 where its name is not known here.
+    /// Record type, or 0 if the type's name is unknown here.
     pub kind: u16,
-    /// The type's name where its number is not known.
+    /// The type's name if its number is unknown, else empty.
     pub kind_name: &'a [u8],
-    /// Which event it belongs to.
+    /// The event that the line belongs to.
     pub stamp: Stamp,
-    /// The fields.
+    /// The fields, unparsed.
     pub fields: &'a [u8],
 }
 
 impl<'a> Line<'a> {
-    /// A line of auditd's file: `type=NAME msg=audit(SECONDS.MILLISECONDS:SERIAL): fields`,
-    /// `node=NAME` before it or not.
+    /// Parses a line of auditd's file: `type=NAME msg=audit(SECONDS.MILLISECONDS:SERIAL): fields`,
+    /// with an optional `node=NAME` in front.
     pub fn parse(line: &'a [u8]) -> Option<Line<'a>> {
         let line = match line.strip_prefix(b"node=") {
             Some(rest) => &rest[rest.iter().position(|byte| *byte == b' ')? + 1..],
@@ -63,7 +62,7 @@ impl<'a> Line<'a> {
         Some(Line { kind_name: if line.kind == 0 { name } else { b"" }, ..line })
     }
 
-    /// A message of the kernel, whose type is known: `audit(SECONDS.MILLISECONDS:SERIAL): fields`.
+    /// Parses a netlink message of a known type: `audit(SECONDS.MILLISECONDS:SERIAL): fields`.
     pub fn of_message(kind: u16, message: &'a [u8]) -> Option<Line<'a>> {
         let rest = message.strip_prefix(b"audit(")?;
         let (stamp, rest) = rest.split_at(rest.iter().take(64).position(|byte| *byte == b')')?);
@@ -78,7 +77,7 @@ impl<'a> Line<'a> {
         Some(Line { kind, kind_name: b"", stamp: Stamp { time_ns, serial: serial.parse().ok()? }, fields })
     }
 
-    /// The value of a field, without its quotes.
+    /// Returns the value of a field, without its quotes.
     fn field(&self, name: &str) -> Option<&'a [u8]> {
         fields(self.fields).find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| value.bytes())
     }
@@ -87,7 +86,8 @@ impl<'a> Line<'a> {
         std::str::from_utf8(self.field(name)?).ok()?.parse().ok()
     }
 
-    /// A field that a user had a hand in: quoted as it is, or in hexadecimal digits.
+    /// Returns a field that users can influence. The kernel writes such a field in quotes or in
+    /// hexadecimal.
     fn text(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         let value = fields(self.fields).find(|(found, _)| *found == name.as_bytes())?.1;
         match value {
@@ -115,8 +115,8 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Names and values. auditd sets what it adds apart by a group separator; programs put theirs in
-/// one field, `msg='…'`, which is looked into.
+/// Iterates over names and values. auditd separates the fields that it adds with a group separator.
+/// Programs put their fields into one field, `msg='…'`, whose content is parsed as well.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (&[u8], Value<'_>)> {
     std::iter::from_fn(move || {
         loop {
@@ -156,42 +156,41 @@ fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
     digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
 }
 
-/// An event: what lines of one stamp say together.
+/// One audit event, assembled from all lines with the same stamp.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// When, and its number.
+    /// Time and serial number.
     pub stamp: Stamp,
-    /// Type of its first line whose type is known; 0 where none is.
+    /// Type of the first line with a known type, or 0.
     pub kind: u16,
-    /// 0, or the errno; 1 where only that it failed is known.
+    /// 0 for success, else the errno, or 1 if the errno is unknown.
     pub result: u32,
-    /// User whose rights were used.
+    /// The acting user.
     pub uid: Option<u32>,
-    /// Group.
+    /// The acting group.
     pub gid: Option<u32>,
-    /// The user who logged in, who stays the same over sudo.
+    /// The login user (auid), which sudo does not change.
     pub login: Option<u32>,
-    /// That user's name, where auditd wrote it.
+    /// The login user's name, if auditd wrote one.
     pub login_name: Vec<u8>,
-    /// From where a user came, where a program of the machine told it.
+    /// The user's remote address, if a local program reported one.
     pub address: Option<IpAddr>,
-    /// The path that it was done to: `/.../` stands in it for a directory that the log doesn't
-    /// name.
+    /// Path of the object. A leading `/.../` stands for a directory that the log does not name.
     pub path: Vec<u8>,
     /// The new path of a rename or link.
     pub path2: Vec<u8>,
-    /// Device and inode, as the log has them: `fe:00:4711`.
+    /// Device and inode as the log writes them: `fe:00:4711`.
     pub file: Vec<u8>,
-    /// Key of the rule.
+    /// Key of the audit rule.
     pub key: Vec<u8>,
-    /// The rest in words.
+    /// All other fields, as text.
     pub detail: Vec<u8>,
     cwd: Vec<u8>,
     opened: Opened,
     is_whole: bool,
 }
 
-/// "unset" (linux/audit.h).
+/// The kernel's value for "unset" (linux/audit.h).
 const UNSET: u32 = u32::MAX;
 
 impl Event {
@@ -204,7 +203,7 @@ impl Event {
         }
         match line.kind {
             kind::SYSCALL => self.opened = Opened::of(line),
-            // A ring's own files and directories are in no line.
+            // No line names the files and directories of an io_uring request.
             kind::URINGOP => self.opened = Opened([true; 2]),
             _ => {}
         }
@@ -230,7 +229,7 @@ impl Event {
                     (None, Some(b"failed" | b"0")) => self.result = 1,
                     _ => {}
                 }
-                // Those that events of one line only have end with them.
+                // An event of one of these types has a single line.
                 self.is_whole |= (1100..1300).contains(&kind) || (2000..3000).contains(&kind) || kind == 1006;
                 self.describe(line);
             }
@@ -254,7 +253,7 @@ impl Event {
         }
     }
 
-    /// More of the detail, where there is room.
+    /// Appends a field to the detail if there is room.
     fn tell(&mut self, name: &str, value: &[u8]) {
         let room = TEXT_LEN_MAX.saturating_sub(self.detail.len());
         if name.len() + value.len() + 2 <= room {
@@ -285,7 +284,8 @@ impl Event {
         }
     }
 
-    /// The record. `principal` is who the login user is, `client` this machine's name.
+    /// Converts the event to a record. `principal` is the login user's name, `client` is this
+    /// machine's name.
     pub fn record<'a>(&'a self, principal: &'a [u8], client: &'a [u8]) -> Record<'a> {
         Record {
             time_ns: self.stamp.time_ns,
@@ -315,22 +315,22 @@ fn kept(text: Option<Cow<'_, [u8]>>, len_max: usize) -> Vec<u8> {
     text
 }
 
-/// Events that are not whole yet: lines of different events may be mixed.
+/// Assembles events from lines, because lines of different events may be interleaved.
 #[derive(Debug, Default)]
 pub struct Assembler {
     pending: VecDeque<Event>,
 }
 
-/// Events that wait for their end; beyond it the oldest is taken as it is.
+/// Maximum number of incomplete events. Beyond this, the oldest is emitted as it is.
 const PENDING_MAX: usize = 64;
-/// Lines of an event come together; one that is so much older than the newest has no more.
+/// An event this much older than the newest line is emitted as complete.
 const AGE_NS_MAX: u64 = 2_000_000_000;
 
 impl Assembler {
-    /// Takes a line; calls `each` with events that are whole.
+    /// Adds a line and calls `each` for every event that is complete.
     pub fn push(&mut self, line: &Line<'_>, mut each: impl FnMut(Event)) {
         let at = self.pending.iter().position(|event| event.stamp == line.stamp);
-        // The kernel sends an end after the command line, with which the event was whole already.
+        // The kernel sends EOE after PROCTITLE, which already completed the event.
         if at.is_none() && line.kind == kind::EOE {
             return;
         }
@@ -349,7 +349,7 @@ impl Assembler {
         }
     }
 
-    /// What is left when no more lines will come for now.
+    /// Emits all incomplete events, for when no more lines are expected for now.
     pub fn finish(&mut self, each: impl FnMut(Event)) {
         self.pending.drain(..).for_each(each);
     }

@@ -1,5 +1,5 @@
-//! A record as one line of JSON in the fields of the Elastic Common Schema (ECS 8); what that lacks
-//! is under `vouch`.
+//! Encodes a record as one line of JSON in the Elastic Common Schema (ECS 8). Fields that ECS lacks
+//! are under `vouch`.
 
 use std::fmt::Write as _;
 
@@ -8,18 +8,19 @@ use serde_json::{Map, Value, json};
 use crate::operations::{self, errno, number};
 use crate::record::{Act, Class, Record, Refusal};
 
-/// Appends a record and a newline. `boot`: of the machine that wrote it, where it is known.
+/// Appends a record and a newline. `boot` is the boot id of the machine that wrote the record, if
+/// known.
 pub fn write(record: &Record<'_>, boot: Option<[u8; 16]>, out: &mut String) {
     let _ = writeln!(out, "{}", value(record, boot));
 }
 
-/// A boot's number as the kernel writes it (random(4), boot_id); none of one that is not known.
+/// Formats a boot id as the kernel does (random(4), boot_id). Returns `None` for an unknown boot.
 pub fn boot_text(boot: Option<[u8; 16]>) -> Option<String> {
     let digits = hex(&boot.filter(|boot| *boot != [0; 16])?);
     Some([&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-"))
 }
 
-/// The record as a JSON value.
+/// Returns the record as a JSON value.
 pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     let status = record.status();
     let failed = status != 0 || matches!(record.class, Class::Refusal | Class::Gap);
@@ -51,7 +52,7 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     record.address.map(|address| source.insert("ip".into(), address.to_canonical().to_string().into()));
     record.port.map(|port| source.insert("port".into(), port.into()));
     match record.class {
-        // Its own name: what it tells of somebody's address is of another machine.
+        // `client` is this machine's name. The address in a host event belongs to another machine.
         Class::Host => put(&mut host, "name", record.client),
         _ => put(&mut source, "domain", record.client),
     }
@@ -104,7 +105,8 @@ fn insert(all: &mut Map<String, Value>, name: &str, part: Map<String, Value>) {
     }
 }
 
-/// Text as it is; where it is no UTF-8, readable, and its exact bytes beside it.
+/// Adds a text field. Text that is not UTF-8 is converted lossily, and its exact bytes are added as
+/// `NAME_hex`.
 fn put(part: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     if bytes.is_empty() {
         return;
@@ -126,7 +128,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Of RFC 3339, in UTC, to the nanosecond.
+/// Formats a time in UTC with nanoseconds (RFC 3339).
 fn time(ns: u64) -> String {
     let time = i128::from(ns);
     jiff::Timestamp::from_nanosecond(time).map_or_else(|_| ns.to_string(), |time| format!("{time:.9}"))
@@ -142,7 +144,7 @@ fn action(record: &Record<'_>) -> String {
     }
 }
 
-/// ECS event.category and event.type.
+/// Returns ECS event.category and event.type.
 fn categories(record: &Record<'_>) -> (&'static str, &'static str) {
     match record.class {
         Class::Refusal => ("authentication", "denied"),
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn record_is_an_event_of_ecs() {
+    fn encodes_record_as_ecs_event() {
         let record = Record {
             seq: 9,
             time_ns: 1_700_000_000_123_456_789,
@@ -205,8 +207,8 @@ mod tests {
             (&json!("00010203-0405-0607-0809-0a0b0c0d0e0f"), &json!(0))
         );
         assert_eq!(boot_text(Some([0; 16])), None);
-        // Who is granted nothing was refused, though the status is OK; where something is granted, he was
-        // not.
+        // An ACCESS that grants nothing counts as refused although its status is OK. One that
+        // grants something does not.
         let access = |granted| Record { operation: number::ACCESS, result: 0, asked: Some(0x1f), granted: Some(granted), ..record.clone() };
         let denied = value(&access(0), None);
         assert_eq!((&denied["event"]["outcome"], &denied["vouch"]["errno"]), (&json!("failure"), &json!(13)));

@@ -1,7 +1,7 @@
-//! The key of a trail: each one signs a single seal, which names the next, and is wiped. Who takes
-//! the machine over learns the key of what is still to come, and can't sign anew what was sealed
-//! before (forward security: Bellare and Yee, "Forward integrity for secure audit logs", 1997).
-//! Sans-IO: where the key is kept is the caller's.
+//! The signing key of a trail. Each key signs one seal, which names the next key, and is then
+//! wiped. An attacker who takes over the machine learns the current key and cannot forge earlier
+//! seals (forward security: Bellare and Yee, "Forward integrity for secure audit logs", 1997). Does
+//! no I/O: the caller stores the key.
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use sha2::{Digest as _, Sha256};
@@ -9,40 +9,41 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::seal::Seal;
 
-/// The key of one epoch. Has no `Debug`; wiped when dropped.
+/// The key of one epoch. It has no `Debug` and is wiped when dropped.
 pub struct Ratchet {
     trail: [u8; 16],
     epoch: u64,
     seed: Zeroizing<[u8; 32]>,
 }
 
-/// Bytes of a key file.
+/// Length of a key file, in bytes.
 pub const KEY_LEN: usize = 8 + 16 + 8 + 32 + 32;
 const KEY_MAGIC: &[u8; 8] = b"VOUCHAK1";
 const STEP: &[u8; 24] = b"vouch audit ratchet v1\0\0";
 
 impl Ratchet {
-    /// A new trail's first key: `trail` and `seed` of the caller's best randomness.
+    /// Creates the first key of a new trail. The caller supplies `trail` and `seed` from a secure
+    /// random generator.
     pub fn new(trail: [u8; 16], seed: &[u8; 32]) -> Ratchet {
         Ratchet { trail, epoch: 0, seed: Zeroizing::new(*seed) }
     }
 
-    /// The trail.
+    /// Returns the identity of the trail.
     pub fn trail(&self) -> [u8; 16] {
         self.trail
     }
 
-    /// How many keys came before.
+    /// Returns the number of keys before this one.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The public half.
+    /// Returns the public half.
     pub fn public(&self) -> [u8; 32] {
         SigningKey::from_bytes(&self.seed).verifying_key().to_bytes()
     }
 
-    /// The key after this one. The step can't be taken back.
+    /// Derives the next key. The derivation is one-way.
     #[must_use]
     pub fn next(&self) -> Ratchet {
         let mut seed: [u8; 32] = Sha256::new().chain_update(STEP).chain_update(self.trail).chain_update(*self.seed).finalize().into();
@@ -51,8 +52,8 @@ impl Ratchet {
         next
     }
 
-    /// Fills in what the key knows of a seal, and signs it. To be done once: then
-    /// [`Ratchet::next`].
+    /// Fills in the key's fields of a seal and signs it. A key signs only once; use
+    /// [`Ratchet::next`] afterwards.
     pub fn seal(&self, seal: &mut Seal) {
         let key = SigningKey::from_bytes(&self.seed);
         seal.trail = self.trail;
@@ -63,7 +64,7 @@ impl Ratchet {
         debug_assert!(seal.is_signed(), "what was signed verifies");
     }
 
-    /// The bytes of a key file.
+    /// Encodes the key file.
     pub fn encode(&self) -> Zeroizing<Vec<u8>> {
         let mut out = Zeroizing::new(Vec::with_capacity(KEY_LEN));
         out.extend_from_slice(KEY_MAGIC);
@@ -74,7 +75,8 @@ impl Ratchet {
         out
     }
 
-    /// The key in a file; none if its public half does not fit: it is damaged.
+    /// Decodes a key file. Returns `None` if the file is damaged: its public half does not match
+    /// its seed.
     pub fn decode(bytes: &[u8]) -> Option<Ratchet> {
         let bytes = <&[u8; KEY_LEN]>::try_from(bytes).ok()?;
         let mut r = crate::frame::Fields(bytes.strip_prefix(KEY_MAGIC)?);

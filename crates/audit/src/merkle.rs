@@ -1,11 +1,12 @@
-//! The Merkle tree of RFC 6962, section 2.1, over the leaves of one segment: its root while it
-//! grows, and the path that proves one leaf.
+//! The Merkle tree of RFC 6962, section 2.1, over the leaves of one segment: an incremental root,
+//! and inclusion paths for single leaves.
 
 use sha2::{Digest as _, Sha256};
 
 use crate::chain::{Hash, Steps};
 
-/// A tree that grows: O(log n) memory, the roots of the complete subtrees from left to right.
+/// An incremental Merkle tree. It holds the roots of the complete subtrees from left to right, so
+/// it takes O(log n) memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frontier {
     count: u64,
@@ -19,7 +20,8 @@ impl Frontier {
         while pushing.step() {}
     }
 
-    /// Likewise, step by step, to the last: before that the tree is none.
+    /// Like [`Frontier::push`], but hashes one block at a time. The tree is invalid until the last
+    /// step is done.
     #[inline]
     pub(crate) fn pushing(&mut self, leaf: Hash) -> Pushing<'_> {
         let joins = self.count.trailing_ones();
@@ -28,12 +30,12 @@ impl Frontier {
         pushing
     }
 
-    /// How many leaves there are.
+    /// Returns the number of leaves.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The root over all leaves; of none, the hash of nothing. O(log n).
+    /// Returns the root over all leaves, or the hash of nothing for an empty tree. O(log n).
     pub fn root(&self) -> Hash {
         let mut roots = self.roots.iter().rev();
         match roots.next() {
@@ -43,18 +45,17 @@ impl Frontier {
     }
 }
 
-/// A leaf on its way into a tree.
+/// A leaf whose insertion is in progress.
 pub(crate) struct Pushing<'t> {
     tree: &'t mut Frontier,
     node: Hash,
-    /// Each complete subtree of the size of what is there so far is joined with it: how many are
-    /// left.
+    /// Number of complete subtrees that are still to be joined with the new node.
     joins: u32,
     join: Option<Steps<2>>,
 }
 
 impl Pushing<'_> {
-    /// Hashes one block. False if there was none left: the leaf is in the tree.
+    /// Hashes one block. Returns false if the leaf is already in the tree.
     #[inline]
     pub(crate) fn step(&mut self) -> bool {
         let Some(join) = &mut self.join else { return false };
@@ -81,7 +82,8 @@ impl Pushing<'_> {
     }
 }
 
-/// The hashes that lead from a leaf to the root, lowest first. O(n). None if there is no such leaf.
+/// Returns the inclusion path of a leaf, lowest sibling first. Returns `None` if there is no such
+/// leaf. O(n).
 pub fn path(leaves: &[Hash], index: u64) -> Option<Vec<Hash>> {
     let index = usize::try_from(index).ok().filter(|index| *index < leaves.len())?;
     let mut path = Vec::new();
@@ -109,8 +111,8 @@ fn root_of(leaves: &[Hash]) -> Hash {
     tree.root()
 }
 
-/// The root that a leaf and its path lead to, in a tree of `count` leaves (RFC 9162, section
-/// 2.1.3.2). None if the path can't be of that leaf.
+/// Returns the root that a leaf and its path lead to in a tree of `count` leaves (RFC 9162, section
+/// 2.1.3.2). Returns `None` if the path does not fit the leaf's position.
 pub fn climb(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> {
     if index >= count {
         return None;
@@ -150,7 +152,7 @@ mod tests {
     use crate::chain::leaf;
 
     #[test]
-    fn each_leaf_of_each_size_is_proven_by_its_path_and_no_other() {
+    fn path_proves_only_its_own_leaf() {
         for count in 0..70u64 {
             let leaves: Vec<Hash> = (0..count).map(|n| leaf(&n.to_le_bytes())).collect();
             let mut tree = Frontier::default();
@@ -170,10 +172,9 @@ mod tests {
         }
     }
 
-    /// The roots of certificate transparency's reference test (RFC 6962's tree over these eight
-    /// inputs).
+    /// The inputs and roots of Certificate Transparency's reference test for RFC 6962.
     #[test]
-    fn roots_are_those_of_rfc_6962() {
+    fn roots_match_rfc_6962() {
         let hex =
             |text: &str| -> Vec<u8> { (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect() };
         let inputs = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"];

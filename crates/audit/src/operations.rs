@@ -1,7 +1,7 @@
-//! The numbers and names of NFSv4's operations (RFC 8881, section 16.2.1; RFC 7862; RFC 8276), and
-//! the system calls that administrators know instead.
+//! Numbers and names of NFSv4 operations (RFC 8881, section 16.2.1; RFC 7862; RFC 8276), and their
+//! equivalent system calls.
 
-/// Number, name, and what of the rules' vocabulary it is.
+/// Number and name of each operation.
 const ALL: [(u16, &str); 73] = [
     (3, "ACCESS"),
     (4, "CLOSE"),
@@ -78,7 +78,7 @@ const ALL: [(u16, &str); 73] = [
     (75, "REMOVEXATTR"),
 ];
 
-/// Names of the numbers that are used here.
+/// Constants for the operation numbers that Vouch uses.
 #[allow(missing_docs)]
 pub mod number {
     pub const ACCESS: u16 = 3;
@@ -118,8 +118,8 @@ pub mod number {
 
 use number::*;
 
-/// Operations that act on a file: what `-S all` means. The others move filehandles and sessions
-/// about.
+/// Operations on files, the meaning of `-S all`. The remaining operations manage filehandles and
+/// sessions.
 const ON_FILES: [u16; 33] = [
     ACCESS,
     CLOSE,
@@ -156,38 +156,38 @@ const ON_FILES: [u16; 33] = [
     REMOVEXATTR,
 ];
 
-/// A set of operations, by number.
+/// A set of operations, as a bit mask by number.
 pub type Set = u128;
 
-/// The set of one.
+/// Returns the set of one operation.
 pub fn one(number: u16) -> Set {
     if number < 128 { 1 << number } else { 0 }
 }
 
-/// All that act on files.
+/// Returns the set of all operations on files.
 pub fn on_files() -> Set {
     ON_FILES.iter().fold(0, |set, number| set | one(*number))
 }
 
-/// Name of an operation.
+/// Returns the name of an operation.
 pub fn name(number: u16) -> &'static str {
     ALL.iter().find(|(known, _)| *known == number).map_or("ILLEGAL", |(_, name)| name)
 }
 
-/// Number of the operation of this name, in any case.
+/// Returns the number of an operation by its name, ignoring case.
 pub fn of_name(name: &str) -> Option<u16> {
     ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(number, _)| *number)
 }
 
-/// Whether an operation of NFS that answers to this system call answers to others as well, which
-/// are not `named`.
+/// Returns whether the NFS operation behind system call `word` also serves calls that are not in
+/// `named`.
 pub fn answers_to_others(word: &str, named: &[String]) -> bool {
     let group = SEVERAL.iter().find(|group| group.iter().any(|calls| calls.contains(&word)));
-    // Those that differ in how a file is named are one; one of each kind must be named.
+    // Variants of one call are equivalent. At least one variant of each kind must be named.
     group.is_some_and(|group| group.iter().any(|calls| !calls.iter().any(|call| named.iter().any(|name| name == call))))
 }
 
-/// System calls that one operation answers to, kind by kind.
+/// System calls that share one NFS operation, grouped by kind.
 const SEVERAL: [&[&[&str]]; 4] = [
     &[
         &["chmod", "fchmod", "fchmodat", "fchmodat2"],
@@ -200,8 +200,8 @@ const SEVERAL: [&[&[&str]]; 4] = [
     &[&["flock"], &["fcntl"]],
 ];
 
-/// What `-S` may name: an NFS operation, a system call (all operations that answer to it), or
-/// `all`. Where a name is both, both are the same here.
+/// Parses a name after `-S`: an NFS operation, a system call (all operations that serve it), or
+/// `all`. A name that is both means the same operations.
 pub fn set_of(word: &str) -> Option<Set> {
     if word == "all" {
         return Some(on_files());
@@ -235,8 +235,8 @@ pub fn set_of(word: &str) -> Option<Set> {
     Some(of_call.iter().fold(0, |set, number| set | one(*number)))
 }
 
-/// The system call of x86-64 that an operation answers to, for text that is read by tools that know
-/// no NFS.
+/// Returns the x86-64 system call that is closest to an operation, for audit tools that do not know
+/// NFS.
 pub fn system_call(number: u16) -> u32 {
     match number {
         READ => 0,
@@ -261,12 +261,12 @@ pub fn system_call(number: u16) -> u32 {
         ACCESS => 269,
         ALLOCATE | DEALLOCATE => 285,
         COPY | CLONE => 326,
-        // All others ask for attributes at most: newfstatat.
+        // The remaining operations only read attributes: newfstatat.
         _ => 262,
     }
 }
 
-/// The errno of Linux that a status of NFSv4 answers to; 0 of success.
+/// Maps an NFSv4 status to a Linux errno. Success is 0.
 pub fn errno(status: u32) -> i32 {
     match status {
         0..=13 | 17..=22 | 27 | 28 | 30 | 31 => status as i32,
@@ -285,15 +285,15 @@ pub fn errno(status: u32) -> i32 {
     }
 }
 
-/// The errno of this name, of those that [`errno`] gives.
+/// Returns the errno with this name, among those that [`errno`] returns.
 pub fn errno_of_name(name: &str) -> Option<i32> {
     ERRNOS.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
 }
 
-/// All results that an operation may have, as rules name them: 0, and errors below it; some more
-/// than once.
+/// Iterates over all results that an operation can have, as rules write them: 0 or a negative
+/// errno. Values may repeat.
 pub fn results() -> impl Iterator<Item = i64> {
-    // Statuses are those of Unix, then from 10001 on.
+    // NFSv4 statuses are Unix errno values below 100 and values from 10001 up.
     (0..100).chain(10_001..10_100).map(|status| -i64::from(errno(status)))
 }
 
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers_go_both_ways() {
+    fn names_and_numbers_convert_both_ways() {
         for (number, text) in ALL {
             assert_eq!((name(number), of_name(text), of_name(&text.to_lowercase())), (text, Some(number), Some(number)));
         }
@@ -349,7 +349,7 @@ mod tests {
             list.dedup();
         }
         assert_eq!(all, named);
-        // No status that is there is none of these.
+        // Every status maps to one of these results.
         assert!((0..20_000).all(|status| results().any(|result| result == -i64::from(errno(status)))));
         assert_eq!((errno_of_name("ENODATA"), errno_of_name("ENOSYS")), (Some(61), None));
         assert_eq!(set_of("unlinkat"), Some(one(REMOVE)));

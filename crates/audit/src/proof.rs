@@ -1,6 +1,6 @@
-//! A proof that one record is in a trail, for somebody who has neither the trail nor trust in who
-//! keeps it: the record's frame, its path in the segment's Merkle tree, the seal over that tree,
-//! and the seals that lead to it from a key that is trusted. Sans-IO. Drawn in
+//! Proof that one record is in a trail, for a verifier who has no copy of the trail and does not
+//! trust its keeper. It consists of the record's frame, its path in the segment's Merkle tree, the
+//! seal over that tree, and the seals that lead there from a trusted key. Does no I/O. See
 //! docs/formats/audit.md.
 
 use crate::Record;
@@ -10,54 +10,53 @@ use crate::merkle::climb;
 use crate::record::seq_and_time;
 use crate::seal::{SEAL_LEN, Seal};
 
-/// A proof.
+/// An inclusion proof for one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
-    /// From the first one that what is trusted vouches for to the one over the record, without a
-    /// gap.
+    /// All seals from the first one that the anchor authenticates to the one over the record.
     pub seals: Vec<Seal>,
-    /// Place of the record among the leaves of its segment.
+    /// Index of the record among the leaves of its segment.
     pub index: u64,
-    /// From the leaf to the root.
+    /// Sibling hashes from the leaf to the root.
     pub path: Vec<Hash>,
     /// Head and body of the record's frame.
     pub frame: Vec<u8>,
 }
 
-/// What is trusted.
+/// The trust anchor of a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Anchor {
     /// The trail's first public key.
     Key([u8; 32]),
-    /// A checkpoint that was kept elsewhere.
+    /// A checkpoint that was stored outside the machine.
     Checkpoint(Box<Seal>),
 }
 
-/// Why a proof proves nothing.
+/// Why a proof is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    /// The bytes are none.
+    /// The bytes are not a proof.
     #[error("this is no proof of an audit record, or it is damaged")]
     Malformed,
-    /// The first seal is not by a key that what is trusted vouches for.
+    /// The anchor does not authenticate the first seal.
     #[error("what is trusted does not vouch for the proof's first seal")]
     Anchor,
-    /// A seal's signature is wrong, or the one before names another key.
+    /// A seal's signature is wrong, or the previous seal names another key.
     #[error("seal {0} is not signed by the key that is due")]
     Seal(u64),
-    /// The record does not lead to the root that was sealed.
+    /// The record does not lead to the sealed root.
     #[error("the record is not the one that was sealed")]
     Record,
 }
 
 const PROOF_MAGIC: &[u8; 8] = b"VOUCHPF1";
-/// A tree of 2^64 leaves has no longer path.
+/// Maximum path length, that of a tree with 2^64 leaves.
 const PATH_LEN_MAX: usize = 64;
-/// Seals in a proof: a year of one each ten seconds.
+/// Maximum number of seals in a proof: one every ten seconds for a year.
 pub(crate) const SEALS_MAX: usize = 3_200_000;
 
 impl Proof {
-    /// Its bytes.
+    /// Encodes the proof.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = PROOF_MAGIC.to_vec();
         out.extend_from_slice(&(self.seals.len() as u32).to_le_bytes());
@@ -69,7 +68,7 @@ impl Proof {
         out
     }
 
-    /// The proof with these bytes; nothing is checked but their form.
+    /// Decodes a proof. Only the form is checked; see [`Proof::check`].
     pub fn decode(bytes: &[u8]) -> Result<Proof, ProofError> {
         let (head, rest) = bytes.strip_prefix(PROOF_MAGIC).and_then(|rest| rest.split_at_checked(16)).ok_or(ProofError::Malformed)?;
         let mut r = Fields(head);
@@ -89,7 +88,8 @@ impl Proof {
         Ok(Proof { seals: seals.ok_or(ProofError::Malformed)?, index, path: path.to_vec(), frame: frame.to_vec() })
     }
 
-    /// The record's bytes, if the proof holds by what is trusted. O(seals) signatures.
+    /// Verifies the proof against the anchor and returns the record's bytes. Checks one signature
+    /// per seal.
     pub fn check(&self, anchor: &Anchor) -> Result<&[u8], ProofError> {
         let first = self.seals.first().ok_or(ProofError::Malformed)?;
         let last = self.seals.last().ok_or(ProofError::Malformed)?;
@@ -117,15 +117,15 @@ impl Proof {
             return Err(ProofError::Record);
         }
         let body = self.body().ok_or(ProofError::Record)?;
-        // The header is the first leaf, and records follow without a gap.
+        // Leaf 0 is the header, and the records follow without gaps.
         let (seq, _) = seq_and_time(body).ok_or(ProofError::Record)?;
         let is_placed = self.index > 0 && last.next_seq.checked_sub(last.leaves - self.index) == Some(seq);
         if is_placed { Ok(body) } else { Err(ProofError::Record) }
     }
 
-    /// The record's bytes as the proof has them.
+    /// Returns the record's bytes, unverified.
     fn body(&self) -> Option<&[u8]> {
-        // A frame ends with a tag, which no leaf covers.
+        // `parse` expects a tag, which the leaf hash does not cover.
         let mut whole = self.frame.clone();
         whole.extend_from_slice(&[0; TAG_LEN]);
         let frame = parse(&whole).ok().filter(|frame| frame.kind == Kind::Record && frame.len() == whole.len())?;

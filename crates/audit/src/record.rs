@@ -1,5 +1,4 @@
-//! One record: what was done, by whom, from where, on what, with which result; and its bytes. Never
-//! reads the clock, and knows no rule and no text form.
+//! The audit record and its binary encoding.
 
 pub mod access;
 mod fit;
@@ -10,20 +9,20 @@ use crate::operations::number::ACCESS;
 pub use fit::kept_path;
 pub(crate) use fit::{beginning, shorter_path};
 
-/// What a record is of.
+/// The kind of event that a record describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
-    /// An operation on a file; `operation` is its number in NFSv4 (RFC 7862, section 15).
+    /// An operation on a file. `operation` is its NFSv4 number (RFC 7862, section 15).
     #[default]
     Operation = 1,
-    /// A call that was refused before it became an operation; `operation` is a [`Refusal`].
+    /// A call that was refused before it became an operation. `operation` is a [`Refusal`].
     Refusal = 2,
-    /// What an administrator, or the program itself, did; `operation` is an [`Act`].
+    /// An action of an administrator or of the service itself. `operation` is an [`Act`].
     Administrative = 3,
-    /// Records that were lost: how many is in `gap`, and `ended_ns` since when.
+    /// Lost records: `gap` is their number, `open_ns` the duration of the loss.
     Gap = 4,
-    /// What the host's kernel recorded; `operation` is the type of its record.
+    /// An event from the host's kernel. `operation` is the kernel's record type.
     Host = 5,
 }
 
@@ -31,25 +30,25 @@ pub enum Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Refusal {
-    /// Authentication failed: no context, a bad ticket, bad credentials.
+    /// Authentication failed: no context, an invalid ticket or invalid credentials.
     Authentication = 1,
-    /// A flavour that the export doesn't allow.
+    /// The export does not allow the security flavour.
     Flavour = 2,
-    /// A message that was sent before.
+    /// A replayed message.
     Replay = 3,
-    /// A message whose checksum is wrong.
+    /// A message with a wrong checksum.
     Altered = 4,
     /// The ticket has expired.
     Expired = 5,
-    /// A filehandle that this server never gave out: an attempt to leave the export.
+    /// A filehandle that this server never issued, which may be an attempt to leave the export.
     Handle = 6,
-    /// The client's address may not connect, or has too many connections.
+    /// The client's address is not allowed, or has too many connections.
     Client = 7,
-    /// Refusals that are not recorded one by one, because there are too many: how many is in `gap`.
+    /// A summary of refusals over the rate limit. `gap` is their number.
     Many = 8,
 }
 
-/// What was done to the service.
+/// An administrative event of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Act {
@@ -57,34 +56,34 @@ pub enum Act {
     Start = 1,
     /// The service stopped.
     Stop = 2,
-    /// Exports were read anew.
+    /// The exports were reloaded.
     Reload = 3,
-    /// Rules were read anew.
+    /// The rules were reloaded.
     Rules = 4,
-    /// The trail's key was ratcheted at a segment's end.
+    /// The trail's key was advanced at the end of a segment.
     Key = 5,
-    /// The policy became weaker, or rules were taken away.
+    /// The policy became weaker, or rules were removed.
     TurnedDown = 6,
-    /// The trail was found without its end and was put in order.
+    /// The trail was not closed cleanly and was repaired.
     Recovered = 7,
-    /// Old segments were removed by the retention that was asked for.
+    /// The retention policy removed old segments.
     Pruned = 8,
-    /// A published tree is shown in another revision than before, or no more.
+    /// A published tree changed its revision, or is no longer shown.
     Revision = 9,
 }
 
 macro_rules! numbered {
     ($type:ident: $($variant:ident $text:literal,)*) => {
         impl $type {
-            /// All of them.
+            /// All values.
             pub const ALL: &[$type] = &[$($type::$variant),*];
 
-            /// The one with this number.
+            /// Returns the value with this number.
             pub fn of(number: u16) -> Option<Self> {
                 Self::ALL.iter().copied().find(|one| *one as u16 == number)
             }
 
-            /// Its name in text.
+            /// Returns the name in text output.
             pub fn name(self) -> &'static str {
                 match self {
                     $($type::$variant => $text,)*
@@ -99,90 +98,90 @@ numbered! { Act: Start "start", Stop "stop", Reload "reload", Rules "rules", Key
 numbered! { Class: Operation "operation", Refusal "refusal", Administrative "administrative", Gap "gap", Host "host", }
 numbered! { Flavour: None "none", Sys "sys", Krb5 "krb5", Krb5i "krb5i", Krb5p "krb5p", Local "local", }
 
-/// How the call was protected.
+/// The security flavour of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Flavour {
-    /// AUTH_NONE, or none at all.
+    /// AUTH_NONE, or no RPC call.
     #[default]
     None = 0,
     /// AUTH_SYS.
     Sys = 1,
-    /// Kerberos: who calls is proven.
+    /// Kerberos authentication.
     Krb5 = 2,
     /// Kerberos with integrity.
     Krb5i = 3,
     /// Kerberos with privacy.
     Krb5p = 4,
-    /// A user of this machine, as its kernel says.
+    /// A user of this machine, as reported by its kernel.
     Local = 5,
 }
 
-/// A record. What isn't known is `None` or empty.
+/// An audit record. Unknown fields are `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Place in the trail, from 1; given by the trail's writer.
+    /// Sequence number in the trail, from 1. The writer assigns it.
     pub seq: u64,
-    /// When the operation was done, nanoseconds since 1970.
+    /// Time of the operation, nanoseconds since 1970.
     pub time_ns: u64,
-    /// What it is of.
+    /// The kind of event.
     pub class: Class,
-    /// Which operation, refusal or act.
+    /// The operation, refusal or act, by number.
     pub operation: u16,
-    /// How the call was protected.
+    /// The security flavour of the call.
     pub flavour: Flavour,
     /// Minor version of NFSv4.
     pub minor: u8,
-    /// Status: 0, or an nfsstat4 (RFC 8881, section 15.1).
+    /// Status: 0 or an nfsstat4 (RFC 8881, section 15.1).
     pub result: u32,
-    /// Who, as Kerberos proved it: `alice@EXAMPLE.ORG`.
+    /// Kerberos principal of the caller: `alice@EXAMPLE.ORG`.
     pub principal: &'a [u8],
-    /// Encryption type of the context (RFC 3961's numbers).
+    /// Encryption type of the security context (RFC 3961).
     pub enctype: Option<u32>,
-    /// User whose rights it was done with.
+    /// User id that the operation ran as.
     pub uid: Option<u32>,
-    /// Group whose rights it was done with.
+    /// Group id that the operation ran as.
     pub gid: Option<u32>,
-    /// From where.
+    /// Address of the client.
     pub address: Option<IpAddr>,
-    /// From which port.
+    /// Port of the client.
     pub port: Option<u16>,
-    /// The client's name, where it is known.
+    /// Name of the client, if known.
     pub client: &'a [u8],
-    /// The export's path, as the list of exports has it.
+    /// Path of the export, as written in the list of exports.
     pub export: &'a [u8],
     /// Path on the server.
     pub path: &'a [u8],
-    /// The new path, of a rename or a link.
+    /// The new path of a rename or link.
     pub path2: &'a [u8],
-    /// The file's identity within its export.
+    /// File id within the export.
     pub file: &'a [u8],
-    /// Access asked for: bits of [`access`].
+    /// Requested access, as bits of [`access`].
     pub asked: Option<u32>,
-    /// Access granted.
+    /// Granted access, as bits of [`access`].
     pub granted: Option<u32>,
-    /// Where data begins, bytes.
+    /// Offset of the data, in bytes.
     pub offset: Option<u64>,
     /// Bytes read by this operation, or since the open.
     pub read: Option<u64>,
     /// Bytes written by this operation, or since the open.
     pub written: Option<u64>,
-    /// How long it was open, or how long records were lost, nanoseconds.
+    /// How long the file was open, or how long records were lost, in nanoseconds.
     pub open_ns: Option<u64>,
-    /// How many records were lost.
+    /// Number of lost records.
     pub gap: Option<u64>,
-    /// Key of the rule that selected it.
+    /// Key of the rule that selected the record.
     pub key: &'a [u8],
-    /// What else there is to say, in words.
+    /// Further details as text.
     pub detail: &'a [u8],
-    /// The connection, as the server counts them since its start.
+    /// Number of the connection since the server's start.
     pub connection: Option<u64>,
-    /// Transaction id of the call.
+    /// RPC transaction id of the call.
     pub xid: Option<u32>,
-    /// The thread that asked, of a user of this machine.
+    /// Thread id of a local caller.
     pub pid: Option<u32>,
-    /// Whom it logged in as (loginuid), which no change of user alters; `u32::MAX` of who never
-    /// did.
+    /// Login user id (loginuid), which a change of user does not alter. `u32::MAX` means that the
+    /// user never logged in.
     pub login: Option<u32>,
     /// The mode that SETATTR sets.
     pub mode: Option<u32>,
@@ -190,21 +189,21 @@ pub struct Record<'a> {
 
 /// NFS4ERR_ACCESS (RFC 8881, section 15.1).
 const DENIED: u32 = 13;
-/// Longest path that a record keeps, bytes; see [`kept_path`].
+/// Maximum length of a path in a record, in bytes; see [`kept_path`].
 pub const PATH_LEN_MAX: usize = 4096;
-/// Longest other text that a record keeps; of a longer one the end is cut off.
+/// Maximum length of any other text in a record, in bytes. Longer text loses its end.
 pub const TEXT_LEN_MAX: usize = 1024;
-/// Bytes before the fields: sequence number, time, class, flavour, minor version, operation,
-/// presence.
+/// Length of the fixed part: sequence number, time, class, flavour, minor version, operation,
+/// presence mask.
 const FIXED_LEN: usize = 8 + 8 + 1 + 1 + 1 + 2 + 4;
 
-/// Why bytes are no record.
+/// Why bytes do not decode as a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// They end too early.
+    /// The bytes end too early.
     #[error("the record is cut off")]
     Cut,
-    /// A number that means nothing in this version.
+    /// A value that this version does not know.
     #[error("the record has {0} that this version doesn't know")]
     Unknown(&'static str),
     /// Bytes follow the last field.
@@ -213,16 +212,15 @@ pub enum RecordError {
 }
 
 impl<'a> Record<'a> {
-    /// The user that rules mean by auid: whom the caller logged in as; where that isn't known,
-    /// whose rights it was done with.
+    /// Returns the user that rules call auid: the login user, or else the acting user.
     pub fn auid(&self) -> Option<u32> {
         self.login.or(self.uid)
     }
 
-    /// The status that it is judged by. An ACCESS answers OK also where it grants nothing, and the
-    /// client then says EACCES by itself and asks for nothing more: one that grants none of
-    /// reading, looking up and executing, of what it was asked for, counts as refused. Clients ask
-    /// for changes as well each time, so a lack of those says nothing.
+    /// Returns the effective status for rules and reports. ACCESS succeeds even if it grants
+    /// nothing; the client then fails the call with EACCES. So an ACCESS that grants none of the
+    /// requested read, lookup and execute bits counts as refused. Clients always request write
+    /// access too, so missing write bits say nothing.
     pub fn status(&self) -> u32 {
         let is_access = self.result == 0 && self.operation == ACCESS && self.class == Class::Operation;
         let asked = self.asked.unwrap_or(0) & access::USE;
@@ -232,14 +230,14 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Appends the body of its frame. What is too long is cut, and the detail says so.
+    /// Appends the body of the record's frame. Text that is too long is truncated, and the detail
+    /// says so.
     pub fn encode(&self, out: &mut Vec<u8>) {
         if fit::is_too_long(self) {
             return fit::with_what_fits(self, |record| record.encode(out));
         }
         let start = out.len();
-        // Room for all that there can be, once, and what is not needed is given back: cheaper than to ask
-        // at each field.
+        // One allocation of the maximum length is cheaper than a check at each field.
         out.resize(start + self.body_len_max(), 0);
         let mut put = Put { out: &mut out[start..], len: 0, presence: 0, bit: 0 };
         put.bytes(&self.seq.to_le_bytes());
@@ -261,7 +259,7 @@ impl<'a> Record<'a> {
         put.number(self.port.map(Into::into));
         put.text(self.client, TEXT_LEN_MAX);
         put.text(self.export, PATH_LEN_MAX);
-        // Most paths begin with the export's, which stands before them.
+        // Most paths start with the export's path, so only the remainder is stored.
         let below = (!self.export.is_empty()).then(|| self.path.strip_prefix(self.export)).flatten();
         put.text(below.unwrap_or(b""), PATH_LEN_MAX);
         put.text(if below.is_some_and(|below| !below.is_empty()) { b"" } else { self.path }, PATH_LEN_MAX);
@@ -284,14 +282,13 @@ impl<'a> Record<'a> {
         out.truncate(start + len);
     }
 
-    /// At most so many bytes has the body.
     fn body_len_max(&self) -> usize {
         let texts = [self.principal, self.client, self.export, self.path, self.path2, self.file, self.key, self.detail];
         let texts: usize = texts.iter().map(|text| text.len().min(PATH_LEN_MAX)).sum();
         FIXED_LEN + FIELD_COUNT as usize * VARINT_LEN_MAX + ADDRESS_LEN_MAX + texts
     }
 
-    /// The record with this body. `scratch` holds the path where it has to be put together.
+    /// Decodes a record's body. `scratch` holds the path if it is stored in two parts.
     pub fn decode(body: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Record<'a>, RecordError> {
         let (fixed, rest) = body.split_at_checked(FIXED_LEN).ok_or(RecordError::Cut)?;
         let mut r = crate::frame::Fields(fixed);
@@ -355,18 +352,18 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Sequence number and time of a record's body, without the rest.
+/// Decodes the sequence number and the time of a record's body.
 pub fn seq_and_time(body: &[u8]) -> Option<(u64, u64)> {
     let (seq, rest) = body.split_first_chunk::<8>()?;
     Some((u64::from_le_bytes(*seq), u64::from_le_bytes(*rest.first_chunk::<8>()?)))
 }
 
-/// Number of the class of a record's body, without the rest.
+/// Decodes the class number of a record's body.
 pub fn class_of(body: &[u8]) -> Option<u8> {
     body.get(16).copied()
 }
 
-/// Writes the sequence number into a body that was encoded without.
+/// Writes the sequence number into an encoded body.
 pub fn set_seq(body: &mut [u8], seq: u64) {
     body[..8].copy_from_slice(&seq.to_le_bytes());
 }
@@ -382,14 +379,13 @@ fn address(bytes: &[u8]) -> Result<Option<IpAddr>, RecordError> {
     Ok(Some(Ipv6Addr::from(bytes).into()))
 }
 
-/// How many optional fields there are: bits of the presence word.
+/// Number of optional fields, each with a bit in the presence mask.
 const FIELD_COUNT: u32 = 27;
-/// Longest number.
 const VARINT_LEN_MAX: usize = 10;
 const ADDRESS_LEN_MAX: usize = 16;
 
 struct Put<'o> {
-    /// Has room for all.
+    /// Large enough for all fields.
     out: &'o mut [u8],
     len: usize,
     presence: u32,
@@ -453,7 +449,7 @@ impl<'a> Get<'a> {
             let (byte, rest) = self.rest.split_first().ok_or(RecordError::Cut)?;
             self.rest = rest;
             let part = u64::from(byte & 0x7f);
-            // One form for each number: bits beyond the last, and a last byte of nothing, are refused.
+            // Each number has one encoding: excess bits and a final zero byte are rejected.
             if (shift == 63 && part > 1) || (shift > 0 && *byte == 0) {
                 return Err(RecordError::Unknown("a number"));
             }

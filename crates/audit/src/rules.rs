@@ -1,6 +1,5 @@
-//! Which operations are recorded: rules in auditctl's syntax, compiled so that a set of a thousand
-//! lines costs some look-ups, not a scan. Decides on a record as it would be written. Reads no file
-//! and knows no user by name: who parses says how names are resolved.
+//! Audit rules in auditctl's syntax. An index makes selection from a thousand rules cost a few
+//! lookups instead of a scan. Does no I/O: the caller resolves user names.
 
 mod compare;
 mod condition;
@@ -19,35 +18,34 @@ use condition::{Condition, Side, sides};
 use find::{Asked, Index};
 pub use parse::{Resolve, RuleError};
 
-/// A set of rules.
+/// A compiled set of rules.
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<Rule>,
     index: Index,
-    /// Whether any is about paths.
+    /// Whether any rule has a `path=` or `dir=` field.
     names_paths: bool,
-    /// Directories that rules which record are on.
+    /// Directories of `dir=` fields in `always` rules.
     directories: HashSet<Box<[u8]>>,
-    /// Those above what rules which record mean.
+    /// All directories above a path of an `always` rule.
     above: HashSet<Box<[u8]>>,
-    /// Operations that some rule records.
+    /// Operations that at least one `always` rule covers.
     recorded: Set,
 }
 
-/// A line.
 #[derive(Debug)]
 struct Rule {
     always: bool,
     operations: Set,
-    /// Whether it names operations: then it is of nothing else.
+    /// Whether the rule names operations. Such a rule does not apply to refusals.
     named: bool,
     conditions: Vec<Condition>,
     key: Box<[u8]>,
 }
 
 impl Rule {
-    /// Whether all that it says holds of something that the operation does; of one that leaves out,
-    /// of all that it does.
+    /// Returns whether all conditions hold. An `always` rule matches if one side of the operation
+    /// matches; a `never` rule only if both do.
     fn holds(&self, record: &Record<'_>, (one, two): &(Side<'_>, Option<Side<'_>>)) -> bool {
         let holds = |side: &Side<'_>| self.conditions.iter().all(|condition| condition.holds_of(record, side, self.always));
         match two {
@@ -65,13 +63,12 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// The rules in a text, in which names may be of any bytes; all lines that can't be taken are
-    /// told.
+    /// Parses rules. Names may contain any bytes. On failure, every invalid line is reported.
     pub fn parse(text: impl AsRef<[u8]>, resolve: &dyn Resolve) -> Result<Rules, Vec<RuleError>> {
         Ok(Rules::compile(parse::parse(text.as_ref(), resolve)?))
     }
 
-    /// The rule that records all operations on files.
+    /// Returns the rule set that records all operations on files.
     pub fn everything() -> Rules {
         Rules::compile(vec![Rule {
             always: true,
@@ -105,65 +102,61 @@ impl Rules {
         all
     }
 
-    /// How many there are.
+    /// Returns the number of rules.
     pub fn len(&self) -> usize {
         self.rules.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Whether any rule is about paths: then it matters which other names a file has.
+    /// Returns whether any rule selects by path. Then the other names of a file matter as well.
     pub fn name_paths(&self) -> bool {
         self.names_paths
     }
 
-    /// Whether what lies at this path, or below it, is meant by a rule that records, so that it
-    /// matters where it is moved to. As auditctl has it, `path=` means a name, whatever bears
-    /// it, and `dir=` (and `-w`) the directory, which stays what it is when it is moved; what lies
-    /// in either goes along with the directories above.
+    /// Returns whether an `always` rule covers this path or a path below it, so that its moves must
+    /// be tracked. As in auditctl, `path=` means a name, whichever file has it. `dir=` and `-w`
+    /// mean a directory, which stays covered when it is moved.
     pub fn mean_within(&self, path: &[u8]) -> bool {
         self.mean_below(path) || self.directories.contains(path)
     }
 
-    /// Whether a rule that records means a path below this one.
+    /// Returns whether an `always` rule covers a path below this one.
     pub fn mean_below(&self, path: &[u8]) -> bool {
         self.above.contains(path)
     }
 
-    /// Whether a path is not whole: names in it are not known.
+    /// Returns whether a path is incomplete: it contains a gap for unknown names.
     pub fn is_partial(path: &[u8]) -> bool {
         condition::gap(path).is_some()
     }
 
-    /// Operations that some rule may record.
+    /// Returns the operations that a rule may record.
     pub fn may_be_recorded(&self) -> Set {
         self.recorded
     }
 
-    /// Whether any rule may record this operation: asked first, before anything is found out about
-    /// it.
+    /// Returns whether a rule may record this operation. This check is cheap and comes first.
     pub fn may_record(&self, operation: u16) -> bool {
         self.recorded & one(operation) != 0
     }
 
-    /// The key (perhaps empty) with which a record is to be kept; none if it isn't. The first rule
-    /// that matches decides. Costs look-ups by what rules name (of each that which fewest
-    /// others name), and a look at the rules found so; O(rules by path) where the path is not
-    /// known.
+    /// Returns the key (possibly empty) to record an operation with, or `None` to skip it. The
+    /// first matching rule decides. The cost is a few index lookups, or O(path rules) if the path
+    /// is unknown.
     ///
-    /// A path that is not known, or not whole (`/srv/.../name`), is taken for one that a rule which
-    /// records may mean, and not for one that is left out.
+    /// An unknown or incomplete path (`/srv/.../name`) matches each `always` rule that it may
+    /// belong to, and no `never` rule.
     pub fn select(&self, record: &Record<'_>) -> Option<&[u8]> {
         let rule = self.first(record, Asked::Operation, |rule| rule.operations & one(record.operation) != 0)?;
         rule.always.then_some(&*rule.key)
     }
 
-    /// The key (perhaps empty) with which the record of a call that was refused before it was an
-    /// operation is to be kept; none if a rule that names no operations says never. Without any
-    /// rule that matches, it is kept.
+    /// Returns the key (possibly empty) to record a refused call with, or `None` if a `never` rule
+    /// without operations matches. A refusal that no rule matches is recorded.
     pub fn select_refusal(&self, record: &Record<'_>) -> Option<&[u8]> {
         match self.first(record, Asked::Refusal, |rule| !rule.named) {
             Some(rule) => rule.always.then_some(&*rule.key),
@@ -171,10 +164,10 @@ impl Rules {
         }
     }
 
-    /// The first rule that applies and whose conditions all hold.
+    /// Returns the first rule that applies and whose conditions all hold.
     fn first(&self, record: &Record<'_>, asked: Asked, applies: impl Fn(&Rule) -> bool) -> Option<&Rule> {
         let mut best = u32::MAX;
-        // Found out where a rule asks.
+        // Computed on first use.
         let found = OnceCell::new();
         let sides = || found.get_or_init(|| sides(record));
         self.index.each(record, asked, sides, |numbers| {
@@ -193,7 +186,7 @@ impl Rules {
     }
 }
 
-/// The directories above a path.
+/// Iterates over the directories above a path.
 fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends = (0..path.len()).filter(|at| path[*at] == b'/' && path.len() > 1);
     ends.map(|at| &path[..at.max(1)])

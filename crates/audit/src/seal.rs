@@ -1,6 +1,6 @@
-//! Seals: what the trail's key says of all that came before, and which key speaks next. A seal at a
-//! segment's end closes it; one within bounds what a thief of the key could rewrite; one that was
-//! copied elsewhere shows when a trail is cut.
+//! Seals, the signed statements of a trail's key about all frames before them. A seal at a
+//! segment's end closes the segment. A seal inside a segment limits what a stolen key can rewrite.
+//! A copy of a seal kept elsewhere reveals a truncated trail.
 
 use ed25519_dalek::VerifyingKey;
 
@@ -10,37 +10,37 @@ use crate::frame::Fields;
 /// A signed statement about a trail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seal {
-    /// The trail.
+    /// Identity of the trail.
     pub trail: [u8; 16],
-    /// The segment that it stands in.
+    /// The segment that contains the seal.
     pub segment: u64,
-    /// How many seals came before: the key that signed it was used for nothing else.
+    /// Number of seals before this one. Each epoch has its own key.
     pub epoch: u64,
-    /// Sequence number that the next record will have.
+    /// Sequence number of the next record.
     pub next_seq: u64,
-    /// Leaves of the segment until here: its header and its records.
+    /// Number of leaves in the segment so far: its header and its records.
     pub leaves: u64,
-    /// When, nanoseconds since 1970.
+    /// Time of signing, nanoseconds since 1970.
     pub time_ns: u64,
-    /// The chain's value before the seal's own frame.
+    /// The chain value before the seal's own frame.
     pub chain: Hash,
-    /// Root of the Merkle tree over the segment's leaves until here.
+    /// Root of the Merkle tree over the segment's leaves so far.
     pub root: Hash,
-    /// Public half of the key that signed it.
+    /// Public half of the signing key.
     pub public: [u8; 32],
-    /// Public half of the key that signs the next one.
+    /// Public half of the next signing key.
     pub next: [u8; 32],
-    /// Ed25519, over [`Seal::signed`].
+    /// Ed25519 signature over [`Seal::signed`].
     pub signature: [u8; 64],
 }
 
-/// Bytes of a seal.
+/// Length of an encoded seal, in bytes.
 pub const SEAL_LEN: usize = 16 + 5 * 8 + 4 * 32 + 64;
-/// No other signature of this program is over bytes that begin so.
+/// Domain separation: no other signature of Vouch covers bytes with this prefix.
 const PREFIX: &[u8; 24] = b"vouch audit trail v1\0\0\0\0";
 
 impl Seal {
-    /// The bytes that are signed.
+    /// Returns the bytes that are signed.
     pub fn signed(&self) -> Vec<u8> {
         let mut out = PREFIX.to_vec();
         self.fields(&mut out);
@@ -57,7 +57,7 @@ impl Seal {
         }
     }
 
-    /// The body of its frame.
+    /// Encodes the body of the seal's frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(SEAL_LEN);
         self.fields(&mut out);
@@ -65,7 +65,7 @@ impl Seal {
         out
     }
 
-    /// The seal with these bytes; its signature is not looked at.
+    /// Decodes a seal without checking its signature.
     pub fn decode(body: &[u8]) -> Option<Seal> {
         let mut r = Fields(<&[u8; SEAL_LEN]>::try_from(body).ok()?);
         Some(Seal {
@@ -83,8 +83,8 @@ impl Seal {
         })
     }
 
-    /// Whether the key that it names has signed it. Whether that key is to be believed is the
-    /// caller's to know. Strict: no signature has two forms.
+    /// Returns whether the signature is valid for [`Seal::public`]. The caller decides whether to
+    /// trust that key. The check is strict, so that a signature has only one valid form.
     pub fn is_signed(&self) -> bool {
         let signature = ed25519_dalek::Signature::from_bytes(&self.signature);
         VerifyingKey::from_bytes(&self.public).is_ok_and(|key| key.verify_strict(&self.signed(), &signature).is_ok())

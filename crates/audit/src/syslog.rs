@@ -1,5 +1,5 @@
-//! Records as messages of syslog (RFC 5424), whose text is the record in ECS, and their frames on a
-//! stream (RFC 5425, section 4.3; RFC 6587, section 3.4.1). Sans-IO.
+//! Records as syslog messages (RFC 5424) with the ECS JSON as text, and their framing on a stream
+//! (RFC 5425, section 4.3; RFC 6587, section 3.4.1). Does no I/O.
 
 use std::fmt::Write as _;
 
@@ -13,14 +13,14 @@ const INFORMATIONAL: u32 = 6;
 /// Longest HOSTNAME (RFC 5424, section 6).
 const HOST_LEN_MAX: usize = 255;
 
-/// The message of a record that was written in this boot, where that is known. `host` is this
-/// machine's name.
+/// Formats a record as a syslog message. `boot` is the boot id of the writer, if known, and `host`
+/// is this machine's name.
 pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
     with_value(record, &json::value(record, boot), host)
 }
 
-/// Likewise, of at most 64 KiB less 16: of long fields only the beginning and, of paths, the end is
-/// there, `/.../` between, and `vouch.truncated` says so.
+/// Like [`message`], but shortened to fit a datagram of less than 64 KiB. Long fields are
+/// truncated, paths keep their start and end, and `vouch.truncated` is set.
 pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
     let (path, path2) = (shorter_path(record.path, SHORT_LEN_MAX), shorter_path(record.path2, SHORT_LEN_MAX));
     let cut = |text| beginning(text, SHORT_LEN_MAX);
@@ -40,33 +40,33 @@ pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) ->
     with_value(record, &value, host)
 }
 
-/// Bytes that are left of a field: with each of eight fields escaped as six and twice in
-/// hexadecimal beside, a message is far below 64 KiB.
+/// Maximum length of a field in a short message, in bytes. Eight fields with six-byte escapes and a
+/// hexadecimal copy stay far below 64 KiB.
 const SHORT_LEN_MAX: usize = 512;
 
 fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> String {
     let is_bad = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
     let priority = FACILITY * 8 + if is_bad { WARNING } else { INFORMATIONAL };
-    // RFC 5424, section 6.2.3: at most microseconds.
+    // At most microseconds (RFC 5424, section 6.2.3).
     let time = jiff::Timestamp::from_nanosecond(i128::from(record.time_ns)).map_or_else(|_| "-".into(), |time| format!("{time:.6}"));
     let name = match record.class {
         Class::Operation => operations::name(record.operation),
         class => class.name(),
     };
-    // RFC 5424, section 6: names are printable US-ASCII without space, and "-" where there is none.
+    // A host name is printable US-ASCII without spaces, or "-" (RFC 5424, section 6).
     let mut host: String = host.chars().filter(char::is_ascii_graphic).take(HOST_LEN_MAX).collect();
     if host.is_empty() {
         host.push('-');
     }
     let mut out = String::with_capacity(512);
     let _ = write!(out, "<{priority}>1 {time} {host} vouch - {name} - ");
-    // A mark of the byte order says that the text is UTF-8 (section 6.4).
+    // A byte order mark declares the text as UTF-8 (RFC 5424, section 6.4).
     out.push('\u{feff}');
     let _ = write!(out, "{value}");
     out
 }
 
-/// Appends a message as a stream carries it: its length in bytes stands before it.
+/// Appends a message with octet counting: its length in bytes, a space, and the message.
 pub fn frame(message: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(message.len().to_string().as_bytes());
     out.push(b' ');
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_have_the_header_of_rfc_5424() {
+    fn message_has_rfc_5424_header() {
         let record = Record { seq: 7, time_ns: 1_500_000_000_123_456_789, operation: 18, result: 13, path: b"/srv/a", ..Record::default() };
         let message = message(&record, None, "nfs 1.example.org");
         let (head, text) = message.split_once('\u{feff}').unwrap();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_for_a_datagram_is_cut_and_says_so() {
+    fn short_message_fits_datagram_and_is_marked_truncated() {
         let path = [&b"/srv/\xff"[..], &[1; 4080], b"/dir/name"].concat();
         let long = vec![1; 4096];
         for record in [

@@ -1,8 +1,7 @@
-//! The kernel audit log's own text, so that `ausearch`, `aureport` and what else reads
-//! /var/log/audit/audit.log read this: an operation is a SYSCALL with SOCKADDR, CWD and PATH, all
-//! with one serial; a refusal is a USER_AUTH; what became of rules and keys is a CONFIG_CHANGE,
-//! what else the service did, and what the host's kernel recorded, a TRUSTED_APP. Fields that the
-//! kernel lacks stand behind `key=`.
+//! Records in the kernel audit log's text format, for `ausearch`, `aureport` and other readers of
+//! /var/log/audit/audit.log. An operation becomes SYSCALL, SOCKADDR, CWD and PATH lines with one
+//! serial. A refusal becomes USER_AUTH. Changes of rules and keys become CONFIG_CHANGE; other
+//! service events and host events become TRUSTED_APP. Fields unknown to the kernel follow `key=`.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -10,17 +9,17 @@ use std::net::IpAddr;
 use crate::operations::{self, errno, number, system_call};
 use crate::record::{Act, Class, Flavour, Record, Refusal, access};
 
-/// Appends a record, a line for each part, as one event.
+/// Appends a record as one event of one or more lines.
 pub fn write(record: &Record<'_>, out: &mut String) {
     match record.class {
         Class::Operation => operation(record, out),
         Class::Refusal => refusal(record, out),
-        // What the host's kernel wrote is not kept line by line: it is a report of ours, too.
+        // The original lines of a host event are not kept, so the event is reported by Vouch.
         Class::Administrative | Class::Gap | Class::Host => administrative(record, out),
     }
 }
 
-/// What all lines of an event begin with.
+/// Writes the common start of all lines of an event.
 fn head(record: &Record<'_>, kind: &str, out: &mut String) {
     let (seconds, millis) = (record.time_ns / 1_000_000_000, record.time_ns / 1_000_000 % 1000);
     let _ = write!(out, "type={kind} msg=audit({seconds}.{millis:03}:{}): ", record.seq);
@@ -41,7 +40,7 @@ fn operation(record: &Record<'_>, out: &mut String) {
     let _ = write!(out, "auid={auid} uid={uid} gid={gid} euid={uid} suid={uid} fsuid={uid} egid={gid} sgid={gid} fsgid={gid} ");
     out.push_str("tty=(none) ses=4294967295 ");
     out.push_str(match record.flavour {
-        // Which program a user of this machine ran isn't known, but its process.
+        // The program of a local caller is unknown; only its process id is known.
         Flavour::Local => "comm=\"?\" exe=\"?\" ",
         _ => "comm=\"nfsd\" exe=\"/usr/bin/vouch\" ",
     });
@@ -76,21 +75,21 @@ fn operation(record: &Record<'_>, out: &mut String) {
     }
 }
 
-/// Whether an open has made the file; of one that failed, whether it might have.
+/// Returns whether an open created the file or, if it failed, might have.
 pub(crate) fn has_made(record: &Record<'_>) -> bool {
     record.granted.or(record.asked).is_some_and(|bits| bits & access::CREATE != 0)
 }
 
-/// The system call of x86-64 that does what was asked for, and its first and third argument as far
-/// as they say what that was.
+/// Returns the equivalent x86-64 system call, and its first and third argument if they carry
+/// information.
 fn call(record: &Record<'_>) -> (u32, [String; 2]) {
     let asked = record.asked.unwrap_or(0);
     let has = |bits: u32| asked & bits != 0;
-    // AT_FDCWD, of a call that takes a directory.
+    // AT_FDCWD as the directory argument.
     let at = |third: u32| ["ffffff9c".to_owned(), format!("{third:x}")];
     let none = || ["0".to_owned(), "0".to_owned()];
     match record.operation {
-        // openat(2): O_RDONLY, O_WRONLY, O_RDWR; O_CREAT, O_TRUNC.
+        // Flags of openat(2): O_RDONLY, O_WRONLY, O_RDWR; O_CREAT, O_TRUNC.
         number::OPEN => {
             let access = match (has(access::READ), has(access::MODIFY | access::EXTEND)) {
                 (true, true) => 2,
@@ -100,13 +99,15 @@ fn call(record: &Record<'_>) -> (u32, [String; 2]) {
             let create = if has(access::CREATE) { 0x40 } else { 0 };
             (257, at(access | create | if has(access::TRUNCATE) { 0x200 } else { 0 }))
         }
-        // A size that is set is what truncate(2) does; fchmodat, fchownat, setxattr and utimensat do the others.
+        // truncate(2) sets the size; fchmodat, fchownat, setxattr and utimensat set the other
+        // attributes.
         number::SETATTR if has(access::TRUNCATE) => (76, none()),
         number::SETATTR if has(access::MODE) => (268, at(record.mode.unwrap_or(0))),
         number::SETATTR if has(access::OWNER) => (260, at(0)),
         number::SETATTR if has(access::ACL) => (188, none()),
         number::SETATTR if has(access::TIMES) => (280, at(0)),
-        // symlinkat, whose directory is its second argument; mknodat, with the type's bits of a mode.
+        // symlinkat takes the directory as second argument; mknodat takes the file type in the
+        // mode.
         number::CREATE => match asked >> access::TYPE_SHIFT {
             5 => (266, none()),
             3 => (259, at(0o060_000)),
@@ -119,7 +120,7 @@ fn call(record: &Record<'_>) -> (u32, [String; 2]) {
     }
 }
 
-/// What the kernel has no field for.
+/// Writes the fields that the kernel's format lacks.
 fn own(record: &Record<'_>, out: &mut String) {
     let _ = write!(out, " flavour={} minor={}", record.flavour.name(), record.minor);
     for (name, text) in [("principal", record.principal), ("export", record.export), ("client", record.client), ("why", record.detail)] {
@@ -132,7 +133,7 @@ fn own(record: &Record<'_>, out: &mut String) {
         let _ = write!(out, " enctype={enctype}");
     }
     if !record.file.is_empty() {
-        // Not `file`, which ausearch takes for a path.
+        // ausearch would read `file` as a path.
         out.push_str(" fileid=");
         hex(out, record.file);
     }
@@ -169,7 +170,7 @@ fn refusal(record: &Record<'_>, out: &mut String) {
     message_field(out, "acct", if record.principal.is_empty() { b"?" } else { record.principal });
     out.push_str(" exe=\"/usr/bin/vouch\" ");
     host_and_address(record, out);
-    // Where the kernel's own messages have it: before what anybody may have chosen.
+    // As in kernel messages, `res=` precedes all fields that a user can choose.
     let _ = write!(out, " terminal=nfs res=failed flavour={}", record.flavour.name());
     message_rest(record, out);
     out.push_str("'\n");
@@ -180,7 +181,8 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     let uid = id(record.uid);
     let failed = record.class == Class::Gap || record.result != 0;
     if let Some(act @ (Act::Rules | Act::TurnedDown | Act::Key)) = act {
-        // As the kernel tells of its own rules, so that `aureport --config` has it.
+        // The kernel reports changes of its own rules like this, and `aureport --config` lists
+        // them.
         head(record, "CONFIG_CHANGE", out);
         let _ = write!(out, "auid={uid} ses=4294967295 op={} key=(null) list=4 res={}", act.name(), u8::from(!failed));
         message_rest(record, out);
@@ -207,8 +209,8 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     out.push_str("'\n");
 }
 
-/// `ausearch -hn` takes `hostname` where there is one and asks no further, and finds calls by their
-/// address: so it is the address here too, where it is known.
+/// Writes the client. `ausearch -hn` matches only `hostname` if present, and SYSCALL events carry
+/// the address. So `hostname` is the address if known.
 fn host_and_address(record: &Record<'_>, out: &mut String) {
     let name = std::str::from_utf8(record.client)
         .ok()
@@ -236,7 +238,7 @@ fn message_rest(record: &Record<'_>, out: &mut String) {
     }
 }
 
-/// Inside msg='…' a quote would end the message.
+/// Writes a field inside msg='…', where a quote would end the message.
 fn message_field(out: &mut String, name: &str, text: &[u8]) {
     let _ = write!(out, "{name}=");
     if text.contains(&b'\'') { hex(out, text) } else { value(out, text) }
@@ -251,8 +253,8 @@ fn field(out: &mut String, name: &str, text: &[u8]) {
     value(out, text);
 }
 
-/// As the kernel writes what it doesn't trust: in quotes, or in hexadecimal where a quote, a space
-/// or what is no ASCII would break the line (audit_log_untrustedstring).
+/// Writes untrusted text as the kernel does (audit_log_untrustedstring): in quotes, or in
+/// hexadecimal if it contains a quote, a space or non-ASCII bytes.
 fn value(out: &mut String, text: &[u8]) {
     match std::str::from_utf8(text) {
         Ok(plain) if plain.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'"') => {
@@ -268,7 +270,7 @@ fn hex(out: &mut String, bytes: &[u8]) {
     });
 }
 
-/// A struct sockaddr of x86-64, in hexadecimal.
+/// Writes a struct sockaddr of x86-64 in hexadecimal.
 fn sockaddr(address: IpAddr, port: u16, out: &mut String) {
     let mut bytes = Vec::with_capacity(28);
     match address.to_canonical() {
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn operation_is_a_system_call_with_its_path() {
+    fn writes_operation_as_system_call_with_path() {
         let mut out = String::new();
         write(&record(), &mut out);
         let lines: Vec<&str> = out.lines().collect();
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_of_this_machine_has_his_process_and_whom_he_logged_in_as() {
+    fn local_user_has_process_and_login_uid() {
         let mut out = String::new();
         write(&Record { flavour: Flavour::Local, pid: Some(77), login: Some(501), address: None, ..record() }, &mut out);
         assert!(out.contains(" pid=77 auid=501 uid=1000 gid=100 ") && out.contains(" comm=\"?\" exe=\"?\" "), "{out}");
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_their_flags_say_what_was_asked_for() {
+    fn system_call_and_flags_match_requested_access() {
         use access::*;
         let of = |operation, asked| {
             let mut out = String::new();
@@ -388,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_ends_a_message_or_says_what_became_of_it() {
+    fn untrusted_text_cannot_end_message_or_forge_result() {
         let evil = b"x'res=success";
         for class in [Class::Refusal, Class::Administrative, Class::Gap, Class::Host] {
             let mut out = String::new();
@@ -396,7 +398,7 @@ mod tests {
             write(&Record { class, path: evil, principal: evil, client: evil, detail: evil, export: evil, result, ..record() }, &mut out);
             let (_, message) = out.split_once("msg='").unwrap();
             assert_eq!(message.find('\''), Some(message.len() - 2), "{out}");
-            // Nor what needs no quote: the first that is there is ours.
+            // Text without quotes cannot forge a result either: the first `res=` is genuine.
             let mut out = String::new();
             let evil = b"res=success";
             write(&Record { class, path: evil, detail: evil, export: evil, result, ..record() }, &mut out);
@@ -405,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_writes_a_line_of_its_own() {
+    fn untrusted_text_cannot_start_a_line() {
         let evil = b"type=x\ntype=USER_AUTH msg=audit(1.000:1): '\" res=success";
         for class in Class::ALL.iter().copied() {
             let mut out = String::new();

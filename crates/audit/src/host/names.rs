@@ -1,5 +1,5 @@
-//! Names and numbers of the kernel's record types (linux/audit.h, libaudit.h), as auditd writes
-//! them. Not all: a type that is missing here is kept by its name alone.
+//! Names and numbers of the kernel's audit record types (linux/audit.h, libaudit.h), as auditd
+//! writes them. The table is incomplete: a type that is missing here is kept by its name.
 
 const NAMES: [(&str, u16); 105] = [
     ("LOGIN", 1006),
@@ -109,13 +109,13 @@ const NAMES: [(&str, u16); 105] = [
     ("CRYPTO_SESSION", 2405),
 ];
 
-/// Name of a type, where it is known here.
+/// Returns the name of a record type, if it is known.
 pub fn name(kind: u16) -> Option<&'static str> {
     NAMES.iter().find(|(_, number)| *number == kind).map(|(name, _)| *name)
 }
 
-/// Number of a type; 0 where it is not known here. auditd writes `UNKNOWN[NUMBER]` of what it does
-/// not know itself.
+/// Returns the number of a record type, or 0 if it is unknown. auditd itself writes
+/// `UNKNOWN[NUMBER]` for a type that it does not know.
 pub(super) fn number_of(name: &[u8]) -> u16 {
     let Ok(name) = std::str::from_utf8(name) else { return 0 };
     let unknown = name.strip_prefix("UNKNOWN[").and_then(|rest| rest.strip_suffix(']'));

@@ -1,15 +1,16 @@
-//! What the names in an event mean: relative ones belong to the working directory, or to one that
-//! the call has open and that no line names. Follows no links: `..` is taken by the text.
+//! Resolves the names in an event to paths. A relative name is relative to the working directory,
+//! or to a directory file descriptor that no line names. `..` is resolved lexically, without
+//! following links.
 
 use super::Line;
 
-/// Which names of a call belong to a directory that it has open: the first, and the new one of a
-/// rename or link.
+/// Which names of a system call are relative to a directory file descriptor: the first name, and
+/// the new name of a rename or link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Opened(pub(super) [bool; 2]);
 
 impl Opened {
-    /// Of a line of type SYSCALL.
+    /// Inspects a line of type SYSCALL.
     pub(super) fn of(line: &Line<'_>) -> Opened {
         let is_open = |name: &str| {
             let digits = line.field(name).and_then(|digits| std::str::from_utf8(digits).ok());
@@ -18,7 +19,7 @@ impl Opened {
         match arguments(line) {
             Arguments::Known(None) => Opened::default(),
             Arguments::Known(Some([first, second])) => Opened([is_open(first), is_open(second)]),
-            // Nothing that a path lies at has so low an address.
+            // An unknown call: no pointer to a path is this low, so the argument is a descriptor.
             Arguments::Unknown => {
                 let low = line.field("a0").is_some_and(|digits| digits.len() <= LOW_DIGITS_MAX);
                 Opened([low; 2])
@@ -27,12 +28,12 @@ impl Opened {
     }
 }
 
-/// "The working directory", as 32 bits.
+/// AT_FDCWD as 32 bits.
 const AT_FDCWD: u32 = -100_i32 as u32;
-/// Of what is below 1 MiB, more than a process may have open.
+/// Hexadecimal digits of a number below 1 MiB, more than the descriptor limit of a process.
 const LOW_DIGITS_MAX: usize = 5;
 
-/// Which arguments are directories.
+/// Which arguments are directory file descriptors.
 enum Arguments {
     Known(Option<[&'static str; 2]>),
     Unknown,
@@ -43,8 +44,8 @@ fn arguments(line: &Line<'_>) -> Arguments {
     let Ok(call) = std::str::from_utf8(call) else { return Arguments::Unknown };
     let row = match call.parse::<u16>() {
         Err(_) => CALLS.iter().find(|(name, ..)| *name == call),
-        // Numbers of calls are an architecture's own (linux/audit.h): x86-64, and those that share the generic table: aarch64, riscv64,
-        // loongarch64.
+        // Call numbers depend on the architecture (linux/audit.h). The table covers x86-64 and the
+        // generic numbers of aarch64, riscv64 and loongarch64.
         Ok(number) => match line.field("arch") {
             Some(b"c000003e") => CALLS.iter().find(|(_, x86_64, ..)| *x86_64 == number),
             Some(b"c00000b7" | b"c00000f3" | b"c0000102") => CALLS.iter().find(|(_, _, generic, _)| *generic == number),
@@ -56,12 +57,12 @@ fn arguments(line: &Line<'_>) -> Arguments {
 
 const ONE: [&str; 2] = ["a0", "a0"];
 const TWO: [&str; 2] = ["a0", "a2"];
-/// Of a symbolic link, what it says is the first argument, and no name.
+/// The first argument of symlinkat is the link's target, which is not resolved.
 const LINK: [&str; 2] = ["a1", "a1"];
-/// An architecture has no such call.
+/// The architecture lacks the call.
 const NONE: u16 = u16::MAX;
 
-/// Name, number of x86-64, number of the generic table, and the arguments.
+/// Name, x86-64 number, generic number, and the arguments that hold descriptors.
 const CALLS: [(&str, u16, u16, [&str; 2]); 26] = [
     ("openat", 257, 56, ONE),
     ("openat2", 437, 437, ONE),
@@ -91,8 +92,8 @@ const CALLS: [(&str, u16, u16, [&str; 2]); 26] = [
     ("removexattrat", 466, 466, ONE),
 ];
 
-/// The path that a name means; empty where nothing of it is known. `cwd` is empty where it is not
-/// known or not meant: then names that aren't known stand as `/...` before it.
+/// Resolves a name to a path, or to an empty path if nothing is known of it. An empty `cwd` means
+/// that the directory is unknown: a relative name then starts with `/.../`.
 pub(super) fn resolve(cwd: &[u8], name: &[u8]) -> Vec<u8> {
     let is_known = name.starts_with(b"/") || !cwd.is_empty();
     let from: &[u8] = if name.starts_with(b"/") { b"" } else { cwd };
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_put_together_with_the_directory_that_they_belong_to() {
+    fn resolves_names_against_their_directory() {
         for (cwd, name, path) in [
             ("/", "etc/shadow", "/etc/shadow"),
             ("/srv/x", "../data/plan", "/srv/data/plan"),

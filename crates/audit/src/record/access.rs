@@ -1,8 +1,8 @@
-//! Access asked for or granted, in the bits of NFS ACCESS (RFC 8881, section 18.1), and two more.
+//! Access bits: those of NFS ACCESS (RFC 8881, section 18.1) and a few more.
 
 /// Read data, or list a directory.
 pub const READ: u32 = 0x01;
-/// Look a name up.
+/// Look up a name.
 pub const LOOKUP: u32 = 0x02;
 /// Change data or entries.
 pub const MODIFY: u32 = 0x04;
@@ -12,36 +12,35 @@ pub const EXTEND: u32 = 0x08;
 pub const DELETE: u32 = 0x10;
 /// Execute.
 pub const EXECUTE: u32 = 0x20;
-/// What a file is used by without a change to it.
+/// Access to a file that does not change it.
 pub const USE: u32 = READ | LOOKUP | EXECUTE;
-/// An open that may make the file.
+/// The open may create the file.
 pub const CREATE: u32 = 0x1000;
-/// An open that empties the file.
+/// The open truncates the file.
 pub const TRUNCATE: u32 = 0x2000;
-/// A use of a file by no open of the caller's own that was told: by a special stateid, by
-/// another's, or by a delegation that has not been used so since.
+/// I/O without a recorded open by the caller: through a special stateid, another caller's stateid,
+/// or a delegation on first use.
 pub const UNOPENED: u32 = 0x4000;
-/// Attributes that are set: the mode.
+/// SETATTR sets the mode.
 pub const MODE: u32 = 0x01_0000;
-/// The owner, or the group.
+/// SETATTR sets the owner or the group.
 pub const OWNER: u32 = 0x02_0000;
-/// An ACL.
+/// SETATTR sets the ACL.
 pub const ACL: u32 = 0x04_0000;
-/// Times.
+/// SETATTR sets times.
 pub const TIMES: u32 = 0x08_0000;
-/// Other attributes.
+/// SETATTR sets other attributes.
 pub const OTHER: u32 = 0x10_0000;
-/// What CREATE makes, by NFSv4's number of its type (RFC 8881, section 5.8.1.2), in the highest
-/// four bits.
+/// Shift of the file type that CREATE makes (RFC 8881, section 5.8.1.2), in the highest four bits.
 pub const TYPE_SHIFT: u32 = 28;
 
-/// Whether nothing is set or made.
+/// Returns whether the operation sets and creates nothing.
 pub fn sets_nothing(asked: u32) -> bool {
     asked & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0
 }
 
-/// What is set or made, in words; empty if nothing is. The mode, and user and group, that are set,
-/// where they are known.
+/// Describes what an operation sets or creates, or returns an empty string. The mode, the user and
+/// the group are included if they are known.
 pub fn sets(asked: u32, new_mode: Option<u32>, (uid, gid): (Option<u32>, Option<u32>)) -> String {
     if sets_nothing(asked) {
         return String::new();

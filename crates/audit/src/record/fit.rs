@@ -1,5 +1,5 @@
-//! How a record whose texts are too long is made to fit: a path keeps its beginning and its end, so
-//! that it names no other file, and other texts their beginning; the detail says which were cut.
+//! Truncation of records with long texts. A path keeps its start and its end so that it names no
+//! other file. Other texts keep their start. The detail lists the truncated fields.
 
 use std::borrow::Cow;
 
@@ -7,13 +7,14 @@ use memchr::memmem;
 
 use super::{PATH_LEN_MAX, Record, TEXT_LEN_MAX};
 
-/// What of a path is kept: of one that is too long whole names from its beginning and its end, and
-/// `/.../` between them, as it stands for names that are not known.
+/// Shortens a path to [`PATH_LEN_MAX`]. A longer path keeps whole names from its start and its end,
+/// with `/.../` between them, the notation for unknown names.
 pub fn kept_path(path: &[u8]) -> Cow<'_, [u8]> {
     shorter_path(path, PATH_LEN_MAX)
 }
 
-/// Likewise in so many bytes, of which a quarter at most is its beginning: the end says more.
+/// Shortens a path to `len_max` bytes. At most a quarter is from the start, because the end is more
+/// specific.
 pub(crate) fn shorter_path(path: &[u8], len_max: usize) -> Cow<'_, [u8]> {
     if path.len() <= len_max {
         return path.into();
@@ -22,7 +23,7 @@ pub(crate) fn shorter_path(path: &[u8], len_max: usize) -> Cow<'_, [u8]> {
     let is_whole = path[head.len()..].starts_with(b"/");
     let head = if is_whole { head } else { &head[..head.iter().rposition(|byte| *byte == b'/').unwrap_or(0)] };
     let tail = &path[path.len() - (len_max - head.len() - GAP.len())..];
-    // The last name alone may be longer than that.
+    // The last name alone can exceed the limit.
     let tail = match tail.iter().position(|byte| *byte == b'/') {
         Some(at) => &tail[at + 1..],
         None => &tail[tail.iter().take_while(|byte| is_within_character(**byte)).count()..],
@@ -31,17 +32,16 @@ pub(crate) fn shorter_path(path: &[u8], len_max: usize) -> Cow<'_, [u8]> {
     [head, GAP, tail].concat().into()
 }
 
-/// What stands for names that are left out.
+/// The placeholder for omitted names.
 const GAP: &[u8] = b"/.../";
 
-/// Whether a text is longer than a record keeps.
 pub(super) fn is_too_long(record: &Record<'_>) -> bool {
     let Record { principal, client, export, path, path2, file, key, detail, .. } = record;
     [path, path2, export].iter().any(|path| path.len() > PATH_LEN_MAX)
         || [principal, client, file, key, detail].iter().any(|text| text.len() > TEXT_LEN_MAX)
 }
 
-/// Calls `with` with the record as far as it is kept.
+/// Calls `with` with the truncated record.
 #[cold]
 pub(super) fn with_what_fits(record: &Record<'_>, with: impl FnOnce(&Record<'_>)) {
     let (export, path, path2) = (kept_path(record.export), kept_path(record.path), kept_path(record.path2));
@@ -75,7 +75,7 @@ pub(super) fn with_what_fits(record: &Record<'_>, with: impl FnOnce(&Record<'_>)
     });
 }
 
-/// At most so many bytes, which end where a character does.
+/// Returns at most `len_max` bytes, ending at a character boundary.
 pub(crate) fn beginning(text: &[u8], len_max: usize) -> &[u8] {
     let mut len = text.len().min(len_max);
     while len > 0 && len < text.len() && is_within_character(text[len]) {
@@ -84,7 +84,7 @@ pub(crate) fn beginning(text: &[u8], len_max: usize) -> &[u8] {
     &text[..len]
 }
 
-/// Whether a byte goes on with a character of UTF-8.
+/// Returns whether a byte continues a UTF-8 character.
 fn is_within_character(byte: u8) -> bool {
     byte & 0xc0 == 0x80
 }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_path_keeps_whole_names_of_its_beginning_and_its_end() {
+    fn long_path_keeps_whole_names_at_both_ends() {
         let deep = |last: &str| {
             [b"/srv".to_vec(), format!("/{}", "d".repeat(250)).repeat(20).into_bytes(), format!("/{last}").into_bytes()].concat()
         };
@@ -104,7 +104,7 @@ mod tests {
         assert!(kept.starts_with(b"/srv/dd") && kept.ends_with(b"d/victim-one") && kept != kept_path(&two));
         let (head, tail) = kept.split_at(memmem::find(&kept, GAP).unwrap());
         assert!(one.starts_with(head) && one[head.len()] == b'/' && one.ends_with(&tail[GAP.len() - 1..]));
-        // What was left out before is left out along with it: there is one gap.
+        // A path that already contains a gap keeps a single gap.
         for at in [4, 2000, 4900] {
             let gapped = [&one[..at], &b"/..."[..], &one[255..]].concat();
             let kept = kept_path(&gapped);
@@ -114,7 +114,7 @@ mod tests {
         let near = [&one[..4900], b"/.../x/victim-one"].concat();
         let kept = kept_path(&near);
         assert!(kept.ends_with(b"/.../x/victim-one") && memmem::find_iter(&kept, GAP).count() == 1);
-        // No name is so long, but a record may be asked to keep one.
+        // No file name is this long, but the function accepts any text.
         let kept = kept_path(&[b'/'; 1]).into_owned();
         assert_eq!(kept, b"/");
         assert_eq!(kept_path(&[b'x'; 9000]).len(), PATH_LEN_MAX);

@@ -1,7 +1,7 @@
-//! Whether one set of rules records less than another: decided by examples. From each rule that
-//! recorded, operations are made that it would record, plain ones and such as the other set's
-//! exceptions are about; one that is recorded no more is the proof. What no example shows is not
-//! claimed.
+//! Comparison of rule sets: whether one records less than another. The check generates example
+//! operations for each old `always` rule, including values around the new set's exceptions. An
+//! example that is no longer recorded proves the loss. The check does not detect a loss that no
+//! example shows.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +12,8 @@ use crate::record::{Class, Refusal, access};
 use crate::{Flavour, Record};
 
 impl Rules {
-    /// Whether these record less than `before` did. O(rules of `before` × these).
+    /// Returns whether this set records less than `before` did. O(rules of `before` × rules of
+    /// `self`).
     pub fn audits_less_than(&self, before: &Rules) -> bool {
         let results = results(before.rules.iter().chain(&self.rules));
         let exceptions: Vec<&Rule> = self.rules.iter().filter(|rule| !rule.always).collect();
@@ -21,8 +22,7 @@ impl Rules {
             let is_lost = |record: &Record<'_>| before.select(record).is_some() && self.select(record).is_none();
             Example::of(rules, hint).is_some_and(|example| example.any_operation(operations, &results, is_lost))
         };
-        // Values at the edges of what rules name: the rule's own, and those of the rules that are there
-        // now.
+        // Values at and around those in the rule itself and in the new rules.
         let is_lost_at_edges = |rule: &Rule| {
             let hints = std::iter::once(rule).chain(self.rules.iter().filter(|hint| hint.conditions.iter().any(has_edge)));
             hints.flat_map(|hint| (0..EDGES).map(move |edge| Some((hint, edge)))).any(|hint| is_lost(&[rule], hint))
@@ -39,16 +39,17 @@ impl Rules {
     }
 }
 
-/// A rule whose values are tried first, and which of a number's: itself, the next, the one before.
+/// A rule whose values are tried first, and which neighbour of a number to use: the number, the
+/// next, or the previous one.
 type Hint<'a> = Option<(&'a Rule, usize)>;
 const EDGES: usize = 3;
 
-/// Whether a value that no rule names may lie on either side of what this says.
+/// Returns whether the condition's values have neighbours that no rule names.
 fn has_edge(condition: &Condition) -> bool {
     !matches!(subject(condition), Subject::Path | Subject::Flavour | Subject::Rest)
 }
 
-/// An operation of which all holds that rules say, but for operation, result and access.
+/// An operation that satisfies the rules, except for operation number, result and access.
 struct Example {
     path: Vec<u8>,
     uid: u32,
@@ -62,7 +63,7 @@ struct Example {
     rest: Vec<Condition>,
 }
 
-/// What a condition is on.
+/// The field that a condition tests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Path,
@@ -79,7 +80,7 @@ enum Subject {
 fn subject(condition: &Condition) -> Subject {
     match condition {
         Condition::Path(_) | Condition::Dir(_) => Subject::Path,
-        // An example's user has logged in as himself.
+        // The user of an example is also its login user.
         Condition::Uid(..) | Condition::Login(..) => Subject::Uid,
         Condition::Gid(..) => Subject::Gid,
         Condition::Principal(..) => Subject::Principal,
@@ -92,12 +93,13 @@ fn subject(condition: &Condition) -> Subject {
 }
 
 impl Example {
-    /// None where no value was found for something.
+    /// Returns `None` if some field has no suitable value.
     fn of(rules: &[&Rule], hint: Hint<'_>) -> Option<Example> {
         let all: Vec<&Condition> = rules.iter().flat_map(|rule| &rule.conditions).collect();
         let near = |number: &u32| [*number, number.wrapping_add(1), number.wrapping_sub(1)];
         let literal = |name: &[u8]| name.iter().map(|byte| if *byte == b'*' { 1 } else { *byte }).collect::<Vec<u8>>();
-        // First what no rule names, so that what nothing is said of does not fit another rule by chance.
+        // Values that no rule names come first, so that an unconstrained field does not match
+        // another rule by chance.
         let (mut paths, mut numbers, mut names, mut addresses) =
             (vec![b"/\x01".to_vec()], vec![UNUSUAL], vec![b"\x01".to_vec()], vec![None]);
         for condition in &all {
@@ -150,7 +152,7 @@ impl Example {
         }
     }
 
-    /// Whether something is so of one of these operations, with a result and an access that the
+    /// Returns whether `is_so` holds for one of the operations, with a result and access that the
     /// rules allow.
     fn any_operation(&self, operations: u128, results: &[u32], is_so: impl Fn(&Record<'_>) -> bool) -> bool {
         let mut numbers = (0..128).filter(|operation| operations & one(*operation) != 0);
@@ -164,7 +166,7 @@ impl Example {
     }
 }
 
-/// The first value with which all holds that is said of this.
+/// Returns the first value that satisfies all conditions on this field.
 fn fit<T: Clone>(all: &[&Condition], on: Subject, values: &[T], set: impl for<'a> Fn(&'a T, &mut Record<'a>)) -> Option<T> {
     let fits = |value: &&T| {
         let mut record = Record::default();
@@ -174,10 +176,10 @@ fn fit<T: Clone>(all: &[&Condition], on: Subject, values: &[T], set: impl for<'a
     values.iter().find(fits).cloned()
 }
 
-/// A user and a group that hardly any rule names.
+/// A user and group id that rules are unlikely to name.
 const UNUSUAL: u32 = 3_999_999_979;
-/// Success, a failure, and of what rules say of results that, the next and the one before, as far
-/// as a status answers to them (RFC 8881, section 15.1).
+/// Returns statuses to try: success, failures, and each result in a rule with its neighbours (RFC
+/// 8881, section 15.1).
 fn results<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<u32> {
     let mut exits: Vec<i64> = vec![0, -1, -13, -122];
     for condition in rules.flat_map(|rule| &rule.conditions) {
@@ -191,10 +193,10 @@ fn results<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<u32> {
     exits.iter().filter_map(status).collect()
 }
 
-/// No status is higher.
+/// Above the highest NFSv4 status.
 const STATUS_MAX: u32 = 10_100;
 
-/// The first, the middle and the last address of a network.
+/// Returns the first, the middle and the last address of a network.
 fn places(address: IpAddr, bits: u8) -> [IpAddr; EDGES] {
     match address.to_canonical() {
         IpAddr::V4(address) => {
@@ -210,7 +212,7 @@ fn places(address: IpAddr, bits: u8) -> [IpAddr; EDGES] {
     }
 }
 
-/// What is asked for and granted, as far as rules tell it apart.
+/// Requested and granted access to try, one for each case that rules distinguish.
 const ASKED: [(u32, Option<u32>); 6] = [
     (0, None),
     (access::READ, None),

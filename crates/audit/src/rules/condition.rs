@@ -1,4 +1,4 @@
-//! One field of a rule, and whether it holds of a record.
+//! The conditions of a rule, and their evaluation on a record.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use crate::operations::{errno, number::*};
 use crate::record::access;
 use crate::{Class, Flavour, Record};
 
-/// How a field is compared.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compare {
     Equal,
@@ -41,51 +41,50 @@ impl Compare {
     }
 }
 
-/// What must be so. A `bool` before a value: equal, or not.
+/// One condition. A `bool` before a value is true for `=` and false for `!=`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Path(Box<[u8]>),
     Dir(Box<[u8]>),
     Uid(Compare, u32),
-    /// As the kernel's auid.
+    /// The kernel's auid.
     Login(Compare, u32),
     Gid(Compare, u32),
     Success(bool),
     Exit(Compare, i64),
-    /// Bits of [`READ`] and its kin.
+    /// A set of `PERM_` bits.
     Perm(u8),
     Principal(bool, Box<[u8]>),
-    /// An address, and how many bits of it count.
+    /// A network address and its prefix length.
     Network(bool, IpAddr, u8),
     Client(bool, Box<[u8]>),
     Export(bool, Box<[u8]>),
     Flavour(bool, Flavour),
 }
 
-/// What a user number is where there is no user.
+/// The kernel's number for "no user".
 pub(super) const UNSET: u32 = u32::MAX;
 pub(super) const PERM_READ: u8 = 1;
 pub(super) const PERM_WRITE: u8 = 2;
 pub(super) const PERM_EXECUTE: u8 = 4;
 pub(super) const PERM_ATTRIBUTES: u8 = 8;
 
-/// A name of a file, as far as it is known.
+/// The name of a file, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Name<'r> {
-    /// There is none.
     None,
-    /// This.
     Known(&'r [u8]),
-    /// Somewhere below a directory; and how it ends, if that is known.
+    /// A directory above the file, and the end of its path (possibly empty).
     Below(&'r [u8], &'r [u8]),
 }
 
 impl<'r> Name<'r> {
-    /// `is_due`: such an operation has a name here, whether it is known or not.
+    /// Builds the name from a record. `is_due` means that such an operation always has this name,
+    /// even if the record lacks it.
     fn of(record: &Record<'r>, path: &'r [u8], is_due: bool) -> Name<'r> {
         match path {
             [] if is_due && record.class == Class::Operation && !record.export.is_empty() => {
-                // A tree is mounted wherever somebody wanted it.
+                // A published tree can be mounted at any path.
                 Name::Below(if record.export.starts_with(b"/") { record.export } else { b"" }, b"")
             }
             [] => Name::None,
@@ -96,8 +95,8 @@ impl<'r> Name<'r> {
         }
     }
 
-    /// Whether it is this path. One that isn't known may be: then it is for `always`, and is not
-    /// for `never`.
+    /// Returns whether this is the path. An unknown name matches if `always` is set and it may be
+    /// the path.
     fn is(self, path: &[u8], always: bool) -> bool {
         match self {
             Name::None => false,
@@ -106,7 +105,8 @@ impl<'r> Name<'r> {
         }
     }
 
-    /// Likewise, whether it is this directory or below it.
+    /// Returns whether the name is this directory or below it. An unknown name matches if `always`
+    /// is set and it may be.
     fn is_in(self, directory: &[u8], always: bool) -> bool {
         match self {
             Name::None => false,
@@ -115,7 +115,7 @@ impl<'r> Name<'r> {
         }
     }
 
-    /// Whether it is a directory that this path leads through; one that isn't known may be.
+    /// Returns whether the name is a directory above the path, or may be.
     fn is_above(self, path: &[u8]) -> bool {
         match self {
             Name::None => false,
@@ -127,29 +127,29 @@ impl<'r> Name<'r> {
     }
 }
 
-/// Whether a piece of a path is this end of a directory's, and more follows.
+/// Returns whether `part` is `end` followed by a slash.
 fn is_dir(part: &[u8], end: &[u8]) -> bool {
     part.strip_prefix(end) == Some(b"/")
 }
 
-/// What stands in a path for names that aren't known.
+/// The placeholder for unknown names in a path.
 const GAP: &[u8] = b"/.../";
 
-/// Where it does.
+/// Returns the position of the gap in a path.
 pub(super) fn gap(path: &[u8]) -> Option<usize> {
-    // Most paths have hardly a dot.
+    // Most paths contain few dots.
     memchr::memchr_iter(b'.', path).map(|dot| dot.wrapping_sub(1)).find(|at| path.get(*at..).is_some_and(|rest| rest.starts_with(GAP)))
 }
 
-/// One file, or several, that an operation does one thing to.
+/// The files that an operation treats alike.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side<'r> {
     pub(super) names: [Name<'r>; 2],
     pub(super) permissions: u8,
 }
 
-/// All that an operation does. A copy reads one file and writes another, and who watches one of
-/// them means what is done to that.
+/// Splits an operation into sides. COPY and CLONE read one file and write another, so a rule on one
+/// file must see only that file's access.
 pub(super) fn sides<'r>(record: &Record<'r>) -> (Side<'r>, Option<Side<'r>>) {
     let has_two = matches!(record.operation, RENAME | LINK | COPY | CLONE);
     let (one, two) = (Name::of(record, record.path, true), Name::of(record, record.path2, has_two));
@@ -163,13 +163,14 @@ pub(super) fn sides<'r>(record: &Record<'r>) -> (Side<'r>, Option<Side<'r>>) {
 }
 
 impl Condition {
-    /// Whether it is so of any side of a record.
+    /// Returns whether the condition holds for any side of a record.
     pub(super) fn holds(&self, record: &Record<'_>) -> bool {
         let (one, two) = sides(record);
         self.holds_of(record, &one, true) || two.is_some_and(|two| self.holds_of(record, &two, true))
     }
 
-    /// Whether it is so of a side of a record. `always`: of a rule that records.
+    /// Returns whether the condition holds for one side of a record. `always` tells whether the
+    /// rule records.
     pub(super) fn holds_of(&self, record: &Record<'_>, side: &Side<'_>, always: bool) -> bool {
         match self {
             Condition::Path(path) => side.names.iter().any(|name| name.is(path, always)) || (always && takes_along(record, side, path)),
@@ -178,7 +179,7 @@ impl Condition {
             Condition::Uid(compare, uid) => compare.holds(record.uid.unwrap_or(UNSET), *uid),
             Condition::Gid(compare, gid) => compare.holds(record.gid.unwrap_or(UNSET), *gid),
             Condition::Success(success) => (record.status() == 0 && record.class != Class::Refusal) == *success,
-            // What was refused before it was an operation has no result.
+            // A refused call has no result.
             Condition::Exit(compare, exit) => record.class != Class::Refusal && compare.holds(-i64::from(errno(record.status())), *exit),
             Condition::Perm(wanted) => side.permissions & wanted != 0,
             Condition::Principal(equal, pattern) => matches(pattern, record.principal) == *equal,
@@ -190,19 +191,19 @@ impl Condition {
     }
 }
 
-/// Whether a name that leads to this path goes away, or becomes another's: with it goes what has
-/// the path.
+/// Returns whether the operation removes or replaces a directory above the path, and thereby the
+/// path.
 fn takes_along(record: &Record<'_>, side: &Side<'_>, path: &[u8]) -> bool {
     moves_names(record) && side.names.iter().any(|name| name.is_above(path))
 }
 
-/// Whether an operation takes a name away, or gives it to something that was there before.
+/// Returns whether the operation removes a name or gives it to an existing file.
 pub(super) fn moves_names(record: &Record<'_>) -> bool {
     record.class == Class::Operation && matches!(record.operation, RENAME | REMOVE | LINK)
 }
 
-/// What an operation does in the words of `-p`, as the kernel has them: opens count, and the reads
-/// and writes of what was opened don't.
+/// Returns the permissions of `-p` that an operation uses. As in the kernel, opens count, and reads
+/// and writes through an open file do not.
 fn permissions(record: &Record<'_>) -> u8 {
     if record.class == Class::Refusal {
         return 0;
@@ -221,7 +222,7 @@ fn permissions(record: &Record<'_>) -> u8 {
         LINK => PERM_WRITE | PERM_ATTRIBUTES,
         SETATTR => PERM_ATTRIBUTES | when(access::TRUNCATE, PERM_WRITE),
         SETXATTR | REMOVEXATTR => PERM_ATTRIBUTES,
-        // Who is not let in does no more than ask.
+        // A denied ACCESS counts as an attempt, because the client sends no further call.
         ACCESS => {
             let denied = record.granted.map_or(0, |granted| asked & !granted);
             let when_denied = |bit: u32, permission: u8| if denied & bit != 0 { permission } else { 0 };
@@ -238,7 +239,7 @@ fn is_below(path: &[u8], directory: &[u8]) -> bool {
     }
 }
 
-/// Whether a text is of a pattern, in which `*` stands for anything.
+/// Returns whether the text matches a pattern, where `*` stands for any text.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let mut parts = pattern.split(|byte| *byte == b'*');
     let first = parts.next().unwrap_or(b"");

@@ -1,6 +1,5 @@
-//! By what rules are found: each by the one thing it names that fewest others name, so that a
-//! record is looked up by what it is, and only rules that may hold of it are looked at.
-//! Never decides: who asks sees whether they hold.
+//! Index of rules. Each rule is filed under its most selective key, so a lookup returns only the
+//! rules that may match. The caller evaluates their conditions.
 
 mod names;
 mod spans;
@@ -18,20 +17,20 @@ use crate::{Class, Flavour, Record};
 use names::{Names, Part, parts};
 use spans::Spans;
 
-/// What is asked of rules.
+/// What a lookup is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// Which record an operation.
+    /// A rule that records this operation.
     Operation,
-    /// Which are about a call that was refused before it was one.
+    /// A rule that applies to this refused call.
     Refusal,
 }
 
-/// Numbers of rules, ascending, under the one thing that each is found by.
+/// Rule numbers in ascending order, filed under one key each.
 #[derive(Debug)]
 pub(super) struct Index {
     paths: HashMap<Box<[u8]>, Vec<u32>>,
-    /// Those of rules that record, under each directory above their path.
+    /// `always` rules under each directory above their path.
     above: HashMap<Box<[u8]>, Vec<u32>>,
     principals: Names,
     /// In lower case.
@@ -40,14 +39,13 @@ pub(super) struct Index {
     numbers: [Spans<i64>; NUMBERS],
     networks: Spans<u128>,
     flavours: [Vec<u32>; Flavour::ALL.len()],
-    /// By a set of permissions.
+    /// Indexed by permission set.
     permissions: [Vec<u32>; 16],
-    /// What is found by nothing else: of each operation, and of refusals, for what was done and for
-    /// what was not.
+    /// Rules without a key, by operation (or refusal) and by success.
     rest: Vec<Vec<u32>>,
 }
 
-/// A field with a number.
+/// A numeric field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Number {
     Uid,
@@ -58,14 +56,14 @@ enum Number {
 
 const NUMBERS: usize = 4;
 
-/// What a rule is found by.
+/// The key that a rule is filed under.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Path(Box<[u8]>),
     Principal(Part, Box<[u8]>),
     Client(Part, Box<[u8]>),
     Export(Box<[u8]>),
-    /// From the first to before the second.
+    /// A half-open range.
     Number(Number, i64, Option<i64>),
     Network(u128, Option<u128>),
     Flavour(Flavour),
@@ -73,7 +71,7 @@ enum Key {
 }
 
 impl Key {
-    /// All that a rule can be found by: a record of which it holds has each of these.
+    /// Returns all possible keys of a rule. A record that matches the rule has each of these.
     fn all(rule: &Rule) -> Vec<Key> {
         let mut keys = Vec::new();
         for condition in &rule.conditions {
@@ -106,8 +104,8 @@ impl Key {
         keys
     }
 
-    /// What is counted together to know how many rules one look-up may find: ranges may all hold
-    /// the same number.
+    /// Returns the group in which keys are counted. Ranges of one field form one group, because
+    /// they may all contain the same number.
     fn crowd(&self) -> Key {
         match self {
             Key::Number(field, ..) if self.is_range() => Key::Number(*field, i64::MIN, None),
@@ -119,7 +117,7 @@ impl Key {
         matches!(self, Key::Number(_, from, end) if from.checked_add(1) != *end)
     }
 
-    /// How much worse it is to be found by this than by a name, where as many others are.
+    /// Returns the cost factor of a key compared to an exact name.
     fn weight(&self) -> usize {
         match self {
             Key::Principal(part, _) | Key::Client(part, _) if *part != Part::Whole => 2,
@@ -183,10 +181,9 @@ impl Index {
         }
     }
 
-    /// Calls `consider` with lists of rules, each ascending, in which all are that may hold of a
-    /// record. A look-up by each thing that rules are found by: for each directory above
-    /// the path, for each length of a pattern's beginning or end, O(log n) for numbers and
-    /// networks. O(rules by path) where the path is not known.
+    /// Calls `consider` with ascending lists that together contain all rules that may match a
+    /// record. The cost is one lookup per directory above the path, per pattern length, and O(log
+    /// n) for numbers and networks. If the path is unknown, all path rules are considered.
     pub(super) fn each<'s, 'r: 's>(
         &self,
         record: &Record<'r>,
@@ -214,7 +211,7 @@ impl Index {
             consider(numbers);
         }
         let id = |id: Option<u32>| Some(i64::from(id.unwrap_or(UNSET)));
-        // What was refused before it was an operation has no result.
+        // A refused call has no result.
         let exit = (record.class != Class::Refusal).then(|| -i64::from(errno(record.status())));
         for (spans, value) in self.numbers.iter().zip([id(record.uid), id(record.auid()), id(record.gid), exit]) {
             if let Some(value) = value.filter(|_| !spans.is_empty()) {
@@ -238,7 +235,7 @@ impl Index {
             let path = match name {
                 Name::Known(path) => path,
                 Name::None => continue,
-                // Any of them may be meant.
+                // Any of them may match.
                 Name::Below(..) => {
                     self.paths.values().for_each(|numbers| consider(numbers));
                     continue;
@@ -263,10 +260,10 @@ impl Index {
     }
 }
 
-/// What stands in the place of an operation for refusals: more than any operation's number.
+/// Index of refusals in `rest`, above all operation numbers.
 const REFUSALS: u16 = 128;
 
-/// Where the rules lie that nothing else leads to.
+/// Returns the index into `rest`.
 fn place(of: u16, is_done: bool) -> usize {
     2 * usize::from(of) + usize::from(is_done)
 }
@@ -285,7 +282,7 @@ fn number(condition: &Condition) -> Option<(Number, Compare, i64)> {
     }
 }
 
-/// Numbers that compare so, from the first to before the second; none where they are all but one.
+/// Returns the half-open range that satisfies a comparison. Returns `None` for `!=`.
 fn span(compare: Compare, number: i64) -> Option<(i64, Option<i64>)> {
     let next = number.checked_add(1);
     match compare {
@@ -298,7 +295,8 @@ fn span(compare: Compare, number: i64) -> Option<(i64, Option<i64>)> {
     }
 }
 
-/// The addresses of a network, those of IPv4 as IPv6 has them (RFC 4291, section 2.5.5.2).
+/// Returns the address range of a network. IPv4 addresses are mapped to IPv6 (RFC 4291, section
+/// 2.5.5.2).
 fn network(address: IpAddr, bits: u8) -> (u128, Option<u128>) {
     let (number, bits) = match address.to_canonical() {
         IpAddr::V4(address) => (u128::from(address.to_ipv6_mapped()), 96 + u32::from(bits.min(32))),

@@ -1,5 +1,5 @@
-//! auditctl's syntax. What can't be meant here is refused with its line; what means something else
-//! there than here is not taken for it.
+//! Parser for auditctl's syntax. An unsupported line is an error with its line number. An option
+//! with a different meaning in auditctl is rejected.
 
 use std::net::IpAddr;
 
@@ -8,21 +8,21 @@ use super::condition::{Compare, Condition, PERM_ATTRIBUTES, PERM_EXECUTE, PERM_R
 use crate::Flavour;
 use crate::operations::{answers_to_others, errno_of_name, on_files, results, set_of};
 
-/// How names of users and groups become numbers.
+/// Resolves user and group names to numbers.
 pub trait Resolve {
-    /// Of a user.
+    /// Returns the id of a user.
     fn user(&self, name: &str) -> Option<u32>;
-    /// Of a group.
+    /// Returns the id of a group.
     fn group(&self, name: &str) -> Option<u32>;
 }
 
-/// A line that can't be taken.
+/// A rule line that is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct RuleError {
-    /// Number of the line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// Why.
+    /// The reason.
     pub what: String,
 }
 
@@ -37,7 +37,8 @@ pub(super) fn parse(text: &[u8], resolve: &dyn Resolve) -> Result<Vec<Rule>, Vec
     if errors.is_empty() { Ok(rules) } else { Err(errors) }
 }
 
-/// The words of a line, of any bytes: names of files are; quotes keep spaces.
+/// Splits a line into words. Words may contain any bytes, because file names do. Quotes protect
+/// spaces.
 fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
     for byte in line {
@@ -57,20 +58,20 @@ fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     if quote.is_some() { Err("a quote is not closed".into()) } else { Ok(words) }
 }
 
-/// What is no file's name and no key is text.
+/// Decodes a word that must be UTF-8: everything except file names and keys.
 fn text(word: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(word).map_err(|_| format!("{} is not UTF-8", word.escape_ascii()))
 }
 
 #[derive(Default)]
 struct Draft {
-    /// Whether it records, from -a or -w.
+    /// True for `always` and `-w`, false for `never`.
     always: Option<bool>,
     watch: bool,
     operations: Option<u128>,
-    /// As -S has them.
+    /// Operation names as written after `-S`.
     names: Vec<String>,
-    /// Whether a machine was named by -F arch= whose calls are not the usual ones.
+    /// Whether `-F arch=` named an architecture other than the 64-bit default.
     odd_arch: bool,
     conditions: Vec<Condition>,
     perm: Option<u8>,
@@ -100,7 +101,7 @@ fn rule(words: &[Vec<u8>], resolve: &dyn Resolve) -> Result<Option<Rule>, String
                 draft.names.extend(names.split(',').map(str::to_owned));
             }
             "-F" => draft.field(value("a field")?, resolve)?,
-            // The rules that were there are replaced as a whole in any case.
+            // A reload always replaces all rules.
             "-D" => clears = true,
             "-C" => return Err("-C compares fields of the kernel's, which an operation of ours has but once".into()),
             "-b" | "-f" | "-r" | "-e" | "--backlog_wait_time" | "--loginuid-immutable" => {
@@ -172,9 +173,9 @@ impl Draft {
                 self.keys.push(bytes.to_owned());
                 return Ok(());
             }
-            // Whom somebody logged in as is known on this machine only: else it is whose rights he has.
+            // The login user is known only for local callers; for others it is the acting user.
             "auid" | "loginuid" => Condition::Login(compare, id(value, &|name| resolve.user(name))?),
-            // An operation acts with one user's rights, whatever they are called.
+            // An operation runs as a single user, so these fields are equal.
             "uid" | "euid" | "fsuid" => Condition::Uid(compare, id(value, &|name| resolve.user(name))?),
             "gid" | "egid" | "fsgid" => Condition::Gid(compare, id(value, &|name| resolve.group(name))?),
             "success" => {
@@ -186,7 +187,7 @@ impl Draft {
                 Condition::Success(success == equality()?)
             }
             "exit" => exit(compare, value)?,
-            // Operations have no machine's numbers: any will do.
+            // NFS operations do not depend on the architecture.
             "arch" => {
                 let usual = !matches!(value, "b32" | "i386" | "i486" | "i586" | "i686" | "arm" | "ppc" | "s390");
                 self.odd_arch |= usual != equality()?;
@@ -222,7 +223,7 @@ impl Draft {
         if !always && self.odd_arch {
             return Err("never with this arch would leave out everything: operations have no machine's numbers here".into());
         }
-        // What is not recorded must be no more than what is named.
+        // A `never` rule must not exclude more calls than it names.
         if !always && let Some(wide) = self.names.iter().find(|name| answers_to_others(name, &self.names)) {
             return Err(format!(
                 "never with {wide} would also leave out other system calls that the same operation of NFS answers to: name the operation, or all of those calls"
@@ -231,7 +232,7 @@ impl Draft {
         if let Some(bits) = self.perm.or(self.watch.then_some(PERM_READ | PERM_WRITE | PERM_EXECUTE | PERM_ATTRIBUTES)) {
             self.conditions.push(Condition::Perm(bits));
         }
-        // As the kernel joins them.
+        // The kernel joins keys in the same way.
         let key = self.keys.join(&1).into_boxed_slice();
         if key.len() > KEY_LEN_MAX {
             return Err(format!("a key has at most {KEY_LEN_MAX} bytes, and all of a rule together with one between them"));
@@ -241,7 +242,7 @@ impl Draft {
     }
 }
 
-/// As the kernel has it (AUDIT_MAX_KEY_LEN).
+/// The kernel's limit (AUDIT_MAX_KEY_LEN).
 const KEY_LEN_MAX: usize = 256;
 
 fn set_once<T>(place: &mut Option<T>, value: T, twice: &str) -> Result<(), String> {
@@ -251,7 +252,7 @@ fn set_once<T>(place: &mut Option<T>, value: T, twice: &str) -> Result<(), Strin
     }
 }
 
-/// The field, how it is compared, and with what.
+/// Splits a field into name, operator and value.
 fn split(word: &[u8]) -> Result<(&str, Compare, &[u8]), String> {
     let shown = || word.escape_ascii();
     let at =
@@ -292,7 +293,7 @@ fn exit(compare: Compare, text: &str) -> Result<Condition, String> {
         None => name.parse::<i64>().map_err(|_| format!("{text} is no result of an operation"))?,
     };
     let exit = sign * number;
-    // A result that never comes is a mistake, and silence would be taken for evidence.
+    // A rule for an impossible result would never match, and its silence would look like evidence.
     if !results().any(|result| compare.holds(result, exit)) {
         return Err(format!("no operation has such a result as exit {} {text}: they have 0 and errors, as -EACCES", compare.sign()));
     }
@@ -303,18 +304,18 @@ fn client(equal: bool, text: &str) -> Result<Condition, String> {
     let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let Ok(address) = address.parse::<IpAddr>() else {
         return match bits {
-            // No host's name ends in a number (RFC 3696, section 2), and none has a colon.
+            // A host name never ends in a number (RFC 3696, section 2) and contains no colon.
             None if text.contains(':') || (text.contains('.') && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')) => {
                 Err(format!("{text} is no address"))
             }
-            // Nor does one begin as this would have to.
+            // This pattern could only match addresses.
             None if text.contains('.')
                 && text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'*'))
                 && text != "*.*" =>
             {
                 Err(format!("{text} means addresses, and * stands for parts of names: write a network, as 10.1.0.0/16"))
             }
-            // As the resolver's are made.
+            // The resolver's names are in lower case.
             None => Ok(Condition::Client(equal, text.to_ascii_lowercase().into_bytes().into())),
             Some(_) => Err(format!("{text} is neither a host's name nor a network, as 10.1.0.0/16")),
         };

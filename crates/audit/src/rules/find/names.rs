@@ -1,21 +1,21 @@
-//! Which of many patterns a name may be of, by what stands at their beginning or end.
+//! Index of name patterns by their literal prefix or suffix.
 
 use foldhash::HashMap;
 
 use super::add;
 
-/// The part of a pattern that it is found by.
+/// The part of a pattern that serves as key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Part {
-    /// It has no `*`.
+    /// The whole pattern, without `*`.
     Whole,
-    /// What stands before the first `*`.
+    /// The text before the first `*`.
     Head,
-    /// What stands behind the last one.
+    /// The text after the last `*`.
     Tail,
 }
 
-/// The parts by which a pattern can be found; none of one that begins and ends with `*`.
+/// Returns the usable keys of a pattern. A pattern that begins and ends with `*` has none.
 pub(super) fn parts(pattern: &[u8]) -> impl Iterator<Item = (Part, &[u8])> {
     let first = pattern.iter().position(|byte| *byte == b'*');
     let last = pattern.iter().rposition(|byte| *byte == b'*');
@@ -26,7 +26,7 @@ pub(super) fn parts(pattern: &[u8]) -> impl Iterator<Item = (Part, &[u8])> {
     found.into_iter().flatten().filter(|(part, text)| *part == Part::Whole || !text.is_empty())
 }
 
-/// Patterns, each of a rule.
+/// Name patterns with their rules.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     whole: HashMap<Box<[u8]>, Vec<u32>>,
@@ -34,10 +34,10 @@ pub(super) struct Names {
     tails: Ends,
 }
 
-/// Beginnings, or ends.
+/// Prefixes or suffixes.
 #[derive(Debug, Default)]
 struct Ends {
-    /// How long they are, each length once.
+    /// All distinct lengths.
     lens: Vec<usize>,
     lists: HashMap<Box<[u8]>, Vec<u32>>,
 }
@@ -64,8 +64,8 @@ impl Names {
         self.whole.is_empty() && self.heads.lens.is_empty() && self.tails.lens.is_empty()
     }
 
-    /// Calls `each` with the rules whose pattern may be the name's. A look-up for each length of a
-    /// beginning and of an end.
+    /// Calls `each` with the rules whose pattern may match the name. The cost is one lookup per
+    /// distinct prefix and suffix length.
     pub(super) fn of(&self, name: &[u8], mut each: impl FnMut(&[u32])) {
         let heads = self.heads.lens.iter().filter_map(|len| self.heads.lists.get(name.get(..*len)?));
         let tails = self.tails.lens.iter().filter_map(|len| self.tails.lists.get(&name[name.len().checked_sub(*len)?..]));

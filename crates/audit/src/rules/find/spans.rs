@@ -1,19 +1,19 @@
-//! Which of many spans of numbers hold one: a segment tree over the places where spans begin and
-//! end. A span is noted at O(log n) nodes, a look-up walks from a leaf to the root.
+//! A segment tree over half-open ranges that returns all ranges containing a number. A range is
+//! stored at O(log n) nodes; a lookup walks from a leaf to the root.
 
-/// Spans, each of a rule.
+/// Ranges with their rules.
 #[derive(Debug)]
 pub(super) struct Spans<T> {
-    /// Where a span begins or has ended, ascending.
+    /// Start and end of all ranges, ascending.
     bounds: Vec<T>,
-    /// Numbers of rules, ascending, of each node: the root is 1, and node `n` has `2n` and `2n + 1`
-    /// below it; the leaves are the last half, one for what follows each bound.
+    /// Rule numbers of each node, ascending. The root is node 1, and node `n` has the children `2n`
+    /// and `2n + 1`. The second half are leaves, one per bound.
     nodes: Vec<Vec<u32>>,
 }
 
 impl<T: Copy + Ord> Spans<T> {
-    /// Of spans from the first to before the second (to the end, if there is none), with numbers
-    /// that ascend.
+    /// Builds the tree from ranges with ascending rule numbers. A range without an end is
+    /// unbounded.
     pub(super) fn new(spans: &[(T, Option<T>, u32)]) -> Self {
         let mut bounds: Vec<T> = spans.iter().flat_map(|(from, end, _)| [Some(*from), *end]).flatten().collect();
         bounds.sort_unstable();
@@ -41,10 +41,10 @@ impl<T: Copy + Ord> Spans<T> {
         self.bounds.is_empty()
     }
 
-    /// Calls `each` with lists that together are the rules whose span holds this, each once.
+    /// Calls `each` with disjoint lists that together are the rules whose range contains `value`.
     pub(super) fn holding(&self, value: T, mut each: impl FnMut(&[u32])) {
         let before = self.bounds.partition_point(|bound| *bound <= value);
-        // Nothing begins before the first bound.
+        // No range contains a value below the first bound.
         let mut node = before.checked_sub(1).map_or(0, |leaf| leaf + self.bounds.len());
         while node > 0 {
             each(&self.nodes[node]);
@@ -59,7 +59,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_span_is_found_by_what_it_holds_and_by_nothing_else(
+        fn finds_exactly_the_ranges_that_hold_a_value(
             spans in proptest::collection::vec((0i64..20, proptest::option::of(0i64..22)), 0..30), value in -1i64..23
         ) {
             let numbered: Vec<_> = spans.iter().zip(0u32..).map(|((from, end), number)| (*from, *end, number)).collect();
