@@ -1,5 +1,5 @@
-//! A trail on disk: a directory of segments, the key of what is still to come, and the latest seal
-//! as a checkpoint. The only part of this crate that does I/O.
+//! Audit trails on disk. A trail is a directory of segments, the current signing key, and the
+//! latest seal as a checkpoint. Only this module does I/O.
 
 mod compress;
 mod disk;

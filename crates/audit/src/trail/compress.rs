@@ -1,6 +1,6 @@
-//! Compression of closed segments: independent zstd frames of whole audit frames, and a table of
-//! them at the end in zstd's seekable format, so that one record can be read without the rest, and
-//! `zstd -d` reads the whole.
+//! Compression of closed segments. The file consists of independent zstd frames of whole audit
+//! frames, and a seek table in zstd's seekable format. A reader can decode one record alone, and
+//! `zstd -d` decodes the whole file.
 
 use std::fs;
 use std::io;
@@ -9,15 +9,16 @@ use super::Disk;
 use super::files::{SegmentFile, TORN};
 use crate::frame::{MAGIC, parse};
 
-/// About how many bytes are compressed together.
+/// Approximate length of an uncompressed block, in bytes.
 const BLOCK_LEN: usize = 128 * 1024;
 const LEVEL: i32 = 3;
-/// Of zstd's "seekable format" (contrib/seekable_format): a skippable frame, and its end.
+/// Magic numbers of zstd's seekable format (contrib/seekable_format): the skippable frame and its
+/// footer.
 const SKIPPABLE: u32 = 0x184D_2A5E;
 const SEEKABLE: u32 = 0x8F92_EAB1;
 const FOOTER_LEN: usize = 9;
 
-/// A block: where it lies compressed, and what of the segment it is.
+/// Position of a block in the compressed file and in the uncompressed segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub(super) at: u64,
@@ -26,13 +27,14 @@ pub(super) struct Block {
     pub(super) plain_len: usize,
 }
 
-/// Compresses a closed segment and removes what it was. Whatever happens between, one of both is
-/// there, whole.
+/// Compresses a closed segment and then removes the original. After a crash, at least one of the
+/// two files is complete.
 pub fn compress(disk: &dyn Disk, segment: &SegmentFile) -> io::Result<SegmentFile> {
     compress_while(disk, segment, &|| true)
 }
 
-/// Likewise, as long as that is wanted; `Interrupted` otherwise, before anything is written.
+/// Like [`compress`], but stops with `Interrupted` before writing anything if `is_wanted` returns
+/// false.
 pub(super) fn compress_while(disk: &dyn Disk, segment: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<SegmentFile> {
     let directory = segment.path.parent().unwrap_or(std::path::Path::new("."));
     let packed = SegmentFile::packed(directory, segment.number);
@@ -81,7 +83,7 @@ fn pack(plain: &[u8], is_wanted: &dyn Fn() -> bool) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// The blocks of a compressed segment of `len` bytes; `read` reads so many bytes at a place.
+/// Reads the block table of a compressed segment of `len` bytes. `read` reads bytes at an offset.
 pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>) -> io::Result<Vec<Block>> {
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("the compressed segment's table is damaged: {what}"));
     let footer_at = len.checked_sub(FOOTER_LEN as u64).ok_or_else(|| damaged("too short"))?;
@@ -114,7 +116,7 @@ pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>)
     Ok(blocks)
 }
 
-/// The bytes of a block.
+/// Decompresses a block.
 pub(super) fn unpack(bytes: &[u8], block: &Block) -> io::Result<Vec<u8>> {
     let plain = zstd::bulk::decompress(bytes, block.plain_len)?;
     if plain.len() != block.plain_len {

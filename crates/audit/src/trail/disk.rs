@@ -1,4 +1,4 @@
-//! Every operation that changes a trail's files, behind a trait, so that tests can cut the power
+//! The file operations that change a trail, as a trait, so that tests can simulate a power cut
 //! between any two.
 
 use std::fs::{File, OpenOptions};
@@ -6,37 +6,37 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// Changes files.
+/// Creates, renames and removes files.
 pub trait Disk: Send + Sync {
-    /// Makes an empty file, which must not exist; `secret`: for nobody but its owner.
+    /// Creates an empty file that must not exist yet. `secret` restricts access to the owner.
     fn create(&self, path: &Path, secret: bool) -> io::Result<Box<dyn DiskFile>>;
-    /// Opens a file that exists for writing.
+    /// Opens an existing file for writing.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
-    /// Renames, atomically, over what may be at `to`.
+    /// Renames a file atomically, replacing `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// Keeps others who ask for it from a directory, until the value is dropped or the process
-    /// ends. `WouldBlock` where somebody has it.
+    /// Locks a directory until the value is dropped or the process ends. Fails with `WouldBlock` if
+    /// another process holds the lock.
     fn lock(&self, path: &Path) -> io::Result<Lock>;
 }
 
-/// A directory that others are kept from.
+/// A held lock on a directory.
 pub type Lock = Box<dyn Send>;
 
-/// A file that is being written.
+/// A file open for writing.
 pub trait DiskFile: Send {
-    /// Writes all bytes at this place.
+    /// Writes all bytes at an offset.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Makes the file's bytes durable.
     fn sync(&self) -> io::Result<()>;
-    /// Cuts the file, or makes it longer.
+    /// Truncates or extends the file.
     fn set_len(&self, len: u64) -> io::Result<()>;
 }
 
-/// The operating system's files.
+/// The operating system's file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemDisk;
 

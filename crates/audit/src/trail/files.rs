@@ -1,4 +1,4 @@
-//! Names of files in a trail's directory, and the two small ones: the key and the checkpoint.
+//! File names in a trail's directory, and access to the key and the checkpoint.
 
 use std::fs;
 use std::io;
@@ -10,26 +10,26 @@ use super::Disk;
 use crate::keys::Ratchet;
 use crate::seal::Seal;
 
-/// Name of the key's file, unless it is kept elsewhere.
+/// Name of the key file inside the trail's directory.
 pub const KEY: &str = "key";
-/// Name of the file that holds the latest seal.
+/// Name of the file with the latest seal.
 pub const CHECKPOINT: &str = "checkpoint";
-/// What follows a segment's name where bytes that were no frames were cut from its end.
+/// File name extension for damaged bytes that were cut from a segment.
 pub const TORN: &str = "torn";
-/// Name of the file that keeps the seals of segments that retention has removed.
+/// Name of the file with the seals of removed segments.
 pub const REMOVED: &str = "removed.seals";
 const OPEN: &str = "trail";
 const PACKED: &str = "trail.zst";
 const NEW: &str = "new";
 
-/// A segment's file.
+/// The file of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentFile {
-    /// Number, from 1.
+    /// Number of the segment, from 1.
     pub number: u64,
-    /// Where it lies.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Whether it is compressed.
+    /// Whether the file is compressed.
     pub packed: bool,
 }
 
@@ -54,8 +54,8 @@ impl SegmentFile {
     }
 }
 
-/// The segments in a directory, in order. Where one is there as it was written and compressed, a
-/// compression did not end: the former counts.
+/// Lists the segments in a directory, in order. If a segment exists in both forms, its compression
+/// was interrupted, and the uncompressed file is returned.
 pub fn segments(directory: &Path) -> io::Result<Vec<SegmentFile>> {
     let mut found: Vec<SegmentFile> = fs::read_dir(directory)?
         .filter_map(|entry| entry.map(|entry| SegmentFile::of(entry.path())).transpose())
@@ -65,7 +65,7 @@ pub fn segments(directory: &Path) -> io::Result<Vec<SegmentFile>> {
     Ok(found)
 }
 
-/// The frames of seals of segments that are gone.
+/// Reads the frames with the seals of removed segments.
 pub fn segments_removed(directory: &Path) -> io::Result<Vec<u8>> {
     match fs::read(directory.join(REMOVED)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -73,20 +73,20 @@ pub fn segments_removed(directory: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The key in a file.
+/// Reads a key file.
 pub fn read_key(path: &Path) -> io::Result<Ratchet> {
     let bytes = Zeroizing::new(fs::read(path)?);
     Ratchet::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is no key of an audit trail, or it is damaged"))
 }
 
-/// The latest seal, as a trail's directory or a copy of its checkpoint has it.
+/// Reads a checkpoint file, in the trail's directory or a copy of it.
 pub fn read_checkpoint(path: &Path) -> io::Result<Seal> {
     let bytes = fs::read(path)?;
     let seal = Seal::decode(&bytes).filter(Seal::is_signed);
     seal.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is no checkpoint of an audit trail, or it is damaged"))
 }
 
-/// Makes a trail's key file, which must not exist, and its directory.
+/// Creates a trail's key file, which must not exist yet.
 pub fn create(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     let file = disk.create(path, true)?;
     file.write_at(&key.encode(), 0)?;
@@ -94,10 +94,10 @@ pub fn create(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     disk.sync_dir(parent(path))
 }
 
-/// Puts the next key in place of one, whose bytes are written over first: file systems that write
-/// in place keep none of them. After an error it can be tried again: from before the one is written
-/// over until it has its name, the next key lies beside. One there that can't be read may be that
-/// one, and is left alone.
+/// Replaces the key file with the next key. The old key's bytes are overwritten first, so that a
+/// file system that writes in place keeps no copy. After an error, the call can be repeated: while
+/// the old key is overwritten, the next key is in the `.new` file. A `.new` file that cannot be
+/// read is left alone, because it may be that key.
 pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     let (bytes, new) = (key.encode(), &beside(path));
     let is_made = match fs::read(new).map(Zeroizing::new) {
@@ -106,8 +106,8 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
         Err(error) => return Err(error),
     };
     if is_made {
-        // It may be all that there is. Its bytes once more: a system that failed to sync them may have
-        // forgotten to write them.
+        // This may be the only copy of the key. Rewrite its bytes, because a failed sync may have
+        // dropped them.
         let file = disk.open(new)?;
         file.write_at(&bytes, 0)?;
         file.sync()?;
@@ -126,9 +126,9 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
     put_in_place(disk, path)
 }
 
-/// The key after a crash: the next one may lie beside, or be all that there is. Then it is returned
-/// a second time, for [`replace_key`], which puts it in its place; otherwise it goes, unless the
-/// disk has no room even for that: [`replace_key`] takes it, or makes it anew.
+/// Reads the key after a possible crash. If only the `.new` file holds a key, that key is returned
+/// twice, the second time for [`replace_key`]. If the key file is valid, a `.new` file is removed;
+/// on a full disk it stays, and [`replace_key`] reuses it.
 pub(super) fn settle_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, Option<Ratchet>)> {
     let new = beside(path);
     match (read_key(path), read_key(&new)) {
@@ -137,24 +137,23 @@ pub(super) fn settle_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, O
             Err(error) if !is_full(&error) => Err(error),
             _ => Ok((key, None)),
         },
-        // The old one was written over already.
+        // The old key was already overwritten.
         (Err(_), Ok(key)) => Ok((key, Some(read_key(&new)?))),
         (Err(error), Err(_)) => Err(error),
     }
 }
 
-/// Whether the disk has no room, or a quota is used up.
+/// Returns whether the disk is full or a quota is exhausted.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Puts a small file in place of one, durably: a crash leaves the one before or this one. For
-/// nobody but its owner.
+/// Replaces a small file durably and atomically. Only the owner can read it.
 pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(disk, path, bytes, true)
 }
 
-/// Likewise, for those who may read segments.
+/// Like [`replace`], but readable by the group.
 pub(super) fn replace_shared(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(disk, path, bytes, false)
 }
@@ -164,7 +163,7 @@ fn replace_with(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool) -> io:
     put_in_place(disk, path)
 }
 
-/// Makes what is to take a file's place, durably.
+/// Writes the `.new` file durably.
 fn make_beside(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool) -> io::Result<()> {
     let new = &beside(path);
     match disk.remove(new) {

@@ -1,5 +1,5 @@
-//! Reading a trail as it grows, over the ends of segments, from a place that can be kept. At least
-//! once: where a crash has cut what was read, the segment is read again.
+//! Follows a growing trail across segments, from a position that the caller can store. Delivery is
+//! at least once: if a crash removed records that were read, the segment is read again.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,41 +8,41 @@ use super::{Segment, SegmentFile, segments};
 use crate::frame::{FrameError, Kind, MAGIC, parse};
 use crate::record::seq_and_time;
 
-/// How far a trail was read.
+/// A reading position in a trail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The segment.
+    /// Number of the segment.
     pub segment: u64,
-    /// Where in it the next frame begins, uncompressed.
+    /// Offset of the next frame in the uncompressed segment.
     pub offset: u64,
-    /// Sequence number that the next record has; 0 if it isn't known.
+    /// Sequence number of the next record, or 0 if unknown.
     pub next_seq: u64,
 }
 
-/// A reader that goes along with the writer.
+/// A reader that follows a trail while it is written.
 #[derive(Debug)]
 pub struct Follower {
     directory: PathBuf,
     place: Place,
-    /// A compressed segment's bytes.
+    /// Number and bytes of the current segment, if it is compressed.
     plain: Option<(u64, Vec<u8>)>,
     lost: u64,
-    /// Nothing was read yet at this place: a crash may have taken away what was there.
+    /// Nothing was read at this position yet, so a crash may have removed what was here.
     is_unsure: bool,
-    /// Records from this number on are not handed out yet.
+    /// Records from this sequence number on are withheld.
     until: u64,
 }
 
-/// So much is read at once of a segment that isn't compressed.
+/// Bytes per read of an uncompressed segment.
 const READ_LEN: u64 = 1 << 20;
 
 impl Follower {
-    /// Goes on from a place; the default is the trail's beginning.
+    /// Starts at a position. The default position is the start of the trail.
     pub fn at(directory: &Path, place: Place) -> Follower {
         Follower { directory: directory.to_owned(), place, plain: None, lost: 0, is_unsure: true, until: u64::MAX }
     }
 
-    /// Begins with what comes from now on.
+    /// Starts at the current end of the trail.
     pub fn at_end(directory: &Path) -> io::Result<Follower> {
         let mut place = Place::default();
         if let Some(file) = segments(directory)?.last() {
@@ -56,25 +56,25 @@ impl Follower {
         Ok(Follower::at(directory, place))
     }
 
-    /// From now on, nothing is handed out from this record on, by its sequence number: what isn't
-    /// durable may be another one after a crash.
+    /// Withholds records from this sequence number on. A record that is not durable may be replaced
+    /// by another one after a crash.
     pub fn set_until(&mut self, until: u64) {
         self.until = until;
     }
 
-    /// How far everything was handed out.
+    /// Returns the position after the last delivered record.
     pub fn place(&self) -> Place {
         self.place
     }
 
-    /// Segments that retention removed before they were read.
+    /// Returns the number of segments that retention removed before they were read.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Calls `each` with the records that are there and weren't handed out, the place after each,
-    /// and the boot that it was written in, where that can be read, until it says no; what it said
-    /// no to counts as handed out. Returns whether there was any. Doesn't wait.
+    /// Calls `each` with every new record, the position after it and its boot id if known, until
+    /// `each` returns false. That last record counts as delivered. Returns whether there was any
+    /// record. Does not wait for new ones.
     pub fn read(&mut self, mut each: impl FnMut(&[u8], Place, Option<[u8; 16]>) -> bool) -> io::Result<bool> {
         let mut any = false;
         self.is_unsure = self.place.next_seq != 0;
@@ -88,7 +88,7 @@ impl Follower {
                 self.place = Place { segment: file.number, offset: 0, next_seq: 0 };
             }
             let ended = match self.read_segment(file, &mut any, &mut each) {
-                // Compressed or removed since the look: another one tells.
+                // The segment was compressed or removed in between; list the files again.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
             };
@@ -138,7 +138,7 @@ impl Follower {
                 let frame = match parse(&bytes[at..]) {
                     Ok(frame) => frame,
                     Err(FrameError::Cut) => break,
-                    // We had read what a crash took away, and something else is there now.
+                    // A crash removed bytes that were read before, and other bytes follow.
                     Err(FrameError::Malformed) if self.is_unsure => return Ok(Ended::Cut),
                     Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", file.path.display()))),
                 };

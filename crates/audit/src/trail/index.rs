@@ -1,7 +1,6 @@
-//! The index of a closed segment: where the records of one user, path, file and so on begin.
-//! Derived and never trusted: it is built anew where it is missing or of another segment, and
-//! whoever uses it decodes each record from the trail itself and looks whether it is what was asked
-//! for. Drawn in docs/formats/audit.md.
+//! Index of a closed segment: the offsets of the records with a given user, path, file and so on.
+//! The index is derived data and never trusted. It is rebuilt if it is missing or stale, and
+//! readers check each record in the trail itself. See docs/formats/audit.md.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -18,17 +17,17 @@ use crate::frame::{Frame, FrameError, Kind, MAGIC, parse};
 use crate::operations::number::{LINK, REMOVE, RENAME};
 use crate::record::Class;
 
-/// What follows a segment's number in the name of its index.
+/// File name extension of an index.
 pub const INDEX: &str = "index";
 const INDEX_MAGIC: &[u8; 8] = b"VOUCHIX2";
 const HEAD_LEN: usize = 64;
 const TERM_LEN: usize = 24;
-/// Records, or terms, between two looks whether an index is still wanted: some milliseconds.
+/// Records or terms between two checks for cancellation, a few milliseconds.
 const STEPS: u32 = 4096;
-/// So many terms are read at once when the search for one has come near.
+/// Number of terms that the last step of a lookup reads at once.
 const NEAR: u64 = 128;
 
-/// What records can be found by.
+/// The kinds of index terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Term {
@@ -38,21 +37,21 @@ pub enum Term {
     Uid = 2,
     /// A path, or the new path of a rename or link.
     Path = 3,
-    /// A file's identity.
+    /// The file id.
     File = 4,
     /// The client's address (4 or 16 bytes) or name.
     Client = 5,
     /// A rule's key.
     Key = 6,
-    /// A path that a rename, link or removal names, on either side.
+    /// The old or new path of a rename, link or removal.
     Moved = 7,
     /// A status other than 0, 4 bytes.
     Result = 8,
-    /// None: the seals, of which each segment has one at least.
+    /// The segment's seals. This term has no value.
     Seal = 9,
 }
 
-/// Calls `each` with all that a record can be found by.
+/// Calls `each` with all terms of a record.
 pub(super) fn terms(record: &Record<'_>, mut each: impl FnMut(Term, &[u8])) {
     let mut text = |term, bytes: &[u8]| {
         if !bytes.is_empty() {
@@ -72,7 +71,7 @@ pub(super) fn terms(record: &Record<'_>, mut each: impl FnMut(Term, &[u8])) {
     }
     text(Term::File, record.file);
     text(Term::Client, record.client);
-    // A record that more rules select has the key of each.
+    // A record may carry several keys.
     record.key.split(|byte| *byte == 1).for_each(|key| text(Term::Key, key));
     match record.address {
         Some(IpAddr::V4(address)) => text(Term::Client, &address.octets()),
@@ -87,26 +86,27 @@ pub(super) fn terms(record: &Record<'_>, mut each: impl FnMut(Term, &[u8])) {
     }
 }
 
-/// What stands in the table for a term. Collisions cost a look at a record that isn't meant.
+/// Returns the hash of a term in the table. A collision only costs the decoding of an unwanted
+/// record.
 fn hash(term: Term, bytes: &[u8]) -> u64 {
     let hash: [u8; 32] = Sha256::new().chain_update([term as u8]).chain_update(bytes).finalize().into();
     u64::from_le_bytes(*hash.first_chunk().expect("a hash has 32 bytes"))
 }
 
-/// An index, opened.
+/// An open index.
 #[derive(Debug)]
 pub struct Index {
     file: File,
     /// Times of the earliest and the latest record.
     pub times: (u64, u64),
-    /// Sequence number of the first record, and how many there are.
+    /// Sequence number of the first record, and the number of records.
     pub span: (u64, u64),
     terms: u64,
     len: u64,
 }
 
 impl Index {
-    /// Opens a segment's index. None if there is none, or not this segment's.
+    /// Opens a segment's index. Returns `None` if it is missing or belongs to another segment.
     pub fn open(file: &SegmentFile, segment: &Segment) -> Option<Index> {
         let file_of_index = File::open(path_of(file)).ok()?;
         let len = file_of_index.metadata().ok()?.len();
@@ -120,7 +120,7 @@ impl Index {
         fits.then_some(Index { file: file_of_index, times: (from, until), span: (first, count), terms, len })
     }
 
-    /// Where the records begin that have this term, in order. O(log n) reads.
+    /// Returns the offsets of the records with this term, ascending. O(log n) reads.
     pub fn postings(&self, term: Term, bytes: &[u8]) -> io::Result<Vec<u64>> {
         let wanted = hash(term, bytes);
         let (mut low, mut high) = (0, self.terms);
@@ -138,7 +138,7 @@ impl Index {
         unpack(&bytes, count).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Hash, beginning and count of the postings of some terms.
+    /// Reads hash, offset and count of consecutive table entries.
     fn table(&self, first: u64, count: u64) -> io::Result<Vec<(u64, u64, u64)>> {
         let mut bytes = vec![0; count as usize * TERM_LEN];
         self.file.read_exact_at(&mut bytes, HEAD_LEN as u64 + first * TERM_LEN as u64)?;
@@ -175,8 +175,8 @@ fn pack(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Removes the index of a segment that is gone. It says nothing by itself: one that stays is in
-/// nobody's way.
+/// Removes the index of a removed segment. Failure is harmless, because an index alone is never
+/// used.
 pub(super) fn remove_index(file: &SegmentFile) {
     if let Err(error) = fs::remove_file(path_of(file))
         && error.kind() != io::ErrorKind::NotFound
@@ -185,7 +185,6 @@ pub(super) fn remove_index(file: &SegmentFile) {
     }
 }
 
-/// Where the index of a segment lies.
 fn path_of(file: &SegmentFile) -> PathBuf {
     file.path.with_file_name(format!("{:012}.{INDEX}", file.number))
 }
@@ -197,20 +196,20 @@ struct Postings {
     bytes: Vec<u8>,
 }
 
-/// Whether a segment has its index.
+/// Returns whether a segment has a valid index.
 pub(super) fn is_indexed(file: &SegmentFile) -> io::Result<bool> {
     Ok(Index::open(file, &Segment::open(file)?).is_some())
 }
 
-/// Builds the index of a closed segment beside it, over one that is there. Memory: the segment, and
-/// about as much again. What can't be decoded isn't in it.
+/// Builds or replaces the index of a closed segment. Takes about twice the segment's length in
+/// memory. Records that cannot be decoded are left out.
 pub fn build_index(file: &SegmentFile) -> io::Result<()> {
     build_index_while(file, &|| true)
 }
 
-/// Likewise, as long as that is wanted; `Interrupted` otherwise, before anything is written.
+/// Like [`build_index`], but stops with `Interrupted` before writing anything if `is_wanted`
+/// returns false.
 pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<()> {
-    // Asked now and then.
     let mut steps = 0u32;
     let mut goes_on = || {
         steps = steps.wrapping_add(1);
@@ -220,7 +219,7 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
     let mut table: HashMap<(Term, Vec<u8>), Postings, foldhash::fast::RandomState> = HashMap::default();
     let (mut first, mut count, mut from, mut until) = (0, 0u64, u64::MAX, 0);
     let mut scratch = Vec::new();
-    // Looked up without a copy of the key, which most records share with others.
+    // Reused for lookups: most terms already exist, so the key is rarely cloned.
     let mut key = (Term::Path, Vec::new());
     let mut add = |term: Term, bytes: &[u8], at: u64| {
         key.0 = term;
@@ -277,7 +276,7 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
     write(&path_of(file), &out)
 }
 
-/// Two terms of one hash share their postings.
+/// Merges the postings of terms with the same hash.
 fn merge_collisions(sorted: &mut Vec<(u64, Postings)>) {
     for at in (1..sorted.len()).rev() {
         if sorted[at].0 == sorted[at - 1].0 {
@@ -296,7 +295,7 @@ fn merge_collisions(sorted: &mut Vec<(u64, Postings)>) {
     }
 }
 
-/// As a whole or not at all: readers may be at it.
+/// Writes the index atomically, because readers may be active.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
@@ -306,14 +305,14 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(&new, path)
     });
     if written.is_err() {
-        // Nothing is lost if it stays; what went wrong before says more.
+        // A leftover file is harmless, and the first error is reported.
         let _ = fs::remove_file(&new);
     }
     written
 }
 
-/// Calls `each` with the records of a segment's bytes that can be decoded, until it says no, and
-/// where they begin. Stops at what is no frame.
+/// Calls `each` with the offset of every record that can be decoded, until it returns false. Stops
+/// at the first malformed frame.
 pub(super) fn each_record(plain: &[u8], scratch: &mut Vec<u8>, mut each: impl FnMut(u64, &Record<'_>) -> bool) -> Option<FrameError> {
     each_frame(plain, |at, frame| {
         let record = if frame.kind == Kind::Record { Record::decode(frame.body, scratch).ok() } else { None };
@@ -321,8 +320,8 @@ pub(super) fn each_record(plain: &[u8], scratch: &mut Vec<u8>, mut each: impl Fn
     })
 }
 
-/// Calls `each` with the frames of a segment's bytes and where they begin, until it says no. Stops
-/// at what is no frame.
+/// Calls `each` with every frame and its offset, until it returns false. Stops at the first
+/// malformed frame.
 fn each_frame(plain: &[u8], mut each: impl FnMut(u64, &Frame<'_>) -> bool) -> Option<FrameError> {
     let mut at = MAGIC.len();
     while at < plain.len() {
@@ -343,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_of_one_hash_share_their_records() {
+    fn terms_with_equal_hash_share_postings() {
         let of = |places: &[u64]| {
             let mut postings = Postings::default();
             for at in places {

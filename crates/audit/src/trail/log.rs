@@ -1,7 +1,6 @@
-//! The writing end of a trail: records become frames, frames become segments, segments are sealed.
-//! One thread's; never reads the clock, starts no thread, and decides nothing about what to do when
-//! the disk refuses: what was appended stays here and is written at the next try, at the same
-//! place.
+//! Appends records to a trail: records become frames, frames fill segments, and seals are made. The
+//! log is used by one thread, starts none, and never reads the clock. If the disk fails, the
+//! appended bytes stay in memory, and the caller decides when to retry.
 
 mod appending;
 mod aside;
@@ -32,14 +31,14 @@ pub use lost::{LOST, Lost};
 use part::Part;
 pub use start::Opened;
 
-/// When segments end and seals are made.
+/// When to close segments and to make seals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// A segment of so many bytes is closed.
+    /// Close a segment at this length, in bytes.
     pub len_max: u64,
-    /// A segment of this age is closed, nanoseconds.
+    /// Close a segment at this age, in nanoseconds.
     pub age_ns_max: u64,
-    /// Records wait at most so long for a seal, nanoseconds.
+    /// Seal records after at most this time, in nanoseconds.
     pub seal_ns_max: u64,
 }
 
@@ -49,83 +48,82 @@ impl Default for Rotation {
     }
 }
 
-/// How a trail is written.
+/// How to write a trail.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// When segments end.
+    /// When to close segments.
     pub rotation: Rotation,
-    /// The boot of this machine.
+    /// Boot id of this machine.
     pub boot: [u8; 16],
-    /// The key's file, if not in the trail's directory.
+    /// Path of the key file, if outside the trail's directory.
     pub key: Option<PathBuf>,
 }
 
-/// Why a trail can't be gone on with.
+/// Why a trail cannot be continued.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The disk's.
+    /// An I/O error.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Where.
+        /// The affected path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The key isn't the one that the trail's last seal names: the trail was cut, or the key
-    /// changed.
+    /// The key is not the one that the last seal names: the trail was truncated, or the key was
+    /// replaced.
     #[error(
         "the key is number {key}, and the trail's end wants number {wanted}: the trail was cut, or this is not its key; ask `vouch audit verify`, then begin another trail"
     )]
     Key {
         /// Epoch of the key.
         key: u64,
-        /// Epoch that the trail wants.
+        /// Epoch that the trail requires.
         wanted: u64,
     },
-    /// Somebody writes it.
+    /// Another process writes the trail.
     #[error("{}: another program writes this trail; one alone may: stop it, or name another directory", path.display())]
     Busy {
-        /// Where.
+        /// The trail's directory.
         path: PathBuf,
     },
-    /// What should be a segment isn't.
+    /// A file is not a valid segment.
     #[error("{}: {what}", path.display())]
     Damaged {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         what: &'static str,
     },
 }
 
-/// A trail that is being written.
+/// A trail open for appending.
 pub struct Log {
     disk: Arc<dyn Disk>,
     directory: PathBuf,
     key_path: PathBuf,
     options: Options,
     key: Ratchet,
-    /// Those that are not durable yet, and last the one that is being written.
+    /// Segments that are not durable yet; the last one is being written.
     parts: VecDeque<Part>,
     chain: Chain,
     next_seq: u64,
-    /// A seal that is not known to be durable: the key that signed it is still there.
+    /// A seal that is not known to be durable. Its key is kept until it is.
     unsettled: Option<Seal>,
     closed: Vec<SegmentFile>,
-    /// What the start has left undone, and why: the disk had no room.
+    /// Recovery steps that failed on a full disk, and the error.
     due: VecDeque<Step>,
     refused: Option<LogError>,
-    /// What the start has told as lost before: the number of the record, how many it stands for,
-    /// and since when they are.
+    /// The gap record from recovery: its sequence number, the number of lost records, and since
+    /// when.
     told: Option<(u64, u64, u64)>,
-    /// Others are kept from the directory, and from the key where it lies elsewhere, as long as
-    /// this lives.
+    /// Locks on the trail's directory and on the key's directory.
     _locks: Vec<Lock>,
 }
 
 impl Log {
     fn begin(&mut self, number: u64, now_ns: u64) {
-        // While a seal is unsettled, the key is still the one that signed it.
+        // While a seal is pending, the current key is still the one that signed it.
         let (epoch, public) = match &self.unsettled {
             Some(seal) => (seal.epoch + 1, seal.next),
             None => (self.key.epoch(), self.key.public()),
@@ -157,8 +155,8 @@ impl Log {
         self.parts.push_back(part);
     }
 
-    /// Appends an encoded record, in memory, and gives it its sequence number. One that is too long
-    /// for a frame can't be made by [`Record::encode`].
+    /// Appends an encoded record in memory and returns its sequence number. [`Record::encode`]
+    /// never produces a body that is too long for a frame.
     pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
         self.appending().append(body, now_ns)
     }
@@ -170,42 +168,42 @@ impl Log {
         self.append(&mut body, record.time_ns)
     }
 
-    /// Keeps for the next start what the disk has not taken, in a place that takes no room.
+    /// Stores a count of unwritten records for the next start, in a preallocated file.
     pub fn keep_lost(&self, lost: &Lost) -> io::Result<()> {
         lost::keep(&*self.disk, &self.directory, lost)
     }
 
-    /// The trail's directory.
+    /// Returns the trail's directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Sequence number that the next record gets.
+    /// Returns the sequence number of the next record.
     pub fn next_seq(&self) -> u64 {
         self.next_seq
     }
 
-    /// Bytes that the system has not taken yet.
+    /// Returns the number of bytes not yet written to the file.
     pub fn pending_len(&self) -> usize {
         self.parts.iter().map(|part| part.pending.len() - part.written).sum()
     }
 
-    /// Bytes that are not known to be durable, and are kept in memory for as long.
+    /// Returns the number of bytes in memory that are not known to be durable.
     pub fn unsynced_len(&self) -> usize {
         self.parts.iter().map(|part| part.pending.len()).sum()
     }
 
-    /// Segments that were closed and lie uncompressed, to be taken once.
+    /// Takes the list of segments that were closed and are uncompressed.
     pub fn take_closed(&mut self) -> Vec<SegmentFile> {
         std::mem::take(&mut self.closed)
     }
 
-    /// Hands all that was appended to the system: it outlives this process, not a power cut. It
-    /// stays in memory until a sync, which each seal is, since a system that fails to sync may
-    /// have forgotten it. After an error it can be tried again.
+    /// Writes all appended frames to the file. They survive a crash of the process, but not a power
+    /// cut. The bytes stay in memory until the next sync, because a failed sync may drop them.
+    /// After an error, the call can be repeated.
     pub fn write(&mut self) -> Result<(), LogError> {
-        // Nothing of a segment may be on the disk before the end of the one before is durable: its header
-        // tells that the key may go on.
+        // A segment's header shows that the key advanced, so the previous segment must be durable
+        // first.
         if self.parts.len() > 1 {
             return self.sync();
         }
@@ -216,9 +214,9 @@ impl Log {
         Ok(())
     }
 
-    /// Makes durable all that was appended. After an error it can be tried again: everything not
-    /// known to be durable is written anew, since a system that failed to sync may
-    /// have forgotten it.
+    /// Makes all appended frames durable. After an error, the call can be repeated. It then
+    /// rewrites everything that is not known to be durable, because the failed sync may have
+    /// dropped it.
     pub fn sync(&mut self) -> Result<(), LogError> {
         self.catch_up()?;
         for part in &mut self.parts {
@@ -227,14 +225,14 @@ impl Log {
         self.settle_synced()
     }
 
-    /// What is due by now: a seal, the next segment. Cheap when nothing is.
+    /// Makes a seal or starts the next segment if due. Cheap otherwise.
     pub fn maintain(&mut self, now_ns: u64) -> Result<(), LogError> {
         if self.unsettled.is_some() {
             self.settle()?;
         }
         let rotation = self.options.rotation;
         let part = self.parts.back().expect("one segment is always open");
-        // A clock that was set back says nothing of how long ago it was: due.
+        // After the clock was set back the age is unknown, so the work counts as due.
         let due = |since: u64, max: u64| now_ns.checked_sub(since).is_none_or(|waited| waited >= max);
         let has_records = part.tree.count() > 1;
         if part.len() >= rotation.len_max || (has_records && due(part.begun_ns, rotation.age_ns_max)) {
@@ -247,7 +245,7 @@ impl Log {
         Ok(())
     }
 
-    /// Closes the segment and begins the next.
+    /// Closes the segment and starts the next one.
     pub fn rotate(&mut self, now_ns: u64) -> Result<(), LogError> {
         if self.unsettled.is_some() {
             self.settle()?;
@@ -257,7 +255,7 @@ impl Log {
         self.settle()
     }
 
-    /// Ends the trail for now: all is durable and sealed.
+    /// Makes everything durable and closes the trail with a seal.
     pub fn close(mut self, now_ns: u64) -> Result<(), LogError> {
         if self.unsettled.is_some() {
             self.settle()?;
@@ -294,8 +292,8 @@ impl Log {
         self.sync()
     }
 
-    /// Once a seal is durable, its key is destroyed; then the segments that are closed and durable
-    /// are done with.
+    /// Replaces the key once its seal is durable, and releases the segments that are closed and
+    /// durable.
     fn settle_synced(&mut self) -> Result<(), LogError> {
         if let Some(seal) = &self.unsettled {
             let next = self.key.next();

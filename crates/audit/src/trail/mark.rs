@@ -1,5 +1,5 @@
-//! Whether a trail still is the one that was read: the chain's tag at a place stands for all that
-//! came before it.
+//! Checks whether a trail still contains what was read: the chain tag at a position depends on
+//! everything before it.
 
 use std::io;
 use std::path::Path;
@@ -9,25 +9,26 @@ use super::{Place, Segment, segments};
 use crate::chain::TAG_LEN;
 use crate::frame::{Header, MAGIC};
 
-/// The first bytes of the chain's value at a place.
+/// The first bytes of the chain value at a position.
 pub type Tag = [u8; TAG_LEN];
 
-/// What a trail has at a place.
+/// The state of a trail at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// The chain, with this tag.
+    /// The chain with this tag.
     Is(Tag),
-    /// Nothing any more: the segment was removed, and there are later ones.
+    /// The segment was removed, and later ones exist.
     Removed,
-    /// Nothing: the trail ends before.
+    /// The trail ends before the position.
     Beyond,
 }
 
-/// What a trail has at a place. Reads some bytes; of a compressed segment a block.
+/// Returns the state of a trail at a position. Reads a few bytes, or one block of a compressed
+/// segment.
 pub fn mark(directory: &Path, place: Place) -> io::Result<Mark> {
     for _ in 1..TRIES_MAX {
         match look(directory, place) {
-            // Compressed or removed since the look.
+            // The segment was compressed or removed in between.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => return other,
         }
@@ -35,7 +36,7 @@ pub fn mark(directory: &Path, place: Place) -> io::Result<Mark> {
     look(directory, place)
 }
 
-/// A segment is compressed once, and removed once.
+/// A segment is compressed once and removed once.
 const TRIES_MAX: usize = 3;
 
 fn look(directory: &Path, place: Place) -> io::Result<Mark> {
@@ -48,8 +49,8 @@ fn look(directory: &Path, place: Place) -> io::Result<Mark> {
             return Ok(of(Segment::open(file)?.tag_before(place.offset)?));
         }
     } else {
-        // Where a segment begins, the chain is what the header says; before there is one, what the segment
-        // before ended with.
+        // At the start of a segment, its header holds the chain value. Without a header, the
+        // previous segment's end does.
         if let Some(previous) = here.map(previous).transpose()?.flatten() {
             return Ok(of(previous.first_chunk().copied()));
         }
@@ -61,7 +62,7 @@ fn look(directory: &Path, place: Place) -> io::Result<Mark> {
     Ok(if files.first().is_some_and(|first| first.number > place.segment) { Mark::Removed } else { Mark::Beyond })
 }
 
-/// The chain's value before a segment, if its header is there.
+/// Returns the chain value from a segment's header.
 fn previous(file: &SegmentFile) -> io::Result<Option<[u8; 32]>> {
     let segment = Segment::open(file)?;
     Ok(segment.frame_at(MAGIC.len() as u64).ok().and_then(|(_, body)| Header::decode(&body)).map(|header| header.previous))

@@ -1,8 +1,7 @@
-//! What happened to a file under all its names: from a path or a file's identity, through the
-//! records of renames, links and removals, of the file and of the directories above it. Names have
-//! spans of time, since a name that is free is given to other files. A change is recorded when it
-//! is on the disk, with the time when it was made: so what was changed first may have the later
-//! number.
+//! History of a file's names: follows renames, links and removals of the file and of the
+//! directories above it, from a path or a file id. Each name has a time span, because a free name
+//! can be reused for another file. A change is recorded once it is durable, with the time of the
+//! change. So sequence numbers may be out of order, and times count.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -14,18 +13,18 @@ use crate::Record;
 use crate::operations::number::{CLONE, COPY, CREATE, LINK, LOOKUP, OPEN, REMOVE, RENAME};
 use crate::record::Class;
 
-/// A name of a file, and when it was its name: from the first to the last of these.
+/// A name of a file, and the time during which it was valid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// The name.
+    /// The path.
     pub path: Vec<u8>,
-    /// Since this record.
+    /// First moment of validity.
     pub from: Moment,
-    /// Until this record.
+    /// Last moment of validity.
     pub until: Moment,
 }
 
-/// When something was done: a record's time, and its number where that is the same.
+/// A point in time: the time of a record, and its sequence number to break ties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment {
     /// Nanoseconds since 1970.
@@ -47,20 +46,20 @@ impl Moment {
     }
 }
 
-/// A file's names and identities.
+/// All names and ids of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Names, in the order in which they were found.
+    /// Names, in the order of discovery.
     pub spans: Vec<Span>,
-    /// Identities, with the export that they belong to, as far as it is known.
+    /// File ids with their export, if known.
     pub files: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A file that was renamed more often is followed no further.
+/// Limit on the number of names that are followed.
 const SPANS_MAX: usize = 4096;
 
 impl Names {
-    /// Whether a record is of the file.
+    /// Returns whether a record concerns the file.
     pub fn holds(&self, record: &Record<'_>) -> bool {
         let is_file = has_own_file(record)
             && self.files.iter().any(|(export, file)| file == record.file && (export.is_empty() || export == record.export));
@@ -71,7 +70,7 @@ impl Names {
             .spans
             .iter()
             .any(|span| (span.from..=span.until).contains(&Moment::of(record)) && (span.path == record.path || span.path == record.path2));
-        // A copy is recorded with its source's identity, and both names.
+        // A copy is recorded with the source's id and both names.
         let has_two = is_move(record) || [COPY, CLONE].contains(&record.operation);
         is_named && (is_file || !has_own_file(record) || has_two)
     }
@@ -84,27 +83,27 @@ impl Names {
     }
 }
 
-/// Whether a record's identity is that of the file it names. What failed to find or make a file has
-/// none; trails of earlier versions have the directory's there.
+/// Returns whether the record's file id belongs to the named file. A failed lookup or creation has
+/// no id; trails of earlier versions then hold the directory's id.
 fn has_own_file(record: &Record<'_>) -> bool {
     !record.file.is_empty() && (record.result == 0 || ![LOOKUP, OPEN, CREATE].contains(&record.operation))
 }
 
-/// Whether a record is of an operation that changes what a name means, and that was done.
+/// Returns whether the record is a rename, link or removal.
 pub(super) fn is_move(record: &Record<'_>) -> bool {
     record.class == Class::Operation && [RENAME, LINK, REMOVE].contains(&record.operation)
 }
 
-/// A file, by one of its names or by its identity.
+/// How a file is given.
 #[derive(Clone, Copy, Debug)]
 pub enum Seed<'a> {
-    /// What was ever called so.
+    /// Every file that ever had this path.
     Path(&'a [u8]),
-    /// This file.
+    /// The file with this id.
     File(&'a [u8]),
 }
 
-/// The names and identities of a file.
+/// Finds all names and ids of a file.
 pub fn names_of(directory: &Path, reading: Reading, seed: Seed<'_>) -> io::Result<Names> {
     let mut walk = Walk { directory, reading, moves: HashMap::new(), due: VecDeque::new(), seen: HashSet::new(), spans: Vec::new() };
     match seed {
@@ -149,7 +148,7 @@ pub fn names_of(directory: &Path, reading: Reading, seed: Seed<'_>) -> io::Resul
     }
 }
 
-/// Identities of what bore these names.
+/// Finds the ids of all files that had these names.
 fn files_of(directory: &Path, reading: Reading, spans: &[Span]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut files = Vec::new();
     let paths: HashSet<&[u8]> = spans.iter().map(|span| &span.path[..]).collect();
@@ -186,24 +185,24 @@ enum Way {
     Back,
 }
 
-/// A change of what a name means.
+/// A change in the meaning of a name.
 struct Step {
     at: Moment,
     what: What,
 }
 
 enum What {
-    /// What was called so is called this from here on.
+    /// The file is renamed to this path.
     Becomes(Vec<u8>),
-    /// What is called so from here on was called this.
+    /// The file had this path before.
     Was(Vec<u8>),
-    /// What is called so has this name too.
+    /// The file also has this path.
     Also(Vec<u8>),
-    /// What was called so has the name no more.
+    /// The file loses the name.
     Ends,
 }
 
-/// A rename, link or removal that was done.
+/// A successful rename, link or removal.
 #[derive(Clone)]
 struct Move {
     at: Moment,
@@ -271,7 +270,7 @@ impl Walk<'_> {
                                 self.push(other, step.at, Way::Back);
                                 break;
                             }
-                            // That was another file's.
+                            // The name belonged to another file before.
                             What::Becomes(_) | What::Ends => {
                                 from = step.at.next();
                                 break;
@@ -285,8 +284,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// All changes of what a name means, in order: of itself, and of the directories that it is
-    /// made of.
+    /// Returns all changes to a name in order, including renames of the directories in it.
     fn steps(&mut self, name: &[u8]) -> io::Result<Vec<Step>> {
         let mut steps = Vec::new();
         let ends = (1..name.len()).filter(|at| name[*at] == b'/').chain([name.len()]);

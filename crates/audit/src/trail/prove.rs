@@ -1,5 +1,5 @@
-//! Making of proofs: the seals of a trail up to the one over a record, and the record's path in its
-//! segment's tree. Of segments before the record's that have an index, the seals alone are read.
+//! Creates inclusion proofs: the seals up to the one over a record, and the record's path in the
+//! segment's tree. For earlier segments with an index, only the seals are read.
 
 use std::io;
 use std::path::Path;
@@ -12,10 +12,9 @@ use crate::proof::{Proof, SEALS_MAX};
 use crate::record::seq_and_time;
 use crate::seal::Seal;
 
-/// The proof of the record with this sequence number, by seals from the first one or, where a kept
-/// checkpoint is given, from that one. None if there is no such record, no seal over it yet, or
-/// only one from before the checkpoint. `InvalidInput` if it would be longer than what is taken for
-/// a proof: a younger checkpoint makes it shorter.
+/// Creates the proof for a record, starting from the first seal or from `since`. Returns `None` if
+/// there is no such record, or no seal over it after `since`. Fails with `InvalidInput` if the
+/// proof would exceed the limit on seals; a later checkpoint makes it shorter.
 pub fn prove(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
     let proof = prove_at_any_length(directory, seq, since)?;
     within(proof, SEALS_MAX)
@@ -83,8 +82,8 @@ fn prove_at_any_length(directory: &Path, seq: u64, since: Option<&Seal>) -> io::
     Ok(None)
 }
 
-/// The seals of a segment that ends before the record, by its index. None if there is none, it says
-/// nothing, or it is damaged.
+/// Reads the seals of an earlier segment through its index. Returns `None` if the index is missing
+/// or damaged, or the record may be in this segment.
 fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<Seal>> {
     let index = Index::open(file, segment)?;
     let (first, count) = index.span;
@@ -97,8 +96,8 @@ fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<S
         Seal::decode(&body).filter(|_| matches!(kind, Kind::Checkpoint | Kind::Close))
     };
     let seals: Vec<Seal> = places.into_iter().map(seal).collect::<Option<_>>()?;
-    // An index may leave something out: seals follow each other without a gap, and the last one closes
-    // the segment.
+    // An index may be incomplete. A complete list has consecutive epochs and ends with the closing
+    // seal.
     let is_whole = seals.windows(2).all(|pair| pair[1].epoch == pair[0].epoch + 1) && seals.last()?.next_seq == first + count;
     is_whole.then_some(seals)
 }

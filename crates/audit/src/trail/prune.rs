@@ -1,5 +1,5 @@
-//! Retention: old segments go, their seals stay, so that what is left can still be verified from
-//! the first key on.
+//! Retention: removes old segments and keeps their seals, so that the rest can still be verified
+//! from the first key.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,24 +11,24 @@ use super::{Disk, Segment};
 use crate::frame::{Header, Kind, MAGIC, OVERHEAD, parse};
 use crate::seal::{SEAL_LEN, Seal};
 
-/// What may be removed.
+/// Which segments to remove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Segments that began longer ago, nanoseconds.
+    /// Remove segments that are older than this, in nanoseconds.
     pub age_ns_max: Option<u64>,
-    /// The oldest, while all together are longer than this, bytes.
+    /// Remove the oldest segments while the trail is longer than this, in bytes.
     pub len_max: Option<u64>,
-    /// But none that began less than this ago, whatever the length, nanoseconds.
+    /// Keep segments that are younger than this, whatever the length, in nanoseconds.
     pub age_ns_min: u64,
 }
 
-/// How the detail of the record begins that is made before segments are removed; the number of the
-/// last of them follows. Without that record in the trail, segments that are missing are a fault.
+/// Start of the detail in a retention record, followed by the number of the last removed segment.
+/// Missing segments without such a record are a fault.
 pub const PRUNED: &str = "segments are removed up to ";
 
-/// Removes what may be, oldest first, up to the first that `may_go` is false of; returns how many
-/// segments. The last two are always left. `tell` is given the number of the last that will go,
-/// before any does: whether that is on record now, for if it isn't, none goes.
+/// Removes segments, oldest first, and returns their number. Stops at the first segment for which
+/// `may_go` is false, and keeps at least two. `tell` first records the number of the last segment
+/// to remove. If it returns false, nothing is removed.
 pub fn prune(
     disk: &dyn Disk,
     directory: &Path,
@@ -44,18 +44,18 @@ pub fn prune(
     }
     keep_seals(disk, directory, &due)?;
     let mut removed = 0;
-    // Those that stay when the trail ends go at the next start.
+    // Segments that stay are removed at the next start.
     for (file, _) in due.iter().take_while(|(file, _)| may_go(file.number)) {
         disk.remove(&file.path)?;
         super::index::remove_index(file);
-        // None is gone before one that is older.
+        // Keeps the order: no segment is gone before an older one.
         disk.sync_dir(directory)?;
         removed += 1;
     }
     Ok(removed)
 }
 
-/// The segments that may be removed, oldest first, with the frames of their seals.
+/// Returns the segments to remove, oldest first, with the frames of their seals.
 fn due(directory: &Path, retention: &Retention, now_ns: u64, may_go: impl Fn(u64) -> bool) -> io::Result<Vec<(SegmentFile, Vec<u8>)>> {
     let mut due = Vec::new();
     if retention.age_ns_max.is_none() && retention.len_max.is_none() {
@@ -85,7 +85,7 @@ fn due(directory: &Path, retention: &Retention, now_ns: u64, may_go: impl Fn(u64
         let age = now_ns.saturating_sub(begun_ns);
         let too_old = retention.age_ns_max.is_some_and(|max| age > max);
         let too_long = retention.len_max.is_some_and(|max| len > max);
-        // What has no end is for `verify` to complain of, not to be tidied away.
+        // A segment without a closing seal is kept as evidence for `verify`.
         if !is_closed || age < retention.age_ns_min || !(too_old || too_long) {
             break;
         }
@@ -95,8 +95,7 @@ fn due(directory: &Path, retention: &Retention, now_ns: u64, may_go: impl Fn(u64
     Ok(due)
 }
 
-/// Appends the seals of segments that are to go, all at once. Reads no more than the end of what is
-/// there.
+/// Appends the seals of the segments to remove. Reads only the end of the existing file.
 fn keep_seals(disk: &dyn Disk, directory: &Path, due: &[(SegmentFile, Vec<u8>)]) -> io::Result<()> {
     let path = directory.join(REMOVED);
     let known = match File::open(&path) {
@@ -105,8 +104,8 @@ fn keep_seals(disk: &dyn Disk, directory: &Path, due: &[(SegmentFile, Vec<u8>)])
     };
     let len = known.as_ref().map_or(Ok(0), |file| file.metadata().map(|metadata| metadata.len()))?;
     let first = due.first().map_or(u64::MAX, |(file, _)| file.number);
-    // Those of segments that were to be removed when the program died are there, whole or not; the
-    // segments are as well.
+    // An interrupted removal may have left its seals, possibly incomplete. Its segments still
+    // exist, so these seals are written again.
     let mut at = len - len % FRAME_LEN;
     while let Some(known) = known.as_ref().filter(|_| at > 0) {
         let mut frame = [0; FRAME_LEN as usize];
@@ -124,5 +123,5 @@ fn keep_seals(disk: &dyn Disk, directory: &Path, due: &[(SegmentFile, Vec<u8>)])
     disk.sync_dir(directory)
 }
 
-/// A seal's frame, bytes: all are of one length.
+/// Length of a seal's frame, in bytes. All are equally long.
 const FRAME_LEN: u64 = (OVERHEAD + SEAL_LEN) as u64;

@@ -1,4 +1,4 @@
-//! Reading of segments: whole, or one frame at its place. Verifies nothing: that is `verify`'s.
+//! Reads segments, as a whole or frame by frame, without verification.
 
 use std::fs::File;
 use std::io;
@@ -11,33 +11,33 @@ use super::files::{SegmentFile, segments};
 use crate::chain::TAG_LEN;
 use crate::frame::{BODY_LEN_MAX, FrameError, HEAD_LEN, Header, Kind, MAGIC, parse};
 
-/// A segment, opened.
+/// An open segment.
 pub struct Segment {
     file: File,
     len: u64,
     blocks: Option<Vec<Block>>,
-    /// The block that was read last: where it begins in the segment, and its bytes.
+    /// The last block that was read: its offset in the segment and its bytes.
     recent: parking_lot::Mutex<Option<(u64, Vec<u8>)>>,
     boot: OnceLock<Option<[u8; 16]>>,
 }
 
-/// A frame of a trail, copied.
+/// A frame of a trail.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The segment that it lies in.
+    /// Number of the segment.
     pub segment: u64,
-    /// The boot that the segment was written in.
+    /// Boot id of the machine that wrote the segment.
     pub boot: [u8; 16],
-    /// Where it begins in the segment, uncompressed.
+    /// Offset in the uncompressed segment.
     pub offset: u64,
-    /// Kind.
+    /// Kind of the frame.
     pub kind: Kind,
-    /// Body.
+    /// Body of the frame.
     pub body: Vec<u8>,
 }
 
 impl Segment {
-    /// Opens a segment's file; of a compressed one the table is read.
+    /// Opens a segment's file. For a compressed segment, the block table is read.
     pub fn open(segment: &SegmentFile) -> io::Result<Segment> {
         let file = File::open(&segment.path)?;
         let len = file.metadata()?.len();
@@ -48,13 +48,13 @@ impl Segment {
         Ok(Segment { file, len, blocks, recent: parking_lot::Mutex::new(None), boot: OnceLock::new() })
     }
 
-    /// The boot that it was written in; none if it is damaged, or has no whole header yet.
+    /// Returns the boot id from the header, or `None` if the header is missing or damaged.
     pub fn boot(&self) -> Option<[u8; 16]> {
         let read = || self.frame_at(MAGIC.len() as u64).ok().and_then(|(_, body)| Header::decode(&body)).map(|header| header.boot);
         *self.boot.get_or_init(read)
     }
 
-    /// Bytes of the segment, uncompressed.
+    /// Returns the uncompressed length in bytes.
     pub fn plain_len(&self) -> u64 {
         match &self.blocks {
             None => self.len,
@@ -62,7 +62,7 @@ impl Segment {
         }
     }
 
-    /// All bytes of the segment, magic and frames. Memory: its length.
+    /// Reads the whole uncompressed segment.
     pub fn load(&self) -> io::Result<Vec<u8>> {
         match &self.blocks {
             None => read(&self.file, 0, usize::try_from(self.len).unwrap_or(usize::MAX)),
@@ -76,18 +76,18 @@ impl Segment {
         }
     }
 
-    /// So many bytes at a place of a segment that isn't compressed.
+    /// Reads bytes of an uncompressed segment.
     pub(super) fn bytes_at(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
         read(&self.file, at, len)
     }
 
-    /// The tag of the frame that ends at `offset` of the uncompressed segment; none if that has no
-    /// so many bytes.
+    /// Returns the tag of the frame that ends at `offset` of the uncompressed segment, or `None` if
+    /// the segment is shorter.
     pub(super) fn tag_before(&self, offset: u64) -> io::Result<Option<[u8; TAG_LEN]>> {
         let Some(at) = offset.checked_sub(TAG_LEN as u64).filter(|_| offset <= self.plain_len()) else { return Ok(None) };
         let bytes = match &self.blocks {
             None => read(&self.file, at, TAG_LEN)?,
-            // Blocks are of whole frames.
+            // Blocks consist of whole frames.
             Some(blocks) => match blocks.iter().rfind(|block| block.plain_at <= at) {
                 Some(block) => {
                     let plain = unpack(&read(&self.file, block.at, block.len)?, block)?;
@@ -99,8 +99,8 @@ impl Segment {
         Ok(bytes.first_chunk().copied())
     }
 
-    /// Kind and body of the frame that begins at `offset` of the uncompressed segment. Reads that
-    /// frame, or its block of about 128 KiB.
+    /// Returns kind and body of the frame at `offset` of the uncompressed segment. Reads one frame,
+    /// or one block of about 128 KiB.
     pub fn frame_at(&self, offset: u64) -> io::Result<(Kind, Vec<u8>)> {
         let invalid = |error: FrameError| io::Error::new(io::ErrorKind::InvalidData, error);
         match &self.blocks {
@@ -128,8 +128,8 @@ impl Segment {
     }
 }
 
-/// Calls `each` with all frames of a trail in order, those of segments from `first` on, until it
-/// says no. The last segment may be being written: it ends before the frame that isn't whole.
+/// Calls `each` with all frames from segment `first` on, in order, until it returns false. An
+/// incomplete frame at the end of a segment that is being written is skipped.
 pub fn entries(directory: &Path, first: u64, mut each: impl FnMut(Entry) -> bool) -> io::Result<()> {
     for file in segments(directory)?.into_iter().filter(|file| file.number >= first) {
         let bytes = Segment::open(&file)?.load()?;

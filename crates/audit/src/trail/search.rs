@@ -1,6 +1,6 @@
-//! Search: the records of a trail that fit a question. Closed segments are asked by their index,
-//! the open one is read through. Each record that is answered with was decoded from the trail and
-//! fits: an index can leave out, never add. `Reading::Scan` believes no index.
+//! Search for records. Closed segments are searched by index, the open one by a scan. Each result
+//! is decoded from the trail and checked, so an index can omit results but not add any.
+//! `Reading::Scan` ignores indexes.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,60 +14,59 @@ use crate::frame::{FrameError, Kind, parse};
 use crate::operations::{self, Set};
 use crate::record::{Class, RecordError};
 
-/// Whether it was done.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was.
+    /// Success.
     Success,
-    /// It was not; refusals are failures, and so are gaps.
+    /// Failure, including refusals and gaps.
     Failure,
     /// This status.
     Is(u32),
 }
 
-/// The ways in which a name may be meant, of which any fits.
+/// Equivalent spellings of a name; any of them matches.
 pub type Forms = Vec<Vec<u8>>;
 
-/// A question. What is `None` or empty is not asked for; all else must fit.
+/// Search criteria. An empty or `None` field matches everything; all fields must match.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
-    /// Not before, nanoseconds since 1970.
+    /// Earliest time, nanoseconds since 1970.
     pub from_ns: Option<u64>,
-    /// Before, nanoseconds since 1970.
+    /// End time (exclusive), nanoseconds since 1970.
     pub until_ns: Option<u64>,
-    /// Who, as Kerberos proved it.
+    /// Kerberos principal.
     pub principal: Forms,
-    /// With whose rights.
+    /// Acting user.
     pub uid: Option<u32>,
-    /// The user that rules mean by auid: whom the caller logged in as, or else whose rights were
-    /// used. No index helps where somebody acted as another.
+    /// The user that rules call auid: the login user, or else the acting user. Not indexed.
     pub auid: Option<u32>,
-    /// This path, on either side of a rename or link.
+    /// A path, also as the new path of a rename or link.
     pub path: Forms,
-    /// This directory and all below it. No index helps.
+    /// A directory and everything below it. Not indexed.
     pub below: Forms,
-    /// The file's identity.
+    /// File id.
     pub file: Vec<u8>,
-    /// The export's path.
+    /// Path of the export.
     pub export: Forms,
-    /// The client's address or name.
+    /// Address or name of the client.
     pub client: Forms,
-    /// These operations.
+    /// Operations.
     pub operations: Option<Set>,
-    /// What records are of.
+    /// Class of the record.
     pub class: Option<Class>,
-    /// Whether it was done.
+    /// Outcome.
     pub outcome: Option<Outcome>,
     /// Key of the rule.
     pub key: Forms,
-    /// A file under all its names.
+    /// All names of a file.
     pub names: Option<Names>,
-    /// Renames, links and removals that name this path.
+    /// Path in renames, links and removals.
     pub moved: Vec<u8>,
 }
 
 impl Query {
-    /// Whether a record is asked for.
+    /// Returns whether a record matches.
     pub fn fits(&self, record: &Record<'_>) -> bool {
         let text = |wanted: &Forms, found: &[u8]| wanted.is_empty() || wanted.iter().any(|form| form == found);
         let is_named = |name: &[u8]| name == record.path || name == record.path2;
@@ -90,7 +89,7 @@ impl Query {
             && self.names.as_ref().is_none_or(|names| names.holds(record))
     }
 
-    /// What an index can be asked for: one of each.
+    /// Returns the indexed criteria. A record must have one term of each list.
     fn terms(&self) -> Vec<Terms> {
         let forms = |term, forms: &Forms| forms.iter().map(|form| (term, form.clone())).collect();
         let one = |term, bytes: &[u8]| vec![(term, bytes.to_vec())];
@@ -122,7 +121,7 @@ impl Query {
     }
 }
 
-/// What an index is asked for.
+/// Alternative index terms.
 type Terms = Vec<(Term, Vec<u8>)>;
 
 impl Outcome {
@@ -140,58 +139,56 @@ fn address_of(text: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Whether a path is this directory or lies below it.
+/// Returns whether `path` is this directory or below it.
 pub(super) fn is_below(directory: &[u8], path: &[u8]) -> bool {
     let directory = directory.strip_suffix(b"/").unwrap_or(directory);
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// How segments are read.
+/// How to read segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// By their index, which the writer has built when they were closed, and which is built where
-    /// it is missing; where that can't be, from end to end.
+    /// By index. A missing index is built; if that fails, the segment is scanned.
     Index,
-    /// From end to end.
+    /// By a scan of every segment.
     Scan,
 }
 
-/// A record that was asked for.
+/// A matching record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// The segment that it lies in.
+    /// Number of the segment.
     pub segment: u64,
-    /// Where its frame begins there, uncompressed.
+    /// Offset of the frame in the uncompressed segment.
     pub offset: u64,
-    /// The record's bytes.
+    /// The encoded record.
     pub body: Vec<u8>,
-    /// The boot that it was written in, where that can be read.
+    /// Boot id of the writer, if known.
     pub boot: Option<[u8; 16]>,
 }
 
 impl Hit {
-    /// The record.
+    /// Decodes the record.
     pub fn record<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Result<Record<'a>, RecordError> {
         Record::decode(&self.body, scratch)
     }
 }
 
-/// What a search cost.
+/// Cost of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Searched {
-    /// Segments of the trail.
+    /// Segments in the trail.
     pub segments: u64,
-    /// Segments that were read from end to end.
+    /// Segments that were scanned.
     pub scanned: u64,
     /// Indexes that were built.
     pub built: u64,
-    /// Records that an index pointed to and were decoded.
+    /// Records that were decoded through an index.
     pub decoded: u64,
 }
 
-/// Calls `each` with the records that fit, in the trail's order or the newest first, until it says
-/// no. Memory: one segment where one is read from end to end, and where what fits lies in one
-/// segment.
+/// Calls `each` with the matching records, oldest or newest first, until it returns false. Holds
+/// one segment in memory while it scans.
 pub fn search(
     directory: &Path,
     query: &Query,
@@ -210,13 +207,14 @@ pub fn search(
         let packed = SegmentFile::packed(directory, file.number);
         let mut opened = Segment::open(file);
         if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) && !file.packed {
-            // Compression came in between: what it makes is there before it removes what was.
+            // The segment was compressed in between. The compressed file exists before the original
+            // is removed.
             file = &packed;
             opened = Segment::open(file);
         }
         let segment = match opened {
             Ok(segment) => segment,
-            // Retention did.
+            // Retention removed the segment.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(at(file, error)),
         };
@@ -240,7 +238,8 @@ pub fn search(
         };
         let is_wanted = match answer {
             Some(is_wanted) => is_wanted,
-            // No index, none that helps, or one that is damaged, of which some may have been told.
+            // The index is missing, does not help, or is damaged. A damaged index may already have
+            // led to some results.
             None => {
                 searched.scanned += 1;
                 scan(file, &segment, query, newest_first, &mut |hit| told.contains(&hit.offset) || each(hit))?
@@ -269,7 +268,7 @@ fn index_of(file: &SegmentFile, segment: &Segment, searched: &mut Searched) -> O
     Index::open(file, segment)
 }
 
-/// Where the records begin that an index finds, in order. None if it doesn't help.
+/// Returns the offsets of candidate records, ascending, or `None` if no criterion is indexed.
 fn places(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
     let (from, until) = index.times;
     if query.from_ns.is_some_and(|wanted| until < wanted) || query.until_ns.is_some_and(|wanted| from >= wanted) {
@@ -298,8 +297,7 @@ fn places(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
     Ok(Some(places.unwrap_or_default()))
 }
 
-/// Calls `each` with those of these records that fit, until it says no: whether it did not. What
-/// nobody wants any more is not decoded.
+/// Calls `each` with the candidates that match. Returns false once `each` did.
 fn by_places(
     places: Vec<u64>,
     number: u64,

@@ -1,8 +1,9 @@
-//! Verification of a trail: that nothing in it was altered, removed, inserted, put in another order
-//! or cut off since it was sealed, and where if it was.
+//! Verifies a trail: finds records that were altered, removed, inserted, reordered or cut off after
+//! they were sealed.
 //!
-//! Trusts one thing: a public key, the first one of the trail, which the auditor has kept
-//! elsewhere. Each seal then vouches for all before it and for the next key. Memory: one segment.
+//! The only trust anchor is the trail's first public key, which the auditor has stored elsewhere.
+//! Each seal authenticates everything before it and the next key. Verification holds one segment in
+//! memory.
 
 mod find;
 mod report;
@@ -24,10 +25,10 @@ pub use report::{Fault, FaultKind, Report};
 pub use told::Trust;
 use told::{Ends, administrative, told_removed};
 
-/// Verifies the trail in a directory. An error only where the directory can't be read at all.
+/// Verifies the trail in a directory. `each_segment` receives the progress: the segments done and
+/// their total. Fails only if the directory cannot be read.
 pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64, u64)) -> io::Result<Report> {
-    // Before the segments: a writer that goes on meanwhile may seal beyond what is seen of them, and
-    // that is no fault.
+    // Read before the segments, because an active writer may add seals in the meantime.
     let ends = Ends::of(directory, trust);
     let mut at = Verifier {
         trust,
@@ -49,8 +50,8 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
         each_segment(done, done + 1 + files.len() as u64);
         done += 1;
         if at.file(directory, &file, files.is_empty(), gone == Some(file.number)) == Met::Gone {
-            // Retention has removed it since, and others perhaps: it goes on by their seals, and to where that
-            // is on record.
+            // Retention removed this segment, and possibly others. Continue with their seals, and
+            // expect a retention record.
             gone = Some(file.number);
             let seen = at.segment;
             files = segments(directory)?.into_iter().filter(|file| file.number > seen).collect();
@@ -65,21 +66,21 @@ struct Verifier<'t> {
     trust: &'t Trust,
     ends: Ends,
     report: Report,
-    /// The key that is to sign the next seal, and its number. None until one is known.
+    /// Epoch and public key of the next seal, if known.
     key: Option<(u64, [u8; 32])>,
-    /// The chain's value, where it is sure.
+    /// The chain value, if intact so far.
     chain: Option<Chain>,
     next_seq: Option<u64>,
     met: Vec<bool>,
     unsealed: u64,
     segment: u64,
-    /// The last segment that only its seals are left of, and the last that a record says was
-    /// removed.
+    /// The last segment of which only seals are left, and the last one that a retention record
+    /// names.
     removed: u64,
     told_removed: u64,
 }
 
-/// Whether a segment was there.
+/// Whether a segment exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Met {
     There,
@@ -91,7 +92,7 @@ struct Walk {
     tree: Option<Frontier>,
     trail: [u8; 16],
     is_closed: bool,
-    /// First record and offset since the last seal.
+    /// First record and its offset after the last seal.
     since: (u64, u64),
 }
 
@@ -100,9 +101,8 @@ impl Verifier<'_> {
         self.report.faults.push(Fault { kind, segment: self.segment, offset: offset as u64, seq, what: what.into() });
     }
 
-    /// The seals of segments that retention has removed: those before `first`, and beyond what was
-    /// seen of the trail. What is there still, because the program died in between, is verified
-    /// as all others are.
+    /// Verifies the seals of removed segments up to `first`. Segments that still exist, because a
+    /// removal was interrupted, are verified like all others.
     fn removed(&mut self, bytes: &[u8], first: Option<u64>) {
         let seen = self.segment;
         let mut at = 0;
@@ -110,7 +110,8 @@ impl Verifier<'_> {
         while at < bytes.len() {
             let parsed = frame::parse(&bytes[at..]).ok().and_then(|frame| Some((frame, Seal::decode(frame.body)?)));
             let Some((frame, seal)) = parsed else {
-                // Its end may be a removal that a crash has cut; then the segment is there.
+                // An interrupted removal may have left an incomplete frame; its segment then still
+                // exists.
                 if first.is_none_or(|first| first > self.segment + 1) || !is_closed {
                     self.fault(FaultKind::Unreadable, at, 0, "the file of removed segments' seals is damaged");
                 }
@@ -148,11 +149,12 @@ impl Verifier<'_> {
         }
     }
 
-    /// Verifies a segment, unless it is gone; that is a fault where it `must_be` there.
+    /// Verifies a segment, unless it is gone. If `must_be` is set, a missing segment is a fault.
     fn file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool, must_be: bool) -> Met {
         let packed = SegmentFile::packed(directory, file.number);
         let opened = match Segment::open(file) {
-            // Compressed since the look: what that makes is there before it removes what was.
+            // The segment was compressed in between. The compressed file exists before the original
+            // is removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !file.packed => Segment::open(&packed),
             other => other,
         };
@@ -225,7 +227,8 @@ impl Verifier<'_> {
             is_first = false;
             at += frame.len();
             if was_sure && self.chain.is_none() && !walk.is_closed {
-                // Its length may be part of what was altered: only a seal tells where frames begin again.
+                // The altered bytes may include a frame's length, so parsing resumes at the next
+                // seal.
                 at = find_seal(bytes, at - frame.len() + 1, &walk.trail).unwrap_or(bytes.len());
             }
         }
@@ -283,7 +286,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// What became of the chain before or at this frame.
+    /// Determines how the chain was broken at this frame.
     fn diagnose(&self, chain: Chain, frame: &Frame<'_>, rest: &[u8]) -> Option<(FaultKind, String)> {
         let follower = frame::parse(rest).ok();
         let follows = |chain: Chain, next: &Frame<'_>| Some(chain.then(&next.leaf())).filter(|chain| chain.tag() == next.tag);
@@ -295,7 +298,7 @@ impl Verifier<'_> {
         }
         let wanted = self.next_seq.unwrap_or(0);
         if frame.kind != Kind::Record {
-            // The seal itself says what it was made over.
+            // A validly signed seal states what it covers.
             return Some(match Seal::decode(frame.body).filter(Seal::is_signed) {
                 Some(seal) if seal.next_seq > wanted => {
                     (FaultKind::Removed, format!("records {wanted} to {} are missing", seal.next_seq - 1))
@@ -397,7 +400,7 @@ impl Verifier<'_> {
         self.next_seq = Some(seq.wrapping_add(1));
         let (first, _) = self.report.span.unwrap_or((seq, seq));
         self.report.span = Some((first, seq));
-        // Records of changes that were late to become durable have times before others'.
+        // Records are ordered by durability, so their times may be out of order.
         let (first, last) = self.report.times.unwrap_or((time, time));
         self.report.times = Some((first.min(time), last.max(time)));
     }
@@ -405,7 +408,7 @@ impl Verifier<'_> {
     fn seal(&mut self, seal: &Seal, frame: &Frame<'_>, at: usize, walk: &mut Walk) {
         let sound = self.seal_itself(seal, at);
         if sound && self.chain.is_some() {
-            // The chain holds up to here: so what the seal says of what came before must be so.
+            // The chain is intact up to here, so the seal's statements about it must hold.
             let before = self.chain_before(seal, frame);
             let tree = walk.tree.as_ref();
             if !before
@@ -428,12 +431,12 @@ impl Verifier<'_> {
         }
     }
 
-    /// Whether the frame's own place in the chain is after what the seal was made over.
+    /// Returns whether this frame follows the chain value in the seal.
     fn chain_before(&self, seal: &Seal, frame: &Frame<'_>) -> bool {
         self.chain == Some(Chain(seal.chain).then(&frame.leaf()))
     }
 
-    /// Whether the key that is due has signed it.
+    /// Verifies the seal's signature and key.
     fn seal_itself(&mut self, seal: &Seal, at: usize) -> bool {
         let seq = self.next_seq.unwrap_or(0);
         if !seal.is_signed() {
@@ -464,5 +467,5 @@ impl Verifier<'_> {
     }
 }
 
-/// A number more than this beyond the one that is due is not one that was ever given.
+/// A sequence number this far ahead was never assigned, so it was altered.
 const PLAUSIBLE: u64 = 1 << 32;

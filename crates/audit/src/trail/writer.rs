@@ -1,10 +1,9 @@
-//! From the threads that do operations to the disk: a bounded ring for each, one thread that
-//! writes, and what is done when the disk is slow, full or broken.
+//! The writer: worker threads put records into bounded rings, and one thread writes them to the
+//! log. The policy decides what happens if the disk is slow, full or broken.
 //!
-//! A thread that records takes its own ring's lock for as long as it takes to copy a record; the
-//! disk is never waited for, unless the ring is full and the policy is to block. What must not be
-//! acknowledged before its record is kept is handed in with [`Trail::after`], and done when all
-//! that was recorded before is.
+//! A worker holds its ring's lock only while it copies a record. It waits for the disk only if the
+//! ring is full and the policy is [`Policy::Block`]. A reply that must not precede its record is
+//! passed to [`Trail::after`].
 
 mod maintenance;
 mod options;
@@ -27,27 +26,27 @@ pub use options::{Durable, Keeping, Policy};
 use ring::{Gap, Ring};
 use write_loop::{Writer, now_ns};
 
-/// What to do when all that was recorded before is kept.
+/// A callback that runs once all earlier records are stored.
 pub type After = Box<dyn FnOnce() + Send>;
 
-/// A trail that is being written.
+/// A trail with running writer threads.
 pub struct Trail {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What was counted since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Records written.
     pub written: u64,
     /// Records lost.
     pub lost: u64,
-    /// Times that the disk refused.
+    /// Failed writes.
     pub failures: u64,
-    /// Bytes that wait in rings.
+    /// Bytes waiting in the rings.
     pub waiting_len: u64,
-    /// Whether the disk took the last group.
+    /// Whether the last write succeeded.
     pub is_healthy: bool,
 }
 
@@ -56,10 +55,10 @@ struct Shared {
     keeping: Keeping,
     queue: Mutex<Queue>,
     news: Condvar,
-    /// Told when rings have room again.
+    /// Notified when the rings have room.
     room: Condvar,
     room_turn: Mutex<()>,
-    /// The writer sleeps until somebody tells it.
+    /// Whether the writer sleeps and must be woken.
     sleeping: AtomicBool,
     tidying: Mutex<Tidying>,
     healthy: AtomicBool,
@@ -67,7 +66,7 @@ struct Shared {
     written: AtomicU64,
     lost: AtomicU64,
     failures: AtomicU64,
-    /// Records that were taken and are not kept yet, as the policy has it.
+    /// Records that are accepted but not stored as the policy requires.
     behind: AtomicU64,
 }
 
@@ -75,14 +74,14 @@ struct Shared {
 struct Queue {
     after: Vec<After>,
     removal: Option<Removal>,
-    /// Nobody writes any more.
+    /// The writer thread has ended.
     has_ended: bool,
 }
 
 impl Trail {
-    /// Starts the threads: one that writes, one that compresses and prunes, one that helps it. A
-    /// log that the disk has refused is tried again, and counts as refused until then. `halt` is
-    /// called at most once, under [`Policy::Halt`].
+    /// Starts the threads: the writer, and two for indexing, compression and retention. A log whose
+    /// recovery failed on a full disk is retried. `halt` is called at most once, under
+    /// [`Policy::Halt`].
     pub fn start(log: Log, disk: Arc<dyn Disk>, keeping: Keeping, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
         let refuses = log.refused().is_some();
         let told = log.told_unwritten();
@@ -109,7 +108,7 @@ impl Trail {
             log,
             closed: Closed(backlog.clone()),
             halt: Some(Box::new(halt)),
-            // What the start has to tell is not on the disk.
+            // The recovery records are not on the disk yet.
             unsynced: refuses.into(),
             synced_at: Instant::now(),
             unkept: 0,
@@ -132,42 +131,42 @@ impl Trail {
         Ok(Trail { shared, threads: Mutex::new(threads) })
     }
 
-    /// Takes a record, whose sequence number is the writer's to give. False if it is lost, which
-    /// the trail will tell.
+    /// Queues a record; the writer assigns its sequence number. Returns false if the record is
+    /// lost. A gap record will count it.
     pub fn record(&self, record: &Record<'_>) -> bool {
         self.shared.record(record, self.shared.keeping.policy == Policy::Block)
     }
 
-    /// Likewise; waits for room, whatever the policy. False only once the trail has been stopped.
-    /// For [`Keeping::waits`].
+    /// Like [`Trail::record`], but always waits for room. Returns false only after [`Trail::stop`].
+    /// For use with [`Keeping::waits`].
     pub fn record_and_wait(&self, record: &Record<'_>) -> bool {
         self.shared.record(record, true)
     }
 
-    /// Does something when all that was recorded before, by any thread, is kept as the policy has
-    /// it.
+    /// Runs a callback once all records queued so far, by any thread, are stored as the policy
+    /// requires.
     pub fn after(&self, after: After) {
         self.shared.queue.lock().after.push(after);
         self.shared.wake();
     }
 
-    /// Whether replies, or some, must wait for their records.
+    /// Returns whether any replies must wait for their records.
     pub fn holds(&self) -> bool {
         self.shared.keeping.holds()
     }
 
-    /// Whether anything that was recorded is not kept yet.
+    /// Returns whether any record is not stored yet.
     pub fn is_behind(&self) -> bool {
         self.shared.behind.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether the disk took the last group, and there is room: what is recorded now will most
-    /// likely be kept.
+    /// Returns whether the last write succeeded and no ring is full, so that new records will
+    /// probably be stored.
     pub fn is_healthy(&self) -> bool {
         self.shared.healthy.load(Ordering::Acquire)
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         let shared = &self.shared;
         Counts {
@@ -179,14 +178,14 @@ impl Trail {
         }
     }
 
-    /// Writes what is left, seals the end and ends the threads. What the disk refuses now is lost,
-    /// and said in the log.
+    /// Writes all queued records, seals the trail and stops the threads. Records that the disk
+    /// refuses now are lost, and an error is logged.
     pub fn stop(&self) {
         self.shared.end_tidying();
         self.shared.stopped.store(true, Ordering::SeqCst);
         self.shared.wake();
-        // Also where it waits for a disk that refuses; with the lock held, so that it is not between its
-        // last look and its sleep.
+        // Taking the lock ensures that the writer is not between its check and its wait. This also
+        // wakes a writer that waits to retry.
         drop(self.shared.queue.lock());
         self.shared.news.notify_one();
         self.shared.room.notify_all();
@@ -207,8 +206,8 @@ impl Drop for Trail {
 impl Shared {
     fn record(&self, record: &Record<'_>, waits: bool) -> bool {
         let ring = &self.rings[ring::mine() % RING_COUNT];
-        // Before it can be taken, so that it never counts as kept too early. Only where replies wait for
-        // it: all threads share it.
+        // Counted before the record is visible, so that it never counts as stored too early. All
+        // threads share this counter, so it is skipped unless replies wait.
         let counts = self.keeping.holds();
         if counts {
             self.behind.fetch_add(1, Ordering::SeqCst);
@@ -235,14 +234,14 @@ impl Shared {
 
     fn wake(&self) {
         if self.sleeping.swap(false, Ordering::SeqCst) {
-            // With the lock held, so that it is not between its last look and its sleep.
+            // Taking the lock ensures that the writer is not between its check and its wait.
             drop(self.queue.lock());
             self.news.notify_one();
         }
     }
 }
 
-/// More threads than this share rings.
+/// Number of rings. Additional threads share them.
 const RING_COUNT: usize = 64;
-/// How often who waits for room looks by itself.
+/// Interval at which a blocked worker checks for room.
 const ROOM_STEP: Duration = Duration::from_millis(50);

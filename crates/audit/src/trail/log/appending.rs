@@ -1,12 +1,12 @@
-//! Records that are appended in one go, which costs less than each by itself: what chain and tree
-//! make of one is hashed along with the next.
+//! Batched appends. The chain and tree hashes of one record are computed together with the next
+//! record's hash.
 
 use super::Log;
 use crate::frame::{BODY_LEN_MAX, Kind, Leaves};
 use crate::record;
 
 impl Log {
-    /// To append several, one after the other, which costs less than each by itself.
+    /// Starts a batch of appends, which is faster than single ones.
     pub fn appending(&mut self) -> Appending<'_> {
         let part = self.parts.back_mut().expect("one segment is always open");
         let leaves = Leaves { out: &mut part.pending, chain: &mut self.chain, tree: &mut part.tree, last: None };
@@ -14,7 +14,7 @@ impl Log {
     }
 }
 
-/// Records that are appended one after the other.
+/// A batch of appends.
 pub struct Appending<'l> {
     next_seq: &'l mut u64,
     unsealed_ns: &'l mut Option<u64>,
@@ -22,7 +22,7 @@ pub struct Appending<'l> {
 }
 
 impl Appending<'_> {
-    /// As [`Log::append`].
+    /// Like [`Log::append`].
     pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
         debug_assert!(body.len() <= BODY_LEN_MAX, "texts have limits that add up to less");
         let seq = *self.next_seq;

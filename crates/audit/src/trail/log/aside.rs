@@ -1,6 +1,6 @@
-//! What crashes have left that is no frame, put aside for an investigator. The record that tells of
-//! a crash names the files, so that each is told once, whenever a start that puts one aside is
-//! killed. Writes nothing itself.
+//! Damaged bytes that a crash left behind, quarantined in files for an investigator. The recovery
+//! record names these files. Each file is reported once, even if a start is killed in between. This
+//! module does not write files.
 
 use std::io;
 use std::path::Path;
@@ -10,14 +10,14 @@ use crate::record::{Act, Class, Record, TEXT_LEN_MAX, class_of};
 use crate::trail::files::TORN;
 use crate::trail::{Segment, SegmentFile};
 
-/// A file with what was put aside.
+/// A file with quarantined bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aside {
-    /// The segment that it was cut from, or that is all that there was of it.
+    /// The segment that the bytes come from.
     pub segment: u64,
-    /// Its name.
+    /// Name of the file.
     pub name: String,
-    /// Bytes, 0 where nothing of a segment but its name was there.
+    /// Length in bytes; 0 if the segment was an empty file.
     pub len: u64,
 }
 
@@ -29,7 +29,7 @@ impl Aside {
     }
 }
 
-/// Those in a trail's directory.
+/// Lists the quarantine files in a trail's directory.
 pub(super) fn list(directory: &Path) -> io::Result<Vec<Aside>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -44,12 +44,12 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<Aside>> {
     Ok(found)
 }
 
-/// Those that no record tells of, where the trail goes on behind this segment, which holds what was
-/// found. One that is closed has told of all that was put aside until it was begun, and of it.
+/// Returns the quarantine files that no record names yet. `segment` is the last segment and `found`
+/// its content. A closed segment has already reported all files up to and including its own.
 pub(super) fn untold(asides: &[Aside], segment: u64, found: &Found, before: Option<&SegmentFile>) -> Vec<Aside> {
     let first = if found.is_closed { segment + 1 } else { segment };
     let mut untold: Vec<_> = asides.iter().filter(|aside| aside.segment >= first && !found.told.contains(&aside.name)).cloned().collect();
-    // What was put aside before the segment was begun may be told at the end of the one before.
+    // A file from before the segment was started may be reported at the end of the previous one.
     if untold.iter().any(|aside| aside.segment == segment) {
         let told = told_in(before);
         untold.retain(|aside| !told.contains(&aside.name));
@@ -57,7 +57,7 @@ pub(super) fn untold(asides: &[Aside], segment: u64, found: &Found, before: Opti
     untold
 }
 
-/// Adds a file to those of a segment, under a name that none has or had.
+/// Adds a file for a segment, under a name that was never used.
 pub(super) fn add(asides: &mut Vec<Aside>, told: &[String], segment: u64, len: u64) -> String {
     let name = (1u64..)
         .map(|number| match number {
@@ -70,14 +70,14 @@ pub(super) fn add(asides: &mut Vec<Aside>, told: &[String], segment: u64, len: u
     name
 }
 
-/// The one of a segment that holds these bytes.
+/// Returns the quarantine file of a segment with exactly these bytes.
 pub(super) fn with_bytes(asides: &[Aside], directory: &Path, segment: u64, bytes: &[u8]) -> Option<String> {
     let as_long = asides.iter().filter(|aside| aside.segment == segment && aside.len == bytes.len() as u64);
     as_long.map(|aside| &aside.name).find(|name| std::fs::read(directory.join(name)).is_ok_and(|there| there == bytes)).cloned()
 }
 
-/// As records of a crash tell it: one, which begins with what else it tells, and as many more as
-/// the names need. None names a part of one.
+/// Formats the details of recovery records. The first detail starts with `first`; further ones
+/// follow if the names do not fit. No name is split.
 pub(super) fn tell(first: &str, asides: &[Aside]) -> Vec<String> {
     let (mut details, mut left) = (Vec::new(), asides);
     loop {
@@ -88,7 +88,7 @@ pub(super) fn tell(first: &str, asides: &[Aside]) -> Vec<String> {
             room = rest.unwrap_or(0);
             rest.is_some()
         };
-        // No name of a file is as long as a record.
+        // A single name always fits into a record.
         let count = left.iter().take_while(fits).count().max(1).min(left.len());
         let (told, rest) = left.split_at(count);
         let names: Vec<_> = told.iter().map(|aside| &*aside.name).collect();
@@ -101,7 +101,7 @@ pub(super) fn tell(first: &str, asides: &[Aside]) -> Vec<String> {
     }
 }
 
-/// What the record of a crash names; nothing of another record.
+/// Returns the file names in a recovery record, or nothing for another record.
 pub(super) fn told(body: &[u8]) -> Vec<String> {
     if class_of(body) != Some(Class::Administrative as u8) {
         return Vec::new();
@@ -113,15 +113,16 @@ pub(super) fn told(body: &[u8]) -> Vec<String> {
     names.map(|names| names.split(BETWEEN).map(str::to_owned).collect()).unwrap_or_default()
 }
 
-/// What the records in a segment name. One that can't be read is for `verify` to complain of.
+/// Returns the file names in a segment's recovery records. `verify` reports a segment that cannot
+/// be read.
 pub(super) fn told_in(segment: Option<&SegmentFile>) -> Vec<String> {
     let bytes = segment.and_then(|file| Segment::open(file).and_then(|segment| segment.load()).ok());
     bytes.map(|bytes| Found::of(&bytes).told).unwrap_or_default()
 }
 
-/// Digits of a segment's number.
+/// Digits of a segment number in a file name.
 const DIGITS: usize = 12;
-/// Of the longest number of bytes.
+/// Digits of the largest length.
 const LEN_DIGITS: usize = 20;
 const MORE: &str = "the trail had no end, as the record before says; ";
 const TELLS: &str = " torn bytes put aside";

@@ -1,6 +1,5 @@
-//! What a trail's start could not do since the disk had no room: done before anything is written,
-//! in the order in which the start would have done it. Until then the trail stands as a start that
-//! was killed leaves it.
+//! Recovery steps that failed because the disk was full. They are retried in order before anything
+//! else is written. Until then, the trail is in the state that a killed start leaves.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,51 +9,51 @@ use crate::keys::Ratchet;
 use crate::seal::Seal;
 use crate::trail::files;
 
-/// A step of the start. Those that were begun can be done again.
+/// A recovery step. A step that was interrupted can be repeated.
 pub(super) enum Step {
-    /// The key that a durable seal names, or that has not got to its place.
+    /// Install the key that follows a durable seal.
     Key(Ratchet),
-    /// The latest seal.
+    /// Write the checkpoint.
     Checkpoint(Seal),
-    /// The names in the directory are made durable.
+    /// Sync the directory.
     Names,
-    /// What a segment holds from somewhere on is made durable.
+    /// Rewrite and sync a segment from an offset on.
     Again { segment: PathBuf, bytes: Vec<u8>, from: u64 },
-    /// Bytes that a segment ends with and are no frames are kept for an investigator, then cut off.
+    /// Copy the damaged bytes at a segment's end to a quarantine file, then cut them off.
     Cut {
         segment: PathBuf,
         aside: PathBuf,
         bytes: Vec<u8>,
-        /// What there is before them.
+        /// Length of the intact part.
         len: u64,
     },
-    /// A segment that has no header is kept for an investigator, under another name.
+    /// Rename a segment without a header to a quarantine file.
     Aside { segment: PathBuf, aside: PathBuf },
-    /// One of which there is nothing goes.
+    /// Remove an empty segment file.
     Remove(PathBuf),
-    /// There is a file for what the disk refuses.
+    /// Create or reset the file that counts lost records.
     Lost,
 }
 
 impl Log {
-    /// Why what the start has to write is not written: the disk had no room for it.
+    /// Returns the error that keeps the recovery from being written, if the disk was full.
     pub fn refused(&self) -> Option<&LogError> {
         self.refused.as_ref()
     }
 
-    /// What the start has told as lost before, where that is not written: the number of the record,
-    /// how many it stands for, and since when they are.
+    /// Returns the gap record from recovery while it is not written: its sequence number, the
+    /// number of lost records, and since when.
     pub(in crate::trail) fn told_unwritten(&self) -> Option<(u64, u64, u64)> {
         self.told.filter(|_| self.refused.is_some())
     }
 
-    /// Takes a step, or leaves it for when there is room.
+    /// Runs a step, or queues it if the disk is full.
     pub(super) fn take(&mut self, step: Step) -> Result<(), LogError> {
         self.due.push_back(step);
         self.try_now(Log::catch_up).map(drop)
     }
 
-    /// Whether it could be done; not where the disk has no room, which is remembered.
+    /// Returns whether `what` succeeded. A full disk is recorded, and counts as false.
     pub(super) fn try_now(&mut self, what: impl FnOnce(&mut Log) -> Result<(), LogError>) -> Result<bool, LogError> {
         match what(self) {
             Ok(()) => Ok(true),
@@ -66,7 +65,7 @@ impl Log {
         }
     }
 
-    /// Does what is left of the start.
+    /// Runs all queued steps.
     pub(super) fn catch_up(&mut self) -> Result<(), LogError> {
         while let Some(step) = self.due.front() {
             self.do_step(step)?;
@@ -83,8 +82,8 @@ impl Log {
             Step::Names => disk.sync_dir(&self.directory).at(&self.directory),
             Step::Again { segment, bytes, from } => {
                 let file = disk.open(segment).at(segment)?;
-                // Written once more each time: a system that failed to sync it, for this program or the one before,
-                // may have forgotten it.
+                // Always rewritten: an earlier sync, even by another process, may have failed and
+                // dropped the bytes.
                 file.write_at(bytes, *from).and_then(|()| file.sync()).at(segment)?;
                 disk.sync_dir(&self.directory).at(&self.directory)
             }
@@ -93,7 +92,7 @@ impl Log {
                 disk.open(segment).and_then(|file| file.set_len(*len)).at(segment)
             }
             Step::Aside { segment, aside } => {
-                // It has its name already where that could not be made durable the last time.
+                // The last attempt may have renamed the file but not synced the directory.
                 if !aside.exists() {
                     disk.rename(segment, aside).at(segment)?;
                 }
@@ -118,7 +117,7 @@ impl Log {
 }
 
 impl LogError {
-    /// Whether the disk has no room, or a quota is used up.
+    /// Returns whether the disk is full or a quota is exhausted.
     pub fn is_full(&self) -> bool {
         matches!(self, LogError::Io { source, .. } if files::is_full(source))
     }

@@ -1,4 +1,4 @@
-//! What a segment holds that was left: as far as its chain goes.
+//! Scans an existing segment up to where its hash chain breaks.
 
 use super::aside;
 use crate::chain::{Chain, Hash};
@@ -6,7 +6,7 @@ use crate::frame::{self, FrameError, Header, Kind, MAGIC};
 use crate::merkle::Frontier;
 use crate::seal::Seal;
 
-/// What a segment's bytes hold, as far as the chain goes.
+/// The intact content of a segment.
 pub(super) struct Found {
     pub(super) header: Option<Header>,
     pub(super) seal: Option<Seal>,
@@ -14,10 +14,10 @@ pub(super) struct Found {
     pub(super) next_seq: u64,
     pub(super) tree: Frontier,
     pub(super) len: usize,
-    /// As far as the last seal.
+    /// Length up to the last seal.
     pub(super) sealed_len: usize,
     pub(super) is_closed: bool,
-    /// What was put aside that its records name.
+    /// Quarantine files that its records name.
     pub(super) told: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! What the disk did not take, kept in a file that was made when there was room and is written over
-//! in place, so that a disk that is full takes it: told at the next start.
+//! Count of records that a failing disk did not take. The file is preallocated and overwritten in
+//! place, so that a full disk accepts it. The next start reports the count.
 
 use std::io;
 use std::path::Path;
@@ -7,42 +7,43 @@ use std::path::Path;
 use crate::chain::digest;
 use crate::trail::Disk;
 
-/// Name of the file, in the trail's directory.
+/// Name of the file in the trail's directory.
 pub const LOST: &str = "lost";
 
 /// Records that are in no segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Those from where the trail ends to this one, which none has.
+    /// Records from the trail's end up to this sequence number (exclusive) are lost.
     pub next_seq: u64,
-    /// And these, which had no number yet.
+    /// Number of further lost records, which had no sequence number yet.
     pub more: u64,
-    /// When the disk took the last ones, nanoseconds since 1970.
+    /// Time of the last successful write, nanoseconds since 1970.
     pub since_ns: u64,
-    /// Gaps among those that had a number: it, and how many records each stands for.
+    /// Lost gap records: their sequence numbers, and the number of records each stands for.
     pub gaps: Vec<(u64, u64)>,
-    /// The record that tells all this, once the trail goes on with it; 0: none.
+    /// Sequence number of the record that reports this loss, or 0.
     pub told: u64,
 }
 
 impl Lost {
-    /// How many of a trail that goes on with this record: none if they were told before it.
+    /// Returns the number of lost records if the trail continues at `next_seq`. Returns 0 if the
+    /// loss was already reported.
     pub fn count(&self, next_seq: u64) -> u64 {
         if self.told > 0 && next_seq > self.told {
             return 0;
         }
         let gaps = self.gaps.iter().filter(|(seq, _)| *seq >= next_seq);
-        // A gap's record stands for others, and is none of them.
+        // A gap record counts as the records it stands for, not as itself.
         let (records, stands_for) = gaps.fold((0, 0u64), |(records, sum), (_, count)| (records + 1, sum.saturating_add(*count)));
         self.next_seq.saturating_sub(next_seq).saturating_sub(records).saturating_add(self.more).saturating_add(stands_for)
     }
 
-    /// As the file has it.
+    /// Encodes the file.
     pub fn encode(&self) -> [u8; LOST_LEN] {
         let mut gaps = self.gaps.clone();
         while gaps.len() > GAPS_MAX {
-            // The newest are put together under the number of the last: both are lost, or the older one may not
-            // be, and then too many are told.
+            // The newest gaps are merged under the last number. If the older one was written after
+            // all, the count is too high.
             let (seq, count) = gaps.pop().unwrap_or_default();
             if let Some(last) = gaps.last_mut() {
                 *last = (seq, last.1.saturating_add(count));
@@ -60,7 +61,7 @@ impl Lost {
         bytes
     }
 
-    /// None of what is no such file, is damaged, or tells of nothing.
+    /// Decodes the file. Returns `None` if it is damaged or records no loss.
     pub fn decode(bytes: &[u8]) -> Option<Lost> {
         let (sum, rest) = bytes.get(..LOST_LEN)?.split_at(SUM_LEN);
         if digest(rest)[..SUM_LEN] != *sum {
@@ -76,17 +77,17 @@ impl Lost {
     }
 }
 
-/// What was lost at the last end; none if nothing is known of any.
+/// Reads the count of the last run, if there is one.
 pub(super) fn read(directory: &Path) -> Option<Lost> {
     Lost::decode(&std::fs::read(directory.join(LOST)).ok()?)
 }
 
-/// Whether the file is there as a whole: a disk without room leaves a part of it.
+/// Returns whether the file has its full length. A full disk may leave it shorter.
 pub(super) fn is_made(directory: &Path) -> bool {
     std::fs::metadata(directory.join(LOST)).is_ok_and(|file| file.len() == LOST_LEN as u64)
 }
 
-/// Makes the file, or says in it that nothing is lost.
+/// Creates the file, or clears it.
 pub(super) fn reset(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
     let path = directory.join(LOST);
     let bytes = std::fs::read(&path).ok();
@@ -96,22 +97,22 @@ pub(super) fn reset(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
     let file = if bytes.is_some() { disk.open(&path)? } else { disk.create(&path, false)? };
     file.write_at(&[0; LOST_LEN], 0)?;
     file.sync()?;
-    // What is written over in place must be found after a loss of power.
+    // The file must survive a power cut, because later writes do not sync the directory.
     if bytes.is_none() { disk.sync_dir(directory) } else { Ok(()) }
 }
 
-/// Writes it over what was there.
+/// Overwrites the file.
 pub(super) fn keep(disk: &dyn Disk, directory: &Path, lost: &Lost) -> io::Result<()> {
     let file = disk.open(&directory.join(LOST))?;
     file.write_at(&lost.encode(), 0)?;
     file.sync()
 }
 
-/// A sector, which is written whole or not.
+/// One disk sector, which is written atomically.
 const LOST_LEN: usize = 512;
-/// Bytes of SHA-256 over the rest, before it.
+/// Length of the checksum, a prefix of SHA-256 over the rest.
 const SUM_LEN: usize = 8;
-/// Gaps that have room between the four numbers before them and the one at the end.
+/// Number of gaps that fit besides the five other numbers.
 const GAPS_MAX: usize = (LOST_LEN - SUM_LEN - 5 * 8) / 16;
 
 #[cfg(test)]
@@ -119,12 +120,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_is_read_back_and_never_less_however_many_gaps_there_were() {
+    fn lost_count_round_trips_and_never_shrinks() {
         let few = Lost { next_seq: 100, more: 7, since_ns: 3, gaps: vec![(40, 5), (90, 11)], told: 0 };
         assert_eq!(Lost::decode(&few.encode()), Some(few.clone()));
-        // All of them; those from 50 on, and one gap; those that had no number.
+        // All records; those from 50 on with one gap; only those without a number.
         assert_eq!((few.count(1), few.count(50), few.count(100), few.count(101)), (99 - 2 + 7 + 16, 50 - 1 + 7 + 11, 7, 7));
-        // Once told, they are told if the record of that is not there.
+        // A reported loss is reported again if the reporting record is missing.
         let told = Lost { told: 60, ..few.clone() };
         assert_eq!(Lost::decode(&told.encode()), Some(told.clone()));
         assert_eq!((told.count(60), told.count(61)), (few.count(60), 0));
@@ -134,8 +135,7 @@ mod tests {
         let all = many.count(1);
         for resumed in 1..=many.next_seq {
             let count = many.count(resumed);
-            // A record more for each gap that another stands for; and where it goes on among those, these as
-            // well.
+            // Merged gaps may add one record for each gap, and gaps that were written.
             assert!((count..=all + 100).contains(&read.count(resumed)), "{resumed}: {} of {count}", read.count(resumed));
             if resumed <= 10 * GAPS_MAX as u64 - 9 {
                 assert!(read.count(resumed) <= count + 100, "{resumed}");

@@ -1,5 +1,5 @@
-//! A segment that is being written: what is known to be durable, and what must be written again if
-//! it turns out not to be.
+//! A segment in memory: the bytes that are not durable yet and must be written again if a sync
+//! fails.
 
 use std::path::Path;
 
@@ -7,21 +7,20 @@ use super::{At as _, LogError};
 use crate::merkle::Frontier;
 use crate::trail::{Disk, DiskFile, SegmentFile};
 
-/// A segment that is being written.
 pub(super) struct Part {
     pub(super) number: u64,
     pub(super) file: Option<Box<dyn DiskFile>>,
-    /// Its name isn't known to be durable; there are bytes in it that aren't.
+    /// The file's name is not known to be durable, or the file has unsynced bytes.
     pub(super) is_unnamed: bool,
     pub(super) is_dirty: bool,
-    /// Where `pending` begins.
+    /// Offset of `pending` in the file.
     pub(super) base: u64,
-    /// What isn't known to be durable, and how much of it has been written.
+    /// Bytes that are not known to be durable, and how many of them are written.
     pub(super) pending: Vec<u8>,
     pub(super) written: usize,
     pub(super) tree: Frontier,
     pub(super) begun_ns: u64,
-    /// When the first record came that has no seal yet.
+    /// Time of the first record without a seal.
     pub(super) unsealed_ns: Option<u64>,
     pub(super) is_closed: bool,
 }

@@ -1,4 +1,4 @@
-//! How a trail is taken up where it was left: what a start finds there, settles and tells.
+//! Opens an existing trail: recovers from a crash, and reports what was found.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,30 +17,29 @@ use crate::record::{Act, Class, Record};
 use crate::trail::files::{self, KEY, SegmentFile, segments};
 use crate::trail::{Disk, Segment};
 
-/// What was found when a trail was opened.
+/// The state of a trail when it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// The trail ended without a closing seal: the program or the machine had died.
+    /// The trail had no closing seal: the program or the machine crashed.
     pub unclosed: bool,
-    /// What was no frame any more and was put aside, by this start or by one that was killed before
-    /// the trail had told of it.
+    /// Quarantined bytes that no record names yet, from this start or from an interrupted one.
     pub aside: Vec<Aside>,
-    /// Records that had no seal yet, by their numbers: nothing but the chain, which anybody can
-    /// compute, says that they are those that were written.
+    /// Sequence numbers of the records without a seal. Only the chain protects them, and anyone can
+    /// compute it.
     pub unsealed: Option<(u64, u64)>,
 }
 
 impl Opened {
-    /// Bytes that were put aside.
+    /// Returns the number of quarantined bytes.
     pub fn torn_len(&self) -> u64 {
         self.aside.iter().map(|aside| aside.len).sum()
     }
 }
 
 impl Log {
-    /// Goes on with a trail, or begins one, whose key must be there. A trail that was left without
-    /// its end is closed first. Where the disk has no room ([`Log::refused`]), what must be
-    /// written for that is kept in memory and written at the next try, as all that is appended.
+    /// Opens a trail, or starts a new one. The key must exist. A trail that was not closed is
+    /// recovered and closed first. On a full disk ([`Log::refused`]), recovery stays in memory and
+    /// is retried like all writes.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: Options, now_ns: u64) -> Result<(Log, Opened), LogError> {
         let key_path = options.key.clone().unwrap_or_else(|| directory.join(KEY));
         let elsewhere = options.key.iter().filter_map(|key| key.parent());
@@ -75,8 +74,8 @@ impl Log {
         let (mut number, mut is_told) = (1, false);
         let lost = lost::read(&log.directory);
         let mut asides = aside::list(directory).at(directory)?;
-        // A start that was killed may have renamed them, and no more: what is told must be there after the
-        // next loss of power.
+        // An interrupted start may have renamed these files without a sync, and the record must not
+        // name files that a power cut removes.
         if !asides.is_empty() {
             log.take(Step::Names)?;
         }
@@ -86,7 +85,8 @@ impl Log {
                 number = file.number + 1;
                 if !closed {
                     opened.unclosed = true;
-                    // Before the seal: once that is on the disk, what it had not sealed can't be seen any more.
+                    // The record precedes the seal, because the seal hides which records were
+                    // unsealed.
                     log.tell(&opened, lost.as_ref(), now_ns);
                     is_told = true;
                     log.append_seal(Kind::Close, now_ns);
@@ -94,7 +94,7 @@ impl Log {
                         log.parts.clear();
                     }
                 }
-                // One whose end is not written yet is closed when it is.
+                // A segment whose end is not written yet is listed later.
                 let last = log.parts.is_empty().then_some(file);
                 log.closed = files.into_iter().chain(last).filter(|file| !file.packed).collect();
                 break;
@@ -106,22 +106,21 @@ impl Log {
         if number == 1 {
             opened.aside = asides;
         }
-        // Of a segment that was being made: what there was of it may have been put aside by a start that
-        // was killed.
+        // An interrupted start may have quarantined a segment that was being created.
         opened.unclosed |= !opened.aside.is_empty();
         log.begin(number, now_ns);
         if !is_told {
             log.tell(&opened, lost.as_ref(), now_ns);
         }
-        // What was lost before counts as told once the disk has the record of it.
+        // The loss counts as reported once its record is on the disk.
         if log.try_now(Log::sync)? || !lost::is_made(&log.directory) {
             log.take(Step::Lost)?;
         }
         Ok((log, opened))
     }
 
-    /// Takes up where a segment ends, which another may be before: whether it is closed. None if
-    /// there is nothing of it, and it was put aside.
+    /// Resumes at the end of a segment; `before` is the previous one. Returns whether the segment
+    /// is closed, or `None` if it has no header and was quarantined.
     fn resume(
         &mut self,
         file: &SegmentFile,
@@ -135,12 +134,12 @@ impl Log {
             if file.packed {
                 return Err(LogError::Damaged { path: file.path.clone(), what: "is no segment of an audit trail" });
             }
-            // It was being made when the power went. If it ever held a seal, the key is too far on for what
-            // lies before it, which is found next.
+            // The crash came while the segment was created. If it ever held a seal, the key check
+            // on the previous segment fails.
             let told = aside::told_in(before);
             let is_seen = asides.iter().any(|aside| aside.segment == file.number && !told.contains(&aside.name));
-            // A file that is empty says no more than one that is put aside already: starts that find no room
-            // would leave one each.
+            // An empty file adds no information, and repeated starts on a full disk would leave one
+            // each.
             if bytes.is_empty() && is_seen {
                 self.take(Step::Remove(file.path.clone()))?;
             } else {
@@ -157,7 +156,7 @@ impl Log {
             return Err(LogError::Damaged { path: file.path.clone(), what: "belongs to another trail than the key" });
         }
         let (wanted, public) = found.seal.as_ref().map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
-        // The seal was written, the key's step was not made.
+        // The seal was written, but the key was not replaced.
         let next = (self.key.epoch() + 1 == wanted).then(|| self.key.next());
         if next.is_some() {
             self.key = self.key.next();
@@ -165,9 +164,9 @@ impl Log {
         if self.key.epoch() != wanted || self.key.public() != public {
             return Err(LogError::Key { key: self.key.epoch(), wanted });
         }
-        // A seal that the key has gone past is durable. All else here a program that was killed may have
-        // left in the system's memory alone: neither the key nor the next seal must go past what
-        // the next loss of power takes away.
+        // If the key has advanced past a seal, the seal is durable. Everything else may exist only
+        // in the page cache of a killed process. It must be durable before the key or the next seal
+        // advances.
         let from = if next.is_some() { 0 } else { found.sealed_len };
         if !file.packed && from < found.len {
             self.take(Step::Again { segment: file.path.clone(), bytes: bytes[from..found.len].to_vec(), from: from as u64 })?;
@@ -189,7 +188,7 @@ impl Log {
             if found.is_closed || file.packed {
                 return Err(LogError::Damaged { path: file.path.clone(), what: "goes on after its end" });
             }
-            // A start that was killed may have put them aside, and not cut them off.
+            // An interrupted start may have quarantined these bytes without cutting them off.
             let name = aside::with_bytes(&opened.aside, &self.directory, file.number, torn).unwrap_or_else(|| {
                 let name = aside::add(asides, &found.told, file.number, torn.len() as u64);
                 opened.aside.extend(asides.last().cloned());
@@ -217,8 +216,7 @@ impl Log {
         Ok(Some(found.is_closed))
     }
 
-    /// How the trail had ended, if not as it should; and a gap of what the disk had not taken then,
-    /// if there was any.
+    /// Appends the recovery record, and a gap record for records that were lost at the last end.
     fn tell(&mut self, opened: &Opened, lost: Option<&Lost>, now_ns: u64) {
         let resumed = self.next_seq;
         if opened.unclosed {
@@ -248,8 +246,8 @@ impl Log {
                 ..Record::default()
             });
             self.told = Some((told, count, lost.since_ns));
-            // Before the record can be on the disk: where it is, it is not told again. What the trail has until
-            // here may not be on the disk either, and is lost with it then.
+            // Stored before the record can reach the disk, so that the loss is not reported twice.
+            // Unwritten gap records before this point would be lost as well.
             let gaps = lost.gaps.iter().copied().filter(|(seq, _)| *seq < resumed).collect();
             if let Err(error) = self.keep_lost(&Lost { next_seq: resumed, more: count, since_ns: lost.since_ns, gaps, told }) {
                 tracing::warn!(%error, "what the disk had not taken of the audit trail may be told twice");

@@ -1,9 +1,9 @@
-//! Where frames begin again after what can't be read.
+//! Finds the next seal after unreadable bytes.
 
 use crate::frame::{self, Kind};
 use crate::seal::SEAL_LEN;
 
-/// Where the next seal's frame begins at or after `from`.
+/// Returns the offset of the next seal's frame at or after `from`.
 pub(super) fn find_seal(bytes: &[u8], from: usize, trail: &[u8; 16]) -> Option<usize> {
     let heads = [frame::head(Kind::Checkpoint, SEAL_LEN), frame::head(Kind::Close, SEAL_LEN)];
     let len = frame::HEAD_LEN + trail.len();

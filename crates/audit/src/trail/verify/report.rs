@@ -1,32 +1,32 @@
-//! What verification found.
+//! The report of a verification.
 
 use std::fmt;
 
 use crate::seal::Seal;
 
-/// What is wrong.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// A record's bytes are not those that were chained.
+    /// A record differs from what was chained.
     Altered,
     /// Records are missing.
     Removed,
-    /// Something stands there that was never chained.
+    /// A frame was inserted that was never chained.
     Inserted,
-    /// Records stand in another order.
+    /// Records are out of order.
     Reordered,
-    /// Records were changed, and the chain was computed anew to hide it; the seal doesn't fit.
+    /// Records were changed and the chain was recomputed, but the seal does not match.
     Rewritten,
     /// The end is missing.
     Cut,
-    /// A seal is not signed by the key that the one before named.
+    /// A seal is not signed by the key that the previous seal names.
     Forged,
-    /// A file can't be read as a segment.
+    /// A file cannot be read as a segment.
     Unreadable,
 }
 
 impl FaultKind {
-    /// Its name in text.
+    /// Returns the name in text output.
     pub fn name(self) -> &'static str {
         match self {
             FaultKind::Altered => "altered",
@@ -41,18 +41,18 @@ impl FaultKind {
     }
 }
 
-/// Something wrong, and where.
+/// A fault and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// The segment.
+    /// Number of the segment.
     pub segment: u64,
-    /// Where in the segment, uncompressed.
+    /// Offset in the uncompressed segment.
     pub offset: u64,
-    /// The first sequence number that can't be vouched for.
+    /// The first sequence number that is not authenticated.
     pub seq: u64,
-    /// In words. Names and errors are in it as they were found: not for a terminal as it is.
+    /// Description. It may quote file names and errors, so escape it before printing to a terminal.
     pub what: String,
 }
 
@@ -63,28 +63,28 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What was found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The trail.
+    /// Identity of the trail.
     pub trail: Option<[u8; 16]>,
-    /// The first public key, whether it was given or the trail's own word.
+    /// The first public key, from the caller or from the trail itself.
     pub public: Option<[u8; 32]>,
-    /// Segments read.
+    /// Number of segments read.
     pub segments: u64,
-    /// Records read.
+    /// Number of records read.
     pub records: u64,
-    /// Records at the end that no seal vouches for yet.
+    /// Number of records after the last seal.
     pub unsealed: u64,
-    /// Sequence numbers of the first and the last record.
+    /// First and last sequence number.
     pub span: Option<(u64, u64)>,
-    /// Times of the first and the last record.
+    /// Earliest and latest time, nanoseconds since 1970.
     pub times: Option<(u64, u64)>,
     /// The last seal.
     pub last: Option<Seal>,
-    /// What is wrong, in the trail's order.
+    /// Faults in the order of the trail.
     pub faults: Vec<Fault>,
-    /// What is worth knowing and isn't wrong. What a record says stands in quotes; all of it is not
-    /// for a terminal as it is.
+    /// Remarks that are not faults. Text from records is quoted; escape all of it before printing
+    /// to a terminal.
     pub notes: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! How far a trail must go and what may be missing of it: by the small files beside it, by what was
-//! kept elsewhere, and by records of the writer's own.
+//! Checks how far a trail must extend and what may be missing, by the checkpoint and key files,
+//! external checkpoints, and retention records.
 
 use std::fmt;
 use std::io;
@@ -12,32 +12,32 @@ use crate::seal::Seal;
 use crate::trail::files::{self, CHECKPOINT, KEY};
 use crate::trail::prune::PRUNED;
 
-/// What is known of a trail from elsewhere.
+/// What the verifier knows about a trail from other sources.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// The trail's first public key, as `keygen` printed it.
+    /// The trail's first public key, as printed by `keygen`.
     pub public: Option<[u8; 32]>,
-    /// Seals that were copied out of the server's reach: the trail must hold them.
+    /// Seals that were stored out of the server's reach. The trail must contain them.
     pub checkpoints: Vec<Seal>,
-    /// The key's file, if it lies elsewhere than in the trail.
+    /// Path of the key file, if outside the trail's directory.
     pub key: Option<PathBuf>,
 }
 
-/// What lies beside a trail and says how far it must go.
+/// The trail's end according to the checkpoint and the key file.
 pub(super) struct Ends {
     checkpoint: io::Result<Seal>,
     key: io::Result<KeyEnd>,
     key_path: PathBuf,
-    /// Who can write to the trail can put another in its place.
+    /// The key file is inside the trail's directory, so whoever can write the trail can replace it.
     is_beside: bool,
 }
 
-/// What a key's file says, without its secret.
+/// The public part of a key file.
 struct KeyEnd {
     trail: [u8; 16],
     epoch: u64,
     public: [u8; 32],
-    /// Whether the seal of its number was made by another key.
+    /// Whether the seal of this epoch was made by another key.
     is_other: bool,
 }
 
@@ -51,8 +51,8 @@ impl Ends {
         Ends { checkpoint: files::read_checkpoint(&directory.join(CHECKPOINT)), key, key_path, is_beside }
     }
 
-    /// The key as it was before it made this seal: its step may not have been made when the program
-    /// died, and a writer may have gone on since it was read.
+    /// Compares the key file with a seal of the same epoch. The key may still be the one that made
+    /// the seal, after a crash or while a writer is active.
     pub(super) fn meet(&mut self, seal: &Seal) {
         if let Ok(key) = &mut self.key {
             key.is_other |= seal.epoch == key.epoch && seal.public != key.public;
@@ -61,7 +61,7 @@ impl Ends {
 }
 
 impl Verifier<'_> {
-    /// What lies beside the trail, or was kept elsewhere, says how far it must go.
+    /// Checks the end of the trail against all known seals.
     pub(super) fn end(&mut self) {
         let seq = self.next_seq.unwrap_or(1);
         self.end_of_removed();
@@ -71,7 +71,7 @@ impl Verifier<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.report.notes.push("no checkpoint lies beside the trail".into());
             }
-            // Whoever reads segments need not be let at it.
+            // A reader of segments may lack permission for this file.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.report.notes.push(format!("{CHECKPOINT}: {error}"));
             }
@@ -84,7 +84,7 @@ impl Verifier<'_> {
         match &self.ends.key {
             Ok(key) => {
                 known = known.max(Some(key.epoch));
-                // One that anybody can have made says nothing: it must be the one that the last seal names.
+                // Anyone can create a key file, so it must match the key that the last seal names.
                 let is_other = key.is_other || self.key.is_some_and(|(epoch, public)| epoch == key.epoch && public != key.public);
                 let what = match self.report.trail {
                     Some(trail) if trail != key.trail => format!("{path} is the key of another trail"),
@@ -118,7 +118,7 @@ impl Verifier<'_> {
         self.report.unsealed = self.unsealed;
     }
 
-    /// Segments may be gone only if a record says that retention removed them.
+    /// Checks that a retention record covers the missing segments.
     fn end_of_removed(&mut self) {
         if self.removed > 0 {
             self.report.notes.push(format!("segments up to {} were removed by retention; their seals are sound", self.removed));
@@ -133,8 +133,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// How many seals there were by the checkpoints that were kept elsewhere; the trail must hold
-    /// them.
+    /// Checks the external checkpoints, and returns the number of seals that they imply.
     fn kept_checkpoints(&mut self) -> Option<u64> {
         let mut known: Option<u64> = None;
         for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
@@ -161,7 +160,7 @@ impl Verifier<'_> {
     }
 }
 
-/// A trail's id, as it is printed.
+/// A trail's id in hexadecimal.
 struct Id([u8; 16]);
 
 impl fmt::Display for Id {
@@ -170,12 +169,12 @@ impl fmt::Display for Id {
     }
 }
 
-/// Whoever verifies need not be let at the key.
+/// A verifier needs no access to the key.
 fn is_out_of_reach(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
 }
 
-/// Act and detail of an administrative record; most are none.
+/// Returns act and detail of an administrative record.
 pub(super) fn administrative(body: &[u8]) -> Option<(u16, String)> {
     if class_of(body)? != Class::Administrative as u8 {
         return None;
@@ -185,7 +184,7 @@ pub(super) fn administrative(body: &[u8]) -> Option<(u16, String)> {
     Some((record.operation, String::from_utf8_lossy(record.detail).into_owned()))
 }
 
-/// The last segment that a record of retention names.
+/// Returns the last segment that a retention record names.
 pub(super) fn told_removed(detail: &str) -> Option<u64> {
     detail.strip_prefix(PRUNED)?.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }

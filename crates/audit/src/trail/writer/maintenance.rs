@@ -1,5 +1,4 @@
-//! What is done with closed segments behind the writer: indexed, compressed, and removed when they
-//! are too old.
+//! Background maintenance of closed segments: indexing, compression and retention.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -19,7 +18,7 @@ use super::write_loop::{Writer, now_ns};
 use crate::Record;
 use crate::record::{Act, Class};
 
-/// Whether old segments are still removed.
+/// Whether retention may still remove segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tidying {
     #[default]
@@ -28,33 +27,31 @@ pub(super) enum Tidying {
 }
 
 impl Shared {
-    /// From now on none are removed. What is being removed is waited for, but not for long where
-    /// the disk takes no record of it.
+    /// Ends retention. Waits briefly for a removal in progress, which may hang if the disk takes no
+    /// record of it.
     pub(super) fn end_tidying(&self) {
         if let Some(mut turn) = self.tidying.try_lock_for(TIDYING_MAX) {
             *turn = Tidying::Ended;
         }
     }
 
-    /// Builds indexes that a crash, or somebody, has taken away. The last segment is being written.
+    /// Builds missing indexes. The last segment is still open and is skipped.
     fn index_left(&self, directory: &Path) {
         let files = segments(directory).unwrap_or_default();
         for file in files.iter().rev().skip(1) {
             if !self.goes_on() {
                 return;
             }
-            // One that can't be read is for `verify` to complain of; one that isn't compressed comes by itself.
+            // `verify` reports unreadable segments; uncompressed ones are in the backlog.
             if file.packed && matches!(is_indexed(file), Ok(false)) {
                 self.index(file);
             }
         }
     }
 
-    /// Indexes and compresses what was closed, when nothing else wants the CPU, and removes what is
-    /// too old.
+    /// Indexes and compresses closed segments at idle priority, and applies retention.
     pub(super) fn keep_house(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
-        // Records of operations come first: what these threads do can wait. Where one may not be lowered,
-        // it goes on as it is.
+        // Recording has priority over maintenance. If lowering the priority fails, continue as is.
         let _ = rustix::process::setpriority_process(None, IDLE_NICE);
         self.index_left(directory);
         while let Some(segment) = backlog.wait(0) {
@@ -66,8 +63,7 @@ impl Shared {
         }
     }
 
-    /// Helps with that where more waits than may, and looks after what is too old where there is no
-    /// idle time to do it in.
+    /// Helps with a large backlog, and applies retention if the idle thread gets no CPU time.
     pub(super) fn catch_up(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
         let _ = rustix::process::setpriority_process(None, HOUSE_NICE);
         while let Some(segment) = backlog.wait(BACKLOG_MAX) {
@@ -79,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// What is not done when the trail ends is given up: the next start does it.
+    /// Work that is unfinished at the end is repeated at the next start.
     fn put_away(&self, disk: &dyn Disk, segment: &SegmentFile) {
         self.index(segment);
         if self.keeping.compress
@@ -90,7 +86,7 @@ impl Shared {
         }
     }
 
-    /// Builds a closed segment's index, so that nobody who searches has to.
+    /// Builds the index of a closed segment.
     fn index(&self, segment: &SegmentFile) {
         if let Err(error) = build_index_while(segment, &|| self.goes_on())
             && self.goes_on()
@@ -103,14 +99,14 @@ impl Shared {
         !self.stopped.load(Ordering::Acquire)
     }
 
-    /// Once the trail ends nobody writes what would be said of it: the next start removes it. While
-    /// another is at it there is nothing left to do.
+    /// Applies retention, unless another thread does. At the end no writer remains to record a
+    /// removal, so the next start does it.
     fn tidy(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
         let Some(turn) = self.tidying.try_lock() else { return };
         if *turn == Tidying::Ended {
             return;
         }
-        // One that is being compressed is not removed under way: it would come back.
+        // A segment that is being compressed must not be removed, because it would reappear.
         let may_go = |number| self.goes_on() && !backlog.is_in_work(number);
         if let Err(error) = prune(disk, directory, &self.keeping.retention, now_ns(), may_go, |last| self.tell_removal(last)) {
             tracing::warn!(%error, "old segments of the audit trail can't be removed");
@@ -118,7 +114,7 @@ impl Shared {
     }
 }
 
-/// Closed segments that are neither indexed nor compressed yet.
+/// Closed segments that are not indexed and compressed yet.
 #[derive(Default)]
 pub(super) struct Backlog {
     inside: Mutex<Waiting>,
@@ -133,8 +129,8 @@ struct Waiting {
 }
 
 impl Backlog {
-    /// The oldest, once more than so many wait. Some(None) when it is time to look after old ones.
-    /// None at the end, which is not to be waited for: the next start takes up what is left.
+    /// Takes the oldest segment once more than `more_than` wait. Returns `Some(None)` when
+    /// retention is due, and `None` at the end.
     fn wait(&self, more_than: usize) -> Option<Option<SegmentFile>> {
         let mut inside = self.inside.lock();
         let until = Instant::now() + HOUSE_STEP;
@@ -158,14 +154,14 @@ impl Backlog {
         self.inside.lock().in_work.retain(|number| *number != segment.number);
     }
 
-    /// Whether any up to this one is, or waits to be.
+    /// Returns whether any segment up to `last` is waiting or in progress.
     fn is_in_work(&self, last: u64) -> bool {
         let inside = self.inside.lock();
         inside.segments.iter().map(|segment| &segment.number).chain(&inside.in_work).any(|number| *number <= last)
     }
 }
 
-/// The writer's end: when it is dropped no more come.
+/// The writer's handle. Dropping it ends the backlog.
 pub(super) struct Closed(pub(super) Arc<Backlog>);
 
 impl Closed {
@@ -182,15 +178,15 @@ impl Drop for Closed {
     }
 }
 
-/// That segments up to this one are to be removed, and who waits until that is on record.
+/// A request to record the removal of segments up to `last`, and where to confirm it.
 pub(super) struct Removal {
     last: u64,
     told: mpsc::Sender<()>,
 }
 
 impl Shared {
-    /// Records that segments up to this one are removed, and waits until that is durable: what is
-    /// missing without it is a fault. Whether it is.
+    /// Records the removal of segments up to `last` and waits until the record is durable. Returns
+    /// whether it is. Removal without such a record would be a fault.
     pub(super) fn tell_removal(&self, last: u64) -> bool {
         let (told, kept) = mpsc::channel();
         {
@@ -206,8 +202,8 @@ impl Shared {
 }
 
 impl Writer {
-    /// Appends the record of a removal, which is never one of those that are lost. One at a time:
-    /// whoever waited for the one before has given up.
+    /// Appends the record of a removal, which is never dropped. Only one request is active; the
+    /// sender of an earlier one has timed out.
     pub(super) fn append_removal(&mut self, removal: Option<Removal>) {
         let Some(Removal { last, told }) = removal.filter(|_| self.removal.is_none()) else { return };
         let detail = format!("{PRUNED}{last}; their seals are kept");
@@ -224,25 +220,23 @@ impl Writer {
     }
 }
 
-/// How nice the thread is that indexes and compresses: it takes what others leave of a machine, and
-/// hardly more. A burst costs whoever waits for answers nothing of it.
+/// Niceness of the thread that indexes and compresses. It uses only idle CPU time.
 const IDLE_NICE: i32 = 19;
-/// How nice the one is that helps: on a machine that is fully used it has about a tenth of a core,
-/// which is enough for 50,000 records a second.
+/// Niceness of the helper thread. On a busy machine it gets about a tenth of a core, enough for
+/// 50,000 records per second.
 const HOUSE_NICE: i32 = 10;
-/// Closed segments that may wait for idle time: of 64 MiB each, seven million records. They are
-/// searched from end to end meanwhile.
+/// Closed segments that may wait for idle time. At 64 MiB each, these hold seven million records,
+/// which searches scan meanwhile.
 const BACKLOG_MAX: usize = 16;
-/// How long it is waited for the record of a removal; without it, nothing is removed this time.
+/// Timeout for the record of a removal. After it, nothing is removed this time.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked whether segments are too old.
+/// Interval between retention runs.
 const HOUSE_STEP: Duration = Duration::from_secs(60);
-/// How long the end of a trail waits for segments that are being removed.
+/// How long stopping waits for a removal in progress.
 const TIDYING_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 impl super::Trail {
-    /// As who removes segments does.
     pub(in crate::trail) fn tell_removal(&self, last: u64) -> bool {
         self.shared.tell_removal(last)
     }
@@ -257,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn who_helps_gets_none_until_more_wait_than_may_and_nobody_any_at_the_end() {
+    fn helper_takes_segments_only_above_limit() {
         let backlog = Arc::new(Backlog::default());
         let closed = Closed(backlog.clone());
         (1..=3).for_each(|number| closed.add(segment(number)));
@@ -273,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_put_away_is_not_removed_under_way() {
+    fn segment_in_progress_is_not_removed() {
         let backlog = Arc::new(Backlog::default());
         let closed = Closed(backlog.clone());
         closed.add(segment(7));

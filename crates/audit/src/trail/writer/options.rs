@@ -1,56 +1,55 @@
-//! How a trail is kept: what is done when it can't be, and when what was recorded is durable.
+//! Options of the writer: the policy on failure, and when records are made durable.
 
 use std::time::Duration;
 
 use super::super::prune::Retention;
 
-/// What is done when a record can't be kept.
+/// What to do when a record cannot be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Nothing is acknowledged without its record: calls wait until the disk takes it.
+    /// Calls wait until the disk takes their records. Nothing is acknowledged without its record.
     Block,
-    /// The service goes on; what was lost is counted, and the count is a record.
+    /// The service continues. Lost records are counted in a gap record.
     Count,
     /// The service stops.
     Halt,
 }
 
-/// When records are made durable. What is written and not durable outlives the process, and not a
-/// power cut.
+/// When records are made durable. Written records that are not durable survive a crash of the
+/// process, but not a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
-    /// Each group of records, which is what came while the last one was on its way: at low load
-    /// each record.
+    /// After each group of records. At low load, a group is one record.
     Each,
-    /// When so many are not.
+    /// When this many records are not durable.
     Records(u64),
-    /// When one has not been for so long.
+    /// When a record has not been durable for this time.
     Every(Duration),
-    /// When the system likes, but for seals, which make all that they cover durable, and before
-    /// much of it waits for one.
+    /// Whenever the system writes them back. Seals still make all they cover durable, and unsynced
+    /// bytes are bounded.
     System,
 }
 
-/// How a trail is kept.
+/// Options of the writer.
 #[derive(Clone, Debug)]
 pub struct Keeping {
-    /// What is done when a record can't be kept.
+    /// What to do when a record cannot be stored.
     pub policy: Policy,
     /// When records are made durable.
     pub durable: Durable,
-    /// Bytes of each thread's ring.
+    /// Length of each thread's ring, in bytes.
     pub ring_len: usize,
-    /// Whether closed segments are compressed.
+    /// Whether to compress closed segments.
     pub compress: bool,
-    /// What is removed, and when.
+    /// Which old segments to remove.
     pub retention: Retention,
-    /// Whether some records are waited for, whatever the policy: those of
+    /// Whether some calls wait for their records whatever the policy, through
     /// [`super::Trail::record_and_wait`].
     pub waits: bool,
 }
 
 impl Keeping {
-    /// Whether it is counted what is not kept yet, and nothing that was taken is given up.
+    /// Whether replies wait for records, so that accepted records are never dropped.
     pub(super) fn holds(&self) -> bool {
         self.policy == Policy::Block || self.waits
     }

@@ -1,5 +1,4 @@
-//! What one thread has recorded and the writer has not taken yet, and how it is put in order with
-//! what others have.
+//! Ring buffers between worker threads and the writer, and the merge of their records by time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,24 +7,24 @@ use parking_lot::Mutex;
 use crate::Record;
 use crate::record::seq_and_time;
 
-/// A bounded buffer. Its lock is held for a copy at most. No other thread's ring is in the same
-/// line of the CPU's cache, nor in the one that is fetched along with it.
+/// A bounded buffer. Its lock is held only for a copy. The alignment keeps rings on separate cache
+/// lines, including the prefetched neighbour.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Ring {
     inside: Mutex<Inside>,
-    /// Bytes in it, for those who only look.
+    /// Length in bytes, readable without the lock.
     len: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Inside {
-    /// Bodies, each behind its length (4 bytes).
+    /// Records, each preceded by its length (4 bytes).
     bytes: Vec<u8>,
     lost: Gap,
 }
 
-/// Records that were lost.
+/// A count of lost records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gap {
     pub(super) count: u64,
@@ -40,7 +39,7 @@ impl Gap {
 }
 
 impl Ring {
-    /// Takes a record, unless it is full.
+    /// Adds a record. Returns false if the ring is full.
     pub(super) fn push(&self, record: &Record<'_>, len_max: usize) -> bool {
         let mut inside = self.inside.lock();
         let start = inside.bytes.len();
@@ -65,8 +64,8 @@ impl Ring {
     }
 }
 
-/// What was taken from all rings. Its buffers and theirs change places, so that nothing is
-/// allocated once they are large enough.
+/// The records taken from all rings. Buffers are swapped with the rings' and reused, so that no
+/// allocation is needed in steady state.
 #[derive(Default)]
 pub(super) struct Batch {
     buffers: Vec<Vec<u8>>,
@@ -102,8 +101,8 @@ impl Batch {
                 at += LEN_LEN + u32::from_le_bytes(*len) as usize;
             }
         }
-        // Of each ring in order already, but for clocks that go back: a merge. Stable, and rings come in
-        // order, so one thread's records keep theirs.
+        // Each ring is already sorted unless the clock was set back. The sort is stable, so the
+        // records of one thread keep their order.
         self.order.sort_by_key(|(time, ..)| *time);
         for (time, index, at) in self.order.drain(..) {
             let buffer = &mut self.buffers[index as usize][at as usize..];
@@ -117,7 +116,7 @@ impl Batch {
     }
 }
 
-/// The calling thread's number.
+/// Returns the number of the calling thread.
 pub(super) fn mine() -> usize {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -126,5 +125,5 @@ pub(super) fn mine() -> usize {
     MINE.with(|mine| *mine)
 }
 
-/// Bytes before a body that say how long it is.
+/// Length of the length field before a record.
 const LEN_LEN: usize = 4;

@@ -21,19 +21,19 @@ pub(super) struct Writer {
     pub(super) halt: Option<Box<dyn Fn() + Send>>,
     pub(super) unsynced: u64,
     pub(super) synced_at: Instant,
-    /// Of those that count as behind, how many were taken from the rings.
+    /// Records that were taken from the rings and still count as `behind`.
     pub(super) unkept: u64,
-    /// When the disk took the last group.
+    /// Time of the last successful write.
     pub(super) written_ns: u64,
-    /// Gaps that are not known to be on the disk: their numbers, and how many records each stands
-    /// for.
+    /// Gap records that are not known to be on the disk: their sequence numbers, and the number of
+    /// records each stands for.
     pub(super) gaps: Vec<(u64, u64)>,
-    /// Records that are lost and have no gap yet, since the disk refuses.
+    /// Lost records without a gap record, because the disk fails.
     pub(super) held: Gap,
-    /// What is kept for the next start counts records that have no number.
+    /// Whether the stored count for the next start includes records without a sequence number.
     pub(super) is_counted: bool,
     pub(super) refuses: bool,
-    /// Who waits until the record of a removal is durable.
+    /// Notified once the record of a removal is durable.
     pub(super) removal: Option<mpsc::Sender<()>>,
 }
 
@@ -50,7 +50,7 @@ impl Writer {
         let mut kept: Vec<After> = Vec::new();
         loop {
             let stopped = self.shared.stopped.load(Ordering::SeqCst);
-            // Those that wait were recorded before they were handed in: so they are taken first.
+            // Taken before the rings, so that all records queued before a callback are included.
             let removal = {
                 let mut queue = self.shared.queue.lock();
                 kept.append(&mut queue.after);
@@ -61,7 +61,7 @@ impl Writer {
             let written = self.write(!kept.is_empty(), stopped);
             self.refuses = written.is_err();
             match written {
-                // Nothing was taken from the rings, so what they hold is not kept yet: again, now that there is room.
+                // Nothing was taken, so the rings still hold records. Retry now that there is room.
                 Ok(_) if taken.is_none() => {}
                 Ok(is_kept) => {
                     self.shared.healthy.store(true, Ordering::Release);
@@ -87,7 +87,7 @@ impl Writer {
                         self.keep_lost(self.left(&mut batch), true);
                         return;
                     }
-                    // Whoever kills it while it waits for the disk leaves as much.
+                    // Stored here too, in case the process is killed while it waits.
                     self.keep_lost(0, is_said);
                     let mut queue = self.shared.queue.lock();
                     self.shared.news.wait_for(&mut queue, RETRY);
@@ -99,8 +99,8 @@ impl Writer {
         }
     }
 
-    /// Moves what is in the rings into the log; how many records. While the disk refuses, no more
-    /// than there is room for: none if nothing was taken.
+    /// Moves all records from the rings to the log and returns their number. While the disk fails,
+    /// memory is bounded: records beyond are lost, or `None` is returned if none may be lost.
     fn take(&mut self, batch: &mut ring::Batch) -> Option<u64> {
         let is_full = self.log.pending_len() > PENDING_LEN_MAX;
         if is_full && self.shared.keeping.holds() {
@@ -112,8 +112,8 @@ impl Writer {
         self.shared.room.notify_all();
         let mut gap = batch.take_lost();
         let mut taken = 0;
-        // A seal is due so long after a record came, not after what it tells of: some wait long for their
-        // change to be durable.
+        // The seal deadline starts now, not at the record's time, because some records wait for
+        // their change to become durable.
         let now = now_ns();
         let mut courtesy = Courtesy::new(self.shared.keeping.holds(), Instant::now());
         let mut appending = self.log.appending();
@@ -139,7 +139,8 @@ impl Writer {
         if gap.count > 0 {
             self.halt("audit records were lost");
         }
-        // One for all that is lost until the disk takes it: their records would grow without end as well.
+        // A single gap record covers all losses until the disk recovers, so that gap records do not
+        // accumulate.
         if !is_full && !self.refuses && self.held.count > 0 {
             let (gap, now) = (std::mem::take(&mut self.held), now_ns());
             let seq = self.log.append_record(&Record {
@@ -152,15 +153,15 @@ impl Writer {
             self.gaps.push((seq, gap.count));
             self.unsynced += 1;
         }
-        // Before the gap can be on the disk: what was kept counts by itself what the gap stands for now.
-        // Where it can't be kept, it is tried again.
+        // Updated before the gap record can reach the disk, because the stored count already
+        // includes it. A failure is retried.
         if self.is_counted && self.held.count == 0 {
             self.is_counted = !self.keep_lost(0, false);
         }
         Some(taken)
     }
 
-    /// Whether all that was taken is kept.
+    /// Writes or syncs as the policy requires. Returns whether all accepted records are stored.
     fn write(&mut self, awaited: bool, stopped: bool) -> Result<bool, LogError> {
         let since = self.synced_at.elapsed();
         let durable = match self.shared.keeping.durable {
@@ -173,7 +174,7 @@ impl Writer {
         if durable || (stopped && self.unsynced > 0) || self.log.unsynced_len() > UNSYNCED_LEN_MAX {
             self.log.sync()?;
             (self.unsynced, self.synced_at) = (0, Instant::now());
-            // Whoever waits may have given up.
+            // The receiver may have timed out.
             self.removal.take().into_iter().for_each(|told| _ = told.send(()));
         } else {
             self.log.write()?;
@@ -185,7 +186,7 @@ impl Writer {
         Ok(self.unsynced == 0 || self.shared.keeping.durable == Durable::System)
     }
 
-    /// How many records are left in the rings, or were lost there.
+    /// Counts the records in the rings, including lost ones.
     fn left(&self, batch: &mut ring::Batch) -> u64 {
         self.shared.rings.iter().for_each(|ring| batch.take(ring));
         let mut left = batch.take_lost().count;
@@ -193,8 +194,8 @@ impl Writer {
         left
     }
 
-    /// Keeps for the next start what the disk has not taken, and so many more; whether it could.
-    /// Where it can't, that is said only if the rest is.
+    /// Stores the number of unwritten records for the next start. Returns whether that succeeded. A
+    /// failure is logged only if `is_said`.
     fn keep_lost(&mut self, more: u64, is_said: bool) -> bool {
         let more = more + self.held.count;
         let lost = Lost { next_seq: self.log.next_seq(), more, since_ns: self.written_ns, gaps: self.gaps.clone(), told: 0 };
@@ -207,7 +208,8 @@ impl Writer {
         is_kept
     }
 
-    /// Whether it was said: ever more seldom.
+    /// Handles a failed write. Logs at exponentially growing intervals, and returns whether it
+    /// logged.
     fn refused(&mut self, error: &LogError) -> bool {
         self.shared.healthy.store(false, Ordering::Release);
         let failures = self.shared.failures.fetch_add(1, Ordering::Relaxed);
@@ -228,7 +230,7 @@ impl Writer {
         }
     }
 
-    /// Waits for more: long where nothing comes, shortly where much does, so that groups are large.
+    /// Waits for more records: long when idle, briefly under load, so that groups are large.
     fn pause(&mut self, taken: u64) {
         let shared = self.shared.clone();
         let mut queue = shared.queue.lock();
@@ -236,7 +238,7 @@ impl Writer {
             return;
         }
         if taken > 0 {
-            // Those that wait for their records wake it at once.
+            // With waiting replies, a new record wakes the writer at once.
             shared.sleeping.store(shared.keeping.holds(), Ordering::SeqCst);
             shared.news.wait_for(&mut queue, GROUP_STEP);
             shared.sleeping.store(false, Ordering::SeqCst);
@@ -252,19 +254,17 @@ impl Writer {
     }
 }
 
-/// The wall clock.
 pub(super) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Records that were taken from the rings and could not be written yet, bytes: beyond, they are
-/// lost, or nothing more is taken.
+/// Limit on unwritten bytes. Beyond it, records are lost or stay in the rings.
 const PENDING_LEN_MAX: usize = 64 << 20;
-/// Records that are written and not durable, bytes: beyond, they are made so before they are due.
+/// Limit on unsynced bytes. Beyond it, they are synced early.
 const UNSYNCED_LEN_MAX: usize = 32 << 20;
-/// Pause after the disk refused.
+/// Pause after a failed write.
 const RETRY: Duration = Duration::from_millis(500);
-/// How long a group gathers while records come.
+/// Collection time for a group of records under load.
 const GROUP_STEP: Duration = Duration::from_millis(1);
-/// Seals and segments fall due without news.
+/// Wake-up interval for seals and rotation when idle.
 const IDLE_STEP: Duration = Duration::from_millis(500);

@@ -1,24 +1,22 @@
-//! How the writer behaves to threads that want the CPU while it hashes a group of records. Knows
-//! nothing of records, and never reads the clock.
+//! Decides when the writer yields the CPU while it hashes a group of records.
 
 use std::time::{Duration, Instant};
 
-/// Says when others may have the CPU, between a few records, where no reply waits for these: who is
-/// woken while a whole group is hashed waits for that long otherwise, and those are the threads
-/// whose calls are recorded. Not for long, so that a machine that is fully used doesn't keep the
-/// writer from its work.
+/// Yields after every few records if no reply waits for them. Otherwise a woken worker thread would
+/// wait until the whole group is hashed. The time is limited, so that a busy machine does not
+/// starve the writer.
 pub(super) struct Courtesy {
     until: Option<Instant>,
     appended: u32,
 }
 
 impl Courtesy {
-    /// `is_awaited`: replies wait for the records.
+    /// `is_awaited` means that replies wait for the records.
     pub(super) fn new(is_awaited: bool, now: Instant) -> Self {
         Courtesy { until: (!is_awaited).then(|| now + COURTESY_MAX), appended: 0 }
     }
 
-    /// To be asked for each record that is appended.
+    /// Call for each appended record.
     #[inline]
     pub(super) fn is_due(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.appended += 1;
@@ -31,9 +29,9 @@ impl Courtesy {
     }
 }
 
-/// Records between which others have the CPU: some microseconds of hashing.
+/// Records between two yields, a few microseconds of hashing.
 const COURTESY_STEP: u32 = 24;
-/// How old a group may be whose rest waits for others.
+/// Yielding stops at this age of a group.
 const COURTESY_MAX: Duration = Duration::from_millis(4);
 
 #[cfg(test)]
@@ -41,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_go_first_for_a_while_and_not_where_replies_wait() {
+    fn yields_for_limited_time_unless_replies_wait() {
         let start = Instant::now();
         let due = |courtesy: &mut Courtesy, count, at: Instant| (0..count).filter(|_| courtesy.is_due(|| at)).count();
         let mut awaited = Courtesy::new(true, start);
