@@ -1,5 +1,5 @@
-//! The text form before auditd's own programs: `ausearch` and `aureport` find by file, user, key,
-//! host and failure what was written. Skipped, and says so, where they are not installed.
+//! Tests the text format with auditd's own `ausearch` and `aureport`. Skipped with a message if
+//! these are not installed.
 
 use std::path::Path;
 use std::process::Command;
@@ -47,7 +47,7 @@ fn records() -> Vec<Record<'static>> {
     ]
 }
 
-/// What a program prints of the log; nothing if it is not installed.
+/// Runs a program on the log and returns its output, or `None` if it is not installed.
 fn ask(log: &Path, program: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     command.args(args).arg("-if").arg(log).env("TZ", "UTC").env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
@@ -62,7 +62,7 @@ fn ask(log: &Path, program: &str, args: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn ausearch_and_aureport_find_by_file_user_key_host_and_failure() {
+fn ausearch_and_aureport_find_the_written_records() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("audit.log");
     let mut out = String::new();
@@ -90,7 +90,7 @@ fn ausearch_and_aureport_find_by_file_user_key_host_and_failure() {
     assert!(users.contains("4242") && users.contains("4343"), "{users}");
     let failed = report(&["--failed", "--file"]);
     assert!(failed.contains("with space") && !failed.contains("/srv/plain"), "{failed}");
-    // What became of the rules, as of the kernel's own.
+    // Changes of rules look like those of the kernel's rules.
     assert_eq!(events(&["-m", "CONFIG_CHANGE"]), [6, 7]);
     let config = report(&["--config"]);
     assert_eq!(config.matches("CONFIG_CHANGE").count(), 2, "{config}");

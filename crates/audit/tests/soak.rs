@@ -1,6 +1,6 @@
-//! Eight hours' worth of load through the threads that write a trail, compressed into as long as
-//! they take: with rotation, compression, retention and searches at once, memory stays flat and no
-//! record is missing. In a program of its own, since it measures its own memory.
+//! Eight hours of load at full speed, with rotation, compression, retention and concurrent
+//! searches. Memory stays flat and no record is missing. The test measures its own memory, so it is
+//! a separate program.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use vouch_audit::trail::{
 };
 use vouch_audit::{Flavour, Record};
 
-/// 100 operations a second for eight hours, unless VOUCH_SOAK_RECORDS says otherwise.
+/// 100 operations per second for eight hours, unless VOUCH_SOAK_RECORDS is set.
 const RECORDS: u64 = 8 * 3600 * 100;
-/// Threads that record.
+/// Number of recording threads.
 const THREADS: u64 = 4;
 const SECOND: u64 = 1_000_000_000;
-/// What memory may grow by between the second quarter and the last: a leak of 30 bytes a record is
-/// more.
+/// Maximum memory growth between the second and the last quarter, in bytes. A leak of 30 bytes per
+/// record exceeds it.
 const GROWTH_MAX: u64 = 40 << 20;
 
 fn count() -> u64 {
     std::env::var("VOUCH_SOAK_RECORDS").ok().and_then(|text| text.parse().ok()).unwrap_or(RECORDS) / THREADS * THREADS
 }
 
-/// The records of one thread, numbered by `xid` without a gap.
+/// Records operations of one thread, numbered by `xid` without gaps.
 fn record_all(trail: &Trail, thread: u64, count: u64, done: &AtomicU64) {
     for at in 0..count {
         let who = format!("user{}@EXAMPLE.ORG", at * 31 % 997);
         let path = format!("/srv/project-{}/run-{}/file-{}", at % 89, at / 500, at * 7 % 50_000);
         let file = [thread.to_le_bytes(), (at % 50_000).to_le_bytes()].concat();
         let taken = trail.record(&Record {
-            // Eight hours, ending about now.
+            // Spread over eight hours.
             time_ns: (1_700_000_000 + at * 8 * 3600 / count) * SECOND,
             class: Class::Operation,
             operation: [number::OPEN, number::READ, number::WRITE, number::CLOSE][(at % 4) as usize],
@@ -61,14 +61,14 @@ fn record_all(trail: &Trail, thread: u64, count: u64, done: &AtomicU64) {
     }
 }
 
-/// Resident memory of this process, bytes.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
     text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number") * rustix::param::page_size() as u64
 }
 
-/// Searches until it is told to stop; how often. Each finds what is there for good: what one user
-/// did on each of the two connections, in order.
+/// Searches for one user's records until stopped, checks that they are complete and in order per
+/// connection, and returns the number of searches.
 fn search_all_the_while(directory: &Path, stop: &AtomicBool) -> u64 {
     let query = Query { principal: vec![b"user31@EXAMPLE.ORG".to_vec()], ..Query::default() };
     let mut searches = 0;
@@ -79,15 +79,15 @@ fn search_all_the_while(directory: &Path, stop: &AtomicBool) -> u64 {
             assert_eq!(record.principal, query.principal[0]);
             assert!(hit.segment >= segment, "segments come in order");
             if segment != 0 && hit.segment > segment + 1 {
-                // Each segment has some of the user's: one that was left out must be one that retention has removed
-                // meanwhile.
+                // Every segment contains records of this user, so retention must have removed a
+                // segment without results.
                 let there = segments(directory).expect("a directory").iter().any(|file| (segment + 1..hit.segment).contains(&file.number));
                 assert!(!there, "segments between {segment} and {} were left out", hit.segment);
                 of_thread = [None; THREADS as usize];
             }
             segment = hit.segment;
             let (thread, at) = (record.connection.expect("it has one") as usize, record.xid.expect("it has one"));
-            // The user has every 997th record: none is left out between the first and the last that are found.
+            // Every 997th record belongs to this user.
             assert!(of_thread[thread].is_none_or(|before| at == before + 997), "{:?} and then {at}", of_thread[thread]);
             of_thread[thread] = Some(at);
             true
@@ -105,14 +105,14 @@ fn median(samples: &mut [u64]) -> u64 {
 }
 
 #[test]
-fn eight_hours_of_load_leave_memory_flat_and_the_trail_without_a_gap() {
+fn eight_hours_of_load_keep_memory_flat_and_trail_complete() {
     let directory = tempfile::tempdir().expect("a directory");
     let key = Ratchet::new([7; 16], &[9; 32]);
     create(&SystemDisk, &directory.path().join(KEY), &key).expect("a key");
     let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
     let rotation = Rotation { len_max: 4 << 20, seal_ns_max: SECOND, ..Rotation::default() };
     let log = Log::open(disk.clone(), directory.path(), Options { rotation, ..Options::default() }, now_ns()).expect("the trail opens").0;
-    // No more than about 24 MiB, but for what is younger than two seconds.
+    // About 24 MiB, plus what is younger than two seconds.
     let retention = Retention { age_ns_max: None, len_max: Some(24 << 20), age_ns_min: 2 * SECOND };
     let keeping = Keeping { policy: Policy::Block, ring_len: 1 << 20, retention, ..Keeping::default() };
     let trail = Trail::start(log, disk, keeping, || panic!("it does not halt")).expect("threads start");
@@ -136,7 +136,7 @@ fn eight_hours_of_load_leave_memory_flat_and_the_trail_without_a_gap() {
         stop.store(true, Ordering::Relaxed);
         searching.join().expect("the searches are right")
     });
-    // Who removes old segments takes what others leave of the CPU, and the load may have left nothing.
+    // Retention runs at low priority and may not have had CPU time yet.
     let until = Instant::now() + Duration::from_secs(60);
     while segments(directory.path()).expect("a directory").first().is_some_and(|first| first.number == 1) && Instant::now() < until {
         thread::sleep(Duration::from_millis(20));

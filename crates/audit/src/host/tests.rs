@@ -1,5 +1,5 @@
-//! A log that auditd wrote while files were made, read, renamed, linked and refused, of which only
-//! the directory's name was changed; and lines that nobody wrote.
+//! Tests with a log that auditd wrote while files were created, read, renamed, linked and refused.
+//! Only the directory name was changed. Other tests use hand-written lines.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn events(log: &[u8]) -> Vec<Event> {
 }
 
 #[test]
-fn each_event_of_a_recorded_log_is_one_record() {
+fn recorded_log_gives_one_record_per_event() {
     let events = events(RECORDED);
     assert_eq!(events.len(), 14);
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -52,10 +52,10 @@ fn each_event_of_a_recorded_log_is_one_record() {
 }
 
 #[test]
-fn lines_of_different_events_may_be_mixed() {
+fn lines_of_different_events_may_interleave() {
     let lines: Vec<&[u8]> = RECORDED.split(|byte| *byte == b'\n').collect();
     let plain = events(RECORDED);
-    // Neighbours change places where they are of different events.
+    // Swap neighbouring lines of different events.
     let mut mixed = lines.clone();
     for at in (1..mixed.len()).step_by(2) {
         let stamp = |line: &[u8]| Line::parse(line).map(|line| line.stamp);
@@ -71,7 +71,7 @@ fn lines_of_different_events_may_be_mixed() {
 }
 
 #[test]
-fn a_login_is_known_over_sudo_and_a_refused_one_is_a_failure() {
+fn login_user_survives_sudo_and_refused_login_fails() {
     let log = b"node=web1 type=USER_AUTH msg=audit(1700000000.001:9): pid=1 uid=0 auid=1000 ses=2 msg='op=PAM:authentication acct=\"bob\" exe=\"/usr/bin/su\" \
         hostname=h addr=10.0.0.9 terminal=pts/0 res=failed'\x1dUID=\"root\" AUID=\"alice\"";
     let event = events(log).remove(0);
@@ -80,7 +80,7 @@ fn a_login_is_known_over_sudo_and_a_refused_one_is_a_failure() {
 }
 
 #[test]
-fn what_has_a_type_that_is_not_known_is_kept_with_its_name() {
+fn unknown_record_type_keeps_its_name() {
     let names = [
         "ADD_GROUP",
         "GRP_MGMT",
@@ -102,13 +102,13 @@ fn what_has_a_type_that_is_not_known_is_kept_with_its_name() {
     let found = events(log);
     assert_eq!((found[0].kind, found[0].uid, &found[0].detail[..]), (0, Some(0), &b"type=USER_MAC_OF_TOMORROW pid=7 auid=5 comm=x"[..]));
     assert_eq!((found.len(), &found[1].detail[..]), (2, &b"type=UNKNOWN[99999] pid=8"[..]));
-    // A name from the log writes no line of its own.
+    // A type name from the log cannot start a new line.
     let mut out = String::new();
     crate::text::write(&found[0].record(b"", b"web1"), &mut out);
     assert!(out.starts_with("type=TRUSTED_APP ") && out.lines().count() == 1, "{out}");
 }
 
-/// The paths of a call with these fields and names, in /srv/x.
+/// Returns both paths of a call with these fields and names, run in /srv/x.
 fn paths(call: &str, names: &[(&str, &str)]) -> (String, String) {
     let head = |kind: &str| format!("type={kind} msg=audit(1700000000.001:9): ");
     let mut log = format!("{}{call} success=yes exit=0 uid=5\n{}cwd=\"/srv/x\"\n", head("SYSCALL"), head("CWD"));
@@ -121,9 +121,9 @@ fn paths(call: &str, names: &[(&str, &str)]) -> (String, String) {
 }
 
 #[test]
-fn a_name_in_a_directory_that_the_call_has_open_is_not_put_into_another() {
+fn name_relative_to_open_directory_ignores_working_directory() {
     let of = |path: &str, path2: &str| (path.to_owned(), path2.to_owned());
-    // rm -r: the directory is one that it has open.
+    // As in `rm -r`: the name is relative to an open directory.
     for call in [
         "arch=c000003e syscall=263 a0=4",
         "arch=c00000b7 syscall=35 a0=4",
@@ -148,7 +148,7 @@ fn a_name_in_a_directory_that_the_call_has_open_is_not_put_into_another() {
 }
 
 #[test]
-fn a_login_is_from_its_address() {
+fn login_record_has_remote_address() {
     let log = |addr: &str| {
         let fields = "pid=1 uid=0 auid=1000 ses=2 msg='op=login id=1000 exe=\"/usr/sbin/sshd\" hostname=h";
         format!("type=USER_LOGIN msg=audit(1700000000.001:9): {fields} addr={addr} terminal=ssh res=success'")
@@ -160,14 +160,14 @@ fn a_login_is_from_its_address() {
 }
 
 #[test]
-fn an_end_that_comes_after_the_last_line_is_no_event() {
+fn end_marker_after_complete_event_is_ignored() {
     let end = b"type=EOE msg=audit(1795306870.991:12): \n";
     assert_eq!(events(&[RECORDED, &end[..]].concat()), events(RECORDED));
     assert!(events(end).is_empty());
 }
 
 #[test]
-fn what_waits_is_bounded() {
+fn number_of_incomplete_events_is_bounded() {
     let mut assembler = Assembler::default();
     let mut count = 0;
     for serial in 0..1000 {
@@ -179,7 +179,7 @@ fn what_waits_is_bounded() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_lines_or_not(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn parser_accepts_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         events(&[b"type=PATH msg=audit(1.000:2): ", &bytes[..]].concat());
         events(&[b"type=SYSCALL msg=audit(1.000:2): key=", &bytes[..]].concat());
         events(&bytes);

@@ -1,4 +1,4 @@
-//! The bytes of records.
+//! Tests of the record encoding.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn full() -> Record<'static> {
 }
 
 #[test]
-fn bytes_are_those_of_the_drawing() {
+fn encoding_matches_documented_bytes() {
     let mut bytes = Vec::new();
     full().encode(&mut bytes);
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -69,7 +69,7 @@ fn bytes_are_those_of_the_drawing() {
 
 proptest::proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn encoded_record_decodes_unchanged(
         result in 0u32..3, uid: Option<u32>, pid: Option<u32>, login: Option<u32>, offset: Option<u64>, v6: bool, path in proptest::collection::vec(1u8.., 0..40), below: bool, key in "[a-z]{0,9}"
     ) {
         let inner = [b"/srv/data/".as_slice(), &path].concat();
@@ -82,7 +82,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn whatever_can_be_read_is_written_the_same(bytes in proptest::collection::vec(0u8.., 25..90), class in 1u8..6, flavour in 0u8..6) {
+    fn decoded_record_encodes_unchanged(bytes in proptest::collection::vec(0u8.., 25..90), class in 1u8..6, flavour in 0u8..6) {
         let mut bytes = bytes;
         bytes[16..19].copy_from_slice(&[class, flavour, 1]);
         bytes[24] = 0;
@@ -97,7 +97,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn the_longest_record_has_room_and_says_which_of_its_texts_were_cut() {
+fn longest_record_fits_and_lists_truncated_fields() {
     let long = [b'x'; PATH_LEN_MAX + 1];
     let (number, word) = (Some(u64::MAX), Some(u32::MAX));
     let longest = Record {
@@ -140,7 +140,7 @@ fn the_longest_record_has_room_and_says_which_of_its_texts_were_cut() {
 }
 
 #[test]
-fn no_prefix_of_a_record_is_one() {
+fn truncated_record_does_not_decode() {
     let mut bytes = Vec::new();
     full().encode(&mut bytes);
     for len in 0..bytes.len() {

@@ -1,4 +1,4 @@
-//! Rules as administrators write them, and what they select.
+//! Tests of rule syntax and selection.
 
 use super::*;
 use crate::operations::number::*;
@@ -42,7 +42,7 @@ fn key(rules: &Rules, record: &Record<'_>) -> Option<String> {
 }
 
 #[test]
-fn watch_sees_opens_by_their_access_and_not_the_reads_that_follow() {
+fn watch_selects_opens_but_not_later_reads() {
     let rules = rules("-w /srv/secret -p wa -k secret\n");
     assert_eq!(key(&rules, &open(b"/srv/secret/a")), None);
     let writing = Record { asked: Some(access::READ | access::MODIFY), ..open(b"/srv/secret/a") };
@@ -57,7 +57,7 @@ fn watch_sees_opens_by_their_access_and_not_the_reads_that_follow() {
 }
 
 #[test]
-fn first_rule_that_matches_decides() {
+fn first_matching_rule_decides() {
     let text = "# comment\n-D\n\n-a never,exit -F dir=/srv/scratch\n-a always,exit -S openat,unlink -F dir=/srv -F success=0 -F key=failed\n-a exit,always -S all -F uid=alice -k alice\n";
     let rules = rules(text);
     assert_eq!(rules.len(), 3);
@@ -70,7 +70,7 @@ fn first_rule_that_matches_decides() {
 }
 
 #[test]
-fn each_field_compares_as_it_says() {
+fn fields_compare_with_all_operators() {
     let hit = |fields: &str, record: &Record<'_>| {
         let text = format!("-a always,exit {fields}");
         rules(&text).select(record).is_some()
@@ -131,7 +131,7 @@ fn each_field_compares_as_it_says() {
 }
 
 #[test]
-fn what_can_not_be_meant_is_refused_with_its_line() {
+fn unsupported_lines_are_rejected_with_line_number() {
     let text = "-w /ok\n-a always,task\n-S open\n-a always,exit -F inode=3\n-w relative\n-a always,exit -S execve\n-b 8192\n-w /x -p rq\n-a always,exit -F uid=nobody-here\n-a always\n-w \"/x\n-a always,exit -F path>/x\n-a always,exit -F a0&2\n-w /a -w /b\n-a always,exit -F success=2\n-z\n-W /x\n-a always,exit -C uid!=euid\n-k\n-D -w /x\n";
     let errors = Rules::parse(text, &Names).unwrap_err();
     let lines: Vec<usize> = errors.iter().map(|error| error.line).collect();
@@ -146,7 +146,7 @@ fn keys_join_and_quotes_keep_spaces() {
 }
 
 #[test]
-fn names_of_any_bytes_are_watched_and_what_must_be_text_is_told_with_its_line() {
+fn paths_may_have_any_bytes_other_words_must_be_utf8() {
     let rules = Rules::parse(b"-w /srv/x\xff -p r -k a\xfe\r\n-a always,exit -F path=\"/srv/y \xff\"\n", &Names).unwrap();
     assert_eq!(rules.select(&open(b"/srv/x\xff/file")), Some(&b"a\xfe"[..]));
     assert!(rules.select(&open(b"/srv/y \xff")).is_some() && rules.select(&open(b"/srv/x\xfe")).is_none());
@@ -158,7 +158,7 @@ fn names_of_any_bytes_are_watched_and_what_must_be_text_is_told_with_its_line() 
 }
 
 #[test]
-fn results_that_operations_have_can_be_named_and_others_are_refused() {
+fn only_possible_results_are_accepted() {
     let parsed = |field: &str| Rules::parse(format!("-a always,exit -F {field}\n"), &Names);
     for (field, status) in [("exit=-ENODATA", 10095), ("exit=-ENXIO", 6), ("exit=-EDEADLK", 10045), ("exit=-61", 10095), ("exit<=-122", 69)]
     {
@@ -172,7 +172,7 @@ fn results_that_operations_have_can_be_named_and_others_are_refused() {
 }
 
 #[test]
-fn keys_are_no_longer_than_the_kernel_has_them() {
+fn key_length_limit_matches_kernel() {
     let rule = |keys: &[usize]| format!("-w /srv -p r{}\n", keys.iter().map(|len| format!(" -k {}", "k".repeat(*len))).collect::<String>());
     assert_eq!(key(&rules(&rule(&[100, 155])), &open(b"/srv/x")).map(|key| key.len()), Some(256));
     for keys in [&[257][..], &[100, 156], &[3000]] {
@@ -182,7 +182,7 @@ fn keys_are_no_longer_than_the_kernel_has_them() {
 }
 
 #[test]
-fn refusals_are_kept_unless_a_rule_that_names_no_operation_says_never() {
+fn refusals_are_recorded_unless_never_rule_without_operations_matches() {
     let refusal = Record {
         class: Class::Refusal,
         operation: crate::record::Refusal::Replay as u16,
@@ -194,7 +194,7 @@ fn refusals_are_kept_unless_a_rule_that_names_no_operation_says_never() {
     assert_eq!(kept("").as_deref(), Some(""));
     assert_eq!(kept("-a never,exit\n"), None);
     assert_eq!(kept("-a never,exit -S all\n"), None);
-    // The third refusal is no ACCESS, and a rule on operations or paths is not on it.
+    // Rules on operations or paths do not apply to refusals.
     assert_eq!(kept("-a never,exit -S ACCESS\n-w /srv -p rwxa\n-a never,exit -F dir=/srv\n").as_deref(), Some(""));
     assert_eq!(kept("-a never,exit -F client=192.0.2.0/24\n"), None);
     assert_eq!(kept("-a always,exit -F success=0 -k bad\n-a never,exit -F client=192.0.2.0/24\n").as_deref(), Some("bad"));
@@ -203,10 +203,10 @@ fn refusals_are_kept_unless_a_rule_that_names_no_operation_says_never() {
 }
 
 #[test]
-fn only_a_set_that_records_less_is_called_so() {
+fn only_smaller_rule_sets_audit_less() {
     let less = |after: &str, before: &str| rules(after).audits_less_than(&rules(before));
     let everything = "-a always,exit\n";
-    // Fewer lines that say as much, another order, other keys, more than before.
+    // Equivalent but shorter, reordered, renamed or larger rule sets.
     for (after, before) in [
         (everything, "-w /srv/a -p wa\n-w /srv/b -p rwxa -k b\n-a always,exit -S READ -F uid>=1000\n"),
         ("-w /srv -p rwxa -k x\n", "-w /srv/a -p r\n-w /srv/b -p wa\n-w /srv -p x\n"),
@@ -235,7 +235,7 @@ fn only_a_set_that_records_less_is_called_so() {
         ("-a always,exit -S WRITE\n", "-a always,exit -S WRITE,READ\n"),
         ("-a always,exit -F client=192.0.2.0/24\n", everything),
         ("-a always,exit -F flavour=sys\n", everything),
-        // What was recorded of the ends and the middle of a network, and of results that few rules name.
+        // Losses at the ends and in the middle of a network, and for rare results.
         ("-a never,exit -F client=192.0.2.255\n-a always,exit -F client=192.0.2.0/24\n", "-a always,exit -F client=192.0.2.0/24\n"),
         ("-a always,exit -F client=192.0.2.0/25\n", "-a always,exit -F client=192.0.2.0/24\n"),
         ("-a never,exit -F client=192.0.2.64/26\n-a always,exit -F client=192.0.2.0/24\n", "-a always,exit -F client=192.0.2.0/24\n"),
@@ -243,7 +243,7 @@ fn only_a_set_that_records_less_is_called_so() {
         ("", "-a always,exit -F exit=-ELOOP\n"),
         ("-a always,exit -F exit!=-EMLINK\n", everything),
         ("-a always,exit -F exit>-122\n", everything),
-        // Nothing but refusals is recorded less.
+        // Only refusals are lost.
         ("-a never,exit -F client=192.0.2.0/24\n", ""),
     ] {
         assert!(less(after, before), "{after:?} after {before:?}");
@@ -251,7 +251,7 @@ fn only_a_set_that_records_less_is_called_so() {
 }
 
 #[test]
-fn what_would_mean_something_else_than_in_auditctl_is_refused() {
+fn lines_with_other_meaning_in_auditctl_are_rejected() {
     let refused = |line: &str| Rules::parse(line, &Names).is_err();
     assert!(refused("-A always,exit -F dir=/srv"));
     for line in [
@@ -278,7 +278,7 @@ fn what_would_mean_something_else_than_in_auditctl_is_refused() {
         "-a always,exit -F client!=10.*",
         "-a always,exit -F client=host/8",
         "-w /srv//data",
-        // Neither an address nor a name.
+        // Neither an address nor a host name.
         "-a always,exit -F client=10.0.0.300",
         "-a always,exit -F client=10.0.0",
         "-a always,exit -F client=2001:db8::g",
@@ -294,14 +294,14 @@ fn what_would_mean_something_else_than_in_auditctl_is_refused() {
 }
 
 #[test]
-fn who_has_no_uid_is_unset() {
+fn missing_uid_compares_as_unset() {
     let rules = rules("-a always,exit -F auid=unset -k nobody\n");
     assert_eq!(key(&rules, &Record { uid: None, ..open(b"/srv/x") }).as_deref(), Some("nobody"));
     assert_eq!(key(&rules, &open(b"/srv/x")), None);
 }
 
 #[test]
-fn access_that_grants_nothing_is_a_failure_and_what_it_denies_is_what_was_tried() {
+fn access_granting_nothing_counts_as_failed_attempt() {
     let hit = |rule: &str, asked: u32, granted: Option<u32>| {
         let record = Record { operation: ACCESS, asked: Some(asked), granted, ..open(b"/srv/dir") };
         rules(&format!("-a always,exit -S ACCESS {rule}\n")).select(&record).is_some()
@@ -310,7 +310,7 @@ fn access_that_grants_nothing_is_a_failure_and_what_it_denies_is_what_was_tried(
     for rule in ["-F exit=-EACCES", "-F success=0", "-F exit<0"] {
         assert!(hit(rule, directory, Some(0)) && hit(rule, file, Some(access::MODIFY)), "{rule}");
         assert!(!hit(rule, directory, Some(access::LOOKUP)) && !hit(rule, file, Some(access::READ)), "{rule}");
-        // Nothing of the kind was asked, or what was granted is not known.
+        // No read access was requested, or the granted access is unknown.
         assert!(!hit(rule, access::MODIFY, Some(0)) && !hit(rule, directory, None), "{rule}");
     }
     assert!(hit("-F perm=r", directory, Some(access::LOOKUP)) && !hit("-F perm=r", directory, Some(access::READ)));
@@ -323,7 +323,7 @@ fn access_that_grants_nothing_is_a_failure_and_what_it_denies_is_what_was_tried(
 }
 
 #[test]
-fn auid_is_whom_somebody_logged_in_as_where_that_is_known() {
+fn auid_is_login_user_if_known() {
     let rules = rules(
         "-a always,exit -F auid=1000 -k one\n-a always,exit -F auid>=1000 -F auid!=unset -k logged-in\n-a always,exit -F uid=0 -k root\n",
     );
@@ -336,7 +336,7 @@ fn auid_is_whom_somebody_logged_in_as_where_that_is_known() {
 }
 
 #[test]
-fn a_program_that_is_run_is_an_open_for_x_and_a_tree_is_an_export() {
+fn execution_matches_perm_x_and_tree_matches_export() {
     let rules = rules("-w /mnt/bin -p x -k run\n-a always,exit -F export=tree:@a.example,abc -k tree\n");
     let run = Record { asked: Some(access::READ | access::EXECUTE), ..open(b"/mnt/bin/tool") };
     assert_eq!(key(&rules, &run).as_deref(), Some("run"));
@@ -346,21 +346,21 @@ fn a_program_that_is_run_is_an_open_for_x_and_a_tree_is_an_export() {
 }
 
 #[test]
-fn a_copy_is_read_on_one_side_and_written_on_the_other() {
+fn copy_reads_source_and_writes_target() {
     let copy = |from: &'static [u8], to: &'static [u8]| Record { operation: COPY, asked: None, path2: to, ..open(from) };
     let rules = rules("-w /srv/secret -p r -k read\n-w /srv/public -p w -k written\n");
     assert_eq!(key(&rules, &copy(b"/srv/secret/a", b"/srv/x")).as_deref(), Some("read"));
     assert_eq!(key(&rules, &Record { operation: CLONE, ..copy(b"/srv/secret/a", b"/srv/x") }).as_deref(), Some("read"));
     assert_eq!(key(&rules, &copy(b"/srv/x", b"/srv/public/a")).as_deref(), Some("written"));
     assert_eq!(key(&rules, &copy(b"/srv/public/a", b"/srv/secret/a")), None);
-    // Left out is what is all in what is left out.
+    // A `never` rule needs both sides to match.
     let without = super::tests::rules("-a never,exit -F dir=/srv/scratch\n-a always,exit -k all\n");
     assert_eq!(key(&without, &copy(b"/srv/scratch/a", b"/srv/scratch/b")), None);
     assert_eq!(key(&without, &copy(b"/srv/secret/a", b"/srv/scratch/b")).as_deref(), Some("all"));
 }
 
 #[test]
-fn a_path_that_is_not_known_is_recorded_by_what_may_mean_it_and_left_out_by_nothing_that_may_not() {
+fn unknown_path_matches_always_rules_but_no_never_rule() {
     let hit = |text: &str, path: &'static [u8]| rules(text).select(&open(path)).is_some();
     for (rule, unknown, partly) in [
         ("-w /srv/secret -p r\n", true, false),
@@ -380,13 +380,13 @@ fn a_path_that_is_not_known_is_recorded_by_what_may_mean_it_and_left_out_by_noth
     ] {
         assert_eq!((hit(rule, b""), hit(rule, b"/srv/d/.../name")), (unknown, partly), "{rule}");
     }
-    // Above all exports nothing has a path that could be meant.
+    // An operation above all exports has no path.
     let above = Record { export: b"", ..open(b"") };
     assert_eq!(key(&rules("-w /srv/secret -p r\n"), &above), None);
 }
 
 #[test]
-fn what_moves_or_removes_a_directory_above_is_what_a_watch_is_about() {
+fn moving_parent_directory_triggers_watch() {
     let moved = |from: &'static [u8], to: &'static [u8]| Record { operation: RENAME, asked: None, path2: to, ..open(from) };
     for rule in [
         "-w /srv/a/secret -p wa -k s\n",
@@ -395,7 +395,7 @@ fn what_moves_or_removes_a_directory_above_is_what_a_watch_is_about() {
     ] {
         let rules = rules(rule);
         let hit = |record: &Record<'_>| key(&rules, record).is_some();
-        // Away, in the place of, and both of the watched tree's directories.
+        // Renames away from, onto and above the watched directory.
         assert!(hit(&moved(b"/srv/a", b"/srv/b")) && hit(&moved(b"/srv/b", b"/srv/a")) && hit(&moved(b"/srv", b"/b")), "{rule}");
         assert!(hit(&Record { operation: REMOVE, path2: b"", ..moved(b"/srv/a", b"") }), "{rule}");
         assert!(hit(&Record { operation: LINK, ..moved(b"/srv/x", b"/srv/a") }), "{rule}");
@@ -404,13 +404,13 @@ fn what_moves_or_removes_a_directory_above_is_what_a_watch_is_about() {
         assert!(!hit(&Record { operation: SETATTR, asked: Some(access::MODE), ..open(b"/srv/a") }), "{rule}");
         assert!(!hit(&Record { operation: REMOVE, ..open(b"/srv/.../b") }) || rule.contains("dir=") || rule.contains("-w"), "{rule}");
     }
-    // What reads are watched of moves unseen, and what is left out is not left out for what lies below.
+    // A watch for reads ignores moves. A `never` rule on a lower directory does not apply.
     assert_eq!(key(&rules("-w /srv/a/secret -p r\n"), &moved(b"/srv/a", b"/srv/b")), None);
     assert!(key(&rules("-a never,exit -F dir=/srv/a/scratch\n-a always,exit\n"), &moved(b"/srv/a", b"/srv/b")).is_some());
 }
 
 #[test]
-fn a_directory_is_meant_wherever_it_lies_and_a_path_whatever_bears_it() {
+fn directory_rule_covers_moves_but_path_rule_does_not() {
     let rules = rules("-w /srv/a/dir -p r\n-a always,exit -F path=/srv/b/file\n-a never,exit -F dir=/srv/c\n");
     for within in ["/srv/a/dir", "/srv/a", "/srv", "/", "/srv/b"] {
         assert!(rules.mean_within(within.as_bytes()), "{within}");
@@ -420,9 +420,9 @@ fn a_directory_is_meant_wherever_it_lies_and_a_path_whatever_bears_it() {
     }
 }
 
-/// Operations that a set must record, by what they do, and some that it must not.
+/// Checks which operations the packaged rule sets record.
 #[test]
-fn ready_sets_record_what_is_done_by_which_way_soever() {
+fn packaged_rule_sets_record_expected_operations() {
     let sets = [
         ("changes", include_str!("../../../../packaging/audit/changes.rules")),
         ("sensitive", include_str!("../../../../packaging/audit/sensitive.rules")),
@@ -430,7 +430,7 @@ fn ready_sets_record_what_is_done_by_which_way_soever() {
         ("everything", include_str!("../../../../packaging/audit/everything.rules")),
     ];
     const MADE: u32 = access::MODIFY | access::CREATE;
-    // Operation, what is asked, which sets record it.
+    // Operation, requested access, and the sets that record it.
     let cases: [(u16, u32, &[&str]); 27] = [
         (OPEN, access::READ, &["sensitive", "capp"]),
         (OPEN, MADE, &["changes", "sensitive", "capp"]),
@@ -467,7 +467,7 @@ fn ready_sets_record_what_is_done_by_which_way_soever() {
             let wanted = set == "everything" || recorded_by.contains(&set);
             assert_eq!(rules.select(&record).is_some(), wanted, "{set}: {} {asked:#x}", crate::operations::name(operation));
         }
-        // Whoever is turned away by ACCESS, wherever; a client asks for changes as well each time.
+        // A refused ACCESS is recorded on any path. Clients always request write access too.
         for (granted, is_refused) in [(0, true), (access::MODIFY, true), (access::LOOKUP, false), (access::READ | access::LOOKUP, false)] {
             let asked = Some(access::READ | access::LOOKUP | access::MODIFY | access::EXTEND | access::DELETE);
             let record = Record { operation: ACCESS, asked, granted: Some(granted), ..open(b"/srv/elsewhere") };

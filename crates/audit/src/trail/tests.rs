@@ -1,4 +1,4 @@
-//! Trails that are written, tampered with, and left by a power cut.
+//! Tests of trails on disk: writing, tampering, and power cuts.
 
 mod ask;
 mod faulty_disk;
@@ -57,7 +57,7 @@ pub(super) fn put(log: &mut Log, number: u64, now_ns: u64) -> u64 {
     log.append_record(&record)
 }
 
-/// A closed trail of some segments and `count` records.
+/// Writes a closed trail of several segments with `count` records.
 pub(super) fn write(directory: &Path, count: u64) {
     begin(directory);
     let mut log = open(directory, SECOND);
@@ -70,12 +70,12 @@ pub(super) fn write(directory: &Path, count: u64) {
 }
 
 #[test]
-fn what_was_written_verifies_and_is_read_back() {
+fn written_trail_verifies_and_reads_back() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 100);
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
     assert_eq!(report.faults, vec![]);
-    // The key lies where whoever cuts the trail can write, too.
+    // The key file is inside the trail's directory, so it does not protect the trail's end.
     assert!(matches!(&report.notes[..], [note] if note.starts_with("nothing out of the reach")), "{:?}", report.notes);
     let elsewhere = tempfile::tempdir().unwrap();
     let key = elsewhere.path().join(KEY);
@@ -99,7 +99,7 @@ fn what_was_written_verifies_and_is_read_back() {
 }
 
 #[test]
-fn trail_goes_on_after_its_close_and_after_a_kill() {
+fn trail_continues_after_close_and_after_kill() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 3);
     let mut log = open(directory.path(), 10 * SECOND);
@@ -108,7 +108,7 @@ fn trail_goes_on_after_its_close_and_after_a_kill() {
     drop(log);
     let (mut log, opened) = Log::open(Arc::new(SystemDisk), directory.path(), options(), 20 * SECOND).unwrap();
     assert_eq!(opened, Opened { unclosed: true, aside: vec![], unsealed: Some((4, 4)) });
-    // The record that tells of it is the fifth.
+    // The recovery record has sequence number 5.
     assert_eq!(put(&mut log, 6, 20 * SECOND), 6);
     log.close(21 * SECOND).unwrap();
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
@@ -116,7 +116,7 @@ fn trail_goes_on_after_its_close_and_after_a_kill() {
 }
 
 #[test]
-fn compressed_segments_verify_and_give_single_frames() {
+fn compressed_segments_verify_and_return_single_frames() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let wide = Options { rotation: Rotation { len_max: 1 << 20, ..Rotation::default() }, ..options() };
@@ -149,7 +149,7 @@ fn compressed_segments_verify_and_give_single_frames() {
 }
 
 #[test]
-fn key_is_another_after_each_seal_and_the_old_one_is_nowhere() {
+fn seal_replaces_key_and_erases_old_one() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let path = directory.path().join(KEY);

@@ -1,4 +1,4 @@
-//! What is found decides as reading all rules does, and few are looked at.
+//! The index selects the same rule as a scan does, and evaluates few rules.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ fn rules(text: &str) -> Rules {
     Rules::parse(text, &Names).unwrap()
 }
 
-/// The first rule that decides, by a look at each in turn: what an index stands for.
+/// The reference implementation: the first matching rule by scan.
 fn scan<'r>(rules: &'r Rules, record: &Record<'_>, applies: impl Fn(&Rule) -> bool) -> Option<&'r Rule> {
     rules.rules.iter().find(|rule| applies(rule) && rule.holds(record, &sides(record)))
 }
@@ -23,7 +23,7 @@ const PATHS: [&str; 7] = ["/", "/a", "/a/b", "/a/b/c", "/d", "", "/a/.../c"];
 const ADDRESSES: [&str; 5] = ["10.0.0.1", "10.0.0.2", "10.0.1.1", "2001:db8::1", "::ffff:10.0.0.1"];
 const EXITS: [(u32, &str); 4] = [(0, "0"), (13, "-EACCES"), (2, "-ENOENT"), (70, "-ESTALE")];
 
-/// What may be said in a rule.
+/// Generates a field of a rule.
 fn field(kind: usize, value: usize, more: usize) -> String {
     let compare = ["=", "!=", "<", "<=", ">", ">="][more % 6];
     let equality = ["=", "!="][more % 2];
@@ -53,7 +53,7 @@ fn field(kind: usize, value: usize, more: usize) -> String {
 fn line(number: usize, (always, fields, operations): &(bool, Vec<(usize, usize, usize)>, usize)) -> String {
     let action = if *always { "always" } else { "never" };
     let mut fields: Vec<String> = fields.iter().map(|(kind, value, more)| field(*kind, *value, *more)).collect();
-    // Permissions stand once in a rule.
+    // A rule may have a single `perm` field.
     let permissions = fields.iter().rposition(|field| field.starts_with("-F perm="));
     let mut at = 0..fields.len();
     fields.retain(|field| at.next() == permissions || !field.starts_with("-F perm="));
@@ -64,7 +64,7 @@ fn line(number: usize, (always, fields, operations): &(bool, Vec<(usize, usize, 
 proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config { cases: 2000, ..Default::default() })]
     #[test]
-    fn what_is_found_decides_as_a_scan_does(
+    fn index_selects_same_rule_as_scan(
         lines in proptest::collection::vec(
             (proptest::bool::ANY, proptest::collection::vec((0usize..14, 0usize..6, 0usize..8), 0..4), 0usize..6), 0..24),
         ids in (0u32..6, 0u32..6, proptest::option::of(0u32..6)), paths in (0usize..7, 0usize..7, 0usize..5), names in (0usize..5, 0usize..4),
@@ -103,7 +103,7 @@ proptest::proptest! {
     }
 }
 
-/// Rules that were looked at to decide on a record.
+/// Counts the rules that are evaluated for a record.
 fn looks(rules: &Rules, record: &Record<'_>) -> usize {
     let looks = Cell::new(0);
     rules.first(record, Asked::Operation, |rule| {
@@ -114,7 +114,7 @@ fn looks(rules: &Rules, record: &Record<'_>) -> usize {
 }
 
 #[test]
-fn a_thousand_rules_on_whatever_cost_a_look_up_and_not_a_scan() {
+fn thousand_rules_cost_a_lookup_not_a_scan() {
     let record = Record {
         operation: OPEN,
         class: Class::Operation,
@@ -130,7 +130,7 @@ fn a_thousand_rules_on_whatever_cost_a_look_up_and_not_a_scan() {
         result: 13,
         ..Record::default()
     };
-    // What each of the thousand says: at most so many are looked at.
+    // The rule text by number, and the maximum number of evaluated rules out of a thousand.
     type Say = fn(usize) -> String;
     let sets: [(Say, usize); 24] = [
         (|n| format!("-F path=/srv/{n}/f"), 1),

@@ -1,5 +1,4 @@
-//! Questions to a trail: answers by index are those of reading it through, a file is followed
-//! through its names, and a reader goes along with the writer.
+//! Tests of searching, file histories and following.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
@@ -80,7 +79,7 @@ fn questions() -> Vec<Query> {
 }
 
 #[test]
-fn answers_by_index_are_those_of_reading_through() {
+fn index_finds_same_records_as_scan() {
     let directory = tempfile::tempdir().unwrap();
     random(directory.path(), 600);
     let files = segments(directory.path()).unwrap();
@@ -96,13 +95,13 @@ fn answers_by_index_are_those_of_reading_through() {
         newest.reverse();
         assert_eq!((newest, searched.built), (wanted, 0), "{query:?}");
     }
-    // Only the open segment is read through where an index helps, and only what fits is decoded.
+    // An index limits the scan to the open segment and decodes only matches.
     let (found, searched) = seqs(directory.path(), &questions()[7], false, Reading::Index);
     assert!(!found.is_empty() && searched.scanned == 1 && searched.decoded <= found.len() as u64, "{searched:?}");
 }
 
 #[test]
-fn an_access_that_grants_nothing_is_found_among_failures_also_by_an_index() {
+fn access_granting_nothing_is_found_among_failures() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let mut log = open(directory.path(), SECOND);
@@ -125,7 +124,7 @@ fn an_access_that_grants_nothing_is_found_among_failures_also_by_an_index() {
 }
 
 #[test]
-fn an_index_that_is_damaged_or_of_another_segment_changes_no_answer() {
+fn damaged_or_wrong_index_changes_no_result() {
     let directory = tempfile::tempdir().unwrap();
     random(directory.path(), 300);
     let query = Query { uid: Some(1003), ..Query::default() };
@@ -133,7 +132,7 @@ fn an_index_that_is_damaged_or_of_another_segment_changes_no_answer() {
     seqs(directory.path(), &query, false, Reading::Index);
     let index = directory.path().join("000000000002.index");
     let good = std::fs::read(&index).unwrap();
-    // Another segment's, none at all, cut: it is built anew.
+    // A wrong, missing or truncated index is rebuilt.
     std::fs::copy(directory.path().join("000000000001.index"), &index).unwrap();
     assert_eq!(
         seqs(directory.path(), &query, false, Reading::Index),
@@ -144,7 +143,7 @@ fn an_index_that_is_damaged_or_of_another_segment_changes_no_answer() {
         assert_eq!(seqs(directory.path(), &query, false, Reading::Index).0, wanted);
     }
     assert_eq!(std::fs::read(&index).unwrap(), good);
-    // Any byte of the table or the postings: never an answer that isn't one, and never a panic.
+    // A corrupted index never causes a wrong result or a panic.
     for at in (64..good.len()).step_by(3) {
         let mut bad = good.clone();
         bad[at] ^= 0x41;
@@ -155,7 +154,7 @@ fn an_index_that_is_damaged_or_of_another_segment_changes_no_answer() {
 }
 
 #[test]
-fn a_search_ends_when_enough_was_found() {
+fn search_stops_when_callback_returns_false() {
     let directory = tempfile::tempdir().unwrap();
     random(directory.path(), 300);
     for (newest_first, wanted) in [(false, vec![1, 2, 3]), (true, vec![300, 299, 298])] {
@@ -169,7 +168,7 @@ fn a_search_ends_when_enough_was_found() {
     }
 }
 
-/// Appends `(operation, path, path2, file)` and returns the sequence number.
+/// Appends an operation and returns its sequence number.
 fn act(log: &mut Log, operation: u16, path: &str, path2: &str, file: &[u8]) -> u64 {
     let now_ns = log.next_seq() * SECOND;
     let record = Record { time_ns: now_ns, operation, path: path.as_bytes(), path2: path2.as_bytes(), file, ..Record::default() };
@@ -179,12 +178,12 @@ fn act(log: &mut Log, operation: u16, path: &str, path2: &str, file: &[u8]) -> u
 }
 
 #[test]
-fn a_file_is_followed_through_renames_of_itself_and_of_its_directories() {
+fn file_history_follows_renames_of_file_and_directories() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let mut log = open(directory.path(), SECOND);
     let mut wanted = Vec::new();
-    // Another file had the first name before, and is gone.
+    // An earlier file had the same name and was removed.
     act(&mut log, OPEN, "/e/a/plan", "", b"old");
     act(&mut log, REMOVE, "/e/a/plan", "", b"");
     wanted.push(act(&mut log, OPEN, "/e/a/plan", "", b"one"));
@@ -194,7 +193,7 @@ fn a_file_is_followed_through_renames_of_itself_and_of_its_directories() {
     act(&mut log, CREATE, "/e/b", "", b"dir");
     act(&mut log, RENAME, "/e/a", "/e/c", b"");
     wanted.push(act(&mut log, READ, "/e/c/final", "", b"one"));
-    // Without a file id, as a refusal has it.
+    // A refused operation has no file id.
     wanted.push(act(&mut log, OPEN, "/e/c/final", "", b""));
     wanted.push(act(&mut log, LINK, "/e/c/final", "/e/b/link", b""));
     wanted.push(act(&mut log, READ, "/e/b/link", "", b"one"));
@@ -210,7 +209,7 @@ fn a_file_is_followed_through_renames_of_itself_and_of_its_directories() {
             let query = Query { names: Some(names), ..Query::default() };
             let (mut found, _) = seqs(directory.path(), &query, false, reading);
             if let Seed::Path(b"/e/c/last") = seed {
-                // A name without a time is whatever bore it.
+                // A path without a time means every file that had it.
                 assert_eq!(found.pop(), Some(16));
             }
             assert_eq!(found, wanted, "{seed:?}");
@@ -219,7 +218,7 @@ fn a_file_is_followed_through_renames_of_itself_and_of_its_directories() {
 }
 
 #[test]
-fn a_file_is_followed_in_the_order_in_which_it_was_renamed_whichever_record_came_first() {
+fn file_history_follows_time_not_sequence_number() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let mut log = open(directory.path(), SECOND);
@@ -227,13 +226,13 @@ fn a_file_is_followed_in_the_order_in_which_it_was_renamed_whichever_record_came
         let (path, path2) = (path.as_bytes(), path2.as_bytes());
         log.append_record(&Record { time_ns: time * SECOND, operation, path, path2, file, ..Record::default() })
     };
-    // The first rename waited longer for the disk than what was done after it.
+    // The first rename became durable after later operations.
     let read = at(4, READ, "/e/q", "", b"one");
     let second = at(5, RENAME, "/e/q", "/e/r", b"one");
     let last = at(6, READ, "/e/r", "", b"one");
     let first = at(3, RENAME, "/e/p", "/e/q", b"one");
     let before = at(2, READ, "/e/p", "", b"one");
-    // Another's names, before and after.
+    // Another file with the same name, before and after.
     at(1, READ, "/e/q", "", b"other");
     at(7, READ, "/e/q", "", b"other");
     log.sync().unwrap();
@@ -246,7 +245,7 @@ fn a_file_is_followed_in_the_order_in_which_it_was_renamed_whichever_record_came
 }
 
 #[test]
-fn a_reader_goes_along_over_rotation_and_compression_and_goes_on_where_it_was() {
+fn follower_survives_rotation_and_compression_and_resumes() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let mut log = open(directory.path(), SECOND);
@@ -286,7 +285,7 @@ fn a_reader_goes_along_over_rotation_and_compression_and_goes_on_where_it_was() 
     assert_eq!(seen, (1..=200).collect::<Vec<_>>());
     assert_eq!(follower.lost(), 0);
     assert!(!Follower::at_end(directory.path()).unwrap().read(|_, _, _| true).unwrap());
-    // What retention took is told of.
+    // Segments that retention removed are counted.
     let mut late = Follower::at(directory.path(), Place { segment: 1, offset: 0, next_seq: 1 });
     for file in segments(directory.path()).unwrap().iter().take(3) {
         std::fs::remove_file(&file.path).unwrap();
@@ -296,7 +295,7 @@ fn a_reader_goes_along_over_rotation_and_compression_and_goes_on_where_it_was() 
 }
 
 #[test]
-fn what_a_crash_took_and_replaced_is_read_again() {
+fn records_replaced_after_crash_are_read_again() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let wide = Options { rotation: Rotation::default(), ..options() };
@@ -323,12 +322,12 @@ fn what_a_crash_took_and_replaced_is_read_again() {
             true
         })
         .unwrap();
-    // None that is there is missing; some come twice.
+    // All present records are delivered, some of them twice.
     assert!((5..=40).all(|seq| seen.contains(&seq)), "{seen:?}");
 }
 
 #[test]
-fn whom_somebody_logged_in_as_is_asked_for_whatever_rights_were_used() {
+fn auid_query_matches_login_user() {
     let query = Query { auid: Some(1000), ..Query::default() };
     let record = |uid, login| Record { uid: Some(uid), login, ..Record::default() };
     assert!(query.fits(&record(1000, None)) && query.fits(&record(0, Some(1000))));
@@ -336,7 +335,7 @@ fn whom_somebody_logged_in_as_is_asked_for_whatever_rights_were_used() {
 }
 
 #[test]
-fn records_from_a_number_on_are_handed_out_when_that_is_allowed() {
+fn follower_withholds_records_from_limit_on() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 40);
     let mut follower = Follower::at(directory.path(), Place::default());
@@ -356,7 +355,7 @@ fn records_from_a_number_on_are_handed_out_when_that_is_allowed() {
     follower.set_until(18);
     assert_eq!(read(&mut follower), (1..18).collect::<Vec<_>>());
     assert_eq!(read(&mut follower), Vec::<u64>::new());
-    // Also by one that begins there.
+    // A reader that starts at this position sees the same.
     let mut again = Follower::at(directory.path(), follower.place());
     again.set_until(20);
     assert_eq!(read(&mut again), [18, 19]);

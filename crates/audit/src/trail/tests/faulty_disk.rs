@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex};
 
 use crate::trail::{Disk, DiskFile, Lock, SystemDisk};
 
-/// A disk that can be full; and that can fail to sync once, and have lost what was written since it
-/// last did: what Linux does with pages that it could not write.
+/// A disk that can be full, or fail one sync and drop the unsynced data, as Linux does with pages
+/// that it cannot write.
 #[derive(Clone, Default)]
 pub(super) struct FaultyDisk {
     pub(super) full: Arc<AtomicBool>,
-    /// It has room for so many writes more, if that is limited.
+    /// Number of further writes that succeed, if limited.
     pub(super) takes: Arc<Mutex<Option<u64>>>,
-    /// It copies on write: what is written over and renamed takes room as well.
+    /// Copy-on-write: overwriting and renaming also need space.
     pub(super) copies: Arc<AtomicBool>,
     pub(super) loses: Arc<AtomicBool>,
-    /// It does not take the next count of what is lost, though there is room.
+    /// Fails the next write of the lost-record count.
     pub(super) forgets: Arc<AtomicBool>,
 }
 
@@ -25,7 +25,7 @@ struct FaultyFile {
     path: std::path::PathBuf,
     file: Box<dyn DiskFile>,
     disk: FaultyDisk,
-    /// How long it was when it was last synced.
+    /// File length at the last sync.
     synced_len: AtomicU64,
 }
 
@@ -77,7 +77,7 @@ impl Disk for FaultyDisk {
 
 impl DiskFile for FaultyFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        // What is there already can be written over, unless that is a copy.
+        // Overwriting needs no space unless the disk is copy-on-write.
         if self.disk.copies.load(Ordering::SeqCst) || offset + bytes.len() as u64 > std::fs::metadata(&self.path)?.len() {
             self.disk.room()?;
         }

@@ -1,4 +1,4 @@
-//! A trail that is gone on with, or begun, while its disk has no room.
+//! Tests of opening and continuing a trail on a full disk.
 
 use std::sync::atomic::Ordering;
 
@@ -6,7 +6,7 @@ use super::faulty_disk::FaultyDisk;
 use super::writer::{go_on, read, record, until};
 use super::*;
 
-/// Records, and no end.
+/// Leaves a trail with records and no closing seal.
 fn killed(directory: &Path) {
     begin(directory);
     let mut log = open(directory, SECOND);
@@ -20,14 +20,14 @@ fn append(path: &Path, bytes: &[u8]) {
     std::fs::write(path, whole).unwrap();
 }
 
-/// How a trail was left; how many records there are, and how many the first start has to write,
-/// which it loses.
+/// A name, how to prepare the trail, its number of records, and the number of recovery records that
+/// the first start loses.
 type State<'a> = (&'a str, &'a dyn Fn(&Path), usize, u64);
 
 const TORN_BYTES: &[u8] = b"no frame any more";
 
 #[test]
-fn a_start_without_room_goes_on_and_all_is_written_once_there_is() {
+fn start_on_full_disk_continues_once_there_is_room() {
     let first = |directory: &Path| SegmentFile::open(directory, 1).path;
     let second = |directory: &Path| SegmentFile::open(directory, 2).path;
     let states: [State<'_>; 6] = [
@@ -60,7 +60,7 @@ fn a_start_without_room_goes_on_and_all_is_written_once_there_is() {
         make(directory);
         let disk = FaultyDisk::default();
         disk.full.store(true, Ordering::SeqCst);
-        // Once more: who is killed before there is room leaves all as it was.
+        // A start that is killed before there is room changes nothing.
         go_on(directory, &disk, Keeping::default(), || ()).stop();
         let trail = go_on(directory, &disk, Keeping::default(), || ());
         assert!(!trail.is_healthy() && trail.record(&record(b"/srv/x", SECOND)), "{state}");
@@ -86,7 +86,7 @@ fn a_start_without_room_goes_on_and_all_is_written_once_there_is() {
 }
 
 #[test]
-fn what_was_lost_is_told_also_where_a_start_without_room_comes_in_between() {
+fn loss_is_reported_despite_intermediate_start_on_full_disk() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
     begin(directory.path());
@@ -116,13 +116,13 @@ fn what_was_lost_is_told_also_where_a_start_without_room_comes_in_between() {
 }
 
 #[test]
-fn what_a_refused_start_tells_is_synced_before_anything_counts_as_kept() {
+fn recovery_records_are_synced_before_callbacks_run() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 3);
     std::fs::write(directory.path().join(LOST), crate::trail::Lost { more: 5, ..Default::default() }.encode()).unwrap();
     let disk = FaultyDisk::default();
     disk.full.store(true, Ordering::SeqCst);
-    // Nothing else is due that would sync it.
+    // Nothing else triggers a sync.
     let options = Options { rotation: Rotation { seal_ns_max: 1 << 62, age_ns_max: 1 << 62, ..Rotation::default() }, ..options() };
     let log = Log::open(Arc::new(disk.clone()), directory.path(), options, SECOND).unwrap().0;
     assert!(log.refused().is_some());
@@ -139,8 +139,8 @@ fn what_a_refused_start_tells_is_synced_before_anything_counts_as_kept() {
     assert_eq!(read(directory.path()).1, 5);
 }
 
-/// How many records tell of a crash. What was put aside is told by one each, which names the file,
-/// and as long as it is.
+/// Returns the number of recovery records, and checks that they name every quarantine file once
+/// with its length.
 pub(super) fn crashes(directory: &Path, state: &str) -> usize {
     let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()).collect();
     files.retain(|file| file.path().extension().is_some_and(|extension| extension == TORN));
@@ -166,12 +166,12 @@ pub(super) fn crashes(directory: &Path, state: &str) -> usize {
 }
 
 #[test]
-fn torn_bytes_of_each_crash_of_a_start_are_kept_and_told() {
+fn torn_bytes_of_each_crash_are_quarantined_and_reported() {
     let directory = tempfile::tempdir().unwrap();
     killed(directory.path());
     let first = SegmentFile::open(directory.path(), 1).path;
     let left = std::fs::read(&first).unwrap();
-    // The second time is the first crash seen again: it is not kept twice.
+    // The second round repeats the first crash; its bytes are not quarantined twice.
     for bytes in [&b"first"[..], b"first", b"second", b"third"] {
         let _ = std::fs::remove_file(SegmentFile::open(directory.path(), 2).path);
         std::fs::write(&first, [&left, bytes].concat()).unwrap();
@@ -183,12 +183,12 @@ fn torn_bytes_of_each_crash_of_a_start_are_kept_and_told() {
         ["torn", "2.torn", "3.torn"].iter().map(|end| std::fs::read(first.with_extension(end)).unwrap_or_default()).collect();
     assert_eq!(kept, [&b"first"[..], b"second", b"third"]);
     assert!(!first.with_extension("4.torn").exists());
-    // None of the records before is there any more.
+    // The recovery records of the earlier rounds are gone.
     assert_eq!(crashes(directory.path(), "the last start tells of all"), 1);
 }
 
 #[test]
-fn what_a_crash_tore_is_told_once_wherever_the_next_start_is_short_of_room_and_killed() {
+fn torn_bytes_are_reported_once_despite_full_disk_and_kill() {
     let states: [(&str, bool, u64, &[u8]); 4] = [
         ("an end", false, 1, TORN_BYTES),
         ("a segment of which there is no byte", true, 2, b""),
@@ -209,7 +209,7 @@ fn what_a_crash_tore_is_told_once_wherever_the_next_start_is_short_of_room_and_k
             append(&SegmentFile::open(directory, segment).path, bytes);
             let disk = FaultyDisk::default();
             let mut has_room = false;
-            // Killed, and killed again.
+            // Two starts are killed.
             for takes in [writes, writes / 2] {
                 *disk.takes.lock().unwrap() = Some(takes);
                 has_room |= Log::open(Arc::new(disk.clone()), directory, options(), 2 * SECOND).unwrap().0.refused().is_none();
@@ -226,19 +226,19 @@ fn what_a_crash_tore_is_told_once_wherever_the_next_start_is_short_of_room_and_k
             }
             writes += 1;
         }
-        // The new segment at least.
+        // At least the new segment.
         assert!(writes >= 2, "{state}: {writes}");
     }
 }
 
 #[test]
-fn starts_that_find_no_room_leave_one_empty_file_and_not_one_each() {
+fn starts_on_full_disk_leave_a_single_empty_file() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     write(directory, 3);
     for _ in 0..5 {
         let disk = FaultyDisk::default();
-        // The checkpoint, the segment's name, and nothing in it.
+        // Enough for the checkpoint and an empty segment file.
         *disk.takes.lock().unwrap() = Some(3);
         assert!(Log::open(Arc::new(disk), directory, options(), 2 * SECOND).unwrap().0.refused().is_some());
         assert_eq!(std::fs::metadata(SegmentFile::open(directory, 2).path).unwrap().len(), 0);
@@ -249,7 +249,7 @@ fn starts_that_find_no_room_leave_one_empty_file_and_not_one_each() {
 }
 
 #[test]
-fn what_a_crash_left_without_a_seal_is_told_wherever_the_next_start_is_short_of_room_and_killed() {
+fn unsealed_records_are_reported_despite_full_disk_and_kill() {
     let mut writes = 0;
     loop {
         let directory = tempfile::tempdir().unwrap();
@@ -269,12 +269,11 @@ fn what_a_crash_left_without_a_seal_is_told_wherever_the_next_start_is_short_of_
         }
         writes += 1;
     }
-    // The end of the old segment, the key, the checkpoint, the new segment at least.
+    // At least the end of the old segment, the key, the checkpoint and the new segment.
     assert!(writes >= 4, "{writes}");
 }
 
-/// A trail whose key was stepped past by nothing but its seal, which is durable: the next start
-/// steps it.
+/// Leaves a trail with a durable seal whose key was not replaced yet.
 fn with_its_key_behind_its_seal(directory: &Path) {
     begin(directory);
     let key = std::fs::read(directory.join(KEY)).unwrap();
@@ -285,7 +284,7 @@ fn with_its_key_behind_its_seal(directory: &Path) {
 }
 
 #[test]
-fn a_key_outlives_a_step_that_had_no_room_to_the_end_and_was_tried_again_without_any() {
+fn key_survives_replacement_interrupted_by_full_disk() {
     for starts in [false, true] {
         let mut writes = 0;
         loop {
@@ -308,7 +307,7 @@ fn a_key_outlives_a_step_that_had_no_room_to_the_end_and_was_tried_again_without
                 limit();
                 log.rotate(11 * SECOND).is_ok() || log.sync().is_ok()
             };
-            // Killed; and a start that still has no room goes on all the same.
+            // After a kill, a start that still has no room succeeds.
             let again = open_by(&disk).unwrap_or_else(|error| panic!("{starts}, {writes}: {error}")).0;
             assert!(had_room || again.refused().is_some(), "{starts}, {writes}");
             drop(again);
@@ -320,13 +319,13 @@ fn a_key_outlives_a_step_that_had_no_room_to_the_end_and_was_tried_again_without
             }
             writes += 1;
         }
-        // The next key and its bytes, the old one's, the name.
+        // At least the next key's file, its bytes, the overwriting and the rename.
         assert!(writes >= 4, "{writes}");
     }
 }
 
 #[test]
-fn a_key_beside_that_cannot_be_read_for_now_is_left_there_since_it_may_be_the_only_one() {
+fn unreadable_new_key_file_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     begin(directory);
@@ -340,11 +339,11 @@ fn a_key_beside_that_cannot_be_read_for_now_is_left_there_since_it_may_be_the_on
         *disk.takes.lock().unwrap() = Some(takes);
         log.sync().is_err()
     };
-    // As far as the old key's end, which is written over, and no further.
+    // Until the old key is overwritten, and no further.
     *disk.takes.lock().unwrap() = Some(0);
     assert!(log.rotate(2 * SECOND).is_err());
     assert!((1..20).any(|takes| refused_with(&mut log, takes) && std::fs::read(&key).unwrap().iter().all(|byte| *byte == 0)));
-    // A link to itself is there, and nobody can read it.
+    // A symbolic link to itself cannot be read.
     std::fs::rename(&beside, &hidden).unwrap();
     std::os::unix::fs::symlink("key.new", &beside).unwrap();
     assert!(refused_with(&mut log, 0));

@@ -1,5 +1,5 @@
-//! A trail whose process is killed at any step of the disk, and what of that is still only in the
-//! system's memory when the power goes at the next start.
+//! Tests that kill the process at each disk operation and cut the power at the next start, when
+//! written data may still be only in the page cache.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::power::PowerDisk;
 use super::writer::read;
 use super::*;
 
-/// A disk with a key, and its directory.
+/// Creates a disk with a key, and its directory.
 fn disk() -> (tempfile::TempDir, PowerDisk) {
     let directory = tempfile::tempdir().unwrap();
     let disk = PowerDisk::new(directory.path());
@@ -24,7 +24,7 @@ fn open_by(disk: &PowerDisk, directory: &Path, now_ns: u64) -> Result<Log, LogEr
     Log::open(Arc::new(disk.clone()), directory, options(), now_ns).map(|(log, _)| log)
 }
 
-/// Six records, of which the last three are in the system's memory alone.
+/// Appends six records; the last three are only in the page cache.
 fn three_synced_of_six(disk: &PowerDisk, directory: &Path) -> Log {
     let mut log = open_by(disk, directory, SECOND).unwrap();
     (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
@@ -34,7 +34,6 @@ fn three_synced_of_six(disk: &PowerDisk, directory: &Path) -> Log {
     log
 }
 
-/// Starts that nothing goes wrong with.
 fn start_and_close_twice(disk: &PowerDisk, directory: &Path) {
     for turn in 3..5 {
         open_by(disk, directory, turn * SECOND).unwrap().close(turn * SECOND).unwrap();
@@ -42,7 +41,7 @@ fn start_and_close_twice(disk: &PowerDisk, directory: &Path) {
     }
 }
 
-/// What a killed process leaves to the next: all that it wrote.
+/// Keeps everything that the killed process wrote.
 fn killed(disk: &PowerDisk) {
     disk.clear();
     disk.show();
@@ -50,8 +49,8 @@ fn killed(disk: &PowerDisk) {
 }
 
 #[test]
-fn a_seal_that_a_killed_process_wrote_is_on_the_disk_before_the_key_goes_on() {
-    // A close takes fewer steps, and so does the start after it.
+fn seal_is_durable_before_key_advances() {
+    // Closing takes fewer steps than this, and so does the next start.
     for (close, start) in (0..24).flat_map(|close| (0..40).map(move |start| (close, start))) {
         let (directory, disk) = disk();
         let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
@@ -71,8 +70,8 @@ fn a_seal_that_a_killed_process_wrote_is_on_the_disk_before_the_key_goes_on() {
 }
 
 #[test]
-fn what_a_killed_process_wrote_is_on_the_disk_before_a_seal_goes_past_it_whichever_step_of_a_start_had_no_room() {
-    // Whether the next try is the start's own, or another start's.
+fn records_of_killed_process_are_durable_before_next_seal() {
+    // The retry is by the same start or by another one.
     for (close, is_own) in (0..24).flat_map(|close| [(close, true), (close, false)]) {
         for refused in 0..40 {
             let state = format!("killed after {close}, then step {refused} refused, tried again by itself: {is_own}");
@@ -101,7 +100,7 @@ fn what_a_killed_process_wrote_is_on_the_disk_before_a_seal_goes_past_it_whichev
 }
 
 #[test]
-fn what_was_lost_is_told_once_whenever_the_start_that_tells_it_is_killed_or_loses_power() {
+fn loss_is_reported_once_despite_kill_or_power_cut() {
     for (step, power) in (0..40).flat_map(|step| [(step, false), (step, true)]) {
         let (directory, disk) = disk();
         let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
@@ -122,11 +121,11 @@ fn what_was_lost_is_told_once_whenever_the_start_that_tells_it_is_killed_or_lose
 }
 
 #[test]
-fn what_is_lost_of_what_a_killed_process_wrote_is_told_also_where_a_start_has_told_of_the_rest() {
+fn later_loss_is_reported_after_earlier_report() {
     for (step, is_synced) in (0..40).flat_map(|step| [(step, false), (step, true)]) {
         let (directory, disk) = disk();
         let log = three_synced_of_six(&disk, directory.path());
-        // The fifth stands for seven others.
+        // The fifth record stands for seven others.
         let gaps = vec![(5, 7)];
         log.keep_lost(&Lost { next_seq: log.next_seq() + 3, more: 2, since_ns: SECOND, gaps, ..Lost::default() }).unwrap();
         drop(log);
@@ -140,13 +139,13 @@ fn what_is_lost_of_what_a_killed_process_wrote_is_told_also_where_a_start_has_to
         let (there, told) = read(directory.path());
         let stands = there.iter().filter(|path| **path == b"/srv/data/file-5").count() as u64;
         let others = there.len() as u64 - stands;
-        // Nine had a number, one of which stands for seven; and two had none.
+        // Nine records had a sequence number, one of which stands for seven, and two had none.
         assert_eq!(told, (8 - others) + 2 + (1 - stands) * 7, "step {step}, synced {is_synced}: {others} and {stands} are there");
     }
 }
 
 #[test]
-fn the_key_is_there_whichever_step_has_no_room_and_whenever_the_next_try_is_killed_or_loses_power() {
+fn key_survives_full_disk_followed_by_kill_or_power_cut() {
     for (refused, step, power) in (0..24).flat_map(|refused| (0..20).flat_map(move |step| [(refused, step, false), (refused, step, true)]))
     {
         let (directory, disk) = disk();
@@ -177,9 +176,9 @@ fn the_key_is_there_whichever_step_has_no_room_and_whenever_the_next_try_is_kill
 }
 
 #[test]
-fn what_crashes_have_torn_is_told_once_whenever_starts_are_killed_or_lose_power() {
-    // Whether the trail's end is closed, which segment is torn, what is there of that, and whether it
-    // is renamed already, which may be undone.
+fn torn_bytes_are_reported_once_despite_kill_or_power_cut() {
+    // Whether the trail is closed, the torn segment, its bytes, and whether it is renamed already
+    // (without a sync).
     let states: [(bool, u64, &[u8], bool); 6] = [
         (false, 1, b"torn", false),
         (true, 2, b"", false),
@@ -235,7 +234,7 @@ fn what_crashes_have_torn_is_told_once_whenever_starts_are_killed_or_lose_power(
 }
 
 #[test]
-fn what_crashes_have_torn_is_told_once_also_where_its_names_have_no_room_in_one_record() {
+fn many_torn_files_are_reported_once_in_several_records() {
     for (step, power) in (0..30).flat_map(|step| [(step, false), (step, true)]) {
         let (directory, disk) = disk();
         open_by(&disk, directory.path(), SECOND).unwrap().close(SECOND).unwrap();

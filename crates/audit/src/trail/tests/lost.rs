@@ -1,4 +1,4 @@
-//! What the disk has not taken, as it is told by the next start.
+//! Test of the lost-record count across starts.
 
 use std::sync::atomic::Ordering;
 
@@ -7,12 +7,12 @@ use super::writer::{go_on, read, record, start, until};
 use super::*;
 
 #[test]
-fn what_is_lost_is_told_once_also_where_its_count_could_not_be_taken_back_at_first() {
+fn loss_is_reported_once_although_clearing_its_count_failed() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
     let trail = start(directory.path(), &disk, Keeping { ring_len: 1, ..Keeping::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
-    // What is lost before the disk has refused a group is a record of that.
+    // Records lost before the first failed write get their own gap record.
     until("the disk refuses", || {
         trail.record(&record(b"/srv/x", SECOND));
         trail.counts().failures > 0

@@ -1,5 +1,5 @@
-//! A trail whose machine loses power, or whose process is killed, at any step of the disk: what was
-//! said to be kept is there, in order, and the trail verifies.
+//! Tests that cut the power or kill the process at any disk operation: acknowledged records survive
+//! in order, and the trail verifies.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,19 +13,19 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
 
-/// A disk in memory; the directory, which trails are read from, is written when the power has gone
-/// and come back. Of each file the durable bytes, and what was written since.
+/// The state of a disk in memory: durable data and data written since. The real directory is
+/// updated after each simulated power cut.
 #[derive(Default)]
 struct Inside {
-    /// Bytes as the system sees them, and as they are on the platter. Names too.
+    /// Files as the system sees them, and as they are on the disk.
     seen: BTreeMap<PathBuf, Arc<Mutex<Bytes>>>,
     durable: BTreeMap<PathBuf, Arc<Mutex<Bytes>>>,
     steps_left: Option<u64>,
-    /// After so many steps there is no room for one.
+    /// Number of operations until one fails with a full disk.
     refused: Option<u64>,
-    /// What is written to this file can't be synced.
+    /// The file whose syncs fail.
     unsyncable: Option<PathBuf>,
-    /// A step was refused: from then on nothing gets to the disk, not even a part.
+    /// The power is gone: nothing reaches the disk any more.
     is_gone: bool,
 }
 
@@ -33,9 +33,8 @@ struct Inside {
 struct Bytes {
     seen: Vec<u8>,
     durable: Vec<u8>,
-    /// Where the system knows that they differ: not where it has failed to sync them.
+    /// Ranges that the system knows to be dirty. A failed sync clears them.
     dirty: Vec<Range<usize>>,
-    /// The length is another.
     is_resized: bool,
 }
 
@@ -74,7 +73,7 @@ impl PowerDisk {
         PowerDisk { inside: Arc::default(), directory: directory.to_owned() }
     }
 
-    /// The power goes after so many steps.
+    /// Cuts the power after this number of operations.
     pub(super) fn cut_after(&self, steps: u64) {
         let mut inside = self.inside.lock();
         (inside.steps_left, inside.is_gone) = (Some(steps), false);
@@ -84,12 +83,13 @@ impl PowerDisk {
         self.inside.lock().steps_left == Some(0)
     }
 
-    /// After so many steps there is no room for one; what it was to sync, the system forgets.
+    /// Fails one operation with a full disk after this number of operations. If it is a sync, the
+    /// data is dropped.
     pub(super) fn refuse_after(&self, steps: u64) {
         self.inside.lock().refused = Some(steps);
     }
 
-    /// From now on no sync of this file succeeds, if there is one.
+    /// Makes all syncs of this file fail.
     pub(super) fn set_unsyncable(&self, path: Option<PathBuf>) {
         self.inside.lock().unsyncable = path;
     }
@@ -116,7 +116,7 @@ impl PowerDisk {
         }
     }
 
-    /// The reading side looks at the directory.
+    /// Copies the system's view to the real directory.
     pub(super) fn show(&self) {
         for (path, file) in &self.inside.lock().seen {
             std::fs::write(path, &file.lock().seen).unwrap();
@@ -129,13 +129,13 @@ impl PowerDisk {
         }
     }
 
-    /// What is found after the power came back: names and bytes that were synced, and of the others
-    /// some.
+    /// Simulates the state after a power cut: synced names and bytes, and a random part of the
+    /// rest.
     pub(super) fn cut(&self, random: &mut ChaCha8Rng) {
         self.clear();
         let mut inside = self.inside.lock();
         let mut names = inside.durable.clone();
-        // Names that were not synced may have become durable all the same; a file that was renamed has one.
+        // Unsynced names may be durable too. A renamed file has a single name.
         for (path, file) in &inside.seen {
             if !names.contains_key(path) && random.next_u32().is_multiple_of(2) && !path.to_string_lossy().contains("key") {
                 names.retain(|_, other| !Arc::ptr_eq(file, other));
@@ -147,7 +147,7 @@ impl PowerDisk {
             let mut bytes = file.durable.clone();
             let more = file.seen.len().saturating_sub(bytes.len());
             if more > 0 {
-                // Any part of what was written since, or blocks that were never filled.
+                // A prefix of the unsynced bytes, possibly with zeroed blocks.
                 let keep = random.next_u32() as usize % (more + 1);
                 let from = bytes.len();
                 bytes.extend_from_slice(&file.seen[from..from + keep]);
@@ -164,7 +164,7 @@ impl PowerDisk {
         (inside.steps_left, inside.refused, inside.is_gone) = (None, None, false);
     }
 
-    /// Small files are looked at while the trail is written.
+    /// Copies a small file, which the log reads while it is open.
     fn show_small(&self, file: &Arc<Mutex<Bytes>>) {
         let inside = self.inside.lock();
         for (path, _) in inside.seen.iter().filter(|(path, other)| Arc::ptr_eq(file, other) && !is_segment(path)) {
@@ -172,7 +172,7 @@ impl PowerDisk {
         }
     }
 
-    /// Likewise that it is gone.
+    /// Removes a small file.
     fn hide_small(&self, path: &Path) {
         if !is_segment(path) {
             let _ = std::fs::remove_file(path);
@@ -239,7 +239,7 @@ impl DiskFile for PowerFile {
         let torn = self.disk.step();
         let mut file = self.bytes.lock();
         let start = offset as usize;
-        // The power goes in the middle of a write; not of a sector.
+        // A power cut tears a write, except within a sector.
         let written = if was_gone || start == 0 && bytes.len() == 512 { 0 } else { bytes.len() / 2 };
         let bytes = if torn.is_err() { &bytes[..written] } else { bytes };
         let end = start + bytes.len();
@@ -283,7 +283,7 @@ impl PowerFile {
 }
 
 #[test]
-fn what_was_kept_is_there_after_a_power_cut_at_any_of_1000_instants() {
+fn synced_records_survive_power_cut_at_1000_random_points() {
     for seed in 0..1000u64 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let directory = tempfile::tempdir().unwrap();
@@ -304,7 +304,7 @@ fn what_was_kept_is_there_after_a_power_cut_at_any_of_1000_instants() {
                         number += 1;
                         group.push((put(&mut log, number, now), number));
                     }
-                    // Only what was synced was acknowledged.
+                    // Only synced records are acknowledged.
                     if log.sync().is_err() {
                         break;
                     }
@@ -341,7 +341,7 @@ fn what_was_kept_is_there_after_a_power_cut_at_any_of_1000_instants() {
 }
 
 #[test]
-fn nothing_of_a_segment_is_on_the_disk_before_the_end_of_the_one_before_whichever_of_them_the_system_writes_back() {
+fn segment_is_not_written_before_previous_end_is_durable() {
     for (seed, is_closed_at_start, heals) in (0..30).flat_map(|seed| [(seed, false, false), (seed, true, false), (seed, false, true)]) {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The same with the threads around the log: what was acknowledged under `block`, by whichever
-//! thread, is there after a power cut, once.
+//! Tests of power cuts with the writer threads: under `block`, each acknowledged record is in the
+//! trail exactly once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use super::writer::{record, until};
 use super::*;
 
 const CUTS: u64 = 1000;
-/// Threads that do operations.
+/// Number of worker threads.
 const THREADS: u64 = 3;
-/// Operations of each in one life, if the power stays.
+/// Operations of each thread per run.
 const OPERATIONS: u64 = 40;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Operations whose reply has left.
+/// Operations whose reply was sent.
 type Acknowledged = Arc<Mutex<Vec<u64>>>;
 
-/// What a thread does until the power goes: now and then it waits for its reply, as a client that
-/// makes one call after another does.
+/// Records operations until the power cut. Sometimes waits for the reply, as a sequential client
+/// does.
 fn operate(trail: &Trail, disk: &PowerDisk, mut random: ChaCha8Rng, numbers: &AtomicU64, acknowledged: &Acknowledged) {
     for _ in 0..OPERATIONS {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
@@ -51,7 +51,7 @@ fn operate(trail: &Trail, disk: &PowerDisk, mut random: ChaCha8Rng, numbers: &At
     }
 }
 
-/// Three lives of one trail, each but the last ended by a power cut.
+/// Runs a trail twice, each time until a power cut, then verifies it.
 fn cut_at(seed: u64) -> u64 {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let directory = tempfile::tempdir().unwrap();
@@ -63,7 +63,7 @@ fn cut_at(seed: u64) -> u64 {
         disk.cut_after(u64::from(random.next_u32() % 200));
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         if let Ok((log, _)) = Log::open(shared.clone(), directory.path(), options(), now_ns()) {
-            // The disk in memory has no face for what compresses.
+            // The disk in memory does not support compression.
             let keeping = Keeping { policy: Policy::Block, durable: Durable::Each, ring_len: 2000, compress: false, ..Keeping::default() };
             let trail = Trail::start(log, shared, keeping, || {}).unwrap();
             thread::scope(|scope| {
@@ -74,7 +74,7 @@ fn cut_at(seed: u64) -> u64 {
                         scope.spawn(move || operate(trail, disk, random, numbers, acknowledged))
                     })
                     .collect();
-                // Who waits for room in a ring that nobody empties any more is let go by the end of the trail.
+                // Stopping the trail releases threads that wait for room in a full ring.
                 while threads.iter().any(|thread| !thread.is_finished()) && !disk.is_cut() {
                     thread::sleep(Duration::from_micros(200));
                 }
@@ -111,14 +111,13 @@ fn cut_at(seed: u64) -> u64 {
     cuts
 }
 
-/// As the writer has it: where records are old, seals are due at once, and each makes all durable
-/// by the way.
+/// Real time, because old records would make seals due at once, and each seal syncs everything.
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
 #[test]
-fn under_block_nothing_that_threads_acknowledged_is_lost_by_1000_power_cuts() {
+fn block_policy_loses_nothing_in_1000_power_cuts() {
     let (seeds, cuts) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -134,7 +133,7 @@ fn under_block_nothing_that_threads_acknowledged_is_lost_by_1000_power_cuts() {
 }
 
 #[test]
-fn what_a_seal_covers_is_written_again_where_its_sync_failed_also_if_records_are_never_synced() {
+fn seal_rewrites_records_after_failed_sync() {
     let directory = tempfile::tempdir().unwrap();
     let disk = PowerDisk::new(directory.path());
     create(&disk, &directory.path().join(KEY), &key()).unwrap();

@@ -1,10 +1,10 @@
-//! Proofs of single records, checked without the trail.
+//! Tests of inclusion proofs.
 
 use super::*;
 use crate::proof::{Anchor, Proof, ProofError};
 
 #[test]
-fn each_record_is_proven_to_who_has_only_the_first_key() {
+fn each_record_is_proven_by_first_key() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 60);
     let anchor = Anchor::Key(key().public());
@@ -19,7 +19,7 @@ fn each_record_is_proven_to_who_has_only_the_first_key() {
 }
 
 #[test]
-fn no_byte_of_a_proof_can_be_another() {
+fn any_altered_byte_invalidates_proof() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 8);
     let bytes = prove(directory.path(), 6, None).unwrap().unwrap().encode();
@@ -36,7 +36,7 @@ fn no_byte_of_a_proof_can_be_another() {
 }
 
 #[test]
-fn a_kept_checkpoint_shortens_a_proof() {
+fn checkpoint_shortens_proof() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 40);
     let long = prove(directory.path(), 39, None).unwrap().unwrap();
@@ -46,8 +46,7 @@ fn a_kept_checkpoint_shortens_a_proof() {
     let anchor = Anchor::Checkpoint(Box::new(kept.clone()));
     assert_eq!(short.check(&anchor), long.check(&Anchor::Key(key().public())));
     assert_eq!(short.check(&Anchor::Key(key().public())), Err(ProofError::Anchor));
-    // What was sealed before the checkpoint can't be proven from it, and another trail's checkpoint
-    // vouches for nothing.
+    // A checkpoint proves nothing that was sealed before it, and nothing in another trail.
     assert!(prove(directory.path(), 1, Some(&kept)).unwrap().is_none());
     let other = tempfile::tempdir().unwrap();
     create(&SystemDisk, &other.path().join(KEY), &Ratchet::new([1; 16], &[2; 32])).unwrap();
@@ -59,7 +58,7 @@ fn a_kept_checkpoint_shortens_a_proof() {
 }
 
 #[test]
-fn a_seal_left_out_of_a_proof_is_missed() {
+fn proof_without_one_seal_is_invalid() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 40);
     let whole = prove(directory.path(), 39, None).unwrap().unwrap();
@@ -71,7 +70,7 @@ fn a_seal_left_out_of_a_proof_is_missed() {
 }
 
 #[test]
-fn a_proof_is_made_of_the_seals_and_of_the_one_segment_that_the_record_is_in() {
+fn proof_reads_only_seals_and_own_segment() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 60);
     let plain: Vec<_> = (1..=60).map(|seq| prove(directory.path(), seq, None).unwrap().unwrap()).collect();
@@ -86,7 +85,7 @@ fn a_proof_is_made_of_the_seals_and_of_the_one_segment_that_the_record_is_in() {
     for (seq, plain) in (1..).zip(&plain) {
         assert_eq!(prove(directory.path(), seq, None).unwrap().unwrap().encode(), plain.encode(), "record {seq}");
     }
-    // An index that leaves a seal out is not believed.
+    // An index without all seals is not used.
     let other = &files[files.len() - 3];
     let last = &plain[59];
     let (first, count) = Index::open(other, &Segment::open(other).unwrap()).unwrap().span;
@@ -100,8 +99,8 @@ fn a_proof_is_made_of_the_seals_and_of_the_one_segment_that_the_record_is_in() {
         assert_eq!(prove(directory.path(), 60, None).unwrap().unwrap().encode(), last.encode(), "byte {at} of the index");
     }
     std::fs::write(&index, good).unwrap();
-    // Records before are not looked at: a segment whose record is another gives its seals all the same,
-    // so this proof holds, and verification finds the damage.
+    // Only the seals of earlier segments are read. So the proof holds despite an altered record
+    // there, which verification finds.
     let mut plain_bytes = Segment::open(other).unwrap().load().unwrap();
     let at = plain_bytes.windows(6).position(|window| window == b"/file-").unwrap();
     plain_bytes[at] ^= 1;
@@ -113,7 +112,7 @@ fn a_proof_is_made_of_the_seals_and_of_the_one_segment_that_the_record_is_in() {
 }
 
 #[test]
-fn a_proof_that_nobody_would_take_is_not_made() {
+fn proof_above_seal_limit_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 60);
     let proof = prove(directory.path(), 60, None).unwrap().unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn retention_removes_the_oldest_and_what_is_left_verifies_from_the_first_key() {
+fn retention_removes_oldest_segments_and_rest_verifies() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 100);
     let files = segments(directory.path()).unwrap();
@@ -40,20 +40,20 @@ fn retention_removes_the_oldest_and_what_is_left_verifies_from_the_first_key() {
     assert_eq!(report.faults, []);
     let all = Retention { len_max: Some(1), ..Retention::default() };
     prune(&SystemDisk, directory.path(), &all, 200 * SECOND, |_| true, tell).unwrap();
-    // And the one that the record of it is in.
+    // The third one holds the retention record.
     assert_eq!(segments(directory.path()).unwrap().len(), 3);
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
     open(directory.path(), 300 * SECOND).close(300 * SECOND).unwrap();
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
-    // One removed by hand is still missed.
+    // A segment removed by hand is still a fault.
     std::fs::remove_file(&segments(directory.path()).unwrap()[0].path).unwrap();
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults.len(), 1);
 }
 
-/// Somebody without the key can copy seals into the file of removed segments', and remove or edit
-/// what they were made over.
+/// An attacker without the key can copy seals into the file of removed seals, and then remove or
+/// edit the segments.
 #[test]
-fn segments_are_missing_unless_the_trail_itself_says_that_retention_removed_them() {
+fn removed_segments_without_retention_record_are_a_fault() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 100);
     let files = segments(directory.path()).unwrap();
@@ -69,17 +69,16 @@ fn segments_are_missing_unless_the_trail_itself_says_that_retention_removed_them
         }
     }
     std::fs::write(directory.path().join(REMOVED), &seals).unwrap();
-    // There still: as if the power had gone before their removal.
+    // The segments still exist, as after an interrupted removal.
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
     assert_eq!((report.faults, report.records), (vec![], 100));
-    // There still, and edited.
+    // A segment exists but was edited.
     let whole = std::fs::read(&files[0].path).unwrap();
     let mut edited = whole.clone();
     let at = edited.windows(6).position(|window| window == b"file-1").unwrap();
     edited[at] = b'F';
     std::fs::write(&files[0].path, &edited).unwrap();
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults[0].kind, FaultKind::Altered);
-    // Gone.
     files[..2].iter().for_each(|file| std::fs::remove_file(&file.path).unwrap());
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
     assert_eq!(report.faults.iter().map(|fault| fault.kind).collect::<Vec<_>>(), [FaultKind::Removed]);

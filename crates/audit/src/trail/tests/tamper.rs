@@ -1,5 +1,5 @@
-//! Each record of a trail, altered, removed, doubled, swapped and cut away: found, at that record,
-//! and nothing else is found.
+//! Tests of tampering: each altered, removed, duplicated, swapped or cut-off record is found at its
+//! position, without further faults.
 
 use std::fs;
 use std::ops::Range;
@@ -14,7 +14,7 @@ const COUNT: u64 = 60;
 struct Trail {
     directory: tempfile::TempDir,
     files: Vec<(PathBuf, Vec<u8>)>,
-    /// Segment (from 0), place of each record's frame.
+    /// Segment index and frame position of each record.
     records: Vec<(usize, Range<usize>)>,
 }
 
@@ -51,7 +51,7 @@ impl Trail {
         self.directory.path()
     }
 
-    /// The faults with one segment's bytes changed.
+    /// Returns the faults after replacing the bytes of one segment.
     fn with(&self, segment: usize, bytes: &[u8]) -> Vec<Fault> {
         fs::write(&self.files[segment].0, bytes).unwrap();
         let report = verify(self.path(), &trust(), |_, _| {}).unwrap();
@@ -66,7 +66,7 @@ impl Trail {
     }
 }
 
-/// Computes the tags anew after a change, as one who knows the format would.
+/// Recomputes the chain tags, as an attacker who knows the format would.
 fn rechain(bytes: &mut [u8]) {
     let header = crate::frame::Header::decode(parse(&bytes[MAGIC.len()..]).unwrap().body).unwrap();
     let mut chain = Chain(header.previous);
@@ -83,7 +83,7 @@ fn untouched_trail_has_no_fault() {
 }
 
 #[test]
-fn any_altered_byte_of_any_record_is_found_where_it_is() {
+fn altered_byte_is_found_at_its_record() {
     let trail = trail();
     for (index, (segment, range)) in trail.records.iter().enumerate() {
         for at in range.clone().step_by(5) {
@@ -96,7 +96,7 @@ fn any_altered_byte_of_any_record_is_found_where_it_is() {
 }
 
 #[test]
-fn record_altered_with_its_chain_computed_anew_is_found_by_the_seal() {
+fn altered_record_with_recomputed_chain_contradicts_seal() {
     let trail = trail();
     for (index, (segment, range)) in trail.records.iter().enumerate() {
         let mut bytes = trail.files[*segment].1.clone();
@@ -121,7 +121,7 @@ fn each_removed_record_is_found() {
 }
 
 #[test]
-fn each_doubled_record_is_found() {
+fn each_duplicated_record_is_found() {
     let trail = trail();
     for (segment, range) in &trail.records {
         let mut bytes = trail.files[*segment].1.clone();
@@ -167,7 +167,7 @@ fn trail_cut_at_any_record_is_found() {
 }
 
 #[test]
-fn any_segment_that_is_gone_is_missed() {
+fn missing_segment_is_found() {
     let trail = trail();
     for (path, bytes) in &trail.files {
         fs::remove_file(path).unwrap();
@@ -179,7 +179,7 @@ fn any_segment_that_is_gone_is_missed() {
 }
 
 #[test]
-fn trail_written_anew_with_another_key_is_not_the_auditors() {
+fn trail_signed_with_another_key_is_rejected() {
     let other = tempfile::tempdir().unwrap();
     create(&SystemDisk, &other.path().join(KEY), &crate::keys::Ratchet::new([7; 16], &[8; 32])).unwrap();
     open(other.path(), SECOND).close(SECOND).unwrap();
@@ -190,7 +190,7 @@ fn trail_written_anew_with_another_key_is_not_the_auditors() {
 }
 
 #[test]
-fn thief_of_the_key_can_not_cut_what_a_kept_checkpoint_saw() {
+fn stolen_key_cannot_cut_before_external_checkpoint() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let mut log = open(directory.path(), SECOND);
@@ -213,8 +213,8 @@ fn thief_of_the_key_can_not_cut_what_a_kept_checkpoint_saw() {
     for (path, bytes) in stolen {
         fs::write(path, bytes).unwrap();
     }
-    // Gone on with from the stolen state, without the second record: sound by itself, but not what was
-    // kept.
+    // Continued from the stolen state without the second record. The trail is consistent, but
+    // contradicts the checkpoint.
     let log = open(directory.path(), 2 * SECOND);
     log.close(2 * SECOND).unwrap();
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
@@ -223,12 +223,12 @@ fn thief_of_the_key_can_not_cut_what_a_kept_checkpoint_saw() {
 }
 
 #[test]
-fn what_a_record_says_is_quoted_in_what_is_told_of_it() {
+fn record_text_is_quoted_in_report() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let mut log = open(directory.path(), SECOND);
-    // Clears the screen, says something of its own, and hides what comes; turns the direction of
-    // writing.
+    // Clears the screen, prints a fake result, hides the following text and reverses the writing
+    // direction.
     let hostile = b"\x1b[2J\x1b[Hsound: 5 records\n\x1b[8m\xe2\x80\xae\xff\"";
     log.append_record(&Record {
         class: Class::Administrative,
@@ -243,7 +243,7 @@ fn what_a_record_says_is_quoted_in_what_is_told_of_it() {
 }
 
 #[test]
-fn a_checkpoint_of_another_trail_is_called_so() {
+fn checkpoint_of_another_trail_is_reported() {
     let trail = trail();
     let other = tempfile::tempdir().unwrap();
     create(&SystemDisk, &other.path().join(KEY), &crate::keys::Ratchet::new([8; 16], &[8; 32])).unwrap();
@@ -254,8 +254,7 @@ fn a_checkpoint_of_another_trail_is_called_so() {
     assert!(matches!(&faults[..], [fault] if fault.kind == FaultKind::Forged && fault.what.ends_with(&told)), "{faults:?}");
 }
 
-/// Cuts segments off, with the last seal that is left as the checkpoint, as one who knows the
-/// format would.
+/// Removes the last segments and forges the checkpoint, as an attacker who knows the format would.
 fn cut(trail: &Trail, left: usize) -> crate::seal::Seal {
     for (path, _) in &trail.files[left..] {
         fs::remove_file(path).unwrap();
@@ -268,7 +267,7 @@ fn cut(trail: &Trail, left: usize) -> crate::seal::Seal {
 }
 
 #[test]
-fn a_key_file_that_was_made_up_hides_no_cut() {
+fn forged_key_file_does_not_hide_cut() {
     let other = [3; 16];
     let made_up = |trail: [u8; 16], epoch: u64| {
         let mut key = crate::keys::Ratchet::new(trail, &[5; 32]);
@@ -291,7 +290,7 @@ fn a_key_file_that_was_made_up_hides_no_cut() {
 }
 
 #[test]
-fn the_key_of_a_cut_trail_elsewhere_tells_of_the_cut() {
+fn key_file_kept_elsewhere_reveals_cut() {
     let trail = trail();
     let elsewhere = tempfile::tempdir().unwrap();
     let key = elsewhere.path().join(KEY);

@@ -1,5 +1,4 @@
-//! What is done with closed segments: that it ends with the trail, that nothing goes without its
-//! record, and that who verifies meanwhile is told of no fault.
+//! Tests of maintenance: interruption, retention records, and verification during a removal.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use crate::record::Act;
 use crate::trail::compress::compress_while;
 use crate::trail::index::{build_index_while, is_indexed};
 
-/// Segments that the trail's records say are removed.
+/// Returns the details of all retention records.
 fn told_removed(directory: &Path) -> Vec<String> {
     let mut told = Vec::new();
     entries(directory, 1, |entry| {
@@ -27,14 +26,14 @@ fn told_removed(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_removal_is_on_record_before_it_is_done_also_where_other_records_are_lost() {
+fn removal_is_recorded_first_even_if_other_records_are_lost() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
     let keeping = Keeping { policy: Policy::Count, durable: Durable::System, compress: false, ..Keeping::default() };
     let trail = start(directory.path(), &disk, keeping, || ());
     disk.full.store(true, Ordering::SeqCst);
     let path = [b'x'; 4000];
-    // Until nothing more is kept in memory.
+    // Until the memory limit is reached.
     until("records are lost", || {
         (0..500).for_each(|_| _ = trail.record(&record(&path, SECOND)));
         trail.counts().lost > 0
@@ -53,7 +52,7 @@ fn a_removal_is_on_record_before_it_is_done_also_where_other_records_are_lost() 
 }
 
 #[test]
-fn what_is_done_with_a_segment_ends_when_the_trail_does_and_leaves_it_as_it_was() {
+fn interrupted_maintenance_leaves_segment_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let rotation = Rotation { len_max: 1 << 30, age_ns_max: u64::MAX, seal_ns_max: u64::MAX };
@@ -61,7 +60,7 @@ fn what_is_done_with_a_segment_ends_when_the_trail_does_and_leaves_it_as_it_was(
     (0..20_000).for_each(|number| _ = put(&mut log, number, SECOND + number));
     log.close(2 * SECOND).unwrap();
     let file = segments(directory.path()).unwrap().remove(0);
-    // Whenever that is.
+    // Interrupted at several points.
     for steps in 0..3 {
         let left: Cell<u32> = Cell::new(steps);
         let is_wanted = || left.replace(left.get().saturating_sub(1)) > 0;
@@ -76,7 +75,7 @@ fn what_is_done_with_a_segment_ends_when_the_trail_does_and_leaves_it_as_it_was(
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
 }
 
-/// Appends the record of a removal, as the writer does, and removes.
+/// Records and performs a removal, as the writer does.
 fn remove(directory: &Path, retention: &Retention, now_ns: u64) -> u64 {
     let tell = |last: u64| {
         let mut log = open(directory, now_ns);
@@ -89,7 +88,7 @@ fn remove(directory: &Path, retention: &Retention, now_ns: u64) -> u64 {
 }
 
 #[test]
-fn who_verifies_while_segments_are_removed_is_told_of_no_fault() {
+fn verification_during_retention_finds_no_fault() {
     for at in 0..4 {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), 100);
@@ -104,7 +103,7 @@ fn who_verifies_while_segments_are_removed_is_told_of_no_fault() {
         assert!(removed > at, "{removed}");
         assert_eq!(report.faults, [], "removed before segment {at} was read");
         assert!(report.notes.iter().any(|note| note.contains("removed by retention")), "{:?}", report.notes);
-        // One that somebody takes away without a record is missed.
+        // A segment removed without a record is a fault.
         let last = segments(directory.path()).unwrap().pop().unwrap();
         let report = verify(directory.path(), &trust(), |_, _| _ = std::fs::remove_file(&last.path)).unwrap();
         assert!(!report.faults.is_empty());
@@ -112,7 +111,7 @@ fn who_verifies_while_segments_are_removed_is_told_of_no_fault() {
 }
 
 #[test]
-fn seals_of_what_is_removed_are_appended_once_whenever_the_program_died() {
+fn seals_of_removed_segments_are_appended_once_despite_crash() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 100);
     let files = segments(directory.path()).unwrap();
@@ -126,8 +125,8 @@ fn seals_of_what_is_removed_are_appended_once_whenever_the_program_died() {
     assert!(more > 1);
     let whole = std::fs::read(&kept).unwrap();
     assert!(whole.starts_with(&before), "they are appended");
-    // As if it had died with some of that written, in the middle of a frame or at its end, and none or
-    // one removed.
+    // An interrupted removal may have written some of the seals, up to the middle of a frame, and
+    // removed at most one segment.
     let frame = crate::frame::OVERHEAD + crate::seal::SEAL_LEN;
     for written in [0, 1, frame, frame + 1, whole.len() - before.len()] {
         for removed in 0..2 {
@@ -142,7 +141,7 @@ fn seals_of_what_is_removed_are_appended_once_whenever_the_program_died() {
 }
 
 #[test]
-fn who_may_read_segments_may_read_the_checkpoint_and_nobody_else_does() {
+fn checkpoint_is_as_readable_as_segments() {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 10);

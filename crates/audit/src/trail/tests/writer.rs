@@ -1,4 +1,4 @@
-//! The writer's threads: groups, policies when the disk refuses, rotation under load.
+//! Tests of the writer's threads: groups, policies when the disk fails, rotation under load.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::faulty_disk::FaultyDisk;
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A segment of so many bytes is closed.
+/// Segments are closed at this length, in bytes.
 const SEGMENT_LEN_MAX: u64 = 200_000;
 
 pub(super) fn start(directory: &Path, disk: &FaultyDisk, keeping: Keeping, halt: impl Fn() + Send + 'static) -> Trail {
@@ -18,7 +18,7 @@ pub(super) fn start(directory: &Path, disk: &FaultyDisk, keeping: Keeping, halt:
     go_on(directory, disk, keeping, halt)
 }
 
-/// With a trail that has begun.
+/// Continues an existing trail.
 pub(super) fn go_on(directory: &Path, disk: &FaultyDisk, keeping: Keeping, halt: impl Fn() + Send + 'static) -> Trail {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let rotation = Rotation { len_max: SEGMENT_LEN_MAX, age_ns_max: 1000 * SECOND, seal_ns_max: SECOND };
@@ -38,7 +38,7 @@ pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Records of operations, and how many the gaps among them count.
+/// Returns the paths of all operations, and the number of lost records.
 pub(super) fn read(directory: &Path) -> (Vec<Vec<u8>>, u64) {
     let (mut paths, mut lost) = (Vec::new(), 0);
     entries(directory, 1, |entry| {
@@ -58,7 +58,7 @@ pub(super) fn read(directory: &Path) -> (Vec<Vec<u8>>, u64) {
 }
 
 #[test]
-fn records_of_many_threads_are_all_there_across_rotations() {
+fn records_of_many_threads_survive_rotation() {
     let directory = tempfile::tempdir().unwrap();
     let trail = start(directory.path(), &FaultyDisk::default(), Keeping { policy: Policy::Block, ..Keeping::default() }, || ());
     let (threads, each) = (6, 2000);
@@ -80,8 +80,8 @@ fn records_of_many_threads_are_all_there_across_rotations() {
     assert_eq!((paths.len() as u64, lost), (threads * each, 0));
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
     assert_eq!((report.faults, report.unsealed), (vec![], 0));
-    // How many segments there are depends on how large groups were; all are closed, and what is not
-    // compressed when the threads end is after the next start.
+    // The number of segments depends on the group sizes. All of them are closed, and the next start
+    // compresses what is left.
     let last = segments(directory.path()).unwrap().len();
     let trail = go_on(directory.path(), &FaultyDisk::default(), Keeping::default(), || ());
     until("all that are closed are compressed", || segments(directory.path()).unwrap()[..last].iter().all(|file| file.packed));
@@ -89,7 +89,7 @@ fn records_of_many_threads_are_all_there_across_rotations() {
 }
 
 #[test]
-fn what_is_done_after_a_record_finds_it_on_disk() {
+fn callback_runs_after_record_is_on_disk() {
     let directory = tempfile::tempdir().unwrap();
     let trail = start(
         directory.path(),
@@ -108,7 +108,7 @@ fn what_is_done_after_a_record_finds_it_on_disk() {
 }
 
 #[test]
-fn block_waits_for_a_full_disk_and_loses_nothing() {
+fn block_policy_waits_for_full_disk_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
     let trail = start(directory.path(), &disk, Keeping { policy: Policy::Block, ring_len: 10_000, ..Keeping::default() }, || ());
@@ -130,10 +130,10 @@ fn block_waits_for_a_full_disk_and_loses_nothing() {
 }
 
 #[test]
-fn count_goes_on_and_the_gap_is_a_record() {
+fn count_policy_continues_and_records_gap() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    // A ring of one record: the second is lost while the writer waits between its tries.
+    // The ring holds one record, so the second is lost while the writer waits to retry.
     let trail = start(directory.path(), &disk, Keeping { policy: Policy::Count, ring_len: 1, ..Keeping::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
     let mut kept = 0u64;
@@ -152,13 +152,13 @@ fn count_goes_on_and_the_gap_is_a_record() {
 }
 
 #[test]
-fn what_is_lost_while_there_is_no_room_is_one_gap_however_long_that_lasts() {
+fn losses_on_full_disk_share_one_gap_record() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
     let trail = start(directory.path(), &disk, Keeping { compress: false, ..Keeping::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
     let path = [b'x'; 4000];
-    // Until nothing more is kept in memory, at several tries.
+    // Until the memory limit is reached several times.
     let mut counts: Vec<u64> = Vec::new();
     until("records are lost again and again", || {
         (0..500).for_each(|_| _ = trail.record(&record(&path, SECOND)));
@@ -166,7 +166,7 @@ fn what_is_lost_while_there_is_no_room_is_one_gap_however_long_that_lasts() {
         counts.extend((lost > 0 && counts.last().is_none_or(|last| lost > *last)).then_some(lost));
         counts.len() > 4
     });
-    // Those that are there when the trail ends are told as well.
+    // Records lost shortly before the end are counted too.
     disk.full.store(false, Ordering::SeqCst);
     trail.stop();
     let counts = trail.counts();
@@ -178,15 +178,15 @@ fn what_is_lost_while_there_is_no_room_is_one_gap_however_long_that_lasts() {
     })
     .unwrap();
     assert_eq!(gaps.iter().sum::<u64>(), counts.lost);
-    // What rings have lost while there was room is told before, and what they have when there is again.
+    // At most one gap before the failure, one for it, and one after it.
     assert!(gaps.len() <= 3, "{gaps:?}");
-    // And the next start tells none of it again.
+    // The next start does not report them again.
     go_on(directory.path(), &disk, Keeping { compress: false, ..Keeping::default() }, || ()).stop();
     assert_eq!(read(directory.path()).1, counts.lost);
 }
 
 #[test]
-fn halt_is_called_once_when_records_can_not_be_written() {
+fn halt_policy_calls_back_once() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
     let (halted, told) = mpsc::channel();
@@ -201,19 +201,19 @@ fn halt_is_called_once_when_records_can_not_be_written() {
 }
 
 #[test]
-fn who_searches_finds_indexes_that_the_writer_has_built() {
+fn writer_builds_indexes_for_searches() {
     let directory = tempfile::tempdir().unwrap();
     let trail = start(directory.path(), &FaultyDisk::default(), Keeping { policy: Policy::Block, ..Keeping::default() }, || ());
     for number in 0..8000u64 {
         let path = format!("/srv/{}", number % 100);
         assert!(trail.record(&record(path.as_bytes(), SECOND + number)));
     }
-    // What is left when the threads end is the next writer's.
+    // Maintenance that is unfinished at the end is left to the next writer.
     until("they are written", || trail.counts().written == 8000 && trail.counts().is_healthy);
     until("closed segments are indexed", || {
         let files = segments(directory.path()).unwrap();
         let (last, closed) = files.split_last().unwrap();
-        // One that is as long is closed in a moment.
+        // A segment of this length is about to be closed.
         let is_open = std::fs::metadata(&last.path).unwrap().len() < SEGMENT_LEN_MAX;
         is_open && !closed.is_empty() && closed.iter().all(|file| crate::trail::index::is_indexed(file).unwrap_or(false))
     });
@@ -229,9 +229,9 @@ fn who_searches_finds_indexes_that_the_writer_has_built() {
     };
     let (hits, searched) = ask();
     assert_eq!((hits, searched.built), (80, 0));
-    // How many segments there are depends on how large groups were; only the last one has no index.
+    // The number of segments depends on the group sizes. Only the last one has no index.
     assert!(searched.segments >= 2 && searched.scanned == 1, "{searched:?}");
-    // One that was lost is built by the next writer.
+    // The next writer rebuilds a missing index.
     let lost = directory.path().join(format!("{:012}.{INDEX}", 1));
     std::fs::remove_file(&lost).unwrap();
     let log = open(directory.path(), 100 * SECOND);
@@ -242,7 +242,7 @@ fn who_searches_finds_indexes_that_the_writer_has_built() {
 }
 
 #[test]
-fn one_writer_alone_has_a_trail() {
+fn second_writer_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let log = open(directory.path(), SECOND);
@@ -253,7 +253,7 @@ fn one_writer_alone_has_a_trail() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_puts_off_no_seal() {
+fn seal_is_not_delayed_by_clock_set_back() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let mut log = open(directory.path(), 1000 * SECOND);
@@ -265,7 +265,7 @@ fn a_clock_that_is_set_back_puts_off_no_seal() {
 }
 
 #[test]
-fn what_a_failed_sync_has_lost_is_written_again() {
+fn records_dropped_by_failed_sync_are_rewritten() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
     let disk = FaultyDisk::default();
@@ -273,7 +273,7 @@ fn what_a_failed_sync_has_lost_is_written_again() {
         Log::open(Arc::new(disk.clone()), directory.path(), Options { rotation: Rotation::default(), ..options() }, SECOND).unwrap();
     let keeping = Keeping { durable: Durable::Records(1000), ..Keeping::default() };
     let trail = Trail::start(log, Arc::new(disk.clone()), keeping, || ()).unwrap();
-    // Records of now: one whose seal is due is durable at once.
+    // Current times, because an overdue seal would sync the records at once.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     for number in 0..100u64 {
         assert!(trail.record(&record(format!("/srv/{number}").as_bytes(), now + number)));
@@ -293,7 +293,7 @@ fn what_a_failed_sync_has_lost_is_written_again() {
 }
 
 #[test]
-fn what_a_full_disk_lost_at_the_end_is_a_gap_at_the_next_start() {
+fn loss_on_full_disk_is_reported_at_next_start() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
     let keeping = Keeping { durable: Durable::Each, ..Keeping::default() };
@@ -314,7 +314,7 @@ fn what_a_full_disk_lost_at_the_end_is_a_gap_at_the_next_start() {
     let now = 2 * SECOND;
     drop(again(now).unwrap());
     assert_eq!(read(directory.path()), (vec![b"/srv/x".to_vec(); 5], 10));
-    // Told once; and nothing is, where nothing is lost.
+    // The loss is reported once, and nothing is reported without a loss.
     drop(again(now).unwrap());
     assert_eq!(read(directory.path()).1, 10);
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
