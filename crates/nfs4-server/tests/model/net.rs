@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes as Buffer;
 use vouch_nfs4_server::state::RecoveryRecord;
-use vouch_nfs4_server::testing::{self, at};
+use vouch_nfs4_server::testing::{self, time_at};
 use vouch_nfs4_server::{
     CallbackId, CallbackTo, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal, Progress, Recovered, Request, Server,
     Unreachable,
@@ -48,12 +48,12 @@ fn start(files: &Arc<MemoryFs>, boot: u64, now: Now, recovered: Recovered) -> Se
 impl Net {
     pub(crate) fn new() -> Self {
         let (files, now_ms, boot) = (Arc::new(MemoryFs::new()), 1_000, 7);
-        let server = start(&files, boot, at(now_ms), Recovered::default());
+        let server = start(&files, boot, time_at(now_ms), Recovered::default());
         Net { server, files, now_ms, boot, called: Vec::new(), records: BTreeMap::new(), ports: 700, tick_due_ms: 0 }
     }
 
     pub(crate) fn now(&self) -> Now {
-        at(self.now_ms)
+        time_at(self.now_ms)
     }
 
     pub(crate) fn connect(&mut self) -> Arc<Connection> {

@@ -1,4 +1,4 @@
-//! A server over a file system in memory, and a client that speaks to it in structures.
+//! A server over an in-memory file system, and a client of it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use vouch_nfs4::{
     Attributes, Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, CompoundHead, CreateSeq, Fattr, List, Name, OwnerSeq, ReplyHead,
     SessionId, SlotId, SlotSeq, StateOwner, StateProtect, StateProtectReply, Stateid, Status, Verifier, Wire as _,
 };
-use vouch_nfs4_server::testing::{self, at};
+use vouch_nfs4_server::testing::{self, time_at};
 use vouch_nfs4_server::{
     Compound, Config, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Observer, Principal, Progress,
     Recovered, Request, Server, Squash, SquashWho, Unanswered,
@@ -19,19 +19,19 @@ use vouch_nfs4_server::{
 use vouch_vfs::{Caller, Patience};
 use vouch_xdr::{Reader, Writer};
 
-pub(crate) use vouch_nfs4_server::testing::{access, export, under};
+pub(crate) use vouch_nfs4_server::testing::{export, flavour_access, sys_access};
 pub(crate) use vouch_vfs::memory::MemoryFs;
 
-/// Users are their numbers; user 1000 is alice, and of one nobody answers.
-pub(crate) struct Names;
+/// Numeric users. User 1000 is alice; lookups of `unanswered` time out.
+pub(crate) struct TestIdentity;
 
-impl Identity for Names {
+impl Identity for TestIdentity {
     fn caller(&self, principal: &Principal, _: SocketAddr, squash: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, Unanswered> {
         let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         Ok(Some(Arc::new(match principal {
             Principal::Gss { name } if &**name == "unanswered@EXAMPLE.ORG" => return Err(Unanswered::Silent),
             Principal::Gss { name } if &**name == "alice@EXAMPLE.ORG" => Caller::new(1000, 1000, []),
-            // Machines are nobody in particular, everybody else has no account.
+            // Machine principals map to the anonymous user; other principals have no account.
             Principal::Gss { name } if !name.starts_with("nfs/") => return Ok(None),
             Principal::Sys { uid: 0, .. } if squash.who == SquashWho::Root => anonymous,
             Principal::Sys { uid, gid, gids } if squash.who != SquashWho::All => Caller::new(*uid, *gid, gids.iter().copied()),
@@ -56,38 +56,38 @@ impl Identity for Names {
     }
 }
 
-/// A server with its clock.
-pub(crate) struct World {
+/// A server with a settable clock.
+pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) files: Arc<MemoryFs>,
     pub(crate) now_ms: AtomicU64,
     /// Whether the last reply has to wait for recovery records.
-    pub(crate) waits: AtomicBool,
+    pub(crate) awaits_records: AtomicBool,
     records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
-    /// Where the next connection comes from.
-    pub(crate) ports: AtomicU32,
+    /// Source port of the next connection.
+    pub(crate) next_port: AtomicU32,
 }
 
-impl World {
+impl Fixture {
     /// One export at /export.
     pub(crate) fn new() -> Self {
         let files = Arc::new(MemoryFs::new());
-        Self::with(files.clone(), vec![export(7, &["export"], &files, access())])
+        Self::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())])
     }
 
-    /// One export at /export, of a server with little room.
-    pub(crate) fn limited(limits: Limits) -> Self {
+    /// One export at /export, and these limits.
+    pub(crate) fn with_limits(limits: Limits) -> Self {
         let files = Arc::new(MemoryFs::new());
-        let exports = vec![export(7, &["export"], &files, access())];
+        let exports = vec![export(7, &["export"], &files, sys_access())];
         Self::start(files, exports, Arc::new(NoObserver), testing::config(77, limits), BTreeMap::new())
     }
 
-    pub(crate) fn with(files: Arc<MemoryFs>, exports: Vec<Export>) -> Self {
-        Self::observed(files, exports, Arc::new(NoObserver))
+    pub(crate) fn with_exports(files: Arc<MemoryFs>, exports: Vec<Export>) -> Self {
+        Self::with_observer(files, exports, Arc::new(NoObserver))
     }
 
-    /// With one who sees every operation.
-    pub(crate) fn observed(files: Arc<MemoryFs>, exports: Vec<Export>, observer: Arc<dyn Observer>) -> Self {
+    /// With an observer of every operation.
+    pub(crate) fn with_observer(files: Arc<MemoryFs>, exports: Vec<Export>, observer: Arc<dyn Observer>) -> Self {
         Self::start(files, exports, observer, testing::config(77, Limits::default()), BTreeMap::new())
     }
 
@@ -101,52 +101,52 @@ impl World {
         let server = Server::new(
             config,
             Exports::new(exports).expect("the exports fit together"),
-            Arc::new(Names),
+            Arc::new(TestIdentity),
             observer,
             Recovered { records: records.clone().into_iter().collect() },
             [9; 32],
-            at(1_000),
+            time_at(1_000),
         );
-        let (now_ms, waits) = (AtomicU64::new(1_000), AtomicBool::new(false));
-        World { server, files, now_ms, waits, records: Mutex::new(records), ports: AtomicU32::new(700) }
+        let (now_ms, awaits_records) = (AtomicU64::new(1_000), AtomicBool::new(false));
+        Fixture { server, files, now_ms, awaits_records, records: Mutex::new(records), next_port: AtomicU32::new(700) }
     }
 
-    /// One like that of [`World::new`] after a crash: its files and its records are there.
-    pub(crate) fn restarted(self) -> Self {
-        let exports = vec![export(7, &["export"], &self.files, access())];
-        self.restarted_with(exports)
+    /// A crash and restart: files and recovery records survive.
+    pub(crate) fn restart(self) -> Self {
+        let exports = vec![export(7, &["export"], &self.files, sys_access())];
+        self.restart_with_exports(exports)
     }
 
     /// Likewise, with these exports.
-    pub(crate) fn restarted_with(self, exports: Vec<Export>) -> Self {
+    pub(crate) fn restart_with_exports(self, exports: Vec<Export>) -> Self {
         Self::start(self.files, exports, Arc::new(NoObserver), testing::config(78, Limits::default()), self.records.into_inner().unwrap())
     }
 
     pub(crate) fn connect(&self) -> Arc<Connection> {
-        let port = self.ports.fetch_add(1, Ordering::Relaxed) as u16;
+        let port = self.next_port.fetch_add(1, Ordering::Relaxed) as u16;
         self.server.connection_opened(SocketAddr::from(([127, 0, 0, 1], port)))
     }
 
     pub(crate) fn now(&self) -> Now {
-        at(self.now_ms.load(Ordering::Relaxed))
+        time_at(self.now_ms.load(Ordering::Relaxed))
     }
 
-    /// Sends the bytes of a call; the reply's bytes, spans filled in with nothing.
+    /// Runs the bytes of a call to the end. Returns the reply without its header, and the effects.
     pub(crate) fn call(&self, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Vec<u8>, Vec<Effect>) {
-        self.call_under(Flavour::Sys, connection, principal, body)
+        self.call_with_flavour(Flavour::Sys, connection, principal, body)
     }
 
-    pub(crate) fn call_under(
+    pub(crate) fn call_with_flavour(
         &self,
         flavour: Flavour,
         connection: &Arc<Connection>,
         principal: &Principal,
         body: Vec<u8>,
     ) -> (Vec<u8>, Vec<Effect>) {
-        self.call_and(flavour, connection, principal, body, |_| ())
+        self.call_with_effects(flavour, connection, principal, body, |_| ())
     }
 
-    /// A call that has not been run.
+    /// A call that has not run yet.
     pub(crate) fn begin(&self, flavour: Flavour, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> Compound {
         let request = Request {
             connection: connection.clone(),
@@ -162,8 +162,8 @@ impl World {
         self.server.begin(request, self.now())
     }
 
-    /// Does something about effects as soon as there are any.
-    pub(crate) fn call_and(
+    /// Hands new effects to `act` after each step of the call.
+    pub(crate) fn call_with_effects(
         &self,
         flavour: Flavour,
         connection: &Arc<Connection>,
@@ -185,16 +185,19 @@ impl World {
                     _ => {}
                 }
             }
-            let asked = new.iter().any(|effect| matches!(effect, Effect::Callback { .. }));
+            let has_callback = new.iter().any(|effect| matches!(effect, Effect::Callback { .. }));
             effects.extend(new);
             match progress {
                 Progress::Done(reply) => {
-                    self.waits.store(compound.waits_for_records(), Ordering::Relaxed);
+                    self.awaits_records.store(compound.waits_for_records(), Ordering::Relaxed);
                     let reply = reply.expect("only duplicates go unanswered");
                     return (reply.bytes[28..].to_vec(), effects);
                 }
                 Progress::Blocked => {
-                    assert!(patience == Patience::None || asked, "with patience nothing blocks but what a client is asked for");
+                    assert!(
+                        patience == Patience::None || has_callback,
+                        "with patience nothing blocks but what a client is has_callback for"
+                    );
                     patience = Patience::Any;
                 }
             }
@@ -214,7 +217,7 @@ pub(crate) fn compound(minor: u32, ops: &[Args<'_>]) -> Vec<u8> {
     w.into_bytes()
 }
 
-/// The results of a reply, kept for the length of the test.
+/// Decodes a reply. The bytes are leaked.
 pub(crate) fn results(reply: Vec<u8>) -> (Status, Vec<Results<'static>>) {
     let reply: &'static [u8] = reply.leak();
     let mut r = Reader::new(reply);
@@ -225,9 +228,9 @@ pub(crate) fn results(reply: Vec<u8>) -> (Status, Vec<Results<'static>>) {
     (head.status, list)
 }
 
-/// A client of 4.1 and later with one session.
+/// A client of 4.1 or later with one session.
 pub(crate) struct Client<'w> {
-    pub(crate) world: &'w World,
+    pub(crate) fixture: &'w Fixture,
     pub(crate) connection: Arc<Connection>,
     pub(crate) principal: Principal,
     pub(crate) flavour: Flavour,
@@ -238,57 +241,62 @@ pub(crate) struct Client<'w> {
 }
 
 impl<'w> Client<'w> {
-    pub(crate) fn new(world: &'w World, name: &str, uid: u32) -> Self {
-        Self::introduced(world, name, user(uid), Flavour::Sys, StateProtect::None).0
+    pub(crate) fn new(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
+        Self::with_protection(fixture, name, user(uid), Flavour::Sys, StateProtect::None).0
     }
 
-    /// The same machine after a restart.
-    pub(crate) fn restarted(world: &'w World, name: &str, uid: u32) -> Self {
-        let mut client = Self::living(world, name, 2, user(uid), Flavour::Sys, StateProtect::None).0;
+    /// The same client owner with a new boot verifier.
+    pub(crate) fn rebooted(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
+        let mut client = Self::register(fixture, name, 2, user(uid), Flavour::Sys, StateProtect::None).0;
         client.reclaim_complete();
         client
     }
 
-    /// With the state protection that is granted.
-    pub(crate) fn introduced(
-        world: &'w World,
+    /// Also returns the granted state protection.
+    pub(crate) fn with_protection(
+        fixture: &'w Fixture,
         name: &str,
         principal: Principal,
         flavour: Flavour,
         protect: StateProtect<'_>,
     ) -> (Self, StateProtectReply<'static>) {
-        let (mut client, protection) = Self::living(world, name, 1, principal, flavour, protect);
+        let (mut client, protection) = Self::register(fixture, name, 1, principal, flavour, protect);
         client.reclaim_complete();
         (client, protection)
     }
 
-    /// After a restart of the server: it may have something to reclaim.
-    pub(crate) fn returning(world: &'w World, name: &str, uid: u32) -> Self {
-        Self::living(world, name, 1, user(uid), Flavour::Sys, StateProtect::None).0
+    /// A client that may have state to reclaim after a server restart.
+    pub(crate) fn after_server_restart(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
+        Self::register(fixture, name, 1, user(uid), Flavour::Sys, StateProtect::None).0
     }
 
-    /// Likewise, under a flavour and with a protection of its own.
-    pub(crate) fn returning_as(world: &'w World, name: &str, principal: Principal, flavour: Flavour, protect: StateProtect<'_>) -> Self {
-        Self::living(world, name, 1, principal, flavour, protect).0
+    /// Likewise, with this principal, flavour and state protection.
+    pub(crate) fn after_server_restart_as(
+        fixture: &'w Fixture,
+        name: &str,
+        principal: Principal,
+        flavour: Flavour,
+        protect: StateProtect<'_>,
+    ) -> Self {
+        Self::register(fixture, name, 1, principal, flavour, protect).0
     }
 
-    /// It has nothing more to reclaim.
     pub(crate) fn reclaim_complete(&mut self) {
         let (status, _) = self.run(&[Args::ReclaimComplete(op::ReclaimCompleteArgs { one_fs: false })]);
         assert_eq!(status, Status::OK);
     }
 
-    fn living(
-        world: &'w World,
+    fn register(
+        fixture: &'w Fixture,
         name: &str,
-        life: u8,
+        boot: u8,
         principal: Principal,
         flavour: Flavour,
         protect: StateProtect<'_>,
     ) -> (Self, StateProtectReply<'static>) {
         let mut client = Client {
-            world,
-            connection: world.connect(),
+            fixture,
+            connection: fixture.connect(),
             principal,
             flavour,
             minor: 2,
@@ -297,62 +305,62 @@ impl<'w> Client<'w> {
             seq: SlotSeq(0),
         };
         let args = op::ExchangeIdArgs {
-            owner: ClientOwner { verifier: Verifier([life; 8]), id: Bytes(name.as_bytes()) },
+            owner: ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(name.as_bytes()) },
             flags: op::ExchangeIdFlags(0),
             state_protect: protect,
             impl_id: None,
         };
-        let (_, list) = client.bare(&[Args::ExchangeId(args)]);
+        let (_, list) = client.send(&[Args::ExchangeId(args)]);
         let [Results::ExchangeId(Ok(ok))] = &list[..] else { panic!("{list:?}") };
         client.id = ok.client;
         let protection = ok.state_protect.clone();
         let args = session_args(ok.client, CreateSeq(ok.seq.0));
-        let (_, list) = client.bare(&[Args::CreateSession(args)]);
+        let (_, list) = client.send(&[Args::CreateSession(args)]);
         let [Results::CreateSession(Ok(ok))] = &list[..] else { panic!("{list:?}") };
         client.session = ok.session;
         (client, protection)
     }
 
-    /// Without a session.
-    pub(crate) fn bare(&self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
-        let (reply, _) = self.world.call_under(self.flavour, &self.connection, &self.principal, compound(self.minor, ops));
+    /// Sends a COMPOUND without SEQUENCE.
+    pub(crate) fn send(&self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+        let (reply, _) = self.fixture.call_with_flavour(self.flavour, &self.connection, &self.principal, compound(self.minor, ops));
         results(reply)
     }
 
-    pub(crate) fn sequence(&mut self, cache_this: bool) -> Args<'static> {
+    pub(crate) fn next_sequence(&mut self, cache_this: bool) -> Args<'static> {
         self.seq = self.seq.next();
         Args::Sequence(op::SequenceArgs { session: self.session, seq: self.seq, slot: SlotId(0), highest_slot: SlotId(0), cache_this })
     }
 
-    /// Within the session; results without that of SEQUENCE.
+    /// Sends a COMPOUND within the session. Returns the results after that of SEQUENCE.
     pub(crate) fn run(&mut self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
-        let mut all = vec![self.sequence(false)];
+        let mut all = vec![self.next_sequence(false)];
         all.extend_from_slice(ops);
-        let (status, mut list) = self.bare(&all);
+        let (status, mut list) = self.send(&all);
         assert!(matches!(list[0], Results::Sequence(Ok(_))), "{list:?}");
         list.remove(0);
         (status, list)
     }
 
-    /// In the directory at this path of the pseudo file system.
-    pub(crate) fn at(&mut self, path: &[&str], ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+    /// Runs operations on the file at this path of the pseudo file system.
+    pub(crate) fn run_at(&mut self, path: &[&str], ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
         let mut all = vec![Args::Putrootfh];
         all.extend(path.iter().map(|part| lookup(part)));
-        let walk = all.len();
+        let lookups = all.len();
         all.extend_from_slice(ops);
         let (status, mut list) = self.run(&all);
-        let skip = walk.min(list.len());
+        let skip = lookups.min(list.len());
         (status, list.split_off(skip))
     }
 
-    /// Only the status.
+    /// Like `run_at`, but returns only the status.
     pub(crate) fn status(&mut self, path: &[&str], ops: &[Args<'_>]) -> Status {
-        self.at(path, ops).0
+        self.run_at(path, ops).0
     }
 
-    /// Makes and opens a file in /export.
+    /// Creates and opens a file in /export.
     pub(crate) fn create(&mut self, name: &str) -> Stateid {
-        let (status, list) = self.at(&["export"], &[open_args(name, Some(&mode(0o644)))]);
+        let (status, list) = self.run_at(&["export"], &[open_args(name, Some(&mode(0o644)))]);
         assert_eq!(status, Status::OK, "{list:?}");
         match &list[0] {
             Results::Open(Ok(ok)) => ok.stateid,
@@ -365,7 +373,7 @@ pub(crate) fn lookup(name: &str) -> Args<'_> {
     Args::Lookup(op::LookupArgs { name: Name(name.as_bytes()) })
 }
 
-/// CREATE_SESSION of what is usual.
+/// CREATE_SESSION with common channel attributes.
 pub(crate) fn session_args(client: ClientId, seq: CreateSeq) -> op::CreateSessionArgs<'static> {
     let attrs = op::ChannelAttrs {
         header_pad_size: 0,
@@ -387,7 +395,7 @@ pub(crate) fn session_args(client: ClientId, seq: CreateSeq) -> op::CreateSessio
     }
 }
 
-/// OPEN for reading and writing; makes the file with these attributes if they are given.
+/// OPEN for reading and writing; creates the file if attributes are given.
 pub(crate) fn open_args<'a>(name: &'a str, attrs: Option<&'a Packed>) -> Args<'a> {
     Args::Open(op::OpenArgs {
         seq: OwnerSeq(0),
@@ -402,7 +410,7 @@ pub(crate) fn open_args<'a>(name: &'a str, attrs: Option<&'a Packed>) -> Args<'a
     })
 }
 
-/// Attributes packed for the wire.
+/// Encoded attributes.
 pub(crate) struct Packed {
     bytes: Vec<u8>,
 }

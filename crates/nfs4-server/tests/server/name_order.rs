@@ -10,22 +10,22 @@ use parking_lot::Mutex;
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{Name, Stateid, Status};
-use vouch_nfs4_server::{Compound, Export, ExportId, NameChange, NameOrder, Observation, Observer, ObserverNote, Progress};
+use vouch_nfs4_server::{Compound, Export, ExportId, NameOrder, ObserverNote, NameChange, Observation, Observer, Progress};
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Caller, Error, FileId, FileSystem as _, Patience};
 
-use crate::world::{Client, MemoryFs, World, access, compound, export, lookup, mode, name_of, open_args, results};
+use crate::fixture::{Client, Fixture, MemoryFs, compound, export, lookup, mode, name_of, open_args, results, sys_access};
 
 /// Which file has which name of one directory, by what is told.
 #[derive(Default)]
-struct Model {
+struct NameModel {
     order: NameOrder,
     names: Mutex<BTreeMap<Vec<u8>, FileId>>,
     /// What was told of names, and then with which status of the operation: as it came.
-    told: Mutex<Vec<String>>,
+    events: Mutex<Vec<String>>,
 }
 
-impl Observer for Model {
+impl Observer for NameModel {
     fn wants(&self, _: u32) -> bool {
         true
     }
@@ -34,12 +34,12 @@ impl Observer for Model {
         Some(&self.order)
     }
 
-    fn name_changed(&self, _: &Export, _: u32, naming: &NameChange<'_>) -> Option<ObserverNote> {
+    fn name_changed(&self, _: &Export, _: u32, change: &NameChange<'_>) -> Option<ObserverNote> {
         // Whoever is not kept from it comes between the change and this.
         thread::yield_now();
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let mut names = self.names.lock();
-        let told = match *naming {
+        let events = match *change {
             NameChange::Created(file, (_, name)) => {
                 names.insert(name.into(), *file);
                 format!("found {}", text(name))
@@ -58,72 +58,72 @@ impl Observer for Model {
                 format!("renamed {} {}", text(old), text(new))
             }
         };
-        self.told.lock().push(told.clone());
-        Some(Box::new(told))
+        self.events.lock().push(events.clone());
+        Some(Box::new(events))
     }
 
     fn before_deferral(&self, seen: &Observation<'_>) -> Option<ObserverNote> {
-        let told = format!("noted {}", name_of(op::Op(seen.op)));
-        self.told.lock().push(told.clone());
-        Some(Box::new(told))
+        let events = format!("noted {}", name_of(op::Op(seen.op)));
+        self.events.lock().push(events.clone());
+        Some(Box::new(events))
     }
 
     fn operation(&self, seen: &Observation<'_>) {
-        if let Some(named) = seen.details.as_ref().and_then(|told| told.note) {
+        if let Some(named) = seen.details.as_ref().and_then(|details| details.note) {
             let named = named.downcast_ref::<String>().unwrap();
-            self.told.lock().push(format!("{named}: {}", seen.status));
+            self.events.lock().push(format!("{named}: {}", seen.status));
         }
     }
 }
 
-fn world() -> (World, Arc<Model>) {
-    let (files, model) = (Arc::new(MemoryFs::new()), Arc::new(Model::default()));
-    let exports = vec![export(7, &["export"], &files, access())];
-    (World::observed(files, exports, model.clone()), model)
+fn fixture() -> (Fixture, Arc<NameModel>) {
+    let (files, model) = (Arc::new(MemoryFs::new()), Arc::new(NameModel::default()));
+    let exports = vec![export(7, &["export"], &files, sys_access())];
+    (Fixture::with_observer(files, exports, model.clone()), model)
 }
 
 fn rename<'a>(old: &'a str, new: &'a str) -> [Args<'a>; 2] {
     [Args::Savefh, Args::Rename(op::RenameArgs { old: Name(old.as_bytes()), new: Name(new.as_bytes()) })]
 }
 
-fn take(model: &Model) -> Vec<String> {
-    std::mem::take(&mut *model.told.lock())
+fn take_events(model: &NameModel) -> Vec<String> {
+    std::mem::take(&mut *model.events.lock())
 }
 
 #[test]
 fn what_becomes_of_names_is_told_before_the_disk_has_it_and_in_its_order_also_where_the_disk_fails() {
-    let (world, model) = world();
-    let mut one = Client::new(&world, "one", 0);
+    let (fixture, model) = fixture();
+    let mut one = Client::new(&fixture, "one", 0);
     one.create("a");
-    let mut clients = [Client::new(&world, "two", 0), Client::new(&world, "three", 0)];
-    world.files.set_slow_sync(true);
-    take(&model);
+    let mut clients = [Client::new(&fixture, "two", 0), Client::new(&fixture, "three", 0)];
+    fixture.files.set_slow_sync(true);
+    take_events(&model);
     let mut calls = Vec::new();
     let read = Args::Read(op::ReadArgs { stateid: Stateid::ANONYMOUS, offset: 0, count: 1 });
     for (client, (old, new)) in clients.iter_mut().zip([("a", "b"), ("b", "c")]) {
         let [save, rename] = rename(old, new);
         // What follows a change in its call is told as late.
-        let ops = [client.sequence(true), Args::Putrootfh, lookup("export"), save, rename, lookup(new), read.clone()];
-        let mut call = world.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
-        assert!(matches!(call.run(&world.server, Patience::None), Progress::Blocked));
+        let ops = [client.next_sequence(true), Args::Putrootfh, lookup("export"), save, rename, lookup(new), read.clone()];
+        let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
+        assert!(matches!(call.run(&fixture.server, Patience::None), Progress::Blocked));
         calls.push(call);
     }
-    assert_eq!(take(&model), ["renamed a b", "noted LOOKUP", "noted READ", "renamed b c", "noted LOOKUP", "noted READ"]);
+    assert_eq!(take_events(&model), ["renamed a b", "noted LOOKUP", "noted READ", "renamed b c", "noted LOOKUP", "noted READ"]);
     // The second is on the disk first, and the first fails.
-    assert!(matches!(calls[1].run(&world.server, Patience::Any), Progress::Done(_)));
-    world.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("a bad block"))));
-    assert!(matches!(calls[0].run(&world.server, Patience::Any), Progress::Done(_)));
+    assert!(matches!(calls[1].run(&fixture.server, Patience::Any), Progress::Done(_)));
+    fixture.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("a bad block"))));
+    assert!(matches!(calls[0].run(&fixture.server, Patience::Any), Progress::Done(_)));
     let io = Status::IO.0;
     let late = ["noted LOOKUP: 0", "noted READ: 0"];
-    assert_eq!(take(&model), [&["renamed b c: 0"], &late[..], &[&*format!("renamed a b: {io}")], &late].concat());
+    assert_eq!(take_events(&model), [&["renamed b c: 0"], &late[..], &[&*format!("renamed a b: {io}")], &late].concat());
 }
 
 /// Has `op` begin, and the file system not answer it until `meanwhile` is done; its status.
-fn while_frozen(world: &World, client: &mut Client<'_>, call: Call, ops: &[Args<'_>], meanwhile: impl FnOnce()) -> Status {
+fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops: &[Args<'_>], meanwhile: impl FnOnce()) -> Status {
     let (began, has_begun) = mpsc::channel();
     let (thaw, thawed) = mpsc::channel::<()>();
     let frozen = Mutex::new(Some((began, thawed)));
-    world.files.set_fault(move |at, _| {
+    fixture.files.set_fault(move |at, _| {
         let first = (at == call).then(|| frozen.lock().take()).flatten();
         if let Some((began, thawed)) = first {
             began.send(()).unwrap();
@@ -145,7 +145,7 @@ fn while_frozen(world: &World, client: &mut Client<'_>, call: Call, ops: &[Args<
 
 /// What changes names: OPEN, CREATE, REMOVE, RENAME and LINK, each in a call of its own client that
 /// has not been run.
-fn changes(world: &World) -> Vec<Compound> {
+fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
     let mode = mode(0o755);
     let directory = op::CreateArgs { kind: op::CreateType::Plain(FileType::Directory), name: Name(b"directory"), attrs: mode.fattr() };
     let link = [lookup("linked"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"link") })];
@@ -157,106 +157,107 @@ fn changes(world: &World) -> Vec<Compound> {
         &link,
     ];
     let begin = |(number, ops): (usize, &&[Args<'_>])| {
-        let mut client = Client::new(world, &format!("other {number}"), 0);
-        let ops = [&[client.sequence(true), Args::Putrootfh, lookup("export")], *ops].concat();
-        world.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops))
+        let mut client = Client::new(fixture, &format!("other {number}"), 0);
+        let ops = [&[client.next_sequence(true), Args::Putrootfh, lookup("export")], *ops].concat();
+        fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops))
     };
     all.iter().enumerate().map(begin).collect()
 }
 
 /// Runs them without patience; which would block.
-fn blocked(world: &World, calls: &mut [Compound]) -> Vec<bool> {
-    calls.iter_mut().map(|call| matches!(call.run(&world.server, Patience::None), Progress::Blocked)).collect()
+fn run_without_waiting(fixture: &Fixture, calls: &mut [Compound]) -> Vec<bool> {
+    calls.iter_mut().map(|call| matches!(call.run(&fixture.server, Patience::None), Progress::Blocked)).collect()
 }
 
 /// Runs one on to its end.
-fn finish(world: &World, call: &mut Compound) -> Status {
-    let Progress::Done(Some(reply)) = call.run(&world.server, Patience::Any) else { panic!("neither done nor answered") };
+fn finish(fixture: &Fixture, call: &mut Compound) -> Status {
+    let Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("neither done nor answered") };
     results(reply.bytes[28..].to_vec()).0
 }
 
-fn make(client: &mut Client<'_>) -> usize {
+fn create_files(client: &mut Client<'_>) -> usize {
     let names = ["a", "removed", "old", "linked"];
     for name in names {
         client.create(name);
     }
-    client.world.files.file_count()
+    client.fixture.files.file_count()
 }
 
 #[test]
 fn who_must_not_wait_does_not_wait_for_its_turn_to_change_names_and_has_done_nothing_then() {
-    let (world, model) = world();
-    let mut client = Client::new(&world, "one", 0);
-    let count = make(&mut client);
-    let mut calls = changes(&world);
-    take(&model);
-    let (mut blocks, mut told) = (Vec::new(), Vec::new());
-    let status = while_frozen(&world, &mut client, Call::Rename, &rename("a", "b"), || {
-        blocks = blocked(&world, &mut calls);
-        told = take(&model);
+    let (fixture, model) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    let count = create_files(&mut client);
+    let mut calls = begin_name_changes(&fixture);
+    take_events(&model);
+    let (mut blocks, mut events) = (Vec::new(), Vec::new());
+    let status = with_call_blocked(&fixture, &mut client, Call::Rename, &rename("a", "b"), || {
+        blocks = run_without_waiting(&fixture, &mut calls);
+        events = take_events(&model);
     });
     assert_eq!((status, blocks), (Status::OK, vec![true; 5]));
-    assert_eq!(told, [""; 0]);
-    assert_eq!(world.files.file_count(), count);
-    assert_eq!(take(&model), ["renamed a b", "renamed a b: 0"]);
+    assert_eq!(events, [""; 0]);
+    assert_eq!(fixture.files.file_count(), count);
+    assert_eq!(take_events(&model), ["renamed a b", "renamed a b: 0"]);
     // Each is done then, and once.
-    for (call, told) in calls.iter_mut().zip(["found opened", "found directory", "removed removed", "renamed old new", "linked link"]) {
-        assert_eq!(finish(&world, call), Status::OK, "{told}");
-        assert_eq!(take(&model), [told, &format!("{told}: 0")]);
+    for (call, events) in calls.iter_mut().zip(["found opened", "found directory", "removed removed", "renamed old new", "linked link"]) {
+        assert_eq!(finish(&fixture, call), Status::OK, "{events}");
+        assert_eq!(take_events(&model), [events, &format!("{events}: 0")]);
     }
     // What was removed is still open.
-    assert_eq!(world.files.file_count(), count + 2);
+    assert_eq!(fixture.files.file_count(), count + 2);
 }
 
 #[test]
 fn what_makes_and_removes_names_goes_on_beside_what_is_long_at_making_one() {
-    let (world, _) = world();
-    let mut client = Client::new(&world, "one", 0);
-    make(&mut client);
-    let mut calls = changes(&world);
+    let (fixture, _) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    create_files(&mut client);
+    let mut calls = begin_name_changes(&fixture);
     let mut blocks = Vec::new();
     let mode = mode(0o644);
     let open = open_args("made", Some(&mode));
-    let status = while_frozen(&world, &mut client, Call::Create, &[open], || blocks = blocked(&world, &mut calls));
+    let status = with_call_blocked(&fixture, &mut client, Call::Create, &[open], || blocks = run_without_waiting(&fixture, &mut calls));
     assert_eq!((status, blocks), (Status::OK, vec![false, false, false, true, true]));
-    assert_eq!(finish(&world, &mut calls[3]), Status::OK);
-    assert_eq!(finish(&world, &mut calls[4]), Status::OK);
+    assert_eq!(finish(&fixture, &mut calls[3]), Status::OK);
+    assert_eq!(finish(&fixture, &mut calls[4]), Status::OK);
 }
 
 #[test]
 fn where_nobody_follows_names_there_are_no_turns() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
-    make(&mut client);
-    let mut calls = changes(&world);
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    create_files(&mut client);
+    let mut calls = begin_name_changes(&fixture);
     let mut blocks = Vec::new();
-    let status = while_frozen(&world, &mut client, Call::Rename, &rename("a", "b"), || blocks = blocked(&world, &mut calls));
+    let status =
+        with_call_blocked(&fixture, &mut client, Call::Rename, &rename("a", "b"), || blocks = run_without_waiting(&fixture, &mut calls));
     assert_eq!((status, blocks), (Status::OK, vec![false; 5]));
 }
 
 #[test]
 fn a_rename_between_two_names_of_one_file_and_what_is_refused_change_no_names() {
-    let (world, model) = world();
-    let mut client = Client::new(&world, "one", 0);
+    let (fixture, model) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
     client.create("a");
     let link = [lookup("a"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"b") })];
     assert_eq!(client.status(&["export"], &link), Status::OK);
-    assert_eq!(take(&model).last().unwrap(), "linked b: 0");
+    assert_eq!(take_events(&model).last().unwrap(), "linked b: 0");
     assert_eq!(client.status(&["export"], &rename("a", "b")), Status::OK);
     assert_eq!(client.status(&["export"], &rename("a", "a")), Status::OK);
     assert_eq!(client.status(&["export"], &rename("none", "a")), Status::NOENT);
     assert_eq!(client.status(&["export"], &link), Status::EXIST);
-    assert_eq!(take(&model), [""; 0]);
+    assert_eq!(take_events(&model), [""; 0]);
     assert_eq!(client.status(&["export"], &[Args::Remove(op::RemoveArgs { name: Name(b"a") })]), Status::OK);
     assert_eq!(client.status(&["export"], &rename("b", "c")), Status::OK);
-    assert_eq!(take(&model), ["removed a", "removed a: 0", "renamed b c", "renamed b c: 0"]);
+    assert_eq!(take_events(&model), ["removed a", "removed a: 0", "renamed b c", "renamed b c: 0"]);
 }
 
 #[test]
 fn who_follows_what_is_told_of_names_knows_where_each_file_is_however_many_rename_at_once() {
-    let (world, model) = world();
+    let (fixture, model) = fixture();
     let names = ["a", "b", "c", "d"];
-    let mut clients: Vec<_> = (0..4).map(|number| Client::new(&world, &format!("{number}"), 0)).collect();
+    let mut clients: Vec<_> = (0..4).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
     let mode = mode(0o644);
     for name in &names[..3] {
         assert_eq!(clients[0].status(&["export"], &[open_args(name, Some(&mode))]), Status::OK);
@@ -275,12 +276,12 @@ fn who_follows_what_is_told_of_names_knows_where_each_file_is_however_many_renam
             });
         }
     });
-    let (root, caller) = (world.files.root(), Caller::new(0, 0, []));
+    let (root, caller) = (fixture.files.root(), Caller::new(0, 0, []));
     let is: BTreeMap<Vec<u8>, FileId> = names
         .iter()
         .filter_map(|name| {
             let component = vouch_vfs::Name::new(name.as_bytes()).unwrap();
-            let found = world.files.lookup(&caller, &root, component, Patience::Any).ok()?;
+            let found = fixture.files.lookup(&caller, &root, component, Patience::Any).ok()?;
             Some((name.as_bytes().to_vec(), found.0))
         })
         .collect();

@@ -6,8 +6,8 @@ use vouch_nfs4::op::{self, Args, LockType, Locker, Results};
 use vouch_nfs4::{Bytes, ClientId, ClientOwner, Filehandle, Name, NetAddr, OwnerSeq, StateOwner, Stateid, Status, Verifier};
 use vouch_nfs4_server::{Connection, Flavour};
 
-use crate::flavours::{proven, takes};
-use crate::world::{Client, MemoryFs, World, compound, export, lookup, mode, open_args, results};
+use crate::fixture::{Client, Fixture, MemoryFs, compound, export, lookup, mode, open_args, results};
+use crate::flavours::{flavours_access, gss};
 
 const ALICE: &str = "alice@EXAMPLE.ORG";
 const MACHINE: &str = "nfs/client.example.org@EXAMPLE.ORG";
@@ -47,36 +47,37 @@ fn close(stateid: Stateid, seq: u32) -> Args<'static> {
 }
 
 /// A client that its machine has introduced, where there is one file.
-struct Introduced {
-    world: World,
+struct KerberosClient {
+    fixture: Fixture,
     connection: Arc<Connection>,
     id: ClientId,
 }
 
-impl Introduced {
-    fn new() -> Introduced {
+impl KerberosClient {
+    fn new() -> KerberosClient {
         let files = Arc::new(MemoryFs::new());
-        let world = World::with(files.clone(), vec![export(1, &["e"], &files, takes(&[Flavour::Sys, Flavour::Krb5p]))]);
+        let fixture =
+            Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Sys, Flavour::Krb5p]))]);
         let attrs = mode(0o666);
-        assert_eq!(Client::new(&world, "root", 0).status(&["e"], &[open_args("f", Some(&attrs))]), Status::OK);
-        let connection = world.connect();
-        let mut introduced = Introduced { world, connection, id: ClientId(0) };
+        assert_eq!(Client::new(&fixture, "root", 0).status(&["e"], &[open_args("f", Some(&attrs))]), Status::OK);
+        let connection = fixture.connect();
+        let mut client = KerberosClient { fixture, connection, id: ClientId(0) };
         let location = NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"0.0.0.0.0.0") };
         let args = op::SetclientidArgs {
             client: ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"c") },
             callback: op::CallbackClient { program: 0, location },
             callback_ident: 0,
         };
-        let (_, list) = introduced.call(MACHINE, &[Args::Setclientid(args)]);
+        let (_, list) = client.call(MACHINE, &[Args::Setclientid(args)]);
         let [Results::Setclientid(Ok(ok))] = &list[..] else { panic!("{list:?}") };
-        introduced.id = ok.client;
+        client.id = ok.client;
         let confirm = op::SetclientidConfirmArgs { client: ok.client, confirm: ok.confirm };
-        assert_eq!(introduced.call(MACHINE, &[Args::SetclientidConfirm(confirm)]).0, Status::OK);
-        introduced
+        assert_eq!(client.call(MACHINE, &[Args::SetclientidConfirm(confirm)]).0, Status::OK);
+        client
     }
 
     fn call(&self, who: &str, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
-        results(self.world.call_under(Flavour::Krb5p, &self.connection, &proven(who), compound(0, ops)).0)
+        results(self.fixture.call_with_flavour(Flavour::Krb5p, &self.connection, &gss(who), compound(0, ops)).0)
     }
 
     /// Alice opens the file.
@@ -89,11 +90,11 @@ impl Introduced {
 
 #[test]
 fn a_lock_owner_that_says_it_is_new_begins_anew_and_its_machine_releases_it() {
-    let introduced = Introduced::new();
-    let id = introduced.id;
-    let (handle, opened) = introduced.open();
+    let client = KerberosClient::new();
+    let id = client.id;
+    let (handle, opened) = client.open();
     let on_file = |who: &str, one: Args<'static>| {
-        let (status, mut list) = introduced.call(who, &[Args::Putfh(op::PutfhArgs { handle }), one]);
+        let (status, mut list) = client.call(who, &[Args::Putfh(op::PutfhArgs { handle }), one]);
         (status, list.pop().expect("a result"))
     };
     let confirm = op::OpenConfirmArgs { stateid: opened, seq: OwnerSeq(2) };
@@ -103,7 +104,7 @@ fn a_lock_owner_that_says_it_is_new_begins_anew_and_its_machine_releases_it() {
         let all = op::LocktArgs { kind: LockType::Write, offset: 0, length: u64::MAX, owner: owner(id) };
         on_file(MALLORY, Args::Lockt(all)).0 == Status::DENIED
     };
-    let release = || introduced.call(MACHINE, &[Args::ReleaseLockowner(op::ReleaseLockownerArgs { owner: owner(id) })]).0;
+    let release = || client.call(MACHINE, &[Args::ReleaseLockowner(op::ReleaseLockownerArgs { owner: owner(id) })]).0;
     // The name and its first number come again, as Linux takes them: the last time around without a
     // release in between.
     for (turn, is_released) in [(0, true), (1, false), (2, true)] {
@@ -122,10 +123,10 @@ fn a_lock_owner_that_says_it_is_new_begins_anew_and_its_machine_releases_it() {
 
 #[test]
 fn what_a_user_holds_is_given_back_by_him_and_by_his_machine_and_by_nobody_else() {
-    let introduced = Introduced::new();
-    let id = introduced.id;
-    let call = |who: &str, ops: &[Args<'_>]| introduced.call(who, ops);
-    let (handle, opened) = introduced.open();
+    let client = KerberosClient::new();
+    let id = client.id;
+    let call = |who: &str, ops: &[Args<'_>]| client.call(who, ops);
+    let (handle, opened) = client.open();
     let on_file = |who: &str, one: Args<'static>| {
         let (status, mut list) = call(who, &[Args::Putfh(op::PutfhArgs { handle }), one]);
         (status, list.pop().expect("a result"))
