@@ -1,4 +1,4 @@
-//! A client: its session or its owners' numbers, and how it comes to the server and back.
+//! A simulated client: its session or its owners' seqids, and its registration with the server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,26 +15,27 @@ use crate::wire;
 
 pub(crate) const SLOTS: usize = 4;
 
-/// A call that was answered.
+/// A call and its reply.
 #[derive(Clone)]
 struct Sent {
     xid: u32,
     body: Vec<u8>,
     reply: Vec<u8>,
     at_ms: u64,
-    /// In 4.1, whether the reply was to be kept; in 4.0, whether the call changed something.
+    /// In 4.1, whether SEQUENCE asked to cache the reply; in 4.0, whether the call changed
+    /// something.
     kept: bool,
 }
 
-/// What a call came to.
+/// Outcome of a call.
 pub(crate) enum Called {
     /// Results without that of SEQUENCE.
     Done(Status, Vec<Results<'static>>),
-    /// There is no such session or client any more.
+    /// The server has no such session or client.
     Lost,
 }
 
-/// A client.
+/// A simulated client.
 pub(crate) struct Agent {
     pub(crate) name: &'static str,
     pub(crate) number: u16,
@@ -42,20 +43,20 @@ pub(crate) struct Agent {
     pub(crate) life: u8,
     pub(crate) connection: Arc<Connection>,
     pub(crate) id: ClientId,
-    /// When it was last heard of.
+    /// Time of the last lease renewal.
     pub(crate) heard_ms: u64,
-    /// What the last SEQUENCE said.
+    /// Flags of the last SEQUENCE reply.
     pub(crate) flags: SequenceFlags,
     session: Option<SessionId>,
     slots: [SlotSeq; SLOTS],
     last: [Option<Sent>; SLOTS],
     xid: u32,
     seqs: HashMap<Vec<u8>, OwnerSeq>,
-    /// The last numbers of the back channel's slots.
+    /// The last seqids of the back channel's slots.
     back: HashMap<u32, SlotSeq>,
 }
 
-/// Statuses after which an owner's number stays (RFC 7530, section 9.1.7).
+/// Statuses after which an owner's seqid stays (RFC 7530, section 9.1.7).
 const UNMOVED: [Status; 7] = [
     Status::STALE_CLIENTID,
     Status::STALE_STATEID,
@@ -80,7 +81,7 @@ impl Agent {
             session: None,
             slots: [SlotSeq(0); SLOTS],
             last: Default::default(),
-            // Clients of one machine must not be taken for one another.
+            // Clients must not share transaction ids.
             xid: u32::from(number) << 24,
             seqs: HashMap::new(),
             back: HashMap::new(),
@@ -96,17 +97,17 @@ impl Agent {
         [&[u8::from(self.minor > 0)], self.name.as_bytes()].concat()
     }
 
-    /// Where the server of 4.0 calls it back.
+    /// Callback port in 4.0.
     pub(crate) fn callback_port(&self) -> u16 {
         1024 + self.number
     }
 
-    /// An owner's next number.
+    /// An owner's next seqid.
     pub(crate) fn seq(&self, owner: &[u8]) -> OwnerSeq {
         self.seqs.get(owner).copied().unwrap_or(OwnerSeq(5))
     }
 
-    /// An owner's call was answered so.
+    /// Advances an owner's seqid after a reply with this status.
     pub(crate) fn count(&mut self, owner: &[u8], status: Status) {
         if self.minor == 0 && !UNMOVED.contains(&status) {
             let next = self.seq(owner).next();
@@ -114,7 +115,7 @@ impl Agent {
         }
     }
 
-    /// Sends operations: on a slot of the session, or as they are in 4.0.
+    /// Sends operations: on a slot of the session, or without SEQUENCE in 4.0.
     pub(crate) fn call(&mut self, net: &mut Net, slot: usize, kept: bool, ops: &[Args<'_>]) -> Called {
         self.xid += 1;
         let mut all = Vec::new();
@@ -154,7 +155,7 @@ impl Agent {
         Called::Done(status, list)
     }
 
-    /// Calls the server without asking for anything. False if it doesn't know the client any more.
+    /// Renews the lease. False if the server does not know the client any more.
     pub(crate) fn hello(&mut self, net: &mut Net) -> bool {
         let renew = [Args::Renew(op::RenewArgs { client: self.id })];
         let called = self.call(net, 0, false, if self.minor > 0 { &[] } else { &renew });
@@ -165,7 +166,7 @@ impl Agent {
         }
     }
 
-    /// Introduces itself. True if the server has what it held: it is the client that it was.
+    /// Registers with the server. True if the server kept the client's state.
     pub(crate) fn introduce(&mut self, net: &mut Net) -> bool {
         self.last = Default::default();
         self.slots = [SlotSeq(0); SLOTS];
@@ -237,8 +238,7 @@ impl Agent {
         true
     }
 
-    /// Sends the last call of a slot again. The first reply and the second, if the second must be
-    /// the first.
+    /// Retries the last call of a slot. Returns both replies if they must be equal.
     pub(crate) fn replay(&mut self, net: &mut Net, slot: usize, fresh_xid: bool) -> Option<(Vec<u8>, Vec<u8>)> {
         let sent = self.last[if self.minor > 0 { slot } else { 0 }].clone()?;
         let v40 = self.minor == 0;
@@ -246,8 +246,7 @@ impl Agent {
             return None;
         }
         let (first, list) = wire::results(&sent.reply);
-        // Another call with the same number of an owner is a retry as well; but only what the owner was
-        // counted for.
+        // In 4.0 a call with a new xid and the same seqid is a retry too, if the seqid advanced.
         let owners = matches!(list.last(), Some(Results::Open(_) | Results::Close(_) | Results::Lock(_) | Results::Locku(_)));
         let xid = match v40 && fresh_xid {
             true if !first.is_ok() || !owners || net.now_ms >= self.heard_ms + LEASE_MS => return None,
@@ -275,13 +274,12 @@ impl Agent {
         Some((sent.reply, again))
     }
 
-    /// Its connection breaks, and it makes a new one.
     pub(crate) fn reconnect(&mut self, net: &mut Net) {
         net.disconnect(&self.connection);
         self.connection = net.connect();
     }
 
-    /// The server is another: nothing is connected any more.
+    /// Connects to the restarted server.
     pub(crate) fn cut_off(&mut self, net: &mut Net) {
         self.connection = net.connect();
     }
@@ -295,7 +293,6 @@ impl Agent {
         }
     }
 
-    /// Ends its session.
     pub(crate) fn end_session(&mut self, net: &mut Net) {
         if let Some(session) = self.session.take() {
             let ended = self.bare(net, &[Args::DestroySession(op::DestroySessionArgs { session })]);
@@ -303,7 +300,7 @@ impl Agent {
         }
     }
 
-    /// What it answers to a CB_SEQUENCE: a number is taken once.
+    /// Checks the seqid of a CB_SEQUENCE.
     pub(crate) fn back_turn(&mut self, args: &cb::CbSequenceArgs) -> Result<(), Status> {
         let last = self.back.entry(args.slot.0).or_default();
         match args.seq == last.next() || args.seq == *last {

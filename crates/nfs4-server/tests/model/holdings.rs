@@ -1,5 +1,4 @@
-//! The model: who holds which open, lock and delegation of which file, and what that forbids to
-//! others.
+//! The expected state: opens, locks and delegations of each agent, and their conflicts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +8,7 @@ use crate::net::LEASE_MS;
 
 pub(crate) const READ: u32 = 1;
 pub(crate) const WRITE: u32 = 2;
-/// Bytes of a file that are locked and written.
+/// Length of each file.
 pub(crate) const BYTES: usize = 18;
 
 /// Agent, owner and file.
@@ -24,7 +23,7 @@ pub(crate) struct Open {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Locks {
-    /// 0 is free, 1 shared, 2 exclusive.
+    /// For each byte: 0 free, 1 shared, 2 exclusive.
     pub(crate) bytes: [u8; BYTES],
     pub(crate) stateid: Stateid,
 }
@@ -36,7 +35,7 @@ pub(crate) struct Delegation {
     pub(crate) recalled_ms: Option<u64>,
 }
 
-/// Everything that is held.
+/// All opens, locks and delegations.
 #[derive(Clone, Default)]
 pub(crate) struct Holdings {
     pub(crate) opens: BTreeMap<Key, Open>,
@@ -45,7 +44,7 @@ pub(crate) struct Holdings {
 }
 
 impl Holdings {
-    /// Takes out what an agent holds.
+    /// Removes and returns the state of an agent.
     pub(crate) fn take(&mut self, agent: usize) -> Holdings {
         fn part<K: Ord + Copy, V>(map: &mut BTreeMap<K, V>, of: impl Fn(&K) -> bool) -> BTreeMap<K, V> {
             let (taken, kept) = std::mem::take(map).into_iter().partition(|(key, _)| of(key));
@@ -63,7 +62,7 @@ impl Holdings {
         self.opens.is_empty() && self.locks.is_empty() && self.delegations.is_empty()
     }
 
-    /// Agents whose opens deny this one, or are denied by it: also the agent itself.
+    /// Agents with opens that conflict with this share reservation, including the agent itself.
     pub(crate) fn share_conflicts(&self, file: u8, access: u32, deny: u32) -> BTreeSet<usize> {
         let opens = self.opens.iter().filter(|(key, open)| key.2 == file && (access & open.deny != 0 || deny & open.access != 0));
         opens.map(|(key, _)| key.0).collect()
@@ -75,21 +74,21 @@ impl Holdings {
         others.map(|(key, _)| key.0).collect()
     }
 
-    /// Agents whose locks are in the way of these bytes.
+    /// Agents whose locks conflict with these bytes.
     pub(crate) fn lock_conflicts(&self, by: Key, bytes: std::ops::Range<usize>, exclusive: bool) -> BTreeSet<usize> {
         let others = self.locks.iter().filter(|(key, _)| **key != by && key.2 == by.2);
         let in_the_way = |locks: &Locks| locks.bytes[bytes.clone()].iter().any(|&mode| mode == 2 || mode == 1 && exclusive);
         others.filter(|(_, locks)| in_the_way(locks)).map(|(key, _)| key.0).collect()
     }
 
-    /// The agent's delegation of the file was asked back.
+    /// The server has recalled the agent's delegation of the file.
     pub(crate) fn recall(&mut self, agent: usize, file: u8, now_ms: u64) {
         if let Some(held) = self.delegations.get_mut(&(agent, file)) {
             held.recalled_ms.get_or_insert(now_ms);
         }
     }
 
-    /// Takes out delegations that were not returned in time.
+    /// Removes delegations that were not returned in time.
     pub(crate) fn overdue(&mut self, now_ms: u64) -> Vec<(usize, Stateid)> {
         let mut gone = Vec::new();
         self.delegations.retain(|&(agent, _), held| {
@@ -102,7 +101,7 @@ impl Holdings {
         gone
     }
 
-    /// Opens, locked ranges and delegations of an agent.
+    /// Numbers of opens, locked ranges and delegations of an agent.
     pub(crate) fn counts(&self, agent: usize) -> (usize, usize, usize) {
         let ranges = |bytes: &[u8; BYTES]| {
             let starts = bytes.iter().enumerate().filter(|&(at, &mode)| mode > 0 && (at == 0 || bytes[at - 1] != mode));

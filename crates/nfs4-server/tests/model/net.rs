@@ -1,5 +1,5 @@
-//! What a driver does around the server: connections, time, effects, and a recovery store that
-//! survives the server.
+//! The driver around the server: connections, time, effects, and a recovery store that survives
+//! restarts.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use vouch_vfs::memory::MemoryFs;
 
 pub(crate) use vouch_nfs4_server::testing::LEASE_MS;
 
-/// Room that a driver leaves for its headers.
+/// Room for the RPC header of a reply.
 const HEAD_LEN: usize = 28;
 
 /// A callback that the server has sent.
@@ -27,15 +27,15 @@ pub(crate) struct Called {
     pub(crate) record: Vec<u8>,
 }
 
-/// The server in its surroundings.
+/// The server and its surroundings.
 pub(crate) struct Net {
     pub(crate) server: Server,
     pub(crate) files: Arc<MemoryFs>,
     pub(crate) now_ms: u64,
     pub(crate) boot: u64,
-    /// Callbacks that nobody has answered yet.
+    /// Callbacks without an answer.
     pub(crate) called: Vec<Called>,
-    /// Value of each recovery record, and the start that it was written in.
+    /// Value of each recovery record, and the boot that wrote it.
     records: BTreeMap<Vec<u8>, (u64, Vec<u8>)>,
     ports: u16,
     tick_due_ms: u64,
@@ -66,7 +66,7 @@ impl Net {
         self.carry(effects);
     }
 
-    /// Sends the bytes of a COMPOUND; the reply's bytes, if there is one.
+    /// Runs the bytes of a COMPOUND to the end. Returns the reply, if there is one.
     pub(crate) fn call(&mut self, connection: &Arc<Connection>, xid: u32, body: &[u8]) -> Option<Vec<u8>> {
         let request = Request {
             connection: connection.clone(),
@@ -118,7 +118,7 @@ impl Net {
         }
     }
 
-    /// Time passes, with the ticks that the server asks for.
+    /// Advances the clock and runs the ticks that the server asks for.
     pub(crate) fn pass(&mut self, ms: u64) {
         let until = self.now_ms + ms;
         loop {
@@ -132,8 +132,7 @@ impl Net {
         }
     }
 
-    /// The server is killed and starts again: what it had in memory is gone, connections and
-    /// callbacks with it.
+    /// Kills and restarts the server. Its memory, connections and callbacks are lost.
     pub(crate) fn restart(&mut self) {
         self.boot += 1;
         self.called.clear();
@@ -142,7 +141,7 @@ impl Net {
         self.server = start(&self.files, self.boot, self.now(), Recovered { records });
     }
 
-    /// Whether there is a record that lets the client of this key and life reclaim.
+    /// Whether a record lets the client with this key and boot verifier reclaim.
     pub(crate) fn recorded(&self, key: &[u8], life: [u8; 8]) -> bool {
         let record = self.records.get(key).and_then(|(_, value)| RecoveryRecord::from_bytes(key, value).ok());
         record.is_some_and(|record| !record.revoked && record.verifier.0 == life)

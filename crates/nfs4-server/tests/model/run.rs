@@ -1,4 +1,4 @@
-//! Steps, and what each must come to by the model.
+//! Steps, and the outcome that the model expects of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::holdings::{BYTES, Delegation, Holdings, Key, Locks, Open, READ, WRITE
 use crate::net::{LEASE_MS, Net};
 use crate::wire;
 
-/// What happens next. Agents, owners and files are numbers below the lengths of their lists.
+/// A step. Agents, owners and files are indexes.
 #[derive(Clone, Debug)]
 enum Step {
     Open {
@@ -87,14 +87,14 @@ enum Step {
     EndSession {
         agent: usize,
     },
-    /// The client starts anew, and knows nothing of what it held.
+    /// The client restarts and forgets its state.
     Reboot {
         agent: usize,
     },
     Pass {
         ms: u64,
     },
-    /// The server is killed and starts anew.
+    /// The server is killed and restarts.
     Restart,
 }
 
@@ -127,20 +127,20 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is known of an agent's standing beside what it holds.
+/// What the model knows of an agent besides its opens, locks and delegations.
 #[derive(Clone, Default)]
 struct Standing {
-    /// The life of the server that it is a client of.
+    /// The server boot that the agent registered with.
     boot: u64,
-    /// What it held when the server was killed, to be reclaimed.
+    /// State before the server restart, to be reclaimed.
     past: Holdings,
-    /// It may reclaim: the record says so.
+    /// The recovery record allows reclaims.
     may_reclaim: bool,
-    /// It has said that it has nothing more to reclaim; in 4.0 nobody does.
+    /// RECLAIM_COMPLETE was sent. In 4.0 there is no such call.
     complete: bool,
-    /// It has lost all to somebody whom it was in the way of, and has not heard of it.
+    /// Another client's request ended its expired state, and it does not know yet.
     lost: bool,
-    /// Delegations that were taken away and not freed.
+    /// Delegations that were revoked and not freed.
     revoked: BTreeSet<[u8; 12]>,
 }
 
@@ -150,7 +150,7 @@ struct World {
     standing: Vec<Standing>,
     held: Holdings,
     data: Vec<[u8; BYTES]>,
-    /// Files that somebody has waited for a lock of.
+    /// Files with a client that waits for a lock.
     awaited: BTreeSet<u8>,
     started_ms: u64,
     steps: usize,
@@ -177,7 +177,6 @@ impl World {
         world
     }
 
-    /// Somebody else makes the files before.
     fn make_files(&mut self) {
         use vouch_vfs::{Caller, CreateHow, FileSystem as _, OpenAccess, SetAttributes};
         for name in FILES {
@@ -190,7 +189,7 @@ impl World {
         }
     }
 
-    /// Whether an agent has been silent for so long that others need not heed what it holds.
+    /// Whether the agent's lease has expired.
     fn is_silent(&self, agent: usize) -> bool {
         self.net.now_ms >= self.agents[agent].heard_ms + LEASE_MS
     }
@@ -199,7 +198,7 @@ impl World {
         self.net.server.status(self.net.now()).grace_left_ms > 0
     }
 
-    /// Others needed what these agents held, who were silent: all that they held is gone.
+    /// Conflicting requests ended the state of these silent agents.
     fn bury(&mut self, agents: impl IntoIterator<Item = usize>) {
         for agent in agents {
             assert!(self.is_silent(agent), "only who is silent loses what he holds to another: {}", NAMES[agent].0);
@@ -216,8 +215,7 @@ impl World {
         (self.steps % SLOTS, !self.steps.is_multiple_of(3))
     }
 
-    /// The agent calls, so that it knows where it stands. False if it can't go on because it has
-    /// more to reclaim or to say.
+    /// The agent renews its lease or registers again. False if it has not sent RECLAIM_COMPLETE.
     fn contact(&mut self, agent: usize, complete: bool) -> bool {
         let was_silent = self.is_silent(agent);
         let boot = self.net.boot;
@@ -251,7 +249,7 @@ impl World {
             }
             return;
         }
-        // What a client held goes only with its lease or the server.
+        // State ends only with the lease or the server.
         let had = self.held.take(agent);
         assert!(fresh || was_silent || had.is_empty() || standing.lost, "{} has lost what it held", NAMES[agent].0);
         standing.boot = self.net.boot;
@@ -264,14 +262,14 @@ impl World {
         }
     }
 
-    /// One that was silent sees which of its delegations are left.
+    /// After silence the agent checks which delegations are left.
     fn sort_out_delegations(&mut self, agent: usize) {
         let held: Vec<(u8, Stateid)> =
             self.held.delegations.iter().filter(|(key, _)| key.0 == agent).map(|(key, held)| (key.1, held.stateid)).collect();
         for (file, stateid) in held {
             match self.agents[agent].minor {
                 0 => {
-                    // It gives them all back; some may have expired.
+                    // In 4.0 it returns them all; some may have expired.
                     self.call_on(agent, file, &[Args::Delegreturn(op::DelegreturnArgs { stateid })]);
                     self.held.delegations.remove(&(agent, file));
                 }
@@ -289,8 +287,7 @@ impl World {
         }
     }
 
-    /// RFC 8881, section 10.2.1: SEQUENCE tells as long as there are revoked delegations; they are
-    /// freed then.
+    /// RFC 8881, section 10.2.1: SEQUENCE reports revoked delegations until the client frees them.
     fn check_flags(&mut self, agent: usize) {
         if self.agents[agent].minor == 0 {
             return;
@@ -305,7 +302,7 @@ impl World {
         }
     }
 
-    /// Takes back what was held when the server was killed, if it may.
+    /// Reclaims the state from before the server restart, if allowed.
     fn reclaim(&mut self, agent: usize) {
         let past = std::mem::take(&mut self.standing[agent].past);
         let may = std::mem::take(&mut self.standing[agent].may_reclaim) && self.in_grace();
@@ -346,20 +343,20 @@ impl World {
         self.agents[agent].call(&mut self.net, slot, kept, ops)
     }
 
-    /// With the file as current filehandle; results of `ops` alone.
+    /// Runs `ops` with the file as current filehandle. Returns the results of `ops`.
     fn call_on(&mut self, agent: usize, file: u8, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
         let mut all = vec![Args::Putrootfh];
         all.extend(["export", FILES[usize::from(file)]].map(|name| Args::Lookup(op::LookupArgs { name: Name(name.as_bytes()) })));
         all.extend_from_slice(ops);
         match self.call(agent, &all) {
             Called::Done(status, mut list) => (status, list.split_off(3.min(list.len()))),
-            // A stateid of 4.0 whose client has gone.
+            // The client of a 4.0 stateid has expired.
             Called::Lost if self.agents[agent].minor == 0 => (Status::EXPIRED, Vec::new()),
             Called::Lost => panic!("it has just been heard of"),
         }
     }
 
-    /// OPEN, with what follows it, noted in the model.
+    /// OPEN, with OPEN_CONFIRM if needed, recorded in the model.
     fn open(&mut self, key: Key, access: u32, deny: u32, want: ShareAccess, claim: OpenClaim<'static>) -> Result<(), Status> {
         let (agent, owner, file) = key;
         let (name, v40) = (owner_name(owner), self.agents[agent].minor == 0);
@@ -408,7 +405,7 @@ impl World {
         Ok(())
     }
 
-    /// A delegation was given: it must conflict with nothing.
+    /// Records a new delegation, which must conflict with no state of live agents.
     fn delegated(&mut self, agent: usize, file: u8, write: bool, stateid: Stateid) {
         let given = Delegation { write, stateid, recalled_ms: None };
         let before = self.held.delegations.insert((agent, file), given);
@@ -466,7 +463,7 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
     #[test]
-    fn the_server_agrees_with_its_model(steps in prop::collection::vec(step(), 1..100)) {
+    fn server_agrees_with_model(steps in prop::collection::vec(step(), 1..100)) {
         let mut world = World::new();
         steps.iter().for_each(|step| world.take(step));
         world.finish();

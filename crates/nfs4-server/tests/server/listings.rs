@@ -1,5 +1,5 @@
-//! Lists that go on while what they list comes and goes (RFC 8881, section 18.23; RFC 8276, section
-//! 8.4.3).
+//! Listings that continue by cookie while entries come and go (RFC 8881, section 18.23; RFC 8276,
+//! section 8.4.3).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use vouch_nfs4_server::{Export, Exports};
 
 use crate::fixture::{Client, Fixture, MemoryFs, export, sys_access};
 
-/// One page: names, the last cookie, and whether it is the end.
+/// One page: names, the last cookie, and whether it is the last page.
 type Page = (Vec<String>, u64, bool);
 
 fn readdir(client: &mut Client<'_>, path: &[&str], cookie: u64, max_count: u32) -> Result<Page, Status> {
@@ -53,8 +53,8 @@ fn numbered_name(number: u32) -> String {
     format!("name{number:03}")
 }
 
-/// What is listed after a page, of names of which some are gone since and others have come: each
-/// that stayed once, none of the page again.
+/// Entries changed from `before` to `after` between the page and the later names: each remaining
+/// name is listed once, and no name of the page again.
 fn assert_stable_listing(page: &[String], later: &[String], before: std::ops::Range<u32>, after: std::ops::Range<u32>) {
     let all: Vec<&String> = page.iter().chain(later).collect();
     let set: BTreeSet<&String> = all.iter().copied().collect();
@@ -71,7 +71,7 @@ fn exports(files: &Arc<MemoryFs>, range: std::ops::Range<u32>) -> Vec<Export> {
 }
 
 #[test]
-fn a_listing_of_exports_goes_on_over_a_reload() {
+fn listing_of_exports_continues_across_reload() {
     let files = Arc::new(MemoryFs::new());
     let fixture = Fixture::with_exports(files.clone(), exports(&files, 0..60));
     let mut client = Client::new(&fixture, "one", 0);
@@ -86,13 +86,13 @@ fn a_listing_of_exports_goes_on_over_a_reload() {
             assert_stable_listing(&page, &later, before, after);
         }
     }
-    // Past all that there is.
+    // A cookie past the last entry.
     assert_eq!(readdir(&mut client, &["srv"], u64::MAX, 1000), Ok((vec![], u64::MAX, true)));
     assert_eq!(readdir(&mut client, &["srv"], 2, 1000), Err(Status::BAD_COOKIE));
 }
 
 #[test]
-fn a_listing_of_exports_goes_on_over_a_restart() {
+fn listing_of_exports_continues_across_restart() {
     let files = Arc::new(MemoryFs::new());
     let fixture = Fixture::with_exports(files.clone(), exports(&files, 0..60));
     let (page, cookie, _) = readdir(&mut Client::new(&fixture, "one", 0), &["srv"], 0, 1000).unwrap();
@@ -102,7 +102,7 @@ fn a_listing_of_exports_goes_on_over_a_restart() {
 }
 
 #[test]
-fn a_listing_of_xattrs_goes_on_while_they_come_and_go() {
+fn listing_of_xattrs_continues_across_changes() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     client.create("f");

@@ -12,9 +12,9 @@ use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, flavour_access, getattr, mode, open_args, results, session_args, user};
 use crate::flavours::{flavours_access, gss};
 
-/// What Linux has the machine alone do.
+/// Operations that Linux reserves for the machine principal.
 const ENFORCED: [Op; 5] = [Op::BIND_CONN_TO_SESSION, Op::EXCHANGE_ID, Op::CREATE_SESSION, Op::DESTROY_SESSION, Op::DESTROY_CLIENTID];
-/// What Linux wants the machine to do for users.
+/// Operations that Linux wants the machine principal to do for users.
 const WANTED: [Op; 11] = [
     Op::CLOSE,
     Op::OPEN_DOWNGRADE,
@@ -46,12 +46,12 @@ fn fixture(machine_writes: bool) -> Fixture {
 
 const MACHINE: &str = "nfs/client.example.org@EXAMPLE.ORG";
 
-/// A client under state protection, acting as its machine.
+/// A client under state protection. It acts as its machine principal.
 fn protected_client(fixture: &Fixture) -> (Client<'_>, StateProtectOps) {
     protected_client_of(fixture, MACHINE)
 }
 
-/// Likewise, whoever the machine is.
+/// Likewise, with this machine principal.
 fn protected_client_of<'w>(fixture: &'w Fixture, machine: &str) -> (Client<'w>, StateProtectOps) {
     let wanted = StateProtectOps { must_enforce: op_bitmap(&ENFORCED), must_allow: op_bitmap(&WANTED) };
     let (client, reply) = Client::with_protection(fixture, machine, gss(machine), Flavour::Krb5i, StateProtect::MachineCred(wanted));
@@ -59,13 +59,13 @@ fn protected_client_of<'w>(fixture: &'w Fixture, machine: &str) -> (Client<'w>, 
     (client, ops)
 }
 
-/// Root makes a file of alice's, and she opens it.
+/// Root creates alice's file "f", and alice opens it.
 fn open_by_alice(fixture: &Fixture, client: &mut Client<'_>) -> Stateid {
     make_alices_file(fixture, "f", 0o600);
     open_as_alice(client, "export", "f").0
 }
 
-/// Root makes a file of alice's.
+/// Root creates a file that belongs to alice.
 fn make_alices_file(fixture: &Fixture, name: &str, bits: u32) {
     let mut root = Client::new(fixture, name, 0);
     assert_eq!(root.status(&["shared"], &[open_args(name, Some(&mode(bits)))]), Status::OK);
@@ -74,7 +74,7 @@ fn make_alices_file(fixture: &Fixture, name: &str, bits: u32) {
     assert_eq!(root.status(&["shared", name], &[give]), Status::OK);
 }
 
-/// Alice opens a file; its handle comes along.
+/// Alice opens a file. Also returns its filehandle.
 fn open_as_alice(client: &mut Client<'_>, export: &str, name: &str) -> (Stateid, Filehandle) {
     act_as(client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
     let (status, list) = client.run_at(&[export], &[open_args(name, None), Args::Getfh]);
@@ -110,10 +110,10 @@ fn write(stateid: Stateid) -> Args<'static> {
 }
 
 #[test]
-fn what_linux_asks_for_is_granted_but_for_writing() {
+fn grants_operations_that_linux_requests_except_write() {
     let fixture = fixture(false);
     let (_, ops) = protected_client(&fixture);
-    // Linux gives state protection up where it is told of an operation that it has not asked for.
+    // Linux disables state protection if the reply lists an operation that it did not request.
     assert_eq!(ops.must_enforce, op_bitmap(&ENFORCED));
     let unwanted = op_bitmap(&[Op::LAYOUTRETURN, Op::WRITE, Op::COMMIT]);
     assert_eq!(ops.must_allow, op_bitmap(&WANTED).minus(unwanted));
@@ -121,24 +121,24 @@ fn what_linux_asks_for_is_granted_but_for_writing() {
     assert_eq!(protected_client(&fixture).1.must_allow, op_bitmap(&WANTED).minus(op_bitmap(&[Op::LAYOUTRETURN])));
 }
 
-// What a user whose ticket has run out holds can be given back, under the machine's flavour, which
-// the export does not take.
+// After a user's ticket has expired, the machine returns the user's state, even under a flavour
+// that the export refuses.
 #[test]
-fn the_machine_gives_back_what_its_users_hold() {
+fn machine_returns_state_of_its_users() {
     let fixture = fixture(false);
     let (mut client, _) = protected_client(&fixture);
     make_alices_file(&fixture, "f", 0o600);
     let (stateid, handle) = open_as_alice(&mut client, "export", "f");
     let (putfh, close) = (|| putfh(handle), || close(stateid));
     act_as_machine(&mut client);
-    // Nothing else is let in by it.
+    // Other operations stay refused.
     assert_eq!(client.run(&[putfh(), getattr(&[1])]).0, Status::WRONGSEC);
     let read = Args::Read(op::ReadArgs { stateid, offset: 0, count: 4 });
     let (status, list) = client.run(&[putfh(), getattr(&[1]), read, close()]);
     assert_eq!((status, list.len()), (Status::WRONGSEC, 3), "{list:?}");
     let (status, list) = client.run(&[putfh(), write(stateid), close()]);
     assert_eq!((status, list.len()), (Status::WRONGSEC, 2), "{list:?}");
-    // Not under a service that leaves the call open to change, and not for somebody else's machine.
+    // Neither without integrity nor by another machine.
     act_as(&mut client, MACHINE, Flavour::Krb5);
     assert_eq!(client.run(&[putfh(), getattr(&[1]), close()]).0, Status::WRONGSEC);
     act_as(&mut client, "nfs/other.example.org@EXAMPLE.ORG", Flavour::Krb5i);
@@ -149,7 +149,7 @@ fn the_machine_gives_back_what_its_users_hold() {
 }
 
 #[test]
-fn the_machine_writes_for_its_users_where_the_export_says_so() {
+fn machine_writes_for_users_if_export_allows() {
     for (option, expected) in [(true, Status::OK), (false, Status::ACCESS)] {
         let fixture = fixture(option);
         let (mut client, _) = protected_client(&fixture);
@@ -157,16 +157,15 @@ fn the_machine_writes_for_its_users_where_the_export_says_so() {
         act_as(&mut client, MACHINE, Flavour::Krb5p);
         let (status, list) = client.run_at(&["export", "f"], &[write(stateid)]);
         assert_eq!(status, expected, "{list:?}");
-        // Reading is not writing.
+        // WRITE permission does not include READ.
         let read = Args::Read(op::ReadArgs { stateid, offset: 0, count: 4 });
         assert_eq!(client.run_at(&["export", "f"], &[read]).0, Status::ACCESS);
     }
 }
 
-// Section 2.10.8.3: the machine writes what a user has open, and nothing else, whatever the file's
-// mode: in the exports that say so, and in no other.
+// Section 2.10.8.3: WRITE needs an open of this client, and the export's option.
 #[test]
-fn under_another_flavour_the_machine_writes_by_a_users_stateid_alone() {
+fn machine_writes_under_other_flavour_only_with_users_stateid() {
     let fixture = fixture(true);
     make_alices_file(&fixture, "w", 0o666);
     let (mut client, ops) = protected_client(&fixture);
@@ -182,14 +181,14 @@ fn under_another_flavour_the_machine_writes_by_a_users_stateid_alone() {
     for stateid in [Stateid::ANONYMOUS, Stateid::READ_BYPASS, Stateid::CURRENT, other_stateid] {
         refused(&mut client, handle, &[write(stateid)], 1);
     }
-    // Nobody of this client has it open.
+    // No open of this client.
     refused(&mut client, handle, &[commit()], 1);
     let (own_stateid, _) = open_as_alice(&mut client, "export", "w");
     let (strict_stateid, strict) = open_as_alice(&mut client, "strict", "w");
     act_as_machine(&mut client);
     let (status, list) = client.run(&[putfh(handle), write(own_stateid), getattr(&[4]), commit()]);
     assert_eq!(status, Status::OK, "{list:?}");
-    // Neither what is of another file, nor behind something that is let in.
+    // Neither with stateids of other files, nor after an allowed operation.
     for stateid in [Stateid::ANONYMOUS, other_stateid, strict_stateid] {
         refused(&mut client, handle, &[write(own_stateid), write(stateid)], 3);
     }
@@ -201,8 +200,7 @@ fn under_another_flavour_the_machine_writes_by_a_users_stateid_alone() {
     refused(&mut client, strict, &[commit(), close(strict_stateid)], 2);
     let (status, list) = client.run(&[putfh(strict), getattr(&[4]), close(strict_stateid)]);
     assert_eq!(status, Status::OK, "{list:?}");
-    // Under the flavour that the export takes the machine is a caller like others, whose stateid is not
-    // his.
+    // Under a flavour that the export takes, the usual permission checks apply to the machine.
     act_as(&mut client, MACHINE, Flavour::Krb5p);
     let (strict_stateid, _) = open_as_alice(&mut client, "strict", "w");
     make_alices_file(&fixture, "p", 0o600);
@@ -213,7 +211,7 @@ fn under_another_flavour_the_machine_writes_by_a_users_stateid_alone() {
 }
 
 #[test]
-fn attributes_are_told_under_another_flavour_only_along_with_what_is_given_back() {
+fn machine_getattr_under_other_flavour_requires_returned_state() {
     let fixture = fixture(false);
     let (mut client, _) = protected_client(&fixture);
     make_alices_file(&fixture, "g", 0o600);
@@ -242,9 +240,9 @@ fn attributes_are_told_under_another_flavour_only_along_with_what_is_given_back(
     assert_eq!(status, Status::OK, "{list:?}");
 }
 
-// Who has no account here has none as a machine either.
+// A machine principal without an account.
 #[test]
-fn a_machine_that_is_not_let_in_gives_nothing_back_under_another_flavour() {
+fn machine_without_account_returns_no_state() {
     let fixture = fixture(true);
     make_alices_file(&fixture, "f", 0o600);
     let mut client = protected_client_of(&fixture, "mallory@EXAMPLE.ORG").0;
@@ -256,9 +254,9 @@ fn a_machine_that_is_not_let_in_gives_nothing_back_under_another_flavour() {
     }
 }
 
-// Sections 2.4.3 and 8.4.2.1: what was there to reclaim is the machine's, and the end of it too.
+// Sections 2.4.3 and 8.4.2.1.
 #[test]
-fn nobody_else_ends_or_takes_what_a_machine_has_to_reclaim() {
+fn only_machine_reclaims_or_ends_its_state_after_restart() {
     let fixture = fixture(false);
     let (mut client, _) = protected_client(&fixture);
     open_by_alice(&fixture, &mut client);
@@ -295,9 +293,9 @@ fn nobody_else_ends_or_takes_what_a_machine_has_to_reclaim() {
     assert_eq!(status, Status::OK, "{list:?}");
 }
 
-// Section 18.36.4: a retry is answered, to who may ask.
+// Section 18.36.4.
 #[test]
-fn a_retried_create_session_is_answered_to_the_machine_alone() {
+fn only_machine_receives_retried_create_session_reply() {
     let fixture = fixture(false);
     let (client, _) = protected_client(&fixture);
     let unprotected = Client::with_protection(&fixture, "plain", gss(MACHINE), Flavour::Krb5p, StateProtect::None).0;
@@ -316,7 +314,7 @@ fn a_retried_create_session_is_answered_to_the_machine_alone() {
 }
 
 #[test]
-fn the_machine_is_told_flavours_also_where_it_may_not_look() {
+fn machine_gets_secinfo_without_search_permission() {
     let fixture = fixture(false);
     let mut root = Client::new(&fixture, "root", 0);
     let attrs = mode(0o700);
@@ -331,14 +329,14 @@ fn the_machine_is_told_flavours_also_where_it_may_not_look() {
     let secinfo = Args::Secinfo(op::SecinfoArgs { name: Name(b"x") });
     let (status, list) = client.run_at(&["export", "private"], std::slice::from_ref(&secinfo));
     assert!(status.is_ok() && matches!(&list[0], Results::Secinfo(Ok(ok)) if ok.flavors.len() == 1), "{list:?}");
-    // Who is not the machine is refused.
+    // Other principals are refused.
     act_as(&mut client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
     assert_eq!(client.run_at(&["export", "private"], &[secinfo]).0, Status::ACCESS);
 }
 
-// RFC 8881, section 2.10.8.3: sessions and connections are the machine's.
+// RFC 8881, section 2.10.8.3.
 #[test]
-fn only_the_machine_manages_sessions() {
+fn only_machine_manages_sessions() {
     let fixture = fixture(false);
     let (mut client, _) = protected_client(&fixture);
     let bind = Args::BindConnToSession(op::BindConnArgs { session: client.session, dir: op::ChannelDirClient::ForeOrBoth, rdma: false });
@@ -348,7 +346,7 @@ fn only_the_machine_manages_sessions() {
         act_as(&mut client, principal, flavour);
         assert_eq!(client.send(std::slice::from_ref(&bind)).0, Status::WRONG_CRED);
     }
-    // A new connection is not the session's before the machine has bound it.
+    // The new connection is not bound to the session yet.
     let sequence = client.next_sequence(false);
     assert_eq!(client.send(&[sequence]).0, Status::CONN_NOT_BOUND_TO_SESSION);
     act_as_machine(&mut client);

@@ -1,4 +1,4 @@
-//! Calls that are no calls: whatever comes, there is an answer and no panic.
+//! Malformed calls: the server always replies and never panics.
 
 use proptest::prelude::*;
 use vouch_nfs4::op::{Args, Op};
@@ -9,7 +9,7 @@ use crate::fixture::{Client, Fixture, compound, getattr, lookup, results, user};
 
 // RFC 8881, section 16.2.3.
 #[test]
-fn heads_are_judged_first() {
+fn invalid_compound_heads_are_refused() {
     let fixture = Fixture::new();
     let connection = fixture.connect();
     let call = |body: Vec<u8>| results(fixture.call(&connection, &user(0), body).0);
@@ -25,9 +25,9 @@ fn heads_are_judged_first() {
     assert_eq!((status, list[0].op()), (Status::OP_ILLEGAL, Op(10044)));
 }
 
-// RFC 8881, section 2.10.6 and 15.1.10.
+// RFC 8881, sections 2.10.6 and 15.1.10.
 #[test]
-fn operations_of_4_1_stand_where_they_may() {
+fn sequence_operations_are_refused_in_wrong_places() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     assert_eq!(client.send(&[Args::Putrootfh]).0, Status::OP_NOT_IN_SESSION);
@@ -41,7 +41,7 @@ fn operations_of_4_1_stand_where_they_may() {
 
 // RFC 8881, section 2.10.6.1.3.
 #[test]
-fn a_retry_gets_the_reply_of_the_first() {
+fn retry_gets_cached_reply() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let attrs = crate::fixture::mode(0o755);
@@ -63,7 +63,7 @@ fn a_retry_gets_the_reply_of_the_first() {
 }
 
 #[test]
-fn a_reply_that_was_made_before_says_so() {
+fn cached_reply_is_marked_as_replay() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let attrs = crate::fixture::mode(0o755);
@@ -87,7 +87,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn bytes_of_any_kind_are_answered(bytes: Vec<u8>, minor in 0u32..4, count in 0u32..9) {
+    fn random_bytes_get_a_reply(bytes: Vec<u8>, minor in 0u32..4, count in 0u32..9) {
         let fixture = Fixture::new();
         let mut w = Writer::new();
         w.opaque(b"t");
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn good_calls_with_bad_bytes_are_answered(flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+    fn corrupted_calls_get_a_reply(flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
         let fixture = Fixture::new();
         let mut client = Client::new(&fixture, "one", 0);
         client.create("f");

@@ -1,5 +1,5 @@
-//! When an observer is told what becomes of names: as it is done and in that order, whatever
-//! becomes of the operation.
+//! Notifications about changes of names: the observer gets them in the order of the changes,
+//! whether or not the operation succeeds later.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -10,18 +10,18 @@ use parking_lot::Mutex;
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{Name, Stateid, Status};
-use vouch_nfs4_server::{Compound, Export, ExportId, NameOrder, ObserverNote, NameChange, Observation, Observer, Progress};
+use vouch_nfs4_server::{Compound, Export, ExportId, NameChange, NameOrder, Observation, Observer, ObserverNote, Progress};
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Caller, Error, FileId, FileSystem as _, Patience};
 
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, lookup, mode, name_of, open_args, results, sys_access};
 
-/// Which file has which name of one directory, by what is told.
+/// The names of one directory, as the notifications report them.
 #[derive(Default)]
 struct NameModel {
     order: NameOrder,
     names: Mutex<BTreeMap<Vec<u8>, FileId>>,
-    /// What was told of names, and then with which status of the operation: as it came.
+    /// Notifications in the order of arrival.
     events: Mutex<Vec<String>>,
 }
 
@@ -35,7 +35,7 @@ impl Observer for NameModel {
     }
 
     fn name_changed(&self, _: &Export, _: u32, change: &NameChange<'_>) -> Option<ObserverNote> {
-        // Whoever is not kept from it comes between the change and this.
+        // Gives other threads a chance to come between the change and its notification.
         thread::yield_now();
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let mut names = self.names.lock();
@@ -91,7 +91,7 @@ fn take_events(model: &NameModel) -> Vec<String> {
 }
 
 #[test]
-fn what_becomes_of_names_is_told_before_the_disk_has_it_and_in_its_order_also_where_the_disk_fails() {
+fn names_are_reported_in_change_order_even_if_disk_fails() {
     let (fixture, model) = fixture();
     let mut one = Client::new(&fixture, "one", 0);
     one.create("a");
@@ -102,14 +102,14 @@ fn what_becomes_of_names_is_told_before_the_disk_has_it_and_in_its_order_also_wh
     let read = Args::Read(op::ReadArgs { stateid: Stateid::ANONYMOUS, offset: 0, count: 1 });
     for (client, (old, new)) in clients.iter_mut().zip([("a", "b"), ("b", "c")]) {
         let [save, rename] = rename(old, new);
-        // What follows a change in its call is told as late.
+        // Later operations of the call are reported late too.
         let ops = [client.next_sequence(true), Args::Putrootfh, lookup("export"), save, rename, lookup(new), read.clone()];
         let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
         assert!(matches!(call.run(&fixture.server, Patience::None), Progress::Blocked));
         calls.push(call);
     }
     assert_eq!(take_events(&model), ["renamed a b", "noted LOOKUP", "noted READ", "renamed b c", "noted LOOKUP", "noted READ"]);
-    // The second is on the disk first, and the first fails.
+    // The second call reaches the disk first; the first call fails.
     assert!(matches!(calls[1].run(&fixture.server, Patience::Any), Progress::Done(_)));
     fixture.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("a bad block"))));
     assert!(matches!(calls[0].run(&fixture.server, Patience::Any), Progress::Done(_)));
@@ -118,7 +118,8 @@ fn what_becomes_of_names_is_told_before_the_disk_has_it_and_in_its_order_also_wh
     assert_eq!(take_events(&model), [&["renamed b c: 0"], &late[..], &[&*format!("renamed a b: {io}")], &late].concat());
 }
 
-/// Has `op` begin, and the file system not answer it until `meanwhile` is done; its status.
+/// Runs `ops` while the file system blocks in `call`, until `meanwhile` has returned. Returns the
+/// status.
 fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops: &[Args<'_>], meanwhile: impl FnOnce()) -> Status {
     let (began, has_begun) = mpsc::channel();
     let (thaw, thawed) = mpsc::channel::<()>();
@@ -127,14 +128,14 @@ fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops
         let first = (at == call).then(|| frozen.lock().take()).flatten();
         if let Some((began, thawed)) = first {
             began.send(()).unwrap();
-            // Where the test fails it goes on.
+            // Unblocks after a minute if the test fails.
             let _ = thawed.recv_timeout(Duration::from_secs(60));
         }
         None
     });
     thread::scope(|scope| {
         let frozen = scope.spawn(|| client.status(&["export"], ops));
-        // Whatever happens to the test, that thread ends.
+        // Dropping the sender unblocks the thread, even if the test panics.
         let thaw = thaw;
         has_begun.recv_timeout(Duration::from_secs(60)).expect("it has begun");
         meanwhile();
@@ -143,8 +144,7 @@ fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops
     })
 }
 
-/// What changes names: OPEN, CREATE, REMOVE, RENAME and LINK, each in a call of its own client that
-/// has not been run.
+/// An OPEN, CREATE, REMOVE, RENAME and LINK, each begun by its own client and not run.
 fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
     let mode = mode(0o755);
     let directory = op::CreateArgs { kind: op::CreateType::Plain(FileType::Directory), name: Name(b"directory"), attrs: mode.fattr() };
@@ -164,12 +164,12 @@ fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
     all.iter().enumerate().map(begin).collect()
 }
 
-/// Runs them without patience; which would block.
+/// Runs the calls without waiting. Returns which of them blocked.
 fn run_without_waiting(fixture: &Fixture, calls: &mut [Compound]) -> Vec<bool> {
     calls.iter_mut().map(|call| matches!(call.run(&fixture.server, Patience::None), Progress::Blocked)).collect()
 }
 
-/// Runs one on to its end.
+/// Runs a call to its end.
 fn finish(fixture: &Fixture, call: &mut Compound) -> Status {
     let Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("neither done nor answered") };
     results(reply.bytes[28..].to_vec()).0
@@ -184,7 +184,7 @@ fn create_files(client: &mut Client<'_>) -> usize {
 }
 
 #[test]
-fn who_must_not_wait_does_not_wait_for_its_turn_to_change_names_and_has_done_nothing_then() {
+fn blocked_name_changes_have_no_effect_before_their_turn() {
     let (fixture, model) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     let count = create_files(&mut client);
@@ -199,17 +199,17 @@ fn who_must_not_wait_does_not_wait_for_its_turn_to_change_names_and_has_done_not
     assert_eq!(events, [""; 0]);
     assert_eq!(fixture.files.file_count(), count);
     assert_eq!(take_events(&model), ["renamed a b", "renamed a b: 0"]);
-    // Each is done then, and once.
+    // Each call then runs once.
     for (call, events) in calls.iter_mut().zip(["found opened", "found directory", "removed removed", "renamed old new", "linked link"]) {
         assert_eq!(finish(&fixture, call), Status::OK, "{events}");
         assert_eq!(take_events(&model), [events, &format!("{events}: 0")]);
     }
-    // What was removed is still open.
+    // The removed file is still open.
     assert_eq!(fixture.files.file_count(), count + 2);
 }
 
 #[test]
-fn what_makes_and_removes_names_goes_on_beside_what_is_long_at_making_one() {
+fn slow_create_does_not_block_other_creates_and_removes() {
     let (fixture, _) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     create_files(&mut client);
@@ -224,7 +224,7 @@ fn what_makes_and_removes_names_goes_on_beside_what_is_long_at_making_one() {
 }
 
 #[test]
-fn where_nobody_follows_names_there_are_no_turns() {
+fn without_observer_name_changes_do_not_block() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     create_files(&mut client);
@@ -236,7 +236,7 @@ fn where_nobody_follows_names_there_are_no_turns() {
 }
 
 #[test]
-fn a_rename_between_two_names_of_one_file_and_what_is_refused_change_no_names() {
+fn rename_between_links_of_one_file_is_not_reported() {
     let (fixture, model) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     client.create("a");
@@ -254,7 +254,7 @@ fn a_rename_between_two_names_of_one_file_and_what_is_refused_change_no_names() 
 }
 
 #[test]
-fn who_follows_what_is_told_of_names_knows_where_each_file_is_however_many_rename_at_once() {
+fn notifications_match_directory_after_concurrent_renames() {
     let (fixture, model) = fixture();
     let names = ["a", "b", "c", "d"];
     let mut clients: Vec<_> = (0..4).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
@@ -269,7 +269,7 @@ fn who_follows_what_is_told_of_names_knows_where_each_file_is_however_many_renam
                     let (old, new) = (names[(step * 7 + number) % 4], names[(step * 5 + number * 3 + step / 3) % 4]);
                     let status = client.status(&["export"], &rename(old, new));
                     assert!([Status::OK, Status::NOENT].contains(&status), "{status:?}");
-                    // Never fewer than two are left.
+                    // At least two names always remain.
                     let mode = self::mode(0o644);
                     client.status(&["export"], &[open_args(names[step % 4], Some(&mode))]);
                 }

@@ -1,4 +1,4 @@
-//! Names: the pseudo file system, directories, files made, found, renamed and removed.
+//! The name space: pseudo file system, directories, and files by name.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ fn readdir(cookie: u64, max_count: u32) -> Args<'static> {
     })
 }
 
-// RFC 8881, section 7.3 and 7.7.
+// RFC 8881, sections 7.3 and 7.7.
 #[test]
-fn the_pseudo_file_system_leads_to_exports_with_fsids_of_their_own() {
+fn pseudo_fs_leads_to_exports_with_distinct_fsids() {
     let (a, b, c) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
     let exports = vec![
         export(1, &["x", "a"], &a, sys_access()),
@@ -50,7 +50,7 @@ fn the_pseudo_file_system_leads_to_exports_with_fsids_of_their_own() {
     let mut names: Vec<_> = ok.entries.iter().map(|entry| entry.name.0.to_vec()).collect();
     names.sort();
     assert_eq!((names, ok.eof), (vec![b"a".to_vec(), b"b".to_vec()], true));
-    // LOOKUPP at an export's root leads out of it.
+    // LOOKUPP at an export's root leads to the pseudo file system.
     let (_, list) =
         client.run_at(&["x", "a", "c"], &[Args::Lookupp, Args::Getfh, Args::Lookupp, Args::Getfh, Args::Lookupp, Args::Lookupp]);
     assert!(matches!(list[4], Results::Lookupp(Ok(()))));
@@ -61,7 +61,7 @@ fn the_pseudo_file_system_leads_to_exports_with_fsids_of_their_own() {
 
 // RFC 8881, sections 18.4, 18.13, 18.25, 18.26.
 #[test]
-fn directories_come_move_and_go() {
+fn directories_are_created_renamed_and_removed() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     assert_eq!(client.status(&["export"], &[mkdir("d", &mode(0o755))]), Status::OK);
@@ -81,7 +81,7 @@ fn directories_come_move_and_go() {
 
 // RFC 8881, sections 18.16, 18.22, 18.32, 18.2.
 #[test]
-fn what_was_written_is_read() {
+fn read_returns_written_data() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let stateid = client.create("f");
@@ -99,14 +99,14 @@ fn what_was_written_is_read() {
     assert_eq!(attributes(&list[5]).size, Some(10));
     let close = Args::Close(op::CloseArgs { seq: vouch_nfs4::OwnerSeq(0), stateid });
     assert_eq!(client.status(&["export", "f"], &[close, read(0, 1)]), Status::BAD_STATEID);
-    // The anonymous stateid opens by itself.
+    // The anonymous stateid needs no OPEN.
     let anonymous = Args::Read(op::ReadArgs { stateid: Stateid::ANONYMOUS, offset: 0, count: 5 });
     assert_eq!(client.status(&["export", "f"], &[anonymous]), Status::OK);
 }
 
 // RFC 8881, section 16.2.3.1.2.
 #[test]
-fn the_current_stateid_is_that_of_the_open_before() {
+fn current_stateid_is_that_of_preceding_open() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let write = Args::Write(op::WriteArgs { stateid: Stateid::CURRENT, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"x") });
@@ -117,7 +117,7 @@ fn the_current_stateid_is_that_of_the_open_before() {
 
 // RFC 8881, section 18.23.3.
 #[test]
-fn a_listing_goes_on_where_it_stopped() {
+fn readdir_continues_at_cookie() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     for at in 0..100 {
@@ -145,9 +145,9 @@ fn a_listing_goes_on_where_it_stopped() {
     assert_eq!(client.status(&["export", "f"], &[readdir(0, 1000)]), Status::NOTDIR);
 }
 
-// RFC 8881, section 15.1.2.5 (NOFILEHANDLE), for all operations that need one.
+// RFC 8881, section 15.1.2.5.
 #[test]
-fn operations_on_a_file_need_a_filehandle() {
+fn operations_without_filehandle_return_nofilehandle() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let attrs = mode(0o644);
@@ -178,10 +178,9 @@ fn operations_on_a_file_need_a_filehandle() {
     }
 }
 
-// A cold file and a slow disk stop a compound before the operation that waits; it goes on, and
-// nothing is done twice.
+// A call that blocks on a cold file or a slow disk resumes without repeating an operation.
 #[test]
-fn what_would_wait_is_gone_on_with_and_done_once() {
+fn blocked_operations_resume_and_run_once() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     fixture.files.set_slow_sync(true);

@@ -1,5 +1,5 @@
-//! What an observer is told: of each operation once, what came of it in the end, and of closes what
-//! was done since the open.
+//! Observer events: one for each operation with its final status, and the transferred bytes with
+//! each CLOSE.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use vouch_nfs4::op::{self, Access, AccessArgs, Args, CloseArgs, Op, Results};
 use vouch_nfs4::{Attributes, Bytes, OwnerSeq, Stateid, Status};
 use vouch_nfs4_server::testing::LEASE_MS;
 use vouch_nfs4_server::{
-    ClientAccess, ClientMatcher, Denial, Denied, Effect, Flavour, JobProgress, Loss, EndedState, Observation, Observer, Stage, Totals, requested,
+    ClientAccess, ClientMatcher, Denial, Denied, Effect, EndedState, Flavour, JobProgress, Loss, Observation, Observer, Stage, Totals,
+    requested,
 };
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Error, Patience};
@@ -17,24 +18,24 @@ use crate::fixture::{
     Client, Fixture, MemoryFs, Packed, compound, export, getattr, lookup, mode, name_of, open_args, results, sys_access, user,
 };
 
-/// Operation, access asked for, how far it is, bytes read and written, status.
+/// Operation, requested access, stage, bytes read and written, status.
 type Moved = (u32, u32, Stage, (u64, u64), u32);
 
-/// Writes down what it sees.
+/// Records all events.
 #[derive(Default)]
 struct RecordingObserver {
     seen: Mutex<Vec<(String, u32)>>,
     totals: Mutex<Vec<Totals>>,
     granted: Mutex<Vec<u32>>,
     lost: Mutex<Vec<(u16, Loss, Totals)>>,
-    /// Of READ, WRITE, COPY and CLONE.
+    /// READ, WRITE, COPY and CLONE.
     transfers: Mutex<Vec<Moved>>,
     denied: Mutex<Vec<(String, Denial)>>,
-    /// Access asked for and offset of each COMMIT.
+    /// Requested access and offset of each COMMIT.
     commits: Mutex<Vec<(u32, u64)>>,
-    /// Access asked for, by operation, where it is asked for in bits beyond those of ACCESS.
+    /// Requested access of each SETATTR and CREATE, by operation.
     set_access: Mutex<Vec<(u32, u32)>>,
-    /// Access asked for and granted by each OPEN that was done.
+    /// Requested and granted access of each OPEN.
     opens: Mutex<Vec<(u32, u32)>>,
 }
 
@@ -95,7 +96,7 @@ fn close(stateid: Stateid) -> Args<'static> {
 }
 
 #[test]
-fn what_did_not_become_durable_is_told_as_failed_and_only_once() {
+fn operation_is_reported_once_with_status_of_sync() {
     let (fixture, notes) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     fixture.files.set_slow_sync(true);
@@ -103,7 +104,7 @@ fn what_did_not_become_durable_is_told_as_failed_and_only_once() {
     let mode = mode(0o644);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_args("a", Some(&mode)), Args::Getfh, getattr(&[1])];
     let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
-    // It has to wait for the disk: by now the file is made, and nobody is told so.
+    // The call blocks on the disk. The file exists, but the observer has no event of it yet.
     assert!(matches!(call.run(&fixture.server, Patience::None), vouch_nfs4_server::Progress::Blocked));
     let told: Vec<_> = notes.seen.lock().iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(told, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
@@ -111,7 +112,7 @@ fn what_did_not_become_durable_is_told_as_failed_and_only_once() {
     let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("not done") };
     assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::IO);
     let seen = std::mem::take(&mut *notes.seen.lock());
-    // What followed was done, and saw a file that may be gone after a power cut.
+    // The later operations ran on a file that a power cut may remove.
     let after: Vec<_> = seen[3..].iter().map(|(name, status)| (name.as_str(), *status)).collect();
     assert_eq!(after, [("OPEN a", Status::IO.0), ("GETFH", 0), ("GETATTR", 0)]);
     fixture.files.clear_fault();
@@ -120,33 +121,33 @@ fn what_did_not_become_durable_is_told_as_failed_and_only_once() {
 }
 
 #[test]
-fn a_close_tells_what_its_own_open_has_moved() {
+fn close_reports_bytes_moved_by_its_open() {
     let (fixture, notes) = fixture();
     let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
-    // The same user of the same machine, twice.
+    // One user with two clients.
     let (own_stateid, other) = (one.create("a"), two.create("a"));
     let at = ["export", "a"];
     assert_eq!(one.status(&at, &[write(own_stateid, &[1; 5000])]), Status::OK);
     assert_eq!(one.status(&at, &[read(own_stateid, 100)]), Status::OK);
     assert_eq!(two.status(&at, &[read(other, 4000)]), Status::OK);
-    // Through an open that is widened meanwhile.
+    // A second OPEN widens the first.
     let second_open = one.create("a");
     assert_eq!(one.status(&at, &[read(second_open, 11)]), Status::OK);
-    // By no open: nobody's.
+    // I/O by the anonymous stateid belongs to no open.
     assert_eq!(one.status(&at, &[read(Stateid::ANONYMOUS, 77)]), Status::OK);
     fixture.now_ms.fetch_add(1500, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(one.status(&at, &[close(second_open)]), Status::OK);
     assert_eq!(two.status(&at, &[close(other)]), Status::OK);
     let totals = notes.totals.lock().clone();
     assert_eq!(totals, [Totals { read: 111, written: 5000, open_ms: 1500 }, Totals { read: 4000, written: 0, open_ms: 1500 }]);
-    // Anew after that.
+    // A new open starts at zero.
     let third = one.create("a");
     assert_eq!(one.status(&at, &[close(third)]), Status::OK);
     assert_eq!(notes.totals.lock().last(), Some(&Totals { read: 0, written: 0, open_ms: 0 }));
 }
 
 #[test]
-fn an_open_that_its_client_never_closes_is_told_once_with_what_it_has_moved() {
+fn unclosed_open_is_reported_once_with_its_bytes() {
     let (fixture, notes) = fixture();
     let (mut gone, mut second_open) = (Client::new(&fixture, "gone", 0), Client::new(&fixture, "again", 0));
     let (first, second) = (gone.create("a"), second_open.create("b"));
@@ -158,10 +159,10 @@ fn an_open_that_its_client_never_closes_is_told_once_with_what_it_has_moved() {
         fixture.server.tick(fixture.now());
     };
     advance(500);
-    // One begins anew, and its life before ends with its first session.
+    // The client restarts; its old state ends when it makes a new session.
     Client::rebooted(&fixture, "again", 0);
     assert_eq!(*notes.lost.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
-    // The other is silent: nobody is in need of its lease, and it may come back for a day.
+    // The other client is silent. Its state stays for a day unless another client needs it.
     advance(LEASE_MS);
     advance(LEASE_MS);
     assert_eq!(notes.lost.lock().len(), 1);
@@ -169,7 +170,7 @@ fn an_open_that_its_client_never_closes_is_told_once_with_what_it_has_moved() {
     advance(25 * 3600 * 1000);
     let open_ms = 500 + 2 * LEASE_MS + 25 * 3600 * 1000;
     assert_eq!(notes.lost.lock()[1..], [(peers[0], Loss::Expired, Totals { read: 0, written: 5000, open_ms })]);
-    // What is closed is not lost, also when its client then goes.
+    // A closed file is not lost when its client expires.
     let mut later = Client::new(&fixture, "later", 0);
     let third = later.create("c");
     assert_eq!(later.status(&["export", "c"], &[close(third)]), Status::OK);
@@ -179,7 +180,7 @@ fn an_open_that_its_client_never_closes_is_told_once_with_what_it_has_moved() {
 }
 
 #[test]
-fn what_was_granted_is_told() {
+fn access_and_open_report_granted_access() {
     let (fixture, notes) = fixture();
     let mut root = Client::new(&fixture, "one", 0);
     root.create("a");
@@ -196,13 +197,13 @@ fn what_was_granted_is_told() {
 }
 
 #[test]
-fn an_open_that_empties_a_file_or_makes_one_is_told_so() {
+fn open_reports_truncation_and_creation() {
     let (fixture, notes) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     let (mode, empty) = (mode(0o644), Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() }));
     let both = (Access::READ | Access::MODIFY | Access::EXTEND).0;
     let with_create = both | requested::CREATE;
-    // Makes the file; finds it; empties it; may empty one, and makes it.
+    // Creates the file, opens it, truncates it, and creates one with size 0.
     for (name, attrs, requested, outcome_bits) in [
         ("a", &mode, with_create, requested::CREATE),
         ("a", &mode, with_create, 0),
@@ -216,21 +217,21 @@ fn an_open_that_empties_a_file_or_makes_one_is_told_so() {
 }
 
 impl RecordingObserver {
-    /// Whether the uses that were told since are such that no OPEN has told of.
+    /// For each transfer since the last call, whether it had the UNOPENED bit.
     fn take_unopened_flags(&self) -> Vec<bool> {
         std::mem::take(&mut *self.transfers.lock()).into_iter().map(|(_, access, ..)| access & requested::UNOPENED != 0).collect()
     }
 }
 
 #[test]
-fn a_use_by_anothers_open_is_told_as_one_without() {
+fn io_by_stateid_of_other_user_is_reported_unopened() {
     let (fixture, notes) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     let own_stateid = client.create("a");
     let at = ["export", "a"];
     assert_eq!(client.status(&at, &[write(own_stateid, b"secret"), read(own_stateid, 6)]), Status::OK);
     assert_eq!(notes.take_unopened_flags(), [false, false]);
-    // Another user of that machine, over the same session, who may read the file; and one who may not.
+    // Another user of the same session may read the file but not write it.
     client.principal = user(1000);
     assert_eq!(client.status(&at, &[read(own_stateid, 6)]), Status::OK);
     assert_eq!(client.status(&at, &[write(own_stateid, b"x")]), Status::ACCESS);
@@ -241,7 +242,7 @@ fn a_use_by_anothers_open_is_told_as_one_without() {
 }
 
 #[test]
-fn the_first_use_by_a_delegation_is_told_as_one_without_an_open() {
+fn first_io_by_delegation_is_reported_unopened() {
     let (fixture, notes) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     crate::delegations::bind_backchannel(&client);
@@ -254,7 +255,7 @@ fn the_first_use_by_a_delegation_is_told_as_one_without_an_open() {
         Status::OK
     );
     assert_eq!(notes.take_unopened_flags(), [false, true, false, true, false]);
-    // What comes after the close is another open, which the server is not told of.
+    // I/O after CLOSE belongs to an open that the server does not see.
     assert_eq!(client.status(&at, &[close(own_stateid)]), Status::OK);
     assert_eq!(client.status(&at, &[read(stateid, 1), read(stateid, 1)]), Status::OK);
     assert_eq!(notes.take_unopened_flags(), [true, false]);
@@ -278,8 +279,8 @@ fn copy(source: Stateid, destination: Stateid) -> Args<'static> {
     })
 }
 
-/// Begins a copy of a long file in the background, by the anonymous stateid of its source: the job,
-/// and the stateids of the destination's open and of the copy.
+/// Begins a background copy, by the anonymous stateid of its source. Returns the job, the
+/// destination's stateid and the copy's stateid.
 fn begin_copy(fixture: &Fixture, client: &mut Client<'_>) -> (vouch_nfs4_server::Job, Stateid, Stateid) {
     let (from, to) = (client.create("from"), client.create("to"));
     let last = Args::Write(op::WriteArgs { stateid: from, offset: LONG - 1, stable: op::StableHow::Unstable, data: Bytes(b"x") });
@@ -303,7 +304,7 @@ fn run_to_end(fixture: &Fixture, mut job: vouch_nfs4_server::Job) {
 }
 
 #[test]
-fn a_copy_in_the_background_is_told_at_its_end_with_what_it_has_moved_or_why_it_failed() {
+fn background_copy_is_reported_with_bytes_or_error() {
     let (fixture, notes) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     let (job, to, _) = begin_copy(&fixture, &mut client);
@@ -314,7 +315,7 @@ fn a_copy_in_the_background_is_told_at_its_end_with_what_it_has_moved_or_why_it_
     run_to_end(&fixture, job);
     let opened = Access::READ.0 | Access::MODIFY.0;
     assert_eq!(copies(), [started, (Op::COPY.0, opened, Stage::Ended, (LONG, LONG), 0)]);
-    // What it wrote was by that open.
+    // The written bytes count for the destination's open.
     assert_eq!(client.status(&["export", "to"], &[close(to)]), Status::OK);
     assert_eq!(notes.totals.lock().last().map(|totals| totals.written), Some(LONG));
     notes.transfers.lock().clear();
@@ -325,7 +326,7 @@ fn a_copy_in_the_background_is_told_at_its_end_with_what_it_has_moved_or_why_it_
 }
 
 #[test]
-fn the_end_of_a_copy_in_the_background_is_known_to_nobody_in_the_step_that_tells_the_observer() {
+fn background_copy_ends_only_after_observer_event() {
     let (fixture, notes) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     for fails in [false, true] {
@@ -351,7 +352,7 @@ fn the_end_of_a_copy_in_the_background_is_known_to_nobody_in_the_step_that_tells
 }
 
 #[test]
-fn a_copy_in_the_background_that_panics_is_at_its_end_and_its_client_hears_of_it() {
+fn panic_in_background_copy_ends_it_with_serverfault() {
     let (fixture, notes) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     let (job, ..) = begin_copy(&fixture, &mut client);
@@ -362,7 +363,7 @@ fn a_copy_in_the_background_that_panics_is_at_its_end_and_its_client_hears_of_it
     assert_eq!(told.map(|(_, _, stage, bytes, status)| (stage, bytes, status)), Some((Stage::Ended, (0, 0), Status::SERVERFAULT.0)));
     let errors = fixture.server.status(fixture.now()).recent_errors;
     assert!(errors[0].message.contains("panic") && errors[0].operation == "COPY", "{errors:?}");
-    // It is remembered for a while, as one that has ended otherwise, and then no more.
+    // The ended copy is kept for an hour for OFFLOAD_STATUS.
     let copies = || fixture.server.totals(fixture.now()).0.copies;
     assert_eq!(copies(), 1);
     fixture.now_ms.fetch_add(3_600_000, std::sync::atomic::Ordering::Relaxed);
@@ -370,7 +371,7 @@ fn a_copy_in_the_background_that_panics_is_at_its_end_and_its_client_hears_of_it
     assert_eq!(copies(), 0);
 }
 
-/// Lets nobody in.
+/// Allows no client.
 struct DenyAll;
 
 impl ClientMatcher for DenyAll {
@@ -380,7 +381,7 @@ impl ClientMatcher for DenyAll {
 }
 
 #[test]
-fn who_asks_for_an_export_that_is_not_for_its_client_is_told() {
+fn lookup_of_export_denied_to_client_is_reported() {
     let (files, notes) = (Arc::new(MemoryFs::new()), Arc::new(RecordingObserver::default()));
     let hidden = vouch_nfs4_server::Export { clients: Arc::new(DenyAll), ..export(8, &["hidden"], &files, sys_access()) };
     let source = hidden.source.to_string();
@@ -393,7 +394,7 @@ fn who_asks_for_an_export_that_is_not_for_its_client_is_told() {
 }
 
 #[test]
-fn what_is_set_and_made_is_told() {
+fn setattr_and_create_report_requested_access() {
     let (fixture, notes) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     client.create("a");
@@ -407,9 +408,9 @@ fn what_is_set_and_made_is_told() {
     assert_eq!(*notes.set_access.lock(), wanted);
 }
 
-// RFC 8881, section 18.3.4: who may not write to a file may not commit it; he has tried.
+// RFC 8881, section 18.3.4: COMMIT needs write access.
 #[test]
-fn a_commit_that_is_refused_is_told_with_what_it_asked_for() {
+fn refused_commit_is_reported_with_requested_access() {
     let (fixture, notes) = fixture();
     let mut root = Client::new(&fixture, "one", 0);
     root.create("a");

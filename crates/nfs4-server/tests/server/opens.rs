@@ -1,5 +1,4 @@
-//! Opens: whose rights count, of what is there already (RFC 8881, sections 8.4.2.1, 9.9, 10.2.1 and
-//! 18.16).
+//! OPEN: access checks and existing opens (RFC 8881, sections 8.4.2.1, 9.9, 10.2.1 and 18.16).
 
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args, CreateHow, Delegation, DelegationType, OpenClaim, OpenHow, Results, ShareAccess, ShareDeny};
@@ -9,7 +8,7 @@ use crate::fixture::{Client, Fixture, mode};
 
 const READ: ShareAccess = ShareAccess(1);
 const WRITE: ShareAccess = ShareAccess(2);
-/// A directory in which everybody may make files.
+/// A directory in which everybody may create files.
 const SHARED_DIR: &[&str] = &["export", "d"];
 const FILE: &[&str] = &["export", "d", "f"];
 
@@ -37,9 +36,9 @@ fn make_shared_dir(fixture: &Fixture) {
 
 const BY_NAME: OpenClaim<'static> = OpenClaim::Null(Name(b"f"));
 
-// RFC 8881, section 9.9: the second open widens the first; each has been let in by itself.
+// RFC 8881, section 9.9: each OPEN is checked for its own access only.
 #[test]
-fn an_open_is_widened_by_what_is_asked_for_now() {
+fn second_open_adds_only_requested_access() {
     let fixture = Fixture::new();
     make_shared_dir(&fixture);
     let mut client = Client::new(&fixture, "one", 1000);
@@ -50,17 +49,16 @@ fn an_open_is_widened_by_what_is_asked_for_now() {
     assert_eq!(first.other, second.other);
     let read = Args::Read(op::ReadArgs { stateid: second, offset: 0, count: 9 });
     assert_eq!(client.status(FILE, &[write(second), read]), Status::OK);
-    // What it has open is no right to open it so again.
+    // An existing write open grants no right to a new one.
     assert_eq!(try_open(&mut client, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
     let mut other = Client::new(&fixture, "two", 2000);
     try_open(&mut other, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
     assert_eq!(try_open(&mut other, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
 }
 
-// As the kernel's server does, which opens for each kind of access apart: who goes on with what he
-// has gss need not prove it again.
+// As in Linux nfsd: an open for reading stays valid when an OPEN for writing widens it.
 #[test]
-fn an_open_is_widened_for_one_who_has_lost_the_right_to_what_he_has_open() {
+fn widening_open_keeps_access_that_user_has_lost() {
     let fixture = Fixture::new();
     make_shared_dir(&fixture);
     let (mut owner, mut user) = (Client::new(&fixture, "owner", 1000), Client::new(&fixture, "user", 2000));
@@ -76,8 +74,7 @@ fn an_open_is_widened_for_one_who_has_lost_the_right_to_what_he_has_open() {
     assert_eq!(reading.other, both.other);
     let read = Args::Read(op::ReadArgs { stateid: both, offset: 0, count: 9 });
     assert_eq!(user.status(FILE, &[write(both), read.clone()]), Status::OK);
-    // Another of the same client who says to be the same owner has gss nothing, and gets no more
-    // than is his.
+    // Another user with the same open owner gets only its own rights.
     user.principal = crate::fixture::user(3000);
     assert_eq!(user.status(FILE, std::slice::from_ref(&read)), Status::ACCESS);
     assert_eq!(set(&mut owner, 0o604), Status::OK);
@@ -89,9 +86,9 @@ fn an_open_is_widened_for_one_who_has_lost_the_right_to_what_he_has_open() {
     assert_eq!(try_open(&mut third, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
 }
 
-// RFC 8881, sections 9.7 and 10.4: what is cut is changed.
+// RFC 8881, sections 9.7 and 10.4.
 #[test]
-fn an_open_that_cuts_is_a_change_whatever_it_is_for() {
+fn truncating_open_conflicts_with_deny_write() {
     let fixture = Fixture::new();
     make_shared_dir(&fixture);
     let (mut one, mut two) = (Client::new(&fixture, "one", 1000), Client::new(&fixture, "two", 1000));
@@ -119,10 +116,9 @@ fn an_open_that_cuts_is_a_change_whatever_it_is_for() {
     assert_eq!(crate::fixture::attributes(&list[0]).size, Some(0));
 }
 
-// RFC 8881, section 18.16.3: a retry of an exclusive create is answered as the first call was,
-// whatever mode the file has.
+// RFC 8881, section 18.16.3: a retry gets the same result, whatever mode the file has.
 #[test]
-fn an_exclusive_create_that_comes_again_is_the_same() {
+fn retried_exclusive_create_opens_same_file() {
     let fixture = Fixture::new();
     make_shared_dir(&fixture);
     let (mut client, mut other) = (Client::new(&fixture, "one", 1000), Client::new(&fixture, "two", 2000));
@@ -135,7 +131,7 @@ fn an_exclusive_create_that_comes_again_is_the_same() {
         let (first, _) = try_open(&mut client, SHARED_DIR, make(1)).unwrap();
         let (again, _) = try_open(&mut client, SHARED_DIR, make(1)).unwrap();
         assert_eq!(first.other, again.other);
-        // And when the first is not known any more.
+        // Also after CLOSE.
         assert_eq!(client.status(FILE, &[Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: again })]), Status::OK);
         let (third, _) = try_open(&mut client, SHARED_DIR, make(1)).unwrap();
         assert_eq!(try_open(&mut client, SHARED_DIR, make(2)).unwrap_err(), Status::EXIST);
@@ -148,7 +144,7 @@ fn an_exclusive_create_that_comes_again_is_the_same() {
 
 // RFC 8881, section 10.2.1.
 #[test]
-fn a_delegation_that_is_reclaimed_can_be_used_for_what_it_allows() {
+fn reclaimed_write_delegation_allows_writes() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     client.create("a");
@@ -158,7 +154,7 @@ fn a_delegation_that_is_reclaimed_can_be_used_for_what_it_allows() {
     let (mut one, mut two) = (Client::after_server_restart(&fixture, "one", 0), Client::after_server_restart(&fixture, "two", 1000));
     let reclaim = || open(READ, OpenHow::NoCreate, OpenClaim::Previous(DelegationType::Write));
     let (_, Delegation::Write(delegation)) = try_open(&mut one, &["export", "a"], reclaim()).unwrap() else { panic!("it is given again") };
-    // One who may not write has no use for it.
+    // This user may not write and gets no write delegation.
     let (open, none) = try_open(&mut two, &["export", "b"], reclaim()).unwrap();
     assert!(matches!(none, Delegation::None), "{none:?}");
     one.reclaim_complete();
@@ -170,7 +166,7 @@ fn a_delegation_that_is_reclaimed_can_be_used_for_what_it_allows() {
 
 // RFC 8881, section 18.48.
 #[test]
-fn as_many_stateids_as_a_call_carries_are_tested_in_order() {
+fn test_stateid_checks_many_stateids_in_order() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let good = client.create("f");

@@ -1,4 +1,5 @@
-//! A file system that panics: the call is answered, and nothing waits for its end.
+//! A file system that panics: the call gets a reply, and its slot, owner and cache entry are
+//! released.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use vouch_vfs::memory::Call;
 
 use crate::fixture::{Client, Fixture, compound, lookup, mode, results, user};
 
-/// Runs a call as a thread does that outlives panics; its reply, or none, and what is to be done.
+/// Runs a call as the worker threads do, which survive panics. Returns the reply and the effects.
 fn run(fixture: &Fixture, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Option<Vec<u8>>, Vec<Effect>) {
     let mut call = fixture.begin(Flavour::Sys, connection, principal, body);
     let Progress::Done(reply) = call.run_catching_panics(&fixture.server, Patience::Any, Patience::Any) else {
@@ -20,7 +21,6 @@ fn run(fixture: &Fixture, connection: &Arc<Connection>, principal: &Principal, b
     (reply.map(|reply| reply.bytes[28..].to_vec()), call.take_effects())
 }
 
-/// Every such call panics.
 fn panic_on(fixture: &Fixture, which: Call) {
     fixture.files.set_fault(move |call, _| if call == which { panic!("as the test wants it") } else { None });
 }
@@ -31,7 +31,7 @@ fn mkdir<'a>(name: &'a str, attrs: &'a crate::fixture::Packed) -> Args<'a> {
 
 // RFC 7530, section 3.1.1.
 #[test]
-fn a_call_of_4_0_that_panics_is_answered_and_so_is_its_retry() {
+fn panicking_v40_call_and_retry_get_same_reply() {
     let fixture = Fixture::new();
     let (one, two, who, attrs) = (fixture.connect(), fixture.connect(), user(0), mode(0o755));
     let body = compound(0, &[Args::Putrootfh, lookup("export"), mkdir("d", &attrs)]);
@@ -49,7 +49,7 @@ fn a_call_of_4_0_that_panics_is_answered_and_so_is_its_retry() {
 }
 
 #[test]
-fn a_slot_whose_call_panics_is_free_again_and_its_retry_is_told_the_same() {
+fn panicking_call_frees_its_slot_and_caches_reply() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let attrs = mode(0o755);
@@ -65,7 +65,7 @@ fn a_slot_whose_call_panics_is_free_again_and_its_retry_is_told_the_same() {
 
 // RFC 7530, section 9.1.7.
 #[test]
-fn an_owner_whose_call_panics_goes_on() {
+fn panicking_call_releases_its_open_owner() {
     let fixture = Fixture::new();
     let (connection, who, attrs) = (fixture.connect(), user(0), mode(0o644));
     let call = |ops: &[Args<'_>]| results(run(&fixture, &connection, &who, compound(0, ops)).0.expect("it is answered"));

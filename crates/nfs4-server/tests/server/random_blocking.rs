@@ -1,5 +1,5 @@
-//! A file system that says at random that it would have to wait, wherever it may: calls stop before
-//! what would wait, go on later, and come to what they would have come to.
+//! A file system that blocks at random: calls stop, resume, and end with the same replies as
+//! without blocking.
 
 use proptest::prelude::*;
 use vouch_nfs4::op::{self, Args, CreateHow, OpenClaim, OpenHow, ShareAccess, ShareDeny, StableHow};
@@ -9,7 +9,7 @@ use crate::fixture::{Client, Fixture, Packed, compound, getattr, lookup, mode};
 
 const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 
-/// One operation of a compound; names are numbers below four.
+/// One operation of a compound; names are indexes into `NAMES`.
 #[derive(Clone, Debug)]
 enum Operation {
     Export,
@@ -76,7 +76,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The bytes of a compound: after SEQUENCE in 4.2, as it is in 4.0.
+/// A COMPOUND of SEQUENCE and these operations.
 fn encode_call(client: &mut Client<'_>, operations: &[Operation], cached: bool) -> Vec<u8> {
     let attrs: Vec<Packed> = operations.iter().map(attributes_of).collect();
     let data = [7u8; 600];
@@ -192,7 +192,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
     #[test]
-    fn what_had_to_wait_comes_to_the_same(
+    fn random_blocking_does_not_change_replies(
         calls in prop::collection::vec((any::<bool>(), prop::collection::vec(operation(), 1..7)), 1..25),
         seed in 1u64..,
     ) {

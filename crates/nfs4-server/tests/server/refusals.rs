@@ -1,6 +1,5 @@
-//! What is refused, and by which status: operations that are not supported, values that are not
-//! known, files that can't be made as they should be, data that is not the caller's to
-//! make durable.
+//! Refused operations and their status: unsupported operations, unknown values, failed creates, and
+//! COMMIT without permission.
 
 use vouch_nfs4::op::{self, Args, CreateHow, OpenHow, Results};
 use vouch_nfs4::{
@@ -15,7 +14,7 @@ use crate::fixture::{Client, Fixture, Packed, attributes, compound, getattr, loo
 
 const FILE: &[&str] = &["export", "f"];
 
-/// The status of an operation that is given as bytes, done on /export/f.
+/// The status of an operation on /export/f, with its arguments as bytes.
 fn raw_status(client: &mut Client<'_>, op: u32, args: impl FnOnce(&mut Writer)) -> Status {
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), lookup("f"), Args::Savefh, Args::Illegal(op::Op(op))];
     let mut w = Writer::append_to(compound(client.minor, &ops));
@@ -28,7 +27,7 @@ fn raw_status(client: &mut Client<'_>, op: u32, args: impl FnOnce(&mut Writer)) 
 
 type Encode = fn(&mut Writer);
 
-/// Well-formed arguments of what is not supported, and what answers them.
+/// Minor version, operation, status and well-formed arguments.
 const NOT_SUPPORTED: [(u32, u32, Status, Encode); 13] = [
     (1, op::Op::OPENATTR.0, Status::NOTSUPP, |w| w.bool(true)),
     // RFC 8881, section 18.47.3: without SP4_SSV there is no secret to set.
@@ -67,7 +66,7 @@ const NOT_SUPPORTED: [(u32, u32, Status, Encode); 13] = [
     }),
     (2, op::Op::COPY_NOTIFY.0, Status::NOTSUPP, |w| copy_notify(w, 1)),
     (2, op::Op::WRITE_SAME.0, Status::NOTSUPP, |w| write_same(w, 0)),
-    // RFC 7862, section 15.9.3: nothing goes on under such a stateid.
+    // RFC 7862, section 15.9.3: no such copy.
     (2, op::Op::OFFLOAD_STATUS.0, Status::BAD_STATEID, |w| w.opaque_fixed(&[7; 16])),
 ];
 
@@ -101,7 +100,7 @@ fn write_same(w: &mut Writer, stable: u32) {
 
 // RFC 8881, section 15.1.1.5, and docs/conformance.md.
 #[test]
-fn what_is_not_supported_says_so() {
+fn unsupported_operations_return_notsupp() {
     let fixture = Fixture::new();
     for minor in 1..=2 {
         let mut client = Client::new(&fixture, ["", "one", "two"][minor as usize], 0);
@@ -114,10 +113,10 @@ fn what_is_not_supported_says_so() {
     }
 }
 
-// RFC 7862, sections 11.1 and 15.11.3: an arm that is not known. RFC 8881, section 15.1.1.1: a
-// value that an enumeration lacks. What is not supported is that whatever it is asked for.
+// RFC 7862, sections 11.1 and 15.11.3 (union arms); RFC 8881, section 15.1.1.1 (enumerations).
+// Unsupported operations return NOTSUPP for any argument.
 #[test]
-fn values_that_are_not_known_have_their_status() {
+fn unknown_values_return_their_documented_status() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
@@ -146,7 +145,7 @@ fn values_that_are_not_known_have_their_status() {
         assert_eq!(raw_status(&mut client, op::Op::COPY_NOTIFY.0, |w| copy_notify(w, kind)), Status::NOTSUPP);
     }
     assert_eq!(raw_status(&mut client, op::Op::LAYOUTGET.0, |w| layout_get(w, 9)), Status::NOTSUPP);
-    // The union has a default.
+    // The union has a default arm.
     assert_eq!(raw_status(&mut client, op::Op::LAYOUTRETURN.0, |w| layout_return(w, 9)), Status::NOTSUPP);
     assert_eq!(raw_status(&mut client, op::Op::WRITE_SAME.0, |w| write_same(w, 9)), Status::NOTSUPP);
     let write = |stable| {
@@ -164,7 +163,7 @@ fn values_that_are_not_known_have_their_status() {
         (0..2).for_each(|_| w.opaque(b"name"));
     };
     assert_eq!(raw_status(&mut client, op::Op::SETXATTR.0, xattr), Status::BADXDR);
-    // RFC 8881, section 18.4.3: a type that can't be made.
+    // RFC 8881, section 18.4.3: CREATE cannot make this type.
     let create = |w: &mut Writer| {
         w.u32(99);
         w.opaque(b"name");
@@ -199,7 +198,7 @@ fn create(how: CreateHow<'_>) -> Args<'_> {
     })
 }
 
-/// A file or a directory, made in one of four ways.
+/// Creates "f" by OPEN in one of three modes, or as a directory.
 fn create_by(method: u32, attrs: &Packed) -> Args<'_> {
     let attrs = attrs.fattr();
     match method {
@@ -213,9 +212,9 @@ fn create_by(method: u32, attrs: &Packed) -> Args<'_> {
     }
 }
 
-// RFC 8881, sections 18.4.3 and 18.16.3: either all that was asked for was made, or nothing.
+// RFC 8881, sections 18.4.3 and 18.16.3: a create sets all attributes or creates nothing.
 #[test]
-fn what_can_not_have_its_acl_is_not_made() {
+fn create_without_its_acl_creates_nothing() {
     let attrs = with_acl();
     for method in 0..4 {
         let fixture = Fixture::new();
@@ -225,15 +224,15 @@ fn what_can_not_have_its_acl_is_not_made() {
         fixture.files.clear_fault();
         assert_eq!(client.status(&["export"], &[lookup("f")]), Status::NOENT, "{method}");
         assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (0, 1), "{method}: nor is it anywhere");
-        // The way is free for the next attempt.
+        // The next attempt succeeds.
         assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::OK, "{method}");
         assert_eq!(client.status(FILE, &[getattr(&[12])]), Status::OK, "{method}");
     }
 }
 
-// What was made is found by others at once: who takes it back would take what they wrote.
+// Removing the file would lose data that another client has written meanwhile.
 #[test]
-fn what_others_use_is_not_taken_back() {
+fn failed_create_keeps_file_used_by_others() {
     let attrs = with_acl();
     for method in 0..3 {
         let fixture = Fixture::new();
@@ -251,7 +250,7 @@ fn what_others_use_is_not_taken_back() {
         std::thread::scope(|scope| {
             let making = scope.spawn(|| client.status(&["export"], &[create_by(method, &attrs)]));
             reached_acl.1.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
-            // The other finds it, and writes, or has it open.
+            // The other client opens the file, and writes to it.
             let stateid = other.create("f");
             if method == 0 {
                 let write = op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") };
@@ -267,7 +266,7 @@ fn what_others_use_is_not_taken_back() {
 }
 
 #[test]
-fn where_there_is_no_room_for_an_open_nothing_is_made() {
+fn open_beyond_client_limit_creates_nothing() {
     for method in 0..3 {
         let fixture = Fixture::with_limits(Limits { opens_per_client_max: 1, ..Limits::default() });
         let mut client = Client::new(&fixture, "one", 0);
@@ -277,15 +276,13 @@ fn where_there_is_no_room_for_an_open_nothing_is_made() {
         let attrs = mode(0o644);
         assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::NOSPC, "{method}");
         assert_eq!(change(&mut client), before, "{method}: not even for a moment");
-        // What is there already is told as such, or is open and takes no room.
         client.create("there");
     }
 }
 
-// RFC 8881, section 18.16.3: what is made is open. Where there is no room for an open, nothing is
-// made that would be in the way of the next attempt.
+// RFC 8881, section 18.16.3: without room for an open, OPEN creates nothing.
 #[test]
-fn what_can_not_be_open_is_not_made() {
+fn failed_open_creates_nothing() {
     let fixture = Fixture::with_limits(vouch_nfs4_server::Limits { opens_per_client_max: 1, ..Default::default() });
     let mut client = Client::new(&fixture, "one", 0);
     let open_stateid = client.create("other");
@@ -300,10 +297,10 @@ fn what_can_not_be_open_is_not_made() {
     assert_eq!(client.status(&["export"], &[create_by(1, &attrs)]), Status::OK, "it is nowhere, so that it can be made");
 }
 
-// RFC 8881, section 18.16.3: the server may have gone down between the file and its ACL; the call
-// that comes again gets what it asked for.
+// RFC 8881, section 18.16.3: the server may have crashed between creating the file and setting its
+// ACL.
 #[test]
-fn an_exclusive_create_that_comes_again_sets_what_the_first_has_not() {
+fn retried_exclusive_create_sets_missing_acl() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let (root, caller) = (fixture.files.root(), Caller::root());
@@ -319,10 +316,10 @@ fn an_exclusive_create_that_comes_again_sets_what_the_first_has_not() {
     assert!(!acl.entries.is_empty());
 }
 
-// RFC 8881, section 18.3.4 (ACCESS); as Linux's server has it: who may write to the file, who owns
-// it, and who has it open for writing.
+// RFC 8881, section 18.3.4 (ACCESS). As in Linux nfsd, COMMIT needs write permission, ownership or
+// an open for writing.
 #[test]
-fn who_may_not_write_may_not_commit() {
+fn commit_requires_write_access() {
     let fixture = Fixture::new();
     let mut root = Client::new(&fixture, "one", 0);
     let mut alice = Client::new(&fixture, "two", 1000);
@@ -340,7 +337,7 @@ fn who_may_not_write_may_not_commit() {
     assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "nobody has");
     chmod(&mut root, 0o646);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);
-    // What was written while that was let in can be made durable for as long as it is open.
+    // An open for writing allows COMMIT until it is closed.
     let (status, list) = alice.run_at(&["export"], &[crate::fixture::open_args("f", None)]);
     let [Results::Open(Ok(opened))] = &list[..] else { panic!("{status:?}") };
     chmod(&mut root, 0o600);
@@ -349,7 +346,7 @@ fn who_may_not_write_may_not_commit() {
     fixture.now_ms.fetch_add(5_000, std::sync::atomic::Ordering::Relaxed);
     fixture.server.tick(fixture.now());
     assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS);
-    // Its owner need not be let in by its mode.
+    // The owner needs no write permission.
     let attrs = Packed::new(&[33, 36], &Attributes { mode: Some(0o444), owner: Some(Bytes(b"1000")), ..Attributes::default() });
     let give = Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() });
     assert_eq!(root.status(FILE, &[give]), Status::OK);

@@ -1,5 +1,5 @@
-//! What clients hold ends when they can't give it back any more: under their flavour, from their
-//! ports, by who they are; and nobody waits for the file systems that are asked about it.
+//! State that ends when a reload of the exports takes away a client's access. Other calls do not
+//! wait for the reload.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ fn open_and_lock(client: &mut Client<'_>, path: &str) {
     assert_eq!(client.status(&[path, "f"], &[lock(ok.stateid)]), Status::OK);
 }
 
-/// How much ends with these exports.
+/// Number of entries of state that end with these exports.
 fn replace_exports(fixture: &Fixture, exports: Vec<Export>) -> usize {
     fixture.server.replace_exports(Exports::new(exports).unwrap()).ended
 }
@@ -44,7 +44,7 @@ fn state_counts(fixture: &Fixture) -> (usize, usize) {
     (totals.opens, totals.locks)
 }
 
-/// File "f", which anybody may use.
+/// Creates "f", which everybody may read and write.
 fn make_shared_file(files: &MemoryFs) -> FileId {
     let set = vouch_vfs::SetAttributes { mode: Some(0o666), ..vouch_vfs::SetAttributes::default() };
     let access = vouch_vfs::OpenAccess { read: true, write: true };
@@ -53,7 +53,7 @@ fn make_shared_file(files: &MemoryFs) -> FileId {
 }
 
 #[test]
-fn what_was_granted_under_a_flavour_ends_when_its_export_does_not_take_that_any_more() {
+fn state_ends_when_export_drops_its_flavour() {
     let files = Arc::new(MemoryFs::new());
     make_shared_file(&files);
     let exports_for = |flavours: &[Flavour]| vec![export(7, &["export"], &files, flavours_access(flavours))];
@@ -70,7 +70,7 @@ fn what_was_granted_under_a_flavour_ends_when_its_export_does_not_take_that_any_
 }
 
 #[test]
-fn what_was_granted_to_a_port_ends_when_its_export_refuses_that() {
+fn state_ends_when_export_requires_secure_port() {
     let files = Arc::new(MemoryFs::new());
     make_shared_file(&files);
     let insecure = || vec![export(7, &["export"], &files, sys_access())];
@@ -93,7 +93,7 @@ fn what_was_granted_to_a_port_ends_when_its_export_refuses_that() {
 }
 
 #[test]
-fn a_file_that_was_met_by_another_export_first_is_hidden_as_well() {
+fn hiding_file_in_one_export_keeps_opens_through_other() {
     let files = Arc::new(MemoryFs::new());
     let file = make_shared_file(&files);
     let other = || export(8, &["other"], &files, sys_access());
@@ -108,7 +108,7 @@ fn a_file_that_was_met_by_another_export_first_is_hidden_as_well() {
 }
 
 #[test]
-fn who_turns_out_to_be_none_of_the_clients_loses_what_it_holds_then() {
+fn state_ends_when_undecided_host_is_denied() {
     let (files, hosts) = (Arc::new(MemoryFs::new()), Arc::new(ListedHosts::default()));
     make_shared_file(&files);
     let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
@@ -117,7 +117,7 @@ fn who_turns_out_to_be_none_of_the_clients_loses_what_it_holds_then() {
     hosts.undecided.lock().push(CLIENT_IP.into());
     assert_eq!(replace_exports(&fixture, vec![restricted_export(&files, &hosts)]), 0);
     assert_eq!((fixture.server.clients_changed().ended, state_counts(&fixture)), (0, (1, 1)));
-    // For a while a connection remembers whom an export is for.
+    // Connections cache the matcher's answer for a while.
     hosts.allowed.lock().append(&mut hosts.undecided.lock());
     let (_, list) = client.run_at(&["export"], &[Args::Getfh]);
     let [Results::Getfh(Ok(ok))] = &list[..] else { panic!("{list:?}") };
@@ -129,7 +129,7 @@ fn who_turns_out_to_be_none_of_the_clients_loses_what_it_holds_then() {
 }
 
 #[test]
-fn calls_go_on_while_a_reload_asks_a_file_system_that_does_not_answer() {
+fn calls_continue_while_reload_waits_for_file_system() {
     let (slow, quick) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
     let file = make_shared_file(&slow);
     make_shared_file(&quick);
@@ -143,7 +143,7 @@ fn calls_go_on_while_a_reload_asks_a_file_system_that_does_not_answer() {
     let release = Some(release);
     slow.set_seeking(move |sought| {
         if *sought == file && query_sent.send(()).is_ok() {
-            // Until the other end is dropped.
+            // Blocks until the sender is dropped.
             let _ = released.lock().recv();
         }
     });

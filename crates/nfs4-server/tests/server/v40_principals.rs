@@ -1,4 +1,4 @@
-//! 4.0 under Kerberos: who may act on what a user of a client has opened.
+//! NFSv4.0 under Kerberos: which principals may use a user's opens and locks.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn owner(client: ClientId) -> StateOwner<'static> {
     StateOwner { client, owner: Bytes(b"owner") }
 }
 
-/// An OPEN of the file that there is.
+/// An OPEN of the existing file.
 fn open(client: ClientId, seq: u32) -> Args<'static> {
     Args::Open(op::OpenArgs {
         seq: OwnerSeq(seq),
@@ -46,7 +46,7 @@ fn close(stateid: Stateid, seq: u32) -> Args<'static> {
     Args::Close(op::CloseArgs { seq: OwnerSeq(seq), stateid })
 }
 
-/// A client that its machine has introduced, where there is one file.
+/// A client that its machine principal registered, and one file.
 struct KerberosClient {
     fixture: Fixture,
     connection: Arc<Connection>,
@@ -89,7 +89,7 @@ impl KerberosClient {
 }
 
 #[test]
-fn a_lock_owner_that_says_it_is_new_begins_anew_and_its_machine_releases_it() {
+fn new_lock_owner_restarts_seqid_and_machine_releases_it() {
     let client = KerberosClient::new();
     let id = client.id;
     let (handle, opened) = client.open();
@@ -105,8 +105,7 @@ fn a_lock_owner_that_says_it_is_new_begins_anew_and_its_machine_releases_it() {
         on_file(MALLORY, Args::Lockt(all)).0 == Status::DENIED
     };
     let release = || client.call(MACHINE, &[Args::ReleaseLockowner(op::ReleaseLockownerArgs { owner: owner(id) })]).0;
-    // The name and its first number come again, as Linux takes them: the last time around without a
-    // release in between.
+    // Linux reuses the lock owner's name and first seqid, even without RELEASE_LOCKOWNER before.
     for (turn, is_released) in [(0, true), (1, false), (2, true)] {
         let (_, Results::Lock(Ok(ok))) = on_file(ALICE, lock(id, opened, 3 + turn)) else { panic!("it is locked") };
         assert!(is_locked());
@@ -122,7 +121,7 @@ fn a_lock_owner_that_says_it_is_new_begins_anew_and_its_machine_releases_it() {
 }
 
 #[test]
-fn what_a_user_holds_is_given_back_by_him_and_by_his_machine_and_by_nobody_else() {
+fn only_user_and_machine_return_v40_state() {
     let client = KerberosClient::new();
     let id = client.id;
     let call = |who: &str, ops: &[Args<'_>]| client.call(who, ops);
@@ -139,7 +138,7 @@ fn what_a_user_holds_is_given_back_by_him_and_by_his_machine_and_by_nobody_else(
     let (_, Results::Lock(Ok(ok))) = on_file(ALICE, lock(id, opened, 3)) else { panic!("it is locked") };
     let locked = ok.stateid;
 
-    // Neither with the right number nor with a wrong one; nor is the last result told again.
+    // Mallory is refused with right and wrong seqids, and gets no cached result.
     let downgrade = |seq| {
         let (access, deny) = (op::ShareAccess::READ, op::ShareDeny(0));
         Args::OpenDowngrade(op::OpenDowngradeArgs { stateid: opened, seq: OwnerSeq(seq), access, deny })
@@ -147,12 +146,11 @@ fn what_a_user_holds_is_given_back_by_him_and_by_his_machine_and_by_nobody_else(
     for attempt in [lock(id, opened, 3), downgrade(4)] {
         assert_eq!(on_file(MALLORY, attempt.clone()).0, Status::ACCESS, "{attempt:?}");
     }
-    // A status after which clients move no number on.
+    // Clients do not advance the seqid after NFS4ERR_BAD_STATEID.
     for attempt in [unlock(locked, 51), unlock(locked, 7), close(opened, 4), close(opened, 3)] {
         assert_eq!(on_file(MALLORY, attempt.clone()).0, Status::BAD_STATEID, "{attempt:?}");
     }
-    // Nor by names: an owner of the same name is another's, with numbers and locks of its own, also in
-    // whoever's client.
+    // Another principal's owner of the same name is a separate owner, with its own seqid and locks.
     let (_, list) = call(MALLORY, &[Args::Putrootfh, lookup("e"), open(id, 2)]);
     let [.., Results::Open(Ok(theirs))] = &list[..] else { panic!("{list:?}") };
     assert!(theirs.stateid.other != opened.other && theirs.flags.0 & CONFIRM != 0);
@@ -168,7 +166,7 @@ fn what_a_user_holds_is_given_back_by_him_and_by_his_machine_and_by_nobody_else(
     assert_eq!([call(MALLORY, &[release()]).0, call(MALLORY, &[renew()]).0], [Status::OK, Status::ACCESS]);
     assert_eq!(call(ALICE, &[release()]).0, Status::LOCKS_HELD);
 
-    // No number has been used up. The machine acts for a user whose ticket has ended.
+    // The refused calls used no seqid. The machine acts for a user whose ticket has expired.
     assert_eq!([call(MACHINE, &[renew()]).0, call(ALICE, &[renew()]).0], [Status::OK; 2]);
     let (status, Results::Locku(Ok(ok))) = on_file(MACHINE, unlock(locked, 51)) else { panic!("it is unlocked") };
     assert_eq!(status, Status::OK);
@@ -181,7 +179,7 @@ fn what_a_user_holds_is_given_back_by_him_and_by_his_machine_and_by_nobody_else(
         Status::OK
     );
     assert_eq!(on_file(ALICE, close(opened, 4)).0, Status::OK);
-    // Its retry is nobody else's either.
+    // Another principal's retry is refused too.
     assert_eq!(on_file(MALLORY, close(opened, 4)).0, Status::BAD_STATEID);
     assert_eq!(call(ALICE, &[release()]).0, Status::OK);
 }

@@ -1,4 +1,4 @@
-//! One step each.
+//! One method for each step.
 
 use super::*;
 
@@ -18,7 +18,7 @@ impl World {
             Step::Return { agent, file } => self.step_return(agent, file),
             Step::Answer { reachable } => self.step_answer(reachable),
             Step::Replay { agent, slot, fresh_xid } => {
-                // One that was silent asks first what is left of what it held.
+                // After silence the agent first has to check what state is left.
                 if self.standing[agent].boot == self.net.boot
                     && !self.is_silent(agent)
                     && let Some((first, again)) = self.agents[agent].replay(&mut self.net, slot, fresh_xid)
@@ -112,7 +112,7 @@ impl World {
         if !live.is_empty() {
             assert_eq!(status, Status::DENIED);
         } else if wait && status == Status::DENIED {
-            // Kept for another that waited longer.
+            // The lock is reserved for a client that waited longer.
             assert!(self.awaited.contains(&file));
             self.bury(silent);
         } else {
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    /// I/O without an open.
+    /// I/O by the anonymous stateid.
     fn step_anonymous(&mut self, agent: usize, file: u8, write: bool) {
         self.contact(agent, true);
         let grace = self.in_grace();
@@ -217,7 +217,7 @@ impl World {
 
     /// Callbacks arrive at their clients, or don't.
     fn step_answer(&mut self, reachable: bool) {
-        // An answer may bring new ones: those wait for the next step.
+        // An answer may cause new callbacks, which wait for the next step.
         for called in std::mem::take(&mut self.net.called) {
             let target = self.agents.iter().position(|agent| match called.to {
                 CallbackTo::Connection(id) => agent.connection.id() == id,
@@ -243,7 +243,7 @@ impl World {
         }
     }
 
-    /// The client is another: the server learns of it when it comes.
+    /// The server notices the client's restart at its next registration.
     fn step_reboot(&mut self, agent: usize) {
         self.agents[agent].life = self.agents[agent].life % 250 + 1;
         let same = self.agents[agent].introduce(&mut self.net);
@@ -264,7 +264,7 @@ impl World {
             let silent = self.is_silent(agent);
             let standing = &mut self.standing[agent];
             if standing.boot == boot {
-                // It was the client of the life that has just ended.
+                // The agent was a client of the previous boot.
                 assert!(!(standing.lost && recorded), "{name} must not take back what another got");
                 let held = !now.opens.is_empty();
                 assert!(!held || silent || recorded, "{name} may take back what it held");
@@ -274,14 +274,14 @@ impl World {
         }
     }
 
-    /// What time has done to what is held.
+    /// Applies the effects of elapsed time to the model.
     fn see_time(&mut self) {
         for (agent, stateid) in self.held.overdue(self.net.now_ms) {
             if self.agents[agent].minor > 0 {
                 self.standing[agent].revoked.insert(stateid.other);
             }
         }
-        // While somebody who has not come may still reclaim, nobody gets anything new.
+        // Grace lasts while a client that has not returned may still reclaim.
         let owed =
             self.standing.iter().any(|standing| standing.boot != self.net.boot && standing.may_reclaim && !standing.past.opens.is_empty());
         let early = self.net.now_ms < self.started_ms + LEASE_MS;
@@ -289,7 +289,7 @@ impl World {
         assert!(early || !self.in_grace(), "grace ends");
     }
 
-    /// The server's own counts are those of the model.
+    /// The server's counts must equal the model's.
     fn check(&mut self) {
         let report = self.net.server.status(self.net.now());
         let by_id: BTreeMap<u64, _> = report.clients.iter().map(|client| (client.id, client)).collect();
@@ -306,14 +306,14 @@ impl World {
         assert_eq!(totals.locks, sum(|client| client.locks));
         assert_eq!(totals.delegations, sum(|client| client.delegations));
         assert_eq!(totals.sessions, sum(|client| client.sessions));
-        // Each agent has one client, and at most one that is to replace it.
+        // Each agent has one client, and at most one unconfirmed successor.
         assert!(report.clients.len() <= 2 * self.agents.len());
         assert!(self.net.records() <= self.agents.len());
-        // An anonymous stateid's file stays open for a moment.
+        // A file used by the anonymous stateid stays open for a moment.
         assert!(self.net.files.open_count() <= self.agents.len() * FILES.len() * 3 + 2 * FILES.len());
     }
 
-    /// Everybody falls silent for good: nothing is left.
+    /// All clients stay silent for good; all state ends.
     pub(super) fn finish(mut self) {
         self.net.pass(25 * 3600 * 1000);
         self.step_answer(false);
