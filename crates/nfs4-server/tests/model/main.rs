@@ -5,7 +5,7 @@
 //! and all state ends at last. A failure prints the shortest list of steps, and the seed.
 
 mod agent;
-mod holdings;
-mod net;
-mod run;
+mod driver;
+mod held_state;
+mod simulation;
 mod wire;

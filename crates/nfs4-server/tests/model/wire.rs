@@ -18,9 +18,9 @@ pub(crate) fn results(reply: &[u8]) -> (Status, Vec<Results<'static>>) {
     let reply: &'static [u8] = reply.to_vec().leak();
     let mut r = Reader::new(reply);
     let head = ReplyHead::decode(&mut r).expect("a reply has a head");
-    let list: Vec<_> = (0..head.count).map(|_| Results::decode(&mut r).expect("a reply has as many results as it says")).collect();
+    let list: Vec<_> = (0..head.count).map(|_| Results::decode(&mut r).expect("as many results as the head says")).collect();
     r.finish().expect("a reply ends with its last result");
-    assert_eq!(list.last().map_or(head.status, Results::status), head.status, "the status is the last result's");
+    assert_eq!(list.last().map_or(head.status, Results::status), head.status, "the status is that of the last result");
     (head.status, list)
 }
 

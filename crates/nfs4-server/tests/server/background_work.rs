@@ -19,7 +19,7 @@ fn would_block(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>)
     let first = call.run(&fixture.server, Patience::None);
     let stopped = matches!(first, Progress::Blocked);
     let last = if stopped { call.run(&fixture.server, Patience::Any) } else { first };
-    let Progress::Done(Some(reply)) = last else { panic!("neither done nor answered") };
+    let Progress::Done(Some(reply)) = last else { panic!("no reply") };
     let (status, list) = results(reply.bytes[28..].to_vec());
     assert_eq!(status, Status::OK, "{list:?}");
     (stopped, call.take_effects())
@@ -113,13 +113,13 @@ fn clone_blocks() {
     let ops = [Args::Putfh(op::PutfhArgs { handle }), close(stateid)];
     let (stopped, effects) = would_block(&mut client, &ops);
     assert!(!stopped);
-    assert_eq!(fixture.files.open_count(), 1, "whoever serves has not closed it");
+    assert_eq!(fixture.files.open_count(), 1, "the serving thread has not closed the file");
     let mut jobs: Vec<_> =
         effects.into_iter().filter_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None }).collect();
-    let [job] = &mut jobs[..] else { panic!("one is to be closed") };
-    assert_eq!(job.address(), fixture.connect().peer().ip(), "it is the work of who had it open");
+    let [job] = &mut jobs[..] else { panic!("one background job") };
+    assert_eq!(job.address(), fixture.connect().peer().ip(), "charged to the client's address");
     assert!(matches!(job.step(&fixture.server, fixture.now()), JobProgress::Done(effects) if effects.is_empty()));
-    assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (0, 2), "the root and the small one are left");
+    assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (0, 2), "the root and the small file remain");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn last_close_of_removed_large_file_runs_in_background() {
     let left = fixture.files.open_count();
     assert!((1..count).contains(&left), "{left}");
     let job = effects.into_iter().find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
-    let mut job = job.expect("the rest is closed by a thread that may sleep");
+    let mut job = job.expect("a background job closes the others");
     let mut steps = 0;
     while matches!(job.step(&fixture.server, fixture.now()), JobProgress::More) {
         steps += 1;

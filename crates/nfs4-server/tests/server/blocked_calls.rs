@@ -25,7 +25,7 @@ fn begin_create(client: &mut Client<'_>, name: &str) -> Compound {
 fn run_to_status(fixture: &Fixture, call: &mut Compound, patience: Patience) -> Status {
     match call.run(&fixture.server, patience) {
         Progress::Done(Some(reply)) => results(reply.bytes[28..].to_vec()).0,
-        _ => panic!("neither done nor answered"),
+        _ => panic!("no reply"),
     }
 }
 
@@ -72,12 +72,12 @@ fn one_sync_serves_all_calls_of_a_file_system() {
         None
     });
     Compound::sync_together(&fixture.server, &mut calls);
-    assert_eq!(sync_count.load(Ordering::Relaxed), 4, "two files and twice their directory");
+    assert_eq!(sync_count.load(Ordering::Relaxed), 4, "two files, and their directory twice");
     for call in &mut calls {
         assert_eq!(call.waits_for_sync(), None);
         assert_eq!(run_to_status(&fixture, call, Patience::None), Status::OK);
     }
-    assert_eq!(sync_count.load(Ordering::Relaxed), 4, "nobody asks again");
+    assert_eq!(sync_count.load(Ordering::Relaxed), 4, "no further sync");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn each_call_syncs_alone_after_shared_sync_failed() {
     // The shared sync fails, then the first call's own. Later syncs succeed.
     fixture.files.set_fault(move |call, _| {
         let fails = call == Call::SyncMetadata && sync_count.fetch_add(1, Ordering::Relaxed) < 2;
-        fails.then(|| Error::Io(std::io::Error::other("a bad block")))
+        fails.then(|| Error::Io(std::io::Error::other("bad block")))
     });
     Compound::sync_together(&fixture.server, &mut calls);
     let [first, second] = &mut calls;
@@ -104,7 +104,7 @@ fn async_export_does_not_wait_for_sync() {
     let fixture = Fixture::with_exports(files.clone(), vec![Export { sync: false, ..export(7, &["export"], &files, sys_access()) }]);
     let mut client = Client::new(&fixture, "one", 0);
     files.set_slow_sync(true);
-    files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("nobody shall ask"))));
+    files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("unexpected sync"))));
     let mode = mode(0o644);
     let ops = [client.next_sequence(false), Args::Putrootfh, crate::fixture::lookup("export"), open_args("a", Some(&mode))];
     let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));

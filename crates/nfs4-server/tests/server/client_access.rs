@@ -148,7 +148,7 @@ fn undecided_host_gets_delay_instead_of_noent() {
     // The host's entry in the name cache has expired.
     hosts.undecided.lock().append(&mut hosts.allowed.lock());
     let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap());
-    assert_eq!((replaced.ended, files.open_count()), (0, 1), "it may be call_op of the export's clients");
+    assert_eq!((replaced.ended, files.open_count()), (0, 1), "the host may still be a client");
     let getattr_by_handle = |client: &mut Client<'_>| client.run(&[Args::Putfh(op::PutfhArgs { handle }), getattr(&[1])]).0;
     assert_eq!(getattr_by_handle(&mut client), Status::DELAY);
     assert_eq!(client.status(&["export"], &[]), Status::DELAY);
@@ -170,7 +170,7 @@ fn reload_ends_state_of_hosts_without_access() {
     assert_eq!((status, files.open_count()), (Status::OK, 2));
     hosts.allowed.lock().clear();
     let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts), other()]).unwrap());
-    assert_eq!((replaced.ended, files.open_count()), (1, 1), "what it holds by the other stays");
+    assert_eq!((replaced.ended, files.open_count()), (1, 1), "opens through the other export stay");
     // Also without a connection.
     fixture.server.connection_closed(&client.connection, fixture.now());
     let hidden = Export { clients: hosts.clone(), ..other() };
@@ -239,7 +239,7 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
             let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
             assert!(matches!(call.run(&fixture.server, vouch_vfs::Patience::None), Progress::Blocked));
             let replaced = fixture.server.replace_exports(Exports::new(after.iter().cloned()).unwrap());
-            let Progress::Done(Some(reply)) = call.run(&fixture.server, vouch_vfs::Patience::Any) else { panic!("it does not end") };
+            let Progress::Done(Some(reply)) = call.run(&fixture.server, vouch_vfs::Patience::Any) else { panic!("no reply") };
             let totals = fixture.server.totals(fixture.now()).0;
             (results(reply.bytes[28..].to_vec()).0, replaced.ended, totals.opens + totals.copies)
         })
@@ -247,13 +247,13 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
     let elsewhere = Arc::new(MemoryFs::new());
     let ended = [(Status::STALE, 1, 0); 2];
     assert_eq!(outcomes_across_reload(vec![]), ended);
-    assert_eq!(outcomes_across_reload(vec![export(7, &["export"], &elsewhere, sys_access())]), ended, "it shows another directory");
-    assert_eq!(outcomes_across_reload(vec![restricted_export(&files, &hosts)]), ended, "it is not for the client");
+    assert_eq!(outcomes_across_reload(vec![export(7, &["export"], &elsewhere, sys_access())]), ended, "another directory");
+    assert_eq!(outcomes_across_reload(vec![restricted_export(&files, &hosts)]), ended, "client not allowed");
     hosts.undecided.lock().push(CLIENT_IP.into());
-    assert_eq!(outcomes_across_reload(vec![restricted_export(&files, &hosts)]), [(Status::DELAY, 0, 1); 2], "whether it is can't be told");
+    assert_eq!(outcomes_across_reload(vec![restricted_export(&files, &hosts)]), [(Status::DELAY, 0, 1); 2], "client undecided");
     assert_eq!(outcomes_across_reload(vec![original()]), [(Status::OK, 0, 2); 2]);
     let hidden = Arc::new(files.without(find("f").unwrap().0));
-    assert_eq!(outcomes_across_reload(vec![export(7, &["export"], &hidden, sys_access())]), ended, "the file is not shown");
+    assert_eq!(outcomes_across_reload(vec![export(7, &["export"], &hidden, sys_access())]), ended, "file hidden");
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn call_across_reload_leaves_no_created_file_behind() {
     let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
     assert!(matches!(call.run(&fixture.server, vouch_vfs::Patience::None), Progress::Blocked));
     drop(fixture.server.replace_exports(Exports::new([]).unwrap()));
-    let Progress::Done(Some(reply)) = call.run(&fixture.server, vouch_vfs::Patience::Any) else { panic!("it does not end") };
+    let Progress::Done(Some(reply)) = call.run(&fixture.server, vouch_vfs::Patience::Any) else { panic!("no reply") };
     assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::STALE);
     assert_eq!((files.file_count(), files.open_count()), (before, 0));
 }

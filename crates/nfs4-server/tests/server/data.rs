@@ -39,7 +39,7 @@ fn seek_and_read_plus_report_deallocated_holes() {
             op::Content::Data(data) => (data.offset, data.data.0.len() as u64),
             op::Content::Hole(hole) => (hole.offset, hole.length),
         };
-        assert_eq!(offset, at, "segments follow one another");
+        assert_eq!(offset, at, "segments are contiguous");
         at += length;
     }
     assert_eq!(at, 40_000);
@@ -221,7 +221,7 @@ fn stateid_of_other_user_gives_no_write_access() {
     client.principal = crate::fixture::user(1000);
     assert_eq!(client.status(FILE, &[write(stateid, 0, b"his")]), Status::ACCESS);
     let (_, list) = client.run_at(FILE, &[Args::Read(op::ReadArgs { stateid, offset: 0, count: 9 }), getattr(&[4])]);
-    assert!(matches!(&list[0], Results::Read(Ok(_))), "the mode lets everybody read: {list:?}");
+    assert!(matches!(&list[0], Results::Read(Ok(_))), "the mode allows reads: {list:?}");
     assert_eq!(attributes(&list[1]).size, Some(4));
 }
 
@@ -304,7 +304,7 @@ fn write_verifier_changes_when_data_is_lost() {
     assert_eq!(verifier(&mut two, &["export", "g"], write(other, 0, b"data")), before);
     assert_eq!(verifier(&mut one, FILE, commit()), before);
     let fail = |which: Call| {
-        fixture.files.set_fault(move |call, _| (call == which).then(|| Error::Io(std::io::Error::other("a bad block"))));
+        fixture.files.set_fault(move |call, _| (call == which).then(|| Error::Io(std::io::Error::other("bad block"))));
     };
     // A failed unstable WRITE loses no acknowledged data.
     fail(Call::Write);
@@ -313,7 +313,7 @@ fn write_verifier_changes_when_data_is_lost() {
     assert_eq!(one.status(FILE, &[commit()]), Status::IO);
     fixture.files.set_fault(|_, _| None);
     let after = verifier(&mut two, &["export", "g"], commit());
-    assert_ne!(after, before, "what was written before is sent again");
+    assert_ne!(after, before, "clients resend unstable data");
     assert_eq!(verifier(&mut two, &["export", "g"], write(other, 0, b"data")), after);
     fail(Call::Write);
     let stable = op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"more") };

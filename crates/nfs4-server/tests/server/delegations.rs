@@ -157,13 +157,13 @@ fn readdir_and_nverify_ask_delegation_holder() {
     };
     let sizes = |result: &Results<'static>| {
         let Results::Readdir(Ok(ok)) = result else { panic!("{result:?}") };
-        let entries = ok.entries.iter().map(|entry| (entry.name.0.to_vec(), entry.attrs.attributes().expect("they can be read")));
+        let entries = ok.entries.iter().map(|entry| (entry.name.0.to_vec(), entry.attrs.attributes().expect("valid attributes")));
         entries.map(|(name, attrs)| (String::from_utf8(name).unwrap(), attrs.size, attrs.rdattr_error)).collect::<Vec<_>>()
     };
     // No CB_GETATTR for the holder's own call, nor for other attributes.
     for (client, wanted) in [(&mut holder, &[3, 4][..]), (&mut other, &[1, 33])] {
         let (status, _, callbacks) =
-            call_as(client, &["export"], readdir(wanted), &|effects| assert!(effects.is_empty(), "nobody has to be asked"));
+            call_as(client, &["export"], readdir(wanted), &|effects| assert!(effects.is_empty(), "unexpected callback"));
         assert_eq!((status, callbacks), (Status::OK, 0));
     }
     let (status, listed, callbacks) = call_as(&mut other, &["export"], readdir(&[3, 4, 11]), &answer_getattr(&fixture, &answer));
@@ -300,7 +300,7 @@ fn truncating_open_recalls_delegations_of_others() {
         let ops = [other.next_sequence(false), Args::Putrootfh, lookup("export"), truncate()];
         let (reply, effects) = fixture.call(&other.connection, &other.principal, compound(2, &ops));
         assert_eq!((results(reply).0, recall_count(&effects)), (Status::DELAY, 1));
-        assert_eq!(size(&mut holder), Some(4), "nothing is truncate while it is held");
+        assert_eq!(size(&mut holder), Some(4), "no truncation before the delegation is returned");
         let back = Args::Delegreturn(op::DelegreturnArgs { stateid: delegation });
         assert_eq!(holder.status(&["export", "f"], &[back]), Status::OK);
         assert_eq!(other.status(&["export"], &[truncate()]), Status::OK);

@@ -53,7 +53,7 @@ fn fail_one_call_during_commit(failing_call: Call, run_failing: impl FnOnce(&mut
         if call == failing_call && calls.fetch_add(1, Ordering::SeqCst) == 0 {
             fault_reached.lock().unwrap().send(()).unwrap();
             released.lock().unwrap().recv().unwrap();
-            return Some(Error::Io(std::io::Error::other("a bad block")));
+            return Some(Error::Io(std::io::Error::other("bad block")));
         }
         commit_entered.store(true, Ordering::SeqCst);
         None
@@ -72,7 +72,7 @@ fn fail_one_call_during_commit(failing_call: Call, run_failing: impl FnOnce(&mut
         release.send(()).unwrap();
         let after = early_reply.unwrap_or_else(|| result.recv_timeout(Duration::from_secs(60)).unwrap()).unwrap();
         assert_eq!(failed.join().unwrap(), Status::IO);
-        assert_ne!(after, before, "what was written before is to be sent again");
+        assert_ne!(after, before, "clients resend unstable data");
     });
     // The verifier changes only once.
     fixture.files.clear_fault();
@@ -123,7 +123,7 @@ fn begin_mkdirs<'w>(clients: &mut [Client<'w>]) -> Vec<Compound> {
 fn finish(fixture: &Fixture, call: &mut Compound) -> Status {
     match call.run(&fixture.server, Patience::Any) {
         Progress::Done(Some(reply)) => results(reply.bytes[28..].to_vec()).0,
-        _ => panic!("it is not done"),
+        _ => panic!("no reply"),
     }
 }
 
@@ -140,17 +140,17 @@ fn failed_shared_sync_fails_every_call_of_the_batch() {
     fixture.files.set_fault(move |call, _| {
         (call == Call::SyncMetadata).then(|| {
             counted.fetch_add(1, Ordering::SeqCst);
-            Error::Io(std::io::Error::other("a bad block"))
+            Error::Io(std::io::Error::other("bad block"))
         })
     });
     Compound::sync_together(&fixture.server, &mut calls);
-    assert_eq!(synced.load(Ordering::SeqCst), 1, "one call is made for all");
+    assert_eq!(synced.load(Ordering::SeqCst), 1, "one sync for all calls");
     for call in &mut calls {
         assert_eq!(finish(&fixture, call), Status::IO);
     }
-    assert_eq!(synced.load(Ordering::SeqCst), 6, "and one more for each, none of which is taken for done");
+    assert_eq!(synced.load(Ordering::SeqCst), 6, "one more sync for each call");
     fixture.files.clear_fault();
-    assert_ne!(current_verifier(&fixture, "after"), before, "who wrote before sends again what he wrote");
+    assert_ne!(current_verifier(&fixture, "after"), before, "clients resend unstable data");
 }
 
 // Only the shared sync fails, as with a full journal.
@@ -167,7 +167,7 @@ fn each_call_syncs_itself_after_shared_sync_failed() {
     let bad = third.clone();
     fixture.files.set_fault(move |call, _| {
         let at = if call == Call::SyncMetadata { counted.fetch_add(1, Ordering::SeqCst) } else { return None };
-        (at == 0 || at == bad.load(Ordering::SeqCst)).then(|| Error::Io(std::io::Error::other("a bad block")))
+        (at == 0 || at == bad.load(Ordering::SeqCst)).then(|| Error::Io(std::io::Error::other("bad block")))
     });
     Compound::sync_together(&fixture.server, &mut calls);
     assert_eq!(synced.load(Ordering::SeqCst), 1);
@@ -177,7 +177,7 @@ fn each_call_syncs_itself_after_shared_sync_failed() {
             third.store(before, Ordering::SeqCst);
         }
         assert_eq!(finish(&fixture, call), if number == 2 { Status::IO } else { Status::OK });
-        assert!(synced.load(Ordering::SeqCst) > before, "it was made durable first");
+        assert!(synced.load(Ordering::SeqCst) > before, "synced before the reply");
     }
 }
 
@@ -189,9 +189,7 @@ fn disk_failure_fails_all_concurrent_commits_and_stable_writes() {
     let before = write(&mut clients[0], stateids[0], StableHow::Unstable).unwrap();
     fixture.files.set_slow_sync(true);
     // In memory a stable WRITE fails like any other.
-    fixture
-        .files
-        .set_fault(|call, _| (call == Call::Commit || call == Call::Write).then(|| Error::Io(std::io::Error::other("a bad block"))));
+    fixture.files.set_fault(|call, _| (call == Call::Commit || call == Call::Write).then(|| Error::Io(std::io::Error::other("bad block"))));
     thread::scope(|scope| {
         for (number, (client, stateid)) in clients.iter_mut().zip(&stateids).enumerate() {
             scope.spawn(move || {

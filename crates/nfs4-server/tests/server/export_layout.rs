@@ -200,7 +200,7 @@ fn replacing_export_ends_opens_and_makes_handles_stale() {
     drop(fixture.server.replace_exports(Exports::new([export_again(&before, 1), export_again(&before, 2)]).unwrap()));
     assert_eq!(before.open_count(), 2);
     drop(fixture.server.replace_exports(Exports::new([export_again(&after, 1)]).unwrap()));
-    assert_eq!(before.open_count(), 0, "nothing keeps the old directory busy");
+    assert_eq!(before.open_count(), 0, "the old directory has no open files");
     let read = |handle: &Filehandle, stateid| {
         [Args::Putfh(op::PutfhArgs { handle: *handle }), Args::Read(op::ReadArgs { stateid, offset: 0, count: 1 })]
     };

@@ -100,7 +100,7 @@ impl Fixture {
     ) -> Self {
         let server = Server::new(
             config,
-            Exports::new(exports).expect("the exports fit together"),
+            Exports::new(exports).expect("valid exports"),
             Arc::new(TestIdentity),
             observer,
             Recovered { records: records.clone().into_iter().collect() },
@@ -190,14 +190,11 @@ impl Fixture {
             match progress {
                 Progress::Done(reply) => {
                     self.awaits_records.store(compound.waits_for_records(), Ordering::Relaxed);
-                    let reply = reply.expect("only duplicates go unanswered");
+                    let reply = reply.expect("only retries of a call in progress get no reply");
                     return (reply.bytes[28..].to_vec(), effects);
                 }
                 Progress::Blocked => {
-                    assert!(
-                        patience == Patience::None || has_callback,
-                        "with patience nothing blocks but what a client is has_callback for"
-                    );
+                    assert!(patience == Patience::None || has_callback, "with patience only callbacks block");
                     patience = Patience::Any;
                 }
             }
@@ -222,9 +219,9 @@ pub(crate) fn results(reply: Vec<u8>) -> (Status, Vec<Results<'static>>) {
     let reply: &'static [u8] = reply.leak();
     let mut r = Reader::new(reply);
     let head = ReplyHead::decode(&mut r).expect("a reply has a head");
-    let list: Vec<_> = (0..head.count).map(|_| Results::decode(&mut r).expect("a reply has as many results as it says")).collect();
+    let list: Vec<_> = (0..head.count).map(|_| Results::decode(&mut r).expect("as many results as the head says")).collect();
     r.finish().expect("a reply ends with its last result");
-    assert_eq!(list.last().map_or(head.status, Results::status), head.status, "the status is the last result's");
+    assert_eq!(list.last().map_or(head.status, Results::status), head.status, "the status is that of the last result");
     (head.status, list)
 }
 
@@ -423,7 +420,7 @@ impl Packed {
     }
 
     pub(crate) fn fattr(&self) -> Fattr<'_> {
-        Fattr::decode(&mut Reader::new(&self.bytes)).expect("what was encoded can be read")
+        Fattr::decode(&mut Reader::new(&self.bytes)).expect("decodes what was encoded")
     }
 }
 
@@ -438,7 +435,7 @@ pub(crate) fn getattr(wanted: &[u32]) -> Args<'static> {
 /// The attributes of a GETATTR's result.
 pub(crate) fn attributes(result: &Results<'static>) -> Attributes<'static> {
     match result {
-        Results::Getattr(Ok(ok)) => ok.attrs.attributes().expect("values can be read"),
+        Results::Getattr(Ok(ok)) => ok.attrs.attributes().expect("valid attributes"),
         other => panic!("{other:?}"),
     }
 }

@@ -301,7 +301,7 @@ fn readdir_lists_exports_of_other_flavours() {
         match &client.run_at(path, &[Args::Readdir(args)]).1[0] {
             Results::Readdir(Ok(ok)) => {
                 let entries = ok.entries.iter().map(|entry| {
-                    let attrs_of_entry = entry.attrs.attributes().expect("values can be read");
+                    let attrs_of_entry = entry.attrs.attributes().expect("valid attributes");
                     (entry.name.0.to_vec(), attrs_of_entry.rdattr_error, attrs_of_entry.fileid, attrs_of_entry.mounted_on_fileid)
                 });
                 let mut entries: Vec<_> = entries.collect();
@@ -316,7 +316,7 @@ fn readdir_lists_exports_of_other_flavours() {
         assert!(all.iter().any(|(name, ..)| name == hidden), "{all:?}");
         for wanted in [&[][..], &[mounted_on_of], &[error_of], &[error_of, mounted_on_of], &[error_of, fileid_of, mounted_on_of]] {
             let (entries, eof) = list(Flavour::Sys, path, wanted).unwrap();
-            let (_, error, fileid, mounted_on) = entries.iter().find(|(name, ..)| name == hidden).expect("it is told");
+            let (_, error, fileid, mounted_on) = entries.iter().find(|(name, ..)| name == hidden).expect("the entry is listed");
             let is_wanted = |attr| wanted.contains(&attr);
             assert_eq!((*error, fileid.is_some()), (is_wanted(error_of).then_some(Status::WRONGSEC), false), "{wanted:?}");
             assert!(eof && entries.len() == all.len() && mounted_on.is_some() == is_wanted(mounted_on_of), "{wanted:?}: {entries:?}");

@@ -73,11 +73,11 @@ fn forged_filehandle_returns_badhandle() {
     for at in 0..genuine.len() {
         let mut forged = genuine.clone();
         forged[at] ^= 1;
-        let forged = Filehandle::new(&forged).expect("it is no longer than may be");
+        let forged = Filehandle::new(&forged).expect("within the length limit");
         assert_eq!(client.status(&[], &[Args::Putfh(op::PutfhArgs { handle: forged })]), Status::BADHANDLE, "byte {at}");
     }
     for len in 0..genuine.len() {
-        let cut = Filehandle::new(&genuine[..len]).expect("it is no longer than may be");
+        let cut = Filehandle::new(&genuine[..len]).expect("within the length limit");
         assert_eq!(client.status(&[], &[Args::Putfh(op::PutfhArgs { handle: cut })]), Status::BADHANDLE, "{len} bytes");
     }
 }

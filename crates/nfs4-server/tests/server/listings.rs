@@ -40,7 +40,7 @@ fn list_to_end(mut page: impl FnMut(u64) -> Result<Page, Status>, mut cookie: u6
     let mut all = Vec::new();
     loop {
         let (names, next, eof) = page(cookie).unwrap();
-        assert!(eof || !names.is_empty(), "it goes on");
+        assert!(eof || !names.is_empty(), "progress");
         all.extend(names);
         cookie = next;
         if eof {
@@ -58,12 +58,12 @@ fn numbered_name(number: u32) -> String {
 fn assert_stable_listing(page: &[String], later: &[String], before: std::ops::Range<u32>, after: std::ops::Range<u32>) {
     let all: Vec<&String> = page.iter().chain(later).collect();
     let set: BTreeSet<&String> = all.iter().copied().collect();
-    assert_eq!(all.len(), set.len(), "nothing is told twice");
+    assert_eq!(all.len(), set.len(), "no name twice");
     let stayed = before.start.max(after.start)..before.end.min(after.end);
-    assert!(stayed.clone().all(|number| set.contains(&numbered_name(number))), "nothing that stayed is left out");
+    assert!(stayed.clone().all(|number| set.contains(&numbered_name(number))), "no remaining name is missing");
     let known: BTreeSet<String> = before.chain(after.clone()).map(numbered_name).collect();
-    assert!(set.iter().all(|name| known.contains(*name)), "nothing is made up");
-    assert!(later.iter().all(|one| after.clone().any(|number| *one == numbered_name(number))), "nor told after it has gone");
+    assert!(set.iter().all(|name| known.contains(*name)), "no unknown name");
+    assert!(later.iter().all(|one| after.clone().any(|number| *one == numbered_name(number))), "no removed name");
 }
 
 fn exports(files: &Arc<MemoryFs>, range: std::ops::Range<u32>) -> Vec<Export> {

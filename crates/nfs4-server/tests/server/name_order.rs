@@ -111,7 +111,7 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
     assert_eq!(take_events(&model), ["renamed a b", "noted LOOKUP", "noted READ", "renamed b c", "noted LOOKUP", "noted READ"]);
     // The second call reaches the disk first; the first call fails.
     assert!(matches!(calls[1].run(&fixture.server, Patience::Any), Progress::Done(_)));
-    fixture.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("a bad block"))));
+    fixture.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("bad block"))));
     assert!(matches!(calls[0].run(&fixture.server, Patience::Any), Progress::Done(_)));
     let io = Status::IO.0;
     let late = ["noted LOOKUP: 0", "noted READ: 0"];
@@ -137,7 +137,7 @@ fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops
         let frozen = scope.spawn(|| client.status(&["export"], ops));
         // Dropping the sender unblocks the thread, even if the test panics.
         let thaw = thaw;
-        has_begun.recv_timeout(Duration::from_secs(60)).expect("it has begun");
+        has_begun.recv_timeout(Duration::from_secs(60)).expect("the call has begun");
         meanwhile();
         drop(thaw);
         frozen.join().unwrap()
@@ -171,7 +171,7 @@ fn run_without_waiting(fixture: &Fixture, calls: &mut [Compound]) -> Vec<bool> {
 
 /// Runs a call to its end.
 fn finish(fixture: &Fixture, call: &mut Compound) -> Status {
-    let Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("neither done nor answered") };
+    let Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("no reply") };
     results(reply.bytes[28..].to_vec()).0
 }
 

@@ -45,12 +45,12 @@ impl Observer for RecordingObserver {
     }
 
     fn operation(&self, seen: &Observation<'_>) {
-        let details = seen.details.as_ref().expect("it was wanted");
+        let details = seen.details.as_ref().expect("details were requested");
         let name = details.arguments.name.map_or_else(String::new, |name| format!(" {}", String::from_utf8_lossy(name)));
         self.seen.lock().push((format!("{}{name}", name_of(Op(seen.op))), seen.status));
         self.totals.lock().extend(details.totals);
         if [Op::READ, Op::WRITE, Op::COPY, Op::CLONE].contains(&Op(seen.op)) {
-            let access = details.arguments.access.expect("it asks for some");
+            let access = details.arguments.access.expect("requested access");
             assert!(details.saved.is_some() || ![Op::COPY, Op::CLONE].contains(&Op(seen.op)));
             self.transfers.lock().push((seen.op, access, details.stage, (seen.bytes_read, seen.bytes_written), seen.status));
         }
@@ -108,7 +108,7 @@ fn operation_is_reported_once_with_status_of_sync() {
     assert!(matches!(call.run(&fixture.server, Patience::None), vouch_nfs4_server::Progress::Blocked));
     let told: Vec<_> = notes.seen.lock().iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(told, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
-    fixture.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("a bad block"))));
+    fixture.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("bad block"))));
     let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("not done") };
     assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::IO);
     let seen = std::mem::take(&mut *notes.seen.lock());
@@ -296,7 +296,7 @@ fn begin_copy(fixture: &Fixture, client: &mut Client<'_>) -> (vouch_nfs4_server:
     assert_eq!(status, Status::OK);
     let Some(Results::Copy(Ok(copy))) = list.last() else { panic!("{list:?}") };
     let job = effects.into_iter().find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
-    (job.expect("it goes on in the background"), to, copy.response.callback.expect("what goes on has a name"))
+    (job.expect("a background copy"), to, copy.response.callback.expect("an asynchronous copy has a stateid"))
 }
 
 fn run_to_end(fixture: &Fixture, mut job: vouch_nfs4_server::Job) {
@@ -320,7 +320,7 @@ fn background_copy_is_reported_with_bytes_or_error() {
     assert_eq!(notes.totals.lock().last().map(|totals| totals.written), Some(LONG));
     notes.transfers.lock().clear();
     let (job, ..) = begin_copy(&fixture, &mut client);
-    fixture.files.set_fault(|call, _| (call == Call::Region).then(|| Error::Io(std::io::Error::other("a bad block"))));
+    fixture.files.set_fault(|call, _| (call == Call::Region).then(|| Error::Io(std::io::Error::other("bad block"))));
     run_to_end(&fixture, job);
     assert_eq!(copies(), [started, (Op::COPY.0, opened, Stage::Ended, (0, 0), Status::IO.0)]);
 }
@@ -332,7 +332,7 @@ fn background_copy_ends_only_after_observer_event() {
     for fails in [false, true] {
         let (mut job, _, stateid) = begin_copy(&fixture, &mut client);
         if fails {
-            fixture.files.set_fault(|call, _| if call == Call::Region { panic!("as the test wants it") } else { None });
+            fixture.files.set_fault(|call, _| if call == Call::Region { panic!("injected panic") } else { None });
         }
         while matches!(job.step(&fixture.server, fixture.now()), JobProgress::More) {}
         fixture.files.clear_fault();
@@ -356,7 +356,7 @@ fn panic_in_background_copy_ends_it_with_serverfault() {
     let (fixture, notes) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     let (job, ..) = begin_copy(&fixture, &mut client);
-    fixture.files.set_fault(|call, _| if call == Call::Region { panic!("as the test wants it") } else { None });
+    fixture.files.set_fault(|call, _| if call == Call::Region { panic!("injected panic") } else { None });
     run_to_end(&fixture, job);
     fixture.files.clear_fault();
     let told = notes.transfers.lock().iter().rfind(|(op, ..)| *op == Op::COPY.0).copied();

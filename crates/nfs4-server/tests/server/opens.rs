@@ -135,7 +135,7 @@ fn retried_exclusive_create_opens_same_file() {
         assert_eq!(client.status(FILE, &[Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: again })]), Status::OK);
         let (third, _) = try_open(&mut client, SHARED_DIR, make(1)).unwrap();
         assert_eq!(try_open(&mut client, SHARED_DIR, make(2)).unwrap_err(), Status::EXIST);
-        assert!(try_open(&mut other, SHARED_DIR, make(1)).is_err(), "it is another's");
+        assert!(try_open(&mut other, SHARED_DIR, make(1)).is_err(), "another user's file");
         assert_eq!(client.status(FILE, &[write(third)]), Status::OK);
         assert_eq!(client.status(FILE, &[Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: third })]), Status::OK);
         assert_eq!(client.status(SHARED_DIR, &[Args::Remove(op::RemoveArgs { name: Name(b"f") })]), Status::OK);
@@ -153,7 +153,9 @@ fn reclaimed_write_delegation_allows_writes() {
     let fixture = fixture.restart();
     let (mut one, mut two) = (Client::after_server_restart(&fixture, "one", 0), Client::after_server_restart(&fixture, "two", 1000));
     let reclaim = || open(READ, OpenHow::NoCreate, OpenClaim::Previous(DelegationType::Write));
-    let (_, Delegation::Write(delegation)) = try_open(&mut one, &["export", "a"], reclaim()).unwrap() else { panic!("it is given again") };
+    let (_, Delegation::Write(delegation)) = try_open(&mut one, &["export", "a"], reclaim()).unwrap() else {
+        panic!("no write delegation")
+    };
     // This user may not write and gets no write delegation.
     let (open, none) = try_open(&mut two, &["export", "b"], reclaim()).unwrap();
     assert!(matches!(none, Delegation::None), "{none:?}");

@@ -22,7 +22,7 @@ fn run(fixture: &Fixture, connection: &Arc<Connection>, principal: &Principal, b
 }
 
 fn panic_on(fixture: &Fixture, which: Call) {
-    fixture.files.set_fault(move |call, _| if call == which { panic!("as the test wants it") } else { None });
+    fixture.files.set_fault(move |call, _| if call == which { panic!("injected panic") } else { None });
 }
 
 fn mkdir<'a>(name: &'a str, attrs: &'a crate::fixture::Packed) -> Args<'a> {
@@ -37,7 +37,7 @@ fn panicking_v40_call_and_retry_get_same_reply() {
     let body = compound(0, &[Args::Putrootfh, lookup("export"), mkdir("d", &attrs)]);
     panic_on(&fixture, Call::Make);
     let (reply, _) = run(&fixture, &one, &who, body.clone());
-    let reply = reply.expect("it is answered");
+    let reply = reply.expect("a reply");
     let (status, list) = results(reply.clone());
     assert_eq!((status, list.len()), (Status::SERVERFAULT, 3));
     assert!(matches!(&list[1..], [Results::Lookup(Ok(())), Results::Create(Err(Status::SERVERFAULT))]), "{list:?}");
@@ -57,7 +57,7 @@ fn panicking_call_frees_its_slot_and_caches_reply() {
     let body = compound(2, &ops);
     panic_on(&fixture, Call::Make);
     let (first, _) = run(&fixture, &client.connection, &client.principal, body.clone());
-    assert_eq!(results(first.clone().expect("it is answered")).0, Status::SERVERFAULT);
+    assert_eq!(results(first.clone().expect("a reply")).0, Status::SERVERFAULT);
     fixture.files.clear_fault();
     assert_eq!(run(&fixture, &client.connection, &client.principal, body).0, first);
     assert_eq!(client.status(&["export"], &[mkdir("e", &attrs)]), Status::OK);
@@ -68,7 +68,7 @@ fn panicking_call_frees_its_slot_and_caches_reply() {
 fn panicking_call_releases_its_open_owner() {
     let fixture = Fixture::new();
     let (connection, who, attrs) = (fixture.connect(), user(0), mode(0o644));
-    let call = |ops: &[Args<'_>]| results(run(&fixture, &connection, &who, compound(0, ops)).0.expect("it is answered"));
+    let call = |ops: &[Args<'_>]| results(run(&fixture, &connection, &who, compound(0, ops)).0.expect("a reply"));
     let location = NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"0.0.0.0.0.0") };
     let args = op::SetclientidArgs {
         client: ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"c") },

@@ -21,7 +21,7 @@ fn raw_status(client: &mut Client<'_>, op: u32, args: impl FnOnce(&mut Writer)) 
     args(&mut w);
     let (reply, _) = client.fixture.call(&client.connection, &client.principal, w.into_bytes());
     let head = ReplyHead::decode(&mut Reader::new(&reply)).unwrap();
-    assert_eq!(head.count, 6, "all before it were done: {:?}", head.status);
+    assert_eq!(head.count, 6, "the earlier operations succeeded: {:?}", head.status);
     head.status
 }
 
@@ -129,7 +129,7 @@ fn unknown_values_return_their_documented_status() {
     };
     assert_eq!(raw_status(&mut client, op::Op::SEEK.0, seek(1)), Status::NXIO, "the file is empty");
     assert_eq!(raw_status(&mut client, op::Op::SEEK.0, seek(2)), Status::UNION_NOTSUPP);
-    assert_eq!(raw_status(&mut client, op::Op::SEEK.0, |w| w.u32(2)), Status::BADXDR, "it ends too early");
+    assert_eq!(raw_status(&mut client, op::Op::SEEK.0, |w| w.u32(2)), Status::BADXDR, "truncated arguments");
     let copy = |kind| {
         move |w: &mut Writer| {
             w.opaque_fixed(&[0; 32]);
@@ -223,7 +223,7 @@ fn create_without_its_acl_creates_nothing() {
         assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::NOSPC, "{method}");
         fixture.files.clear_fault();
         assert_eq!(client.status(&["export"], &[lookup("f")]), Status::NOENT, "{method}");
-        assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (0, 1), "{method}: nor is it anywhere");
+        assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (0, 1), "{method}: no file remains");
         // The next attempt succeeds.
         assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::OK, "{method}");
         assert_eq!(client.status(FILE, &[getattr(&[12])]), Status::OK, "{method}");
@@ -261,7 +261,7 @@ fn failed_create_keeps_file_used_by_others() {
             assert_eq!(making.join().unwrap(), Status::NOSPC, "{method}");
         });
         fixture.files.clear_fault();
-        assert_eq!(other.status(FILE, &[]), Status::OK, "{method}: it is there");
+        assert_eq!(other.status(FILE, &[]), Status::OK, "{method}: the file exists");
     }
 }
 
@@ -275,7 +275,7 @@ fn open_beyond_client_limit_creates_nothing() {
         let before = change(&mut client);
         let attrs = mode(0o644);
         assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::NOSPC, "{method}");
-        assert_eq!(change(&mut client), before, "{method}: not even for a moment");
+        assert_eq!(change(&mut client), before, "{method}: the directory is unchanged");
         client.create("there");
     }
 }
@@ -294,7 +294,7 @@ fn failed_open_creates_nothing() {
     assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (1, 2));
     let close = Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: open_stateid });
     assert_eq!(client.status(&["export", "other"], &[close]), Status::OK);
-    assert_eq!(client.status(&["export"], &[create_by(1, &attrs)]), Status::OK, "it is nowhere, so that it can be made");
+    assert_eq!(client.status(&["export"], &[create_by(1, &attrs)]), Status::OK, "the name is free");
 }
 
 // RFC 8881, section 18.16.3: the server may have crashed between creating the file and setting its
@@ -330,11 +330,11 @@ fn commit_requires_write_access() {
         assert_eq!(client.status(FILE, &[set]), Status::OK);
     };
     let open = root.create("f");
-    assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "another has it open");
+    assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "open by another user");
     assert_eq!(root.status(FILE, &[commit()]), Status::OK);
     let close = |stateid| Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid });
     assert_eq!(root.status(FILE, &[close(open)]), Status::OK);
-    assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "nobody has");
+    assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "open by nobody");
     chmod(&mut root, 0o646);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);
     // An open for writing allows COMMIT until it is closed.
@@ -352,5 +352,5 @@ fn commit_requires_write_access() {
     assert_eq!(root.status(FILE, &[give]), Status::OK);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);
     alice.principal = user(2000);
-    assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "one who may read it");
+    assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "read permission only");
 }

@@ -160,7 +160,7 @@ fn calls_continue_while_reload_waits_for_file_system() {
         let other_call = is_done.recv_timeout(Duration::from_secs(60));
         drop(release);
         assert_eq!(reload.join().unwrap(), 1);
-        assert!(other_call.is_ok(), "it waited for the reload");
+        assert!(other_call.is_ok(), "the call waited for the reload");
     });
     assert_eq!(state_counts(&fixture), (1, 1));
 }

@@ -98,7 +98,7 @@ fn new_lock_owner_restarts_seqid_and_machine_releases_it() {
         (status, list.pop().expect("a result"))
     };
     let confirm = op::OpenConfirmArgs { stateid: opened, seq: OwnerSeq(2) };
-    let (_, Results::OpenConfirm(Ok(ok))) = on_file(ALICE, Args::OpenConfirm(confirm)) else { panic!("it is confirmed") };
+    let (_, Results::OpenConfirm(Ok(ok))) = on_file(ALICE, Args::OpenConfirm(confirm)) else { panic!("OPEN_CONFIRM failed") };
     let opened = ok.stateid;
     let is_locked = || {
         let all = op::LocktArgs { kind: LockType::Write, offset: 0, length: u64::MAX, owner: owner(id) };
@@ -107,14 +107,14 @@ fn new_lock_owner_restarts_seqid_and_machine_releases_it() {
     let release = || client.call(MACHINE, &[Args::ReleaseLockowner(op::ReleaseLockownerArgs { owner: owner(id) })]).0;
     // Linux reuses the lock owner's name and first seqid, even without RELEASE_LOCKOWNER before.
     for (turn, is_released) in [(0, true), (1, false), (2, true)] {
-        let (_, Results::Lock(Ok(ok))) = on_file(ALICE, lock(id, opened, 3 + turn)) else { panic!("it is locked") };
+        let (_, Results::Lock(Ok(ok))) = on_file(ALICE, lock(id, opened, 3 + turn)) else { panic!("LOCK failed") };
         assert!(is_locked());
         assert_eq!(release(), Status::LOCKS_HELD);
-        let (_, Results::Locku(Ok(_))) = on_file(ALICE, unlock(ok.stateid, 51)) else { panic!("it is unlocked") };
+        let (_, Results::Locku(Ok(_))) = on_file(ALICE, unlock(ok.stateid, 51)) else { panic!("LOCKU failed") };
         assert!(!is_locked(), "turn {turn}");
         if is_released {
             assert_eq!(release(), Status::OK);
-            assert_eq!(on_file(ALICE, unlock(ok.stateid, 52)).0, Status::BAD_STATEID, "it is gone");
+            assert_eq!(on_file(ALICE, unlock(ok.stateid, 52)).0, Status::BAD_STATEID, "the stateid is released");
         }
     }
     assert_eq!(on_file(ALICE, close(opened, 6)).0, Status::OK);
@@ -132,10 +132,10 @@ fn only_user_and_machine_return_v40_state() {
     };
     let confirm = |seq| Args::OpenConfirm(op::OpenConfirmArgs { stateid: opened, seq: OwnerSeq(seq) });
     assert_eq!(on_file(MALLORY, confirm(2)).0, Status::ACCESS);
-    let (_, Results::OpenConfirm(Ok(ok))) = on_file(ALICE, confirm(2)) else { panic!("it is confirmed") };
+    let (_, Results::OpenConfirm(Ok(ok))) = on_file(ALICE, confirm(2)) else { panic!("OPEN_CONFIRM failed") };
     let opened = ok.stateid;
     assert_eq!(on_file(MALLORY, lock(id, opened, 3)).0, Status::ACCESS);
-    let (_, Results::Lock(Ok(ok))) = on_file(ALICE, lock(id, opened, 3)) else { panic!("it is locked") };
+    let (_, Results::Lock(Ok(ok))) = on_file(ALICE, lock(id, opened, 3)) else { panic!("LOCK failed") };
     let locked = ok.stateid;
 
     // Mallory is refused with right and wrong seqids, and gets no cached result.
@@ -155,9 +155,9 @@ fn only_user_and_machine_return_v40_state() {
     let [.., Results::Open(Ok(theirs))] = &list[..] else { panic!("{list:?}") };
     assert!(theirs.stateid.other != opened.other && theirs.flags.0 & CONFIRM != 0);
     let confirm = op::OpenConfirmArgs { stateid: theirs.stateid, seq: OwnerSeq(3) };
-    let (_, Results::OpenConfirm(Ok(theirs))) = on_file(MALLORY, Args::OpenConfirm(confirm)) else { panic!("it is confirmed") };
+    let (_, Results::OpenConfirm(Ok(theirs))) = on_file(MALLORY, Args::OpenConfirm(confirm)) else { panic!("OPEN_CONFIRM failed") };
     let (status, Results::Lock(Err(op::LockFailure::Denied(denied)))) = on_file(MALLORY, lock(id, theirs.stateid, 4)) else {
-        panic!("it is denied")
+        panic!("LOCK succeeded")
     };
     assert_eq!((status, denied.owner), (Status::DENIED, owner(id)));
     assert_eq!(on_file(MALLORY, close(theirs.stateid, 5)).0, Status::OK);
@@ -168,11 +168,11 @@ fn only_user_and_machine_return_v40_state() {
 
     // The refused calls used no seqid. The machine acts for a user whose ticket has expired.
     assert_eq!([call(MACHINE, &[renew()]).0, call(ALICE, &[renew()]).0], [Status::OK; 2]);
-    let (status, Results::Locku(Ok(ok))) = on_file(MACHINE, unlock(locked, 51)) else { panic!("it is unlocked") };
+    let (status, Results::Locku(Ok(ok))) = on_file(MACHINE, unlock(locked, 51)) else { panic!("LOCKU failed") };
     assert_eq!(status, Status::OK);
     let relock = Locker::Old(op::OldLockOwner { lock: ok.stateid, seq: OwnerSeq(52) });
     let relock = Args::Lock(op::LockArgs { kind: LockType::Write, reclaim: false, offset: 0, length: 1, locker: relock });
-    let (_, Results::Lock(Ok(ok))) = on_file(ALICE, relock) else { panic!("it is locked") };
+    let (_, Results::Lock(Ok(ok))) = on_file(ALICE, relock) else { panic!("LOCK failed") };
     assert_eq!(
         on_file(ALICE, Args::Locku(op::LockuArgs { kind: LockType::Write, seq: OwnerSeq(53), stateid: ok.stateid, offset: 0, length: 1 }))
             .0,

@@ -2,8 +2,8 @@
 
 use super::*;
 
-impl World {
-    pub(super) fn take(&mut self, step: &Step) {
+impl Simulation {
+    pub(super) fn apply(&mut self, step: &Step) {
         self.steps += 1;
         match *step {
             Step::Open { agent, owner, file, access, deny, want } => self.step_open((agent, owner, file), access, deny, want),
@@ -19,36 +19,36 @@ impl World {
             Step::Answer { reachable } => self.step_answer(reachable),
             Step::Replay { agent, slot, fresh_xid } => {
                 // After silence the agent first has to check what state is left.
-                if self.standing[agent].boot == self.net.boot
+                if self.agent_status[agent].boot == self.driver.boot
                     && !self.is_silent(agent)
-                    && let Some((first, again)) = self.agents[agent].replay(&mut self.net, slot, fresh_xid)
+                    && let Some((first, again)) = self.agents[agent].replay(&mut self.driver, slot, fresh_xid)
                 {
-                    assert_eq!(first, again, "a call that comes again is answered as before");
+                    assert_eq!(first, again, "a retry gets the first reply");
                 }
             }
-            Step::Hello { agent, complete } => drop(self.contact(agent, complete)),
+            Step::RenewLease { agent, complete } => drop(self.ensure_registered(agent, complete)),
             Step::Reconnect { agent, bind } => {
-                self.agents[agent].reconnect(&mut self.net);
-                if bind && self.standing[agent].boot == self.net.boot {
-                    self.agents[agent].bind(&mut self.net);
+                self.agents[agent].reconnect(&mut self.driver);
+                if bind && self.agent_status[agent].boot == self.driver.boot {
+                    self.agents[agent].bind(&mut self.driver);
                 }
             }
             Step::EndSession { agent } => {
-                if self.contact(agent, true) {
-                    self.agents[agent].end_session(&mut self.net);
+                if self.ensure_registered(agent, true) {
+                    self.agents[agent].end_session(&mut self.driver);
                 }
             }
             Step::Reboot { agent } => self.step_reboot(agent),
-            Step::Pass { ms } => self.net.pass(ms),
+            Step::Pass { ms } => self.driver.advance(ms),
             Step::Restart => self.step_restart(),
         }
-        self.see_time();
+        self.apply_elapsed_time();
         self.check();
     }
 
     fn step_open(&mut self, key: Key, access: u32, deny: u32, want: bool) {
         let (agent, _, file) = key;
-        let complete = self.contact(agent, !self.steps.is_multiple_of(4));
+        let complete = self.ensure_registered(agent, !self.steps.is_multiple_of(4));
         let grace = self.in_grace();
         let shares = self.held.share_conflicts(file, access, deny);
         let delegations = self.held.delegation_conflicts(Some(agent), file, access & WRITE == 0 && deny & READ == 0);
@@ -59,17 +59,17 @@ impl World {
             assert_eq!(outcome, Err(Status::GRACE));
             return;
         }
-        let (silent, live) = self.split(shares);
+        let (silent, live) = self.split_silent(shares);
         if !live.is_empty() {
             assert_eq!(outcome, Err(Status::SHARE_DENIED));
             return;
         }
-        self.bury(silent);
-        let (silent, live) = self.split(delegations);
-        self.bury(silent);
+        self.lose_state(silent);
+        let (silent, live) = self.split_silent(delegations);
+        self.lose_state(silent);
         if !live.is_empty() {
             assert_eq!(outcome, Err(Status::DELAY));
-            live.into_iter().for_each(|other| self.held.recall(other, file, self.net.now_ms));
+            live.into_iter().for_each(|other| self.held.recall(other, file, self.driver.now_ms));
             return;
         }
         assert_eq!(outcome, Ok(()));
@@ -77,12 +77,12 @@ impl World {
 
     fn step_close(&mut self, key: Key) {
         let (agent, owner, file) = key;
-        self.contact(agent, true);
+        self.ensure_registered(agent, true);
         let Some(open) = self.held.opens.get(&key) else { return };
         let name = owner_name(owner);
         let args = op::CloseArgs { seq: self.agents[agent].seq(&name), stateid: open.stateid };
         let (status, _) = self.call_on(agent, file, &[Args::Close(args)]);
-        self.agents[agent].count(&name, status);
+        self.agents[agent].advance_seqid(&name, status);
         let locked = self.held.locks.get(&key).is_some_and(|locks| locks.bytes.iter().any(|&mode| mode > 0));
         if locked {
             assert_eq!(status, Status::LOCKS_HELD);
@@ -95,7 +95,7 @@ impl World {
 
     fn step_lock(&mut self, key: Key, bytes: std::ops::Range<usize>, exclusive: bool, wait: bool) {
         let (agent, _, file) = key;
-        let complete = self.contact(agent, !self.steps.is_multiple_of(4));
+        let complete = self.ensure_registered(agent, !self.steps.is_multiple_of(4));
         let Some(open) = self.held.opens.get(&key).cloned() else { return };
         let grace = self.in_grace();
         let conflicts = self.held.lock_conflicts(key, bytes.clone(), exclusive);
@@ -108,25 +108,25 @@ impl World {
             assert_eq!(status, Status::GRACE);
             return;
         }
-        let (silent, live) = self.split(conflicts);
+        let (silent, live) = self.split_silent(conflicts);
         if !live.is_empty() {
             assert_eq!(status, Status::DENIED);
         } else if wait && status == Status::DENIED {
             // The lock is reserved for a client that waited longer.
-            assert!(self.awaited.contains(&file));
-            self.bury(silent);
+            assert!(self.files_with_waiters.contains(&file));
+            self.lose_state(silent);
         } else {
             assert_eq!(status, Status::OK);
-            self.bury(silent);
+            self.lose_state(silent);
         }
         if wait && status == Status::DENIED {
-            self.awaited.insert(file);
+            self.files_with_waiters.insert(file);
         }
     }
 
     fn step_unlock(&mut self, key: Key, bytes: std::ops::Range<usize>) {
         let (agent, owner, file) = key;
-        self.contact(agent, true);
+        self.ensure_registered(agent, true);
         let Some(locks) = self.held.locks.get(&key) else { return };
         let name = lock_owner_name(owner);
         let args = op::LockuArgs {
@@ -137,16 +137,16 @@ impl World {
             length: bytes.len() as u64,
         };
         let (status, list) = self.call_on(agent, file, &[Args::Locku(args)]);
-        self.agents[agent].count(&name, status);
+        self.agents[agent].advance_seqid(&name, status);
         let Some(Results::Locku(Ok(ok))) = list.last() else { panic!("{list:?}") };
-        let locks = self.held.locks.get_mut(&key).expect("it has just been seen");
+        let locks = self.held.locks.get_mut(&key).expect("the locks exist");
         locks.stateid = ok.stateid;
         locks.bytes[bytes].fill(0);
     }
 
     fn step_write(&mut self, key: Key, at: usize, value: u8) {
         let (agent, _, file) = key;
-        self.contact(agent, true);
+        self.ensure_registered(agent, true);
         let Some(open) = self.held.opens.get(&key).cloned() else { return };
         let data = [value];
         let args = op::WriteArgs { stateid: open.stateid, offset: at as u64, stable: StableHow::FileSync, data: Bytes(&data) };
@@ -161,20 +161,20 @@ impl World {
 
     fn step_read(&mut self, key: Key) {
         let (agent, _, file) = key;
-        self.contact(agent, true);
+        self.ensure_registered(agent, true);
         let Some(open) = self.held.opens.get(&key).cloned() else { return };
         let (status, list) = self.call_on(agent, file, &[Args::Read(op::ReadArgs { stateid: open.stateid, offset: 0, count: 100 })]);
         if open.access & READ == 0 {
             assert_eq!(status, Status::OPENMODE);
         } else {
             let Some(Results::Read(Ok(ok))) = list.last() else { panic!("{status:?} {list:?}") };
-            assert_eq!(*ok.data, self.data[usize::from(file)][..], "what was written last is read");
+            assert_eq!(*ok.data, self.data[usize::from(file)][..], "READ returns the last WRITE");
         }
     }
 
     /// I/O by the anonymous stateid.
     fn step_anonymous(&mut self, agent: usize, file: u8, write: bool) {
-        self.contact(agent, true);
+        self.ensure_registered(agent, true);
         let grace = self.in_grace();
         let by = (self.agents[agent].minor > 0).then_some(agent);
         let delegations = self.held.delegation_conflicts(by, file, !write);
@@ -189,19 +189,19 @@ impl World {
             assert_eq!(status, Status::GRACE);
             return;
         }
-        let (silent, live) = self.split(delegations);
-        self.bury(silent);
+        let (silent, live) = self.split_silent(delegations);
+        self.lose_state(silent);
         if !live.is_empty() {
             assert_eq!(status, Status::DELAY);
-            live.into_iter().for_each(|other| self.held.recall(other, file, self.net.now_ms));
+            live.into_iter().for_each(|other| self.held.recall(other, file, self.driver.now_ms));
             return;
         }
-        let (silent, live) = self.split(denying);
+        let (silent, live) = self.split_silent(denying);
         if !live.is_empty() {
             assert_eq!(status, Status::LOCKED);
             return;
         }
-        self.bury(silent);
+        self.lose_state(silent);
         assert_eq!(status, Status::OK);
         if write {
             self.data[usize::from(file)][0] = b'x';
@@ -209,7 +209,7 @@ impl World {
     }
 
     fn step_return(&mut self, agent: usize, file: u8) {
-        self.contact(agent, true);
+        self.ensure_registered(agent, true);
         let Some(held) = self.held.delegations.remove(&(agent, file)) else { return };
         let (status, _) = self.call_on(agent, file, &[Args::Delegreturn(op::DelegreturnArgs { stateid: held.stateid })]);
         assert_eq!(status, Status::OK);
@@ -218,89 +218,90 @@ impl World {
     /// Callbacks arrive at their clients, or don't.
     fn step_answer(&mut self, reachable: bool) {
         // An answer may cause new callbacks, which wait for the next step.
-        for called in std::mem::take(&mut self.net.called) {
-            let target = self.agents.iter().position(|agent| match called.to {
+        for callback in std::mem::take(&mut self.driver.callbacks) {
+            let target = self.agents.iter().position(|agent| match callback.to {
                 CallbackTo::Connection(id) => agent.connection.id() == id,
                 CallbackTo::Address(address) => agent.minor == 0 && agent.callback_port() == address.port(),
             });
             let Some(agent) = target.filter(|_| reachable) else {
-                self.net.answer(called.id, Err(Unreachable::Peer));
+                self.driver.answer(callback.id, Err(Unreachable::Peer));
                 continue;
             };
-            let (xid, sequence, op) = wire::callback(&called.record);
-            if let Some(Err(status)) = sequence.as_ref().map(|args| self.agents[agent].back_turn(args)) {
+            let (xid, sequence, op) = wire::callback(&callback.record);
+            if let Some(Err(status)) = sequence.as_ref().map(|args| self.agents[agent].check_cb_seq(args)) {
                 let refused = wire::callback_reply(xid, None, Some(&cb::Results::Sequence(Err(status))));
-                self.net.answer(called.id, Ok(&refused));
+                self.driver.answer(callback.id, Ok(&refused));
                 continue;
             }
             let result = op.map(|op| match op {
                 cb::Args::Recall(_) => cb::Results::Recall(Ok(())),
                 cb::Args::NotifyLock(_) => cb::Results::NotifyLock(Ok(())),
-                other => panic!("nobody asked for this: {other:?}"),
+                other => panic!("unexpected callback: {other:?}"),
             });
             let reply = wire::callback_reply(xid, sequence.as_ref(), result.as_ref());
-            self.net.answer(called.id, Ok(&reply));
+            self.driver.answer(callback.id, Ok(&reply));
         }
     }
 
     /// The server notices the client's restart at its next registration.
     fn step_reboot(&mut self, agent: usize) {
-        self.agents[agent].life = self.agents[agent].life % 250 + 1;
-        let same = self.agents[agent].introduce(&mut self.net);
-        assert!(!same, "a new life has a new number");
-        drop(self.held.take(agent));
-        self.standing[agent] = Standing { boot: self.net.boot, ..Standing::default() };
+        self.agents[agent].boot_verifier = self.agents[agent].boot_verifier % 250 + 1;
+        let same = self.agents[agent].register(&mut self.driver);
+        assert!(!same, "a restarted client gets a new client id");
+        drop(self.held.take_agent(agent));
+        self.agent_status[agent] = AgentStatus { boot: self.driver.boot, ..AgentStatus::default() };
     }
 
     fn step_restart(&mut self) {
-        let boot = self.net.boot;
-        self.net.restart();
-        self.started_ms = self.net.now_ms;
-        self.awaited.clear();
+        let boot = self.driver.boot;
+        self.driver.restart();
+        self.started_ms = self.driver.now_ms;
+        self.files_with_waiters.clear();
         for (agent, &(name, _)) in NAMES.iter().enumerate() {
-            let now = self.held.take(agent);
-            self.agents[agent].cut_off(&mut self.net);
-            let recorded = self.net.recorded(&self.agents[agent].record_key(), self.agents[agent].verifier());
+            let now = self.held.take_agent(agent);
+            self.agents[agent].connect_to_restarted(&mut self.driver);
+            let is_recorded = self.driver.is_recorded(&self.agents[agent].record_key(), self.agents[agent].verifier());
             let silent = self.is_silent(agent);
-            let standing = &mut self.standing[agent];
-            if standing.boot == boot {
+            let agent_status = &mut self.agent_status[agent];
+            if agent_status.boot == boot {
                 // The agent was a client of the previous boot.
-                assert!(!(standing.lost && recorded), "{name} must not take back what another got");
+                assert!(!(agent_status.lost && is_recorded), "{name} could reclaim lost state");
                 let held = !now.opens.is_empty();
-                assert!(!held || silent || recorded, "{name} may take back what it held");
-                standing.past = now;
+                assert!(!held || silent || is_recorded, "{name} has no recovery record");
+                agent_status.to_reclaim = now;
             }
-            standing.may_reclaim = recorded;
+            agent_status.may_reclaim = is_recorded;
         }
     }
 
     /// Applies the effects of elapsed time to the model.
-    fn see_time(&mut self) {
-        for (agent, stateid) in self.held.overdue(self.net.now_ms) {
+    fn apply_elapsed_time(&mut self) {
+        for (agent, stateid) in self.held.take_overdue(self.driver.now_ms) {
             if self.agents[agent].minor > 0 {
-                self.standing[agent].revoked.insert(stateid.other);
+                self.agent_status[agent].revoked.insert(stateid.other);
             }
         }
         // Grace lasts while a client that has not returned may still reclaim.
-        let owed =
-            self.standing.iter().any(|standing| standing.boot != self.net.boot && standing.may_reclaim && !standing.past.opens.is_empty());
-        let early = self.net.now_ms < self.started_ms + LEASE_MS;
-        assert!(!(owed && early) || self.in_grace(), "grace lasts as long as somebody may reclaim");
-        assert!(early || !self.in_grace(), "grace ends");
+        let owed = self.agent_status.iter().any(|agent_status| {
+            agent_status.boot != self.driver.boot && agent_status.may_reclaim && !agent_status.to_reclaim.opens.is_empty()
+        });
+        let early = self.driver.now_ms < self.started_ms + LEASE_MS;
+        assert!(!(owed && early) || self.in_grace(), "grace lasts while a client may reclaim");
+        assert!(early || !self.in_grace(), "grace ends after a lease");
     }
 
     /// The server's counts must equal the model's.
     fn check(&mut self) {
-        let report = self.net.server.status(self.net.now());
+        let report = self.driver.server.status(self.driver.now());
         let by_id: BTreeMap<u64, _> = report.clients.iter().map(|client| (client.id, client)).collect();
         for (at, agent) in self.agents.iter().enumerate() {
-            if self.standing[at].boot != self.net.boot || self.is_silent(at) {
+            if self.agent_status[at].boot != self.driver.boot || self.is_silent(at) {
                 continue;
             }
             let counts = by_id.get(&agent.id.0).map(|client| (client.opens, client.locks, client.delegations));
             assert_eq!(counts, Some(self.held.counts(at)), "{}: opens, locks, delegations", NAMES[at].0);
         }
-        let (totals, _) = self.net.server.totals(self.net.now());
+        let (totals, _) = self.driver.server.totals(self.driver.now());
         let sum = |pick: fn(&vouch_nfs4_server::ClientReport) -> usize| report.clients.iter().map(pick).sum::<usize>();
         assert_eq!(totals.opens, sum(|client| client.opens));
         assert_eq!(totals.locks, sum(|client| client.locks));
@@ -308,17 +309,17 @@ impl World {
         assert_eq!(totals.sessions, sum(|client| client.sessions));
         // Each agent has one client, and at most one unconfirmed successor.
         assert!(report.clients.len() <= 2 * self.agents.len());
-        assert!(self.net.records() <= self.agents.len());
+        assert!(self.driver.records() <= self.agents.len());
         // A file used by the anonymous stateid stays open for a moment.
-        assert!(self.net.files.open_count() <= self.agents.len() * FILES.len() * 3 + 2 * FILES.len());
+        assert!(self.driver.files.open_count() <= self.agents.len() * FILES.len() * 3 + 2 * FILES.len());
     }
 
     /// All clients stay silent for good; all state ends.
     pub(super) fn finish(mut self) {
-        self.net.pass(25 * 3600 * 1000);
+        self.driver.advance(25 * 3600 * 1000);
         self.step_answer(false);
-        self.net.pass(LEASE_MS);
-        assert!(self.net.server.status(self.net.now()).clients.is_empty(), "clients go");
-        assert_eq!(self.net.files.open_count(), 0, "files are closed");
+        self.driver.advance(LEASE_MS);
+        assert!(self.driver.server.status(self.driver.now()).clients.is_empty(), "no client remains");
+        assert_eq!(self.driver.files.open_count(), 0, "no file remains open");
     }
 }

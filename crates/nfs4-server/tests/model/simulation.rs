@@ -9,9 +9,9 @@ use vouch_nfs4::op::{
 use vouch_nfs4::{Bytes, Name, StateOwner, Stateid, Status, cb};
 use vouch_nfs4_server::{CallbackTo, Unreachable};
 
-use crate::agent::{Agent, Called, SLOTS};
-use crate::holdings::{BYTES, Delegation, Holdings, Key, Locks, Open, READ, WRITE};
-use crate::net::{LEASE_MS, Net};
+use crate::agent::{Agent, CallOutcome, SLOTS};
+use crate::driver::{Driver, LEASE_MS};
+use crate::held_state::{BYTES, Delegation, HeldState, Key, Locks, Open, READ, WRITE};
 use crate::wire;
 
 /// A step. Agents, owners and files are indexes.
@@ -76,7 +76,7 @@ enum Step {
         slot: usize,
         fresh_xid: bool,
     },
-    Hello {
+    RenewLease {
         agent: usize,
         complete: bool,
     },
@@ -118,7 +118,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (a.clone(), f).prop_map(|(agent, file)| Step::Return { agent, file }),
         3 => prop_oneof![3 => Just(true), 1 => Just(false)].prop_map(|reachable| Step::Answer { reachable }),
         4 => (a.clone(), 0..SLOTS, any::<bool>()).prop_map(|(agent, slot, fresh_xid)| Step::Replay { agent, slot, fresh_xid }),
-        3 => (a.clone(), any::<bool>()).prop_map(|(agent, complete)| Step::Hello { agent, complete }),
+        3 => (a.clone(), any::<bool>()).prop_map(|(agent, complete)| Step::RenewLease { agent, complete }),
         1 => (a.clone(), any::<bool>()).prop_map(|(agent, bind)| Step::Reconnect { agent, bind }),
         1 => a.clone().prop_map(|agent| Step::EndSession { agent }),
         1 => a.prop_map(|agent| Step::Reboot { agent }),
@@ -129,11 +129,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// What the model knows of an agent besides its opens, locks and delegations.
 #[derive(Clone, Default)]
-struct Standing {
+struct AgentStatus {
     /// The server boot that the agent registered with.
     boot: u64,
     /// State before the server restart, to be reclaimed.
-    past: Holdings,
+    to_reclaim: HeldState,
     /// The recovery record allows reclaims.
     may_reclaim: bool,
     /// RECLAIM_COMPLETE was sent. In 4.0 there is no such call.
@@ -144,14 +144,14 @@ struct Standing {
     revoked: BTreeSet<[u8; 12]>,
 }
 
-struct World {
-    net: Net,
+struct Simulation {
+    driver: Driver,
     agents: Vec<Agent>,
-    standing: Vec<Standing>,
-    held: Holdings,
+    agent_status: Vec<AgentStatus>,
+    held: HeldState,
     data: Vec<[u8; BYTES]>,
     /// Files with a client that waits for a lock.
-    awaited: BTreeSet<u8>,
+    files_with_waiters: BTreeSet<u8>,
     started_ms: u64,
     steps: usize,
 }
@@ -164,50 +164,59 @@ fn lock_owner_name(owner: u8) -> [u8; 2] {
     [b'l', owner]
 }
 
-impl World {
+impl Simulation {
     fn new() -> Self {
-        let mut net = Net::new();
+        let mut driver = Driver::new();
         let agents: Vec<Agent> =
-            NAMES.iter().enumerate().map(|(at, &(name, minor))| Agent::new(name, at as u16, minor, &mut net)).collect();
-        let standing = vec![Standing::default(); agents.len()];
-        let started_ms = net.now_ms;
+            NAMES.iter().enumerate().map(|(at, &(name, minor))| Agent::new(name, at as u16, minor, &mut driver)).collect();
+        let agent_status = vec![AgentStatus::default(); agents.len()];
+        let started_ms = driver.now_ms;
         let data = vec![[0; BYTES]; FILES.len()];
-        let mut world = World { net, agents, standing, held: Holdings::default(), data, awaited: BTreeSet::new(), started_ms, steps: 0 };
-        world.make_files();
-        world
+        let mut simulation = Simulation {
+            driver,
+            agents,
+            agent_status,
+            held: HeldState::default(),
+            data,
+            files_with_waiters: BTreeSet::new(),
+            started_ms,
+            steps: 0,
+        };
+        simulation.make_files();
+        simulation
     }
 
     fn make_files(&mut self) {
         use vouch_vfs::{Caller, CreateHow, FileSystem as _, OpenAccess, SetAttributes};
         for name in FILES {
-            let (root, caller) = (self.net.files.root(), Caller::root());
-            let name = vouch_vfs::Name::new(name.as_bytes()).expect("it is a name");
+            let (root, caller) = (self.driver.files.root(), Caller::root());
+            let name = vouch_vfs::Name::new(name.as_bytes()).expect("a valid name");
             let attributes = SetAttributes { size: Some(BYTES as u64), mode: Some(0o666), ..SetAttributes::default() };
             let access = OpenAccess { read: true, write: true };
-            let made = self.net.files.create(&caller, &root, name, CreateHow::Guarded, &attributes, access);
+            let made = self.driver.files.create(&caller, &root, name, CreateHow::Guarded, &attributes, access);
             assert!(made.is_ok_and(|made| made.new), "a new file");
         }
     }
 
     /// Whether the agent's lease has expired.
     fn is_silent(&self, agent: usize) -> bool {
-        self.net.now_ms >= self.agents[agent].heard_ms + LEASE_MS
+        self.driver.now_ms >= self.agents[agent].last_renewal_ms + LEASE_MS
     }
 
     fn in_grace(&self) -> bool {
-        self.net.server.status(self.net.now()).grace_left_ms > 0
+        self.driver.server.status(self.driver.now()).grace_left_ms > 0
     }
 
     /// Conflicting requests ended the state of these silent agents.
-    fn bury(&mut self, agents: impl IntoIterator<Item = usize>) {
+    fn lose_state(&mut self, agents: impl IntoIterator<Item = usize>) {
         for agent in agents {
-            assert!(self.is_silent(agent), "only who is silent loses what he holds to another: {}", NAMES[agent].0);
-            drop(self.held.take(agent));
-            self.standing[agent].lost = true;
+            assert!(self.is_silent(agent), "{} lost state to another client within its lease", NAMES[agent].0);
+            drop(self.held.take_agent(agent));
+            self.agent_status[agent].lost = true;
         }
     }
 
-    fn split(&self, agents: BTreeSet<usize>) -> (Vec<usize>, Vec<usize>) {
+    fn split_silent(&self, agents: BTreeSet<usize>) -> (Vec<usize>, Vec<usize>) {
         agents.into_iter().partition(|&agent| self.is_silent(agent))
     }
 
@@ -216,19 +225,19 @@ impl World {
     }
 
     /// The agent renews its lease or registers again. False if it has not sent RECLAIM_COMPLETE.
-    fn contact(&mut self, agent: usize, complete: bool) -> bool {
+    fn ensure_registered(&mut self, agent: usize, complete: bool) -> bool {
         let was_silent = self.is_silent(agent);
-        let boot = self.net.boot;
-        let fresh = self.standing[agent].boot != boot;
-        if fresh || !self.agents[agent].has_session() && self.agents[agent].minor > 0 {
-            self.come_back(agent, fresh, was_silent);
-        } else if !self.agents[agent].hello(&mut self.net) {
-            assert!(was_silent, "{} was heard of within its lease", NAMES[agent].0);
-            self.come_back(agent, false, was_silent);
+        let boot = self.driver.boot;
+        let is_new_boot = self.agent_status[agent].boot != boot;
+        if is_new_boot || !self.agents[agent].has_session() && self.agents[agent].minor > 0 {
+            self.register_again(agent, is_new_boot, was_silent);
+        } else if !self.agents[agent].renew_lease(&mut self.driver) {
+            assert!(was_silent, "{} expired within its lease", NAMES[agent].0);
+            self.register_again(agent, false, was_silent);
         } else {
-            assert!(!self.standing[agent].lost, "{} has lost all, and the server must say so", NAMES[agent].0);
+            assert!(!self.agent_status[agent].lost, "the server hides from {} that its state is lost", NAMES[agent].0);
             if was_silent {
-                self.sort_out_delegations(agent);
+                self.check_delegations(agent);
             }
             self.check_flags(agent);
         }
@@ -236,34 +245,34 @@ impl World {
         if complete {
             self.complete(agent);
         }
-        self.standing[agent].complete
+        self.agent_status[agent].complete
     }
 
-    fn come_back(&mut self, agent: usize, fresh: bool, was_silent: bool) {
-        let same = self.agents[agent].introduce(&mut self.net);
-        let standing = &mut self.standing[agent];
+    fn register_again(&mut self, agent: usize, is_new_boot: bool, was_silent: bool) {
+        let same = self.agents[agent].register(&mut self.driver);
+        let agent_status = &mut self.agent_status[agent];
         if same {
-            assert!(!standing.lost && !fresh, "the server remembers what is gone");
+            assert!(!agent_status.lost && !is_new_boot, "the server still knows a lost client");
             if was_silent {
-                self.sort_out_delegations(agent);
+                self.check_delegations(agent);
             }
             return;
         }
         // State ends only with the lease or the server.
-        let had = self.held.take(agent);
-        assert!(fresh || was_silent || had.is_empty() || standing.lost, "{} has lost what it held", NAMES[agent].0);
-        standing.boot = self.net.boot;
-        standing.complete = false;
-        standing.lost = false;
-        standing.revoked.clear();
-        if !fresh {
-            standing.past = Holdings::default();
-            standing.may_reclaim = false;
+        let had = self.held.take_agent(agent);
+        assert!(is_new_boot || was_silent || had.is_empty() || agent_status.lost, "{} lost its state", NAMES[agent].0);
+        agent_status.boot = self.driver.boot;
+        agent_status.complete = false;
+        agent_status.lost = false;
+        agent_status.revoked.clear();
+        if !is_new_boot {
+            agent_status.to_reclaim = HeldState::default();
+            agent_status.may_reclaim = false;
         }
     }
 
     /// After silence the agent checks which delegations are left.
-    fn sort_out_delegations(&mut self, agent: usize) {
+    fn check_delegations(&mut self, agent: usize) {
         let held: Vec<(u8, Stateid)> =
             self.held.delegations.iter().filter(|(key, _)| key.0 == agent).map(|(key, held)| (key.1, held.stateid)).collect();
         for (file, stateid) in held {
@@ -280,7 +289,7 @@ impl World {
                     if ok.statuses.0[0] != Status::OK {
                         assert_eq!(ok.statuses.0[0], Status::DELEG_REVOKED);
                         self.held.delegations.remove(&(agent, file));
-                        self.standing[agent].revoked.insert(stateid.other);
+                        self.agent_status[agent].revoked.insert(stateid.other);
                     }
                 }
             }
@@ -293,8 +302,8 @@ impl World {
             return;
         }
         let told = self.agents[agent].flags.contains(SequenceFlags::RECALLABLE_STATE_REVOKED);
-        let revoked = std::mem::take(&mut self.standing[agent].revoked);
-        assert_eq!(told, !revoked.is_empty(), "revoked delegations are told of");
+        let revoked = std::mem::take(&mut self.agent_status[agent].revoked);
+        assert_eq!(told, !revoked.is_empty(), "SEQUENCE reports revoked delegations");
         for other in revoked {
             let stateid = Stateid { seq: vouch_nfs4::StateSeq(0), other };
             let (status, _) = self.call_on(agent, 0, &[Args::FreeStateid(op::FreeStateidArgs { stateid })]);
@@ -304,43 +313,45 @@ impl World {
 
     /// Reclaims the state from before the server restart, if allowed.
     fn reclaim(&mut self, agent: usize) {
-        let past = std::mem::take(&mut self.standing[agent].past);
-        let may = std::mem::take(&mut self.standing[agent].may_reclaim) && self.in_grace();
-        for (key, open) in past.opens {
-            let kind = match past.delegations.get(&(agent, key.2)) {
+        let to_reclaim = std::mem::take(&mut self.agent_status[agent].to_reclaim);
+        let may = std::mem::take(&mut self.agent_status[agent].may_reclaim) && self.in_grace();
+        for (key, open) in to_reclaim.opens {
+            let kind = match to_reclaim.delegations.get(&(agent, key.2)) {
                 Some(held) if held.write => op::DelegationType::Write,
                 Some(_) => op::DelegationType::Read,
                 None => op::DelegationType::None,
             };
             let outcome = self.open(key, open.access, open.deny, ShareAccess(0), OpenClaim::Previous(kind));
             match (may, outcome) {
-                (true, outcome) => assert!(outcome.is_ok(), "{} takes back what it held: {outcome:?}", NAMES[agent].0),
+                (true, outcome) => assert!(outcome.is_ok(), "{} could not reclaim its open: {outcome:?}", NAMES[agent].0),
                 (false, outcome) => {
-                    assert!(outcome.is_err(), "{} must not take back what others may have by now", NAMES[agent].0);
+                    assert!(outcome.is_err(), "{} reclaimed state that others may hold", NAMES[agent].0);
                     return;
                 }
             }
         }
-        for (key, locks) in past.locks {
+        for (key, locks) in to_reclaim.locks {
             for at in (0..BYTES).filter(|&at| locks.bytes[at] > 0) {
                 let exclusive = locks.bytes[at] == 2;
                 let status = self.lock(key, at..at + 1, exclusive, false, true);
-                assert_eq!(status, Status::OK, "{} takes back its lock", NAMES[agent].0);
+                assert_eq!(status, Status::OK, "{} could not reclaim its lock", NAMES[agent].0);
             }
         }
     }
 
     fn complete(&mut self, agent: usize) {
-        if !std::mem::replace(&mut self.standing[agent].complete, true) && self.agents[agent].minor > 0 {
+        if !std::mem::replace(&mut self.agent_status[agent].complete, true) && self.agents[agent].minor > 0 {
             let args = op::ReclaimCompleteArgs { one_fs: false };
-            let Called::Done(status, _) = self.call(agent, &[Args::ReclaimComplete(args)]) else { panic!("it has just been heard of") };
+            let CallOutcome::Done(status, _) = self.call(agent, &[Args::ReclaimComplete(args)]) else {
+                panic!("the client has just renewed its lease")
+            };
             assert_eq!(status, Status::OK);
         }
     }
 
-    fn call(&mut self, agent: usize, ops: &[Args<'_>]) -> Called {
+    fn call(&mut self, agent: usize, ops: &[Args<'_>]) -> CallOutcome {
         let (slot, kept) = self.slot();
-        self.agents[agent].call(&mut self.net, slot, kept, ops)
+        self.agents[agent].call(&mut self.driver, slot, kept, ops)
     }
 
     /// Runs `ops` with the file as current filehandle. Returns the results of `ops`.
@@ -349,10 +360,10 @@ impl World {
         all.extend(["export", FILES[usize::from(file)]].map(|name| Args::Lookup(op::LookupArgs { name: Name(name.as_bytes()) })));
         all.extend_from_slice(ops);
         match self.call(agent, &all) {
-            Called::Done(status, mut list) => (status, list.split_off(3.min(list.len()))),
+            CallOutcome::Done(status, mut list) => (status, list.split_off(3.min(list.len()))),
             // The client of a 4.0 stateid has expired.
-            Called::Lost if self.agents[agent].minor == 0 => (Status::EXPIRED, Vec::new()),
-            Called::Lost => panic!("it has just been heard of"),
+            CallOutcome::Lost if self.agents[agent].minor == 0 => (Status::EXPIRED, Vec::new()),
+            CallOutcome::Lost => panic!("the client has just renewed its lease"),
         }
     }
 
@@ -373,20 +384,20 @@ impl World {
             OpenClaim::Null(_) => {
                 let directory = [Args::Putrootfh, Args::Lookup(op::LookupArgs { name: Name(b"export") }), args];
                 match self.call(agent, &directory) {
-                    Called::Done(status, list) => (status, list),
-                    Called::Lost => panic!("it has just been heard of"),
+                    CallOutcome::Done(status, list) => (status, list),
+                    CallOutcome::Lost => panic!("the client has just renewed its lease"),
                 }
             }
             _ => self.call_on(agent, file, &[args]),
         };
-        self.agents[agent].count(&name, status);
+        self.agents[agent].advance_seqid(&name, status);
         let Some(Results::Open(Ok(ok))) = list.pop() else { return Err(status) };
         let mut stateid = ok.stateid;
         if ok.flags.contains(op::OpenResultFlags::CONFIRM) {
-            assert!(v40, "there is no confirmation in 4.1");
+            assert!(v40, "OPEN_CONFIRM exists in 4.0 only");
             let confirm = Args::OpenConfirm(op::OpenConfirmArgs { stateid, seq: self.agents[agent].seq(&name) });
             let (status, list) = self.call_on(agent, file, &[confirm]);
-            self.agents[agent].count(&name, status);
+            self.agents[agent].advance_seqid(&name, status);
             let Some(Results::OpenConfirm(Ok(ok))) = list.last() else { panic!("{list:?}") };
             stateid = ok.stateid;
         }
@@ -399,21 +410,21 @@ impl World {
         };
         if let Some((write, stateid)) = given {
             let own_writes = self.held.opens.iter().any(|(key, open)| key.0 == agent && key.2 == file && open.access & WRITE != 0);
-            assert!(write || !own_writes || matches!(claim, OpenClaim::Previous(_)), "one to read while nobody writes");
-            self.delegated(agent, file, write, stateid);
+            assert!(write || !own_writes || matches!(claim, OpenClaim::Previous(_)), "a read delegation to a client that writes");
+            self.record_delegation(agent, file, write, stateid);
         }
         Ok(())
     }
 
     /// Records a new delegation, which must conflict with no state of live agents.
-    fn delegated(&mut self, agent: usize, file: u8, write: bool, stateid: Stateid) {
+    fn record_delegation(&mut self, agent: usize, file: u8, write: bool, stateid: Stateid) {
         let given = Delegation { write, stateid, recalled_ms: None };
         let before = self.held.delegations.insert((agent, file), given);
-        assert!(before.is_none(), "one delegation of a file for a client");
+        assert!(before.is_none(), "two delegations of a file for one client");
         let opens = self.held.opens.iter().filter(|(key, open)| key.2 == file && key.0 != agent && (write || open.access & WRITE != 0));
         let mut others: BTreeSet<usize> = opens.map(|(key, _)| key.0).collect();
         others.extend(self.held.delegation_conflicts(Some(agent), file, !write));
-        self.bury(others);
+        self.lose_state(others);
     }
 
     fn lock(&mut self, key: Key, bytes: std::ops::Range<usize>, exclusive: bool, wait: bool, reclaim: bool) -> Status {
@@ -440,11 +451,11 @@ impl World {
         let args = op::LockArgs { kind, reclaim, offset: bytes.start as u64, length: bytes.len() as u64, locker };
         let (status, list) = self.call_on(agent, file, &[Args::Lock(args)]);
         match locker {
-            Locker::Old(_) => self.agents[agent].count(&lock_name, status),
+            Locker::Old(_) => self.agents[agent].advance_seqid(&lock_name, status),
             Locker::New(_) => {
-                self.agents[agent].count(&open_name, status);
+                self.agents[agent].advance_seqid(&open_name, status);
                 if status.is_ok() {
-                    self.agents[agent].count(&lock_name, status);
+                    self.agents[agent].advance_seqid(&lock_name, status);
                 }
             }
         }
@@ -464,8 +475,8 @@ proptest! {
 
     #[test]
     fn server_agrees_with_model(steps in prop::collection::vec(step(), 1..100)) {
-        let mut world = World::new();
-        steps.iter().for_each(|step| world.take(step));
-        world.finish();
+        let mut simulation = Simulation::new();
+        steps.iter().for_each(|step| simulation.apply(step));
+        simulation.finish();
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vouch_nfs4::Stateid;
 
-use crate::net::LEASE_MS;
+use crate::driver::LEASE_MS;
 
 pub(crate) const READ: u32 = 1;
 pub(crate) const WRITE: u32 = 2;
@@ -37,24 +37,24 @@ pub(crate) struct Delegation {
 
 /// All opens, locks and delegations.
 #[derive(Clone, Default)]
-pub(crate) struct Holdings {
+pub(crate) struct HeldState {
     pub(crate) opens: BTreeMap<Key, Open>,
     pub(crate) locks: BTreeMap<Key, Locks>,
     pub(crate) delegations: BTreeMap<(usize, u8), Delegation>,
 }
 
-impl Holdings {
+impl HeldState {
     /// Removes and returns the state of an agent.
-    pub(crate) fn take(&mut self, agent: usize) -> Holdings {
-        fn part<K: Ord + Copy, V>(map: &mut BTreeMap<K, V>, of: impl Fn(&K) -> bool) -> BTreeMap<K, V> {
+    pub(crate) fn take_agent(&mut self, agent: usize) -> HeldState {
+        fn take_matching<K: Ord + Copy, V>(map: &mut BTreeMap<K, V>, of: impl Fn(&K) -> bool) -> BTreeMap<K, V> {
             let (taken, kept) = std::mem::take(map).into_iter().partition(|(key, _)| of(key));
             *map = kept;
             taken
         }
-        Holdings {
-            opens: part(&mut self.opens, |key| key.0 == agent),
-            locks: part(&mut self.locks, |key| key.0 == agent),
-            delegations: part(&mut self.delegations, |key| key.0 == agent),
+        HeldState {
+            opens: take_matching(&mut self.opens, |key| key.0 == agent),
+            locks: take_matching(&mut self.locks, |key| key.0 == agent),
+            delegations: take_matching(&mut self.delegations, |key| key.0 == agent),
         }
     }
 
@@ -89,7 +89,7 @@ impl Holdings {
     }
 
     /// Removes delegations that were not returned in time.
-    pub(crate) fn overdue(&mut self, now_ms: u64) -> Vec<(usize, Stateid)> {
+    pub(crate) fn take_overdue(&mut self, now_ms: u64) -> Vec<(usize, Stateid)> {
         let mut gone = Vec::new();
         self.delegations.retain(|&(agent, _), held| {
             let late = held.recalled_ms.is_some_and(|at| now_ms >= at + LEASE_MS);
