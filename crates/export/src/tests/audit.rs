@@ -277,11 +277,11 @@ fn rules_are_read_anew_and_faulty_ones_change_nothing() {
     assert!(error.contains("line 2"), "{error}");
     // Fewer lines that record more are no turning down.
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S OPEN\n").unwrap();
-    audit.put(audit.read_rules().unwrap());
+    audit.apply_rules(audit.read_rules().unwrap());
     std::fs::write(&rules, "-a always,exit -S OPEN,CREATE,READ\n").unwrap();
-    audit.put(audit.read_rules().unwrap());
+    audit.apply_rules(audit.read_rules().unwrap());
     std::fs::write(&rules, "").unwrap();
-    audit.put(audit.read_rules().unwrap());
+    audit.apply_rules(audit.read_rules().unwrap());
     audit.stop();
     assert_eq!(read(directory.path()), ["rules", "rules", "turned-down", "stop"]);
 }
@@ -298,16 +298,16 @@ fn a_keytab_that_is_changed_is_told_also_if_that_was_while_there_was_no_server()
     };
     let start = || {
         let audit = open(config.clone());
-        audit.watch_keys(keytab.clone());
+        audit.watch_keytab(keytab.clone());
         audit.started();
         audit
     };
     change("one key");
     let audit = start();
-    audit.look_at_keys();
+    audit.check_keytab();
     change("another");
-    audit.look_at_keys();
-    audit.look_at_keys();
+    audit.check_keytab();
+    audit.check_keytab();
     change("a third one");
     // What came last is told at the end.
     audit.stop();

@@ -1,27 +1,27 @@
-//! What replicas of exported trees sent and was not believed, as refusals. The file systems are
-//! opened by who knows no trail, and so are told of it later.
+//! Audit records of wrong data from replicas of exported trees. Trees are opened before the trail
+//! exists, so the trail is attached later.
 
 use std::sync::{Arc, OnceLock, Weak};
 
 use vouch_tree_client::{FaultObserver, ReplicaFault};
 
 use super::Audit;
-use super::refused::Refused;
+use super::refusals::Refused;
 use vouch_daemon::audit_trail::refusal_of;
 
-/// Tells the trail, once there is one.
+/// Forwards faults to the trail, once attached.
 #[derive(Default)]
-pub(crate) struct Disbelief(OnceLock<Weak<Audit>>);
+pub(crate) struct ReplicaFaultReporter(OnceLock<Weak<Audit>>);
 
-impl Disbelief {
-    /// From now on it is told.
+impl ReplicaFaultReporter {
+    /// Attaches the trail.
     pub(crate) fn tell(&self, audit: &Arc<Audit>) {
-        // A second one there is not: a server has one trail.
+        // A server has one trail.
         let _ = self.0.set(Arc::downgrade(audit));
     }
 }
 
-impl FaultObserver for Disbelief {
+impl FaultObserver for ReplicaFaultReporter {
     fn replica_fault(&self, fault: &ReplicaFault<'_>) {
         let Some(audit) = self.0.get().and_then(Weak::upgrade) else { return };
         let detail = format!("tree:{}: {}", fault.tree, fault.detail);

@@ -1,5 +1,4 @@
-//! Which paths are known to have been moved, by where they are now, and what is written of that.
-//! Knows no file.
+//! Table of moved paths and its text format.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,17 +6,17 @@ use std::ops::Bound;
 use vouch_audit::rules::Rules;
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(super) struct Known {
-    /// By the path that it has, those that it had.
+pub(super) struct Table {
+    /// Former paths by present path.
     pub(super) by_path: BTreeMap<Path, Vec<Path>>,
-    /// There were more than are remembered.
+    /// Whether some were forgotten.
     pub(super) are_more: bool,
 }
 
-/// A path's bytes, or those of a piece of one.
+/// Bytes of a path or of a part.
 pub(super) type Path = Box<[u8]>;
 
-impl Known {
+impl Table {
     pub(super) fn any(&self) -> bool {
         self.are_more || !self.by_path.is_empty()
     }
@@ -32,7 +31,7 @@ impl Known {
         }
     }
 
-    /// All paths that what has this one has or had, as far as rules mean what is there.
+    /// All present and former paths of the file at this path that rules mean.
     pub(super) fn meant(&self, rules: &Rules, path: &[u8]) -> Vec<Box<[u8]>> {
         let mut names = vec![Box::from(path)];
         self.former(path, |former| names.push(former.into()));
@@ -40,14 +39,14 @@ impl Known {
         names
     }
 
-    /// Whether anything below what has this path is known to have been moved, or rules mean it.
+    /// Whether a moved path or a rule is below this path.
     pub(super) fn is_meant_below(&self, rules: &Rules, path: &[u8]) -> bool {
         let mut is_meant = rules.mean_below(path) || self.within(path).any(|(rest, _)| !rest.is_empty());
         self.former(path, |former| is_meant |= rules.mean_below(former));
         is_meant
     }
 
-    /// What lies at a path or below it: the rest of its path, and its former ones.
+    /// Entries at or below a path: the rest of the path, and the former paths.
     pub(super) fn within<'a>(&'a self, path: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a Vec<Path>)> {
         let from = self.by_path.range::<[u8], _>((Bound::Included(path), Bound::Unbounded));
         let begin_so = from.map_while(move |(at, former)| Some((at.strip_prefix(path)?, former)));
@@ -94,9 +93,9 @@ impl Known {
         format!("{}{END}{}\n", lines.concat(), lines.len())
     }
 
-    /// What can't be read may have been anything, and so may what has no end.
-    pub(super) fn parse(text: &str) -> Known {
-        let mut known = Known::default();
+    /// Parses the file. Anything unreadable or truncated counts as an overflow.
+    pub(super) fn parse(text: &str) -> Table {
+        let mut known = Table::default();
         let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
         let end = lines.pop().and_then(|line| line.strip_prefix(END)?.strip_suffix('\n')?.parse().ok());
         known.are_more = end != Some(lines.len());
@@ -112,10 +111,10 @@ impl Known {
     }
 }
 
-/// Paths of what was moved that are remembered: who may rename what lies above a watched directory
-/// can make as many as he likes.
+/// Limit of moved paths: a user who may rename a parent of a watched directory could create any
+/// number.
 pub(super) const MOVED_MAX: usize = 512;
-/// The line that says that there were more.
+/// Line that marks an overflow.
 const MORE: &str = "more";
-/// How the last line begins, which says how many there are before it.
+/// Prefix of the last line, which has the number of lines before it.
 const END: &str = "end ";

@@ -1,5 +1,5 @@
-//! The paths that a thread asked for last, each in one of the two places that its file has. Calls
-//! are often about a few files again and again, and what all threads share is not asked for these.
+//! Thread-local cache of recent paths, two-way set-associative. Calls often repeat a few files, and
+//! the shared tables are slower.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -8,33 +8,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::node::Node;
 use super::stamps::{Stamped, Stamps};
 
-/// Which names these are of: a thread's paths may be of others.
-pub(super) struct AtHand {
+/// Instance of the names: a thread may serve several.
+pub(super) struct ThreadPathCache {
     number: u64,
 }
 
 struct Known {
     number: u64,
     node: Node,
-    /// How often anything had been moved when the path was good.
+    /// Move counter when the path was valid.
     moves: u64,
     path: Arc<[u8]>,
-    /// By which it is seen that it is good although something was moved. None: it isn't.
+    /// Stamp that can prove the path valid after other moves. None: it can't.
     stamped: Option<Arc<Stamped>>,
 }
 
 thread_local! {
-    /// Of each pair, the one that was put there last is the first.
+    /// In each pair, the newer entry comes first.
     static LAST: RefCell<[[Option<Known>; 2]; COUNT]> = const { RefCell::new([const { [const { None }; 2] }; COUNT]) };
 }
 
-impl AtHand {
+impl ThreadPathCache {
     pub(super) fn new() -> Self {
         static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
-        AtHand { number: LAST_NUMBER.fetch_add(1, Ordering::Relaxed) }
+        ThreadPathCache { number: LAST_NUMBER.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// `moves`: how often anything was moved, asked before.
+    /// `moves`: move counter read before the call.
     pub(super) fn get(&self, node: &Node, moves: u64, stamps: &Stamps) -> Option<Arc<[u8]>> {
         LAST.with_borrow_mut(|last| {
             let known = last[place(node)].iter_mut().flatten().find(|known| known.number == self.number && known.node == *node)?;
@@ -46,7 +46,7 @@ impl AtHand {
         })
     }
 
-    /// A path that was good after so many moves.
+    /// Adds a path that was valid at this move counter.
     pub(super) fn put(&self, node: Node, moves: u64, path: Arc<[u8]>, stamped: Option<Arc<Stamped>>) {
         LAST.with_borrow_mut(|last| {
             let [first, second] = &mut last[place(&node)];
@@ -58,13 +58,13 @@ impl AtHand {
     }
 }
 
-/// Files that are made one after the other have ids that differ little.
+/// Ids of files made in sequence differ little.
 fn place(node: &Node) -> usize {
-    // Fibonacci hashing: the product's upper bits depend on all of the lower ones.
+    // Fibonacci hashing: the upper bits of the product depend on all lower bits.
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (node.words().fold(0, mix) >> (64 - COUNT_LOG2)) as usize
 }
 
-/// Half as many paths as a thread has at hand.
+/// Number of pairs.
 const COUNT: usize = 1 << COUNT_LOG2;
 const COUNT_LOG2: u32 = 6;

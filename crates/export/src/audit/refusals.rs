@@ -1,6 +1,5 @@
-//! Calls that were refused before they were operations. Anybody who reaches the port can cause
-//! them, as fast as he likes: so they are recorded at a bounded rate, and what was left out is
-//! counted in a record itself.
+//! Records of calls refused before they became operations. Any peer can cause them, so their rate
+//! is limited, and the omitted number is recorded.
 
 use std::net::SocketAddr;
 
@@ -11,24 +10,24 @@ use vouch_nfs4_server::{Connection, Principal};
 use super::{Audit, flavour, now_ns, principal};
 use crate::clock;
 
-/// A call that was refused.
+/// A refused call.
 pub(crate) struct Refused<'a> {
     pub(crate) why: Refusal,
     pub(crate) peer: SocketAddr,
     pub(crate) connection: Option<u64>,
     pub(crate) flavour: Flavour,
-    /// Who, where it is known.
+    /// Principal, if known.
     pub(crate) principal: &'a str,
-    /// User and group, as AUTH_SYS claims.
+    /// User and group as claimed by AUTH_SYS.
     pub(crate) user: Option<(u32, u32)>,
-    /// The export, where one was asked for.
+    /// Export, if the call named one.
     pub(crate) export: &'a str,
     pub(crate) enctype: Option<u32>,
     pub(crate) detail: &'a str,
 }
 
 impl<'a> Refused<'a> {
-    /// Of this caller.
+    /// Adds the caller.
     pub(super) fn by(self, under: vouch_nfs4_server::Flavour, caller: &'a Principal) -> Self {
         let user = match caller {
             Principal::Sys { uid, gid, .. } => Some((*uid, *gid)),
@@ -37,19 +36,19 @@ impl<'a> Refused<'a> {
         Refused { flavour: flavour(under), principal: principal(caller), user, ..self }
     }
 
-    /// One of which no more is known.
+    /// A refusal without further details.
     pub(crate) fn of(why: Refusal, connection: &Connection) -> Self {
         Refused { connection: Some(connection.id().0), ..Self::from(why, connection.peer()) }
     }
 
-    /// Likewise, without a connection.
+    /// A refusal without a connection.
     pub(crate) fn from(why: Refusal, peer: SocketAddr) -> Self {
         Refused { why, peer, connection: None, flavour: Flavour::None, principal: "", user: None, export: "", enctype: None, detail: "" }
     }
 }
 
 impl Audit {
-    /// Records a call that was refused, if no rule says never and its client has not had too many.
+    /// Records a refusal, unless a rule excludes it or its client exceeds the rate.
     pub(crate) fn refuse(&self, refused: &Refused<'_>) {
         let name = self.hosts.name(refused.peer.ip().to_canonical());
         let mut record = Record {
@@ -77,9 +76,8 @@ impl Audit {
         self.trail.record(&record);
     }
 
-    /// Records how many refusals were left out since this was last told, if any were. To be called
-    /// now and then.
-    pub(crate) fn tell_left_out(&self) {
+    /// Records the number of refusals omitted since the last such record. Call this at intervals.
+    pub(crate) fn record_omitted_refusals(&self) {
         self.bounds.tell_left_out(&self.trail, clock::mono_ms());
     }
 }
