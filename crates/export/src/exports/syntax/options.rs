@@ -229,7 +229,7 @@ impl Options {
     /// manual says that those get the rights before the first `sec=`.
     pub(super) fn differences(&self) -> Option<OptionIssue> {
         let handed_on = |at: usize| {
-            let (named, before) = (&self.flavours[at], &self.flavours[..at]);
+            let (rights, before) = (&self.flavours[at], &self.flavours[..at]);
             let read_only = before.iter().filter_map(|other| other.read_only).next_back().unwrap_or(self.read_only);
             let squash = before.iter().filter_map(|other| other.squash).next_back().unwrap_or(self.squash.who);
             (rights.read_only.is_none() && read_only != self.read_only) || (rights.squash.is_none() && squash != self.squash.who)

@@ -1,5 +1,4 @@
-//! Calls that wait, for a disk or for the name service: where they do, and that who has many of
-//! them keeps nobody else from his own.
+//! Calls that wait for a disk or the name service, and fairness of waiting threads.
 
 use parking_lot::{Condvar, Mutex};
 use vouch_nfs4::attr::FileType;
@@ -13,7 +12,7 @@ use super::*;
 use crate::hosts::resolver::{NoAnswer, Resolver};
 use crate::identity::{LocalName, NameService, NameServiceDown, UserRecord};
 
-/// Who comes while it is closed waits.
+/// A gate that blocks arrivals while it is closed.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<Passing>, Condvar)>);
 
@@ -38,14 +37,14 @@ impl Gate {
         passing.waiting -= 1;
     }
 
-    /// How many wait, and how many ever did at once.
+    /// Waiting threads now, and at most so far.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let passing = self.0.0.lock();
         (passing.waiting, passing.most)
     }
 }
 
-/// Waits until it is so.
+/// Waits for a condition.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !is_so() {
@@ -54,7 +53,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A name service that does not answer while its gate is closed; nor does a resolver, of hosts.
+/// A name service and resolver that block while the gate is closed.
 #[derive(Clone, Default)]
 pub(super) struct Slow(pub(super) Gate);
 
@@ -95,7 +94,7 @@ impl Resolver for Slow {
     }
 }
 
-/// A server of these files whose names are told by such a service.
+/// A server of these files with this name service.
 pub(super) fn start(change: impl FnOnce(&mut ExportConfig), files: &MemoryFs, names: &Slow, hosts: &Slow) -> Running {
     let files = files.clone();
     let system = SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
@@ -109,7 +108,7 @@ pub(super) fn start(change: impl FnOnce(&mut ExportConfig), files: &MemoryFs, na
     Running::start_in(set, seams)
 }
 
-/// A COMPOUND of 4.0 by the superuser.
+/// A 4.0 COMPOUND by the superuser.
 pub(super) fn compound(xid: u32, ops: &[Args<'_>]) -> Vec<u8> {
     let mut body = Writer::new();
     CompoundHead { tag: b"", minor: 0, count: ops.len() as u32 }.encode(&mut body);
@@ -130,7 +129,7 @@ pub(super) fn lookup(name: &str) -> Args<'_> {
     Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })
 }
 
-/// Asks who owns /data, and what is at `path` below it.
+/// Reads the owner of /data, and what is at `path` below.
 fn owner(xid: u32, path: &[&str]) -> Vec<u8> {
     let mut ops = vec![Args::Putrootfh, lookup("data")];
     ops.extend(path.iter().map(|name| lookup(name)));
@@ -138,7 +137,7 @@ fn owner(xid: u32, path: &[&str]) -> Vec<u8> {
     compound(xid, &ops)
 }
 
-/// Makes a directory in /data, which waits for the disk.
+/// Creates a directory in /data, which waits for the disk.
 pub(super) fn make(xid: u32, name: &str) -> Vec<u8> {
     let mut packed = Writer::new();
     Attributes { mode: Some(0o755), ..Attributes::default() }.encode(Bitmap::of(&[33]), &mut packed);
@@ -148,9 +147,9 @@ pub(super) fn make(xid: u32, name: &str) -> Vec<u8> {
     compound(xid, &[Args::Putrootfh, lookup("data"), create])
 }
 
-/// The transaction id, if the call was done without a fault.
+/// Transaction id of a successful reply.
 fn good(record: &[u8]) -> Option<u32> {
-    // RFC 5531, section 9: six words of a reply that was accepted, then the status of the COMPOUND.
+    // RFC 5531, section 9: six words of an accepted reply, then the COMPOUND status.
     (record[24..28] == [0; 4]).then(|| xid(record))
 }
 
@@ -158,8 +157,8 @@ pub(super) fn answered(socket: &mut TcpStream) -> Option<u32> {
     good(&read_record(socket))
 }
 
-/// Nothing has been answered that was read, as far as one who is served by the same thread can
-/// tell.
+/// Whether none of the calls read so far was answered, as seen from another connection of the same
+/// worker.
 pub(super) fn is_silent(server: &Running, socket: &TcpStream) -> bool {
     let mut other = server.connect_from(250);
     for number in 0..20 {
@@ -169,7 +168,7 @@ pub(super) fn is_silent(server: &Running, socket: &TcpStream) -> bool {
     has_nothing(socket)
 }
 
-/// Nothing has come.
+/// Whether nothing arrived.
 pub(super) fn has_nothing(socket: &TcpStream) -> bool {
     socket.set_nonblocking(true).unwrap();
     let silent = socket.peek(&mut [0; 4]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
@@ -178,7 +177,7 @@ pub(super) fn has_nothing(socket: &TcpStream) -> bool {
 }
 
 #[test]
-fn half_of_the_replies_leave_before_the_other_calls_are_done_if_the_client_waits() {
+fn half_the_replies_leave_early_for_waiting_client() {
     let (files, gate) = (MemoryFs::new(), Gate::default());
     let passed = gate.clone();
     files.set_fault(move |_, _| {
@@ -188,7 +187,7 @@ fn half_of_the_replies_leave_before_the_other_calls_are_done_if_the_client_waits
     let server = start(|_| (), &files, &Slow::default(), &Slow::default());
     let mut socket = server.connect();
     gate.set_closed(true);
-    // One write, one read there; the last call holds the thread.
+    // One write and one read; the last call blocks the thread.
     let calls: Vec<u8> = (0..40).flat_map(|number| call(number, 0)).chain(owner(40, &[])).collect();
     socket.write_all(&calls).unwrap();
     until("the last call is being done", || gate.waiting().0 == 1);
@@ -202,7 +201,7 @@ fn half_of_the_replies_leave_before_the_other_calls_are_done_if_the_client_waits
 }
 
 #[test]
-fn what_waits_for_names_keeps_no_thread_from_the_disks() {
+fn waiting_for_names_leaves_threads_for_disks() {
     let (files, names) = (MemoryFs::new(), Slow::default());
     files.set_slow_sync(true);
     let server = start(|config| config.limits.waiting_threads_max = 1, &files, &names, &Slow::default());
@@ -222,7 +221,7 @@ fn what_waits_for_names_keeps_no_thread_from_the_disks() {
 }
 
 #[test]
-fn what_meets_the_name_service_behind_a_disk_goes_on_elsewhere() {
+fn call_that_needs_names_after_disk_continues_elsewhere() {
     let (files, names) = (MemoryFs::new(), Slow::default());
     let server = start(|config| config.limits.waiting_threads_max = 1, &files, &names, &Slow::default());
     let (mut asking, mut other) = (server.connect(), server.connect());
@@ -231,7 +230,7 @@ fn what_meets_the_name_service_behind_a_disk_goes_on_elsewhere() {
     files.set_slow_sync(true);
     names.0.set_closed(true);
     for number in 0..3 {
-        // The way there has to be read, and then the name of the owner is asked for.
+        // The path is read from disk, then the owner's name is looked up.
         files.chill();
         asking.write_all(&owner(number, &["made"])).unwrap();
         until("it asks", || names.0.waiting().0 == number as usize + 1);
@@ -246,17 +245,17 @@ fn what_meets_the_name_service_behind_a_disk_goes_on_elsewhere() {
 }
 
 #[test]
-fn an_address_with_too_many_calls_that_wait_is_not_read_and_others_are() {
+fn address_with_too_many_waiting_calls_is_not_read() {
     let (files, names) = (MemoryFs::new(), Slow::default());
     let server = start(|config| config.limits.waiting_calls_max = 40, &files, &names, &Slow::default());
     names.0.set_closed(true);
-    // Over many connections: what one may have waiting does not come into it.
+    // On many connections, so that the limit of one connection does not apply.
     let mut greedy: Vec<TcpStream> = (0..60).map(|_| server.connect_from(1)).collect();
     for (number, socket) in greedy.iter_mut().enumerate() {
         socket.write_all(&owner(number as u32, &[])).unwrap();
     }
     until("four fifths wait", || server.status().waiting_calls == 32);
-    // One that has nothing waiting is of the same address.
+    // Another connection of the same address, with nothing waiting.
     let mut same = server.connect_from(1);
     same.write_all(&call(7, 0)).unwrap();
     assert!(is_silent(&server, &same));
@@ -274,7 +273,7 @@ fn an_address_with_too_many_calls_that_wait_is_not_read_and_others_are() {
     until("none waits", || server.status().waiting_calls == 0);
 }
 
-/// Asks who owns /data, and goes on with so many bytes.
+/// Reads the owner of /data in a COMPOUND with this many further bytes.
 fn long(xid: u32, len: usize) -> Vec<u8> {
     let data = vec![7; len];
     let write = WriteArgs { stateid: Stateid::ANONYMOUS, offset: 0, stable: StableHow::Unstable, data: vouch_nfs4::Bytes(&data) };
@@ -282,13 +281,13 @@ fn long(xid: u32, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn an_address_with_too_many_bytes_that_wait_is_not_read_and_others_are() {
+fn address_with_too_many_waiting_bytes_is_not_read() {
     let (files, names) = (MemoryFs::new(), Slow::default());
     let server = start(|config| config.limits.waiting_len_max = 12 << 20, &files, &names, &Slow::default());
     names.0.set_closed(true);
     let mut greedy: Vec<TcpStream> = (0..24).map(|_| server.connect_from(1)).collect();
     for (number, socket) in greedy.iter_mut().enumerate() {
-        // What does not fit its share stays where it is, and the kernel's buffers need not take it.
+        // Bytes beyond the share stay in the socket, so a write may block.
         let (bytes, mut socket) = (long(number as u32, 512 << 10), socket.try_clone().unwrap());
         thread::spawn(move || socket.write_all(&bytes));
     }
@@ -306,7 +305,7 @@ fn an_address_with_too_many_bytes_that_wait_is_not_read_and_others_are() {
 }
 
 #[test]
-fn an_address_with_calls_in_many_threads_leaves_some_for_others() {
+fn address_with_busy_threads_leaves_some_for_others() {
     let (files, names) = (MemoryFs::new(), Slow::default());
     let server = start(|_| (), &files, &names, &Slow::default());
     names.0.set_closed(true);
@@ -315,7 +314,7 @@ fn an_address_with_calls_in_many_threads_leaves_some_for_others() {
         socket.write_all(&owner(number as u32, &[])).unwrap();
     }
     until("all wait", || server.status().waiting_calls == 60);
-    // Of 32 threads four times what is left.
+    // Four times the free rest, of 32 threads.
     until("as many threads ask as may", || names.0.waiting().0 == 25);
     let mut other = server.connect_from(2);
     other.write_all(&owner(99, &[])).unwrap();
@@ -330,7 +329,7 @@ fn an_address_with_calls_in_many_threads_leaves_some_for_others() {
 }
 
 #[test]
-fn hosts_whose_names_are_looked_for_leave_threads_for_users() {
+fn host_lookups_leave_threads_for_users() {
     let (files, names, hosts) = (MemoryFs::new(), Slow::default(), Slow::default());
     let by_name = |config: &mut ExportConfig| {
         let ExportList::Files(lists) = &config.exports else { panic!("it is of files") };

@@ -1,11 +1,11 @@
-//! Names of clients in records, where no export asks for them.
+//! Client names in records, on exports that need no names.
 
 use vouch_vfs::memory::MemoryFs;
 
-use super::super::waiting::{self, Slow, answered, make, until};
+use super::super::blocking::{self, Slow, answered, make, until};
 use super::*;
 
-/// The clients that have made something: by which key that was recorded, and their names.
+/// Keys and client names of recorded creations.
 fn made(directory: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
     entries(directory, 1, |entry| {
@@ -24,13 +24,13 @@ fn made(directory: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn records_have_the_names_of_clients_whoever_the_exports_are_for_and_no_call_waits_for_them() {
+fn records_have_client_names_without_delaying_calls() {
     let directory = tempfile::tempdir().unwrap();
     let rules = "-a always,exit -S CREATE -F client=H7.Example.org -k named\n-a always,exit -S CREATE -k any\n";
     let config = config(directory.path(), Some(rules), Keeping { durable: Durable::Each, ..Keeping::default() });
     let (files, hosts) = (MemoryFs::new(), Slow::default());
     hosts.0.set_closed(true);
-    let server = waiting::start(|all| all.audit = Some(config), &files, &Slow::default(), &hosts);
+    let server = blocking::start(|all| all.audit = Some(config), &files, &Slow::default(), &hosts);
     let mut client = server.connect_from(7);
     until("its name is looked for", || hosts.0.waiting().0 == 1);
     client.write_all(&make(1, "d1")).unwrap();
@@ -44,7 +44,7 @@ fn records_have_the_names_of_clients_whoever_the_exports_are_for_and_no_call_wai
         assert_eq!(answered(&mut client), Some(xid));
         made(directory.path()).last() == Some(&("named".into(), "h7.example.org".into()))
     });
-    // One that comes again is known, and not looked for.
+    // A known client is not looked up again.
     let mut again = server.connect_from(7);
     again.write_all(&make(xid + 1, "again")).unwrap();
     assert_eq!((answered(&mut again), hosts.0.waiting()), (Some(xid + 1), (0, 1)));

@@ -1,5 +1,5 @@
-//! What a watch is on: what has the path, under all its names, and what had it, wherever that was
-//! moved to; also after a restart.
+//! Watches: the file at a path, under all its names, and the file that was there before, wherever
+//! it moved; also after a restart.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use vouch_vfs::{Caller, FileSystem as _, Name, NewNode, SetAttributes};
 
 use super::*;
 
-/// A server of these files with these rules, of which this is the work of a client.
+/// Runs a client's work against a server with these files and rules.
 fn serve<T>(config: &AuditConfig, files: &MemoryFs, work: impl AsyncFnOnce(&Client, Found) -> T) -> T {
     let config = config.clone();
     let server = Running::start_with(|all| all.audit = Some(config), files.clone());
@@ -37,7 +37,7 @@ async fn look(client: &Client, path: &[u8]) {
     client.close_file(file).await.unwrap();
 }
 
-/// What was recorded since so many records: operation, paths, and what is said of it.
+/// Records after the first `since`: operation, paths, detail.
 fn told(directory: &Path, since: usize) -> Vec<(String, String)> {
     records(directory).into_iter().skip(since).map(|(what, detail, _)| (what, detail)).collect()
 }
@@ -47,7 +47,7 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_watched_directory_is_watched_wherever_it_is_moved_with_those_above_it_also_after_a_restart() {
+fn watch_follows_directory_and_its_parents_over_restart() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-w /data/a/secret -p rwa -k s\n"), Keeping::default());
     let files = MemoryFs::new();
@@ -59,7 +59,7 @@ fn a_watched_directory_is_watched_wherever_it_is_moved_with_those_above_it_also_
         client.rename(&data.handle, b"a", &data.handle, b"b").await.unwrap();
         look(client, b"/data/b/secret/f").await;
         look(client, b"/data/b/open").await;
-        // And what is made at the old place.
+        // A new file at the old path is watched too.
         let a = client.mkdir(&data.handle, b"a", 0o755).await.unwrap();
         let again = client.mkdir(&a, b"secret", 0o755).await.unwrap();
         make(client, &again, b"g").await;
@@ -76,7 +76,7 @@ fn a_watched_directory_is_watched_wherever_it_is_moved_with_those_above_it_also_
             ("OPEN /data/a/secret/g", ""),
         ])
     );
-    // By itself out of what was moved; and behind the server's back.
+    // Moved out of the moved directory, and renamed behind the server's back.
     serve(&config, &files, async |client, data| {
         look(client, b"/data/b/secret/f").await;
         let b = client.walk(b"/data/b").await.unwrap();
@@ -96,7 +96,7 @@ fn a_watched_directory_is_watched_wherever_it_is_moved_with_those_above_it_also_
 }
 
 #[test]
-fn a_watched_file_that_is_linked_renamed_removed_or_copied_onto_by_another_name_is_recorded() {
+fn watched_file_is_recorded_under_other_names() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-w /data/secret -p wa -k s\n"), Keeping::default());
     serve(&config, &MemoryFs::new(), async |client, data| {
@@ -135,10 +135,10 @@ fn a_watched_file_that_is_linked_renamed_removed_or_copied_onto_by_another_name_
 }
 
 #[test]
-fn a_file_with_more_names_than_are_known_may_have_a_watched_one() {
+fn file_with_unknown_links_counts_as_watched() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-w /data/d/secret -p rw\n-w /other -p rw\n"), Keeping::default());
-    // As they were left by a server before, or by users of this machine.
+    // Files that an earlier server or local users left.
     let (files, caller) = (MemoryFs::new(), Caller::new(0, 0, []));
     let (root, name) = (files.root(), |name| Name::new(name).unwrap());
     let d = files.make(&caller, &root, name(b"d"), NewNode::Directory, &SetAttributes::default()).unwrap().0;
@@ -154,7 +154,7 @@ fn a_file_with_more_names_than_are_known_may_have_a_watched_one() {
         look(client, b"/data/free").await;
         look(client, b"/data/d/plain").await;
         look(client, b"/data/d/secret").await;
-        // Now all names are known.
+        // All names are known now.
         look(client, b"/data/free").await;
     });
     assert_eq!(
@@ -168,7 +168,7 @@ fn a_file_with_more_names_than_are_known_may_have_a_watched_one() {
 }
 
 #[test]
-fn a_watched_file_keeps_its_watch_under_a_link_when_its_name_is_removed_or_given_to_another() {
+fn watch_stays_on_link_after_name_is_removed() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-w /data/secret -p r\n"), Keeping::default());
     let files = MemoryFs::new();
@@ -179,7 +179,7 @@ fn a_watched_file_keeps_its_watch_under_a_link_when_its_name_is_removed_or_given
         client.link(&secret.handle, data, b"y").await.unwrap();
         client.remove(data, b"secret").await.unwrap();
         look(client, b"/data/y").await;
-        // The same of a file that was moved, whose place another takes.
+        // The same for a file whose place another takes.
         let y = client.walk(b"/data/y").await.unwrap();
         client.link(&y.handle, data, b"z").await.unwrap();
         make(client, data, b"plain").await;
@@ -197,7 +197,7 @@ fn a_watched_file_keeps_its_watch_under_a_link_when_its_name_is_removed_or_given
 }
 
 #[test]
-fn a_rename_between_two_names_of_a_watched_file_moves_nothing() {
+fn rename_between_hard_links_moves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-w /data/secret -p r\n"), Keeping::default());
     serve(&config, &MemoryFs::new(), async |client, data| {
@@ -215,7 +215,7 @@ fn a_rename_between_two_names_of_a_watched_file_moves_nothing() {
 }
 
 #[test]
-fn a_watched_directory_is_watched_where_it_is_before_the_disk_has_that_and_where_it_never_does() {
+fn watch_follows_rename_before_it_is_durable() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-w /data/a/secret -p rw\n"), Keeping::default());
     let files = MemoryFs::new();
@@ -253,8 +253,7 @@ fn a_watched_directory_is_watched_where_it_is_before_the_disk_has_that_and_where
     drop(server);
     let was = "was \"/data/a/secret/f\" before a rename";
     let mut found = told(directory.path(), 1);
-    // The rename is told later than it was done: as it may be, its record stands before or behind that
-    // of the open.
+    // The rename is reported late, so its record may follow that of the open.
     found.sort();
     assert_eq!(
         found,
@@ -268,7 +267,7 @@ fn a_watched_directory_is_watched_where_it_is_before_the_disk_has_that_and_where
 }
 
 #[test]
-fn an_open_is_about_the_file_whatever_its_claim() {
+fn open_record_names_file_for_every_claim() {
     use vouch_nfs4::op::{Args, DelegateCur, DelegationType, OpenArgs, OpenClaim, OpenHow, ShareDeny};
     use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner, Stateid};
     let directory = tempfile::tempdir().unwrap();
@@ -292,7 +291,7 @@ fn an_open_is_about_the_file_whatever_its_claim() {
             let owner = StateOwner { client: ClientId(0), owner: Bytes(b"owner") };
             let how = OpenHow::NoCreate;
             let open = OpenArgs { seq: OwnerSeq(0), access: ShareAccess::READ, deny: ShareDeny(0), owner, how, claim };
-            // What is refused is recorded as well.
+            // Refused operations are recorded too.
             drop(client.compound().putfh(&of.handle).op(&Args::Open(open)).send().await);
         }
     });
@@ -301,7 +300,7 @@ fn an_open_is_about_the_file_whatever_its_claim() {
 }
 
 #[test]
-fn what_was_read_after_a_change_is_recorded_where_it_was_then_though_it_is_moved_before_the_disk_has_the_change() {
+fn read_is_audited_under_path_at_time_of_read() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-w /data/secret -p rwa -k s\n"), Keeping::default());
     let files = MemoryFs::new();
@@ -333,7 +332,7 @@ fn what_was_read_after_a_change_is_recorded_where_it_was_then_though_it_is_moved
             while begun.try_recv().is_err() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            // Its own reply waits for the disk, too.
+            // The reply to the rename waits for the disk too.
             let is_moved = async {
                 while two.walk(b"/data/g").await.is_err() {}
                 drop(go);

@@ -1,5 +1,4 @@
-//! What a client holds ends when the name service says that it is none of the export's clients, at
-//! a reload and without one.
+//! End of state when the name service removes a client from an export, at a reload and without one.
 
 use std::net::IpAddr;
 
@@ -10,7 +9,7 @@ use vouch_nfs4_client::{Client, Config, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 use vouch_vfs::memory::MemoryFs;
 
-use super::waiting::{Gate, until};
+use super::blocking::{Gate, until};
 use super::*;
 use crate::hosts::resolver::{NoAnswer, Resolver};
 
@@ -18,8 +17,8 @@ const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
 
-/// One host, which moves, and another; each in a netgroup, as long as netgroups are told. Names are
-/// not while the gate is closed.
+/// Two hosts, one of which moves; both in a netgroup while netgroups are answered. Names block
+/// while the gate is closed.
 #[derive(Clone)]
 struct Service(Arc<Mutex<IpAddr>>, Arc<AtomicBool>, Gate);
 
@@ -61,7 +60,7 @@ fn opens(server: &Running) -> usize {
     server.status().clients.iter().map(|client| client.opens).sum()
 }
 
-/// Does something while a client has a file open.
+/// Runs something while a client has a file open.
 fn while_open(server: &Running, act: impl FnOnce()) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let root = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
@@ -76,7 +75,7 @@ fn while_open(server: &Running, act: impl FnOnce()) {
 }
 
 #[test]
-fn a_client_that_came_when_no_name_mattered_is_looked_for_at_a_reload() {
+fn reload_looks_up_clients_from_before_names_mattered() {
     let service = Service::new();
     let server = start(&service);
     while_open(&server, || {
@@ -97,20 +96,20 @@ fn a_client_that_came_when_no_name_mattered_is_looked_for_at_a_reload() {
 }
 
 #[test]
-fn netgroups_that_are_not_told_take_nothing_from_who_was_in_one() {
+fn missing_netgroups_remove_nobody() {
     let service = Service::new();
     let server = start(&service);
     reload(&server, "@trusted");
     while_open(&server, || {
         service.1.store(false, Ordering::SeqCst);
-        // It is asked for anew by that.
+        // This triggers a new lookup.
         reload(&server, "@trusted");
         assert_eq!(opens(&server), 1);
     });
 }
 
 #[test]
-fn a_host_that_moves_loses_what_it_held_at_its_old_address() {
+fn moved_host_loses_state_of_old_address() {
     let service = Service::new();
     let server = start(&service);
     reload(&server, "host.example.org");
@@ -121,7 +120,7 @@ fn a_host_that_moves_loses_what_it_held_at_its_old_address() {
 }
 
 #[test]
-fn a_host_that_moves_loses_what_it_held_however_long_names_of_clients_take() {
+fn moved_host_loses_state_despite_slow_names() {
     let service = Service::new();
     let server = start(&service);
     reload(&server, "*.elsewhere.example.org(ro) host.example.org");
@@ -130,7 +129,7 @@ fn a_host_that_moves_loses_what_it_held_however_long_names_of_clients_take() {
         service.2.set_closed(true);
         hosts.let_all_grow_old();
         until("nobody asks for the client that stays", || service.2.waiting().0 == 1);
-        // Somebody holds something who is not known any more.
+        // The state's holder is no longer known.
         assert_eq!(hosts.name_matches(IpAddr::from([192, 0, 2, 1]), |_| true), None);
         until("nobody asks for the client that was requested", || service.2.waiting().0 == 2);
         *service.0.lock() = IpAddr::from([127, 0, 0, 9]);

@@ -1,5 +1,4 @@
-//! Replies about an export on which nothing is acknowledged that isn't recorded, while the trail's
-//! disk takes nothing.
+//! Replies for exports in `deny` while the trail's disk blocks.
 
 use std::io;
 
@@ -10,10 +9,10 @@ use vouch_vfs::memory::{Call, MemoryFs};
 use vouch_vfs::{Caller, FileSystem as _, Patience};
 use vouch_xdr::Reader;
 
-use super::super::waiting::{Gate, answered, compound, has_nothing, is_silent, lookup, make, until};
+use super::super::blocking::{Gate, answered, compound, has_nothing, is_silent, lookup, make, until};
 use super::*;
 
-/// A disk that is sure of nothing while its gate is closed.
+/// A disk whose sync blocks while the gate is closed.
 struct Gated(Gate);
 
 struct GatedFile(Gate, Box<dyn DiskFile>);
@@ -59,7 +58,7 @@ impl DiskFile for GatedFile {
     }
 }
 
-/// However a test ends, the disk goes on.
+/// Opens the gate when the test ends.
 struct Opened(Gate);
 
 impl Drop for Opened {
@@ -68,7 +67,7 @@ impl Drop for Opened {
     }
 }
 
-/// A server of /data, which is denied, and of /other, which is not; with one thread.
+/// A server with /data in `deny` and /other not, and one thread.
 fn start(directory: &Path, files: &MemoryFs, gate: &Gate) -> Running {
     let mut config = config(directory, None, Keeping::default());
     config.deny = vec!["/data".into()];
@@ -84,7 +83,7 @@ fn start(directory: &Path, files: &MemoryFs, gate: &Gate) -> Running {
 }
 
 #[test]
-fn a_reply_that_is_asked_for_again_waits_for_its_record_as_it_did_at_first() {
+fn replayed_reply_waits_for_its_record() {
     let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
     let server = start(directory.path(), &files, &gate);
     let _opened = Opened(gate.clone());
@@ -100,8 +99,7 @@ fn a_reply_that_is_asked_for_again_waits_for_its_record_as_it_did_at_first() {
     assert_eq!(files.file_count(), 2);
 }
 
-/// A client of 4.0, and the call by which it opens its first file, which is when its recovery
-/// record is made.
+/// A 4.0 client and its first OPEN, which writes a recovery record.
 fn first_open(server: &Running, export: &str, id: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut socket = server.connect();
     let location = NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"127.0.0.1.3.3") };
@@ -110,7 +108,8 @@ fn first_open(server: &Running, export: &str, id: &[u8]) -> (TcpStream, Vec<u8>)
     let args = op::SetclientidArgs { client, callback, callback_ident: 1 };
     socket.write_all(&compound(1, &[Args::Setclientid(args)])).unwrap();
     let reply = read_record(&mut socket);
-    // Behind the RPC header: status, tag and count of the COMPOUND, number and status of the operation.
+    // After the RPC header: status, tag and count of the COMPOUND, number and status of the
+    // operation.
     let word = |at: usize| u64::from_be_bytes(*reply[44 + at..].first_chunk().unwrap());
     let (client, confirm) = (ClientId(word(0)), Verifier(word(8).to_be_bytes()));
     socket.write_all(&compound(2, &[Args::SetclientidConfirm(op::SetclientidConfirmArgs { client, confirm })])).unwrap();
@@ -131,7 +130,7 @@ fn first_open(server: &Running, export: &str, id: &[u8]) -> (TcpStream, Vec<u8>)
 }
 
 #[test]
-fn a_reply_that_waits_for_a_recovery_record_waits_for_its_audit_record_too() {
+fn reply_waits_for_recovery_and_audit_record() {
     let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
     let server = start(directory.path(), &files, &gate);
     let _opened = Opened(gate.clone());
@@ -141,15 +140,14 @@ fn a_reply_that_waits_for_a_recovery_record_waits_for_its_audit_record_too() {
     denied.write_all(&call).unwrap();
     until("it is not made", || files.file_count() > 1);
     other.write_all(&later).unwrap();
-    // Its recovery record is durable later than that of the first.
+    // Its recovery record becomes durable after the first client's.
     assert_eq!(answered(&mut other), Some(3));
     assert!(has_nothing(&denied), "acknowledged without its record");
     gate.set_closed(false);
     assert_eq!(answered(&mut denied), Some(3));
 }
 
-/// Has a call made while `gate` keeps its reply, and the server stop: the reply is sent when it may
-/// be.
+/// Makes a call whose reply `gate` blocks, and stops the server. The reply must still be sent.
 fn is_answered_by_a_server_that_stops(server: &Running, files: &MemoryFs, gate: &Gate, (mut held, call): (TcpStream, Vec<u8>)) {
     let mut idle = server.connect();
     idle.write_all(&super::call(1, 0)).unwrap();
@@ -159,14 +157,14 @@ fn is_answered_by_a_server_that_stops(server: &Running, files: &MemoryFs, gate: 
     until("it is not made", || files.file_count() > 1);
     assert!(is_silent(server, &held), "acknowledged without its record");
     server.stop.store(true, Ordering::SeqCst);
-    // It is looked at after the other.
+    // The idle connection is checked after the other.
     assert_eq!(idle.read(&mut [0]).unwrap(), 0);
     gate.set_closed(false);
     assert_eq!(answered(&mut held), Some(3));
 }
 
 #[test]
-fn a_reply_that_waits_for_its_audit_record_is_sent_before_the_server_stops() {
+fn reply_waiting_for_audit_record_precedes_shutdown() {
     for first in [false, true] {
         let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
         let server = start(directory.path(), &files, &gate);
@@ -177,20 +175,20 @@ fn a_reply_that_waits_for_its_audit_record_is_sent_before_the_server_stops() {
 }
 
 #[test]
-fn a_reply_that_waits_for_a_recovery_record_is_sent_before_the_server_stops() {
+fn reply_waiting_for_recovery_record_precedes_shutdown() {
     let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
     let server = start(directory.path(), &files, &Gate::default());
     let _opened = Opened(gate.clone());
     let call = first_open(&server, "other", b"one");
     gate.set_closed(true);
-    // The thread that keeps them is held up by a reply to somebody else.
+    // A reply to another client blocks the sync thread.
     let stuck = gate.clone();
     server.driver.upgrade().unwrap().recovery.change(Vec::new(), Some(Box::new(move || stuck.pass())));
     is_answered_by_a_server_that_stops(&server, &files, &gate, call);
 }
 
 #[test]
-fn the_end_of_a_copy_in_the_background_is_told_when_its_record_is_kept() {
+fn background_copy_end_waits_for_its_record() {
     let (directory, files, gate, hold) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default(), Gate::default());
     let server = start(directory.path(), &files, &gate);
     let _opened = (Opened(gate.clone()), Opened(hold.clone()));
@@ -233,7 +231,7 @@ fn the_end_of_a_copy_in_the_background_is_told_when_its_record_is_kept() {
         let (caller, name) = (Caller::new(0, 0, []), vouch_vfs::Name::new(b"to").unwrap());
         let size = || files.lookup(&caller, &files.root(), name, Patience::Any).unwrap().1.size;
         until("it is not copied", || size() == len);
-        // These wait in turn with it for the one thread.
+        // These calls wait for the same thread.
         files.set_slow_sync(true);
         for number in 0..5 {
             other.mkdir(&free.handle, format!("d{number}").as_bytes(), 0o755).await.unwrap();
@@ -248,7 +246,7 @@ fn the_end_of_a_copy_in_the_background_is_told_when_its_record_is_kept() {
 }
 
 #[test]
-fn where_a_watched_directory_was_moved_to_is_kept_before_that_is_answered_whatever_the_trail_waits_for() {
+fn moved_watch_is_saved_before_the_reply() {
     let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
     let config = config(directory.path(), Some("-w /data/a/secret -p rwa\n"), Keeping::default());
     let opened = files.clone();
