@@ -14,7 +14,7 @@ fuzz_target!(|input: &[u8]| {
     assembler.finish(|event| whole.push(event));
     for event in whole {
         // Whatever it says, its record is one, and none of it is longer than a record keeps.
-        let record = event.record(b"", b"");
+        let record = event.to_record(b"", b"");
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
         assert_eq!(Record::decode(&bytes, &mut Vec::new()).as_ref(), Ok(&record));

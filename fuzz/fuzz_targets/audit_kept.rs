@@ -4,7 +4,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 use libfuzzer_sys::fuzz_target;
-use vouch_audit::trail::{Index, Lost, Segment, SegmentFile, Term, segments};
+use vouch_audit::trail::{Index, LostCount, Segment, SegmentFile, Term, segments};
 
 #[path = "../../crates/export/src/audit/names/moved/known.rs"]
 mod known;
@@ -48,8 +48,8 @@ fuzz_target!(|input: &[u8]| {
             let mut rest = bytes.to_vec();
             rest.resize(504, 0);
             let file = [&vouch_audit::chain::digest(&rest)[..8], &rest[..]].concat();
-            let lost = Lost::decode(&file).expect("the checksum is right");
-            let again = Lost::decode(&lost.encode()).expect("what was written is read");
+            let lost = LostCount::decode(&file).expect("the checksum is right");
+            let again = LostCount::decode(&lost.encode()).expect("what was written is read");
             assert_eq!((again.count(1), &again), (lost.count(1), &lost));
         }
         2 => {

@@ -10,7 +10,8 @@ use clap::{Parser, Subcommand};
 use vouch_audit::keys::Ratchet;
 use vouch_audit::operations::number;
 use vouch_audit::trail::{
-    Durable, Index, KEY, Keeping, Log, Options, Policy, Query, Reading, Segment, SystemDisk, Trail, create, search, segments,
+    Durability, Index, KEY_FILE, Log, Options, Policy, Query, SearchMode, Segment, SystemDisk, Trail, WriterOptions, create_key, search,
+    segments,
 };
 use vouch_audit::{Class, Flavour, Record};
 use vouch_bench::machine::Machine;
@@ -127,7 +128,7 @@ impl Load {
             export: b"/srv/data",
             path: self.path.as_bytes(),
             file: &self.file,
-            asked,
+            requested: asked,
             granted: asked,
             offset: (operation == number::READ).then_some(0),
             read: len,
@@ -149,7 +150,7 @@ fn mix(number: u64) -> u64 {
 
 fn new_log(dir: &Path) -> Log {
     fs::create_dir(dir).or_exit(dir.display());
-    create(&SystemDisk, &dir.join(KEY), &Ratchet::new([1; 16], &[2; 32])).or_exit("create a key");
+    create_key(&SystemDisk, &dir.join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).or_exit("create a key");
     Log::open(Arc::new(SystemDisk), dir, Options::default(), now_ns()).or_exit("open a trail").0
 }
 
@@ -170,7 +171,7 @@ fn writer(dir: &Path, records: u64, rounds: usize) {
         });
         let begun = Instant::now();
         for first in (0..records).step_by(GROUP) {
-            let mut appending = log.appending();
+            let mut appending = log.append_batch();
             for number in first..records.min(first + GROUP as u64) {
                 let (time, body) = &mut bodies[(number % 10_000) as usize];
                 appending.append(body, *time);
@@ -187,8 +188,12 @@ fn writer(dir: &Path, records: u64, rounds: usize) {
         fs::remove_dir_all(&place).or_exit(place.display());
 
         let log = new_log(&place);
-        let keeping =
-            Keeping { policy: Policy::Block, durable: Durable::Every(Duration::from_secs(1)), compress: false, ..Keeping::default() };
+        let keeping = WriterOptions {
+            policy: Policy::Block,
+            durability: Durability::Every(Duration::from_secs(1)),
+            compress: false,
+            ..WriterOptions::default()
+        };
         let trail = Trail::start(log, Arc::new(SystemDisk), keeping, || ()).or_exit("open a trail");
         let begun = Instant::now();
         let mut load = Load::new(0);
@@ -229,7 +234,7 @@ fn cpu_of_thread(name: &str) -> f64 {
 }
 
 fn make(dir: &Path, records: u64) {
-    let keeping = Keeping { policy: Policy::Block, ..Keeping::default() };
+    let keeping = WriterOptions { policy: Policy::Block, ..WriterOptions::default() };
     let trail = Trail::start(new_log(dir), Arc::new(SystemDisk), keeping, || ()).or_exit("open a trail");
     let begun = Instant::now();
     let mut load = Load::new(0);
@@ -247,7 +252,7 @@ fn make(dir: &Path, records: u64) {
 fn size(dir: &Path) {
     let (mut len, mut index, mut plain, mut records, mut count) = (0, 0, 0, 0, 0);
     let len_of = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
-    for file in segments(dir).or_exit(dir.display()).iter().filter(|file| file.packed) {
+    for file in segments(dir).or_exit(dir.display()).iter().filter(|file| file.is_compressed) {
         let segment = Segment::open(file).or_exit(file.path.display());
         let Some(known) = Index::open(file, &segment) else { continue };
         len += len_of(&file.path);
@@ -297,7 +302,7 @@ fn search_all(dir: &Path, rounds: u64) {
         let (mut times, mut hits) = (Vec::new(), 0);
         for round in 0..rounds {
             let (query, begun, mut left) = (question(mix(round * 7919)), Instant::now(), if name.contains("50") { 50 } else { u64::MAX });
-            search(dir, &query, true, Reading::Index, |_| {
+            search(dir, &query, true, SearchMode::Index, |_| {
                 hits += 1;
                 left -= 1;
                 left > 0

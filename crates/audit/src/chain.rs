@@ -21,14 +21,14 @@ impl Chain {
 
     /// Returns the chain value after a frame with this leaf hash.
     #[must_use]
-    pub fn then(self, leaf: &Hash) -> Chain {
+    pub fn extend(self, leaf: &Hash) -> Chain {
         Chain(self.steps(leaf).hash())
     }
 
-    /// Like [`Chain::then`], but hashes one block at a time.
+    /// Like [`Chain::extend`], but hashes one block at a time.
     #[inline]
-    pub(crate) fn steps(self, leaf: &Hash) -> Steps<2> {
-        Steps::of([&self.0, leaf]).expect("two hashes and what is put behind them are two blocks")
+    pub(crate) fn steps(self, leaf: &Hash) -> BlockHasher<2> {
+        BlockHasher::of([&self.0, leaf]).expect("two hashes and what is put behind them are two blocks")
     }
 
     /// Returns the first bytes of the chain value, which a frame carries as its tag.
@@ -47,15 +47,15 @@ pub fn digest(bytes: &[u8]) -> Hash {
 /// Hashes a frame's head and body, without its tag. The chain and the Merkle tree are built from
 /// these leaf hashes. The leading zero byte separates leaves from inner nodes (RFC 6962, section
 /// 2.1).
-pub fn leaf(frame: &[u8]) -> Hash {
-    of_parts::<LEAF_BLOCKS, 2>(leaf_parts(frame))
+pub fn leaf_hash(frame: &[u8]) -> Hash {
+    hash_parts::<LEAF_BLOCKS, 2>(leaf_parts(frame))
 }
 
-/// Like [`leaf`], but hashes one block at a time. Returns `None` for a frame longer than
+/// Like [`leaf_hash`], but hashes one block at a time. Returns `None` for a frame longer than
 /// [`LEAF_BLOCKS`].
 #[inline]
-pub(crate) fn leaf_steps(frame: &[u8]) -> Option<Steps<LEAF_BLOCKS>> {
-    Steps::of(leaf_parts(frame))
+pub(crate) fn leaf_hasher(frame: &[u8]) -> Option<BlockHasher<LEAF_BLOCKS>> {
+    BlockHasher::of(leaf_parts(frame))
 }
 
 #[inline]
@@ -65,8 +65,8 @@ fn leaf_parts(frame: &[u8]) -> [&[u8]; 2] {
 
 /// Hashes the concatenation of `parts` with SHA-256. Input of at most `BLOCKS` blocks is laid out
 /// on the stack: for short input, the buffering of [`Sha256`] takes a third of the time.
-pub(crate) fn of_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> Hash {
-    match Steps::<BLOCKS>::of(parts) {
+pub(crate) fn hash_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> Hash {
+    match BlockHasher::<BLOCKS>::of(parts) {
         Some(steps) => steps.hash(),
         None => parts.into_iter().fold(Sha256::new(), |hasher, part| hasher.chain_update(part)).finalize().into(),
     }
@@ -75,14 +75,14 @@ pub(crate) fn of_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8]; P
 /// A SHA-256 computation of at most `BLOCKS` blocks that advances one block at a time. Each block
 /// depends on the one before, so a single hash leaves the CPU's pipeline idle. A caller that
 /// alternates between several hashes uses that time.
-pub(crate) struct Steps<const BLOCKS: usize> {
+pub(crate) struct BlockHasher<const BLOCKS: usize> {
     blocks: [[u8; BLOCK_LEN]; BLOCKS],
     count: usize,
     done: usize,
     state: [u32; 8],
 }
 
-impl<const BLOCKS: usize> Steps<BLOCKS> {
+impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
     /// Lays out `parts` with the padding of FIPS 180-4, section 5.1.1. Returns `None` if they need
     /// more than `BLOCKS` blocks.
     #[inline]
@@ -92,7 +92,7 @@ impl<const BLOCKS: usize> Steps<BLOCKS> {
         if count > BLOCKS {
             return None;
         }
-        let mut steps = Steps { blocks: [[0; BLOCK_LEN]; BLOCKS], count, done: 0, state: START };
+        let mut steps = BlockHasher { blocks: [[0; BLOCK_LEN]; BLOCKS], count, done: 0, state: START };
         let bytes = steps.blocks.as_flattened_mut();
         let mut at = 0;
         for part in parts {
@@ -143,10 +143,10 @@ mod tests {
         for len in 0..bytes.len() {
             let wanted = digest(&bytes[..len]);
             let (one, two) = bytes[..len].split_at(len / 3);
-            assert_eq!(of_parts::<2, 2>([one, two]), wanted, "{len}");
-            assert_eq!(of_parts::<5, 3>([&[], &bytes[..len], &[]]), wanted, "{len}");
+            assert_eq!(hash_parts::<2, 2>([one, two]), wanted, "{len}");
+            assert_eq!(hash_parts::<5, 3>([&[], &bytes[..len], &[]]), wanted, "{len}");
             for count in 0..4 {
-                let Some(mut steps) = Steps::<5>::of([one, two]) else { continue };
+                let Some(mut steps) = BlockHasher::<5>::of([one, two]) else { continue };
                 (0..count).for_each(|_| _ = steps.step());
                 assert_eq!(steps.hash(), wanted, "{len} after {count} steps");
             }

@@ -1,7 +1,7 @@
 //! Frames, the units of a segment file. A frame is a head (length and kind), a body and a chain
 //! tag.
 
-use crate::chain::{Chain, Hash, TAG_LEN, leaf, leaf_steps};
+use crate::chain::{Chain, Hash, TAG_LEN, leaf_hash, leaf_hasher};
 use crate::merkle::Frontier;
 
 /// The first bytes of a segment file.
@@ -54,8 +54,8 @@ pub struct Frame<'a> {
 
 impl Frame<'_> {
     /// Returns the leaf hash for the chain and the Merkle tree.
-    pub fn leaf(&self) -> Hash {
-        leaf(self.hashed)
+    pub fn leaf_hash(&self) -> Hash {
+        leaf_hash(self.hashed)
     }
 
     /// Returns the frame's length in the file, in bytes.
@@ -105,8 +105,8 @@ pub fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Chain) -> 
     let start = out.len();
     out.extend_from_slice(&head(kind, body.len()));
     out.extend_from_slice(body);
-    let leaf = leaf(&out[start..]);
-    *chain = chain.then(&leaf);
+    let leaf = leaf_hash(&out[start..]);
+    *chain = chain.extend(&leaf);
     out.extend_from_slice(&chain.tag());
     leaf
 }
@@ -114,7 +114,7 @@ pub fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Chain) -> 
 /// Appends leaves in a batch. The chain and tree hashes of one leaf are computed together with the
 /// next leaf's own hash, which does not depend on them. `chain` and `tree` are complete once this
 /// is dropped.
-pub(crate) struct Leaves<'l> {
+pub(crate) struct LeafBatch<'l> {
     pub(crate) out: &'l mut Vec<u8>,
     pub(crate) chain: &'l mut Chain,
     pub(crate) tree: &'l mut Frontier,
@@ -122,7 +122,7 @@ pub(crate) struct Leaves<'l> {
     pub(crate) last: Option<(Hash, usize)>,
 }
 
-impl Leaves<'_> {
+impl LeafBatch<'_> {
     pub(crate) fn append(&mut self, kind: Kind, body: &[u8]) {
         let start = self.out.len();
         self.out.extend_from_slice(&head(kind, body.len()));
@@ -130,10 +130,10 @@ impl Leaves<'_> {
         let tag_at = self.out.len();
         self.out.extend_from_slice(&[0; TAG_LEN]);
         let frame = &self.out[start..tag_at];
-        let leaf = match (leaf_steps(frame), self.last.take()) {
+        let leaf = match (leaf_hasher(frame), self.last.take()) {
             (Some(mut leaf), Some((last, last_tag_at))) => {
                 let mut chain = self.chain.steps(&last);
-                let mut tree = self.tree.pushing(last);
+                let mut tree = self.tree.insertion(last);
                 // The loop ends when all three hashes are complete.
                 while leaf.step() | chain.step() | tree.step() {}
                 *self.chain = Chain(chain.hash());
@@ -141,9 +141,9 @@ impl Leaves<'_> {
                 leaf.hash()
             }
             (None, last) => {
-                let leaf = leaf(frame);
+                let leaf = leaf_hash(frame);
                 self.last = last;
-                self.settle();
+                self.flush();
                 leaf
             }
             (Some(leaf), None) => leaf.hash(),
@@ -151,18 +151,18 @@ impl Leaves<'_> {
         self.last = Some((leaf, tag_at));
     }
 
-    fn settle(&mut self) {
+    fn flush(&mut self) {
         if let Some((leaf, tag_at)) = self.last.take() {
             self.tree.push(leaf);
-            *self.chain = self.chain.then(&leaf);
+            *self.chain = self.chain.extend(&leaf);
             self.out[tag_at..tag_at + TAG_LEN].copy_from_slice(&self.chain.tag());
         }
     }
 }
 
-impl Drop for Leaves<'_> {
+impl Drop for LeafBatch<'_> {
     fn drop(&mut self) {
-        self.settle();
+        self.flush();
     }
 }
 
@@ -215,7 +215,7 @@ impl Header {
 
     /// Decodes the body of a header's frame. Returns `None` for another version.
     pub fn decode(body: &[u8]) -> Option<Header> {
-        let mut r = Fields(<&[u8; HEADER_LEN]>::try_from(body).ok()?);
+        let mut r = FieldReader(<&[u8; HEADER_LEN]>::try_from(body).ok()?);
         if r.take::<2>() != VERSION.to_le_bytes() || r.take::<2>() != [0; 2] {
             return None;
         }
@@ -233,9 +233,9 @@ impl Header {
 }
 
 /// Reads fields of fixed length in order. The caller has checked the total length.
-pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+pub(crate) struct FieldReader<'a>(pub(crate) &'a [u8]);
 
-impl Fields<'_> {
+impl FieldReader<'_> {
     pub(crate) fn take<const N: usize>(&mut self) -> [u8; N] {
         let (field, rest) = self.0.split_first_chunk::<N>().expect("the length was checked for all fields");
         self.0 = rest;
@@ -263,7 +263,7 @@ mod tests {
             let (mut out_too, mut chain_too, mut tree_too) = (Vec::new(), Chain::START, Frontier::default());
             let (one, two) = bodies[..count].split_at(count / 3);
             for part in [one, two] {
-                let mut leaves = Leaves { out: &mut out_too, chain: &mut chain_too, tree: &mut tree_too, last: None };
+                let mut leaves = LeafBatch { out: &mut out_too, chain: &mut chain_too, tree: &mut tree_too, last: None };
                 part.iter().for_each(|body| leaves.append(Kind::Record, body));
             }
             assert!(out_too == out && chain_too == chain && tree_too == tree, "{count}");

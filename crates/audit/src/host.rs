@@ -1,8 +1,8 @@
 //! Parser for the kernel's audit log: turns lines of auditd's file, or messages of the audit
 //! netlink socket, into records. Does no I/O. The number of incomplete events in memory is bounded.
 
-mod names;
 mod paths;
+mod record_types;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -10,9 +10,9 @@ use std::net::IpAddr;
 
 use crate::Record;
 use crate::record::{Class, Flavour, PATH_LEN_MAX, TEXT_LEN_MAX};
-pub use names::name;
-use names::number_of;
-use paths::{Opened, resolve};
+use paths::{DescriptorUse, resolve};
+use record_types::number_of;
+pub use record_types::record_type_name;
 
 /// Record types that the parser interprets (linux/audit.h).
 mod kind {
@@ -58,12 +58,12 @@ impl<'a> Line<'a> {
         };
         let rest = line.strip_prefix(b"type=")?;
         let (name, rest) = rest.split_at(rest.iter().position(|byte| *byte == b' ')?);
-        let line = Line::of_message(number_of(name), rest.strip_prefix(b" msg=")?)?;
+        let line = Line::parse_message(number_of(name), rest.strip_prefix(b" msg=")?)?;
         Some(Line { kind_name: if line.kind == 0 { name } else { b"" }, ..line })
     }
 
     /// Parses a netlink message of a known type: `audit(SECONDS.MILLISECONDS:SERIAL): fields`.
-    pub fn of_message(kind: u16, message: &'a [u8]) -> Option<Line<'a>> {
+    pub fn parse_message(kind: u16, message: &'a [u8]) -> Option<Line<'a>> {
         let rest = message.strip_prefix(b"audit(")?;
         let (stamp, rest) = rest.split_at(rest.iter().take(64).position(|byte| *byte == b')')?);
         let (time, serial) = std::str::from_utf8(stamp).ok()?.split_once(':')?;
@@ -186,8 +186,8 @@ pub struct Event {
     /// All other fields, as text.
     pub detail: Vec<u8>,
     cwd: Vec<u8>,
-    opened: Opened,
-    is_whole: bool,
+    descriptors: DescriptorUse,
+    is_complete: bool,
 }
 
 /// The kernel's value for "unset" (linux/audit.h).
@@ -199,29 +199,29 @@ impl Event {
             self.kind = line.kind;
         }
         if !line.kind_name.is_empty() {
-            self.tell("type", line.kind_name);
+            self.push_detail("type", line.kind_name);
         }
         match line.kind {
-            kind::SYSCALL => self.opened = Opened::of(line),
+            kind::SYSCALL => self.descriptors = DescriptorUse::of(line),
             // No line names the files and directories of an io_uring request.
-            kind::URINGOP => self.opened = Opened([true; 2]),
+            kind::URINGOP => self.descriptors = DescriptorUse([true; 2]),
             _ => {}
         }
         match line.kind {
-            kind::CWD => self.cwd = kept(line.text("cwd"), PATH_LEN_MAX),
+            kind::CWD => self.cwd = truncated(line.text("cwd"), PATH_LEN_MAX),
             kind::PATH => self.add_path(line),
-            kind::EOE | kind::PROCTITLE => self.is_whole = true,
+            kind::EOE | kind::PROCTITLE => self.is_complete = true,
             kind => {
                 let id = |name| line.number(name).and_then(|id| u32::try_from(id).ok()).filter(|id| *id != UNSET);
                 self.uid = self.uid.or(id("uid"));
                 self.gid = self.gid.or(id("gid"));
                 if self.login.is_none() {
                     self.login = id("auid");
-                    self.login_name = kept(line.text("AUID").filter(|_| self.login.is_some()), TEXT_LEN_MAX);
+                    self.login_name = truncated(line.text("AUID").filter(|_| self.login.is_some()), TEXT_LEN_MAX);
                 }
                 self.address = self.address.or_else(|| std::str::from_utf8(line.field("addr")?).ok()?.parse().ok());
                 if self.key.is_empty() {
-                    self.key = kept(line.text("key"), TEXT_LEN_MAX);
+                    self.key = truncated(line.text("key"), TEXT_LEN_MAX);
                 }
                 let exit = line.number("exit").unwrap_or(0);
                 match (line.field("success"), line.field("res")) {
@@ -230,7 +230,7 @@ impl Event {
                     _ => {}
                 }
                 // An event of one of these types has a single line.
-                self.is_whole |= (1100..1300).contains(&kind) || (2000..3000).contains(&kind) || kind == 1006;
+                self.is_complete |= (1100..1300).contains(&kind) || (2000..3000).contains(&kind) || kind == 1006;
                 self.describe(line);
             }
         }
@@ -238,23 +238,23 @@ impl Event {
 
     fn describe(&mut self, line: &Line<'_>) {
         match (line.field("SYSCALL"), line.field("syscall")) {
-            (Some(call), _) | (None, Some(call)) => self.tell("syscall", call),
+            (Some(call), _) | (None, Some(call)) => self.push_detail("syscall", call),
             _ => {}
         }
         for name in ["op", "pid", "auid", "ses", "sig", "table", "dev", "prom", "prog-id"] {
             if let Some(value) = line.field(name).filter(|value| *value != b"4294967295") {
-                self.tell(name, value);
+                self.push_detail(name, value);
             }
         }
         for name in ["acct", "grp", "name", "comm", "exe"] {
             if let Some(value) = line.text(name) {
-                self.tell(name, &value);
+                self.push_detail(name, &value);
             }
         }
     }
 
     /// Appends a field to the detail if there is room.
-    fn tell(&mut self, name: &str, value: &[u8]) {
+    fn push_detail(&mut self, name: &str, value: &[u8]) {
         let room = TEXT_LEN_MAX.saturating_sub(self.detail.len());
         if name.len() + value.len() + 2 <= room {
             if !self.detail.is_empty() {
@@ -270,7 +270,7 @@ impl Event {
         let nametype = line.field("nametype").unwrap_or_default();
         let Some(name) = line.text("name").filter(|_| nametype != b"PARENT") else { return };
         let is_second = !self.path.is_empty();
-        let is_elsewhere = self.opened.0[usize::from(is_second)];
+        let is_elsewhere = self.descriptors.0[usize::from(is_second)];
         let mut path = resolve(if is_elsewhere { b"" } else { &self.cwd }, &name);
         path.truncate(PATH_LEN_MAX);
         if !is_second {
@@ -286,7 +286,7 @@ impl Event {
 
     /// Converts the event to a record. `principal` is the login user's name, `client` is this
     /// machine's name.
-    pub fn record<'a>(&'a self, principal: &'a [u8], client: &'a [u8]) -> Record<'a> {
+    pub fn to_record<'a>(&'a self, principal: &'a [u8], client: &'a [u8]) -> Record<'a> {
         Record {
             time_ns: self.stamp.time_ns,
             class: Class::Host,
@@ -309,7 +309,7 @@ impl Event {
     }
 }
 
-fn kept(text: Option<Cow<'_, [u8]>>, len_max: usize) -> Vec<u8> {
+fn truncated(text: Option<Cow<'_, [u8]>>, len_max: usize) -> Vec<u8> {
     let mut text = text.map(Cow::into_owned).unwrap_or_default();
     text.truncate(len_max);
     text
@@ -341,7 +341,7 @@ impl Assembler {
         self.pending[at].add(line);
         let now = line.stamp.time_ns;
         while let Some(first) = self.pending.front() {
-            if first.is_whole || self.pending.len() > PENDING_MAX || now.saturating_sub(first.stamp.time_ns) > AGE_NS_MAX {
+            if first.is_complete || self.pending.len() > PENDING_MAX || now.saturating_sub(first.stamp.time_ns) > AGE_NS_MAX {
                 self.pending.pop_front().into_iter().for_each(&mut each);
             } else {
                 break;

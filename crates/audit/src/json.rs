@@ -80,7 +80,7 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     let numbers = [
         ("minor_version", (record.class == Class::Operation).then_some(record.minor.into())),
         ("enctype", record.enctype.map(u64::from)),
-        ("asked", record.asked.map(u64::from)),
+        ("asked", record.requested.map(u64::from)),
         ("granted", record.granted.map(u64::from)),
         ("offset", record.offset),
         ("bytes_read", record.read),
@@ -137,8 +137,8 @@ fn time(ns: u64) -> String {
 fn action(record: &Record<'_>) -> String {
     match record.class {
         Class::Operation => operations::name(record.operation).to_ascii_lowercase(),
-        Class::Refusal => Refusal::of(record.operation).map_or("refused", Refusal::name).into(),
-        Class::Administrative => Act::of(record.operation).map_or("act", Act::name).into(),
+        Class::Refusal => Refusal::from_number(record.operation).map_or("refused", Refusal::name).into(),
+        Class::Administrative => Act::from_number(record.operation).map_or("act", Act::name).into(),
         Class::Gap => "gap".into(),
         Class::Host => format!("host-{}", record.operation),
     }
@@ -162,7 +162,7 @@ fn categories(record: &Record<'_>) -> (&'static str, &'static str) {
             | number::CLONE
             | number::SETXATTR
             | number::REMOVEXATTR => ("file", "change"),
-            number::OPEN if crate::text::has_made(record) => ("file", "creation"),
+            number::OPEN if crate::text::may_have_created(record) => ("file", "creation"),
             _ => ("file", "access"),
         },
     }
@@ -209,7 +209,8 @@ mod tests {
         assert_eq!(boot_text(Some([0; 16])), None);
         // An ACCESS that grants nothing counts as refused although its status is OK. One that
         // grants something does not.
-        let access = |granted| Record { operation: number::ACCESS, result: 0, asked: Some(0x1f), granted: Some(granted), ..record.clone() };
+        let access =
+            |granted| Record { operation: number::ACCESS, result: 0, requested: Some(0x1f), granted: Some(granted), ..record.clone() };
         let denied = value(&access(0), None);
         assert_eq!((&denied["event"]["outcome"], &denied["vouch"]["errno"]), (&json!("failure"), &json!(13)));
         assert_eq!(value(&access(3), None)["event"]["outcome"], "success");

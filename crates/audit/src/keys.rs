@@ -79,7 +79,7 @@ impl Ratchet {
     /// its seed.
     pub fn decode(bytes: &[u8]) -> Option<Ratchet> {
         let bytes = <&[u8; KEY_LEN]>::try_from(bytes).ok()?;
-        let mut r = crate::frame::Fields(bytes.strip_prefix(KEY_MAGIC)?);
+        let mut r = crate::frame::FieldReader(bytes.strip_prefix(KEY_MAGIC)?);
         let (trail, epoch, seed) = (r.take(), r.u64(), Zeroizing::new(r.take()));
         let ratchet = Ratchet { trail, epoch, seed };
         (ratchet.public() == r.take()).then_some(ratchet)

@@ -3,7 +3,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::chain::{Hash, Steps};
+use crate::chain::{BlockHasher, Hash};
 
 /// An incremental Merkle tree. It holds the roots of the complete subtrees from left to right, so
 /// it takes O(log n) memory.
@@ -16,18 +16,18 @@ pub struct Frontier {
 impl Frontier {
     /// Appends a leaf.
     pub fn push(&mut self, leaf: Hash) {
-        let mut pushing = self.pushing(leaf);
-        while pushing.step() {}
+        let mut insertion = self.insertion(leaf);
+        while insertion.step() {}
     }
 
     /// Like [`Frontier::push`], but hashes one block at a time. The tree is invalid until the last
     /// step is done.
     #[inline]
-    pub(crate) fn pushing(&mut self, leaf: Hash) -> Pushing<'_> {
-        let joins = self.count.trailing_ones();
-        let mut pushing = Pushing { tree: self, node: leaf, joins, join: None };
-        pushing.begin();
-        pushing
+    pub(crate) fn insertion(&mut self, leaf: Hash) -> LeafInsertion<'_> {
+        let joins_left = self.count.trailing_ones();
+        let mut insertion = LeafInsertion { tree: self, node: leaf, joins_left, join: None };
+        insertion.start_join();
+        insertion
     }
 
     /// Returns the number of leaves.
@@ -46,15 +46,15 @@ impl Frontier {
 }
 
 /// A leaf whose insertion is in progress.
-pub(crate) struct Pushing<'t> {
+pub(crate) struct LeafInsertion<'t> {
     tree: &'t mut Frontier,
     node: Hash,
     /// Number of complete subtrees that are still to be joined with the new node.
-    joins: u32,
-    join: Option<Steps<2>>,
+    joins_left: u32,
+    join: Option<BlockHasher<2>>,
 }
 
-impl Pushing<'_> {
+impl LeafInsertion<'_> {
     /// Hashes one block. Returns false if the leaf is already in the tree.
     #[inline]
     pub(crate) fn step(&mut self) -> bool {
@@ -65,42 +65,42 @@ impl Pushing<'_> {
         if let Some(join) = self.join.take() {
             self.node = join.hash();
         }
-        self.joins -= 1;
-        self.begin();
+        self.joins_left -= 1;
+        self.start_join();
         self.step()
     }
 
     #[inline]
-    fn begin(&mut self) {
-        if self.joins == 0 {
+    fn start_join(&mut self) {
+        if self.joins_left == 0 {
             self.tree.roots.push(self.node);
             self.tree.count += 1;
             return;
         }
         let left = self.tree.roots.pop().expect("each set bit of the count is a complete subtree");
-        self.join = Some(joining(&left, &self.node));
+        self.join = Some(join_hasher(&left, &self.node));
     }
 }
 
 /// Returns the inclusion path of a leaf, lowest sibling first. Returns `None` if there is no such
 /// leaf. O(n).
-pub fn path(leaves: &[Hash], index: u64) -> Option<Vec<Hash>> {
+pub fn inclusion_path(leaves: &[Hash], index: u64) -> Option<Vec<Hash>> {
     let index = usize::try_from(index).ok().filter(|index| *index < leaves.len())?;
     let mut path = Vec::new();
-    walk(leaves, index, &mut path);
+    collect_path(leaves, index, &mut path);
     Some(path)
 }
 
-fn walk(leaves: &[Hash], index: usize, path: &mut Vec<Hash>) {
+fn collect_path(leaves: &[Hash], index: usize, path: &mut Vec<Hash>) {
     if leaves.len() <= 1 {
         return;
     }
     let split = leaves.len().next_power_of_two() / 2;
     if index < split {
-        walk(&leaves[..split], index, path);
+        collect_path(&leaves[..split], index, path);
         path.push(root_of(&leaves[split..]));
     } else {
-        walk(&leaves[split..], index - split, path);
+        collect_path(&leaves[split..], index - split, path);
         path.push(root_of(&leaves[..split]));
     }
 }
@@ -113,7 +113,7 @@ fn root_of(leaves: &[Hash]) -> Hash {
 
 /// Returns the root that a leaf and its path lead to in a tree of `count` leaves (RFC 9162, section
 /// 2.1.3.2). Returns `None` if the path does not fit the leaf's position.
-pub fn climb(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> {
+pub fn root_from_path(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> {
     if index >= count {
         return None;
     }
@@ -138,37 +138,41 @@ pub fn climb(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> 
 }
 
 fn join(left: &Hash, right: &Hash) -> Hash {
-    joining(left, right).hash()
+    join_hasher(left, right).hash()
 }
 
 #[inline]
-fn joining(left: &Hash, right: &Hash) -> Steps<2> {
-    Steps::of([&[1], left, right]).expect("a byte, two hashes and what is put behind them are two blocks")
+fn join_hasher(left: &Hash, right: &Hash) -> BlockHasher<2> {
+    BlockHasher::of([&[1], left, right]).expect("a byte, two hashes and what is put behind them are two blocks")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chain::leaf;
+    use crate::chain::leaf_hash;
 
     #[test]
     fn path_proves_only_its_own_leaf() {
         for count in 0..70u64 {
-            let leaves: Vec<Hash> = (0..count).map(|n| leaf(&n.to_le_bytes())).collect();
+            let leaves: Vec<Hash> = (0..count).map(|n| leaf_hash(&n.to_le_bytes())).collect();
             let mut tree = Frontier::default();
             leaves.iter().for_each(|leaf| tree.push(*leaf));
             assert_eq!(tree.root(), root_of(&leaves));
             for index in 0..count {
-                let path = path(&leaves, index).unwrap();
-                assert_eq!(climb(leaves[index as usize], index, count, &path), Some(tree.root()));
+                let path = inclusion_path(&leaves, index).unwrap();
+                assert_eq!(root_from_path(leaves[index as usize], index, count, &path), Some(tree.root()));
                 for other in (0..count).filter(|other| *other != index) {
-                    assert_ne!(climb(leaves[index as usize], other, count, &path), Some(tree.root()), "{index} as {other} of {count}");
+                    assert_ne!(
+                        root_from_path(leaves[index as usize], other, count, &path),
+                        Some(tree.root()),
+                        "{index} as {other} of {count}"
+                    );
                 }
                 if let Some(short) = path.len().checked_sub(1) {
-                    assert_ne!(climb(leaves[index as usize], index, count, &path[..short]), Some(tree.root()));
+                    assert_ne!(root_from_path(leaves[index as usize], index, count, &path[..short]), Some(tree.root()));
                 }
             }
-            assert!(path(&leaves, count).is_none());
+            assert!(inclusion_path(&leaves, count).is_none());
         }
     }
 
@@ -180,7 +184,7 @@ mod tests {
         let inputs = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"];
         let mut tree = Frontier::default();
         assert_eq!(tree.root().to_vec(), hex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"));
-        inputs.iter().for_each(|input| tree.push(leaf(&hex(input))));
+        inputs.iter().for_each(|input| tree.push(leaf_hash(&hex(input))));
         assert_eq!(tree.root().to_vec(), hex("5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"));
     }
 }

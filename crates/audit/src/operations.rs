@@ -120,7 +120,7 @@ use number::*;
 
 /// Operations on files, the meaning of `-S all`. The remaining operations manage filehandles and
 /// sessions.
-const ON_FILES: [u16; 33] = [
+const FILE_OPERATIONS: [u16; 33] = [
     ACCESS,
     CLOSE,
     COMMIT,
@@ -160,13 +160,13 @@ const ON_FILES: [u16; 33] = [
 pub type Set = u128;
 
 /// Returns the set of one operation.
-pub fn one(number: u16) -> Set {
+pub fn single(number: u16) -> Set {
     if number < 128 { 1 << number } else { 0 }
 }
 
 /// Returns the set of all operations on files.
-pub fn on_files() -> Set {
-    ON_FILES.iter().fold(0, |set, number| set | one(*number))
+pub fn file_operations() -> Set {
+    FILE_OPERATIONS.iter().fold(0, |set, number| set | single(*number))
 }
 
 /// Returns the name of an operation.
@@ -175,20 +175,20 @@ pub fn name(number: u16) -> &'static str {
 }
 
 /// Returns the number of an operation by its name, ignoring case.
-pub fn of_name(name: &str) -> Option<u16> {
+pub fn number_of_name(name: &str) -> Option<u16> {
     ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(number, _)| *number)
 }
 
 /// Returns whether the NFS operation behind system call `word` also serves calls that are not in
 /// `named`.
-pub fn answers_to_others(word: &str, named: &[String]) -> bool {
-    let group = SEVERAL.iter().find(|group| group.iter().any(|calls| calls.contains(&word)));
+pub fn serves_other_calls(word: &str, named: &[String]) -> bool {
+    let group = CALLS_SHARING_OPERATION.iter().find(|group| group.iter().any(|calls| calls.contains(&word)));
     // Variants of one call are equivalent. At least one variant of each kind must be named.
     group.is_some_and(|group| group.iter().any(|calls| !calls.iter().any(|call| named.iter().any(|name| name == call))))
 }
 
 /// System calls that share one NFS operation, grouped by kind.
-const SEVERAL: [&[&[&str]]; 4] = [
+const CALLS_SHARING_OPERATION: [&[&[&str]]; 4] = [
     &[
         &["chmod", "fchmod", "fchmodat", "fchmodat2"],
         &["chown", "fchown", "lchown", "fchownat"],
@@ -202,9 +202,9 @@ const SEVERAL: [&[&[&str]]; 4] = [
 
 /// Parses a name after `-S`: an NFS operation, a system call (all operations that serve it), or
 /// `all`. A name that is both means the same operations.
-pub fn set_of(word: &str) -> Option<Set> {
+pub fn parse_operations(word: &str) -> Option<Set> {
     if word == "all" {
-        return Some(on_files());
+        return Some(file_operations());
     }
     let of_call: &[u16] = match word {
         "open" | "openat" | "openat2" | "creat" => &[OPEN],
@@ -230,9 +230,9 @@ pub fn set_of(word: &str) -> Option<Set> {
         "copy_file_range" => &[COPY, CLONE],
         "lseek" => &[SEEK],
         "flock" | "fcntl" => &[LOCK, LOCKT, LOCKU],
-        _ => return of_name(word).map(one),
+        _ => return number_of_name(word).map(single),
     };
-    Some(of_call.iter().fold(0, |set, number| set | one(*number)))
+    Some(of_call.iter().fold(0, |set, number| set | single(*number)))
 }
 
 /// Returns the x86-64 system call that is closest to an operation, for audit tools that do not know
@@ -292,7 +292,7 @@ pub fn errno_of_name(name: &str) -> Option<i32> {
 
 /// Iterates over all results that an operation can have, as rules write them: 0 or a negative
 /// errno. Values may repeat.
-pub fn results() -> impl Iterator<Item = i64> {
+pub fn possible_results() -> impl Iterator<Item = i64> {
     // NFSv4 statuses are Unix errno values below 100 and values from 10001 up.
     (0..100).chain(10_001..10_100).map(|status| -i64::from(errno(status)))
 }
@@ -340,20 +340,20 @@ mod tests {
     #[test]
     fn names_and_numbers_convert_both_ways() {
         for (number, text) in ALL {
-            assert_eq!((name(number), of_name(text), of_name(&text.to_lowercase())), (text, Some(number), Some(number)));
+            assert_eq!((name(number), number_of_name(text), number_of_name(&text.to_lowercase())), (text, Some(number), Some(number)));
         }
         let mut named: Vec<i64> = ERRNOS.iter().map(|(number, _)| -i64::from(*number)).collect();
-        let mut all: Vec<i64> = results().filter(|result| *result != 0).collect();
+        let mut all: Vec<i64> = possible_results().filter(|result| *result != 0).collect();
         for list in [&mut named, &mut all] {
             list.sort_unstable();
             list.dedup();
         }
         assert_eq!(all, named);
         // Every status maps to one of these results.
-        assert!((0..20_000).all(|status| results().any(|result| result == -i64::from(errno(status)))));
+        assert!((0..20_000).all(|status| possible_results().any(|result| result == -i64::from(errno(status)))));
         assert_eq!((errno_of_name("ENODATA"), errno_of_name("ENOSYS")), (Some(61), None));
-        assert_eq!(set_of("unlinkat"), Some(one(REMOVE)));
-        assert_eq!(set_of("execve"), None);
-        assert_eq!(set_of("all").map(Set::count_ones), Some(33));
+        assert_eq!(parse_operations("unlinkat"), Some(single(REMOVE)));
+        assert_eq!(parse_operations("execve"), None);
+        assert_eq!(parse_operations("all").map(Set::count_ones), Some(33));
     }
 }

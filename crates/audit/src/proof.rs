@@ -4,9 +4,9 @@
 //! docs/formats/audit.md.
 
 use crate::Record;
-use crate::chain::{Hash, TAG_LEN, leaf};
-use crate::frame::{BODY_LEN_MAX, Fields, HEAD_LEN, Kind, parse};
-use crate::merkle::climb;
+use crate::chain::{Hash, TAG_LEN, leaf_hash};
+use crate::frame::{BODY_LEN_MAX, FieldReader, HEAD_LEN, Kind, parse};
+use crate::merkle::root_from_path;
 use crate::record::seq_and_time;
 use crate::seal::{SEAL_LEN, Seal};
 
@@ -71,7 +71,7 @@ impl Proof {
     /// Decodes a proof. Only the form is checked; see [`Proof::check`].
     pub fn decode(bytes: &[u8]) -> Result<Proof, ProofError> {
         let (head, rest) = bytes.strip_prefix(PROOF_MAGIC).and_then(|rest| rest.split_at_checked(16)).ok_or(ProofError::Malformed)?;
-        let mut r = Fields(head);
+        let mut r = FieldReader(head);
         let seal_count = u32::from_le_bytes(r.take()) as usize;
         let path_len = u32::from_le_bytes(r.take()) as usize;
         let index = r.u64();
@@ -113,7 +113,7 @@ impl Proof {
         if let Some(seal) = self.seals.iter().find(|seal| !seal.is_signed()) {
             return Err(ProofError::Seal(seal.epoch));
         }
-        if climb(leaf(&self.frame), self.index, last.leaves, &self.path) != Some(last.root) {
+        if root_from_path(leaf_hash(&self.frame), self.index, last.leaves, &self.path) != Some(last.root) {
             return Err(ProofError::Record);
         }
         let body = self.body().ok_or(ProofError::Record)?;

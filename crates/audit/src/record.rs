@@ -1,13 +1,13 @@
 //! The audit record and its binary encoding.
 
 pub mod access;
-mod fit;
+mod truncate;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::operations::number::ACCESS;
-pub use fit::kept_path;
-pub(crate) use fit::{beginning, shorter_path};
+pub use truncate::truncate_path;
+pub(crate) use truncate::{shorten_path, utf8_prefix};
 
 /// The kind of event that a record describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ macro_rules! numbered {
             pub const ALL: &[$type] = &[$($type::$variant),*];
 
             /// Returns the value with this number.
-            pub fn of(number: u16) -> Option<Self> {
+            pub fn from_number(number: u16) -> Option<Self> {
                 Self::ALL.iter().copied().find(|one| *one as u16 == number)
             }
 
@@ -157,7 +157,7 @@ pub struct Record<'a> {
     /// File id within the export.
     pub file: &'a [u8],
     /// Requested access, as bits of [`access`].
-    pub asked: Option<u32>,
+    pub requested: Option<u32>,
     /// Granted access, as bits of [`access`].
     pub granted: Option<u32>,
     /// Offset of the data, in bytes.
@@ -189,7 +189,7 @@ pub struct Record<'a> {
 
 /// NFS4ERR_ACCESS (RFC 8881, section 15.1).
 const DENIED: u32 = 13;
-/// Maximum length of a path in a record, in bytes; see [`kept_path`].
+/// Maximum length of a path in a record, in bytes; see [`truncate_path`].
 pub const PATH_LEN_MAX: usize = 4096;
 /// Maximum length of any other text in a record, in bytes. Longer text loses its end.
 pub const TEXT_LEN_MAX: usize = 1024;
@@ -223,9 +223,9 @@ impl<'a> Record<'a> {
     /// access too, so missing write bits say nothing.
     pub fn status(&self) -> u32 {
         let is_access = self.result == 0 && self.operation == ACCESS && self.class == Class::Operation;
-        let asked = self.asked.unwrap_or(0) & access::USE;
+        let requested = self.requested.unwrap_or(0) & access::USE;
         match self.granted {
-            Some(granted) if is_access && asked != 0 && granted & asked == 0 => DENIED,
+            Some(granted) if is_access && requested != 0 && granted & requested == 0 => DENIED,
             _ => self.result,
         }
     }
@@ -233,52 +233,52 @@ impl<'a> Record<'a> {
     /// Appends the body of the record's frame. Text that is too long is truncated, and the detail
     /// says so.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        if fit::is_too_long(self) {
-            return fit::with_what_fits(self, |record| record.encode(out));
+        if truncate::is_too_long(self) {
+            return truncate::with_truncated_texts(self, |record| record.encode(out));
         }
         let start = out.len();
         // One allocation of the maximum length is cheaper than a check at each field.
         out.resize(start + self.body_len_max(), 0);
-        let mut put = Put { out: &mut out[start..], len: 0, presence: 0, bit: 0 };
-        put.bytes(&self.seq.to_le_bytes());
-        put.bytes(&self.time_ns.to_le_bytes());
-        put.bytes(&[self.class as u8, self.flavour as u8, self.minor]);
-        put.bytes(&self.operation.to_le_bytes());
-        let presence_at = put.len;
-        put.bytes(&[0; 4]);
-        put.number((self.result != 0).then_some(self.result.into()));
-        put.text(self.principal, TEXT_LEN_MAX);
-        put.number(self.enctype.map(Into::into));
-        put.number(self.uid.map(Into::into));
-        put.number(self.gid.map(Into::into));
+        let mut encoder = FieldEncoder { out: &mut out[start..], len: 0, presence: 0, bit: 0 };
+        encoder.bytes(&self.seq.to_le_bytes());
+        encoder.bytes(&self.time_ns.to_le_bytes());
+        encoder.bytes(&[self.class as u8, self.flavour as u8, self.minor]);
+        encoder.bytes(&self.operation.to_le_bytes());
+        let presence_at = encoder.len;
+        encoder.bytes(&[0; 4]);
+        encoder.number((self.result != 0).then_some(self.result.into()));
+        encoder.text(self.principal, TEXT_LEN_MAX);
+        encoder.number(self.enctype.map(Into::into));
+        encoder.number(self.uid.map(Into::into));
+        encoder.number(self.gid.map(Into::into));
         match self.address {
-            Some(IpAddr::V4(address)) => put.text(&address.octets(), 4),
-            Some(IpAddr::V6(address)) => put.text(&address.octets(), 16),
-            None => put.text(b"", 0),
+            Some(IpAddr::V4(address)) => encoder.text(&address.octets(), 4),
+            Some(IpAddr::V6(address)) => encoder.text(&address.octets(), 16),
+            None => encoder.text(b"", 0),
         }
-        put.number(self.port.map(Into::into));
-        put.text(self.client, TEXT_LEN_MAX);
-        put.text(self.export, PATH_LEN_MAX);
+        encoder.number(self.port.map(Into::into));
+        encoder.text(self.client, TEXT_LEN_MAX);
+        encoder.text(self.export, PATH_LEN_MAX);
         // Most paths start with the export's path, so only the remainder is stored.
         let below = (!self.export.is_empty()).then(|| self.path.strip_prefix(self.export)).flatten();
-        put.text(below.unwrap_or(b""), PATH_LEN_MAX);
-        put.text(if below.is_some_and(|below| !below.is_empty()) { b"" } else { self.path }, PATH_LEN_MAX);
-        put.text(self.path2, PATH_LEN_MAX);
-        put.text(self.file, TEXT_LEN_MAX);
-        put.number(self.asked.map(Into::into));
-        put.number(self.granted.map(Into::into));
+        encoder.text(below.unwrap_or(b""), PATH_LEN_MAX);
+        encoder.text(if below.is_some_and(|below| !below.is_empty()) { b"" } else { self.path }, PATH_LEN_MAX);
+        encoder.text(self.path2, PATH_LEN_MAX);
+        encoder.text(self.file, TEXT_LEN_MAX);
+        encoder.number(self.requested.map(Into::into));
+        encoder.number(self.granted.map(Into::into));
         for number in [self.offset, self.read, self.written, self.open_ns, self.gap] {
-            put.number(number);
+            encoder.number(number);
         }
-        put.text(self.key, TEXT_LEN_MAX);
-        put.text(self.detail, TEXT_LEN_MAX);
-        put.number(self.connection);
-        put.number(self.xid.map(Into::into));
-        put.number(self.pid.map(Into::into));
-        put.number(self.login.map(Into::into));
-        put.number(self.mode.map(Into::into));
-        let (presence, len) = (put.presence, put.len);
-        put.out[presence_at..presence_at + 4].copy_from_slice(&presence.to_le_bytes());
+        encoder.text(self.key, TEXT_LEN_MAX);
+        encoder.text(self.detail, TEXT_LEN_MAX);
+        encoder.number(self.connection);
+        encoder.number(self.xid.map(Into::into));
+        encoder.number(self.pid.map(Into::into));
+        encoder.number(self.login.map(Into::into));
+        encoder.number(self.mode.map(Into::into));
+        let (presence, len) = (encoder.presence, encoder.len);
+        encoder.out[presence_at..presence_at + 4].copy_from_slice(&presence.to_le_bytes());
         out.truncate(start + len);
     }
 
@@ -291,7 +291,7 @@ impl<'a> Record<'a> {
     /// Decodes a record's body. `scratch` holds the path if it is stored in two parts.
     pub fn decode(body: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Record<'a>, RecordError> {
         let (fixed, rest) = body.split_at_checked(FIXED_LEN).ok_or(RecordError::Cut)?;
-        let mut r = crate::frame::Fields(fixed);
+        let mut r = crate::frame::FieldReader(fixed);
         let (seq, time_ns) = (r.u64(), r.u64());
         let [class, flavour, minor] = r.take();
         let operation = u16::from_le_bytes(r.take());
@@ -299,27 +299,27 @@ impl<'a> Record<'a> {
         if presence >> FIELD_COUNT != 0 {
             return Err(RecordError::Unknown("a field"));
         }
-        let mut get = Get { rest, presence };
+        let mut decoder = FieldDecoder { rest, presence };
         let mut record = Record {
             seq,
             time_ns,
-            class: Class::of(class.into()).ok_or(RecordError::Unknown("a class"))?,
-            flavour: Flavour::of(flavour.into()).ok_or(RecordError::Unknown("a flavour"))?,
+            class: Class::from_number(class.into()).ok_or(RecordError::Unknown("a class"))?,
+            flavour: Flavour::from_number(flavour.into()).ok_or(RecordError::Unknown("a flavour"))?,
             minor,
             operation,
-            result: get.small()?.unwrap_or(0),
-            principal: get.text()?,
-            enctype: get.small()?,
-            uid: get.small()?,
-            gid: get.small()?,
-            address: address(get.text()?)?,
-            port: get.small()?.map(u16::try_from).transpose().map_err(|_| RecordError::Unknown("a port"))?,
-            client: get.text()?,
-            export: get.text()?,
+            result: decoder.small()?.unwrap_or(0),
+            principal: decoder.text()?,
+            enctype: decoder.small()?,
+            uid: decoder.small()?,
+            gid: decoder.small()?,
+            address: address(decoder.text()?)?,
+            port: decoder.small()?.map(u16::try_from).transpose().map_err(|_| RecordError::Unknown("a port"))?,
+            client: decoder.text()?,
+            export: decoder.text()?,
             ..Record::default()
         };
-        let below = get.text()?;
-        record.path = get.text()?;
+        let below = decoder.text()?;
+        record.path = decoder.text()?;
         if !below.is_empty() {
             if !record.path.is_empty() {
                 return Err(RecordError::Unknown("two forms of a path"));
@@ -329,23 +329,23 @@ impl<'a> Record<'a> {
             scratch.extend_from_slice(below);
             record.path = scratch;
         }
-        record.path2 = get.text()?;
-        record.file = get.text()?;
-        record.asked = get.small()?;
-        record.granted = get.small()?;
-        record.offset = get.number()?;
-        record.read = get.number()?;
-        record.written = get.number()?;
-        record.open_ns = get.number()?;
-        record.gap = get.number()?;
-        record.key = get.text()?;
-        record.detail = get.text()?;
-        record.connection = get.number()?;
-        record.xid = get.small()?;
-        record.pid = get.small()?;
-        record.login = get.small()?;
-        record.mode = get.small()?;
-        if !get.rest.is_empty() {
+        record.path2 = decoder.text()?;
+        record.file = decoder.text()?;
+        record.requested = decoder.small()?;
+        record.granted = decoder.small()?;
+        record.offset = decoder.number()?;
+        record.read = decoder.number()?;
+        record.written = decoder.number()?;
+        record.open_ns = decoder.number()?;
+        record.gap = decoder.number()?;
+        record.key = decoder.text()?;
+        record.detail = decoder.text()?;
+        record.connection = decoder.number()?;
+        record.xid = decoder.small()?;
+        record.pid = decoder.small()?;
+        record.login = decoder.small()?;
+        record.mode = decoder.small()?;
+        if !decoder.rest.is_empty() {
             return Err(RecordError::Longer);
         }
         Ok(record)
@@ -384,7 +384,7 @@ const FIELD_COUNT: u32 = 27;
 const VARINT_LEN_MAX: usize = 10;
 const ADDRESS_LEN_MAX: usize = 16;
 
-struct Put<'o> {
+struct FieldEncoder<'o> {
     /// Large enough for all fields.
     out: &'o mut [u8],
     len: usize,
@@ -392,7 +392,7 @@ struct Put<'o> {
     bit: u32,
 }
 
-impl Put<'_> {
+impl FieldEncoder<'_> {
     #[inline]
     fn number(&mut self, number: Option<u64>) {
         if let Some(number) = number {
@@ -431,12 +431,12 @@ impl Put<'_> {
     }
 }
 
-struct Get<'a> {
+struct FieldDecoder<'a> {
     rest: &'a [u8],
     presence: u32,
 }
 
-impl<'a> Get<'a> {
+impl<'a> FieldDecoder<'a> {
     fn present(&mut self) -> bool {
         let present = self.presence & 1 == 1;
         self.presence >>= 1;

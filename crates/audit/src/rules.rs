@@ -1,9 +1,9 @@
 //! Audit rules in auditctl's syntax. An index makes selection from a thousand rules cost a few
 //! lookups instead of a scan. Does no I/O: the caller resolves user names.
 
-mod compare;
 mod condition;
-mod find;
+mod coverage;
+mod index;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -13,9 +13,9 @@ use std::cell::OnceCell;
 use foldhash::{HashSet, HashSetExt as _};
 
 use crate::Record;
-use crate::operations::{Set, one};
+use crate::operations::{Set, single};
 use condition::{Condition, Side, sides};
-use find::{Asked, Index};
+use index::{Index, Lookup};
 pub use parse::{Resolve, RuleError};
 
 /// A compiled set of rules.
@@ -24,11 +24,11 @@ pub struct Rules {
     rules: Vec<Rule>,
     index: Index,
     /// Whether any rule has a `path=` or `dir=` field.
-    names_paths: bool,
+    has_path_rules: bool,
     /// Directories of `dir=` fields in `always` rules.
     directories: HashSet<Box<[u8]>>,
     /// All directories above a path of an `always` rule.
-    above: HashSet<Box<[u8]>>,
+    parent_directories: HashSet<Box<[u8]>>,
     /// Operations that at least one `always` rule covers.
     recorded: Set,
 }
@@ -38,7 +38,7 @@ struct Rule {
     always: bool,
     operations: Set,
     /// Whether the rule names operations. Such a rule does not apply to refusals.
-    named: bool,
+    names_operations: bool,
     conditions: Vec<Condition>,
     key: Box<[u8]>,
 }
@@ -72,8 +72,8 @@ impl Rules {
     pub fn everything() -> Rules {
         Rules::compile(vec![Rule {
             always: true,
-            operations: crate::operations::on_files(),
-            named: false,
+            operations: crate::operations::file_operations(),
+            names_operations: false,
             conditions: Vec::new(),
             key: Box::default(),
         }])
@@ -83,17 +83,17 @@ impl Rules {
         assert!(u32::try_from(rules.len()).is_ok(), "rules come from a text that fits memory, a line each");
         let mut all = Rules {
             index: Index::of(&rules),
-            names_paths: false,
+            has_path_rules: false,
             directories: HashSet::new(),
-            above: HashSet::new(),
+            parent_directories: HashSet::new(),
             recorded: rules.iter().filter(|rule| rule.always).fold(0, |set, rule| set | rule.operations),
             rules: Vec::new(),
         };
         for (rule, condition) in rules.iter().flat_map(|rule| rule.conditions.iter().map(move |condition| (rule, condition))) {
             if let Condition::Path(path) | Condition::Dir(path) = condition {
-                all.names_paths = true;
+                all.has_path_rules = true;
                 if rule.always {
-                    all.above.extend(above(path).map(Box::from));
+                    all.parent_directories.extend(parent_directories(path).map(Box::from));
                     all.directories.extend(matches!(condition, Condition::Dir(_)).then(|| path.clone()));
                 }
             }
@@ -113,20 +113,20 @@ impl Rules {
     }
 
     /// Returns whether any rule selects by path. Then the other names of a file matter as well.
-    pub fn name_paths(&self) -> bool {
-        self.names_paths
+    pub fn has_path_rules(&self) -> bool {
+        self.has_path_rules
     }
 
     /// Returns whether an `always` rule covers this path or a path below it, so that its moves must
     /// be tracked. As in auditctl, `path=` means a name, whichever file has it. `dir=` and `-w`
     /// mean a directory, which stays covered when it is moved.
-    pub fn mean_within(&self, path: &[u8]) -> bool {
-        self.mean_below(path) || self.directories.contains(path)
+    pub fn watches_within(&self, path: &[u8]) -> bool {
+        self.watches_below(path) || self.directories.contains(path)
     }
 
     /// Returns whether an `always` rule covers a path below this one.
-    pub fn mean_below(&self, path: &[u8]) -> bool {
-        self.above.contains(path)
+    pub fn watches_below(&self, path: &[u8]) -> bool {
+        self.parent_directories.contains(path)
     }
 
     /// Returns whether a path is incomplete: it contains a gap for unknown names.
@@ -135,13 +135,13 @@ impl Rules {
     }
 
     /// Returns the operations that a rule may record.
-    pub fn may_be_recorded(&self) -> Set {
+    pub fn recorded_operations(&self) -> Set {
         self.recorded
     }
 
     /// Returns whether a rule may record this operation. This check is cheap and comes first.
     pub fn may_record(&self, operation: u16) -> bool {
-        self.recorded & one(operation) != 0
+        self.recorded & single(operation) != 0
     }
 
     /// Returns the key (possibly empty) to record an operation with, or `None` to skip it. The
@@ -151,26 +151,26 @@ impl Rules {
     /// An unknown or incomplete path (`/srv/.../name`) matches each `always` rule that it may
     /// belong to, and no `never` rule.
     pub fn select(&self, record: &Record<'_>) -> Option<&[u8]> {
-        let rule = self.first(record, Asked::Operation, |rule| rule.operations & one(record.operation) != 0)?;
+        let rule = self.first(record, Lookup::Operation, |rule| rule.operations & single(record.operation) != 0)?;
         rule.always.then_some(&*rule.key)
     }
 
     /// Returns the key (possibly empty) to record a refused call with, or `None` if a `never` rule
     /// without operations matches. A refusal that no rule matches is recorded.
     pub fn select_refusal(&self, record: &Record<'_>) -> Option<&[u8]> {
-        match self.first(record, Asked::Refusal, |rule| !rule.named) {
+        match self.first(record, Lookup::Refusal, |rule| !rule.names_operations) {
             Some(rule) => rule.always.then_some(&*rule.key),
             None => Some(b""),
         }
     }
 
     /// Returns the first rule that applies and whose conditions all hold.
-    fn first(&self, record: &Record<'_>, asked: Asked, applies: impl Fn(&Rule) -> bool) -> Option<&Rule> {
+    fn first(&self, record: &Record<'_>, lookup: Lookup, applies: impl Fn(&Rule) -> bool) -> Option<&Rule> {
         let mut best = u32::MAX;
         // Computed on first use.
         let found = OnceCell::new();
         let sides = || found.get_or_init(|| sides(record));
-        self.index.each(record, asked, sides, |numbers| {
+        self.index.each_candidate(record, lookup, sides, |numbers| {
             for number in numbers {
                 if *number >= best {
                     return;
@@ -187,7 +187,7 @@ impl Rules {
 }
 
 /// Iterates over the directories above a path.
-fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn parent_directories(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends = (0..path.len()).filter(|at| path[*at] == b'/' && path.len() > 1);
     ends.map(|at| &path[..at.max(1)])
 }

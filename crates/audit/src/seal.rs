@@ -5,7 +5,7 @@
 use ed25519_dalek::VerifyingKey;
 
 use crate::chain::Hash;
-use crate::frame::Fields;
+use crate::frame::FieldReader;
 
 /// A signed statement about a trail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Seal {
 
     /// Decodes a seal without checking its signature.
     pub fn decode(body: &[u8]) -> Option<Seal> {
-        let mut r = Fields(<&[u8; SEAL_LEN]>::try_from(body).ok()?);
+        let mut r = FieldReader(<&[u8; SEAL_LEN]>::try_from(body).ok()?);
         Some(Seal {
             trail: r.take(),
             segment: r.u64(),

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::record::{Class, beginning, shorter_path};
+use crate::record::{Class, shorten_path, utf8_prefix};
 use crate::{Record, json, operations};
 
 /// Facility 13, "log audit" (RFC 5424, section 6.2.1).
@@ -22,8 +22,8 @@ pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> Strin
 /// Like [`message`], but shortened to fit a datagram of less than 64 KiB. Long fields are
 /// truncated, paths keep their start and end, and `vouch.truncated` is set.
 pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
-    let (path, path2) = (shorter_path(record.path, SHORT_LEN_MAX), shorter_path(record.path2, SHORT_LEN_MAX));
-    let cut = |text| beginning(text, SHORT_LEN_MAX);
+    let (path, path2) = (shorten_path(record.path, SHORT_LEN_MAX), shorten_path(record.path2, SHORT_LEN_MAX));
+    let cut = |text| utf8_prefix(text, SHORT_LEN_MAX);
     let short = Record {
         principal: cut(record.principal),
         client: cut(record.client),
@@ -112,9 +112,9 @@ mod tests {
             let value: serde_json::Value = serde_json::from_str(short.split_once('\u{feff}').unwrap().1).unwrap();
             assert_eq!((value["event"]["sequence"].as_u64(), &value["vouch"]["truncated"]), (Some(record.seq), &true.into()));
         }
-        assert_eq!(shorter_path(&path, SHORT_LEN_MAX), &b"/srv/.../dir/name"[..]);
-        assert_eq!(shorter_path(b"/srv/short", SHORT_LEN_MAX), &b"/srv/short"[..]);
-        assert!(std::str::from_utf8(beginning("\u{e9}x".repeat(400).as_bytes(), SHORT_LEN_MAX)).is_ok());
+        assert_eq!(shorten_path(&path, SHORT_LEN_MAX), &b"/srv/.../dir/name"[..]);
+        assert_eq!(shorten_path(b"/srv/short", SHORT_LEN_MAX), &b"/srv/short"[..]);
+        assert!(std::str::from_utf8(utf8_prefix("\u{e9}x".repeat(400).as_bytes(), SHORT_LEN_MAX)).is_ok());
     }
 
     #[test]

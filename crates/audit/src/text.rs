@@ -30,10 +30,10 @@ fn operation(record: &Record<'_>, out: &mut String) {
     let success = if record.status() == 0 { "yes" } else { "no" };
     let paths = u8::from(!record.path.is_empty()) + u8::from(!record.path2.is_empty());
     head(record, "SYSCALL", out);
-    let (call, [a0, a2]) = call(record);
+    let (equivalent_call, [a0, a2]) = equivalent_call(record);
     let _ = write!(
         out,
-        "arch=c000003e syscall={call} success={success} exit={exit} a0={a0} a1=0 a2={a2} a3=0 items={paths} ppid=0 pid={} ",
+        "arch=c000003e syscall={equivalent_call} success={success} exit={exit} a0={a0} a1=0 a2={a2} a3=0 items={paths} ppid=0 pid={} ",
         record.pid.unwrap_or(0)
     );
     let (auid, uid, gid) = (id(record.auid()), id(record.uid), id(record.gid));
@@ -49,7 +49,7 @@ fn operation(record: &Record<'_>, out: &mut String) {
         key => field(out, "key", key),
     }
     let _ = write!(out, " op={}", operations::name(record.operation).to_ascii_lowercase());
-    own(record, out);
+    vouch_fields(record, out);
     out.push('\n');
     if let Some(address) = record.address {
         head(record, "SOCKADDR", out);
@@ -63,7 +63,7 @@ fn operation(record: &Record<'_>, out: &mut String) {
         number::REMOVE => ["DELETE", "NORMAL"],
         number::CREATE => ["CREATE", "NORMAL"],
         number::LINK => ["NORMAL", "CREATE"],
-        number::OPEN if has_made(record) => ["CREATE", "NORMAL"],
+        number::OPEN if may_have_created(record) => ["CREATE", "NORMAL"],
         _ => ["NORMAL"; 2],
     };
     let present = [record.path, record.path2].into_iter().zip(nametypes).filter(|(path, _)| !path.is_empty());
@@ -76,15 +76,15 @@ fn operation(record: &Record<'_>, out: &mut String) {
 }
 
 /// Returns whether an open created the file or, if it failed, might have.
-pub(crate) fn has_made(record: &Record<'_>) -> bool {
-    record.granted.or(record.asked).is_some_and(|bits| bits & access::CREATE != 0)
+pub(crate) fn may_have_created(record: &Record<'_>) -> bool {
+    record.granted.or(record.requested).is_some_and(|bits| bits & access::CREATE != 0)
 }
 
 /// Returns the equivalent x86-64 system call, and its first and third argument if they carry
 /// information.
-fn call(record: &Record<'_>) -> (u32, [String; 2]) {
-    let asked = record.asked.unwrap_or(0);
-    let has = |bits: u32| asked & bits != 0;
+fn equivalent_call(record: &Record<'_>) -> (u32, [String; 2]) {
+    let requested = record.requested.unwrap_or(0);
+    let has = |bits: u32| requested & bits != 0;
     // AT_FDCWD as the directory argument.
     let at = |third: u32| ["ffffff9c".to_owned(), format!("{third:x}")];
     let none = || ["0".to_owned(), "0".to_owned()];
@@ -108,7 +108,7 @@ fn call(record: &Record<'_>) -> (u32, [String; 2]) {
         number::SETATTR if has(access::TIMES) => (280, at(0)),
         // symlinkat takes the directory as second argument; mknodat takes the file type in the
         // mode.
-        number::CREATE => match asked >> access::TYPE_SHIFT {
+        number::CREATE => match requested >> access::TYPE_SHIFT {
             5 => (266, none()),
             3 => (259, at(0o060_000)),
             4 => (259, at(0o020_000)),
@@ -121,7 +121,7 @@ fn call(record: &Record<'_>) -> (u32, [String; 2]) {
 }
 
 /// Writes the fields that the kernel's format lacks.
-fn own(record: &Record<'_>, out: &mut String) {
+fn vouch_fields(record: &Record<'_>, out: &mut String) {
     let _ = write!(out, " flavour={} minor={}", record.flavour.name(), record.minor);
     for (name, text) in [("principal", record.principal), ("export", record.export), ("client", record.client), ("why", record.detail)] {
         if !text.is_empty() {
@@ -137,7 +137,7 @@ fn own(record: &Record<'_>, out: &mut String) {
         out.push_str(" fileid=");
         hex(out, record.file);
     }
-    for (name, bits) in [("asked", record.asked), ("granted", record.granted)] {
+    for (name, bits) in [("asked", record.requested), ("granted", record.granted)] {
         if let Some(bits) = bits {
             let _ = write!(out, " {name}={bits:#x}");
         }
@@ -165,19 +165,19 @@ fn refusal(record: &Record<'_>, out: &mut String) {
     head(record, "USER_AUTH", out);
     let uid = id(record.uid);
     let _ = write!(out, "pid=0 uid={uid} auid={uid} ses=4294967295 msg='op=");
-    out.push_str(Refusal::of(record.operation).map_or("refused", Refusal::name));
+    out.push_str(Refusal::from_number(record.operation).map_or("refused", Refusal::name));
     out.push(' ');
     message_field(out, "acct", if record.principal.is_empty() { b"?" } else { record.principal });
     out.push_str(" exe=\"/usr/bin/vouch\" ");
     host_and_address(record, out);
     // As in kernel messages, `res=` precedes all fields that a user can choose.
     let _ = write!(out, " terminal=nfs res=failed flavour={}", record.flavour.name());
-    message_rest(record, out);
+    message_texts(record, out);
     out.push_str("'\n");
 }
 
 fn administrative(record: &Record<'_>, out: &mut String) {
-    let act = Act::of(record.operation).filter(|_| record.class == Class::Administrative);
+    let act = Act::from_number(record.operation).filter(|_| record.class == Class::Administrative);
     let uid = id(record.uid);
     let failed = record.class == Class::Gap || record.result != 0;
     if let Some(act @ (Act::Rules | Act::TurnedDown | Act::Key)) = act {
@@ -185,7 +185,7 @@ fn administrative(record: &Record<'_>, out: &mut String) {
         // them.
         head(record, "CONFIG_CHANGE", out);
         let _ = write!(out, "auid={uid} ses=4294967295 op={} key=(null) list=4 res={}", act.name(), u8::from(!failed));
-        message_rest(record, out);
+        message_texts(record, out);
         out.push('\n');
         return;
     }
@@ -193,7 +193,7 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     let _ = write!(out, "pid=0 uid={uid} auid={uid} ses=4294967295 msg='op=");
     match record.class {
         Class::Gap => out.push_str("gap"),
-        Class::Host => match crate::host::name(record.operation) {
+        Class::Host => match crate::host::record_type_name(record.operation) {
             Some(name) => out.push_str(name),
             None => drop(write!(out, "host-{}", record.operation)),
         },
@@ -205,7 +205,7 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     if let Some(lost) = record.gap {
         let _ = write!(out, " lost={lost}");
     }
-    message_rest(record, out);
+    message_texts(record, out);
     out.push_str("'\n");
 }
 
@@ -229,7 +229,7 @@ fn host_and_address(record: &Record<'_>, out: &mut String) {
     }
 }
 
-fn message_rest(record: &Record<'_>, out: &mut String) {
+fn message_texts(record: &Record<'_>, out: &mut String) {
     for (name, text) in [("path", record.path), ("export", record.export), ("why", record.detail)] {
         if !text.is_empty() {
             out.push(' ');
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(lines[1].split_once("saddr=").unwrap().1, "020002BCC00002070000000000000000");
         assert!(lines[3].contains(" name=2F7372762F612062 "));
         let mut out = String::new();
-        write(&Record { operation: number::ACCESS, result: 0, asked: Some(0x1f), granted: Some(0), ..record() }, &mut out);
+        write(&Record { operation: number::ACCESS, result: 0, requested: Some(0x1f), granted: Some(0), ..record() }, &mut out);
         assert!(out.contains(" syscall=269 success=no exit=-13 "), "{out}");
     }
 
@@ -348,14 +348,14 @@ mod tests {
     #[test]
     fn system_call_and_flags_match_requested_access() {
         use access::*;
-        let of = |operation, asked| {
+        let of = |operation, requested| {
             let mut out = String::new();
-            write(&Record { operation, asked: Some(asked), file: &[0xab], ..record() }, &mut out);
+            write(&Record { operation, requested: Some(requested), file: &[0xab], ..record() }, &mut out);
             assert!(out.contains(" fileid=AB ") && !out.contains(" file="), "{out}");
             let field = |name: &str| out.split_once(name).unwrap().1.split(' ').next().unwrap().to_owned();
             (field(" syscall="), field(" a2="))
         };
-        for (operation, asked, call, third) in [
+        for (operation, requested, equivalent_call, third) in [
             (number::OPEN, READ, "257", "0"),
             (number::OPEN, MODIFY | EXTEND, "257", "1"),
             (number::OPEN, READ | MODIFY | EXTEND | CREATE, "257", "42"),
@@ -370,21 +370,21 @@ mod tests {
             (number::CREATE, 7 << TYPE_SHIFT, "259", "1000"),
             (number::CREATE, 0, "258", "0"),
         ] {
-            assert_eq!(of(operation, asked), (call.to_owned(), third.to_owned()), "{operation} {asked:#x}");
+            assert_eq!(of(operation, requested), (equivalent_call.to_owned(), third.to_owned()), "{operation} {requested:#x}");
         }
         let mut out = String::new();
-        write(&Record { operation: number::SETATTR, asked: Some(MODE), mode: Some(0o4755), ..record() }, &mut out);
+        write(&Record { operation: number::SETATTR, requested: Some(MODE), mode: Some(0o4755), ..record() }, &mut out);
         assert!(out.contains(" syscall=268 ") && out.contains(" a2=9ed "), "{out}");
-        assert_eq!(sets(MODE | TIMES | TRUNCATE, None, (None, None)), "sets size, mode, times");
-        assert_eq!(sets(MODE | TIMES, Some(0o640), (Some(1), None)), "sets mode 0640, times");
-        let owner = |uid, gid| sets(MODE | OWNER, Some(0o640), (uid, gid));
+        assert_eq!(describe_changes(MODE | TIMES | TRUNCATE, None, (None, None)), "sets size, mode, times");
+        assert_eq!(describe_changes(MODE | TIMES, Some(0o640), (Some(1), None)), "sets mode 0640, times");
+        let owner = |uid, gid| describe_changes(MODE | OWNER, Some(0o640), (uid, gid));
         assert_eq!(owner(None, None), "sets mode 0640, owner");
         assert_eq!(
             (owner(Some(0), Some(7)), owner(None, Some(7))),
             ("sets mode 0640, owner uid 0 gid 7".to_owned(), "sets mode 0640, owner gid 7".to_owned())
         );
         assert_eq!(
-            (sets(5 << TYPE_SHIFT, None, (None, None)), sets(READ | CREATE, None, (None, None))),
+            (describe_changes(5 << TYPE_SHIFT, None, (None, None)), describe_changes(READ | CREATE, None, (None, None))),
             ("makes a symbolic link".to_owned(), String::new())
         );
     }

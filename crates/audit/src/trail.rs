@@ -3,12 +3,12 @@
 
 mod compress;
 mod disk;
+mod file_history;
 mod files;
 mod follow;
 mod index;
 mod log;
-mod mark;
-mod names;
+mod position_state;
 mod prove;
 mod prune;
 mod reader;
@@ -18,18 +18,21 @@ mod writer;
 
 pub use compress::compress;
 pub use disk::{Disk, DiskFile, Lock, SystemDisk};
-pub use files::{CHECKPOINT, KEY, REMOVED, SegmentFile, TORN, create, read_checkpoint, read_key, replace, segments, segments_removed};
-pub use follow::{Follower, Place};
-pub use index::{INDEX, Index, Term, build_index};
-pub use log::{Appending, Aside, LOST, Log, LogError, Lost, Opened, Options, Rotation};
-pub use mark::{Mark, Tag, mark};
-pub use names::{Moment, Names, Seed, Span, names_of};
+pub use file_history::{FileHistory, FileSeed, Moment, NameSpan, file_history};
+pub use files::{
+    CHECKPOINT_FILE, KEY_FILE, REMOVED_SEALS_FILE, SegmentFile, TORN_EXTENSION, create_key, read_checkpoint, read_key, read_removed_seals,
+    replace_file, segments,
+};
+pub use follow::{Follower, Position};
+pub use index::{INDEX_EXTENSION, Index, Term, build_index};
+pub use log::{AppendBatch, LOST_COUNT_FILE, Log, LogError, LostCount, Options, QuarantineFile, Recovery, Rotation};
+pub use position_state::{ChainTag, PositionState, position_state};
 pub use prove::prove;
-pub use prune::{PRUNED, Retention, prune};
+pub use prune::{PRUNED_PREFIX, Retention, prune};
 pub use reader::{Entry, Segment, entries};
-pub use search::{Forms, Hit, Outcome, Query, Reading, Searched, search};
+pub use search::{Alternatives, Hit, Outcome, Query, SearchCost, SearchMode, search};
 pub use verify::{Fault, FaultKind, Report, Trust, verify};
-pub use writer::{After, Counts, Durable, Keeping, Policy, Trail};
+pub use writer::{Callback, Counts, Durability, Policy, Trail, WriterOptions};
 
 #[cfg(test)]
 mod tests;

@@ -23,7 +23,7 @@ fn records() -> Vec<Record<'static>> {
         ..Record::default()
     };
     vec![
-        Record { seq: 1, operation: number::OPEN, path: b"/srv/plain", asked: Some(access::READ), key: b"secret", ..base.clone() },
+        Record { seq: 1, operation: number::OPEN, path: b"/srv/plain", requested: Some(access::READ), key: b"secret", ..base.clone() },
         Record { seq: 2, operation: number::OPEN, path: b"/srv/with space", result: 13, uid: Some(4343), ..base.clone() },
         Record { seq: 3, operation: number::RENAME, path: b"/srv/old", path2: b"/srv/new", ..base.clone() },
         Record {

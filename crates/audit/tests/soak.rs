@@ -13,8 +13,8 @@ use vouch_audit::keys::Ratchet;
 use vouch_audit::operations::number;
 use vouch_audit::record::Class;
 use vouch_audit::trail::{
-    Disk, KEY, Keeping, Log, Options, Policy, Query, Reading, Retention, Rotation, SystemDisk, Trail, Trust, create, entries, search,
-    segments, verify,
+    Disk, KEY_FILE, Log, Options, Policy, Query, Retention, Rotation, SearchMode, SystemDisk, Trail, Trust, WriterOptions, create_key,
+    entries, search, segments, verify,
 };
 use vouch_audit::{Flavour, Record};
 
@@ -74,7 +74,7 @@ fn search_all_the_while(directory: &Path, stop: &AtomicBool) -> u64 {
     let mut searches = 0;
     while !stop.load(Ordering::Relaxed) {
         let (mut scratch, mut segment, mut of_thread) = (Vec::new(), 0, [None::<u32>; THREADS as usize]);
-        let searched = search(directory, &query, false, Reading::Index, |hit| {
+        let searched = search(directory, &query, false, SearchMode::Index, |hit| {
             let record = hit.record(&mut scratch).expect("a record");
             assert_eq!(record.principal, query.principal[0]);
             assert!(hit.segment >= segment, "segments come in order");
@@ -108,14 +108,14 @@ fn median(samples: &mut [u64]) -> u64 {
 fn eight_hours_of_load_keep_memory_flat_and_trail_complete() {
     let directory = tempfile::tempdir().expect("a directory");
     let key = Ratchet::new([7; 16], &[9; 32]);
-    create(&SystemDisk, &directory.path().join(KEY), &key).expect("a key");
+    create_key(&SystemDisk, &directory.path().join(KEY_FILE), &key).expect("a key");
     let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
     let rotation = Rotation { len_max: 4 << 20, seal_ns_max: SECOND, ..Rotation::default() };
     let log = Log::open(disk.clone(), directory.path(), Options { rotation, ..Options::default() }, now_ns()).expect("the trail opens").0;
     // About 24 MiB, plus what is younger than two seconds.
     let retention = Retention { age_ns_max: None, len_max: Some(24 << 20), age_ns_min: 2 * SECOND };
-    let keeping = Keeping { policy: Policy::Block, ring_len: 1 << 20, retention, ..Keeping::default() };
-    let trail = Trail::start(log, disk, keeping, || panic!("it does not halt")).expect("threads start");
+    let options = WriterOptions { policy: Policy::Block, ring_len: 1 << 20, retention, ..WriterOptions::default() };
+    let trail = Trail::start(log, disk, options, || panic!("it does not halt")).expect("threads start");
 
     let (done, stop, total) = (AtomicU64::new(0), AtomicBool::new(false), count());
     let mut samples: Vec<(u64, u64)> = Vec::new();

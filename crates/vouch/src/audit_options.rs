@@ -1,10 +1,10 @@
-//! Options of a service about its audit trail.
+//! The options of a service that say what is recorded, where, and what is done when it can't be.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use vouch_audit::trail::{Durable, Keeping, Policy, Retention, Rotation};
+use vouch_audit::trail::{Durability, Policy, Retention, Rotation, WriterOptions};
 
 use crate::{size, when};
 use vouch_daemon::audit_trail::TrailConfig;
@@ -13,55 +13,55 @@ use vouch_daemon::audit_trail::TrailConfig;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Audit")]
 pub(crate) struct AuditArgs {
-    /// Write an audit trail to this directory, whose key `vouch audit keygen` has made.
+    /// Record who does what in this trail, whose key `vouch audit keygen` has made.
     #[arg(id = "audit", long = "audit", value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// File of rules in auditctl(8) syntax that select operations; without it, all that change or
-    /// read data are recorded. Read again at SIGHUP.
+    /// Rules in auditctl's syntax: which operations are recorded; all that act on files without.
+    /// Read anew at SIGHUP.
     #[arg(long = "audit-rules", value_name = "FILE", requires = "audit")]
     rules: Option<PathBuf>,
-    /// File of the trail's key, if not in the trail's directory.
+    /// The trail's key, if not in its directory.
     #[arg(long = "audit-key", value_name = "FILE", requires = "audit")]
     key: Option<PathBuf>,
-    /// What to do when a record can't be written.
+    /// What is done when a record can't be kept.
     #[arg(long = "audit-policy", value_name = "POLICY", default_value = "count", requires = "audit")]
     policy: PolicyName,
-    /// When to make records durable: `each`, a number of records, a duration, or `none`.
+    /// When records are made durable: each, a number of records, a duration, or none.
     #[arg(long = "audit-sync", value_name = "WHEN", default_value = "1s", value_parser = parse_durable, requires = "audit")]
-    sync: Durable,
-    /// Close a segment at this length.
+    sync: Durability,
+    /// Close segments of this length.
     #[arg(long = "audit-segment", value_name = "SIZE", default_value = "64M", value_parser = parse_segment, requires = "audit")]
     segment: u64,
-    /// Close a segment at this age.
+    /// Close segments of this age.
     #[arg(long = "audit-segment-age", value_name = "DURATION", default_value = "1h", value_parser = when::parse_duration, requires = "audit")]
     segment_age: Duration,
-    /// Seal records after at most this time. An intruder could still alter unsealed records.
+    /// Records wait at most so long for a seal: what a thief of the server could still rewrite.
     #[arg(long = "audit-seal", value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration, requires = "audit")]
     seal: Duration,
-    /// Remove segments older than this; without it, keep them.
+    /// Remove segments that are older; none without.
     #[arg(long = "audit-keep", value_name = "DURATION", value_parser = when::parse_duration, requires = "audit")]
     keep: Option<Duration>,
-    /// Remove the oldest segments while all segments exceed this size.
+    /// Remove the oldest segments while all are longer than this.
     #[arg(long = "audit-keep-size", value_name = "SIZE", value_parser = size::parse, requires = "audit")]
     keep_size: Option<u64>,
-    /// Never remove segments younger than this, whatever their size.
+    /// Never remove segments that are younger, whatever their size.
     #[arg(long = "audit-keep-floor", value_name = "DURATION", default_value = "30d", value_parser = when::parse_duration, requires = "audit")]
     keep_floor: Duration,
 }
 
-/// What to do when a record can't be written.
+/// What is done when a record can't be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PolicyName {
-    /// Acknowledge nothing without its record on disk.
+    /// Nothing is acknowledged without its record on disk.
     Block,
-    /// Continue, and record the number of lost records.
+    /// The service goes on; what was lost is counted, and the count is a record.
     Count,
-    /// Stop the service.
+    /// The service stops.
     Halt,
 }
 
 impl AuditArgs {
-    /// The trail's configuration, if there is a trail.
+    /// What is to be recorded, if anything.
     pub(crate) fn config(&self) -> Option<TrailConfig> {
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let retention = Retention { age_ns_max: self.keep.map(nanos), len_max: self.keep_size, age_ns_min: nanos(self.keep_floor) };
@@ -74,13 +74,13 @@ impl AuditArgs {
             directory: self.directory.clone()?,
             key: self.key.clone(),
             rules: self.rules.clone(),
-            keeping: Keeping { policy, durable: self.sync, retention, ..Keeping::default() },
+            keeping: WriterOptions { policy, durability: self.sync, retention, ..WriterOptions::default() },
             rotation: Rotation { len_max: self.segment, age_ns_max: nanos(self.segment_age), seal_ns_max: nanos(self.seal) },
         })
     }
 }
 
-/// A segment needs room for a header, a seal and some records.
+/// A segment has a header and a seal at least: one that is not much longer holds nothing.
 const SEGMENT_LEN_MIN: u64 = 4096;
 
 fn parse_segment(text: &str) -> Result<u64, String> {
@@ -90,14 +90,14 @@ fn parse_segment(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_durable(text: &str) -> Result<Durable, String> {
+fn parse_durable(text: &str) -> Result<Durability, String> {
     match text {
-        "each" => Ok(Durable::Each),
-        "none" => Ok(Durable::System),
+        "each" => Ok(Durability::Each),
+        "none" => Ok(Durability::System),
         _ => match text.parse::<u64>() {
             Ok(0) => Err("a number of records is at least 1".into()),
-            Ok(count) => Ok(Durable::Records(count)),
-            Err(_) => when::parse_duration(text).map(Durable::Every),
+            Ok(count) => Ok(Durability::Records(count)),
+            Err(_) => when::parse_duration(text).map(Durability::Every),
         },
     }
 }

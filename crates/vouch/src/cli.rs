@@ -1,5 +1,5 @@
-//! Options shared by all subcommands, and the list of subcommands. Options of one subcommand are in
-//! its own file.
+//! The options that every subcommand shares, and the list of subcommands. What belongs to one
+//! subcommand is in its own file.
 
 use std::path::PathBuf;
 
@@ -55,7 +55,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The definition of the command line, for completions, man pages and tests.
+/// The definition of the whole command line, for completions, man pages and checks.
 pub fn command() -> clap::Command {
     Cli::command()
 }
@@ -63,47 +63,47 @@ pub fn command() -> clap::Command {
 /// Options of every subcommand.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// Log level: off, error, warn, info, debug, trace, or a filter such as
+    /// What to log to standard error: off, error, warn, info, debug, trace, or a filter such as
     /// vouch_tree_client=debug.
     #[arg(long, global = true, value_name = "LEVEL", env = "VOUCH_LOG", help_heading = "Common options")]
     pub(crate) log_level: Option<String>,
-    /// Log format.
+    /// How to write the log.
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text", help_heading = "Common options")]
     pub(crate) log_format: LogFormat,
-    /// Append the log to this file instead of standard error.
+    /// Append the log to this file instead of writing it to standard error.
     #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
     pub(crate) log_file: Option<PathBuf>,
-    /// Show no progress bars, even on a terminal.
+    /// No progress bars, even on a terminal.
     #[arg(long, short, global = true, help_heading = "Common options")]
     pub(crate) quiet: bool,
 }
 
-/// Log format.
+/// How log records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// One line for each message, for people.
+    /// A line a record, for people.
     Text,
-    /// One JSON object on each line, for log collectors.
+    /// A JSON object a line, for collectors.
     Json,
 }
 
 macro_rules! subcommands {
     ($($variant:ident => $module:ident,)*) => {
-        /// Subcommands in the order of the help. The help text of each is above its own `Args`.
+        /// The subcommands, in the order in which help lists them. What help says of each stands above its own `Args`.
         #[derive(Debug, Subcommand)]
         pub(crate) enum Command {
             $($variant(Box<commands::$module::Args>),)*
         }
 
         impl Command {
-            /// Runs the subcommand.
+            /// Runs the subcommand to its end.
             pub(crate) fn run(self, global: &Global) -> Outcome {
                 match self {
                     $(Command::$variant(args) => commands::$module::run(*args, global),)*
                 }
             }
 
-            /// Name of the subcommand, which begins each error line.
+            /// The name as it is typed, for the first word of an error.
             pub(crate) fn name(&self) -> &'static str {
                 match self {
                     $(Command::$variant(_) => stringify!($module),)*

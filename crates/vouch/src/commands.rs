@@ -1,4 +1,5 @@
-//! The subcommands. Each file holds one subcommand's options, help and code.
+//! The subcommands: in each file the definition of its options, its help, and the code that runs
+//! it.
 
 pub(crate) mod audit;
 pub(crate) mod bench;

@@ -1,5 +1,6 @@
-//! Exit codes and error lines. A failure has its place, cause and remedy; the code that raises it
-//! states the remedy.
+//! How a run ends: failures with their place and cure, the one function that maps a cause to an
+//! exit code, and the one line on standard error. Deliberately lacks any text of its own about what
+//! to do: whoever raises a failure knows the cure.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -18,21 +19,21 @@ use vouch_replica::ServeError;
 
 /// Runs the command line of this process.
 ///
-/// Prints at most one line `vouch: <what>: <why>; <remedy>` to standard error, and returns the
+/// Prints at most one line `vouch: <what>: <why>; <cure>` to standard error, and returns the
 /// documented exit code.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output and are no error, even into a closed pipe.
+            // Help and version go to standard output and are no error. A closed pipe there is nobody's fault.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { Code::Usage as u8 } else { Code::Success as u8 });
         }
     };
     let name = cli.command.name();
     let outcome = logging::start(&cli.global).and_then(|()| {
-        // A replica starts this thread inside its sandbox, because the sandbox does not cover
-        // running threads. Mounts and exports handle SIGHUP themselves.
+        // A replica starts this thread itself, from inside its sandbox: one that runs already would stay
+        // outside. What SIGHUP means to a mount or an export, they say themselves.
         if !matches!(cli.command, Command::Serve(_) | Command::Export(_) | Command::Mount(_)) {
             interrupt::watch().at("signals")?;
         }
@@ -43,7 +44,7 @@ pub fn main() -> ExitCode {
         Err(failure) => {
             let code = code_of(&failure.cause);
             if !matches!(*failure.cause, Cause::Silent(_)) {
-                // Standard error may be a closed pipe.
+                // Standard error may be a pipe that nobody reads any more.
                 let _ = writeln!(io::stderr(), "vouch: {name}: {failure}");
             }
             ExitCode::from(code as u8)
@@ -51,7 +52,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Result of a subcommand.
+/// What a subcommand returns.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 /// The documented exit codes.
@@ -71,7 +72,7 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    /// The exit code with this number, from another run of this program.
+    /// The code with this number, as another run of this program returned it.
     pub(crate) fn from_number(number: i32) -> Option<Code> {
         use Code::{BadInput, Busy, Differs, Incomplete, Interrupted, LocalIo, NotFound, Refused, Success, Unreachable, Usage};
         [Success, Differs, Usage, BadInput, NotFound, Refused, Unreachable, LocalIo, Busy, Incomplete, Interrupted]
@@ -80,60 +81,60 @@ impl Code {
     }
 }
 
-/// Failure of a command: place, cause and remedy.
+/// Why a command failed, where, and what its user may do about it.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// Path, name or option; empty if the cause names it.
+    /// The path, name or option; empty where the cause names it by itself.
     what: String,
-    /// Boxed, which keeps results small.
+    /// Boxed, so that every result of a command is small.
     pub(crate) cause: Box<Cause>,
     cure: Option<String>,
 }
 
-/// Causes of failures.
+/// Whose fault it was.
 #[derive(Debug)]
 pub(crate) enum Cause {
-    /// Invalid combination of arguments.
+    /// The command line is wrong in a way that the parser can't see.
     Usage(String),
-    /// A malformed file or value from the user.
+    /// A file or value that the user gave is malformed.
     Input(String),
-    /// A named object does not exist.
+    /// Something named does not exist.
     NotFound(String),
-    /// A check of authenticity or freshness failed.
+    /// A check of authenticity or freshness said no.
     Refused(String),
-    /// System error.
+    /// The system under us.
     Io(io::Error),
-    /// Key or certificate file.
+    /// A private key or certificate file.
     KeyFile(vouch_tree::keyfile::Error),
-    /// Self-certifying name.
+    /// A name that somebody typed.
     Name(vouch_tree::name::NameError),
-    /// XDR decoding.
+    /// Bytes that are not the XDR they should be.
     Xdr(vouch_xdr::Error),
-    /// Database.
+    /// The database.
     Store(vouch_tree_store::Error),
     /// Publishing.
     Publish(vouch_tree_publish::Error),
     /// Reading a published tree.
     Client(vouch_tree_client::Error),
-    /// Mount.
+    /// The mount.
     Mount(vouch_tree_mount::MountError),
-    /// Replica.
+    /// The replica.
     Serve(vouch_replica::ServeError),
-    /// NFS server.
+    /// The NFS server.
     Export(ExportError),
-    /// Audit trail of a mount or command.
+    /// The audit trail of what is not an NFS server.
     Trail(TrailError),
-    /// Measurement.
+    /// A measurement.
     Runner(vouch_bench::Error),
-    /// Partial failure: the rest was done.
+    /// Something failed in the middle, and the rest was done.
     Incomplete(String),
-    /// Stopped by a signal.
+    /// A signal asked us to stop.
     Interrupted,
-    /// Everything is printed; only the exit code matters.
+    /// The command has said all there is to say; only the code matters.
     Silent(Code),
 }
 
-/// The exit code of each cause.
+/// The exit code of each cause: the only place that knows.
 pub(crate) fn code_of(cause: &Cause) -> Code {
     match cause {
         Cause::Usage(_) => Code::Usage,
@@ -239,25 +240,25 @@ fn code_of_trail(error: &TrailError) -> Code {
     if error.is_full { Code::LocalIo } else { Code::BadInput }
 }
 
-/// Exit code for an export that can't be opened.
+/// What was named to be exported can't be: a tree says by itself whose fault that is.
 fn code_of_source(error: &io::Error) -> Code {
     let tree = error.get_ref().and_then(|inner| inner.downcast_ref::<vouch_tree_client::Error>());
     match (tree, error.kind()) {
         (Some(error), _) => code_of_client(error),
         (None, io::ErrorKind::NotFound) => Code::NotFound,
-        // A file instead of a directory, or an invalid name.
+        // A file where a directory must be, a name that is none.
         (None, io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput) => Code::BadInput,
         (None, _) => Code::LocalIo,
     }
 }
 
 impl Failure {
-    /// A failure of `what` (a path, a name, an option).
+    /// A failure of `what` (a path, a name, an option) for a reason.
     pub(crate) fn new(what: impl fmt::Display, cause: impl Into<Cause>) -> Failure {
         Failure { what: what.to_string(), cause: Box::new(cause.into()), cure: None }
     }
 
-    /// Invalid use of the command line.
+    /// The command line asks for something that makes no sense.
     pub(crate) fn usage(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(what, Cause::Usage(why.to_string()))
     }
@@ -267,32 +268,32 @@ impl Failure {
         Failure::new(what, Cause::Input(why.to_string()))
     }
 
-    /// A named object does not exist.
+    /// Something named does not exist.
     pub(crate) fn not_found(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(what, Cause::NotFound(why.to_string()))
     }
 
-    /// A check of authenticity or freshness failed.
+    /// A check of authenticity or freshness said no.
     pub(crate) fn refused(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(what, Cause::Refused(why.to_string()))
     }
 
-    /// Partial failure: the rest was done.
+    /// Something failed in the middle, and the rest was done.
     pub(crate) fn incomplete(why: impl fmt::Display) -> Failure {
         Failure::new("", Cause::Incomplete(why.to_string()))
     }
 
-    /// Stopped by a signal.
+    /// A signal asked us to stop.
     pub(crate) fn interrupted() -> Failure {
         Failure::new("stopped", Cause::Interrupted)
     }
 
-    /// The command has printed its findings; only the exit code matters.
+    /// The command has printed its findings; only the code remains.
     pub(crate) fn silent(code: Code) -> Failure {
         Failure::new("", Cause::Silent(code))
     }
 
-    /// Adds the remedy.
+    /// Adds what the user may do about it.
     pub(crate) fn cure(mut self, cure: impl fmt::Display) -> Failure {
         self.cure = Some(cure.to_string());
         self
@@ -304,7 +305,7 @@ impl Failure {
         matches!(&*self.cause, Cause::Io(error) if full(error))
     }
 
-    /// Whether the reader of standard output is gone, which is no error.
+    /// Whether the reader of our standard output has gone, which is its right.
     fn is_closed_pipe(&self) -> bool {
         matches!(&*self.cause, Cause::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -345,7 +346,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// An error and its sources in one line, without repetitions and errno numbers.
+/// An error and its sources in one line, each said once, without the numbers that the standard
+/// library puts behind the system's words.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -364,10 +366,10 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Prefix of an errno in messages of the standard library.
+/// How the standard library introduces an errno.
 const NUMBER: &str = " (os error ";
 
-/// A system message without its number, in lower case.
+/// The system's message without its number, in the lower case of a sentence's middle.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = match (error.raw_os_error(), text.find(NUMBER)) {
@@ -389,7 +391,7 @@ macro_rules! causes {
                 }
             }
 
-            /// For errors that name their place.
+            /// For errors that name their place by themselves.
             impl From<$error> for Failure {
                 fn from(error: $error) -> Failure {
                     Failure { what: String::new(), cause: Box::new(error.into()), cure: None }
@@ -414,7 +416,7 @@ causes! {
     Runner(vouch_bench::Error),
 }
 
-/// Adds the place to an error.
+/// Names the place of an error.
 pub(crate) trait At<T> {
     fn at(self, what: impl fmt::Display) -> Outcome<T>;
 }
@@ -425,7 +427,8 @@ impl<T, E: Into<Cause>> At<T> for Result<T, E> {
     }
 }
 
-/// Treats a closed standard output as success, like other tools in a pipe.
+/// A closed standard output ends the command quietly and successfully, as with other tools in a
+/// pipe.
 pub(crate) fn forgive_closed_pipe(outcome: Outcome) -> Outcome {
     match outcome {
         Err(failure) if failure.is_closed_pipe() => Ok(()),
@@ -438,13 +441,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failure_is_one_line_with_place_reason_and_remedy() {
+    fn a_failure_is_one_line_with_place_reason_and_cure() {
         let failure = Failure::new("/src/a", io::Error::from_raw_os_error(13)).cure("run as a user who may read it");
         assert_eq!(failure.to_string(), "/src/a: permission denied; run as a user who may read it");
     }
 
     #[test]
-    fn error_chain_has_no_repetitions_or_numbers() {
+    fn a_chain_of_errors_says_each_thing_once_and_no_numbers() {
         #[derive(Debug, thiserror::Error)]
         #[error("opening x: {0}")]
         struct Outer(#[source] io::Error);
@@ -452,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_match_documentation() {
+    fn codes_are_the_documented_ones() {
         assert_eq!(code_of(&Cause::Usage(String::new())) as u8, 2);
         assert_eq!(code_of(&Cause::Input(String::new())) as u8, 3);
         assert_eq!(code_of(&Cause::Io(io::ErrorKind::NotFound.into())) as u8, 4);
@@ -463,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn export_failures_have_codes_of_their_causes() {
+    fn what_can_not_be_exported_is_told_by_whose_fault_it_was() {
         let code = |source: io::Error| {
             let error = ExportError::Sources(SourceError::Open { what: "x".into(), source });
             code_of(&Cause::Export(error)) as u8

@@ -1,4 +1,5 @@
-//! The `vouch` command. Its code is in the library, so that tests and benchmarks can use it.
+//! The `vouch` command: everything is in the library beside it, so that tests and benchmarks can
+//! reach the replica's driver.
 
 fn main() -> std::process::ExitCode {
     vouch::main()

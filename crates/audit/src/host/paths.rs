@@ -7,22 +7,22 @@ use super::Line;
 /// Which names of a system call are relative to a directory file descriptor: the first name, and
 /// the new name of a rename or link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Opened(pub(super) [bool; 2]);
+pub(super) struct DescriptorUse(pub(super) [bool; 2]);
 
-impl Opened {
+impl DescriptorUse {
     /// Inspects a line of type SYSCALL.
-    pub(super) fn of(line: &Line<'_>) -> Opened {
+    pub(super) fn of(line: &Line<'_>) -> DescriptorUse {
         let is_open = |name: &str| {
             let digits = line.field(name).and_then(|digits| std::str::from_utf8(digits).ok());
             digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).is_some_and(|number| number as u32 != AT_FDCWD)
         };
         match arguments(line) {
-            Arguments::Known(None) => Opened::default(),
-            Arguments::Known(Some([first, second])) => Opened([is_open(first), is_open(second)]),
+            Arguments::Known(None) => DescriptorUse::default(),
+            Arguments::Known(Some([first, second])) => DescriptorUse([is_open(first), is_open(second)]),
             // An unknown call: no pointer to a path is this low, so the argument is a descriptor.
             Arguments::Unknown => {
                 let low = line.field("a0").is_some_and(|digits| digits.len() <= LOW_DIGITS_MAX);
-                Opened([low; 2])
+                DescriptorUse([low; 2])
             }
         }
     }

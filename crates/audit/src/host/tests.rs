@@ -96,7 +96,7 @@ fn unknown_record_type_keeps_its_name() {
     for (serial, name) in names.iter().enumerate() {
         let log = format!("type={name} msg=audit(1700000000.001:{serial}): pid=7 uid=0");
         let events = events(log.as_bytes());
-        assert_eq!(events.iter().map(|event| super::name(event.kind)).collect::<Vec<_>>(), [Some(*name)]);
+        assert_eq!(events.iter().map(|event| super::record_type_name(event.kind)).collect::<Vec<_>>(), [Some(*name)]);
     }
     let log = b"type=USER_MAC_OF_TOMORROW msg=audit(1700000000.001:9): pid=7 uid=0 auid=5 comm=\"x\"\ntype=UNKNOWN[99999] msg=audit(1700000000.001:10): pid=8";
     let found = events(log);
@@ -104,7 +104,7 @@ fn unknown_record_type_keeps_its_name() {
     assert_eq!((found.len(), &found[1].detail[..]), (2, &b"type=UNKNOWN[99999] pid=8"[..]));
     // A type name from the log cannot start a new line.
     let mut out = String::new();
-    crate::text::write(&found[0].record(b"", b"web1"), &mut out);
+    crate::text::write(&found[0].to_record(b"", b"web1"), &mut out);
     assert!(out.starts_with("type=TRUSTED_APP ") && out.lines().count() == 1, "{out}");
 }
 
@@ -153,7 +153,7 @@ fn login_record_has_remote_address() {
         let fields = "pid=1 uid=0 auid=1000 ses=2 msg='op=login id=1000 exe=\"/usr/sbin/sshd\" hostname=h";
         format!("type=USER_LOGIN msg=audit(1700000000.001:9): {fields} addr={addr} terminal=ssh res=success'")
     };
-    let of = |addr: &str| events(log(addr).as_bytes()).remove(0).record(b"", b"web1").address;
+    let of = |addr: &str| events(log(addr).as_bytes()).remove(0).to_record(b"", b"web1").address;
     assert_eq!(of("192.0.2.7"), "192.0.2.7".parse().ok());
     assert_eq!(of("2001:db8::7"), "2001:db8::7".parse().ok());
     assert_eq!(of("?"), None);

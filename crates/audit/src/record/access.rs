@@ -35,17 +35,17 @@ pub const OTHER: u32 = 0x10_0000;
 pub const TYPE_SHIFT: u32 = 28;
 
 /// Returns whether the operation sets and creates nothing.
-pub fn sets_nothing(asked: u32) -> bool {
-    asked & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0
+pub fn changes_nothing(requested: u32) -> bool {
+    requested & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0
 }
 
 /// Describes what an operation sets or creates, or returns an empty string. The mode, the user and
 /// the group are included if they are known.
-pub fn sets(asked: u32, new_mode: Option<u32>, (uid, gid): (Option<u32>, Option<u32>)) -> String {
-    if sets_nothing(asked) {
+pub fn describe_changes(requested: u32, new_mode: Option<u32>, (uid, gid): (Option<u32>, Option<u32>)) -> String {
+    if changes_nothing(requested) {
         return String::new();
     }
-    let made = match asked >> TYPE_SHIFT {
+    let created = match requested >> TYPE_SHIFT {
         2 => "makes a directory",
         3 => "makes a block device",
         4 => "makes a character device",
@@ -55,7 +55,7 @@ pub fn sets(asked: u32, new_mode: Option<u32>, (uid, gid): (Option<u32>, Option<
         _ => "",
     };
     let all = [(TRUNCATE, "size"), (MODE, "mode"), (OWNER, "owner"), (ACL, "ACL"), (TIMES, "times"), (OTHER, "others")];
-    let told = |(bit, name): &(u32, &str)| match (*bit, new_mode) {
+    let describe = |(bit, name): &(u32, &str)| match (*bit, new_mode) {
         (MODE, Some(mode)) => format!("{name} {mode:04o}"),
         (OWNER, _) => {
             let id = |kind: &str, id: Option<u32>| id.map_or_else(String::new, |id| format!(" {kind} {id}"));
@@ -63,10 +63,10 @@ pub fn sets(asked: u32, new_mode: Option<u32>, (uid, gid): (Option<u32>, Option<
         }
         _ => (*name).to_owned(),
     };
-    let set: Vec<String> = all.iter().filter(|(bit, _)| asked & bit != 0).map(told).collect();
-    match (made, &set[..]) {
+    let set: Vec<String> = all.iter().filter(|(bit, _)| requested & bit != 0).map(describe).collect();
+    match (created, &set[..]) {
         ("", []) => String::new(),
         ("", set) => format!("sets {}", set.join(", ")),
-        (made, _) => made.into(),
+        (created, _) => created.into(),
     }
 }

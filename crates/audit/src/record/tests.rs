@@ -22,7 +22,7 @@ fn full() -> Record<'static> {
         path: b"/srv/data/a/b",
         path2: b"/srv/data/c d",
         file: &[1, 2, 255],
-        asked: Some(access::READ),
+        requested: Some(access::READ),
         granted: Some(0),
         offset: Some(u64::MAX),
         read: Some(4096),
@@ -107,7 +107,7 @@ fn longest_record_fits_and_lists_truncated_fields() {
         gid: word,
         address: "2001:db8::1".parse().ok(),
         port: Some(u16::MAX),
-        asked: word,
+        requested: word,
         granted: word,
         offset: number,
         read: number,
@@ -129,7 +129,7 @@ fn longest_record_fits_and_lists_truncated_fields() {
         detail: &long,
         ..full()
     };
-    let (path, text) = (&*kept_path(&long), &long[..TEXT_LEN_MAX]);
+    let (path, text) = (&*truncate_path(&long), &long[..TEXT_LEN_MAX]);
     let note = b"; too long and cut: principal, client, export, path, new path, file id, key, detail";
     let detail = &[&long[..TEXT_LEN_MAX - note.len()], note].concat();
     let cut = Record { principal: text, client: text, export: path, path, path2: path, file: text, key: text, detail, ..longest };

@@ -79,11 +79,11 @@ pub(super) enum Name<'r> {
 }
 
 impl<'r> Name<'r> {
-    /// Builds the name from a record. `is_due` means that such an operation always has this name,
+    /// Builds the name from a record. `is_expected` means that such an operation always has this name,
     /// even if the record lacks it.
-    fn of(record: &Record<'r>, path: &'r [u8], is_due: bool) -> Name<'r> {
+    fn of(record: &Record<'r>, path: &'r [u8], is_expected: bool) -> Name<'r> {
         match path {
-            [] if is_due && record.class == Class::Operation && !record.export.is_empty() => {
+            [] if is_expected && record.class == Class::Operation && !record.export.is_empty() => {
                 // A published tree can be mounted at any path.
                 Name::Below(if record.export.starts_with(b"/") { record.export } else { b"" }, b"")
             }
@@ -173,8 +173,8 @@ impl Condition {
     /// rule records.
     pub(super) fn holds_of(&self, record: &Record<'_>, side: &Side<'_>, always: bool) -> bool {
         match self {
-            Condition::Path(path) => side.names.iter().any(|name| name.is(path, always)) || (always && takes_along(record, side, path)),
-            Condition::Dir(path) => side.names.iter().any(|name| name.is_in(path, always)) || (always && takes_along(record, side, path)),
+            Condition::Path(path) => side.names.iter().any(|name| name.is(path, always)) || (always && moves_parent(record, side, path)),
+            Condition::Dir(path) => side.names.iter().any(|name| name.is_in(path, always)) || (always && moves_parent(record, side, path)),
             Condition::Login(compare, uid) => compare.holds(record.auid().unwrap_or(UNSET), *uid),
             Condition::Uid(compare, uid) => compare.holds(record.uid.unwrap_or(UNSET), *uid),
             Condition::Gid(compare, gid) => compare.holds(record.gid.unwrap_or(UNSET), *gid),
@@ -193,7 +193,7 @@ impl Condition {
 
 /// Returns whether the operation removes or replaces a directory above the path, and thereby the
 /// path.
-fn takes_along(record: &Record<'_>, side: &Side<'_>, path: &[u8]) -> bool {
+fn moves_parent(record: &Record<'_>, side: &Side<'_>, path: &[u8]) -> bool {
     moves_names(record) && side.names.iter().any(|name| name.is_above(path))
 }
 
@@ -208,25 +208,25 @@ fn permissions(record: &Record<'_>) -> u8 {
     if record.class == Class::Refusal {
         return 0;
     }
-    let asked = record.asked.unwrap_or(0);
-    let when = |bits: u32, permission: u8| if asked & bits != 0 { permission } else { 0 };
+    let requested = record.requested.unwrap_or(0);
+    let if_requested = |bits: u32, permission: u8| if requested & bits != 0 { permission } else { 0 };
     match record.operation {
         OPEN => {
             let written = access::MODIFY | access::EXTEND | access::CREATE | access::TRUNCATE;
-            when(access::READ, PERM_READ) | when(written, PERM_WRITE) | when(access::EXECUTE, PERM_EXECUTE)
+            if_requested(access::READ, PERM_READ) | if_requested(written, PERM_WRITE) | if_requested(access::EXECUTE, PERM_EXECUTE)
         }
-        READ | READ_PLUS => when(access::UNOPENED, PERM_READ),
-        WRITE => when(access::UNOPENED, PERM_WRITE),
+        READ | READ_PLUS => if_requested(access::UNOPENED, PERM_READ),
+        WRITE => if_requested(access::UNOPENED, PERM_WRITE),
         READDIR | READLINK | GETXATTR | LISTXATTRS => PERM_READ,
         CREATE | REMOVE | RENAME | ALLOCATE | DEALLOCATE => PERM_WRITE,
         LINK => PERM_WRITE | PERM_ATTRIBUTES,
-        SETATTR => PERM_ATTRIBUTES | when(access::TRUNCATE, PERM_WRITE),
+        SETATTR => PERM_ATTRIBUTES | if_requested(access::TRUNCATE, PERM_WRITE),
         SETXATTR | REMOVEXATTR => PERM_ATTRIBUTES,
         // A denied ACCESS counts as an attempt, because the client sends no further call.
         ACCESS => {
-            let denied = record.granted.map_or(0, |granted| asked & !granted);
+            let denied = record.granted.map_or(0, |granted| requested & !granted);
             let when_denied = |bit: u32, permission: u8| if denied & bit != 0 { permission } else { 0 };
-            when(access::EXECUTE, PERM_EXECUTE) | when_denied(access::READ, PERM_READ) | when_denied(access::LOOKUP, PERM_EXECUTE)
+            if_requested(access::EXECUTE, PERM_EXECUTE) | when_denied(access::READ, PERM_READ) | when_denied(access::LOOKUP, PERM_EXECUTE)
         }
         _ => 0,
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::Rule;
 use super::condition::{Compare, Condition, PERM_ATTRIBUTES, PERM_EXECUTE, PERM_READ, PERM_WRITE, UNSET};
 use crate::Flavour;
-use crate::operations::{answers_to_others, errno_of_name, on_files, results, set_of};
+use crate::operations::{errno_of_name, file_operations, parse_operations, possible_results, serves_other_calls};
 
 /// Resolves user and group names to numbers.
 pub trait Resolve {
@@ -18,12 +18,12 @@ pub trait Resolve {
 
 /// A rule line that is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {what}")]
+#[error("line {line}: {reason}")]
 pub struct RuleError {
     /// Line number, from 1.
     pub line: usize,
     /// The reason.
-    pub what: String,
+    pub reason: String,
 }
 
 pub(super) fn parse(text: &[u8], resolve: &dyn Resolve) -> Result<Vec<Rule>, Vec<RuleError>> {
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &[u8], resolve: &dyn Resolve) -> Result<Vec<Rule>, Vec
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
         match words(line).and_then(|words| rule(&words, resolve)) {
             Ok(rule) => rules.extend(rule),
-            Err(what) => errors.push(RuleError { line: index + 1, what }),
+            Err(reason) => errors.push(RuleError { line: index + 1, reason }),
         }
     }
     if errors.is_empty() { Ok(rules) } else { Err(errors) }
@@ -72,7 +72,7 @@ struct Draft {
     /// Operation names as written after `-S`.
     names: Vec<String>,
     /// Whether `-F arch=` named an architecture other than the 64-bit default.
-    odd_arch: bool,
+    excludes_default_arch: bool,
     conditions: Vec<Condition>,
     perm: Option<u8>,
     keys: Vec<Vec<u8>>,
@@ -84,7 +84,7 @@ fn rule(words: &[Vec<u8>], resolve: &dyn Resolve) -> Result<Option<Rule>, String
     let mut clears = false;
     while let Some(word) = words.next() {
         let word = text(word)?;
-        let mut value = |what: &str| words.next().map(Vec::as_slice).ok_or_else(|| format!("{word} wants {what}"));
+        let mut value = |reason: &str| words.next().map(Vec::as_slice).ok_or_else(|| format!("{word} wants {reason}"));
         match word {
             "-a" => draft.action(text(value("a list and an action")?)?)?,
             "-A" => return Err("-A puts a rule before all others there: put this line first, with -a".into()),
@@ -148,7 +148,8 @@ impl Draft {
 
     fn operations(&mut self, text: &str) -> Result<(), String> {
         for name in text.split(',') {
-            let set = set_of(name).ok_or_else(|| format!("{name} is neither an operation of NFS nor a system call that one answers to"))?;
+            let set = parse_operations(name)
+                .ok_or_else(|| format!("{name} is neither an operation of NFS nor a system call that one answers to"))?;
             *self.operations.get_or_insert(0) |= set;
         }
         Ok(())
@@ -189,8 +190,8 @@ impl Draft {
             "exit" => exit(compare, value)?,
             // NFS operations do not depend on the architecture.
             "arch" => {
-                let usual = !matches!(value, "b32" | "i386" | "i486" | "i586" | "i686" | "arm" | "ppc" | "s390");
-                self.odd_arch |= usual != equality()?;
+                let is_default = !matches!(value, "b32" | "i386" | "i486" | "i586" | "i686" | "arm" | "ppc" | "s390");
+                self.excludes_default_arch |= is_default != equality()?;
                 return Ok(());
             }
             "principal" => Condition::Principal(equality()?, bytes.into()),
@@ -220,11 +221,11 @@ impl Draft {
         if self.watch && self.operations.is_some() {
             return Err("-S goes with -a, not with -w".into());
         }
-        if !always && self.odd_arch {
+        if !always && self.excludes_default_arch {
             return Err("never with this arch would leave out everything: operations have no machine's numbers here".into());
         }
         // A `never` rule must not exclude more calls than it names.
-        if !always && let Some(wide) = self.names.iter().find(|name| answers_to_others(name, &self.names)) {
+        if !always && let Some(wide) = self.names.iter().find(|name| serves_other_calls(name, &self.names)) {
             return Err(format!(
                 "never with {wide} would also leave out other system calls that the same operation of NFS answers to: name the operation, or all of those calls"
             ));
@@ -237,8 +238,14 @@ impl Draft {
         if key.len() > KEY_LEN_MAX {
             return Err(format!("a key has at most {KEY_LEN_MAX} bytes, and all of a rule together with one between them"));
         }
-        let named = self.operations.is_some_and(|set| set != on_files());
-        Ok(Some(Rule { always, operations: self.operations.unwrap_or_else(on_files), named, conditions: self.conditions, key }))
+        let names_operations = self.operations.is_some_and(|set| set != file_operations());
+        Ok(Some(Rule {
+            always,
+            operations: self.operations.unwrap_or_else(file_operations),
+            names_operations,
+            conditions: self.conditions,
+            key,
+        }))
     }
 }
 
@@ -294,7 +301,7 @@ fn exit(compare: Compare, text: &str) -> Result<Condition, String> {
     };
     let exit = sign * number;
     // A rule for an impossible result would never match, and its silence would look like evidence.
-    if !results().any(|result| compare.holds(result, exit)) {
+    if !possible_results().any(|result| compare.holds(result, exit)) {
         return Err(format!("no operation has such a result as exit {} {text}: they have 0 and errors, as -EACCES", compare.sign()));
     }
     Ok(Condition::Exit(compare, exit))

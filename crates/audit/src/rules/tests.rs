@@ -5,9 +5,9 @@ use crate::operations::number::*;
 use crate::record::access;
 use crate::{Class, Flavour};
 
-pub(super) struct Names;
+pub(super) struct TestResolver;
 
-impl Resolve for Names {
+impl Resolve for TestResolver {
     fn user(&self, name: &str) -> Option<u32> {
         (name == "alice").then_some(1000)
     }
@@ -18,7 +18,7 @@ impl Resolve for Names {
 }
 
 fn rules(text: &str) -> Rules {
-    Rules::parse(text, &Names).unwrap()
+    Rules::parse(text, &TestResolver).unwrap()
 }
 
 fn open(path: &'static [u8]) -> Record<'static> {
@@ -32,7 +32,7 @@ fn open(path: &'static [u8]) -> Record<'static> {
         address: Some("192.0.2.7".parse().unwrap()),
         export: b"/srv",
         path,
-        asked: Some(access::READ),
+        requested: Some(access::READ),
         ..Record::default()
     }
 }
@@ -45,13 +45,13 @@ fn key(rules: &Rules, record: &Record<'_>) -> Option<String> {
 fn watch_selects_opens_but_not_later_reads() {
     let rules = rules("-w /srv/secret -p wa -k secret\n");
     assert_eq!(key(&rules, &open(b"/srv/secret/a")), None);
-    let writing = Record { asked: Some(access::READ | access::MODIFY), ..open(b"/srv/secret/a") };
+    let writing = Record { requested: Some(access::READ | access::MODIFY), ..open(b"/srv/secret/a") };
     assert_eq!(key(&rules, &writing).as_deref(), Some("secret"));
     assert_eq!(key(&rules, &Record { path: b"/srv/secret", ..writing.clone() }).as_deref(), Some("secret"));
     assert_eq!(key(&rules, &Record { path: b"/srv/secrets", ..writing.clone() }), None);
-    assert_eq!(key(&rules, &Record { operation: READ, asked: None, ..writing.clone() }), None);
-    assert_eq!(key(&rules, &Record { operation: WRITE, asked: Some(access::UNOPENED), ..writing.clone() }).as_deref(), Some("secret"));
-    assert_eq!(key(&rules, &Record { operation: SETATTR, asked: None, ..writing.clone() }).as_deref(), Some("secret"));
+    assert_eq!(key(&rules, &Record { operation: READ, requested: None, ..writing.clone() }), None);
+    assert_eq!(key(&rules, &Record { operation: WRITE, requested: Some(access::UNOPENED), ..writing.clone() }).as_deref(), Some("secret"));
+    assert_eq!(key(&rules, &Record { operation: SETATTR, requested: None, ..writing.clone() }).as_deref(), Some("secret"));
     let renamed = Record { operation: RENAME, path: b"/srv/x", path2: b"/srv/secret/x", ..writing };
     assert_eq!(key(&rules, &renamed).as_deref(), Some("secret"));
 }
@@ -133,7 +133,7 @@ fn fields_compare_with_all_operators() {
 #[test]
 fn unsupported_lines_are_rejected_with_line_number() {
     let text = "-w /ok\n-a always,task\n-S open\n-a always,exit -F inode=3\n-w relative\n-a always,exit -S execve\n-b 8192\n-w /x -p rq\n-a always,exit -F uid=nobody-here\n-a always\n-w \"/x\n-a always,exit -F path>/x\n-a always,exit -F a0&2\n-w /a -w /b\n-a always,exit -F success=2\n-z\n-W /x\n-a always,exit -C uid!=euid\n-k\n-D -w /x\n";
-    let errors = Rules::parse(text, &Names).unwrap_err();
+    let errors = Rules::parse(text, &TestResolver).unwrap_err();
     let lines: Vec<usize> = errors.iter().map(|error| error.line).collect();
     assert_eq!(lines, (2..=20).collect::<Vec<_>>(), "{errors:#?}");
     assert!(errors[0].to_string().starts_with("line 2: there is no list task here"));
@@ -147,11 +147,11 @@ fn keys_join_and_quotes_keep_spaces() {
 
 #[test]
 fn paths_may_have_any_bytes_other_words_must_be_utf8() {
-    let rules = Rules::parse(b"-w /srv/x\xff -p r -k a\xfe\r\n-a always,exit -F path=\"/srv/y \xff\"\n", &Names).unwrap();
+    let rules = Rules::parse(b"-w /srv/x\xff -p r -k a\xfe\r\n-a always,exit -F path=\"/srv/y \xff\"\n", &TestResolver).unwrap();
     assert_eq!(rules.select(&open(b"/srv/x\xff/file")), Some(&b"a\xfe"[..]));
     assert!(rules.select(&open(b"/srv/y \xff")).is_some() && rules.select(&open(b"/srv/x\xfe")).is_none());
     let errors =
-        Rules::parse(b"-w /ok\n-a always,exit -F uid=\xff\n-\xff\n-a always,exit -F \xff=1\n-w relative\xff\n", &Names).unwrap_err();
+        Rules::parse(b"-w /ok\n-a always,exit -F uid=\xff\n-\xff\n-a always,exit -F \xff=1\n-w relative\xff\n", &TestResolver).unwrap_err();
     let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(told[..3], ["line 2: \\xff is not UTF-8", "line 3: -\\xff is not UTF-8", "line 4: \\xff is not UTF-8"]);
     assert!(told[3].starts_with("line 5: relative\\xff is no absolute path"), "{told:?}");
@@ -159,14 +159,14 @@ fn paths_may_have_any_bytes_other_words_must_be_utf8() {
 
 #[test]
 fn only_possible_results_are_accepted() {
-    let parsed = |field: &str| Rules::parse(format!("-a always,exit -F {field}\n"), &Names);
+    let parsed = |field: &str| Rules::parse(format!("-a always,exit -F {field}\n"), &TestResolver);
     for (field, status) in [("exit=-ENODATA", 10095), ("exit=-ENXIO", 6), ("exit=-EDEADLK", 10045), ("exit=-61", 10095), ("exit<=-122", 69)]
     {
         assert!(parsed(field).unwrap().select(&Record { result: status, ..open(b"/srv/x") }).is_some(), "{field}");
     }
     for field in ["exit>0", "exit>=1", "exit=EACCES", "exit=13", "exit<-122", "exit=-38", "exit=-9223372036854775808", "exit=-ENOSYS"] {
         let errors = parsed(field).unwrap_err();
-        assert!(errors[0].what.contains("result"), "{field}: {errors:?}");
+        assert!(errors[0].reason.contains("result"), "{field}: {errors:?}");
     }
     assert!(["exit=0", "exit>=0", "exit<0", "exit!=0", "exit!=7", "exit>-13"].into_iter().all(|field| parsed(field).is_ok()));
 }
@@ -176,7 +176,7 @@ fn key_length_limit_matches_kernel() {
     let rule = |keys: &[usize]| format!("-w /srv -p r{}\n", keys.iter().map(|len| format!(" -k {}", "k".repeat(*len))).collect::<String>());
     assert_eq!(key(&rules(&rule(&[100, 155])), &open(b"/srv/x")).map(|key| key.len()), Some(256));
     for keys in [&[257][..], &[100, 156], &[3000]] {
-        let errors = Rules::parse(rule(keys), &Names).unwrap_err();
+        let errors = Rules::parse(rule(keys), &TestResolver).unwrap_err();
         assert!(errors[0].to_string().starts_with("line 1: a key has at most 256 bytes"), "{errors:?}");
     }
 }
@@ -252,7 +252,7 @@ fn only_smaller_rule_sets_audit_less() {
 
 #[test]
 fn lines_with_other_meaning_in_auditctl_are_rejected() {
-    let refused = |line: &str| Rules::parse(line, &Names).is_err();
+    let refused = |line: &str| Rules::parse(line, &TestResolver).is_err();
     assert!(refused("-A always,exit -F dir=/srv"));
     for line in [
         "-a never,exit -S utimensat",
@@ -302,8 +302,8 @@ fn missing_uid_compares_as_unset() {
 
 #[test]
 fn access_granting_nothing_counts_as_failed_attempt() {
-    let hit = |rule: &str, asked: u32, granted: Option<u32>| {
-        let record = Record { operation: ACCESS, asked: Some(asked), granted, ..open(b"/srv/dir") };
+    let hit = |rule: &str, requested: u32, granted: Option<u32>| {
+        let record = Record { operation: ACCESS, requested: Some(requested), granted, ..open(b"/srv/dir") };
         rules(&format!("-a always,exit -S ACCESS {rule}\n")).select(&record).is_some()
     };
     let (directory, file) = (access::READ | access::LOOKUP | access::MODIFY, access::READ | access::MODIFY | access::EXECUTE);
@@ -338,16 +338,16 @@ fn auid_is_login_user_if_known() {
 #[test]
 fn execution_matches_perm_x_and_tree_matches_export() {
     let rules = rules("-w /mnt/bin -p x -k run\n-a always,exit -F export=tree:@a.example,abc -k tree\n");
-    let run = Record { asked: Some(access::READ | access::EXECUTE), ..open(b"/mnt/bin/tool") };
+    let run = Record { requested: Some(access::READ | access::EXECUTE), ..open(b"/mnt/bin/tool") };
     assert_eq!(key(&rules, &run).as_deref(), Some("run"));
-    let read = Record { asked: Some(access::READ), ..open(b"/mnt/bin/tool") };
+    let read = Record { requested: Some(access::READ), ..open(b"/mnt/bin/tool") };
     assert_eq!(key(&rules, &read), None);
     assert_eq!(key(&rules, &Record { export: b"tree:@a.example,abc", ..read }).as_deref(), Some("tree"));
 }
 
 #[test]
 fn copy_reads_source_and_writes_target() {
-    let copy = |from: &'static [u8], to: &'static [u8]| Record { operation: COPY, asked: None, path2: to, ..open(from) };
+    let copy = |from: &'static [u8], to: &'static [u8]| Record { operation: COPY, requested: None, path2: to, ..open(from) };
     let rules = rules("-w /srv/secret -p r -k read\n-w /srv/public -p w -k written\n");
     assert_eq!(key(&rules, &copy(b"/srv/secret/a", b"/srv/x")).as_deref(), Some("read"));
     assert_eq!(key(&rules, &Record { operation: CLONE, ..copy(b"/srv/secret/a", b"/srv/x") }).as_deref(), Some("read"));
@@ -387,7 +387,7 @@ fn unknown_path_matches_always_rules_but_no_never_rule() {
 
 #[test]
 fn moving_parent_directory_triggers_watch() {
-    let moved = |from: &'static [u8], to: &'static [u8]| Record { operation: RENAME, asked: None, path2: to, ..open(from) };
+    let moved = |from: &'static [u8], to: &'static [u8]| Record { operation: RENAME, requested: None, path2: to, ..open(from) };
     for rule in [
         "-w /srv/a/secret -p wa -k s\n",
         "-a always,exit -F path=/srv/a/secret -F perm=w -k s\n",
@@ -401,7 +401,7 @@ fn moving_parent_directory_triggers_watch() {
         assert!(hit(&Record { operation: LINK, ..moved(b"/srv/x", b"/srv/a") }), "{rule}");
         assert!(hit(&moved(b"/srv/.../a", b"/srv/b")), "{rule}");
         assert!(!hit(&moved(b"/srv/ab", b"/srv/b")) && !hit(&moved(b"/srv/a/b", b"/srv/a/c")), "{rule}");
-        assert!(!hit(&Record { operation: SETATTR, asked: Some(access::MODE), ..open(b"/srv/a") }), "{rule}");
+        assert!(!hit(&Record { operation: SETATTR, requested: Some(access::MODE), ..open(b"/srv/a") }), "{rule}");
         assert!(!hit(&Record { operation: REMOVE, ..open(b"/srv/.../b") }) || rule.contains("dir=") || rule.contains("-w"), "{rule}");
     }
     // A watch for reads ignores moves. A `never` rule on a lower directory does not apply.
@@ -413,10 +413,10 @@ fn moving_parent_directory_triggers_watch() {
 fn directory_rule_covers_moves_but_path_rule_does_not() {
     let rules = rules("-w /srv/a/dir -p r\n-a always,exit -F path=/srv/b/file\n-a never,exit -F dir=/srv/c\n");
     for within in ["/srv/a/dir", "/srv/a", "/srv", "/", "/srv/b"] {
-        assert!(rules.mean_within(within.as_bytes()), "{within}");
+        assert!(rules.watches_within(within.as_bytes()), "{within}");
     }
     for without in ["/srv/a/dir/x", "/srv/b/file", "/srv/c", "/srv/ab", ""] {
-        assert!(!rules.mean_within(without.as_bytes()), "{without}");
+        assert!(!rules.watches_within(without.as_bytes()), "{without}");
     }
 }
 
@@ -462,15 +462,15 @@ fn packaged_rule_sets_record_expected_operations() {
     ];
     for (set, text) in sets {
         let rules = rules(text);
-        for (operation, asked, recorded_by) in cases {
-            let record = Record { operation, asked: Some(asked), path2: b"/srv/x", ..open(b"/srv/sensitive/a") };
+        for (operation, requested, recorded_by) in cases {
+            let record = Record { operation, requested: Some(requested), path2: b"/srv/x", ..open(b"/srv/sensitive/a") };
             let wanted = set == "everything" || recorded_by.contains(&set);
-            assert_eq!(rules.select(&record).is_some(), wanted, "{set}: {} {asked:#x}", crate::operations::name(operation));
+            assert_eq!(rules.select(&record).is_some(), wanted, "{set}: {} {requested:#x}", crate::operations::name(operation));
         }
         // A refused ACCESS is recorded on any path. Clients always request write access too.
         for (granted, is_refused) in [(0, true), (access::MODIFY, true), (access::LOOKUP, false), (access::READ | access::LOOKUP, false)] {
-            let asked = Some(access::READ | access::LOOKUP | access::MODIFY | access::EXTEND | access::DELETE);
-            let record = Record { operation: ACCESS, asked, granted: Some(granted), ..open(b"/srv/elsewhere") };
+            let requested = Some(access::READ | access::LOOKUP | access::MODIFY | access::EXTEND | access::DELETE);
+            let record = Record { operation: ACCESS, requested, granted: Some(granted), ..open(b"/srv/elsewhere") };
             let wanted = set == "everything" || (is_refused && set != "changes");
             assert_eq!(rules.select(&record).is_some(), wanted, "{set}: ACCESS that grants {granted:#x}");
         }

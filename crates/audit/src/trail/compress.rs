@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 
 use super::Disk;
-use super::files::{SegmentFile, TORN};
+use super::files::{SegmentFile, TORN_EXTENSION};
 use crate::frame::{MAGIC, parse};
 
 /// Approximate length of an uncompressed block, in bytes.
@@ -37,8 +37,8 @@ pub fn compress(disk: &dyn Disk, segment: &SegmentFile) -> io::Result<SegmentFil
 /// false.
 pub(super) fn compress_while(disk: &dyn Disk, segment: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<SegmentFile> {
     let directory = segment.path.parent().unwrap_or(std::path::Path::new("."));
-    let packed = SegmentFile::packed(directory, segment.number);
-    let new = packed.path.with_extension("zst.new");
+    let is_compressed = SegmentFile::is_compressed(directory, segment.number);
+    let new = is_compressed.path.with_extension("zst.new");
     let bytes = pack(&fs::read(&segment.path)?, is_wanted)?;
     match disk.remove(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -47,11 +47,11 @@ pub(super) fn compress_while(disk: &dyn Disk, segment: &SegmentFile, is_wanted: 
     let file = disk.create(&new, false)?;
     file.write_at(&bytes, 0)?;
     file.sync()?;
-    disk.rename(&new, &packed.path)?;
+    disk.rename(&new, &is_compressed.path)?;
     disk.sync_dir(directory)?;
     disk.remove(&segment.path)?;
-    debug_assert!(!packed.path.ends_with(TORN));
-    Ok(packed)
+    debug_assert!(!is_compressed.path.ends_with(TORN_EXTENSION));
+    Ok(is_compressed)
 }
 
 fn pack(plain: &[u8], is_wanted: &dyn Fn() -> bool) -> io::Result<Vec<u8>> {

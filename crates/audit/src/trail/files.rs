@@ -11,13 +11,13 @@ use crate::keys::Ratchet;
 use crate::seal::Seal;
 
 /// Name of the key file inside the trail's directory.
-pub const KEY: &str = "key";
+pub const KEY_FILE: &str = "key";
 /// Name of the file with the latest seal.
-pub const CHECKPOINT: &str = "checkpoint";
+pub const CHECKPOINT_FILE: &str = "checkpoint";
 /// File name extension for damaged bytes that were cut from a segment.
-pub const TORN: &str = "torn";
+pub const TORN_EXTENSION: &str = "torn";
 /// Name of the file with the seals of removed segments.
-pub const REMOVED: &str = "removed.seals";
+pub const REMOVED_SEALS_FILE: &str = "removed.seals";
 const OPEN: &str = "trail";
 const PACKED: &str = "trail.zst";
 const NEW: &str = "new";
@@ -30,27 +30,27 @@ pub struct SegmentFile {
     /// Path of the file.
     pub path: PathBuf,
     /// Whether the file is compressed.
-    pub packed: bool,
+    pub is_compressed: bool,
 }
 
 impl SegmentFile {
     pub(super) fn open(directory: &Path, number: u64) -> SegmentFile {
-        SegmentFile { number, path: directory.join(format!("{number:012}.{OPEN}")), packed: false }
+        SegmentFile { number, path: directory.join(format!("{number:012}.{OPEN}")), is_compressed: false }
     }
 
-    pub(super) fn packed(directory: &Path, number: u64) -> SegmentFile {
-        SegmentFile { number, path: directory.join(format!("{number:012}.{PACKED}")), packed: true }
+    pub(super) fn is_compressed(directory: &Path, number: u64) -> SegmentFile {
+        SegmentFile { number, path: directory.join(format!("{number:012}.{PACKED}")), is_compressed: true }
     }
 
     fn of(path: PathBuf) -> Option<SegmentFile> {
         let (number, kind) = path.file_name()?.to_str()?.split_once('.')?;
-        let packed = match kind {
+        let is_compressed = match kind {
             OPEN => false,
             PACKED => true,
             _ => return None,
         };
         let digits = number.len() == 12 && number.bytes().all(|byte| byte.is_ascii_digit());
-        Some(SegmentFile { number: number.parse().ok().filter(|_| digits)?, path, packed })
+        Some(SegmentFile { number: number.parse().ok().filter(|_| digits)?, path, is_compressed })
     }
 }
 
@@ -60,14 +60,14 @@ pub fn segments(directory: &Path) -> io::Result<Vec<SegmentFile>> {
     let mut found: Vec<SegmentFile> = fs::read_dir(directory)?
         .filter_map(|entry| entry.map(|entry| SegmentFile::of(entry.path())).transpose())
         .collect::<io::Result<_>>()?;
-    found.sort_by_key(|file| (file.number, file.packed));
+    found.sort_by_key(|file| (file.number, file.is_compressed));
     found.dedup_by_key(|file| file.number);
     Ok(found)
 }
 
 /// Reads the frames with the seals of removed segments.
-pub fn segments_removed(directory: &Path) -> io::Result<Vec<u8>> {
-    match fs::read(directory.join(REMOVED)) {
+pub fn read_removed_seals(directory: &Path) -> io::Result<Vec<u8>> {
+    match fs::read(directory.join(REMOVED_SEALS_FILE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         other => other,
     }
@@ -87,7 +87,7 @@ pub fn read_checkpoint(path: &Path) -> io::Result<Seal> {
 }
 
 /// Creates a trail's key file, which must not exist yet.
-pub fn create(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
+pub fn create_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     let file = disk.create(path, true)?;
     file.write_at(&key.encode(), 0)?;
     file.sync()?;
@@ -99,13 +99,13 @@ pub fn create(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
 /// the old key is overwritten, the next key is in the `.new` file. A `.new` file that cannot be
 /// read is left alone, because it may be that key.
 pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
-    let (bytes, new) = (key.encode(), &beside(path));
-    let is_made = match fs::read(new).map(Zeroizing::new) {
+    let (bytes, new) = (key.encode(), &new_path(path));
+    let is_written = match fs::read(new).map(Zeroizing::new) {
         Ok(there) => *there == *bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,
         Err(error) => return Err(error),
     };
-    if is_made {
+    if is_written {
         // This may be the only copy of the key. Rewrite its bytes, because a failed sync may have
         // dropped them.
         let file = disk.open(new)?;
@@ -113,7 +113,7 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
         file.sync()?;
         disk.sync_dir(parent(new))?;
     } else {
-        make_beside(disk, path, &bytes, true)?;
+        write_new_file(disk, path, &bytes, true)?;
     }
     match disk.open(path) {
         Ok(old) => {
@@ -123,14 +123,14 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    put_in_place(disk, path)
+    rename_into_place(disk, path)
 }
 
 /// Reads the key after a possible crash. If only the `.new` file holds a key, that key is returned
 /// twice, the second time for [`replace_key`]. If the key file is valid, a `.new` file is removed;
 /// on a full disk it stays, and [`replace_key`] reuses it.
-pub(super) fn settle_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, Option<Ratchet>)> {
-    let new = beside(path);
+pub(super) fn recover_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, Option<Ratchet>)> {
+    let new = new_path(path);
     match (read_key(path), read_key(&new)) {
         (Ok(key), Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok((key, None)),
         (Ok(key), _) => match disk.remove(&new) {
@@ -149,23 +149,23 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 }
 
 /// Replaces a small file durably and atomically. Only the owner can read it.
-pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn replace_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(disk, path, bytes, true)
 }
 
-/// Like [`replace`], but readable by the group.
+/// Like [`replace_file`], but readable by the group.
 pub(super) fn replace_shared(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(disk, path, bytes, false)
 }
 
 fn replace_with(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool) -> io::Result<()> {
-    make_beside(disk, path, bytes, secret)?;
-    put_in_place(disk, path)
+    write_new_file(disk, path, bytes, secret)?;
+    rename_into_place(disk, path)
 }
 
 /// Writes the `.new` file durably.
-fn make_beside(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool) -> io::Result<()> {
-    let new = &beside(path);
+fn write_new_file(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool) -> io::Result<()> {
+    let new = &new_path(path);
     match disk.remove(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -176,12 +176,12 @@ fn make_beside(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool) -> io::
     disk.sync_dir(parent(new))
 }
 
-fn put_in_place(disk: &dyn Disk, path: &Path) -> io::Result<()> {
-    disk.rename(&beside(path), path)?;
+fn rename_into_place(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    disk.rename(&new_path(path), path)?;
     disk.sync_dir(parent(path))
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn new_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(NEW);

@@ -18,14 +18,14 @@ use crate::operations::number::{LINK, REMOVE, RENAME};
 use crate::record::Class;
 
 /// File name extension of an index.
-pub const INDEX: &str = "index";
+pub const INDEX_EXTENSION: &str = "index";
 const INDEX_MAGIC: &[u8; 8] = b"VOUCHIX2";
 const HEAD_LEN: usize = 64;
 const TERM_LEN: usize = 24;
 /// Records or terms between two checks for cancellation, a few milliseconds.
-const STEPS: u32 = 4096;
+const CANCEL_STEPS: u32 = 4096;
 /// Number of terms that the last step of a lookup reads at once.
-const NEAR: u64 = 128;
+const LINEAR_LOOKUP_LEN: u64 = 128;
 
 /// The kinds of index terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,34 +108,34 @@ pub struct Index {
 impl Index {
     /// Opens a segment's index. Returns `None` if it is missing or belongs to another segment.
     pub fn open(file: &SegmentFile, segment: &Segment) -> Option<Index> {
-        let file_of_index = File::open(path_of(file)).ok()?;
+        let file_of_index = File::open(index_path(file)).ok()?;
         let len = file_of_index.metadata().ok()?.len();
         let mut head = [0; HEAD_LEN];
         file_of_index.read_exact_at(&mut head, 0).ok()?;
-        let mut r = crate::frame::Fields(head.strip_prefix(INDEX_MAGIC)?);
+        let mut r = crate::frame::FieldReader(head.strip_prefix(INDEX_MAGIC)?);
         let [number, plain_len, first, count, from, until, terms] = [0; 7].map(|_: u64| r.u64());
-        let fits = number == file.number
+        let matches = number == file.number
             && plain_len == segment.plain_len()
             && terms.checked_mul(TERM_LEN as u64).and_then(|table| table.checked_add(HEAD_LEN as u64)).is_some_and(|end| end <= len);
-        fits.then_some(Index { file: file_of_index, times: (from, until), span: (first, count), terms, len })
+        matches.then_some(Index { file: file_of_index, times: (from, until), span: (first, count), terms, len })
     }
 
     /// Returns the offsets of the records with this term, ascending. O(log n) reads.
     pub fn postings(&self, term: Term, bytes: &[u8]) -> io::Result<Vec<u64>> {
         let wanted = hash(term, bytes);
         let (mut low, mut high) = (0, self.terms);
-        while high - low > NEAR {
+        while high - low > LINEAR_LOOKUP_LEN {
             let middle = low + (high - low) / 2;
             if self.table(middle, 1)?[0].0 <= wanted { low = middle } else { high = middle }
         }
-        let near = self.table(low, high - low + u64::from(high < self.terms))?;
-        let Some(at) = near.iter().position(|(hash, _, _)| *hash == wanted) else { return Ok(Vec::new()) };
-        let (_, start, count) = near[at];
-        let end = near.get(at + 1).map_or(self.len, |(_, next, _)| *next);
+        let entries = self.table(low, high - low + u64::from(high < self.terms))?;
+        let Some(at) = entries.iter().position(|(hash, _, _)| *hash == wanted) else { return Ok(Vec::new()) };
+        let (_, start, count) = entries[at];
+        let end = entries.get(at + 1).map_or(self.len, |(_, next, _)| *next);
         let len = end.checked_sub(start).filter(|_| end <= self.len).ok_or(io::ErrorKind::InvalidData)?;
         let mut bytes = vec![0; len as usize];
         self.file.read_exact_at(&mut bytes, start)?;
-        unpack(&bytes, count).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        decode_postings(&bytes, count).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Reads hash, offset and count of consecutive table entries.
@@ -145,14 +145,14 @@ impl Index {
         Ok(bytes
             .chunks_exact(TERM_LEN)
             .map(|entry| {
-                let mut r = crate::frame::Fields(entry);
+                let mut r = crate::frame::FieldReader(entry);
                 (r.u64(), r.u64(), r.u64())
             })
             .collect())
     }
 }
 
-fn unpack(bytes: &[u8], count: u64) -> Option<Vec<u64>> {
+fn decode_postings(bytes: &[u8], count: u64) -> Option<Vec<u64>> {
     let (mut out, mut at, mut number, mut shift) = (Vec::new(), 0u64, 0u64, 0u32);
     for byte in bytes {
         number |= u64::from(byte & 0x7f).checked_shl(shift)?;
@@ -167,7 +167,7 @@ fn unpack(bytes: &[u8], count: u64) -> Option<Vec<u64>> {
     (out.len() as u64 == count).then_some(out)
 }
 
-fn pack(out: &mut Vec<u8>, mut number: u64) {
+fn push_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -178,15 +178,15 @@ fn pack(out: &mut Vec<u8>, mut number: u64) {
 /// Removes the index of a removed segment. Failure is harmless, because an index alone is never
 /// used.
 pub(super) fn remove_index(file: &SegmentFile) {
-    if let Err(error) = fs::remove_file(path_of(file))
+    if let Err(error) = fs::remove_file(index_path(file))
         && error.kind() != io::ErrorKind::NotFound
     {
         tracing::debug!(segment = file.number, %error, "the index of a removed segment stays");
     }
 }
 
-fn path_of(file: &SegmentFile) -> PathBuf {
-    file.path.with_file_name(format!("{:012}.{INDEX}", file.number))
+fn index_path(file: &SegmentFile) -> PathBuf {
+    file.path.with_file_name(format!("{:012}.{INDEX_EXTENSION}", file.number))
 }
 
 #[derive(Default)]
@@ -211,9 +211,9 @@ pub fn build_index(file: &SegmentFile) -> io::Result<()> {
 /// returns false.
 pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<()> {
     let mut steps = 0u32;
-    let mut goes_on = || {
+    let mut is_running = || {
         steps = steps.wrapping_add(1);
-        !steps.is_multiple_of(STEPS) || is_wanted()
+        !steps.is_multiple_of(CANCEL_STEPS) || is_wanted()
     };
     let plain = Segment::open(file)?.load()?;
     let mut table: HashMap<(Term, Vec<u8>), Postings, foldhash::fast::RandomState> = HashMap::default();
@@ -229,13 +229,13 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
             Some(postings) => postings,
             None => table.entry(key.clone()).or_default(),
         };
-        pack(&mut postings.bytes, at - postings.last);
+        push_varint(&mut postings.bytes, at - postings.last);
         postings.last = at;
         postings.count += 1;
     };
     let mut is_cut = false;
     each_frame(&plain, |at, frame| {
-        if !goes_on() {
+        if !is_running() {
             is_cut = true;
             return false;
         }
@@ -254,7 +254,7 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
         terms(&record, |term, bytes| add(term, bytes, at));
         true
     });
-    let hashed = table.into_iter().map_while(|((term, bytes), postings)| goes_on().then(|| (hash(term, &bytes), postings)));
+    let hashed = table.into_iter().map_while(|((term, bytes), postings)| is_running().then(|| (hash(term, &bytes), postings)));
     let mut sorted: Vec<(u64, Postings)> = hashed.collect();
     if is_cut || !is_wanted() {
         return Err(io::ErrorKind::Interrupted.into());
@@ -273,7 +273,7 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
         at += postings.bytes.len() as u64;
     }
     sorted.iter().for_each(|(_, postings)| out.extend_from_slice(&postings.bytes));
-    write(&path_of(file), &out)
+    write(&index_path(file), &out)
 }
 
 /// Merges the postings of terms with the same hash.
@@ -282,13 +282,13 @@ fn merge_collisions(sorted: &mut Vec<(u64, Postings)>) {
         if sorted[at].0 == sorted[at - 1].0 {
             let (_, second) = sorted.remove(at);
             let first = &mut sorted[at - 1].1;
-            let mut all = unpack(&first.bytes, first.count).unwrap_or_default();
-            all.extend(unpack(&second.bytes, second.count).unwrap_or_default());
+            let mut all = decode_postings(&first.bytes, first.count).unwrap_or_default();
+            all.extend(decode_postings(&second.bytes, second.count).unwrap_or_default());
             all.sort_unstable();
             all.dedup();
             *first = Postings { last: 0, count: all.len() as u64, bytes: Vec::new() };
             for at in all {
-                pack(&mut first.bytes, at - first.last);
+                push_varint(&mut first.bytes, at - first.last);
                 first.last = at;
             }
         }
@@ -346,14 +346,14 @@ mod tests {
         let of = |places: &[u64]| {
             let mut postings = Postings::default();
             for at in places {
-                pack(&mut postings.bytes, at - postings.last);
+                push_varint(&mut postings.bytes, at - postings.last);
                 (postings.last, postings.count) = (*at, postings.count + 1);
             }
             postings
         };
         let mut sorted = vec![(1, of(&[8, 300])), (1, of(&[8, 40, 500_000])), (2, of(&[9]))];
         merge_collisions(&mut sorted);
-        let all: Vec<_> = sorted.iter().map(|(hash, p)| (*hash, unpack(&p.bytes, p.count).unwrap())).collect();
+        let all: Vec<_> = sorted.iter().map(|(hash, p)| (*hash, decode_postings(&p.bytes, p.count).unwrap())).collect();
         assert_eq!(all, [(1, vec![8, 40, 300, 500_000]), (2, vec![9])]);
     }
 }

@@ -2,13 +2,13 @@
 //! log is used by one thread, starts none, and never reads the clock. If the disk fails, the
 //! appended bytes stay in memory, and the caller decides when to retry.
 
-mod appending;
-mod aside;
-mod due;
-mod found;
-mod lost;
-mod part;
-mod start;
+mod append_batch;
+mod lost_count;
+mod open;
+mod quarantine;
+mod recovery_steps;
+mod segment_buffer;
+mod segment_scan;
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,19 +17,19 @@ use std::sync::Arc;
 
 use super::Disk;
 use super::disk::Lock;
-use super::files::{self, CHECKPOINT, SegmentFile};
+use super::files::{self, CHECKPOINT_FILE, SegmentFile};
 use crate::chain::Chain;
 use crate::frame::{self, Header, Kind, MAGIC};
 use crate::keys::Ratchet;
 use crate::merkle::Frontier;
 use crate::record::Record;
 use crate::seal::Seal;
-pub use appending::Appending;
-pub use aside::Aside;
-use due::Step;
-pub use lost::{LOST, Lost};
-use part::Part;
-pub use start::Opened;
+pub use append_batch::AppendBatch;
+pub use lost_count::{LOST_COUNT_FILE, LostCount};
+pub use open::Recovery;
+pub use quarantine::QuarantineFile;
+use recovery_steps::RecoveryStep;
+use segment_buffer::SegmentBuffer;
 
 /// When to close segments and to make seals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,26 +105,26 @@ pub struct Log {
     options: Options,
     key: Ratchet,
     /// Segments that are not durable yet; the last one is being written.
-    parts: VecDeque<Part>,
+    buffers: VecDeque<SegmentBuffer>,
     chain: Chain,
     next_seq: u64,
     /// A seal that is not known to be durable. Its key is kept until it is.
-    unsettled: Option<Seal>,
+    pending_seal: Option<Seal>,
     closed: Vec<SegmentFile>,
     /// Recovery steps that failed on a full disk, and the error.
-    due: VecDeque<Step>,
-    refused: Option<LogError>,
+    recovery_steps: VecDeque<RecoveryStep>,
+    recovery_error: Option<LogError>,
     /// The gap record from recovery: its sequence number, the number of lost records, and since
     /// when.
-    told: Option<(u64, u64, u64)>,
+    reported_gap: Option<(u64, u64, u64)>,
     /// Locks on the trail's directory and on the key's directory.
     _locks: Vec<Lock>,
 }
 
 impl Log {
-    fn begin(&mut self, number: u64, now_ns: u64) {
+    fn start_segment(&mut self, number: u64, now_ns: u64) {
         // While a seal is pending, the current key is still the one that signed it.
-        let (epoch, public) = match &self.unsettled {
+        let (epoch, public) = match &self.pending_seal {
             Some(seal) => (seal.epoch + 1, seal.next),
             None => (self.key.epoch(), self.key.public()),
         };
@@ -138,12 +138,12 @@ impl Log {
             epoch,
             public,
         };
-        let mut part = Part {
+        let mut buffer = SegmentBuffer {
             number,
             file: None,
-            is_unnamed: true,
+            is_name_unsynced: true,
             is_dirty: false,
-            base: 0,
+            pending_offset: 0,
             pending: MAGIC.to_vec(),
             written: 0,
             tree: Frontier::default(),
@@ -151,14 +151,14 @@ impl Log {
             unsealed_ns: None,
             is_closed: false,
         };
-        part.tree.push(frame::append(&mut part.pending, Kind::Header, &header.encode(), &mut self.chain));
-        self.parts.push_back(part);
+        buffer.tree.push(frame::append(&mut buffer.pending, Kind::Header, &header.encode(), &mut self.chain));
+        self.buffers.push_back(buffer);
     }
 
     /// Appends an encoded record in memory and returns its sequence number. [`Record::encode`]
     /// never produces a body that is too long for a frame.
     pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
-        self.appending().append(body, now_ns)
+        self.append_batch().append(body, now_ns)
     }
 
     /// Encodes and appends a record.
@@ -169,8 +169,8 @@ impl Log {
     }
 
     /// Stores a count of unwritten records for the next start, in a preallocated file.
-    pub fn keep_lost(&self, lost: &Lost) -> io::Result<()> {
-        lost::keep(&*self.disk, &self.directory, lost)
+    pub fn store_lost_count(&self, lost: &LostCount) -> io::Result<()> {
+        lost_count::write(&*self.disk, &self.directory, lost)
     }
 
     /// Returns the trail's directory.
@@ -185,12 +185,12 @@ impl Log {
 
     /// Returns the number of bytes not yet written to the file.
     pub fn pending_len(&self) -> usize {
-        self.parts.iter().map(|part| part.pending.len() - part.written).sum()
+        self.buffers.iter().map(|buffer| buffer.pending.len() - buffer.written).sum()
     }
 
     /// Returns the number of bytes in memory that are not known to be durable.
     pub fn unsynced_len(&self) -> usize {
-        self.parts.iter().map(|part| part.pending.len()).sum()
+        self.buffers.iter().map(|buffer| buffer.pending.len()).sum()
     }
 
     /// Takes the list of segments that were closed and are uncompressed.
@@ -204,12 +204,12 @@ impl Log {
     pub fn write(&mut self) -> Result<(), LogError> {
         // A segment's header shows that the key advanced, so the previous segment must be durable
         // first.
-        if self.parts.len() > 1 {
+        if self.buffers.len() > 1 {
             return self.sync();
         }
-        self.catch_up()?;
-        for part in &mut self.parts {
-            part.write(&*self.disk, &self.directory)?;
+        self.run_recovery_steps()?;
+        for buffer in &mut self.buffers {
+            buffer.write(&*self.disk, &self.directory)?;
         }
         Ok(())
     }
@@ -218,27 +218,27 @@ impl Log {
     /// rewrites everything that is not known to be durable, because the failed sync may have
     /// dropped it.
     pub fn sync(&mut self) -> Result<(), LogError> {
-        self.catch_up()?;
-        for part in &mut self.parts {
-            part.sync(&*self.disk, &self.directory)?;
+        self.run_recovery_steps()?;
+        for buffer in &mut self.buffers {
+            buffer.sync(&*self.disk, &self.directory)?;
         }
-        self.settle_synced()
+        self.finish_seal()
     }
 
     /// Makes a seal or starts the next segment if due. Cheap otherwise.
     pub fn maintain(&mut self, now_ns: u64) -> Result<(), LogError> {
-        if self.unsettled.is_some() {
+        if self.pending_seal.is_some() {
             self.settle()?;
         }
         let rotation = self.options.rotation;
-        let part = self.parts.back().expect("one segment is always open");
+        let buffer = self.buffers.back().expect("one segment is always open");
         // After the clock was set back the age is unknown, so the work counts as due.
-        let due = |since: u64, max: u64| now_ns.checked_sub(since).is_none_or(|waited| waited >= max);
-        let has_records = part.tree.count() > 1;
-        if part.len() >= rotation.len_max || (has_records && due(part.begun_ns, rotation.age_ns_max)) {
+        let recovery_steps = |since: u64, max: u64| now_ns.checked_sub(since).is_none_or(|waited| waited >= max);
+        let has_records = buffer.tree.count() > 1;
+        if buffer.len() >= rotation.len_max || (has_records && recovery_steps(buffer.begun_ns, rotation.age_ns_max)) {
             return self.rotate(now_ns);
         }
-        if part.unsealed_ns.is_some_and(|since| due(since, rotation.seal_ns_max)) {
+        if buffer.unsealed_ns.is_some_and(|since| recovery_steps(since, rotation.seal_ns_max)) {
             self.append_seal(Kind::Checkpoint, now_ns);
             return self.settle();
         }
@@ -247,17 +247,17 @@ impl Log {
 
     /// Closes the segment and starts the next one.
     pub fn rotate(&mut self, now_ns: u64) -> Result<(), LogError> {
-        if self.unsettled.is_some() {
+        if self.pending_seal.is_some() {
             self.settle()?;
         }
         let number = self.append_seal(Kind::Close, now_ns);
-        self.begin(number + 1, now_ns);
+        self.start_segment(number + 1, now_ns);
         self.settle()
     }
 
     /// Makes everything durable and closes the trail with a seal.
     pub fn close(mut self, now_ns: u64) -> Result<(), LogError> {
-        if self.unsettled.is_some() {
+        if self.pending_seal.is_some() {
             self.settle()?;
         }
         self.append_seal(Kind::Close, now_ns);
@@ -265,27 +265,27 @@ impl Log {
     }
 
     fn append_seal(&mut self, kind: Kind, now_ns: u64) -> u64 {
-        assert!(self.unsettled.is_none(), "a key signs once");
-        let part = self.parts.back_mut().expect("one segment is always open");
+        assert!(self.pending_seal.is_none(), "a key signs once");
+        let buffer = self.buffers.back_mut().expect("one segment is always open");
         let mut seal = Seal {
             trail: [0; 16],
-            segment: part.number,
+            segment: buffer.number,
             epoch: 0,
             next_seq: self.next_seq,
-            leaves: part.tree.count(),
+            leaves: buffer.tree.count(),
             time_ns: now_ns,
             chain: self.chain.0,
-            root: part.tree.root(),
+            root: buffer.tree.root(),
             public: [0; 32],
             next: [0; 32],
             signature: [0; 64],
         };
         self.key.seal(&mut seal);
-        frame::append(&mut part.pending, kind, &seal.encode(), &mut self.chain);
-        part.unsealed_ns = None;
-        part.is_closed = kind == Kind::Close;
-        self.unsettled = Some(seal);
-        part.number
+        frame::append(&mut buffer.pending, kind, &seal.encode(), &mut self.chain);
+        buffer.unsealed_ns = None;
+        buffer.is_closed = kind == Kind::Close;
+        self.pending_seal = Some(seal);
+        buffer.number
     }
 
     fn settle(&mut self) -> Result<(), LogError> {
@@ -294,33 +294,33 @@ impl Log {
 
     /// Replaces the key once its seal is durable, and releases the segments that are closed and
     /// durable.
-    fn settle_synced(&mut self) -> Result<(), LogError> {
-        if let Some(seal) = &self.unsettled {
+    fn finish_seal(&mut self) -> Result<(), LogError> {
+        if let Some(seal) = &self.pending_seal {
             let next = self.key.next();
             files::replace_key(&*self.disk, &self.key_path, &next).at(&self.key_path)?;
             self.key = next;
             let seal = seal.clone();
-            self.unsettled = None;
+            self.pending_seal = None;
             self.write_checkpoint(&seal)?;
         }
-        while self.parts.len() > 1 && self.parts[0].is_closed {
-            let part = self.parts.pop_front().expect("there are two");
-            self.closed.push(SegmentFile::open(&self.directory, part.number));
+        while self.buffers.len() > 1 && self.buffers[0].is_closed {
+            let buffer = self.buffers.pop_front().expect("there are two");
+            self.closed.push(SegmentFile::open(&self.directory, buffer.number));
         }
         Ok(())
     }
 
     fn write_checkpoint(&self, seal: &Seal) -> Result<(), LogError> {
-        let path = self.directory.join(CHECKPOINT);
+        let path = self.directory.join(CHECKPOINT_FILE);
         files::replace_shared(&*self.disk, &path, &seal.encode()).at(&path)
     }
 }
 
-trait At<T> {
+trait WithPath<T> {
     fn at(self, path: &Path) -> Result<T, LogError>;
 }
 
-impl<T> At<T> for io::Result<T> {
+impl<T> WithPath<T> for io::Result<T> {
     fn at(self, path: &Path) -> Result<T, LogError> {
         self.map_err(|source| LogError::Io { path: path.to_owned(), source })
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::index::{Index, Term};
-use super::{Segment, SegmentFile, segments, segments_removed};
+use super::{Segment, SegmentFile, read_removed_seals, segments};
 use crate::frame::{Frame, Kind, MAGIC, parse};
 use crate::merkle;
 use crate::proof::{Proof, SEALS_MAX};
@@ -16,11 +16,11 @@ use crate::seal::Seal;
 /// there is no such record, or no seal over it after `since`. Fails with `InvalidInput` if the
 /// proof would exceed the limit on seals; a later checkpoint makes it shorter.
 pub fn prove(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
-    let proof = prove_at_any_length(directory, seq, since)?;
-    within(proof, SEALS_MAX)
+    let proof = build_proof(directory, seq, since)?;
+    limit_seals(proof, SEALS_MAX)
 }
 
-pub(super) fn within(proof: Option<Proof>, seals_max: usize) -> io::Result<Option<Proof>> {
+pub(super) fn limit_seals(proof: Option<Proof>, seals_max: usize) -> io::Result<Option<Proof>> {
     match proof {
         Some(proof) if proof.seals.len() > seals_max => {
             let why = format!(
@@ -33,24 +33,24 @@ pub(super) fn within(proof: Option<Proof>, seals_max: usize) -> io::Result<Optio
     }
 }
 
-fn prove_at_any_length(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
+fn build_proof(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
     let mut seals: Vec<Seal> = Vec::new();
-    let mut keep = |seal: Seal| {
+    let mut push = |seal: Seal| {
         if since.is_none_or(|since| seal.epoch >= since.epoch) {
             seals.push(seal);
         }
     };
-    let removed = segments_removed(directory)?;
+    let removed = read_removed_seals(directory)?;
     each_frame(&removed, 0, |frame| {
         if let Some(seal) = Seal::decode(frame.body) {
-            keep(seal);
+            push(seal);
         }
         true
     });
     for file in segments(directory)? {
         let segment = Segment::open(&file)?;
         if let Some(known) = seals_before(&file, &segment, seq) {
-            known.into_iter().for_each(&mut keep);
+            known.into_iter().for_each(&mut push);
             continue;
         }
         let plain = segment.load()?;
@@ -63,11 +63,11 @@ fn prove_at_any_length(directory: &Path, seq: u64, since: Option<&Seal>) -> io::
                     if frame.kind == Kind::Record && seq_and_time(frame.body).is_some_and(|(at, _)| at == seq) {
                         found = Some((leaves.len() as u64, frame.hashed.to_vec()));
                     }
-                    leaves.push(frame.leaf());
+                    leaves.push(frame.leaf_hash());
                 }
                 Kind::Checkpoint | Kind::Close => {
                     if let Some(seal) = Seal::decode(frame.body) {
-                        keep(seal);
+                        push(seal);
                     }
                     is_sealed = found.is_some();
                 }
@@ -75,7 +75,7 @@ fn prove_at_any_length(directory: &Path, seq: u64, since: Option<&Seal>) -> io::
             !is_sealed
         });
         if let Some((index, frame)) = found {
-            let path = merkle::path(&leaves, index).unwrap_or_default();
+            let path = merkle::inclusion_path(&leaves, index).unwrap_or_default();
             return Ok(is_sealed.then_some(Proof { seals, index, path, frame }).filter(|proof| !proof.seals.is_empty()));
         }
     }
@@ -90,12 +90,12 @@ fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<S
     if first.checked_add(count)? > seq {
         return None;
     }
-    let places = index.postings(Term::Seal, b"").ok().filter(|places| !places.is_empty())?;
-    let seal = |place: u64| {
-        let (kind, body) = segment.frame_at(place).ok()?;
+    let offsets = index.postings(Term::Seal, b"").ok().filter(|offsets| !offsets.is_empty())?;
+    let seal = |offset: u64| {
+        let (kind, body) = segment.frame_at(offset).ok()?;
         Seal::decode(&body).filter(|_| matches!(kind, Kind::Checkpoint | Kind::Close))
     };
-    let seals: Vec<Seal> = places.into_iter().map(seal).collect::<Option<_>>()?;
+    let seals: Vec<Seal> = offsets.into_iter().map(seal).collect::<Option<_>>()?;
     // An index may be incomplete. A complete list has consecutive epochs and ends with the closing
     // seal.
     let is_whole = seals.windows(2).all(|pair| pair[1].epoch == pair[0].epoch + 1) && seals.last()?.next_seq == first + count;

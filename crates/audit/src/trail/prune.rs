@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use super::files::{REMOVED, SegmentFile, segments};
+use super::files::{REMOVED_SEALS_FILE, SegmentFile, segments};
 use super::{Disk, Segment};
 use crate::frame::{Header, Kind, MAGIC, OVERHEAD, parse};
 use crate::seal::{SEAL_LEN, Seal};
@@ -24,28 +24,28 @@ pub struct Retention {
 
 /// Start of the detail in a retention record, followed by the number of the last removed segment.
 /// Missing segments without such a record are a fault.
-pub const PRUNED: &str = "segments are removed up to ";
+pub const PRUNED_PREFIX: &str = "segments are removed up to ";
 
 /// Removes segments, oldest first, and returns their number. Stops at the first segment for which
-/// `may_go` is false, and keeps at least two. `tell` first records the number of the last segment
+/// `may_remove` is false, and keeps at least two. `record_removal` first records the number of the last segment
 /// to remove. If it returns false, nothing is removed.
 pub fn prune(
     disk: &dyn Disk,
     directory: &Path,
     retention: &Retention,
     now_ns: u64,
-    may_go: impl Fn(u64) -> bool,
-    tell: impl FnOnce(u64) -> bool,
+    may_remove: impl Fn(u64) -> bool,
+    record_removal: impl FnOnce(u64) -> bool,
 ) -> io::Result<u64> {
-    let due = due(directory, retention, now_ns, &may_go)?;
-    let Some((last, _)) = due.last() else { return Ok(0) };
-    if !tell(last.number) {
+    let removable = removable(directory, retention, now_ns, &may_remove)?;
+    let Some((last, _)) = removable.last() else { return Ok(0) };
+    if !record_removal(last.number) {
         return Ok(0);
     }
-    keep_seals(disk, directory, &due)?;
+    append_removed_seals(disk, directory, &removable)?;
     let mut removed = 0;
     // Segments that stay are removed at the next start.
-    for (file, _) in due.iter().take_while(|(file, _)| may_go(file.number)) {
+    for (file, _) in removable.iter().take_while(|(file, _)| may_remove(file.number)) {
         disk.remove(&file.path)?;
         super::index::remove_index(file);
         // Keeps the order: no segment is gone before an older one.
@@ -56,16 +56,21 @@ pub fn prune(
 }
 
 /// Returns the segments to remove, oldest first, with the frames of their seals.
-fn due(directory: &Path, retention: &Retention, now_ns: u64, may_go: impl Fn(u64) -> bool) -> io::Result<Vec<(SegmentFile, Vec<u8>)>> {
-    let mut due = Vec::new();
+fn removable(
+    directory: &Path,
+    retention: &Retention,
+    now_ns: u64,
+    may_remove: impl Fn(u64) -> bool,
+) -> io::Result<Vec<(SegmentFile, Vec<u8>)>> {
+    let mut removable = Vec::new();
     if retention.age_ns_max.is_none() && retention.len_max.is_none() {
-        return Ok(due);
+        return Ok(removable);
     }
     let files = segments(directory)?;
     let lens = files.iter().map(|file| fs::metadata(&file.path).map(|metadata| metadata.len())).collect::<io::Result<Vec<_>>>()?;
     let mut len: u64 = lens.iter().sum();
     for (file, file_len) in files.iter().zip(lens).take(files.len().saturating_sub(2)) {
-        if !may_go(file.number) {
+        if !may_remove(file.number) {
             break;
         }
         let bytes = Segment::open(file)?.load()?;
@@ -90,20 +95,20 @@ fn due(directory: &Path, retention: &Retention, now_ns: u64, may_go: impl Fn(u64
             break;
         }
         len -= file_len;
-        due.push((file.clone(), seals));
+        removable.push((file.clone(), seals));
     }
-    Ok(due)
+    Ok(removable)
 }
 
 /// Appends the seals of the segments to remove. Reads only the end of the existing file.
-fn keep_seals(disk: &dyn Disk, directory: &Path, due: &[(SegmentFile, Vec<u8>)]) -> io::Result<()> {
-    let path = directory.join(REMOVED);
+fn append_removed_seals(disk: &dyn Disk, directory: &Path, removable: &[(SegmentFile, Vec<u8>)]) -> io::Result<()> {
+    let path = directory.join(REMOVED_SEALS_FILE);
     let known = match File::open(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         other => Some(other?),
     };
     let len = known.as_ref().map_or(Ok(0), |file| file.metadata().map(|metadata| metadata.len()))?;
-    let first = due.first().map_or(u64::MAX, |(file, _)| file.number);
+    let first = removable.first().map_or(u64::MAX, |(file, _)| file.number);
     // An interrupted removal may have left its seals, possibly incomplete. Its segments still
     // exist, so these seals are written again.
     let mut at = len - len % FRAME_LEN;
@@ -115,7 +120,7 @@ fn keep_seals(disk: &dyn Disk, directory: &Path, due: &[(SegmentFile, Vec<u8>)])
         }
         at -= FRAME_LEN;
     }
-    let seals: Vec<u8> = due.iter().flat_map(|(_, seals)| seals).copied().collect();
+    let seals: Vec<u8> = removable.iter().flat_map(|(_, seals)| seals).copied().collect();
     let file = if known.is_some() { disk.open(&path)? } else { disk.create(&path, false)? };
     file.set_len(at)?;
     file.write_at(&seals, at)?;

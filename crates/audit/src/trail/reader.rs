@@ -41,7 +41,7 @@ impl Segment {
     pub fn open(segment: &SegmentFile) -> io::Result<Segment> {
         let file = File::open(&segment.path)?;
         let len = file.metadata()?.len();
-        let blocks = match segment.packed {
+        let blocks = match segment.is_compressed {
             true => Some(blocks(len, |at, len| read(&file, at, len))?),
             false => None,
         };

@@ -1,6 +1,6 @@
 //! Search for records. Closed segments are searched by index, the open one by a scan. Each result
 //! is decoded from the trail and checked, so an index can omit results but not add any.
-//! `Reading::Scan` ignores indexes.
+//! `SearchMode::Scan` ignores indexes.
 
 use std::collections::HashSet;
 use std::io;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use super::index::{Index, Term, build_index, each_record};
-use super::{Names, Segment, SegmentFile, segments};
+use super::{FileHistory, Segment, SegmentFile, segments};
 use crate::Record;
 use crate::frame::{FrameError, Kind, parse};
 use crate::operations::{self, Set};
@@ -26,7 +26,7 @@ pub enum Outcome {
 }
 
 /// Equivalent spellings of a name; any of them matches.
-pub type Forms = Vec<Vec<u8>>;
+pub type Alternatives = Vec<Vec<u8>>;
 
 /// Search criteria. An empty or `None` field matches everything; all fields must match.
 #[derive(Clone, Debug, Default)]
@@ -36,21 +36,21 @@ pub struct Query {
     /// End time (exclusive), nanoseconds since 1970.
     pub until_ns: Option<u64>,
     /// Kerberos principal.
-    pub principal: Forms,
+    pub principal: Alternatives,
     /// Acting user.
     pub uid: Option<u32>,
     /// The user that rules call auid: the login user, or else the acting user. Not indexed.
     pub auid: Option<u32>,
     /// A path, also as the new path of a rename or link.
-    pub path: Forms,
+    pub path: Alternatives,
     /// A directory and everything below it. Not indexed.
-    pub below: Forms,
+    pub below: Alternatives,
     /// File id.
     pub file: Vec<u8>,
     /// Path of the export.
-    pub export: Forms,
+    pub export: Alternatives,
     /// Address or name of the client.
-    pub client: Forms,
+    pub client: Alternatives,
     /// Operations.
     pub operations: Option<Set>,
     /// Class of the record.
@@ -58,17 +58,17 @@ pub struct Query {
     /// Outcome.
     pub outcome: Option<Outcome>,
     /// Key of the rule.
-    pub key: Forms,
+    pub key: Alternatives,
     /// All names of a file.
-    pub names: Option<Names>,
+    pub names: Option<FileHistory>,
     /// Path in renames, links and removals.
     pub moved: Vec<u8>,
 }
 
 impl Query {
     /// Returns whether a record matches.
-    pub fn fits(&self, record: &Record<'_>) -> bool {
-        let text = |wanted: &Forms, found: &[u8]| wanted.is_empty() || wanted.iter().any(|form| form == found);
+    pub fn matches(&self, record: &Record<'_>) -> bool {
+        let text = |wanted: &Alternatives, found: &[u8]| wanted.is_empty() || wanted.iter().any(|form| form == found);
         let is_named = |name: &[u8]| name == record.path || name == record.path2;
         self.from_ns.is_none_or(|from| record.time_ns >= from)
             && self.until_ns.is_none_or(|until| record.time_ns < until)
@@ -80,18 +80,18 @@ impl Query {
             && (self.key.is_empty() || record.key.split(|byte| *byte == 1).any(|key| text(&self.key, key)))
             && (self.path.is_empty() || self.path.iter().any(|path| is_named(path)))
             && self.class.is_none_or(|class| record.class == class)
-            && self.operations.is_none_or(|set| record.class == Class::Operation && set & operations::one(record.operation) != 0)
-            && self.outcome.is_none_or(|outcome| outcome.fits(record))
+            && self.operations.is_none_or(|set| record.class == Class::Operation && set & operations::single(record.operation) != 0)
+            && self.outcome.is_none_or(|outcome| outcome.matches(record))
             && (text(&self.client, record.client)
                 || (record.address.is_some() && self.client.iter().any(|client| address_of(client) == record.address)))
             && (self.below.is_empty() || self.below.iter().any(|below| is_below(below, record.path) || is_below(below, record.path2)))
-            && (self.moved.is_empty() || (is_named(&self.moved) && super::names::is_move(record)))
-            && self.names.as_ref().is_none_or(|names| names.holds(record))
+            && (self.moved.is_empty() || (is_named(&self.moved) && super::file_history::is_move(record)))
+            && self.names.as_ref().is_none_or(|names| names.contains(record))
     }
 
     /// Returns the indexed criteria. A record must have one term of each list.
     fn terms(&self) -> Vec<Terms> {
-        let forms = |term, forms: &Forms| forms.iter().map(|form| (term, form.clone())).collect();
+        let forms = |term, forms: &Alternatives| forms.iter().map(|form| (term, form.clone())).collect();
         let one = |term, bytes: &[u8]| vec![(term, bytes.to_vec())];
         let client = |name: &Vec<u8>| match address_of(name) {
             Some(IpAddr::V4(address)) => (Term::Client, address.octets().to_vec()),
@@ -103,7 +103,7 @@ impl Query {
             forms(Term::Path, &self.path),
             forms(Term::Key, &self.key),
             self.client.iter().map(client).collect(),
-            self.names.as_ref().map(Names::terms).unwrap_or_default(),
+            self.names.as_ref().map(FileHistory::terms).unwrap_or_default(),
         ];
         for (term, text) in [(Term::File, &self.file), (Term::Moved, &self.moved)] {
             if !text.is_empty() {
@@ -125,7 +125,7 @@ impl Query {
 type Terms = Vec<(Term, Vec<u8>)>;
 
 impl Outcome {
-    fn fits(self, record: &Record<'_>) -> bool {
+    fn matches(self, record: &Record<'_>) -> bool {
         let failed = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
         match self {
             Outcome::Success => !failed,
@@ -147,7 +147,7 @@ pub(super) fn is_below(directory: &[u8], path: &[u8]) -> bool {
 
 /// How to read segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum SearchMode {
     /// By index. A missing index is built; if that fails, the segment is scanned.
     Index,
     /// By a scan of every segment.
@@ -176,7 +176,7 @@ impl Hit {
 
 /// Cost of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Searched {
+pub struct SearchCost {
     /// Segments in the trail.
     pub segments: u64,
     /// Segments that were scanned.
@@ -193,23 +193,23 @@ pub fn search(
     directory: &Path,
     query: &Query,
     newest_first: bool,
-    reading: Reading,
+    mode: SearchMode,
     mut each: impl FnMut(&Hit) -> bool,
-) -> io::Result<Searched> {
+) -> io::Result<SearchCost> {
     let mut files = segments(directory)?;
     let last = files.last().map(|file| file.number);
-    let mut searched = Searched { segments: files.len() as u64, ..Searched::default() };
+    let mut cost = SearchCost { segments: files.len() as u64, ..SearchCost::default() };
     if newest_first {
         files.reverse();
     }
     for file in &files {
         let mut file = file;
-        let packed = SegmentFile::packed(directory, file.number);
+        let is_compressed = SegmentFile::is_compressed(directory, file.number);
         let mut opened = Segment::open(file);
-        if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) && !file.packed {
+        if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) && !file.is_compressed {
             // The segment was compressed in between. The compressed file exists before the original
             // is removed.
-            file = &packed;
+            file = &is_compressed;
             opened = Segment::open(file);
         }
         let segment = match opened {
@@ -218,18 +218,18 @@ pub fn search(
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(at(file, error)),
         };
-        let index = match reading {
-            Reading::Index if Some(file.number) != last => index_of(file, &segment, &mut searched),
+        let index = match mode {
+            SearchMode::Index if Some(file.number) != last => open_index(file, &segment, &mut cost),
             _ => None,
         };
-        let mut told = HashSet::new();
-        let answer = match index.map(|index| places(&index, query)) {
-            Some(Ok(Some(mut places))) => {
+        let mut reported = HashSet::new();
+        let answer = match index.map(|index| candidates(&index, query)) {
+            Some(Ok(Some(mut candidates))) => {
                 if newest_first {
-                    places.reverse();
+                    candidates.reverse();
                 }
-                by_places(places, file.number, &segment, query, &mut searched, |hit| {
-                    told.insert(hit.offset);
+                read_candidates(candidates, file.number, &segment, query, &mut cost, |hit| {
+                    reported.insert(hit.offset);
                     each(hit)
                 })
                 .ok()
@@ -241,22 +241,22 @@ pub fn search(
             // The index is missing, does not help, or is damaged. A damaged index may already have
             // led to some results.
             None => {
-                searched.scanned += 1;
-                scan(file, &segment, query, newest_first, &mut |hit| told.contains(&hit.offset) || each(hit))?
+                cost.scanned += 1;
+                scan(file, &segment, query, newest_first, &mut |hit| reported.contains(&hit.offset) || each(hit))?
             }
         };
         if !is_wanted {
             break;
         }
     }
-    Ok(searched)
+    Ok(cost)
 }
 
 fn at(file: &SegmentFile, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", file.path.display()))
 }
 
-fn index_of(file: &SegmentFile, segment: &Segment, searched: &mut Searched) -> Option<Index> {
+fn open_index(file: &SegmentFile, segment: &Segment, cost: &mut SearchCost) -> Option<Index> {
     if let Some(index) = Index::open(file, segment) {
         return Some(index);
     }
@@ -264,12 +264,12 @@ fn index_of(file: &SegmentFile, segment: &Segment, searched: &mut Searched) -> O
         tracing::debug!(segment = file.number, %error, "no index could be built");
         return None;
     }
-    searched.built += 1;
+    cost.built += 1;
     Index::open(file, segment)
 }
 
 /// Returns the offsets of candidate records, ascending, or `None` if no criterion is indexed.
-fn places(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
+fn candidates(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
     let (from, until) = index.times;
     if query.from_ns.is_some_and(|wanted| until < wanted) || query.until_ns.is_some_and(|wanted| from >= wanted) {
         return Ok(Some(Vec::new()));
@@ -278,9 +278,9 @@ fn places(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
     if all.is_empty() {
         return Ok(None);
     }
-    let mut places: Option<Vec<u64>> = None;
+    let mut candidates: Option<Vec<u64>> = None;
     for terms in &all {
-        if places.as_ref().is_some_and(Vec::is_empty) {
+        if candidates.as_ref().is_some_and(Vec::is_empty) {
             break;
         }
         let mut with = Vec::new();
@@ -289,32 +289,32 @@ fn places(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
         }
         with.sort_unstable();
         with.dedup();
-        places = Some(match places {
-            Some(places) => places.into_iter().filter(|place| with.binary_search(place).is_ok()).collect(),
+        candidates = Some(match candidates {
+            Some(candidates) => candidates.into_iter().filter(|place| with.binary_search(place).is_ok()).collect(),
             None => with,
         });
     }
-    Ok(Some(places.unwrap_or_default()))
+    Ok(Some(candidates.unwrap_or_default()))
 }
 
 /// Calls `each` with the candidates that match. Returns false once `each` did.
-fn by_places(
-    places: Vec<u64>,
+fn read_candidates(
+    candidates: Vec<u64>,
     number: u64,
     segment: &Segment,
     query: &Query,
-    searched: &mut Searched,
+    cost: &mut SearchCost,
     mut each: impl FnMut(&Hit) -> bool,
 ) -> io::Result<bool> {
     let mut scratch = Vec::new();
-    for offset in places {
-        searched.decoded += 1;
+    for offset in candidates {
+        cost.decoded += 1;
         let (kind, body) = segment.frame_at(offset)?;
         let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
         if kind != Kind::Record {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        if query.fits(&Record::decode(&body, &mut scratch).map_err(invalid)?)
+        if query.matches(&Record::decode(&body, &mut scratch).map_err(invalid)?)
             && !each(&Hit { segment: number, offset, body, boot: segment.boot() })
         {
             return Ok(false);
@@ -329,12 +329,12 @@ fn scan(file: &SegmentFile, segment: &Segment, query: &Query, newest_first: bool
         let body = parse(&plain[offset as usize..]).map(|frame| frame.body.to_vec()).unwrap_or_default();
         Hit { segment: file.number, offset, body, boot: segment.boot() }
     };
-    let mut places = Vec::new();
+    let mut candidates = Vec::new();
     let mut is_wanted = true;
     let error = each_record(&plain, &mut Vec::new(), |offset, record| {
-        if query.fits(record) {
+        if query.matches(record) {
             if newest_first {
-                places.push(offset);
+                candidates.push(offset);
             } else {
                 is_wanted = each(&hit(offset));
             }
@@ -344,5 +344,5 @@ fn scan(file: &SegmentFile, segment: &Segment, query: &Query, newest_first: bool
     if error == Some(FrameError::Malformed) {
         tracing::warn!(segment = file.number, "holds what is no frame; `vouch audit verify` says more");
     }
-    Ok(is_wanted && places.into_iter().rev().all(|offset| each(&hit(offset))))
+    Ok(is_wanted && candidates.into_iter().rev().all(|offset| each(&hit(offset))))
 }

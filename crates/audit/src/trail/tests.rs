@@ -1,16 +1,16 @@
 //! Tests of trails on disk: writing, tampering, and power cuts.
 
-mod ask;
 mod faulty_disk;
-mod full;
-mod killed;
-mod lost;
-mod power;
-mod power_threads;
+mod full_disk;
+mod kill;
+mod lost_count;
+mod maintenance;
+mod power_cut;
+mod power_cut_threads;
 mod proof;
 mod retention;
+mod search;
 mod tamper;
-mod tidying;
 mod writer;
 
 use std::path::Path;
@@ -31,7 +31,7 @@ pub(super) fn trust() -> Trust {
 }
 
 pub(super) fn begin(directory: &Path) {
-    create(&SystemDisk, &directory.join(KEY), &key()).unwrap();
+    create_key(&SystemDisk, &directory.join(KEY_FILE), &key()).unwrap();
 }
 
 pub(super) fn options() -> Options {
@@ -78,8 +78,8 @@ fn written_trail_verifies_and_reads_back() {
     // The key file is inside the trail's directory, so it does not protect the trail's end.
     assert!(matches!(&report.notes[..], [note] if note.starts_with("nothing out of the reach")), "{:?}", report.notes);
     let elsewhere = tempfile::tempdir().unwrap();
-    let key = elsewhere.path().join(KEY);
-    std::fs::copy(directory.path().join(KEY), &key).unwrap();
+    let key = elsewhere.path().join(KEY_FILE);
+    std::fs::copy(directory.path().join(KEY_FILE), &key).unwrap();
     let report = verify(directory.path(), &Trust { key: Some(key), ..trust() }, |_, _| {}).unwrap();
     assert_eq!((report.faults, report.notes), (vec![], vec![]));
     assert_eq!((report.records, report.unsealed, report.span), (100, 0, Some((1, 100))));
@@ -107,7 +107,7 @@ fn trail_continues_after_close_and_after_kill() {
     log.sync().unwrap();
     drop(log);
     let (mut log, opened) = Log::open(Arc::new(SystemDisk), directory.path(), options(), 20 * SECOND).unwrap();
-    assert_eq!(opened, Opened { unclosed: true, aside: vec![], unsealed: Some((4, 4)) });
+    assert_eq!(opened, Recovery { was_unclosed: true, quarantined: vec![], unsealed: Some((4, 4)) });
     // The recovery record has sequence number 5.
     assert_eq!(put(&mut log, 6, 20 * SECOND), 6);
     log.close(21 * SECOND).unwrap();
@@ -134,11 +134,11 @@ fn compressed_segments_verify_and_return_single_frames() {
     .unwrap();
     let mut len = 0;
     for segment in segments(directory.path()).unwrap() {
-        let packed = compress(&SystemDisk, &segment).unwrap();
-        len += std::fs::metadata(&packed.path).unwrap().len();
+        let is_compressed = compress(&SystemDisk, &segment).unwrap();
+        len += std::fs::metadata(&is_compressed.path).unwrap().len();
     }
     let files = segments(directory.path()).unwrap();
-    assert!(files.iter().all(|file| file.packed));
+    assert!(files.iter().all(|file| file.is_compressed));
     assert!(len / 20_000 < 60, "{} bytes a record", len / 20_000);
     for (number, offset, body) in places.iter().step_by(997) {
         let segment = Segment::open(&files[*number as usize - 1]).unwrap();
@@ -152,7 +152,7 @@ fn compressed_segments_verify_and_return_single_frames() {
 fn seal_replaces_key_and_erases_old_one() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
-    let path = directory.path().join(KEY);
+    let path = directory.path().join(KEY_FILE);
     let mut keys = vec![std::fs::read(&path).unwrap()];
     let mut log = open(directory.path(), SECOND);
     for number in 1..=5 {

@@ -5,31 +5,31 @@
 //! Each seal authenticates everything before it and the next key. Verification holds one segment in
 //! memory.
 
-mod find;
 mod report;
-mod told;
+mod resync;
+mod trust;
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 
 use super::files::{SegmentFile, segments};
-use super::{Segment, segments_removed};
+use super::{Segment, read_removed_seals};
 use crate::chain::Chain;
 use crate::frame::{self, Frame, FrameError, Header, Kind, MAGIC};
 use crate::merkle::Frontier;
 use crate::record::{Act, seq_and_time};
 use crate::seal::Seal;
-use find::{find_seal, seal_follows};
 pub use report::{Fault, FaultKind, Report};
-pub use told::Trust;
-use told::{Ends, administrative, told_removed};
+use resync::{find_seal, seal_follows};
+pub use trust::Trust;
+use trust::{KnownEnds, administrative, recorded_removal};
 
 /// Verifies the trail in a directory. `each_segment` receives the progress: the segments done and
 /// their total. Fails only if the directory cannot be read.
 pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64, u64)) -> io::Result<Report> {
     // Read before the segments, because an active writer may add seals in the meantime.
-    let ends = Ends::of(directory, trust);
+    let ends = KnownEnds::of(directory, trust);
     let mut at = Verifier {
         trust,
         ends,
@@ -37,25 +37,25 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
         key: trust.public.map(|public| (0, public)),
         chain: None,
         next_seq: None,
-        met: vec![false; trust.checkpoints.len()],
+        found_checkpoints: vec![false; trust.checkpoints.len()],
         unsealed: 0,
         segment: 0,
         removed: 0,
-        told_removed: 0,
+        recorded_removal: 0,
     };
     let mut files = VecDeque::from(segments(directory)?);
-    at.removed(&segments_removed(directory)?, files.front().map(|first| first.number));
+    at.removed(&read_removed_seals(directory)?, files.front().map(|first| first.number));
     let (mut done, mut gone) = (0, None);
     while let Some(file) = files.pop_front() {
         each_segment(done, done + 1 + files.len() as u64);
         done += 1;
-        if at.file(directory, &file, files.is_empty(), gone == Some(file.number)) == Met::Gone {
+        if at.file(directory, &file, files.is_empty(), gone == Some(file.number)) == Presence::Missing {
             // Retention removed this segment, and possibly others. Continue with their seals, and
             // expect a retention record.
             gone = Some(file.number);
             let seen = at.segment;
             files = segments(directory)?.into_iter().filter(|file| file.number > seen).collect();
-            at.removed(&segments_removed(directory)?, files.front().map(|first| first.number));
+            at.removed(&read_removed_seals(directory)?, files.front().map(|first| first.number));
         }
     }
     at.end();
@@ -64,31 +64,31 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
 
 struct Verifier<'t> {
     trust: &'t Trust,
-    ends: Ends,
+    ends: KnownEnds,
     report: Report,
     /// Epoch and public key of the next seal, if known.
     key: Option<(u64, [u8; 32])>,
     /// The chain value, if intact so far.
     chain: Option<Chain>,
     next_seq: Option<u64>,
-    met: Vec<bool>,
+    found_checkpoints: Vec<bool>,
     unsealed: u64,
     segment: u64,
     /// The last segment of which only seals are left, and the last one that a retention record
     /// names.
     removed: u64,
-    told_removed: u64,
+    recorded_removal: u64,
 }
 
 /// Whether a segment exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Met {
-    There,
-    Gone,
+enum Presence {
+    Present,
+    Missing,
 }
 
 /// State within a segment.
-struct Walk {
+struct SegmentState {
     tree: Option<Frontier>,
     trail: [u8; 16],
     is_closed: bool,
@@ -97,8 +97,8 @@ struct Walk {
 }
 
 impl Verifier<'_> {
-    fn fault(&mut self, kind: FaultKind, offset: usize, seq: u64, what: impl Into<String>) {
-        self.report.faults.push(Fault { kind, segment: self.segment, offset: offset as u64, seq, what: what.into() });
+    fn fault(&mut self, kind: FaultKind, offset: usize, seq: u64, description: impl Into<String>) {
+        self.report.faults.push(Fault { kind, segment: self.segment, offset: offset as u64, seq, description: description.into() });
     }
 
     /// Verifies the seals of removed segments up to `first`. Segments that still exist, because a
@@ -135,8 +135,8 @@ impl Verifier<'_> {
             }
             is_closed = frame.kind == Kind::Close;
             self.segment = seal.segment;
-            self.seal_itself(&seal, at);
-            self.chain = Some(Chain(seal.chain).then(&frame.leaf()));
+            self.verify_signature(&seal, at);
+            self.chain = Some(Chain(seal.chain).extend(&frame.leaf_hash()));
             self.next_seq = Some(seal.next_seq);
             at += frame.len();
         }
@@ -150,16 +150,16 @@ impl Verifier<'_> {
     }
 
     /// Verifies a segment, unless it is gone. If `must_be` is set, a missing segment is a fault.
-    fn file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool, must_be: bool) -> Met {
-        let packed = SegmentFile::packed(directory, file.number);
+    fn file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool, must_be: bool) -> Presence {
+        let is_compressed = SegmentFile::is_compressed(directory, file.number);
         let opened = match Segment::open(file) {
             // The segment was compressed in between. The compressed file exists before the original
             // is removed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !file.packed => Segment::open(&packed),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_compressed => Segment::open(&is_compressed),
             other => other,
         };
         if !must_be && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            return Met::Gone;
+            return Presence::Missing;
         }
         let expected = self.segment + 1;
         self.segment = file.number;
@@ -179,15 +179,15 @@ impl Verifier<'_> {
             Err(error) => {
                 self.fault(FaultKind::Unreadable, 0, seq, error.to_string());
                 (self.chain, self.next_seq, self.key) = (None, None, None);
-                return Met::There;
+                return Presence::Present;
             }
         };
-        self.bytes(&bytes, is_last && !file.packed);
-        Met::There
+        self.bytes(&bytes, is_last && !file.is_compressed);
+        Presence::Present
     }
 
     fn bytes(&mut self, bytes: &[u8], is_last: bool) {
-        let mut walk = Walk { tree: Some(Frontier::default()), trail: [0; 16], is_closed: false, since: (0, 0) };
+        let mut state = SegmentState { tree: Some(Frontier::default()), trail: [0; 16], is_closed: false, since: (0, 0) };
         let mut at = MAGIC.len();
         if !bytes.starts_with(&MAGIC) {
             if is_last && MAGIC.starts_with(bytes) {
@@ -199,13 +199,13 @@ impl Verifier<'_> {
         let mut is_first = true;
         while at < bytes.len() {
             let seq = self.next_seq.unwrap_or(0);
-            if walk.is_closed {
+            if state.is_closed {
                 self.fault(FaultKind::Inserted, at, seq, format!("{} bytes follow the segment's end", bytes.len() - at));
                 return;
             }
             let frame = match frame::parse(&bytes[at..]) {
                 Ok(frame) if (frame.kind == Kind::Header) == is_first => frame,
-                Err(FrameError::Cut) if is_last && !seal_follows(bytes, at, &walk.trail) => {
+                Err(FrameError::Cut) if is_last && !seal_follows(bytes, at, &state.trail) => {
                     self.report.notes.push(format!("the last frame, at byte {at} of segment {}, is not whole yet", self.segment));
                     break;
                 }
@@ -213,8 +213,8 @@ impl Verifier<'_> {
                     if self.chain.is_some() || is_first {
                         self.fault(FaultKind::Altered, at, seq, "there is no frame where one must be");
                     }
-                    self.lose(&mut walk);
-                    match find_seal(bytes, at + 1, &walk.trail) {
+                    self.lose_chain(&mut state);
+                    match find_seal(bytes, at + 1, &state.trail) {
                         Some(next) => at = next,
                         None => break,
                     }
@@ -223,16 +223,16 @@ impl Verifier<'_> {
                 }
             };
             let was_sure = self.chain.is_some() || is_first;
-            self.frame(&frame, &bytes[at + frame.len()..], at, &mut walk);
+            self.frame(&frame, &bytes[at + frame.len()..], at, &mut state);
             is_first = false;
             at += frame.len();
-            if was_sure && self.chain.is_none() && !walk.is_closed {
+            if was_sure && self.chain.is_none() && !state.is_closed {
                 // The altered bytes may include a frame's length, so parsing resumes at the next
                 // seal.
-                at = find_seal(bytes, at - frame.len() + 1, &walk.trail).unwrap_or(bytes.len());
+                at = find_seal(bytes, at - frame.len() + 1, &state.trail).unwrap_or(bytes.len());
             }
         }
-        if !walk.is_closed && !is_last {
+        if !state.is_closed && !is_last {
             if self.chain.is_some() {
                 let seq = self.next_seq.unwrap_or(0);
                 self.fault(FaultKind::Cut, at, seq, "the segment ends without its closing seal");
@@ -241,46 +241,46 @@ impl Verifier<'_> {
         }
     }
 
-    fn lose(&mut self, walk: &mut Walk) {
+    fn lose_chain(&mut self, state: &mut SegmentState) {
         self.chain = None;
-        walk.tree = None;
+        state.tree = None;
     }
 
-    fn frame(&mut self, frame: &Frame<'_>, rest: &[u8], at: usize, walk: &mut Walk) {
+    fn frame(&mut self, frame: &Frame<'_>, rest: &[u8], at: usize, state: &mut SegmentState) {
         if frame.kind == Kind::Header {
-            return self.header(frame, at, walk);
+            return self.header(frame, at, state);
         }
-        let leaf = frame.leaf();
+        let leaf = frame.leaf_hash();
         if let Some(chain) = self.chain {
-            let next = chain.then(&leaf);
+            let next = chain.extend(&leaf);
             if next.tag() == frame.tag {
                 self.chain = Some(next);
-            } else if let Some((kind, what)) = self.diagnose(chain, frame, rest) {
+            } else if let Some((kind, description)) = self.diagnose(chain, frame, rest) {
                 let seq = self.next_seq.unwrap_or(0);
-                self.fault(kind, at, seq, what);
+                self.fault(kind, at, seq, description);
                 if kind == FaultKind::Inserted {
                     return;
                 }
-                self.lose(walk);
+                self.lose_chain(state);
             }
         }
         match frame.kind {
             Kind::Record => {
-                if let Some(tree) = &mut walk.tree {
+                if let Some(tree) = &mut state.tree {
                     tree.push(leaf);
                 }
                 self.record(frame, at);
             }
             Kind::Checkpoint | Kind::Close => {
-                walk.is_closed = frame.kind == Kind::Close;
+                state.is_closed = frame.kind == Kind::Close;
                 match Seal::decode(frame.body) {
-                    Some(seal) => self.seal(&seal, frame, at, walk),
+                    Some(seal) => self.seal(&seal, frame, at, state),
                     None if self.chain.is_some() => {
                         self.fault(FaultKind::Forged, at, self.next_seq.unwrap_or(0), "a seal of another length")
                     }
                     None => {}
                 }
-                walk.since = (self.next_seq.unwrap_or(0), (at + frame.len()) as u64);
+                state.since = (self.next_seq.unwrap_or(0), (at + frame.len()) as u64);
             }
             Kind::Header => {}
         }
@@ -289,7 +289,7 @@ impl Verifier<'_> {
     /// Determines how the chain was broken at this frame.
     fn diagnose(&self, chain: Chain, frame: &Frame<'_>, rest: &[u8]) -> Option<(FaultKind, String)> {
         let follower = frame::parse(rest).ok();
-        let follows = |chain: Chain, next: &Frame<'_>| Some(chain.then(&next.leaf())).filter(|chain| chain.tag() == next.tag);
+        let follows = |chain: Chain, next: &Frame<'_>| Some(chain.extend(&next.leaf_hash())).filter(|chain| chain.tag() == next.tag);
         if let Some(next) = &follower
             && let Some(after) = follows(chain, next)
             && frame::parse(&rest[next.len()..]).ok().is_none_or(|third| follows(after, &third).is_some())
@@ -315,7 +315,7 @@ impl Verifier<'_> {
             (FaultKind::Altered, "the record is not the one that was chained here".into())
         } else if follower.as_ref().and_then(seq_of).is_some_and(|next| next < seq) {
             (FaultKind::Reordered, format!("record {seq} stands where {wanted} belongs"))
-        } else if seq > wanted && seq - wanted < PLAUSIBLE {
+        } else if seq > wanted && seq - wanted < SEQ_JUMP_MAX {
             (FaultKind::Removed, format!("records {wanted} to {} are missing", seq - 1))
         } else if seq < wanted {
             (FaultKind::Reordered, format!("record {seq} stands where {wanted} belongs"))
@@ -324,19 +324,19 @@ impl Verifier<'_> {
         })
     }
 
-    fn header(&mut self, frame: &Frame<'_>, at: usize, walk: &mut Walk) {
+    fn header(&mut self, frame: &Frame<'_>, at: usize, state: &mut SegmentState) {
         let seq = self.next_seq.unwrap_or(1);
         let Some(header) = Header::decode(frame.body) else {
             self.fault(FaultKind::Altered, at, seq, "the header can't be read");
-            return self.lose(walk);
+            return self.lose_chain(state);
         };
-        walk.trail = header.trail;
-        let chain = Chain(header.previous).then(&frame.leaf());
+        state.trail = header.trail;
+        let chain = Chain(header.previous).extend(&frame.leaf_hash());
         let first = self.segment == 1;
         let mut wrong = Vec::new();
-        let mut check = |right: bool, what: &'static str| {
+        let mut check = |right: bool, description: &'static str| {
             if !right {
-                wrong.push(what);
+                wrong.push(description);
             }
         };
         check(chain.tag() == frame.tag, "the header was altered");
@@ -356,13 +356,13 @@ impl Verifier<'_> {
             }
             self.key = Some((header.epoch, header.public));
             (self.chain, self.next_seq) = (Some(chain), Some(header.first_seq));
-            walk.since = (header.first_seq, at as u64);
-            if let Some(tree) = &mut walk.tree {
-                tree.push(frame.leaf());
+            state.since = (header.first_seq, at as u64);
+            if let Some(tree) = &mut state.tree {
+                tree.push(frame.leaf_hash());
             }
         } else {
             self.fault(FaultKind::Altered, at, seq, wrong.join("; "));
-            self.lose(walk);
+            self.lose_chain(state);
         }
     }
 
@@ -393,7 +393,7 @@ impl Verifier<'_> {
                     .push(format!("segment {}, record {seq}: the trail was taken up again after a crash: {detail:?}", self.segment));
             }
             Some((act, detail)) if act == Act::Pruned as u16 => {
-                self.told_removed = self.told_removed.max(told_removed(&detail).unwrap_or(0));
+                self.recorded_removal = self.recorded_removal.max(recorded_removal(&detail).unwrap_or(0));
             }
             _ => {}
         }
@@ -405,39 +405,39 @@ impl Verifier<'_> {
         self.report.times = Some((first.min(time), last.max(time)));
     }
 
-    fn seal(&mut self, seal: &Seal, frame: &Frame<'_>, at: usize, walk: &mut Walk) {
-        let sound = self.seal_itself(seal, at);
+    fn seal(&mut self, seal: &Seal, frame: &Frame<'_>, at: usize, state: &mut SegmentState) {
+        let sound = self.verify_signature(seal, at);
         if sound && self.chain.is_some() {
             // The chain is intact up to here, so the seal's statements about it must hold.
             let before = self.chain_before(seal, frame);
-            let tree = walk.tree.as_ref();
+            let tree = state.tree.as_ref();
             if !before
                 || tree.is_some_and(|tree| tree.count() != seal.leaves || tree.root() != seal.root)
                 || self.next_seq != Some(seal.next_seq)
             {
-                let (seq, since) = walk.since;
-                let what = format!(
+                let (seq, since) = state.since;
+                let description = format!(
                     "records {seq} to {} are not those that were sealed, and the chain was computed anew",
                     seal.next_seq.saturating_sub(1)
                 );
-                self.fault(FaultKind::Rewritten, since as usize, seq, what);
-                walk.tree = None;
+                self.fault(FaultKind::Rewritten, since as usize, seq, description);
+                state.tree = None;
             }
         }
         if sound {
             self.unsealed = 0;
-            self.chain = Some(Chain(seal.chain).then(&frame.leaf()));
+            self.chain = Some(Chain(seal.chain).extend(&frame.leaf_hash()));
             self.next_seq = Some(seal.next_seq);
         }
     }
 
     /// Returns whether this frame follows the chain value in the seal.
     fn chain_before(&self, seal: &Seal, frame: &Frame<'_>) -> bool {
-        self.chain == Some(Chain(seal.chain).then(&frame.leaf()))
+        self.chain == Some(Chain(seal.chain).extend(&frame.leaf_hash()))
     }
 
     /// Verifies the seal's signature and key.
-    fn seal_itself(&mut self, seal: &Seal, at: usize) -> bool {
+    fn verify_signature(&mut self, seal: &Seal, at: usize) -> bool {
         let seq = self.next_seq.unwrap_or(0);
         if !seal.is_signed() {
             if self.chain.is_some() || self.report.faults.is_empty() {
@@ -449,23 +449,23 @@ impl Verifier<'_> {
         if let Some((epoch, public)) = self.key
             && (seal.epoch != epoch || seal.public != public || seal.trail != trail)
         {
-            let what = match seal.epoch > epoch && seal.trail == trail {
+            let description = match seal.epoch > epoch && seal.trail == trail {
                 true => format!("seals {epoch} to {} are missing", seal.epoch - 1),
                 false => "the seal is by another key than the one before named".into(),
             };
-            self.fault(if seal.epoch > epoch { FaultKind::Removed } else { FaultKind::Forged }, at, seq, what);
+            self.fault(if seal.epoch > epoch { FaultKind::Removed } else { FaultKind::Forged }, at, seq, description);
         }
         self.key = Some((seal.epoch + 1, seal.next));
         for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
             if checkpoint.epoch == seal.epoch && checkpoint == seal {
-                self.met[index] = true;
+                self.found_checkpoints[index] = true;
             }
         }
-        self.ends.meet(seal);
+        self.ends.observe_seal(seal);
         self.report.last = Some(seal.clone());
         true
     }
 }
 
 /// A sequence number this far ahead was never assigned, so it was altered.
-const PLAUSIBLE: u64 = 1 << 32;
+const SEQ_JUMP_MAX: u64 = 1 << 32;

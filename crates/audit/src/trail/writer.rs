@@ -3,7 +3,7 @@
 //!
 //! A worker holds its ring's lock only while it copies a record. It waits for the disk only if the
 //! ring is full and the policy is [`Policy::Block`]. A reply that must not precede its record is
-//! passed to [`Trail::after`].
+//! passed to [`Trail::call_when_stored`].
 
 mod maintenance;
 mod options;
@@ -21,13 +21,13 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{Disk, Log};
 use crate::Record;
-use maintenance::{Backlog, Closed, Removal, Tidying};
-pub use options::{Durable, Keeping, Policy};
+use maintenance::{Backlog, BacklogHandle, RemovalRequest, RetentionState};
+pub use options::{Durability, Policy, WriterOptions};
 use ring::{Gap, Ring};
 use write_loop::{Writer, now_ns};
 
 /// A callback that runs once all earlier records are stored.
-pub type After = Box<dyn FnOnce() + Send>;
+pub type Callback = Box<dyn FnOnce() + Send>;
 
 /// A trail with running writer threads.
 pub struct Trail {
@@ -52,28 +52,28 @@ pub struct Counts {
 
 struct Shared {
     rings: Vec<Ring>,
-    keeping: Keeping,
+    options: WriterOptions,
     queue: Mutex<Queue>,
-    news: Condvar,
+    wakeup: Condvar,
     /// Notified when the rings have room.
-    room: Condvar,
-    room_turn: Mutex<()>,
+    room_freed: Condvar,
+    room_lock: Mutex<()>,
     /// Whether the writer sleeps and must be woken.
-    sleeping: AtomicBool,
-    tidying: Mutex<Tidying>,
-    healthy: AtomicBool,
-    stopped: AtomicBool,
+    is_sleeping: AtomicBool,
+    retention_state: Mutex<RetentionState>,
+    is_healthy: AtomicBool,
+    is_stopped: AtomicBool,
     written: AtomicU64,
     lost: AtomicU64,
     failures: AtomicU64,
     /// Records that are accepted but not stored as the policy requires.
-    behind: AtomicU64,
+    unstored_count: AtomicU64,
 }
 
 #[derive(Default)]
 struct Queue {
-    after: Vec<After>,
-    removal: Option<Removal>,
+    after: Vec<Callback>,
+    removal: Option<RemovalRequest>,
     /// The writer thread has ended.
     has_ended: bool,
 }
@@ -82,48 +82,48 @@ impl Trail {
     /// Starts the threads: the writer, and two for indexing, compression and retention. A log whose
     /// recovery failed on a full disk is retried. `halt` is called at most once, under
     /// [`Policy::Halt`].
-    pub fn start(log: Log, disk: Arc<dyn Disk>, keeping: Keeping, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
-        let refuses = log.refused().is_some();
-        let told = log.told_unwritten();
+    pub fn start(log: Log, disk: Arc<dyn Disk>, options: WriterOptions, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
+        let is_refused = log.recovery_error().is_some();
+        let told = log.unwritten_gap();
         let shared = Arc::new(Shared {
             rings: (0..RING_COUNT).map(|_| Ring::default()).collect(),
-            keeping,
+            options,
             queue: Mutex::default(),
-            news: Condvar::new(),
-            room: Condvar::new(),
-            room_turn: Mutex::default(),
-            sleeping: AtomicBool::new(false),
-            tidying: Mutex::default(),
-            healthy: AtomicBool::new(!refuses),
-            stopped: AtomicBool::new(false),
+            wakeup: Condvar::new(),
+            room_freed: Condvar::new(),
+            room_lock: Mutex::default(),
+            is_sleeping: AtomicBool::new(false),
+            retention_state: Mutex::default(),
+            is_healthy: AtomicBool::new(!is_refused),
+            is_stopped: AtomicBool::new(false),
             written: AtomicU64::new(0),
             lost: AtomicU64::new(0),
-            failures: AtomicU64::new(refuses.into()),
-            behind: AtomicU64::new(0),
+            failures: AtomicU64::new(is_refused.into()),
+            unstored_count: AtomicU64::new(0),
         });
         let backlog = Arc::new(Backlog::default());
         let directory = log.directory().to_owned();
         let writer = Writer {
             shared: shared.clone(),
             log,
-            closed: Closed(backlog.clone()),
+            closed: BacklogHandle(backlog.clone()),
             halt: Some(Box::new(halt)),
             // The recovery records are not on the disk yet.
-            unsynced: refuses.into(),
+            unsynced: is_refused.into(),
             synced_at: Instant::now(),
-            unkept: 0,
+            unconfirmed_count: 0,
             written_ns: told.map_or_else(now_ns, |(_, _, since_ns)| since_ns),
             gaps: told.map(|(seq, count, _)| (seq, count)).into_iter().collect(),
-            held: Gap::default(),
-            is_counted: false,
-            refuses,
+            unreported_gap: Gap::default(),
+            is_loss_stored: false,
+            is_refused,
             removal: None,
         };
         let (keeper, helper) = (shared.clone(), shared.clone());
         let (disk_too, directory_too, backlog_too) = (disk.clone(), directory.clone(), backlog.clone());
         let threads = vec![
             thread::Builder::new().name("audit".into()).spawn(move || writer.run())?,
-            thread::Builder::new().name("audit-keep".into()).spawn(move || keeper.keep_house(&*disk, &directory, &backlog))?,
+            thread::Builder::new().name("audit-keep".into()).spawn(move || keeper.run_maintenance(&*disk, &directory, &backlog))?,
             thread::Builder::new()
                 .name("audit-catch-up".into())
                 .spawn(move || helper.catch_up(&*disk_too, &directory_too, &backlog_too))?,
@@ -134,36 +134,36 @@ impl Trail {
     /// Queues a record; the writer assigns its sequence number. Returns false if the record is
     /// lost. A gap record will count it.
     pub fn record(&self, record: &Record<'_>) -> bool {
-        self.shared.record(record, self.shared.keeping.policy == Policy::Block)
+        self.shared.record(record, self.shared.options.policy == Policy::Block)
     }
 
     /// Like [`Trail::record`], but always waits for room. Returns false only after [`Trail::stop`].
-    /// For use with [`Keeping::waits`].
+    /// For use with [`WriterOptions::some_replies_wait`].
     pub fn record_and_wait(&self, record: &Record<'_>) -> bool {
         self.shared.record(record, true)
     }
 
     /// Runs a callback once all records queued so far, by any thread, are stored as the policy
     /// requires.
-    pub fn after(&self, after: After) {
+    pub fn call_when_stored(&self, after: Callback) {
         self.shared.queue.lock().after.push(after);
         self.shared.wake();
     }
 
     /// Returns whether any replies must wait for their records.
-    pub fn holds(&self) -> bool {
-        self.shared.keeping.holds()
+    pub fn delays_replies(&self) -> bool {
+        self.shared.options.delays_replies()
     }
 
     /// Returns whether any record is not stored yet.
-    pub fn is_behind(&self) -> bool {
-        self.shared.behind.load(Ordering::SeqCst) > 0
+    pub fn has_unstored_records(&self) -> bool {
+        self.shared.unstored_count.load(Ordering::SeqCst) > 0
     }
 
     /// Returns whether the last write succeeded and no ring is full, so that new records will
     /// probably be stored.
     pub fn is_healthy(&self) -> bool {
-        self.shared.healthy.load(Ordering::Acquire)
+        self.shared.is_healthy.load(Ordering::Acquire)
     }
 
     /// Returns the counters.
@@ -181,14 +181,14 @@ impl Trail {
     /// Writes all queued records, seals the trail and stops the threads. Records that the disk
     /// refuses now are lost, and an error is logged.
     pub fn stop(&self) {
-        self.shared.end_tidying();
-        self.shared.stopped.store(true, Ordering::SeqCst);
+        self.shared.end_retention();
+        self.shared.is_stopped.store(true, Ordering::SeqCst);
         self.shared.wake();
         // Taking the lock ensures that the writer is not between its check and its wait. This also
         // wakes a writer that waits to retry.
         drop(self.shared.queue.lock());
-        self.shared.news.notify_one();
-        self.shared.room.notify_all();
+        self.shared.wakeup.notify_one();
+        self.shared.room_freed.notify_all();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the audit trail failed; this is a fault of this program");
@@ -204,39 +204,39 @@ impl Drop for Trail {
 }
 
 impl Shared {
-    fn record(&self, record: &Record<'_>, waits: bool) -> bool {
-        let ring = &self.rings[ring::mine() % RING_COUNT];
+    fn record(&self, record: &Record<'_>, some_replies_wait: bool) -> bool {
+        let ring = &self.rings[ring::thread_number() % RING_COUNT];
         // Counted before the record is visible, so that it never counts as stored too early. All
         // threads share this counter, so it is skipped unless replies wait.
-        let counts = self.keeping.holds();
+        let counts = self.options.delays_replies();
         if counts {
-            self.behind.fetch_add(1, Ordering::SeqCst);
+            self.unstored_count.fetch_add(1, Ordering::SeqCst);
         }
-        while !ring.push(record, self.keeping.ring_len) {
-            if !waits || self.stopped.load(Ordering::Acquire) {
+        while !ring.push(record, self.options.ring_len) {
+            if !some_replies_wait || self.is_stopped.load(Ordering::Acquire) {
                 if counts {
-                    self.behind.fetch_sub(1, Ordering::SeqCst);
+                    self.unstored_count.fetch_sub(1, Ordering::SeqCst);
                 }
-                ring.lose(record.time_ns);
-                self.healthy.store(false, Ordering::Release);
+                ring.count_lost(record.time_ns);
+                self.is_healthy.store(false, Ordering::Release);
                 self.wake();
                 return false;
             }
             self.wake();
-            let mut turn = self.room_turn.lock();
-            self.room.wait_for(&mut turn, ROOM_STEP);
+            let mut turn = self.room_lock.lock();
+            self.room_freed.wait_for(&mut turn, ROOM_STEP);
         }
-        if self.sleeping.load(Ordering::Relaxed) {
+        if self.is_sleeping.load(Ordering::Relaxed) {
             self.wake();
         }
         true
     }
 
     fn wake(&self) {
-        if self.sleeping.swap(false, Ordering::SeqCst) {
+        if self.is_sleeping.swap(false, Ordering::SeqCst) {
             // Taking the lock ensures that the writer is not between its check and its wait.
             drop(self.queue.lock());
-            self.news.notify_one();
+            self.wakeup.notify_one();
         }
     }
 }

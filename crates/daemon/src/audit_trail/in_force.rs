@@ -61,7 +61,7 @@ impl InForce {
 }
 
 fn halves(rules: &Rules) -> [u64; 2] {
-    let all = rules.may_be_recorded();
+    let all = rules.recorded_operations();
     [all as u64, (all >> 64) as u64]
 }
 

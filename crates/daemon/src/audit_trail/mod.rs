@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use vouch_audit::Record;
 use vouch_audit::record::{Act, Class};
 use vouch_audit::rules::{Resolve, Rules};
-use vouch_audit::trail::{Disk, Keeping, Log, Options, Policy, Rotation, Trail};
+use vouch_audit::trail::{Disk, Log, Options, Policy, Rotation, Trail, WriterOptions};
 
 pub use in_force::InForce;
 pub use key_watch::KeyWatch;
@@ -34,7 +34,7 @@ pub struct TrailConfig {
     /// The rules; everything if none.
     pub rules: Option<PathBuf>,
     /// How the trail is kept.
-    pub keeping: Keeping,
+    pub keeping: WriterOptions,
     /// When segments end and seals are made.
     pub rotation: Rotation,
 }
@@ -64,10 +64,10 @@ pub fn begin(
     let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
     let failed = |why: String| TrailError { path: config.directory.clone(), why, is_full: false };
     let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns()).map_err(|error| failed(error.to_string()))?;
-    if opened.unclosed {
+    if opened.was_unclosed {
         tracing::warn!(torn = opened.torn_len(), "the audit trail had no end; it was put in order, and says so");
     }
-    if let Some(error) = log.refused() {
+    if let Some(error) = log.recovery_error() {
         let policy = match config.keeping.policy {
             Policy::Count => None,
             Policy::Block => Some("block"),
@@ -81,7 +81,7 @@ pub fn begin(
         tracing::error!(%error, "audit records can't be written yet; what is lost until there is room is counted");
     }
     let account = Account::new(config, deny, text, log.next_seq() == 1);
-    let keeping = Keeping { waits: !deny.is_empty(), ..config.keeping.clone() };
+    let keeping = WriterOptions { some_replies_wait: !deny.is_empty(), ..config.keeping.clone() };
     let trail = Trail::start(log, disk, keeping, halt).map_err(|error| failed(error.to_string()))?;
     Ok((trail, InForce::new(Arc::new(rules)), account))
 }

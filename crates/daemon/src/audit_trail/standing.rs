@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use vouch_audit::chain::digest;
 use vouch_audit::record::Act;
 use vouch_audit::rules::Rules;
-use vouch_audit::trail::{Durable, Policy, Retention, SystemDisk, Trail, replace};
+use vouch_audit::trail::{Durability, Policy, Retention, SystemDisk, Trail, replace_file};
 
 use super::written::{Kept, Keys, Standing};
 use super::{InForce, System, TrailConfig, TrailError, act, boot_id, read_rules, record_act};
@@ -59,11 +59,11 @@ impl Standing {
             Policy::Halt => 1,
             Policy::Block => 2,
         };
-        let lateness = match config.keeping.durable {
-            Durable::Each => (0, 0),
-            Durable::Records(count) => (1, count.into()),
-            Durable::Every(time) => (2, time.as_millis()),
-            Durable::System => (3, 0),
+        let lateness = match config.keeping.durability {
+            Durability::Each => (0, 0),
+            Durability::Records(count) => (1, count.into()),
+            Durability::Every(time) => (2, time.as_millis()),
+            Durability::System => (3, 0),
         };
         let mut deny = deny.to_vec();
         deny.sort();
@@ -131,7 +131,7 @@ impl Standing {
     /// Keeps it for the next start, for nobody but the owner: threads that act as callers have no
     /// umask.
     fn write(&self, directory: &Path) -> io::Result<()> {
-        replace(&SystemDisk, &directory.join(IN_FORCE), &self.text())
+        replace_file(&SystemDisk, &directory.join(IN_FORCE), &self.text())
     }
 }
 

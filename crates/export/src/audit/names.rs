@@ -1,13 +1,14 @@
-//! Paths of files for audit records. Stores each file's directory and name, so a renamed directory
-//! moves all files below it. The file system is asked once about a file without a known name.
+//! Paths of files, from names that operations have told: each file's directory and its name there,
+//! so that a directory that is renamed takes all below it along. What no operation has named is
+//! asked of the file system once.
 
-mod moved_paths;
-mod name_changes;
+mod at_hand;
+mod moved;
+mod naming;
 mod node;
 mod stamps;
 #[cfg(test)]
 mod tests;
-mod thread_cache;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,49 +19,50 @@ use vouch_audit::rules::Rules;
 use vouch_nfs4_server::{Details, Export, NameOrder, Observation};
 use vouch_vfs::{FileId, FileType, Patience};
 
-pub(super) use moved_paths::{MOVED, MovedPaths};
+use at_hand::AtHand;
+pub(super) use moved::{MOVED, Moved};
 use node::{Child, Link, Name, Node};
 use stamps::{Stamped, Stamps};
-use thread_cache::ThreadPathCache;
 
-/// Tables of names. Bounded: a forgotten name is looked up again.
+/// What is known of names. Bounded: what is forgotten is asked for again.
 pub(super) struct Names {
     links: Cache<Node, Link>,
-    /// Further names of a file: hard links.
+    /// Names that a file has beside that: hard links.
     others: Cache<Node, Arc<Links>>,
-    /// Files by directory and name, for renames.
+    /// The same the other way round: a rename tells names only.
     children: Cache<Link, Node>,
-    /// Paths from the file system.
+    /// Paths as the file system told them.
     told: Cache<Node, Arc<Stamped>>,
-    /// Paths joined from names.
+    /// Paths that were put together.
     whole: Cache<Node, Arc<Stamped>>,
-    thread_cache: ThreadPathCache,
+    at_hand: AtHand,
     stamps: Stamps,
-    pub(super) moved: Arc<MovedPaths>,
-    /// Link counts.
+    pub(super) moved: Arc<Moved>,
+    /// How many names files have.
     counts: Cache<Node, u32>,
-    /// Name order of each export, by number. Several exports may share one.
+    /// Of exports, by their numbers: some share one.
     orders: Box<[NameOrder]>,
 }
 
-/// Hard links of a file, newest last.
+/// Further names of a file, the newest last.
 #[derive(Clone, Default)]
 struct Links {
     links: Vec<Link>,
-    /// Whether some links were forgotten.
+    /// There were more than are remembered.
     are_more: bool,
 }
 
-/// Whether a name surely leads to a file.
+/// How sure it is that a name leads to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LinkCertainty {
+enum Hearsay {
     /// It does now.
     No,
     /// It did a moment ago.
     Yes,
 }
 
-/// A path, or none. An empty shared slice would make all threads contend for one reference count.
+/// A path, or none. It is empty where there is none: an empty slice that is shared would be counted
+/// by all threads in one place.
 #[derive(Clone, Default)]
 pub(super) struct Path(Option<Arc<[u8]>>);
 
@@ -78,27 +80,28 @@ impl From<Arc<[u8]>> for Path {
     }
 }
 
-/// Paths of an operation; empty if none or unknown. `/...` stands for an unknown directory.
+/// The paths of an operation; empty where there is none, or none is known. Where a directory's is
+/// not known, `/...` stands for it.
 #[derive(Default)]
 pub(super) struct Paths {
     pub(super) path: Path,
     pub(super) new_path: Path,
-    /// File of the operation, not the directory of its name.
+    /// The file that the operation was about, where it is known: not the directory of its name.
     pub(super) file: Option<FileId>,
-    /// Other present and former names of the file at `path`.
+    /// What is called by `path` is or was called so, too.
     pub(super) others: Others,
-    /// Other present and former names of the file at `new_path`.
+    /// And what is or was called by `new_path`.
     pub(super) new_others: Others,
 }
 
-/// Other names of a file.
+/// Other names of one file.
 #[derive(Default)]
 pub(super) struct Others {
-    /// Hard links.
+    /// Links.
     pub(super) links: Vec<Arc<[u8]>>,
-    /// Former paths of the file, or of a directory above it.
+    /// What it, or what it lies in, was called before it was moved.
     pub(super) former: Vec<Arc<[u8]>>,
-    /// Whether there may be more.
+    /// And perhaps more.
     pub(super) are_more: bool,
 }
 
@@ -107,14 +110,14 @@ impl Others {
 }
 
 impl Names {
-    pub(super) fn new(moved: MovedPaths) -> Self {
+    pub(super) fn new(moved: Moved) -> Self {
         let mut seed = [0; 8];
-        // Without randomness paths are still right, but a client might slow them down.
+        // Without randomness the paths are as right, and somebody may make them slow.
         let _ = getrandom::fill(&mut seed);
         Names::seeded(u64::from_le_bytes(seed), moved)
     }
 
-    fn seeded(seed: u64, moved: MovedPaths) -> Self {
+    fn seeded(seed: u64, moved: Moved) -> Self {
         let (links, children) = (Cache::new(FILES_MAX), Cache::new(FILES_MAX));
         Names {
             links,
@@ -122,7 +125,7 @@ impl Names {
             others: Cache::new(FILES_MAX),
             told: Cache::new(FILES_MAX),
             whole: Cache::new(FILES_MAX),
-            thread_cache: ThreadPathCache::new(),
+            at_hand: AtHand::new(),
             stamps: Stamps::new(seed),
             moved: Arc::new(moved),
             counts: Cache::new(FILES_MAX),
@@ -130,8 +133,8 @@ impl Names {
         }
     }
 
-    /// Paths of an operation at this moment. Learns its names; changes of names go through
-    /// [`Names::name_changed`].
+    /// The paths that an operation was about, at this moment; learns where its name leads to. What
+    /// becomes of names is told otherwise.
     pub(super) fn paths(&self, seen: &Observation<'_>, told: &Details<'_>, rules: &Rules) -> Paths {
         let Some(export) = told.export else { return Paths::default() };
         let (asked, current, after) = (&told.arguments, seen.file, told.after);
@@ -159,7 +162,7 @@ impl Names {
                 (paths.path, paths.new_path, paths.file) = (path(told.saved), path(current), told.saved.copied());
                 paths.new_others = others(current, &paths.new_path);
             }
-            // Above all exports, the result of a lookup is an export.
+            // Above all exports: what was looked up is one.
             (_, Some(_), _) if current.is_none() && after.is_some() => {
                 paths.path = path(after);
                 paths.file = after.copied();
@@ -187,10 +190,10 @@ impl Names {
         paths
     }
 
-    /// Other present and former names of an operation's file.
+    /// What a file that an operation was about is and was called beside this.
     pub(super) fn others(&self, export: &Export, file: Option<&FileId>, path: &[u8], rules: &Rules, op: u16) -> Others {
         let mut others = Others::default();
-        if !rules.name_paths() {
+        if !rules.has_path_rules() {
             return others;
         }
         if let Some(file) = file {
@@ -207,8 +210,8 @@ impl Names {
         others
     }
 
-    /// Link count of a file that is no directory. Read again where a change is likely or matters
-    /// most.
+    /// How many names a file has that is no directory. Asked anew where that is likely to have
+    /// changed, or matters most.
     fn count(&self, export: &Export, file: &FileId, op: u16) -> u32 {
         let key = Node::of(export.id, file);
         if !COUNTED.contains(&op)
@@ -219,21 +222,21 @@ impl Names {
         let count = match export.file_system.attributes(file, Patience::None) {
             Ok(attributes) if attributes.file_type == FileType::Directory => 1,
             Ok(attributes) => attributes.links,
-            // The count is unknown.
+            // It may have any.
             Err(vouch_vfs::Error::WouldBlock) => return u32::MAX,
-            // The file is gone.
+            // It is gone.
             Err(_) => return 0,
         };
         self.counts.insert(key, count);
         count
     }
 
-    /// File of a name, if known.
+    /// What has a name, as far as it is known.
     fn child(&self, export: &Export, directory: &FileId, name: &[u8]) -> Option<FileId> {
         self.children.get(&Child(&Node::of(export.id, directory), name)).map(|file| file.file())
     }
 
-    /// Path of a name in a directory.
+    /// The path of a name.
     fn below(&self, export: &Export, directory: Option<&FileId>, name: &[u8]) -> Arc<[u8]> {
         match directory {
             Some(directory) => self.below_node(export, &Node::of(export.id, directory), name),
@@ -256,12 +259,12 @@ impl Names {
         })
     }
 
-    /// Adds a further name of a file.
+    /// A name that a file has beside the one by which it is known.
     fn also(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) {
         let (key, link) = (Node::of(export.id, file), (Node::of(export.id, directory), Name::from(name)));
         match self.links.get(&key) {
             None => {
-                self.learn(export, file, directory, name, rules, LinkCertainty::No);
+                self.learn(export, file, directory, name, rules, Hearsay::No);
             }
             Some(known) if known == link => {}
             Some(_) => {
@@ -271,7 +274,7 @@ impl Names {
         }
     }
 
-    /// Adds a further name and removes another.
+    /// Remembers a further name of a file, and that another is none of these any more.
     fn put_by(&self, key: Node, link: Link, not: Option<&Link>) {
         let mut others = self.others.get(&key).map_or_else(Links::default, |others| (*others).clone());
         others.links.retain(|known| *known != link && Some(known) != not);
@@ -283,7 +286,7 @@ impl Names {
         self.others.insert(key, Arc::new(others));
     }
 
-    /// Forgets a name that was removed or replaced.
+    /// A name is no more, or another file's.
     fn forget(&self, export: &Export, directory: &FileId, name: &[u8]) {
         let directory = Node::of(export.id, directory);
         if let Some((_, file)) = self.children.remove(&Child(&directory, name)) {
@@ -291,7 +294,7 @@ impl Names {
         }
     }
 
-    /// Forgets a removed name at the end of this path. A removed file has nothing below it.
+    /// A name is no more, and was the end of this path. What had it has nothing below it.
     fn forget_removed(&self, export: &Export, directory: &FileId, name: &[u8], path: &[u8]) {
         let directory = Node::of(export.id, directory);
         if let Some((_, file)) = self.children.remove(&Child(&directory, name)) {
@@ -301,19 +304,19 @@ impl Names {
 
     fn unlink(&self, export: &Export, file: &Node, directory: &Node, name: &[u8]) {
         if !self.links.get(file).is_some_and(|link| link.0 == *directory && *link.1 == *name) {
-            // Unlikely: the file would have to become a directory meanwhile.
+            // Hardly: it would have to become that meanwhile.
             return self.unlink_from(file, directory, name, || self.stamps.all_moved());
         }
         let path = self.path_of(export, file);
         self.unlink_from(file, directory, name, || self.stamps.moved(&path));
     }
 
-    /// `moved` runs if this was the file's primary name.
+    /// `moved`: called when it can be seen that the name was that by which the file was known.
     fn unlink_from(&self, file: &Node, directory: &Node, name: &[u8], moved: impl FnOnce()) {
         let is_it = |link: &Link| link.0 == *directory && *link.1 == *name;
         let known = self.others.get(file);
         let Some(known) = known else {
-            // Most files have one name.
+            // As most files it had no other name.
             if self.links.remove_if(file, is_it).is_some() {
                 self.whole.remove(file);
                 moved();
@@ -336,18 +339,18 @@ impl Names {
         }
     }
 
-    /// Learns a name that led to a file. `path` was joined at this number of moves.
+    /// A name, and so a path that was put together after so many moves, led to a file.
     fn found(&self, export: &Export, file: &FileId, (directory, name): (&FileId, &[u8]), (path, moves): (&Path, u64), rules: &Rules) {
-        if self.learn(export, file, directory, name, rules, LinkCertainty::Yes)
+        if self.learn(export, file, directory, name, rules, Hearsay::Yes)
             && let Some(path) = &path.0
             && !Rules::is_partial(path)
         {
-            self.thread_cache.put(Node::of(export.id, file), moves, path.clone(), None);
+            self.at_hand.put(Node::of(export.id, file), moves, path.clone(), None);
         }
     }
 
-    /// Learns a name. Returns whether this is the file's primary name.
-    fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules, certainty: LinkCertainty) -> bool {
+    /// Whether this is the name by which it is known, which it was or is the first.
+    fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules, hearsay: Hearsay) -> bool {
         let key = Node::of(export.id, file);
         let link = (Node::of(export.id, directory), Name::from(name));
         let before = self.links.get(&key);
@@ -355,11 +358,13 @@ impl Names {
         if known || file == directory {
             return known;
         }
-        // Another name of the file, or a directory renamed on the server itself; then paths below
-        // it change too. Alternating lookups of two hard links invalidate only that file's path.
+        // Another name of the file, or of a directory that was renamed on the server itself: then what lies
+        // below has other paths, too. Whoever looks up the names of one file in turn makes old that
+        // file's path and nobody else's.
         let old = before.is_some().then(|| self.path_of(export, &key));
-        // A file with one link must have been renamed outside of the server.
-        if let (LinkCertainty::Yes, Some(old)) = (certainty, &old)
+        // What has one name alone, and has the one by which it is known, had this one before somebody
+        // renamed it.
+        if let (Hearsay::Yes, Some(old)) = (hearsay, &old)
             && **old != *self.below(export, Some(directory), name)
             && self.count(export, file, number::RENAME) == 1
             && self.ask(export, file).as_ref() == Some(old)
@@ -377,7 +382,7 @@ impl Names {
             }
             None => {
                 if let Some((_, stale)) = self.whole.remove(&key) {
-                    // Threads may have the path in their cache.
+                    // Threads may have it at hand.
                     self.stamps.moved(&stale.path);
                 }
                 true
@@ -385,14 +390,15 @@ impl Names {
         }
     }
 
-    /// Path of a file. Without a known name, the export's path with the file's identity.
+    /// The path of a file; of one that nobody knows a name of, the export's and its identity's
+    /// place in `file`.
     pub(super) fn path(&self, export: &Export, file: &FileId) -> Arc<[u8]> {
         self.path_of(export, &Node::of(export.id, file))
     }
 
     fn path_of(&self, export: &Export, file: &Node) -> Arc<[u8]> {
         let moves = self.stamps.moves();
-        if let Some(path) = self.thread_cache.get(file, moves, &self.stamps) {
+        if let Some(path) = self.at_hand.get(file, moves, &self.stamps) {
             return path;
         }
         if let Some(known) = self.whole.get(file)
@@ -400,7 +406,7 @@ impl Names {
         {
             let path = known.path.clone();
             if !Rules::is_partial(&path) {
-                self.thread_cache.put(file.clone(), moves, path.clone(), Some(known));
+                self.at_hand.put(file.clone(), moves, path.clone(), Some(known));
             }
             return path;
         }
@@ -446,7 +452,7 @@ impl Names {
         path.into()
     }
 
-    /// Path from the file system, cached.
+    /// The path as the file system tells it.
     fn asked(&self, export: &Export, file: &Node) -> Option<Arc<[u8]>> {
         if let Some(known) = self.told.get(file)
             && self.stamps.is_good(&known)
@@ -461,7 +467,7 @@ impl Names {
         Some(path)
     }
 
-    /// Path from the file system now.
+    /// Likewise, at this moment.
     fn ask(&self, export: &Export, file: &FileId) -> Option<Arc<[u8]>> {
         let below = export.file_system.path(file)?;
         let mut path = export.source.as_bytes().to_vec();
@@ -473,7 +479,7 @@ impl Names {
     }
 }
 
-/// Joins a path in a buffer of the thread.
+/// A path that is put together in a place that the thread keeps for that.
 fn with_path(put: impl FnOnce(&mut Vec<u8>)) -> Arc<[u8]> {
     thread_local! {
         static PATH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -485,15 +491,16 @@ fn with_path(put: impl FnOnce(&mut Vec<u8>)) -> Arc<[u8]> {
     })
 }
 
-/// Files with cached names.
+/// Files whose names are remembered.
 const FILES_MAX: usize = 65_536;
-/// Cached hard links of a file.
+/// Further names of one file that are remembered.
 const OTHERS_MAX: usize = 16;
-/// Operations that read the link count again.
+/// Operations at which it is asked anew how many names a file has.
 const COUNTED: [u16; 6] = [number::OPEN, number::LINK, number::RENAME, number::REMOVE, number::COPY, number::CLONE];
 /// Operations that lead to the file of a name.
 const FOLLOWS: [u16; 3] = [number::LOOKUP, number::OPEN, number::CREATE];
-/// Deepest path that is joined.
+/// Deepest path that is put together.
 const DEPTH_MAX: usize = 256;
-/// Name orders. Enough that two exports rarely share one and wait for each other's file system.
+/// Orders of changes of names: so many that hardly two exports have one together, where the one's
+/// file system would have the other's changes wait.
 const ORDERS: usize = 4096;

@@ -110,8 +110,8 @@ impl Server {
 }
 
 fn maintain_audit(audit: &Audit) {
-    audit.check_keytab();
-    audit.record_omitted_refusals();
+    audit.look_at_keys();
+    audit.tell_left_out();
 }
 
 fn stop_pools(driver: &Driver) {

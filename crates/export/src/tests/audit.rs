@@ -1,4 +1,5 @@
-//! Audit records of client operations, and replies that wait for them.
+//! What clients do becomes records, and nothing is acknowledged without its record where the
+//! administrator wants it so.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,17 +7,17 @@ use std::sync::Arc;
 use vouch_audit::frame::Kind;
 use vouch_audit::keys::Ratchet;
 use vouch_audit::record::{Act, Class, Refusal};
-use vouch_audit::trail::{Durable, KEY, Keeping, Policy, Rotation, SystemDisk, Trust, create, entries, verify};
+use vouch_audit::trail::{Durability, KEY_FILE, Policy, Rotation, SystemDisk, Trust, WriterOptions, create_key, entries, verify};
 use vouch_audit::{Flavour, Record, operations};
 use vouch_nfs4::op::{ShareAccess, StableHow};
 use vouch_nfs4::{Attributes, Verifier};
 use vouch_nfs4_client::{Client, Config, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
-mod blocked_replies;
-mod client_names;
 mod denied;
-mod watches;
+mod held;
+mod named;
+mod watched;
 
 use super::*;
 use crate::AuditConfig;
@@ -26,8 +27,8 @@ fn key() -> Ratchet {
     Ratchet::new([3; 16], &[4; 32])
 }
 
-fn config(directory: &Path, rules: Option<&str>, keeping: Keeping) -> AuditConfig {
-    create(&SystemDisk, &directory.join(KEY), &key()).unwrap();
+fn config(directory: &Path, rules: Option<&str>, keeping: WriterOptions) -> AuditConfig {
+    create_key(&SystemDisk, &directory.join(KEY_FILE), &key()).unwrap();
     let rules = rules.map(|text| {
         let path = directory.join("rules");
         std::fs::write(&path, text).unwrap();
@@ -37,7 +38,7 @@ fn config(directory: &Path, rules: Option<&str>, keeping: Keeping) -> AuditConfi
     AuditConfig { trail, deny: Vec::new() }
 }
 
-/// A resolver that knows no names.
+/// No client has a name.
 struct Nobody;
 
 impl crate::hosts::resolver::Resolver for Nobody {
@@ -59,7 +60,8 @@ fn open(config: AuditConfig) -> crate::audit::Audit {
     crate::audit::Audit::open(config, hosts, Arc::new(SystemDisk)).unwrap()
 }
 
-/// Recorded refusals: reason, omitted number, detail.
+/// Refusals that were recorded: which, how many it stands for that were left out, and what is said
+/// of it.
 fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
     let mut found = Vec::new();
     entries(directory, 1, |entry| {
@@ -68,7 +70,7 @@ fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
             let record = Record::decode(&entry.body, &mut scratch).unwrap();
             if record.class == Class::Refusal {
                 let detail = String::from_utf8_lossy(record.detail).into_owned();
-                found.push((Refusal::of(record.operation).unwrap(), record.gap.unwrap_or(0), detail));
+                found.push((Refusal::from_number(record.operation).unwrap(), record.gap.unwrap_or(0), detail));
             }
         }
         true
@@ -77,7 +79,7 @@ fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
     found
 }
 
-/// A COMPOUND with an undecodable credential.
+/// A COMPOUND by a credential that can't be read.
 fn bad_credential(xid: u32) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);
@@ -90,9 +92,9 @@ fn bad_credential(xid: u32) -> Vec<u8> {
 }
 
 #[test]
-fn flood_of_bad_credentials_is_counted_not_recorded() {
+fn a_flood_of_bad_credentials_is_counted_and_does_not_fill_the_trail() {
     let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), None, Keeping::default());
+    let config = config(directory.path(), None, WriterOptions::default());
     let server = Running::start(|all| all.audit = Some(config));
     let began = std::time::Instant::now();
     let count = 5000;
@@ -117,15 +119,15 @@ fn flood_of_bad_credentials_is_counted_not_recorded() {
 }
 
 #[test]
-fn forged_filehandles_are_refusals_that_rules_can_exclude() {
+fn made_up_filehandles_are_refusals_and_a_rule_can_leave_them_out() {
     for (rules, wanted) in [("", 20), ("-a never,exit -F flavour=sys\n", 0), ("-a never,exit -S PUTFH\n", 20)] {
         let directory = tempfile::tempdir().unwrap();
-        let config = config(directory.path(), Some(rules), Keeping::default());
+        let config = config(directory.path(), Some(rules), WriterOptions::default());
         let server = Running::start(|all| all.audit = Some(config));
         block_on(async {
             let client = client(&server, "one").await;
             for number in 0..20u8 {
-                // The record counts, whatever the status.
+                // What is recorded counts, whatever the client makes of the status.
                 drop(client.compound().putfh(&vouch_nfs4::Filehandle::new(&[number; 32]).unwrap()).send().await);
             }
             client.close().await.unwrap();
@@ -136,7 +138,7 @@ fn forged_filehandles_are_refusals_that_rules_can_exclude() {
     }
 }
 
-/// One line for each record: operation, path, new path, key, result; or the act.
+/// A line a record: operation, path, new path, key, result; or the act.
 fn read(directory: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     entries(directory, 1, |entry| {
@@ -152,7 +154,7 @@ fn read(directory: &Path) -> Vec<String> {
                     let detail = if record.detail.is_empty() { String::new() } else { format!(" ({})", text(record.detail)) };
                     format!("{} {fields} {}{totals}{detail}", operations::name(record.operation), record.result)
                 }
-                Class::Administrative => Act::of(record.operation).unwrap().name().to_owned(),
+                Class::Administrative => Act::from_number(record.operation).unwrap().name().to_owned(),
                 other => other.name().to_owned(),
             });
         }
@@ -181,10 +183,10 @@ async fn client_of(server: &Running, name: &str, life: u8, minor: u32) -> Client
 }
 
 #[test]
-fn operations_are_recorded_by_rules_and_verify() {
+fn who_did_what_is_recorded_by_the_rules_and_verifies() {
     let directory = tempfile::tempdir().unwrap();
     let rules = "-a never,exit -F path=/data/d/quiet\n-a always,exit -S OPEN,CLOSE,CREATE,RENAME,REMOVE -k change\n-a always,exit -S LOOKUP -F success=0 -k failed\n";
-    let config = config(directory.path(), Some(rules), Keeping::default());
+    let config = config(directory.path(), Some(rules), WriterOptions::default());
     let server = Running::start(|all| all.audit = Some(config));
     block_on(async {
         let client = client(&server, "one").await;
@@ -210,7 +212,7 @@ fn operations_are_recorded_by_rules_and_verify() {
             "CREATE /data/d  change 0 (makes a directory)",
             "OPEN /data/d/f  change 0",
             "RENAME /data/d /data/e change 0",
-            // The directory has been renamed, and the file with it.
+            // Its directory has another name now, and so has it.
             "CLOSE /data/e/f  change 0 Some(5) Some(5)",
             "OPEN /data/e/quiet  change 0",
             "CLOSE /data/e/quiet  change 0 Some(0) Some(0)",
@@ -224,9 +226,9 @@ fn operations_are_recorded_by_rules_and_verify() {
 }
 
 #[test]
-fn abandoned_open_has_record_of_its_end() {
+fn an_open_that_its_client_never_closes_has_a_record_of_its_end() {
     let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-a always,exit -S OPEN,CLOSE -k use\n"), Keeping::default());
+    let config = config(directory.path(), Some("-a always,exit -S OPEN,CLOSE -k use\n"), WriterOptions::default());
     let server = Running::start(|all| all.audit = Some(config));
     block_on(async {
         let gone = client(&server, "one").await;
@@ -236,7 +238,7 @@ fn abandoned_open_has_record_of_its_end() {
         gone.write(&file, 0, b"hello", StableHow::FileSync).await.unwrap();
         assert_eq!(gone.read(&file, 1, 100).await.unwrap().0, b"ello");
         drop((file, gone));
-        // The client's machine restarts.
+        // Its machine has crashed, and comes back.
         client_in_life(&server, "one", 2).await.close().await.unwrap();
     });
     drop(server);
@@ -246,9 +248,9 @@ fn abandoned_open_has_record_of_its_end() {
 }
 
 #[test]
-fn under_block_reply_follows_durable_record() {
+fn under_block_a_reply_finds_its_record_on_disk() {
     let directory = tempfile::tempdir().unwrap();
-    let keeping = Keeping { policy: Policy::Block, durable: Durable::Each, ..Keeping::default() };
+    let keeping = WriterOptions { policy: Policy::Block, durability: Durability::Each, ..WriterOptions::default() };
     let config = config(directory.path(), None, keeping);
     let server = Running::start(|all| all.audit = Some(config));
     block_on(async {
@@ -265,29 +267,29 @@ fn under_block_reply_follows_durable_record() {
 }
 
 #[test]
-fn rules_reload_and_faulty_rules_change_nothing() {
+fn rules_are_read_anew_and_faulty_ones_change_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-a always,exit -S CREATE\n"), Keeping::default());
+    let config = config(directory.path(), Some("-a always,exit -S CREATE\n"), WriterOptions::default());
     let rules = config.trail.rules.clone().unwrap();
     let audit = Arc::new(open(config));
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n").unwrap();
     let error = audit.read_rules().err().expect("it is faulty");
     assert!(error.contains("line 2"), "{error}");
-    // Fewer lines that record more are no reduction.
+    // Fewer lines that record more are no turning down.
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S OPEN\n").unwrap();
-    audit.apply_rules(audit.read_rules().unwrap());
+    audit.put(audit.read_rules().unwrap());
     std::fs::write(&rules, "-a always,exit -S OPEN,CREATE,READ\n").unwrap();
-    audit.apply_rules(audit.read_rules().unwrap());
+    audit.put(audit.read_rules().unwrap());
     std::fs::write(&rules, "").unwrap();
-    audit.apply_rules(audit.read_rules().unwrap());
+    audit.put(audit.read_rules().unwrap());
     audit.stop();
     assert_eq!(read(directory.path()), ["rules", "rules", "turned-down", "stop"]);
 }
 
 #[test]
-fn keytab_change_is_recorded_even_while_stopped() {
+fn a_keytab_that_is_changed_is_told_also_if_that_was_while_there_was_no_server() {
     let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let config = config(directory.path(), None, Keeping::default());
+    let config = config(directory.path(), None, WriterOptions::default());
     let keytab = elsewhere.path().join("keytab");
     let change = |text: &str| {
         let new = elsewhere.path().join("new");
@@ -296,18 +298,18 @@ fn keytab_change_is_recorded_even_while_stopped() {
     };
     let start = || {
         let audit = open(config.clone());
-        audit.watch_keytab(keytab.clone());
+        audit.watch_keys(keytab.clone());
         audit.started();
         audit
     };
     change("one key");
     let audit = start();
-    audit.check_keytab();
+    audit.look_at_keys();
     change("another");
-    audit.check_keytab();
-    audit.check_keytab();
+    audit.look_at_keys();
+    audit.look_at_keys();
     change("a third one");
-    // Omitted refusals are recorded at the end.
+    // What came last is told at the end.
     audit.stop();
     start().stop();
     change("a fourth");
@@ -319,7 +321,8 @@ fn keytab_change_is_recorded_even_while_stopped() {
     assert_eq!(read(directory.path()), all);
 }
 
-/// Records with this path or new path: operation, paths, detail, file.
+/// Records of operations that have this path, or this new path: operation, both paths, detail,
+/// file.
 fn records(directory: &Path) -> Vec<(String, String, Vec<u8>)> {
     let mut found = Vec::new();
     entries(directory, 1, |entry| {
@@ -339,9 +342,9 @@ fn records(directory: &Path) -> Vec<(String, String, Vec<u8>)> {
 }
 
 #[test]
-fn watch_applies_to_all_names_and_copies_name_their_source() {
+fn a_watched_file_is_watched_under_all_its_names_and_a_copy_names_its_source() {
     let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-w /data/secret -p r -k secret\n"), Keeping::default());
+    let config = config(directory.path(), Some("-w /data/secret -p r -k secret\n"), WriterOptions::default());
     let server = Running::start(|all| all.audit = Some(config));
     block_on(async {
         let client = client(&server, "one").await;
@@ -352,7 +355,7 @@ fn watch_applies_to_all_names_and_copies_name_their_source() {
         client.close_file(file).await.unwrap();
         let secret = client.walk(b"/data/secret").await.unwrap();
         client.link(&secret.handle, &data.handle, b"other").await.unwrap();
-        // Opened by its other name, although nobody used the watched name since.
+        // By its other name, and nobody has asked for the watched one since.
         let other = client.open(&data.handle, b"other", ShareAccess::READ, None).await.unwrap();
         client.close_file(other).await.unwrap();
         client.close().await.unwrap();
@@ -366,10 +369,10 @@ fn watch_applies_to_all_names_and_copies_name_their_source() {
 }
 
 #[test]
-fn name_records_identify_the_named_file() {
+fn records_of_names_have_the_identity_of_what_they_name_or_none() {
     let directory = tempfile::tempdir().unwrap();
     let rules = "-a always,exit -S OPEN,RENAME,REMOVE,LOOKUP,SETATTR,CREATE\n";
-    let config = config(directory.path(), Some(rules), Keeping::default());
+    let config = config(directory.path(), Some(rules), WriterOptions::default());
     let server = Running::start(|all| all.audit = Some(config));
     block_on(async {
         let client = client(&server, "one").await;
@@ -395,9 +398,9 @@ fn name_records_identify_the_named_file() {
 }
 
 #[test]
-fn new_owner_is_recorded_even_on_failure() {
+fn whom_a_file_is_given_to_is_in_the_record_also_where_that_fails() {
     let directory = tempfile::tempdir().unwrap();
-    let config = config(directory.path(), Some("-a always,exit -S SETATTR\n"), Keeping::default());
+    let config = config(directory.path(), Some("-a always,exit -S SETATTR\n"), WriterOptions::default());
     let files = vouch_vfs::memory::MemoryFs::new();
     let server = Running::start_with(|all| all.audit = Some(config), files.clone());
     block_on(async {
@@ -425,9 +428,9 @@ fn new_owner_is_recorded_even_on_failure() {
 }
 
 #[test]
-fn reduced_auditing_is_recorded_at_start() {
+fn what_is_turned_down_by_a_restart_is_told_at_the_start() {
     let directory = tempfile::tempdir().unwrap();
-    let block = Keeping { policy: Policy::Block, durable: Durable::Each, ..Keeping::default() };
+    let block = WriterOptions { policy: Policy::Block, durability: Durability::Each, ..WriterOptions::default() };
     let first = config(directory.path(), Some("-w /srv -p wa\n"), block);
     let rules = first.trail.rules.clone().unwrap();
     let start = |config: AuditConfig| {
@@ -444,14 +447,14 @@ fn reduced_auditing_is_recorded_at_start() {
     };
     assert_eq!(start(first.clone()), ["start", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "stop"]);
-    // Weaker policy, later durability, fewer rules, an export removed from `deny`, and a missing
-    // file of the last configuration.
+    // A weaker policy, later durability, fewer rules, an export that is denied no more; and what says
+    // what was is gone.
     assert_eq!(again(&|config| config.trail.keeping.policy = Policy::Count), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|config| config.deny = vec!["/srv".into()]), ["start", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);
-    assert_eq!(again(&|config| config.trail.keeping.durable = Durable::System), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|config| config.trail.keeping.durability = Durability::System), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "stop"]);
-    // A later seal and shorter retention, then both as before.
+    // A later seal, and what is not kept for good; and both as before.
     assert_eq!(again(&|config| config.trail.rotation.seal_ns_max *= 2), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|config| config.trail.keeping.retention.age_ns_max = Some(1 << 60)), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "stop"]);

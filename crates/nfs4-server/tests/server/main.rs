@@ -1,25 +1,25 @@
-//! Tests of the server in process, over an in-memory file system: call bytes in, reply bytes out.
+//! The server in process, over the file system in memory: calls as bytes in, replies as bytes out.
 
+mod apart;
 mod attributes;
-mod background_work;
-mod blocked_calls;
-mod client_access;
 mod data;
-mod delegations;
-mod durability;
-mod export_layout;
-mod fixture;
+mod delegated;
+mod durable;
+mod ended;
 mod flavours;
-mod hostile_clients;
-mod listings;
-mod machine_credential;
-mod malformed_calls;
-mod name_order;
+mod garbage;
+mod hostile;
+mod hosts;
+mod lists;
+mod machine;
+mod named;
 mod namespace;
-mod observer;
+mod observed;
+mod openers;
 mod opens;
 mod panics;
-mod random_blocking;
+mod patience;
+mod places;
 mod refusals;
-mod revocation;
-mod v40_principals;
+mod slow;
+mod world;

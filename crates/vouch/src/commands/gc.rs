@@ -1,4 +1,4 @@
-//! `vouch gc`: frees the space of data that no kept revision needs.
+//! `vouch gc`: gives back the space of what no kept revision reaches.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use crate::cli::Global;
 use crate::exit::{Failure, Outcome};
 use crate::{output, progress, when};
 
-/// Collect garbage: free the space of data that no kept revision needs.
+/// Collect garbage: give back the space of what no kept revision reaches.
 ///
-/// Replicas and publications continue meanwhile: marking takes no lock, and open data stays
-/// readable. `vouch publish --keep N` only drops revisions; this command frees their space.
+/// Replicas and publications go on meanwhile: marking needs no lock, and what readers have open
+/// stays readable. Publishing with --keep N only forgets revisions; this returns their space.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch gc --db /srv/db\n  vouch gc --db /srv/db --keep 5             forget all but the newest 5 and the tagged ones first\n  \
@@ -26,20 +26,21 @@ pub(crate) struct Args {
     /// The database.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
-    /// First drop all revisions but the newest N and the tagged ones.
+    /// First forget all revisions but the newest N and those with a tag.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
     /// First remove this tag; may be repeated.
     #[arg(long, value_name = "TAG")]
     drop_tag: Vec<String>,
-    /// First rebuild the index from the packs and hash every frame: for a database whose index
-    /// `vouch verify --db` reports as damaged.
+    /// First build the index anew from the packs, each frame of which is hashed: for a database
+    /// whose index `vouch verify --db` finds damaged.
     #[arg(long)]
     repair: bool,
-    /// Free what an interrupted publication or pull has stored; its next run stores it again.
+    /// Give back at once what an interrupted publication or pull has stored: its next run reads or
+    /// fetches that again.
     #[arg(long)]
     drop_unfinished: bool,
-    /// Time to wait for another writer of the database.
+    /// How long to wait for another writer of the database to end.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration)]
     wait: Duration,
     /// Print the result as JSON.
@@ -98,12 +99,12 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     ))
 }
 
-/// Interrupted pulls and publications older than this count as abandoned.
+/// A pull or publication that was interrupted is taken up again sooner, or has been given up.
 const UNFINISHED_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Serialize)]
 struct Report {
-    /// Present only after a repair.
+    /// Only after a repair.
     #[serde(skip_serializing_if = "Option::is_none")]
     frames_indexed_anew: Option<u64>,
     revisions_forgotten: u64,

@@ -1,4 +1,4 @@
-//! `vouch pull`: updates a replica's database.
+//! `vouch pull`: brings a replica's database up to date.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use crate::exit::{Failure, Outcome};
 use crate::tree_path::TreePath;
 use crate::{interrupt, output, progress, size};
 
-/// Update a replica's database from other replicas.
+/// Bring a replica's database up to date from any other replicas.
 ///
-/// Fetches only what is missing, verifies everything, and makes the new revision visible when it is
-/// complete. Needs no key. Continues after an interruption.
+/// Fetches only what is missing, verifies all of it, and makes the new revision visible at once
+/// when it is whole. It needs no key. After an interruption it goes on where it was.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch pull @pub.example.org,HOSTID --db /srv/mirror\n  \
                   vouch pull @pub.example.org,HOSTID --db /srv/mirror --watch --keep 10     a mirror that stays current\n\n\
@@ -25,22 +25,22 @@ pub(crate) struct Args {
     /// The tree.
     #[arg(value_name = "NAME")]
     name: OsString,
-    /// The database; created if missing.
+    /// The database; made when missing.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
-    /// Keep the newest N revisions; without it, all that replicas have.
+    /// Keep the newest N revisions; without it all that replicas have.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
-    /// Keep running, and fetch each new revision.
+    /// Go on, and fetch each new revision as it appears.
     #[arg(long)]
     watch: bool,
-    /// Do not free the space of dropped revisions; `vouch gc` does it later.
+    /// Leave the space of dropped revisions to `vouch gc`.
     #[arg(long)]
     no_gc: bool,
-    /// Most bytes requested and not yet received.
+    /// The most that may be asked for and not yet answered.
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size::parse)]
     in_flight: u64,
-    /// Print the result as JSON; with --watch, one object on each line.
+    /// Print the result as JSON, with --watch one object a line.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

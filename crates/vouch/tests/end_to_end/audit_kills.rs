@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use vouch_audit::frame::Kind;
 use vouch_audit::keys::Ratchet;
 use vouch_audit::record::Class;
-use vouch_audit::trail::{KEY, SystemDisk, Trust, create, entries, segments, verify};
+use vouch_audit::trail::{KEY_FILE, SystemDisk, Trust, create_key, entries, segments, verify};
 use vouch_audit::{Record, operations};
 use vouch_nfs4::op::{ShareAccess, StableHow};
 use vouch_nfs4::{Attributes, Verifier};
@@ -41,7 +41,7 @@ fn nothing_is_acknowledged_without_its_record_wherever_the_server_is_killed() {
         std::fs::create_dir(world.path(directory)).expect("a directory");
     }
     let key = Ratchet::new([3; 16], &[4; 32]);
-    create(&SystemDisk, &trail.join(KEY), &key).expect("a key");
+    create_key(&SystemDisk, &trail.join(KEY_FILE), &key).expect("a key");
     let (mut dice, mut all) = (17u64, 0);
     for round in 0..kills {
         // What is written from here on lies in these segments.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use vouch_audit::Record;
 use vouch_audit::keys::Ratchet;
 use vouch_audit::operations::number::{OPEN, READ, RENAME};
-use vouch_audit::trail::{KEY, Log, LogError, Options, Rotation, SystemDisk, create, read_key};
+use vouch_audit::trail::{KEY_FILE, Log, LogError, Options, Rotation, SystemDisk, create_key, read_key};
 
 use crate::world::World;
 
@@ -50,7 +50,7 @@ pub(crate) fn trail(world: &World) -> String {
     let directory = world.path("trail");
     std::fs::create_dir(&directory).expect("a directory");
     let key = Ratchet::new([3; 16], &[4; 32]);
-    create(&SystemDisk, &directory.join(KEY), &key).expect("a key");
+    create_key(&SystemDisk, &directory.join(KEY_FILE), &key).expect("a key");
     let mut log = open(&directory);
     for number in 0..100 {
         put(&mut log, "alice@EXAMPLE.ORG", READ, &format!("/srv/{number}"), "", 0);
@@ -185,7 +185,7 @@ fn a_proof_of_a_record_is_checked_without_the_trail() {
 fn a_trail_is_followed_over_the_ends_of_its_segments() {
     let world = World::new();
     trail(&world);
-    assert!(read_key(&world.path("trail").join(KEY)).is_ok());
+    assert!(read_key(&world.path("trail").join(KEY_FILE)).is_ok());
     let mut child = world
         .command(["audit", "follow", "trail", "--all", "--json", "--principal", "dave@EXAMPLE.ORG"])
         .stdout(Stdio::piped())

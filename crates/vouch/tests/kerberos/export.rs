@@ -10,7 +10,7 @@ use vouch_audit::Record;
 use vouch_audit::frame::Kind;
 use vouch_audit::keys::Ratchet;
 use vouch_audit::record::{Class, Refusal};
-use vouch_audit::trail::{KEY, SystemDisk, create, entries};
+use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key, entries};
 
 use crate::kdc::{Kdc, REALM};
 
@@ -52,7 +52,7 @@ impl Export {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(directory.path().join("data")).expect("a directory");
         std::fs::create_dir(directory.path().join("trail")).expect("a directory");
-        create(&SystemDisk, &directory.path().join("trail").join(KEY), &Ratchet::new([1; 16], &[2; 32])).expect("a key");
+        create_key(&SystemDisk, &directory.path().join("trail").join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).expect("a key");
         let sockets = [manner.ip, Ipv4Addr::LOCALHOST].map(|ip| TcpListener::bind((ip, 0)).expect("a free port"));
         let [address, metrics] = sockets.map(|socket| socket.local_addr().expect("bound"));
         let mut export = Export { child: Command::new("true").spawn().expect("true(1)"), address, metrics, directory, manner };
@@ -157,7 +157,7 @@ impl Export {
                     if record.operation == why as u16 && parts.iter().all(|part| detail.contains(part)) {
                         found = Some((text(record.principal), record.enctype));
                     }
-                    all.push((Refusal::of(record.operation), detail));
+                    all.push((Refusal::from_number(record.operation), detail));
                 }
                 true
             })

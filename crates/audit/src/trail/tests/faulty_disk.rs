@@ -13,12 +13,12 @@ use crate::trail::{Disk, DiskFile, Lock, SystemDisk};
 pub(super) struct FaultyDisk {
     pub(super) full: Arc<AtomicBool>,
     /// Number of further writes that succeed, if limited.
-    pub(super) takes: Arc<Mutex<Option<u64>>>,
+    pub(super) writes_left: Arc<Mutex<Option<u64>>>,
     /// Copy-on-write: overwriting and renaming also need space.
-    pub(super) copies: Arc<AtomicBool>,
-    pub(super) loses: Arc<AtomicBool>,
+    pub(super) copies_on_write: Arc<AtomicBool>,
+    pub(super) drops_unsynced: Arc<AtomicBool>,
     /// Fails the next write of the lost-record count.
-    pub(super) forgets: Arc<AtomicBool>,
+    pub(super) refuses_lost_count: Arc<AtomicBool>,
 }
 
 struct FaultyFile {
@@ -31,11 +31,11 @@ struct FaultyFile {
 
 impl FaultyDisk {
     fn room(&self) -> io::Result<()> {
-        let mut takes = self.takes.lock().unwrap();
-        if self.full.load(Ordering::SeqCst) || *takes == Some(0) {
+        let mut writes_left = self.writes_left.lock().unwrap();
+        if self.full.load(Ordering::SeqCst) || *writes_left == Some(0) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        *takes = takes.map(|left| left - 1);
+        *writes_left = writes_left.map(|left| left - 1);
         Ok(())
     }
 
@@ -56,7 +56,7 @@ impl Disk for FaultyDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        if self.copies.load(Ordering::SeqCst) {
+        if self.copies_on_write.load(Ordering::SeqCst) {
             self.room()?;
         }
         SystemDisk.rename(from, to)
@@ -78,10 +78,10 @@ impl Disk for FaultyDisk {
 impl DiskFile for FaultyFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         // Overwriting needs no space unless the disk is copy-on-write.
-        if self.disk.copies.load(Ordering::SeqCst) || offset + bytes.len() as u64 > std::fs::metadata(&self.path)?.len() {
+        if self.disk.copies_on_write.load(Ordering::SeqCst) || offset + bytes.len() as u64 > std::fs::metadata(&self.path)?.len() {
             self.disk.room()?;
         }
-        if self.path.ends_with("lost") && self.disk.room().is_ok() && self.disk.forgets.swap(false, Ordering::SeqCst) {
+        if self.path.ends_with("lost") && self.disk.room().is_ok() && self.disk.refuses_lost_count.swap(false, Ordering::SeqCst) {
             return Err(io::Error::other("a sector could not be written"));
         }
         self.file.write_at(bytes, offset)
@@ -90,7 +90,7 @@ impl DiskFile for FaultyFile {
     fn sync(&self) -> io::Result<()> {
         let (len, kept) = (std::fs::metadata(&self.path)?.len(), self.synced_len.load(Ordering::SeqCst));
         let is_segment = self.path.extension().is_some_and(|extension| extension == "trail");
-        if is_segment && self.disk.loses.swap(false, Ordering::SeqCst) {
+        if is_segment && self.disk.drops_unsynced.swap(false, Ordering::SeqCst) {
             self.file.write_at(&vec![0; len.saturating_sub(kept) as usize], kept)?;
             return Err(io::Error::other("a page could not be written"));
         }

@@ -49,11 +49,11 @@ fn checkpoint_shortens_proof() {
     // A checkpoint proves nothing that was sealed before it, and nothing in another trail.
     assert!(prove(directory.path(), 1, Some(&kept)).unwrap().is_none());
     let other = tempfile::tempdir().unwrap();
-    create(&SystemDisk, &other.path().join(KEY), &Ratchet::new([1; 16], &[2; 32])).unwrap();
+    create_key(&SystemDisk, &other.path().join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).unwrap();
     let mut log = open(other.path(), SECOND);
     put(&mut log, 1, SECOND);
     log.close(SECOND).unwrap();
-    let theirs = read_checkpoint(&other.path().join(CHECKPOINT)).unwrap();
+    let theirs = read_checkpoint(&other.path().join(CHECKPOINT_FILE)).unwrap();
     assert_eq!(short.check(&Anchor::Checkpoint(Box::new(theirs))), Err(ProofError::Anchor));
 }
 
@@ -90,7 +90,7 @@ fn proof_reads_only_seals_and_own_segment() {
     let last = &plain[59];
     let (first, count) = Index::open(other, &Segment::open(other).unwrap()).unwrap().span;
     assert!(first > 1 && first + count < 60, "{first} {count}");
-    let index = other.path.with_file_name(format!("{:012}.{INDEX}", other.number));
+    let index = other.path.with_file_name(format!("{:012}.{INDEX_EXTENSION}", other.number));
     let good = std::fs::read(&index).unwrap();
     for at in 64..good.len() {
         let mut bad = good.clone();
@@ -104,7 +104,7 @@ fn proof_reads_only_seals_and_own_segment() {
     let mut plain_bytes = Segment::open(other).unwrap().load().unwrap();
     let at = plain_bytes.windows(6).position(|window| window == b"/file-").unwrap();
     plain_bytes[at] ^= 1;
-    let unpacked = SegmentFile { packed: false, path: other.path.with_extension(""), ..other.clone() };
+    let unpacked = SegmentFile { is_compressed: false, path: other.path.with_extension(""), ..other.clone() };
     std::fs::write(&unpacked.path, plain_bytes).unwrap();
     std::fs::remove_file(&other.path).unwrap();
     assert_eq!(prove(directory.path(), 60, None).unwrap().unwrap().encode(), last.encode());
@@ -118,8 +118,8 @@ fn proof_above_seal_limit_is_refused() {
     let proof = prove(directory.path(), 60, None).unwrap().unwrap();
     let count = proof.seals.len();
     assert!(count > 2);
-    let within = crate::trail::prove::within;
-    assert_eq!(within(Some(proof.clone()), count).unwrap(), Some(proof.clone()));
-    let error = within(Some(proof), count - 1).unwrap_err();
+    let limit_seals = crate::trail::prove::limit_seals;
+    assert_eq!(limit_seals(Some(proof.clone()), count).unwrap(), Some(proof.clone()));
+    let error = limit_seals(Some(proof), count - 1).unwrap_err();
     assert!(error.kind() == std::io::ErrorKind::InvalidInput && error.to_string().contains("younger checkpoint"), "{error}");
 }

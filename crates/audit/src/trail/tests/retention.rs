@@ -10,7 +10,7 @@ fn retention_removes_oldest_segments_and_rest_verifies() {
     let none = Retention { len_max: Some(1), age_ns_min: 1 << 62, ..Retention::default() };
     let tell = |last: u64| {
         let mut log = open(directory.path(), 200 * SECOND);
-        let detail = format!("{PRUNED}{last}; their seals are kept");
+        let detail = format!("{PRUNED_PREFIX}{last}; their seals are kept");
         log.append_record(&Record {
             time_ns: 200 * SECOND,
             class: Class::Administrative,
@@ -68,7 +68,7 @@ fn removed_segments_without_retention_record_are_a_fault() {
             at += frame.len();
         }
     }
-    std::fs::write(directory.path().join(REMOVED), &seals).unwrap();
+    std::fs::write(directory.path().join(REMOVED_SEALS_FILE), &seals).unwrap();
     // The segments still exist, as after an interrupted removal.
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
     assert_eq!((report.faults, report.records), (vec![], 100));

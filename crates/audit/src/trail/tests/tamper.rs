@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::chain::{Chain, TAG_LEN, leaf};
+use crate::chain::{Chain, TAG_LEN, leaf_hash};
 use crate::frame::{HEAD_LEN, Kind, MAGIC, parse};
 
 const COUNT: u64 = 60;
@@ -71,7 +71,7 @@ fn rechain(bytes: &mut [u8]) {
     let header = crate::frame::Header::decode(parse(&bytes[MAGIC.len()..]).unwrap().body).unwrap();
     let mut chain = Chain(header.previous);
     for (_, range) in frames(bytes) {
-        chain = chain.then(&leaf(&bytes[range.start..range.end - TAG_LEN]));
+        chain = chain.extend(&leaf_hash(&bytes[range.start..range.end - TAG_LEN]));
         bytes[range.end - TAG_LEN..range.end].copy_from_slice(&chain.tag());
     }
 }
@@ -181,7 +181,7 @@ fn missing_segment_is_found() {
 #[test]
 fn trail_signed_with_another_key_is_rejected() {
     let other = tempfile::tempdir().unwrap();
-    create(&SystemDisk, &other.path().join(KEY), &crate::keys::Ratchet::new([7; 16], &[8; 32])).unwrap();
+    create_key(&SystemDisk, &other.path().join(KEY_FILE), &crate::keys::Ratchet::new([7; 16], &[8; 32])).unwrap();
     open(other.path(), SECOND).close(SECOND).unwrap();
     let faults = verify(other.path(), &trust(), |_, _| {}).unwrap().faults;
     assert!(!faults.is_empty());
@@ -203,7 +203,7 @@ fn stolen_key_cannot_cut_before_external_checkpoint() {
         .collect();
     put(&mut log, 2, SECOND);
     log.rotate(SECOND).unwrap();
-    let kept = read_checkpoint(&directory.path().join(CHECKPOINT)).unwrap();
+    let kept = read_checkpoint(&directory.path().join(CHECKPOINT_FILE)).unwrap();
     log.close(SECOND).unwrap();
     let with = Trust { checkpoints: vec![kept], ..trust() };
     assert_eq!(verify(directory.path(), &with, |_, _| {}).unwrap().faults, []);
@@ -246,12 +246,12 @@ fn record_text_is_quoted_in_report() {
 fn checkpoint_of_another_trail_is_reported() {
     let trail = trail();
     let other = tempfile::tempdir().unwrap();
-    create(&SystemDisk, &other.path().join(KEY), &crate::keys::Ratchet::new([8; 16], &[8; 32])).unwrap();
+    create_key(&SystemDisk, &other.path().join(KEY_FILE), &crate::keys::Ratchet::new([8; 16], &[8; 32])).unwrap();
     open(other.path(), SECOND).close(SECOND).unwrap();
-    let checkpoints = vec![read_checkpoint(&other.path().join(CHECKPOINT)).unwrap()];
+    let checkpoints = vec![read_checkpoint(&other.path().join(CHECKPOINT_FILE)).unwrap()];
     let faults = verify(trail.path(), &Trust { checkpoints, ..trust() }, |_, _| {}).unwrap().faults;
-    let told = format!("of another trail: {}, and this is {}", "08".repeat(16), "07".repeat(16));
-    assert!(matches!(&faults[..], [fault] if fault.kind == FaultKind::Forged && fault.what.ends_with(&told)), "{faults:?}");
+    let reported = format!("of another trail: {}, and this is {}", "08".repeat(16), "07".repeat(16));
+    assert!(matches!(&faults[..], [fault] if fault.kind == FaultKind::Forged && fault.description.ends_with(&reported)), "{faults:?}");
 }
 
 /// Removes the last segments and forges the checkpoint, as an attacker who knows the format would.
@@ -262,7 +262,7 @@ fn cut(trail: &Trail, left: usize) -> crate::seal::Seal {
     let (_, bytes) = &trail.files[left - 1];
     let (_, range) = frames(bytes).pop().unwrap();
     let seal = parse(&bytes[range]).unwrap().body.to_vec();
-    fs::write(trail.path().join(CHECKPOINT), &seal).unwrap();
+    fs::write(trail.path().join(CHECKPOINT_FILE), &seal).unwrap();
     crate::seal::Seal::decode(&seal).unwrap()
 }
 
@@ -279,7 +279,7 @@ fn forged_key_file_does_not_hide_cut() {
     for (of_trail, back) in [(true, 0), (true, 1), (true, 2), (false, 0)] {
         let trail = trail();
         let seal = cut(&trail, trail.files.len() - 2);
-        let path = trail.path().join(KEY);
+        let path = trail.path().join(KEY_FILE);
         fs::write(&path, &*made_up(if of_trail { seal.trail } else { other }, seal.epoch + 1 - back)).unwrap();
         for trust in [trust(), Trust { key: Some(path.clone()), ..trust() }] {
             let report = verify(trail.path(), &trust, |_, _| {}).unwrap();
@@ -293,8 +293,8 @@ fn forged_key_file_does_not_hide_cut() {
 fn key_file_kept_elsewhere_reveals_cut() {
     let trail = trail();
     let elsewhere = tempfile::tempdir().unwrap();
-    let key = elsewhere.path().join(KEY);
-    fs::copy(trail.path().join(KEY), &key).unwrap();
+    let key = elsewhere.path().join(KEY_FILE);
+    fs::copy(trail.path().join(KEY_FILE), &key).unwrap();
     cut(&trail, trail.files.len() - 1);
     let report = verify(trail.path(), &Trust { key: Some(key), ..trust() }, |_, _| {}).unwrap();
     assert!(matches!(&report.faults[..], [fault] if fault.kind == FaultKind::Cut), "{:?}", report.faults);

@@ -13,27 +13,27 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Segments are closed at this length, in bytes.
 const SEGMENT_LEN_MAX: u64 = 200_000;
 
-pub(super) fn start(directory: &Path, disk: &FaultyDisk, keeping: Keeping, halt: impl Fn() + Send + 'static) -> Trail {
+pub(super) fn start(directory: &Path, disk: &FaultyDisk, writer_options: WriterOptions, halt: impl Fn() + Send + 'static) -> Trail {
     begin(directory);
-    go_on(directory, disk, keeping, halt)
+    reopen(directory, disk, writer_options, halt)
 }
 
 /// Continues an existing trail.
-pub(super) fn go_on(directory: &Path, disk: &FaultyDisk, keeping: Keeping, halt: impl Fn() + Send + 'static) -> Trail {
+pub(super) fn reopen(directory: &Path, disk: &FaultyDisk, writer_options: WriterOptions, halt: impl Fn() + Send + 'static) -> Trail {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let rotation = Rotation { len_max: SEGMENT_LEN_MAX, age_ns_max: 1000 * SECOND, seal_ns_max: SECOND };
     let log = Log::open(disk.clone(), directory, Options { rotation, ..options() }, SECOND).unwrap().0;
-    Trail::start(log, disk, keeping, halt).unwrap()
+    Trail::start(log, disk, writer_options, halt).unwrap()
 }
 
 pub(super) fn record(path: &[u8], time_ns: u64) -> Record<'_> {
     Record { time_ns, class: Class::Operation, operation: 18, export: b"/srv", path, ..Record::default() }
 }
 
-pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn until(description: &str, mut is_true: impl FnMut() -> bool) {
     let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+    while !is_true() {
+        assert!(began.elapsed() < PATIENCE, "{description}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -60,7 +60,7 @@ pub(super) fn read(directory: &Path) -> (Vec<Vec<u8>>, u64) {
 #[test]
 fn records_of_many_threads_survive_rotation() {
     let directory = tempfile::tempdir().unwrap();
-    let trail = start(directory.path(), &FaultyDisk::default(), Keeping { policy: Policy::Block, ..Keeping::default() }, || ());
+    let trail = start(directory.path(), &FaultyDisk::default(), WriterOptions { policy: Policy::Block, ..WriterOptions::default() }, || ());
     let (threads, each) = (6, 2000);
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -83,8 +83,8 @@ fn records_of_many_threads_survive_rotation() {
     // The number of segments depends on the group sizes. All of them are closed, and the next start
     // compresses what is left.
     let last = segments(directory.path()).unwrap().len();
-    let trail = go_on(directory.path(), &FaultyDisk::default(), Keeping::default(), || ());
-    until("all that are closed are compressed", || segments(directory.path()).unwrap()[..last].iter().all(|file| file.packed));
+    let trail = reopen(directory.path(), &FaultyDisk::default(), WriterOptions::default(), || ());
+    until("all that are closed are compressed", || segments(directory.path()).unwrap()[..last].iter().all(|file| file.is_compressed));
     trail.stop();
 }
 
@@ -94,7 +94,7 @@ fn callback_runs_after_record_is_on_disk() {
     let trail = start(
         directory.path(),
         &FaultyDisk::default(),
-        Keeping { policy: Policy::Block, durable: Durable::Each, ..Keeping::default() },
+        WriterOptions { policy: Policy::Block, durability: Durability::Each, ..WriterOptions::default() },
         || (),
     );
     for number in 0..50u64 {
@@ -102,7 +102,7 @@ fn callback_runs_after_record_is_on_disk() {
         trail.record(&record(path.as_bytes(), SECOND));
         let (done, wait) = mpsc::channel();
         let place = directory.path().to_owned();
-        trail.after(Box::new(move || done.send(read(&place).0.len()).unwrap()));
+        trail.call_when_stored(Box::new(move || done.send(read(&place).0.len()).unwrap()));
         assert_eq!(wait.recv_timeout(PATIENCE).unwrap() as u64, number + 1);
     }
 }
@@ -111,12 +111,13 @@ fn callback_runs_after_record_is_on_disk() {
 fn block_policy_waits_for_full_disk_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let trail = start(directory.path(), &disk, Keeping { policy: Policy::Block, ring_len: 10_000, ..Keeping::default() }, || ());
+    let trail =
+        start(directory.path(), &disk, WriterOptions { policy: Policy::Block, ring_len: 10_000, ..WriterOptions::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
     let done = Arc::new(AtomicUsize::new(0));
     let count = done.clone();
     trail.record(&record(b"/srv/first", SECOND));
-    trail.after(Box::new(move || {
+    trail.call_when_stored(Box::new(move || {
         count.fetch_add(1, Ordering::SeqCst);
     }));
     until("the disk refuses", || trail.counts().failures > 1);
@@ -134,7 +135,7 @@ fn count_policy_continues_and_records_gap() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
     // The ring holds one record, so the second is lost while the writer waits to retry.
-    let trail = start(directory.path(), &disk, Keeping { policy: Policy::Count, ring_len: 1, ..Keeping::default() }, || ());
+    let trail = start(directory.path(), &disk, WriterOptions { policy: Policy::Count, ring_len: 1, ..WriterOptions::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
     let mut kept = 0u64;
     until("a record is lost", || {
@@ -155,7 +156,7 @@ fn count_policy_continues_and_records_gap() {
 fn losses_on_full_disk_share_one_gap_record() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let trail = start(directory.path(), &disk, Keeping { compress: false, ..Keeping::default() }, || ());
+    let trail = start(directory.path(), &disk, WriterOptions { compress: false, ..WriterOptions::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
     let path = [b'x'; 4000];
     // Until the memory limit is reached several times.
@@ -181,7 +182,7 @@ fn losses_on_full_disk_share_one_gap_record() {
     // At most one gap before the failure, one for it, and one after it.
     assert!(gaps.len() <= 3, "{gaps:?}");
     // The next start does not report them again.
-    go_on(directory.path(), &disk, Keeping { compress: false, ..Keeping::default() }, || ()).stop();
+    reopen(directory.path(), &disk, WriterOptions { compress: false, ..WriterOptions::default() }, || ()).stop();
     assert_eq!(read(directory.path()).1, counts.lost);
 }
 
@@ -189,21 +190,23 @@ fn losses_on_full_disk_share_one_gap_record() {
 fn halt_policy_calls_back_once() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let (halted, told) = mpsc::channel();
-    let trail = start(directory.path(), &disk, Keeping { policy: Policy::Halt, ..Keeping::default() }, move || halted.send(()).unwrap());
+    let (halted, reported) = mpsc::channel();
+    let trail = start(directory.path(), &disk, WriterOptions { policy: Policy::Halt, ..WriterOptions::default() }, move || {
+        halted.send(()).unwrap()
+    });
     disk.full.store(true, Ordering::SeqCst);
     trail.record(&record(b"/srv/x", SECOND));
-    told.recv_timeout(PATIENCE).unwrap();
+    reported.recv_timeout(PATIENCE).unwrap();
     until("it is tried again", || trail.counts().failures > 1);
     disk.full.store(false, Ordering::SeqCst);
     trail.stop();
-    assert!(told.try_recv().is_err());
+    assert!(reported.try_recv().is_err());
 }
 
 #[test]
 fn writer_builds_indexes_for_searches() {
     let directory = tempfile::tempdir().unwrap();
-    let trail = start(directory.path(), &FaultyDisk::default(), Keeping { policy: Policy::Block, ..Keeping::default() }, || ());
+    let trail = start(directory.path(), &FaultyDisk::default(), WriterOptions { policy: Policy::Block, ..WriterOptions::default() }, || ());
     for number in 0..8000u64 {
         let path = format!("/srv/{}", number % 100);
         assert!(trail.record(&record(path.as_bytes(), SECOND + number)));
@@ -221,7 +224,7 @@ fn writer_builds_indexes_for_searches() {
     let query = Query { path: vec![b"/srv/7".to_vec()], ..Query::default() };
     let ask = || {
         let mut hits = 0;
-        let searched = search(directory.path(), &query, false, Reading::Index, |_| {
+        let searched = search(directory.path(), &query, false, SearchMode::Index, |_| {
             hits += 1;
             true
         });
@@ -232,10 +235,10 @@ fn writer_builds_indexes_for_searches() {
     // The number of segments depends on the group sizes. Only the last one has no index.
     assert!(searched.segments >= 2 && searched.scanned == 1, "{searched:?}");
     // The next writer rebuilds a missing index.
-    let lost = directory.path().join(format!("{:012}.{INDEX}", 1));
+    let lost = directory.path().join(format!("{:012}.{INDEX_EXTENSION}", 1));
     std::fs::remove_file(&lost).unwrap();
     let log = open(directory.path(), 100 * SECOND);
-    let trail = Trail::start(log, Arc::new(SystemDisk), Keeping::default(), || ()).unwrap();
+    let trail = Trail::start(log, Arc::new(SystemDisk), WriterOptions::default(), || ()).unwrap();
     until("the index is built anew", || lost.exists());
     trail.stop();
     assert_eq!((ask().0, ask().1.built), (80, 0));
@@ -271,8 +274,8 @@ fn records_dropped_by_failed_sync_are_rewritten() {
     let disk = FaultyDisk::default();
     let (log, _) =
         Log::open(Arc::new(disk.clone()), directory.path(), Options { rotation: Rotation::default(), ..options() }, SECOND).unwrap();
-    let keeping = Keeping { durable: Durable::Records(1000), ..Keeping::default() };
-    let trail = Trail::start(log, Arc::new(disk.clone()), keeping, || ()).unwrap();
+    let writer_options = WriterOptions { durability: Durability::Records(1000), ..WriterOptions::default() };
+    let trail = Trail::start(log, Arc::new(disk.clone()), writer_options, || ()).unwrap();
     // Current times, because an overdue seal would sync the records at once.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     for number in 0..100u64 {
@@ -281,9 +284,9 @@ fn records_dropped_by_failed_sync_are_rewritten() {
             until("it is written", || trail.counts().written > number);
         }
     }
-    disk.loses.store(true, Ordering::SeqCst);
-    let (told, kept) = mpsc::channel();
-    trail.after(Box::new(move || told.send(()).unwrap()));
+    disk.drops_unsynced.store(true, Ordering::SeqCst);
+    let (reported, kept) = mpsc::channel();
+    trail.call_when_stored(Box::new(move || reported.send(()).unwrap()));
     kept.recv_timeout(PATIENCE).unwrap();
     assert!(trail.counts().failures >= 1);
     trail.stop();
@@ -296,12 +299,12 @@ fn records_dropped_by_failed_sync_are_rewritten() {
 fn loss_on_full_disk_is_reported_at_next_start() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let keeping = Keeping { durable: Durable::Each, ..Keeping::default() };
-    let trail = start(directory.path(), &disk, keeping.clone(), || ());
+    let writer_options = WriterOptions { durability: Durability::Each, ..WriterOptions::default() };
+    let trail = start(directory.path(), &disk, writer_options.clone(), || ());
     let put = |trail: &Trail, count: u64| (0..count).for_each(|number| assert!(trail.record(&record(b"/srv/x", SECOND + number))));
     put(&trail, 5);
     until("they are written", || trail.counts().written == 5 && trail.counts().is_healthy);
-    trail.after(Box::new(|| ()));
+    trail.call_when_stored(Box::new(|| ()));
     until("they are on the disk", || read(directory.path()).0.len() == 5);
     disk.full.store(true, Ordering::SeqCst);
     put(&trail, 7);
@@ -309,7 +312,7 @@ fn loss_on_full_disk_is_reported_at_next_start() {
     put(&trail, 3);
     trail.stop();
     let again = |now| Log::open(Arc::new(disk.clone()), directory.path(), options(), now);
-    assert!(again(SECOND).unwrap().0.refused().is_some_and(LogError::is_full));
+    assert!(again(SECOND).unwrap().0.recovery_error().is_some_and(LogError::is_full));
     disk.full.store(false, Ordering::SeqCst);
     let now = 2 * SECOND;
     drop(again(now).unwrap());

@@ -53,13 +53,13 @@ pub struct Fault {
     /// The first sequence number that is not authenticated.
     pub seq: u64,
     /// Description. It may quote file names and errors, so escape it before printing to a terminal.
-    pub what: String,
+    pub description: String,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fault { kind, segment, offset, seq, what } = self;
-        write!(f, "{}: segment {segment}, byte {offset}, record {seq}: {what}", kind.name())
+        let Fault { kind, segment, offset, seq, description } = self;
+        write!(f, "{}: segment {segment}, byte {offset}, record {seq}: {description}", kind.name())
     }
 }
 

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::super::compress::compress_while;
 use super::super::index::{build_index_while, is_indexed};
-use super::super::prune::{PRUNED, prune};
+use super::super::prune::{PRUNED_PREFIX, prune};
 use super::super::{Disk, SegmentFile, segments};
 use super::Shared;
 use super::write_loop::{Writer, now_ns};
@@ -20,67 +20,67 @@ use crate::record::{Act, Class};
 
 /// Whether retention may still remove segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Tidying {
+pub(super) enum RetentionState {
     #[default]
-    GoesOn,
+    Active,
     Ended,
 }
 
 impl Shared {
     /// Ends retention. Waits briefly for a removal in progress, which may hang if the disk takes no
     /// record of it.
-    pub(super) fn end_tidying(&self) {
-        if let Some(mut turn) = self.tidying.try_lock_for(TIDYING_MAX) {
-            *turn = Tidying::Ended;
+    pub(super) fn end_retention(&self) {
+        if let Some(mut turn) = self.retention_state.try_lock_for(RETENTION_STOP_TIMEOUT) {
+            *turn = RetentionState::Ended;
         }
     }
 
     /// Builds missing indexes. The last segment is still open and is skipped.
-    fn index_left(&self, directory: &Path) {
+    fn build_missing_indexes(&self, directory: &Path) {
         let files = segments(directory).unwrap_or_default();
         for file in files.iter().rev().skip(1) {
-            if !self.goes_on() {
+            if !self.is_running() {
                 return;
             }
             // `verify` reports unreadable segments; uncompressed ones are in the backlog.
-            if file.packed && matches!(is_indexed(file), Ok(false)) {
+            if file.is_compressed && matches!(is_indexed(file), Ok(false)) {
                 self.index(file);
             }
         }
     }
 
     /// Indexes and compresses closed segments at idle priority, and applies retention.
-    pub(super) fn keep_house(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
+    pub(super) fn run_maintenance(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
         // Recording has priority over maintenance. If lowering the priority fails, continue as is.
         let _ = rustix::process::setpriority_process(None, IDLE_NICE);
-        self.index_left(directory);
+        self.build_missing_indexes(directory);
         while let Some(segment) = backlog.wait(0) {
             if let Some(segment) = segment {
-                self.put_away(disk, &segment);
-                backlog.done(&segment);
+                self.index_and_compress(disk, &segment);
+                backlog.finish(&segment);
             }
-            self.tidy(disk, directory, backlog);
+            self.apply_retention(disk, directory, backlog);
         }
     }
 
     /// Helps with a large backlog, and applies retention if the idle thread gets no CPU time.
     pub(super) fn catch_up(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
-        let _ = rustix::process::setpriority_process(None, HOUSE_NICE);
+        let _ = rustix::process::setpriority_process(None, HELPER_NICE);
         while let Some(segment) = backlog.wait(BACKLOG_MAX) {
             if let Some(segment) = segment {
-                self.put_away(disk, &segment);
-                backlog.done(&segment);
+                self.index_and_compress(disk, &segment);
+                backlog.finish(&segment);
             }
-            self.tidy(disk, directory, backlog);
+            self.apply_retention(disk, directory, backlog);
         }
     }
 
     /// Work that is unfinished at the end is repeated at the next start.
-    fn put_away(&self, disk: &dyn Disk, segment: &SegmentFile) {
+    fn index_and_compress(&self, disk: &dyn Disk, segment: &SegmentFile) {
         self.index(segment);
-        if self.keeping.compress
-            && let Err(error) = compress_while(disk, segment, &|| self.goes_on())
-            && self.goes_on()
+        if self.options.compress
+            && let Err(error) = compress_while(disk, segment, &|| self.is_running())
+            && self.is_running()
         {
             tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail stays uncompressed");
         }
@@ -88,27 +88,27 @@ impl Shared {
 
     /// Builds the index of a closed segment.
     fn index(&self, segment: &SegmentFile) {
-        if let Err(error) = build_index_while(segment, &|| self.goes_on())
-            && self.goes_on()
+        if let Err(error) = build_index_while(segment, &|| self.is_running())
+            && self.is_running()
         {
             tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail has no index; it is searched from end to end");
         }
     }
 
-    fn goes_on(&self) -> bool {
-        !self.stopped.load(Ordering::Acquire)
+    fn is_running(&self) -> bool {
+        !self.is_stopped.load(Ordering::Acquire)
     }
 
     /// Applies retention, unless another thread does. At the end no writer remains to record a
     /// removal, so the next start does it.
-    fn tidy(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
-        let Some(turn) = self.tidying.try_lock() else { return };
-        if *turn == Tidying::Ended {
+    fn apply_retention(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
+        let Some(turn) = self.retention_state.try_lock() else { return };
+        if *turn == RetentionState::Ended {
             return;
         }
         // A segment that is being compressed must not be removed, because it would reappear.
-        let may_go = |number| self.goes_on() && !backlog.is_in_work(number);
-        if let Err(error) = prune(disk, directory, &self.keeping.retention, now_ns(), may_go, |last| self.tell_removal(last)) {
+        let may_remove = |number| self.is_running() && !backlog.contains_up_to(number);
+        if let Err(error) = prune(disk, directory, &self.options.retention, now_ns(), may_remove, |last| self.record_removal(last)) {
             tracing::warn!(%error, "old segments of the audit trail can't be removed");
         }
     }
@@ -117,96 +117,96 @@ impl Shared {
 /// Closed segments that are not indexed and compressed yet.
 #[derive(Default)]
 pub(super) struct Backlog {
-    inside: Mutex<Waiting>,
-    news: Condvar,
+    state: Mutex<BacklogState>,
+    wakeup: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct BacklogState {
     segments: VecDeque<SegmentFile>,
-    in_work: Vec<u64>,
+    in_progress: Vec<u64>,
     has_ended: bool,
 }
 
 impl Backlog {
-    /// Takes the oldest segment once more than `more_than` wait. Returns `Some(None)` when
+    /// Takes the oldest segment once more than `waiting_max` wait. Returns `Some(None)` when
     /// retention is due, and `None` at the end.
-    fn wait(&self, more_than: usize) -> Option<Option<SegmentFile>> {
-        let mut inside = self.inside.lock();
-        let until = Instant::now() + HOUSE_STEP;
+    fn wait(&self, waiting_max: usize) -> Option<Option<SegmentFile>> {
+        let mut state = self.state.lock();
+        let until = Instant::now() + RETENTION_STEP;
         loop {
-            if inside.has_ended {
+            if state.has_ended {
                 return None;
             }
-            if inside.segments.len() > more_than
-                && let Some(segment) = inside.segments.pop_front()
+            if state.segments.len() > waiting_max
+                && let Some(segment) = state.segments.pop_front()
             {
-                inside.in_work.push(segment.number);
+                state.in_progress.push(segment.number);
                 return Some(Some(segment));
             }
-            if self.news.wait_until(&mut inside, until).timed_out() {
+            if self.wakeup.wait_until(&mut state, until).timed_out() {
                 return Some(None);
             }
         }
     }
 
-    fn done(&self, segment: &SegmentFile) {
-        self.inside.lock().in_work.retain(|number| *number != segment.number);
+    fn finish(&self, segment: &SegmentFile) {
+        self.state.lock().in_progress.retain(|number| *number != segment.number);
     }
 
     /// Returns whether any segment up to `last` is waiting or in progress.
-    fn is_in_work(&self, last: u64) -> bool {
-        let inside = self.inside.lock();
-        inside.segments.iter().map(|segment| &segment.number).chain(&inside.in_work).any(|number| *number <= last)
+    fn contains_up_to(&self, last: u64) -> bool {
+        let state = self.state.lock();
+        state.segments.iter().map(|segment| &segment.number).chain(&state.in_progress).any(|number| *number <= last)
     }
 }
 
 /// The writer's handle. Dropping it ends the backlog.
-pub(super) struct Closed(pub(super) Arc<Backlog>);
+pub(super) struct BacklogHandle(pub(super) Arc<Backlog>);
 
-impl Closed {
+impl BacklogHandle {
     pub(super) fn add(&self, segment: SegmentFile) {
-        self.0.inside.lock().segments.push_back(segment);
-        self.0.news.notify_all();
+        self.0.state.lock().segments.push_back(segment);
+        self.0.wakeup.notify_all();
     }
 }
 
-impl Drop for Closed {
+impl Drop for BacklogHandle {
     fn drop(&mut self) {
-        self.0.inside.lock().has_ended = true;
-        self.0.news.notify_all();
+        self.0.state.lock().has_ended = true;
+        self.0.wakeup.notify_all();
     }
 }
 
 /// A request to record the removal of segments up to `last`, and where to confirm it.
-pub(super) struct Removal {
+pub(super) struct RemovalRequest {
     last: u64,
-    told: mpsc::Sender<()>,
+    waiter: mpsc::Sender<()>,
 }
 
 impl Shared {
     /// Records the removal of segments up to `last` and waits until the record is durable. Returns
     /// whether it is. Removal without such a record would be a fault.
-    pub(super) fn tell_removal(&self, last: u64) -> bool {
-        let (told, kept) = mpsc::channel();
+    pub(super) fn record_removal(&self, last: u64) -> bool {
+        let (waiter, stored) = mpsc::channel();
         {
             let mut queue = self.queue.lock();
             if queue.has_ended {
                 return false;
             }
-            queue.removal = Some(Removal { last, told });
+            queue.removal = Some(RemovalRequest { last, waiter });
         }
         self.wake();
-        kept.recv_timeout(REMOVAL_PATIENCE).is_ok()
+        stored.recv_timeout(REMOVAL_TIMEOUT).is_ok()
     }
 }
 
 impl Writer {
     /// Appends the record of a removal, which is never dropped. Only one request is active; the
     /// sender of an earlier one has timed out.
-    pub(super) fn append_removal(&mut self, removal: Option<Removal>) {
-        let Some(Removal { last, told }) = removal.filter(|_| self.removal.is_none()) else { return };
-        let detail = format!("{PRUNED}{last}; their seals are kept");
+    pub(super) fn append_removal(&mut self, removal: Option<RemovalRequest>) {
+        let Some(RemovalRequest { last, waiter }) = removal.filter(|_| self.removal.is_none()) else { return };
+        let detail = format!("{PRUNED_PREFIX}{last}; their seals are kept");
         self.log.append_record(&Record {
             time_ns: now_ns(),
             class: Class::Administrative,
@@ -216,7 +216,7 @@ impl Writer {
         });
         self.unsynced += 1;
         self.shared.written.fetch_add(1, Ordering::Relaxed);
-        self.removal = Some(told);
+        self.removal = Some(waiter);
     }
 }
 
@@ -224,21 +224,21 @@ impl Writer {
 const IDLE_NICE: i32 = 19;
 /// Niceness of the helper thread. On a busy machine it gets about a tenth of a core, enough for
 /// 50,000 records per second.
-const HOUSE_NICE: i32 = 10;
+const HELPER_NICE: i32 = 10;
 /// Closed segments that may wait for idle time. At 64 MiB each, these hold seven million records,
 /// which searches scan meanwhile.
 const BACKLOG_MAX: usize = 16;
 /// Timeout for the record of a removal. After it, nothing is removed this time.
-const REMOVAL_PATIENCE: Duration = Duration::from_secs(30);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between retention runs.
-const HOUSE_STEP: Duration = Duration::from_secs(60);
+const RETENTION_STEP: Duration = Duration::from_secs(60);
 /// How long stopping waits for a removal in progress.
-const TIDYING_MAX: Duration = Duration::from_secs(5);
+const RETENTION_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 impl super::Trail {
-    pub(in crate::trail) fn tell_removal(&self, last: u64) -> bool {
-        self.shared.tell_removal(last)
+    pub(in crate::trail) fn record_removal(&self, last: u64) -> bool {
+        self.shared.record_removal(last)
     }
 }
 
@@ -247,15 +247,15 @@ mod tests {
     use super::*;
 
     fn segment(number: u64) -> SegmentFile {
-        SegmentFile { number, path: format!("{number:012}.trail").into(), packed: false }
+        SegmentFile { number, path: format!("{number:012}.trail").into(), is_compressed: false }
     }
 
     #[test]
     fn helper_takes_segments_only_above_limit() {
         let backlog = Arc::new(Backlog::default());
-        let closed = Closed(backlog.clone());
+        let closed = BacklogHandle(backlog.clone());
         (1..=3).for_each(|number| closed.add(segment(number)));
-        let next = |more_than| backlog.wait(more_than).flatten().map(|segment| segment.number);
+        let next = |waiting_max| backlog.wait(waiting_max).flatten().map(|segment| segment.number);
         assert_eq!(next(2), Some(1), "three wait, and two may");
         assert_eq!(next(0), Some(2));
         let helper = backlog.clone();
@@ -269,12 +269,12 @@ mod tests {
     #[test]
     fn segment_in_progress_is_not_removed() {
         let backlog = Arc::new(Backlog::default());
-        let closed = Closed(backlog.clone());
+        let closed = BacklogHandle(backlog.clone());
         closed.add(segment(7));
-        assert!([7, 8].iter().all(|last| backlog.is_in_work(*last)) && !backlog.is_in_work(6));
+        assert!([7, 8].iter().all(|last| backlog.contains_up_to(*last)) && !backlog.contains_up_to(6));
         let segment = backlog.wait(0).flatten().expect("one waits");
-        assert!(backlog.is_in_work(7), "it is in work");
-        backlog.done(&segment);
-        assert!(!backlog.is_in_work(7));
+        assert!(backlog.contains_up_to(7), "it is in work");
+        backlog.finish(&segment);
+        assert!(!backlog.contains_up_to(7));
     }
 }

@@ -18,7 +18,7 @@ pub enum Policy {
 /// When records are made durable. Written records that are not durable survive a crash of the
 /// process, but not a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durable {
+pub enum Durability {
     /// After each group of records. At low load, a group is one record.
     Each,
     /// When this many records are not durable.
@@ -32,11 +32,11 @@ pub enum Durable {
 
 /// Options of the writer.
 #[derive(Clone, Debug)]
-pub struct Keeping {
+pub struct WriterOptions {
     /// What to do when a record cannot be stored.
     pub policy: Policy,
     /// When records are made durable.
-    pub durable: Durable,
+    pub durability: Durability,
     /// Length of each thread's ring, in bytes.
     pub ring_len: usize,
     /// Whether to compress closed segments.
@@ -45,25 +45,25 @@ pub struct Keeping {
     pub retention: Retention,
     /// Whether some calls wait for their records whatever the policy, through
     /// [`super::Trail::record_and_wait`].
-    pub waits: bool,
+    pub some_replies_wait: bool,
 }
 
-impl Keeping {
+impl WriterOptions {
     /// Whether replies wait for records, so that accepted records are never dropped.
-    pub(super) fn holds(&self) -> bool {
-        self.policy == Policy::Block || self.waits
+    pub(super) fn delays_replies(&self) -> bool {
+        self.policy == Policy::Block || self.some_replies_wait
     }
 }
 
-impl Default for Keeping {
+impl Default for WriterOptions {
     fn default() -> Self {
-        Keeping {
+        WriterOptions {
             policy: Policy::Count,
-            durable: Durable::Every(Duration::from_secs(1)),
+            durability: Durability::Every(Duration::from_secs(1)),
             ring_len: 4 << 20,
             compress: true,
             retention: Retention::default(),
-            waits: false,
+            some_replies_wait: false,
         }
     }
 }

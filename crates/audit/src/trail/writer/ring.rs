@@ -12,13 +12,13 @@ use crate::record::seq_and_time;
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Ring {
-    inside: Mutex<Inside>,
+    state: Mutex<RingState>,
     /// Length in bytes, readable without the lock.
     len: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Inside {
+struct RingState {
     /// Records, each preceded by its length (4 bytes).
     bytes: Vec<u8>,
     lost: Gap,
@@ -32,7 +32,7 @@ pub(super) struct Gap {
 }
 
 impl Gap {
-    pub(super) fn and_more(self, count: u64, time_ns: u64) -> Gap {
+    pub(super) fn with_lost(self, count: u64, time_ns: u64) -> Gap {
         let since_ns = if self.count == 0 { time_ns } else { self.since_ns.min(time_ns) };
         if count == 0 { self } else { Gap { count: self.count + count, since_ns } }
     }
@@ -41,22 +41,22 @@ impl Gap {
 impl Ring {
     /// Adds a record. Returns false if the ring is full.
     pub(super) fn push(&self, record: &Record<'_>, len_max: usize) -> bool {
-        let mut inside = self.inside.lock();
-        let start = inside.bytes.len();
+        let mut state = self.state.lock();
+        let start = state.bytes.len();
         if start >= len_max {
             return false;
         }
-        inside.bytes.extend_from_slice(&[0; LEN_LEN]);
-        record.encode(&mut inside.bytes);
-        let len = (inside.bytes.len() - start - LEN_LEN) as u32;
-        inside.bytes[start..start + LEN_LEN].copy_from_slice(&len.to_le_bytes());
-        self.len.store(inside.bytes.len(), Ordering::Release);
+        state.bytes.extend_from_slice(&[0; LEN_LEN]);
+        record.encode(&mut state.bytes);
+        let len = (state.bytes.len() - start - LEN_LEN) as u32;
+        state.bytes[start..start + LEN_LEN].copy_from_slice(&len.to_le_bytes());
+        self.len.store(state.bytes.len(), Ordering::Release);
         true
     }
 
-    pub(super) fn lose(&self, time_ns: u64) {
-        let mut inside = self.inside.lock();
-        inside.lost = inside.lost.and_more(1, time_ns);
+    pub(super) fn count_lost(&self, time_ns: u64) {
+        let mut state = self.state.lock();
+        state.lost = state.lost.with_lost(1, time_ns);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -76,14 +76,14 @@ pub(super) struct Batch {
 
 impl Batch {
     pub(super) fn take(&mut self, ring: &Ring) {
-        let mut inside = ring.inside.lock();
-        let lost = std::mem::take(&mut inside.lost);
-        self.lost = self.lost.and_more(lost.count, lost.since_ns);
-        if inside.bytes.is_empty() {
+        let mut state = ring.state.lock();
+        let lost = std::mem::take(&mut state.lost);
+        self.lost = self.lost.with_lost(lost.count, lost.since_ns);
+        if state.bytes.is_empty() {
             return;
         }
         let empty = self.spare.pop().unwrap_or_default();
-        self.buffers.push(std::mem::replace(&mut inside.bytes, empty));
+        self.buffers.push(std::mem::replace(&mut state.bytes, empty));
         ring.len.store(0, Ordering::Release);
     }
 
@@ -117,12 +117,12 @@ impl Batch {
 }
 
 /// Returns the number of the calling thread.
-pub(super) fn mine() -> usize {
+pub(super) fn thread_number() -> usize {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static MINE: usize = COUNT.fetch_add(1, Ordering::Relaxed);
     }
-    MINE.with(|mine| *mine)
+    MINE.with(|thread_number| *thread_number)
 }
 
 /// Length of the length field before a record.

@@ -6,33 +6,33 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::maintenance::Closed;
+use super::maintenance::BacklogHandle;
 use super::ring::{self, Gap};
-use super::yield_policy::Courtesy;
-use super::{After, Durable, Policy, Shared};
+use super::yield_policy::YieldPolicy;
+use super::{Callback, Durability, Policy, Shared};
 use crate::Record;
 use crate::record::Class;
-use crate::trail::{Log, LogError, Lost};
+use crate::trail::{Log, LogError, LostCount};
 
 pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) log: Log,
-    pub(super) closed: Closed,
+    pub(super) closed: BacklogHandle,
     pub(super) halt: Option<Box<dyn Fn() + Send>>,
     pub(super) unsynced: u64,
     pub(super) synced_at: Instant,
-    /// Records that were taken from the rings and still count as `behind`.
-    pub(super) unkept: u64,
+    /// Records that were taken from the rings and still count as `unstored_count`.
+    pub(super) unconfirmed_count: u64,
     /// Time of the last successful write.
     pub(super) written_ns: u64,
     /// Gap records that are not known to be on the disk: their sequence numbers, and the number of
     /// records each stands for.
     pub(super) gaps: Vec<(u64, u64)>,
     /// Lost records without a gap record, because the disk fails.
-    pub(super) held: Gap,
+    pub(super) unreported_gap: Gap,
     /// Whether the stored count for the next start includes records without a sequence number.
-    pub(super) is_counted: bool,
-    pub(super) refuses: bool,
+    pub(super) is_loss_stored: bool,
+    pub(super) is_refused: bool,
     /// Notified once the record of a removal is durable.
     pub(super) removal: Option<mpsc::Sender<()>>,
 }
@@ -47,50 +47,50 @@ impl Writer {
 
     fn work(mut self) {
         let mut batch = ring::Batch::default();
-        let mut kept: Vec<After> = Vec::new();
+        let mut stored: Vec<Callback> = Vec::new();
         loop {
-            let stopped = self.shared.stopped.load(Ordering::SeqCst);
+            let is_stopped = self.shared.is_stopped.load(Ordering::SeqCst);
             // Taken before the rings, so that all records queued before a callback are included.
             let removal = {
                 let mut queue = self.shared.queue.lock();
-                kept.append(&mut queue.after);
+                stored.append(&mut queue.after);
                 queue.removal.take()
             };
-            let taken = self.take(&mut batch);
+            let moved = self.take(&mut batch);
             self.append_removal(removal);
-            let written = self.write(!kept.is_empty(), stopped);
-            self.refuses = written.is_err();
+            let written = self.write(!stored.is_empty(), is_stopped);
+            self.is_refused = written.is_err();
             match written {
                 // Nothing was taken, so the rings still hold records. Retry now that there is room.
-                Ok(_) if taken.is_none() => {}
-                Ok(is_kept) => {
-                    self.shared.healthy.store(true, Ordering::Release);
+                Ok(_) if moved.is_none() => {}
+                Ok(is_stored) => {
+                    self.shared.is_healthy.store(true, Ordering::Release);
                     self.written_ns = now_ns();
-                    if is_kept {
+                    if is_stored {
                         self.gaps.clear();
                     }
-                    if is_kept && self.unkept > 0 {
-                        self.shared.behind.fetch_sub(std::mem::take(&mut self.unkept), Ordering::SeqCst);
+                    if is_stored && self.unconfirmed_count > 0 {
+                        self.shared.unstored_count.fetch_sub(std::mem::take(&mut self.unconfirmed_count), Ordering::SeqCst);
                     }
-                    kept.drain(..).for_each(|after| after());
-                    if stopped && self.held.count == 0 {
+                    stored.drain(..).for_each(|after| after());
+                    if is_stopped && self.unreported_gap.count == 0 {
                         break;
                     }
-                    if self.held.count == 0 {
-                        self.pause(taken.unwrap_or(0));
+                    if self.unreported_gap.count == 0 {
+                        self.pause(moved.unwrap_or(0));
                     }
                 }
                 Err(error) => {
-                    let is_said = self.refused(&error);
-                    if stopped {
+                    let is_logged = self.refused(&error);
+                    if is_stopped {
                         tracing::error!(%error, "the end of the audit trail could not be written");
-                        self.keep_lost(self.left(&mut batch), true);
+                        self.store_lost_count(self.count_remaining(&mut batch), true);
                         return;
                     }
                     // Stored here too, in case the process is killed while it waits.
-                    self.keep_lost(0, is_said);
+                    self.store_lost_count(0, is_logged);
                     let mut queue = self.shared.queue.lock();
-                    self.shared.news.wait_for(&mut queue, RETRY);
+                    self.shared.wakeup.wait_for(&mut queue, RETRY);
                 }
             }
         }
@@ -103,46 +103,46 @@ impl Writer {
     /// memory is bounded: records beyond are lost, or `None` is returned if none may be lost.
     fn take(&mut self, batch: &mut ring::Batch) -> Option<u64> {
         let is_full = self.log.pending_len() > PENDING_LEN_MAX;
-        if is_full && self.shared.keeping.holds() {
+        if is_full && self.shared.options.delays_replies() {
             return None;
         }
         for ring in &self.shared.rings {
             batch.take(ring);
         }
-        self.shared.room.notify_all();
+        self.shared.room_freed.notify_all();
         let mut gap = batch.take_lost();
-        let mut taken = 0;
+        let mut moved = 0;
         // The seal deadline starts now, not at the record's time, because some records wait for
         // their change to become durable.
         let now = now_ns();
-        let mut courtesy = Courtesy::new(self.shared.keeping.holds(), Instant::now());
-        let mut appending = self.log.appending();
+        let mut yield_policy = YieldPolicy::new(self.shared.options.delays_replies(), Instant::now());
+        let mut append_batch = self.log.append_batch();
         batch.drain(|time, body| {
             if is_full {
-                gap = gap.and_more(1, time);
+                gap = gap.with_lost(1, time);
             } else {
-                appending.append(body, now);
-                taken += 1;
-                if courtesy.is_due(Instant::now) {
+                append_batch.append(body, now);
+                moved += 1;
+                if yield_policy.should_yield(Instant::now) {
                     thread::yield_now();
                 }
             }
         });
-        drop(appending);
-        self.shared.written.fetch_add(taken, Ordering::Relaxed);
-        self.unsynced += taken;
-        if self.shared.keeping.holds() {
-            self.unkept += taken;
+        drop(append_batch);
+        self.shared.written.fetch_add(moved, Ordering::Relaxed);
+        self.unsynced += moved;
+        if self.shared.options.delays_replies() {
+            self.unconfirmed_count += moved;
         }
-        self.held = self.held.and_more(gap.count, gap.since_ns);
+        self.unreported_gap = self.unreported_gap.with_lost(gap.count, gap.since_ns);
         self.shared.lost.fetch_add(gap.count, Ordering::Relaxed);
         if gap.count > 0 {
             self.halt("audit records were lost");
         }
         // A single gap record covers all losses until the disk recovers, so that gap records do not
         // accumulate.
-        if !is_full && !self.refuses && self.held.count > 0 {
-            let (gap, now) = (std::mem::take(&mut self.held), now_ns());
+        if !is_full && !self.is_refused && self.unreported_gap.count > 0 {
+            let (gap, now) = (std::mem::take(&mut self.unreported_gap), now_ns());
             let seq = self.log.append_record(&Record {
                 time_ns: now,
                 class: Class::Gap,
@@ -155,27 +155,27 @@ impl Writer {
         }
         // Updated before the gap record can reach the disk, because the stored count already
         // includes it. A failure is retried.
-        if self.is_counted && self.held.count == 0 {
-            self.is_counted = !self.keep_lost(0, false);
+        if self.is_loss_stored && self.unreported_gap.count == 0 {
+            self.is_loss_stored = !self.store_lost_count(0, false);
         }
-        Some(taken)
+        Some(moved)
     }
 
     /// Writes or syncs as the policy requires. Returns whether all accepted records are stored.
-    fn write(&mut self, awaited: bool, stopped: bool) -> Result<bool, LogError> {
+    fn write(&mut self, has_waiting_replies: bool, is_stopped: bool) -> Result<bool, LogError> {
         let since = self.synced_at.elapsed();
-        let durable = match self.shared.keeping.durable {
-            Durable::System => false,
-            Durable::Each => self.unsynced > 0,
-            Durable::Records(count) => self.unsynced >= count || awaited,
-            Durable::Every(time) => self.unsynced > 0 && (since >= time || awaited),
+        let durability = match self.shared.options.durability {
+            Durability::System => false,
+            Durability::Each => self.unsynced > 0,
+            Durability::Records(count) => self.unsynced >= count || has_waiting_replies,
+            Durability::Every(time) => self.unsynced > 0 && (since >= time || has_waiting_replies),
         };
-        let durable = durable || self.removal.is_some();
-        if durable || (stopped && self.unsynced > 0) || self.log.unsynced_len() > UNSYNCED_LEN_MAX {
+        let durability = durability || self.removal.is_some();
+        if durability || (is_stopped && self.unsynced > 0) || self.log.unsynced_len() > UNSYNCED_LEN_MAX {
             self.log.sync()?;
             (self.unsynced, self.synced_at) = (0, Instant::now());
             // The receiver may have timed out.
-            self.removal.take().into_iter().for_each(|told| _ = told.send(()));
+            self.removal.take().into_iter().for_each(|waiter| _ = waiter.send(()));
         } else {
             self.log.write()?;
         }
@@ -183,46 +183,52 @@ impl Writer {
         for segment in self.log.take_closed() {
             self.closed.add(segment);
         }
-        Ok(self.unsynced == 0 || self.shared.keeping.durable == Durable::System)
+        Ok(self.unsynced == 0 || self.shared.options.durability == Durability::System)
     }
 
     /// Counts the records in the rings, including lost ones.
-    fn left(&self, batch: &mut ring::Batch) -> u64 {
+    fn count_remaining(&self, batch: &mut ring::Batch) -> u64 {
         self.shared.rings.iter().for_each(|ring| batch.take(ring));
-        let mut left = batch.take_lost().count;
-        batch.drain(|_, _| left += 1);
-        left
+        let mut count_remaining = batch.take_lost().count;
+        batch.drain(|_, _| count_remaining += 1);
+        count_remaining
     }
 
     /// Stores the number of unwritten records for the next start. Returns whether that succeeded. A
-    /// failure is logged only if `is_said`.
-    fn keep_lost(&mut self, more: u64, is_said: bool) -> bool {
-        let more = more + self.held.count;
-        let lost = Lost { next_seq: self.log.next_seq(), more, since_ns: self.written_ns, gaps: self.gaps.clone(), told: 0 };
-        self.is_counted |= more > 0;
-        let kept = self.log.keep_lost(&lost);
-        let is_kept = kept.is_ok();
-        if let Some(error) = kept.err().filter(|_| is_said) {
+    /// failure is logged only if `is_logged`.
+    fn store_lost_count(&mut self, more: u64, is_logged: bool) -> bool {
+        let more = more + self.unreported_gap.count;
+        let lost = LostCount {
+            next_seq: self.log.next_seq(),
+            unnumbered: more,
+            since_ns: self.written_ns,
+            gaps: self.gaps.clone(),
+            report_seq: 0,
+        };
+        self.is_loss_stored |= more > 0;
+        let stored = self.log.store_lost_count(&lost);
+        let is_stored = stored.is_ok();
+        if let Some(error) = stored.err().filter(|_| is_logged) {
             tracing::error!(%error, "what the disk has not taken of the audit trail could not be counted for the next start");
         }
-        is_kept
+        is_stored
     }
 
     /// Handles a failed write. Logs at exponentially growing intervals, and returns whether it
     /// logged.
     fn refused(&mut self, error: &LogError) -> bool {
-        self.shared.healthy.store(false, Ordering::Release);
+        self.shared.is_healthy.store(false, Ordering::Release);
         let failures = self.shared.failures.fetch_add(1, Ordering::Relaxed);
-        let is_said = failures.is_power_of_two() || failures == 0;
-        if is_said {
-            tracing::error!(%error, policy = ?self.shared.keeping.policy, "audit records can't be written; it is tried again");
+        let is_logged = failures.is_power_of_two() || failures == 0;
+        if is_logged {
+            tracing::error!(%error, policy = ?self.shared.options.policy, "audit records can't be written; it is tried again");
         }
         self.halt("audit records can't be written");
-        is_said
+        is_logged
     }
 
     fn halt(&mut self, why: &str) {
-        if self.shared.keeping.policy == Policy::Halt
+        if self.shared.options.policy == Policy::Halt
             && let Some(halt) = self.halt.take()
         {
             tracing::error!("{why}: the service stops, as the policy is to halt");
@@ -231,26 +237,26 @@ impl Writer {
     }
 
     /// Waits for more records: long when idle, briefly under load, so that groups are large.
-    fn pause(&mut self, taken: u64) {
+    fn pause(&mut self, moved: u64) {
         let shared = self.shared.clone();
         let mut queue = shared.queue.lock();
-        if !queue.after.is_empty() || queue.removal.is_some() || shared.stopped.load(Ordering::SeqCst) {
+        if !queue.after.is_empty() || queue.removal.is_some() || shared.is_stopped.load(Ordering::SeqCst) {
             return;
         }
-        if taken > 0 {
+        if moved > 0 {
             // With waiting replies, a new record wakes the writer at once.
-            shared.sleeping.store(shared.keeping.holds(), Ordering::SeqCst);
-            shared.news.wait_for(&mut queue, GROUP_STEP);
-            shared.sleeping.store(false, Ordering::SeqCst);
+            shared.is_sleeping.store(shared.options.delays_replies(), Ordering::SeqCst);
+            shared.wakeup.wait_for(&mut queue, GROUP_STEP);
+            shared.is_sleeping.store(false, Ordering::SeqCst);
             return;
         }
-        shared.sleeping.store(true, Ordering::SeqCst);
+        shared.is_sleeping.store(true, Ordering::SeqCst);
         if shared.rings.iter().any(|ring| ring.len() > 0) {
-            shared.sleeping.store(false, Ordering::SeqCst);
+            shared.is_sleeping.store(false, Ordering::SeqCst);
             return;
         }
-        shared.news.wait_for(&mut queue, IDLE_STEP);
-        shared.sleeping.store(false, Ordering::SeqCst);
+        shared.wakeup.wait_for(&mut queue, IDLE_STEP);
+        shared.is_sleeping.store(false, Ordering::SeqCst);
     }
 }
 

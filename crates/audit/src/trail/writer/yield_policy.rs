@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 /// Yields after every few records if no reply waits for them. Otherwise a woken worker thread would
 /// wait until the whole group is hashed. The time is limited, so that a busy machine does not
 /// starve the writer.
-pub(super) struct Courtesy {
+pub(super) struct YieldPolicy {
     until: Option<Instant>,
     appended: u32,
 }
 
-impl Courtesy {
-    /// `is_awaited` means that replies wait for the records.
-    pub(super) fn new(is_awaited: bool, now: Instant) -> Self {
-        Courtesy { until: (!is_awaited).then(|| now + COURTESY_MAX), appended: 0 }
+impl YieldPolicy {
+    /// `has_waiting_replies` means that replies wait for the records.
+    pub(super) fn new(has_waiting_replies: bool, now: Instant) -> Self {
+        YieldPolicy { until: (!has_waiting_replies).then(|| now + YIELD_TIME_MAX), appended: 0 }
     }
 
     /// Call for each appended record.
     #[inline]
-    pub(super) fn is_due(&mut self, now: impl FnOnce() -> Instant) -> bool {
+    pub(super) fn should_yield(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.appended += 1;
-        if self.appended < COURTESY_STEP {
+        if self.appended < YIELD_STEP {
             return false;
         }
         self.appended = 0;
@@ -30,9 +30,9 @@ impl Courtesy {
 }
 
 /// Records between two yields, a few microseconds of hashing.
-const COURTESY_STEP: u32 = 24;
+const YIELD_STEP: u32 = 24;
 /// Yielding stops at this age of a group.
-const COURTESY_MAX: Duration = Duration::from_millis(4);
+const YIELD_TIME_MAX: Duration = Duration::from_millis(4);
 
 #[cfg(test)]
 mod tests {
@@ -41,11 +41,11 @@ mod tests {
     #[test]
     fn yields_for_limited_time_unless_replies_wait() {
         let start = Instant::now();
-        let due = |courtesy: &mut Courtesy, count, at: Instant| (0..count).filter(|_| courtesy.is_due(|| at)).count();
-        let mut awaited = Courtesy::new(true, start);
-        assert_eq!(due(&mut awaited, 1000, start), 0);
-        let mut courtesy = Courtesy::new(false, start);
-        assert_eq!(due(&mut courtesy, COURTESY_STEP * 3 - 1, start), 2);
-        assert_eq!(due(&mut courtesy, COURTESY_STEP * 100, start + COURTESY_MAX), 0, "a group that takes long is not made longer");
+        let due = |yield_policy: &mut YieldPolicy, count, at: Instant| (0..count).filter(|_| yield_policy.should_yield(|| at)).count();
+        let mut has_waiting_replies = YieldPolicy::new(true, start);
+        assert_eq!(due(&mut has_waiting_replies, 1000, start), 0);
+        let mut yield_policy = YieldPolicy::new(false, start);
+        assert_eq!(due(&mut yield_policy, YIELD_STEP * 3 - 1, start), 2);
+        assert_eq!(due(&mut yield_policy, YIELD_STEP * 100, start + YIELD_TIME_MAX), 0, "a group that takes long is not made longer");
     }
 }

@@ -1,25 +1,28 @@
-//! Validity of joined paths. Each name has a move counter, and a stamp stores the sum of counters
-//! along its path. A rename invalidates paths at or below it and no others.
+//! Whether a path that was put together once is still good: each name on the way to it has a count
+//! of how often it was moved, and a path remembers their sum. So a rename makes old what is at or
+//! below it, and nothing else.
 //!
-//! Names share counters by hash, which may invalidate a valid path but never the reverse. The hash
-//! has a secret seed.
+//! Counts are shared by names whose hashes fall together, which costs a path that is put together
+//! anew, and is never taken for good. The hash is seeded: nobody can choose names that fall
+//! together with another's.
 
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Move counters.
+/// How often names were moved.
 pub(super) struct Stamps {
     counts: Box<[AtomicU64]>,
-    /// Number of moves in all.
+    /// How often anything was.
     moves: AtomicU64,
     seed: DefaultHasher,
 }
 
-/// A path with its stamp.
+/// A path, and when it was good.
 pub(super) struct Stamped {
     pub(super) path: Arc<[u8]>,
-    /// Counters along the path, and their sum. Counters only grow, so an equal sum means no move.
+    /// Places of its names' counts, and their sum then. Counts only grow, so the same sum means the
+    /// same counts.
     places: Box<[u16]>,
     sum: u64,
 }
@@ -31,12 +34,13 @@ impl Stamps {
         Stamps { counts: (0..COUNT).map(|_| AtomicU64::new(0)).collect(), moves: AtomicU64::new(0), seed: hasher }
     }
 
-    /// Number of moves. Read it before joining a path, and pass it to [`Stamps::stamp`].
+    /// To be asked before a path is put together, and given to [`Stamps::stamp`] after.
     pub(super) fn moves(&self) -> u64 {
         self.moves.load(Ordering::SeqCst)
     }
 
-    /// Stamps a path. None if something moved meanwhile, since the path may mix old and new names.
+    /// None if something was moved meanwhile: it may have been put together of what was before and
+    /// what is now.
     pub(super) fn stamp(&self, path: Arc<[u8]>, moves: u64) -> Option<Arc<Stamped>> {
         let mut places = Vec::with_capacity(path.iter().filter(|byte| **byte == b'/').count());
         places.extend(self.each_place(&path));
@@ -49,7 +53,8 @@ impl Stamps {
         self.sum(&stamped.places) == stamped.sum
     }
 
-    /// Invalidates this path and all below. Call this when the change is visible.
+    /// What had this path has another now, or none, and so has what is below. To be called when
+    /// that can be seen.
     pub(super) fn moved(&self, path: &[u8]) {
         if let Some(place) = self.last_place(path) {
             self.counts[usize::from(place)].fetch_add(1, Ordering::SeqCst);
@@ -57,7 +62,8 @@ impl Stamps {
         self.moves.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Invalidates all paths, after a move of an unknown path. O(counters), rare.
+    /// Something was moved of which no path is known: nothing is good any more. O(counts): hardly
+    /// ever.
     pub(super) fn all_moved(&self) {
         for count in &self.counts {
             count.fetch_add(1, Ordering::SeqCst);
@@ -69,7 +75,7 @@ impl Stamps {
         places.iter().map(|place| self.counts[usize::from(*place)].load(Ordering::SeqCst)).fold(0, u64::wrapping_add)
     }
 
-    /// Counters of all names on a path, the last one for the whole path.
+    /// The places of all names of a path, that of the whole last.
     fn each_place<'p>(&self, path: &'p [u8]) -> impl Iterator<Item = u16> + use<'p> {
         let mut hasher = self.seed.clone();
         names(path).map(move |name| {
@@ -78,7 +84,7 @@ impl Stamps {
         })
     }
 
-    /// Counter of the whole path.
+    /// The place of the whole path.
     fn last_place(&self, path: &[u8]) -> Option<u16> {
         let mut hasher = self.seed.clone();
         names(path).map(|name| write(&mut hasher, name)).last().map(|()| place(&hasher))
@@ -91,7 +97,7 @@ fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 fn write(hasher: &mut DefaultHasher, name: &[u8]) {
     hasher.write(name);
-    // Names never contain this byte, so it separates them.
+    // No name has it in it, so that two names are not taken for one.
     hasher.write_u8(b'/');
 }
 
@@ -99,7 +105,8 @@ fn place(hasher: &DefaultHasher) -> u16 {
     (hasher.finish() % COUNT) as u16
 }
 
-/// Number of counters: fits into a second-level cache.
+/// So many as stay in the second level of a CPU's cache: with each name that is removed one of
+/// these changes, and a path that it makes old by chance is put together anew.
 const COUNT: u64 = 8192;
 
 #[cfg(test)]
@@ -107,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn move_invalidates_paths_at_or_below_it() {
+    fn a_move_makes_old_what_is_at_or_below_it_and_nothing_else() {
         let stamps = Stamps::new(7);
         let paths = ["/srv", "/srv/a", "/srv/a/b", "/srv/a/b/c", "/srv/ab", "/srv/b/a", "/other/a"];
         let stamp = || paths.map(|path| stamps.stamp(path.as_bytes().into(), stamps.moves()).unwrap());
@@ -126,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn last_counter_belongs_to_whole_path() {
+    fn the_place_of_a_path_is_the_last_of_its_names() {
         let stamps = Stamps::new(7);
         for path in ["", "/", "/srv", "/srv/a", "/srv//a/b/", "srv"] {
             assert_eq!(stamps.last_place(path.as_bytes()), stamps.each_place(path.as_bytes()).last(), "{path}");
@@ -134,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn path_joined_during_move_is_not_cached() {
+    fn what_was_put_together_while_something_moved_is_not_kept() {
         let stamps = Stamps::new(7);
         let moves = stamps.moves();
         stamps.moved(b"/elsewhere");

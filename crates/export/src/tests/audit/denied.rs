@@ -1,4 +1,5 @@
-//! Refusals by ACCESS: a client that gets no rights sends no further operation.
+//! Who is turned away by ACCESS leaves a record of that: a client that is told no asks for nothing
+//! more.
 
 use vouch_nfs4::op::{Access, AccessArgs, Args};
 use vouch_vfs::memory::MemoryFs;
@@ -6,10 +7,10 @@ use vouch_vfs::memory::MemoryFs;
 use super::*;
 
 #[test]
-fn access_without_rights_is_recorded() {
+fn who_is_not_let_into_a_directory_is_in_the_trail_though_he_only_asked() {
     let directory = tempfile::tempdir().unwrap();
     let rules = include_str!("../../../../../packaging/audit/sensitive.rules");
-    let config = config(directory.path(), Some(rules), Keeping::default());
+    let config = config(directory.path(), Some(rules), WriterOptions::default());
     let server = Running::start_with(|all| all.audit = Some(config), MemoryFs::new());
     block_on(async {
         let root = client(&server, "one").await;
@@ -21,7 +22,7 @@ fn access_without_rights_is_recorded() {
         let user = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 1000, gid: 1000, gids: Vec::new() };
         let user = Client::connect(Config::new(server.address, 1, identity, Plain::sys(&user))).await.unwrap();
         let open = user.walk(b"/data/open").await.unwrap().handle;
-        // The access bits that Linux requests for a directory.
+        // What Linux asks of a directory: all that there is.
         let asked = Args::Access(AccessArgs { access: Access(0x1f) });
         for handle in [closed, open] {
             user.compound().putfh(&handle).op(&asked).send().await.unwrap();

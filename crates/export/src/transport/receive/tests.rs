@@ -1,4 +1,4 @@
-//! Reception of streams in arbitrary pieces, and of records that never end.
+//! Streams cut in all ways, and who sends no end.
 
 use super::*;
 use crate::limits::Limits;
@@ -13,7 +13,8 @@ fn input(quotas: &Quotas) -> Input {
     Input::new(ReceiveCharge::new(quotas.of([127, 0, 0, 1].into())))
 }
 
-/// Sends `stream` in pieces, reads like a worker, and pauses after every `stop` records.
+/// Sends `stream` in pieces, reads as a worker does, and stops taking calls up after every `stop`
+/// records.
 fn pass(stream: &[u8], piece_len: usize, stop: usize) -> Result<Vec<Vec<u8>>, RecordError> {
     let (here, mut there) = UnixStream::pair().unwrap();
     let quotas = Quotas::with_calls_max(1, || ());
@@ -102,9 +103,10 @@ fn announced_length_costs_what_has_come() {
     assert_eq!(buffers.spare.len(), 1);
 }
 
-// Many unfinished records must not exceed the memory limit or block other clients.
+// Many that never end must not take more memory than there is for them, nor keep others from coming
+// to their end.
 #[test]
-fn unfinished_records_of_one_client_are_not_read_on() {
+fn who_begins_many_long_calls_is_not_read_on_and_others_are() {
     let stream = stream_of(&[vec![7; 120_000]], usize::MAX);
     let (begun, whole_len) = (70_000, Buffers::new(MAX).buffer_len());
     let quotas = Quotas::new(&Limits::default(), 10 * whole_len, || ());
@@ -138,7 +140,7 @@ fn unfinished_records_of_one_client_are_not_read_on() {
     let len: usize = all.iter().map(|(input, ..)| held(input)).sum();
     assert!(len <= 8 * whole_len + 42 * READ_LEN_SHORT, "{len}");
     assert!(len <= quotas.held.used());
-    // Another client's record arrives whole, and so do the first client's once some have ended.
+    // Another's call comes whole, and so do those of the first when some have ended.
     assert_eq!(read(2, &stream, None).1, 1);
     let waiting = all.pop().unwrap();
     assert_eq!(read(1, &[], Some(waiting)).1, 0);
@@ -149,9 +151,9 @@ fn unfinished_records_of_one_client_are_not_read_on() {
     assert_eq!(quotas.held.used(), 0);
 }
 
-// A batch is handled after the next record has begun.
+// What is checked together is taken up after the next record has begun.
 #[test]
-fn partial_record_stays_charged_while_another_is_handled() {
+fn what_has_come_of_a_record_stays_charged_when_the_one_before_is_taken_up() {
     let stream = stream_of(&[vec![7; 120_000]], usize::MAX);
     let quotas = Quotas::with_calls_max(1, || ());
     for begun in [6, 70_000] {

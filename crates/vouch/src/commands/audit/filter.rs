@@ -1,70 +1,70 @@
-//! Selection of records: options that search, report and follow share.
+//! Which records are meant: the options that search, report and follow share.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use vouch_audit::operations;
-use vouch_audit::record::{Class, kept_path};
-use vouch_audit::trail::{Forms, Names, Outcome as Done, Query, Reading, Seed, names_of};
+use vouch_audit::record::{Class, truncate_path};
+use vouch_audit::trail::{Alternatives, FileHistory, FileSeed, Outcome as Done, Query, SearchMode, file_history};
 
 use crate::exit::{At as _, Failure, Outcome};
 use crate::when;
 
-/// Select records; all given conditions must hold.
+/// Each narrows what is found; a record must fit all.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Filter {
-    /// From this date (`2027-11-21`) or time (`2027-11-21T10:00:00.5Z`, as in records), or this
-    /// long ago (`2h`).
+    /// Not before this date (`2027-11-21`) or instant (`2027-11-21T10:00:00.5Z`, as records show
+    /// it), or this long ago (`2h`).
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     from: Option<u64>,
-    /// Before this date or time, or this long ago.
+    /// Before this date or instant, or this long ago.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     until: Option<u64>,
-    /// Kerberos principal.
+    /// Who, as Kerberos proved it.
     #[arg(long, value_name = "PRINCIPAL")]
     principal: Option<OsString>,
-    /// User whose rights were used, by number or name.
+    /// The user whose rights were used, by number or name.
     #[arg(long, value_name = "USER")]
     uid: Option<String>,
-    /// Login user, like `auid` in rules: of a mount, the user who logged in; of a client, the user
-    /// whose rights were used.
+    /// Whom the caller had logged in as, as `auid` in rules: of a mount's users; of clients the
+    /// user whose rights were used.
     #[arg(long, alias = "login", value_name = "USER")]
     auid: Option<String>,
-    /// Path on the server, either side of a rename or link. Names may be given as they are, or as
-    /// records show them (a byte as `\xff`).
+    /// This path on the server, on either side of a rename or link; as with other names, as it is,
+    /// or as records show it (a byte as `\xff`).
     #[arg(long, value_name = "PATH")]
     path: Option<OsString>,
-    /// This directory and everything below it.
+    /// This directory and all below it.
     #[arg(long, value_name = "DIR")]
     below: Option<OsString>,
-    /// File identity in hexadecimal, as in records.
+    /// The file with this identity, as records show it in hexadecimal.
     #[arg(long, value_name = "HEX")]
     file: Option<String>,
-    /// Path of the export.
+    /// The export's path.
     #[arg(long, value_name = "PATH")]
     export: Option<OsString>,
-    /// Address or name of the client.
+    /// The client's address or name.
     #[arg(long, value_name = "HOST")]
     client: Option<OsString>,
-    /// NFS operation or system call; may be repeated.
+    /// This operation of NFS or system call; may be given more than once.
     #[arg(long, short = 'S', value_name = "OPERATION")]
     operation: Vec<String>,
-    /// `success`, `failure`, or a status number.
+    /// `success`, `failure`, or a status by number.
     #[arg(long, value_name = "RESULT", value_parser = result)]
     result: Option<Done>,
-    /// Key of the rule that selected the record.
+    /// Key of the rule that selected it.
     #[arg(long, short, value_name = "KEY")]
     key: Option<OsString>,
-    /// Class of records: operation, refusal, administrative, gap or host.
+    /// What records are of: operation, refusal, administrative, gap or host.
     #[arg(long, value_name = "CLASS", value_parser = class)]
     class: Option<Class>,
 }
 
 impl Filter {
-    /// The query for a trail. With `follows_names`, path and file identity match the file under all
-    /// its names.
-    pub(super) fn query(&self, directory: &Path, follows_names: bool, reading: Reading) -> Outcome<Query> {
+    /// The question to the trail. With `follows_names`, path and file identity stand for the file
+    /// under all its names.
+    pub(super) fn query(&self, directory: &Path, follows_names: bool, reading: SearchMode) -> Outcome<Query> {
         let forms =
             |text: &Option<OsString>| text.as_ref().filter(|text| !text.is_empty()).map_or_else(Vec::new, |text| forms(text.as_bytes()));
         let file = match &self.file {
@@ -73,7 +73,7 @@ impl Filter {
         };
         let mut operations = None;
         for word in &self.operation {
-            let set = operations::set_of(word)
+            let set = operations::parse_operations(word)
                 .ok_or_else(|| Failure::input(word, "is no operation of NFS, and no system call that one answers to"))?;
             *operations.get_or_insert(0) |= set;
         }
@@ -83,7 +83,7 @@ impl Filter {
             principal: forms(&self.principal),
             uid: self.uid.as_deref().map(user).transpose()?,
             auid: self.auid.as_deref().map(user).transpose()?,
-            path: forms(&self.path).iter().map(|path| kept_path(path).into_owned()).collect(),
+            path: forms(&self.path).iter().map(|path| truncate_path(path).into_owned()).collect(),
             below: forms(&self.below),
             file,
             export: forms(&self.export),
@@ -95,16 +95,16 @@ impl Filter {
             ..Query::default()
         };
         if follows_names {
-            let seeds: Vec<Seed<'_>> = match &query.file[..] {
-                [] => query.path.iter().map(|path| Seed::Path(path)).collect(),
-                file => vec![Seed::File(file)],
+            let seeds: Vec<FileSeed<'_>> = match &query.file[..] {
+                [] => query.path.iter().map(|path| FileSeed::Path(path)).collect(),
+                file => vec![FileSeed::File(file)],
             };
             if seeds.is_empty() {
                 return Err(Failure::usage("--renames", "give the file by --path or --file"));
             }
-            let mut names = Names::default();
+            let mut names = FileHistory::default();
             for seed in seeds {
-                let found = names_of(directory, reading, seed).at(directory.display())?;
+                let found = file_history(directory, reading, seed).at(directory.display())?;
                 names.spans.extend(found.spans);
                 names.files.extend(found.files);
             }
@@ -116,16 +116,15 @@ impl Filter {
     }
 }
 
-/// Forms of a name: itself, since names may have backslashes, and the bytes that it stands for in
-/// records.
-fn forms(name: &[u8]) -> Forms {
+/// What a name may mean: itself, since there are names with backslashes, or what records show so.
+fn forms(name: &[u8]) -> Alternatives {
     let mut forms = vec![name.to_vec(), as_shown(name)];
     forms.dedup();
     forms
 }
 
-/// Bytes of a name as shown in records: `\xff` for a byte, and a backslash before a backslash or
-/// quote.
+/// The bytes of a name, which may be given as records show it: a byte as `\xff`, and a backslash
+/// and a quote behind a backslash.
 fn as_shown(name: &[u8]) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::with_capacity(name.len()), name);
     while let Some((byte, behind)) = rest.split_first() {
@@ -188,11 +187,11 @@ mod tests {
     fn query(option: &str, value: &[u8]) -> Query {
         let words = ["vouch".as_ref(), option.as_ref(), std::ffi::OsStr::from_bytes(value)];
         let asked = <Asked as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
-        asked.filter.query(Path::new("/nowhere"), false, Reading::Scan).unwrap_or_else(|_| panic!("{option} is taken"))
+        asked.filter.query(Path::new("/nowhere"), false, SearchMode::Scan).unwrap_or_else(|_| panic!("{option} is taken"))
     }
 
     #[test]
-    fn names_match_as_they_are_and_as_shown() {
+    fn names_of_any_bytes_are_found_as_they_are_and_as_records_show_them() {
         for name in [&b"/srv/x\xff\xfe"[..], b"/srv/plain", b"/srv/a\"b\\c\n\x1b[2J", b"/srv/\\x41", "/srv/\u{202e}\u{e9}".as_bytes()] {
             let shown = vouch_daemon::printable::quoted(name);
             let asked = query("--path", &shown.as_bytes()[1..shown.len() - 1]).path;
@@ -206,28 +205,28 @@ mod tests {
             let asked = query(option, unit[0]);
             for (name, is_meant) in [(unit[0], true), (unit[1], true), (b"a_b", false)] {
                 let record = vouch_audit::Record { path: name, export: name, key: name, principal: name, ..Default::default() };
-                assert_eq!(asked.fits(&record), is_meant, "{option}");
+                assert_eq!(asked.matches(&record), is_meant, "{option}");
             }
         }
-        // Other backslashes stand for themselves.
+        // What is none of what records show stands for itself.
         for plain in [&b"/srv/a\\b"[..], b"/srv/\\xg0", b"/srv/\\x4", b"/srv/a\\"] {
             assert_eq!(query("--path", plain).path, [plain]);
         }
     }
 
     #[test]
-    fn long_path_is_found_by_all_of_it() {
+    fn a_path_that_is_too_long_for_a_record_is_found_by_all_of_it() {
         let path = [b"/srv", &b"/d".repeat(3000)[..], b"/f"].concat();
         let mut bytes = Vec::new();
         vouch_audit::Record { path: &path, ..Default::default() }.encode(&mut bytes);
         let mut scratch = Vec::new();
         let record = vouch_audit::Record::decode(&bytes, &mut scratch).unwrap();
-        assert!(record.path.len() < path.len() && query("--path", &path).fits(&record));
-        assert!(!query("--path", &[&path[..], b"2"].concat()).fits(&record));
+        assert!(record.path.len() < path.len() && query("--path", &path).matches(&record));
+        assert!(!query("--path", &[&path[..], b"2"].concat()).matches(&record));
     }
 
     #[test]
-    fn record_times_are_accepted() {
+    fn times_are_those_that_records_show() {
         let ns = 1_795_392_211_879_137_000;
         assert_eq!(instant(&super::super::show::time(ns)), Ok(ns));
         assert_eq!(instant("1970-01-01T00:00:01.000000002Z"), Ok(1_000_000_002));

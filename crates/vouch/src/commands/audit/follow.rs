@@ -1,43 +1,43 @@
-//! `vouch audit follow`: shows new records.
+//! `vouch audit follow`: records as they come.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use vouch_audit::Record;
-use vouch_audit::trail::{Follower, Place, Reading};
+use vouch_audit::trail::{Follower, Position, SearchMode};
 
 use super::filter::Filter;
 use super::show;
 use crate::cli::Global;
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 
-/// Show records as they are written, across segments, until interrupted.
+/// Show records as they are written, over the ends of segments, until interrupted.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch audit follow /var/lib/vouch/audit\n  vouch audit follow --result failure --json /var/lib/vouch/audit"
 )]
 pub(crate) struct Args {
-    /// Directory of the trail.
+    /// The trail's directory.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     #[command(flatten)]
     filter: Filter,
-    /// Show existing records first.
+    /// Begin with what is there, not with what comes.
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     form: show::Form,
 }
 
-/// Polling interval.
+/// How long nothing new is looked for.
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    let query = args.filter.query(&args.directory, false, Reading::Index)?;
+    let query = args.filter.query(&args.directory, false, SearchMode::Index)?;
     let mut follower = match args.all {
-        true => Follower::at(&args.directory, Place::default()),
-        false => Follower::at_end(&args.directory).at(args.directory.display())?,
+        true => Follower::from_position(&args.directory, Position::default()),
+        false => Follower::from_end(&args.directory).at(args.directory.display())?,
     };
     let mut out = std::io::BufWriter::with_capacity(64 * 1024, std::io::stdout().lock());
     let mut scratch = Vec::new();
@@ -45,7 +45,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         let mut written = Ok(());
         let any = follower.read(|body, _, boot| {
             let Ok(record) = Record::decode(body, &mut scratch) else { return true };
-            if query.fits(&record) {
+            if query.matches(&record) {
                 written = out.write_all(args.form.of(&record, boot).as_bytes());
             }
             written.is_ok()

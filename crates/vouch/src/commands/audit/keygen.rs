@@ -1,9 +1,9 @@
-//! `vouch audit keygen`: creates the key of a trail.
+//! `vouch audit keygen`: the first key of a trail.
 
 use std::path::PathBuf;
 
 use vouch_audit::keys::Ratchet;
-use vouch_audit::trail::{KEY, SystemDisk, create};
+use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key};
 use zeroize::Zeroizing;
 
 use super::hex;
@@ -11,25 +11,25 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::output;
 
-/// Create the key of a new trail, and print its public half.
+/// Make the key of a new trail, and print its public half.
 ///
-/// The key signs one seal and is replaced by the next key; each is destroyed after use, so an
-/// intruder can't sign altered records of the past. Keep the printed key out of the server's reach:
-/// `vouch audit verify` trusts it.
+/// The key signs one seal and is replaced by the next; each is destroyed after use, so whoever
+/// takes the server over can't sign the past anew. Keep what is printed where the server can't
+/// reach it: it is what `vouch audit verify` trusts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/audit > trail.pub\n  \
                   vouch audit keygen --key /run/credentials/vouch/audit-key /var/lib/vouch/audit > trail.pub   a key kept elsewhere")]
 pub(crate) struct Args {
-    /// Directory of the trail; created if missing.
+    /// The trail's directory; made if it isn't there.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// File of the key, if not `key` in the trail's directory. Rewritten at each seal.
+    /// The key's file, if not `key` in the trail's directory. It is rewritten at each seal.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    let path = args.key.unwrap_or_else(|| args.directory.join(KEY));
+    let path = args.key.unwrap_or_else(|| args.directory.join(KEY_FILE));
     if path.exists() {
         return Err(Failure::input(path.display(), "a trail has this key already; begin another trail in another directory"));
     }
@@ -37,6 +37,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let (mut trail, mut seed) = ([0; 16], Zeroizing::new([0; 32]));
     getrandom::fill(&mut trail).and_then(|()| getrandom::fill(&mut *seed)).map_err(std::io::Error::other).at("randomness")?;
     let key = Ratchet::new(trail, &seed);
-    create(&SystemDisk, &path, &key).at(path.display())?;
+    create_key(&SystemDisk, &path, &key).at(path.display())?;
     output::text(&format!("{}\n", hex(&key.public())))
 }

@@ -1,4 +1,4 @@
-//! `vouch audit report`: counts by user, file, export, client, operation and failure.
+//! `vouch audit report`: what a trail holds, by user, file, export, client, operation and failure.
 
 mod html;
 mod timeline;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use vouch_audit::Record;
 use vouch_audit::operations::number;
 use vouch_audit::record::{Class, access};
-use vouch_audit::trail::{Reading, search};
+use vouch_audit::trail::{SearchMode, search};
 
 use super::filter::Filter;
 use super::show;
@@ -19,12 +19,12 @@ use crate::exit::{At as _, Outcome};
 use crate::output;
 use timeline::Timeline;
 
-/// Summarize a trail: counts by user, file, export, client, operation and failure.
+/// Count what a trail holds: by user, file, export, client, operation and failure.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit report --from 24h /var/lib/vouch/audit\n  \
                   vouch audit report --from 7d --html /var/lib/vouch/audit > week.html   one page, with a timeline, that needs nothing else")]
 pub(crate) struct Args {
-    /// Directory of the trail.
+    /// The trail's directory.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     #[command(flatten)]
@@ -41,10 +41,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    let query = args.filter.query(&args.directory, false, Reading::Index)?;
+    let query = args.filter.query(&args.directory, false, SearchMode::Index)?;
     let mut counter = Counter::default();
     let mut scratch = Vec::new();
-    search(&args.directory, &query, false, Reading::Index, |hit| {
+    search(&args.directory, &query, false, SearchMode::Index, |hit| {
         if let Ok(record) = hit.record(&mut scratch) {
             counter.count(&record);
         }
@@ -61,7 +61,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
 }
 
-/// Rows of a growing table; further keys are counted together.
+/// Rows of a table while it grows; beyond it all further ones are counted as one.
 const KEYS_MAX: usize = 1 << 20;
 const OTHERS: &str = "(others)";
 
@@ -72,12 +72,12 @@ struct Counter {
     lost: u64,
     timeline: Timeline,
     tables: [HashMap<String, Count>; 6],
-    /// Bytes from records of READ, WRITE and COPY that no CLOSE has reported yet: by client, user
-    /// and file.
+    /// Bytes that records of READ, WRITE and COPY told, and their closes have not yet told again:
+    /// by client, user and file.
     told: HashMap<Vec<u8>, [u64; 2]>,
 }
 
-/// Counts of one row.
+/// What was counted of one thing.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Count {
     records: u64,
@@ -126,8 +126,8 @@ impl Counter {
         }
     }
 
-    /// Bytes that no earlier record reported. CLOSE and DELEGRETURN report totals that may include
-    /// records of single READs and WRITEs.
+    /// Bytes that no record before has told. A CLOSE and a DELEGRETURN sum up what was moved since
+    /// the open, of which records of each READ and WRITE may have told already.
     fn moved(&mut self, record: &Record<'_>) -> [u64; 2] {
         let moved = [record.read.unwrap_or(0), record.written.unwrap_or(0)];
         if record.class != Class::Operation || record.file.is_empty() {
@@ -152,8 +152,8 @@ impl Counter {
             }
             return rest;
         }
-        // Operations without an open are in no total.
-        let is_unopened = record.asked.is_some_and(|asked| asked & access::UNOPENED != 0);
+        // What is done without an open is in no sum.
+        let is_unopened = record.requested.is_some_and(|asked| asked & access::UNOPENED != 0);
         if moved != [0, 0] && !is_unopened && self.told.len() < KEYS_MAX {
             let told = self.told.entry(key).or_default();
             (told[0], told[1]) = (told[0].saturating_add(moved[0]), told[1].saturating_add(moved[1]));
@@ -182,7 +182,7 @@ struct Report {
     until: String,
     #[serde(flatten)]
     total: Count,
-    /// Lost records, as the trail reports them.
+    /// Records that were not kept, as the trail itself says.
     lost: u64,
     tables: Vec<Table>,
     timeline: Vec<Bar>,
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_in_close_totals_count_once() {
+    fn bytes_that_a_close_sums_up_count_once() {
         let mut counter = Counter::default();
         let one = |operation, read, written, asked| Record {
             class: Class::Operation,
@@ -247,16 +247,16 @@ mod tests {
             file: &[1],
             read: Some(read),
             written: Some(written),
-            asked,
+            requested: asked,
             ..Record::default()
         };
-        // Each read is recorded; reads without an open are in no CLOSE.
+        // Each of them is recorded; what was read without an open is in no close.
         counter.count(&one(number::READ, 100, 0, Some(access::READ)));
         counter.count(&one(number::WRITE, 0, 30, Some(access::MODIFY)));
         counter.count(&one(number::READ, 7, 0, Some(access::READ | access::UNOPENED)));
         counter.count(&one(number::CLOSE, 100, 30, None));
         assert_eq!((counter.total.bytes_read, counter.total.bytes_written), (107, 30));
-        // Only the CLOSE is recorded; then a CLOSE after part of its reads.
+        // Only the close is, and one of which a part was.
         counter.count(&one(number::CLOSE, 5, 6, None));
         counter.count(&one(number::READ, 50, 0, Some(access::READ)));
         counter.count(&one(number::CLOSE, 80, 0, None));

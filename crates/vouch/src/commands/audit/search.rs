@@ -1,4 +1,4 @@
-//! `vouch audit search`: finds records.
+//! `vouch audit search`: the records that fit a question.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use vouch_audit::record::seq_and_time;
-use vouch_audit::trail::{Hit, Query, Reading, Searched, search};
+use vouch_audit::trail::{Hit, Query, SearchCost, SearchMode, search};
 
 use super::filter::Filter;
 use super::show;
@@ -15,33 +15,36 @@ use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 
 /// Find records in a trail.
 ///
-/// Closed segments have an index by user, path, file, client, key and result, which the first
-/// search builds. The index only speeds up the search: every record shown is read from the trail.
-/// Use --scan to search without the index, and `vouch audit verify` to check the trail itself.
+/// Closed segments have an index by user, path, file, client, key and result, built beside them at
+/// the first search. It is only a help: each record that is shown was read from the trail itself.
+/// Who doubts that the index leaves none out reads through with --scan, and who doubts the trail
+/// asks `vouch audit verify`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit search --principal alice@EXAMPLE.ORG --from 7d /var/lib/vouch/audit\n  \
                   vouch audit search --path /srv/data/plan --renames /var/lib/vouch/audit     under all its names\n  \
                   vouch audit search --result failure --newest --limit 20 /var/lib/vouch/audit\n  \
                   vouch audit search -S rename -S remove --below /srv/data/secret --json /var/lib/vouch/audit")]
 pub(crate) struct Args {
-    /// Directories of trails. Records of several trails are merged by time.
+    /// The trail's directory; of several, such as the server's and a host's, the records are put in
+    /// the order of time, those of each in its own.
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
     #[command(flatten)]
     filter: Filter,
-    /// Follow the file that --path or --file names through renames of it and of its directories.
+    /// Follow the file that --path or --file names: all its names, before and after renames of it
+    /// and of its directories.
     #[arg(long)]
     renames: bool,
-    /// Show the newest records first.
+    /// The newest first.
     #[arg(long)]
     newest: bool,
-    /// Show at most this many records.
+    /// At most so many.
     #[arg(long, short = 'n', value_name = "COUNT")]
     limit: Option<u64>,
-    /// Print only the number of records.
+    /// Print only how many there are.
     #[arg(long, conflicts_with = "limit")]
     count: bool,
-    /// Use no index: read all segments.
+    /// Believe no index: read all segments from end to end.
     #[arg(long)]
     scan: bool,
     #[command(flatten)]
@@ -49,7 +52,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    let reading = if args.scan { Reading::Scan } else { Reading::Index };
+    let reading = if args.scan { SearchMode::Scan } else { SearchMode::Index };
     let mut out = std::io::BufWriter::with_capacity(64 * 1024, std::io::stdout().lock());
     let (mut count, mut written) = (0u64, Ok(()));
     let mut scratch = Vec::new();
@@ -74,10 +77,11 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     forgive_closed_pipe(written.and_then(|()| out.flush()).at("standard output"))
 }
 
-/// Merges the results of several trails by time, oldest or newest first, until `each` returns
-/// false. Holds at most [`AHEAD_MAX`] records of each trail.
-fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: Reading, mut each: impl FnMut(&Hit) -> bool) -> Outcome {
-    let said = |directory: &Path, searched: io::Result<Searched>| {
+/// Calls `each` with what is found in these trails until it says no: of each trail in its own
+/// order, of all the oldest first, or the newest. No more of them is in memory than [`AHEAD_MAX`]
+/// for each trail.
+fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: SearchMode, mut each: impl FnMut(&Hit) -> bool) -> Outcome {
+    let said = |directory: &Path, searched: io::Result<SearchCost>| {
         searched.at(directory.display()).map(|searched| tracing::debug!(?searched, "searched"))
     };
     if let [(directory, query)] = asked {
@@ -102,7 +106,7 @@ fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: Readi
                 break;
             }
         }
-        // Stops the searching threads.
+        // Whoever still searches finds that nobody wants more.
         drop(hits);
         asked.iter().zip(searching).try_for_each(|((directory, _), searching)| {
             said(directory, searching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -110,7 +114,7 @@ fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: Readi
     })
 }
 
-/// Records that a search may be ahead of the merge.
+/// Records that a search in one trail may be ahead of what is shown.
 const AHEAD_MAX: usize = 256;
 
 #[cfg(test)]
@@ -119,16 +123,16 @@ mod tests {
 
     use vouch_audit::Record;
     use vouch_audit::keys::Ratchet;
-    use vouch_audit::trail::{KEY, Log, Options, SystemDisk, create};
+    use vouch_audit::trail::{KEY_FILE, Log, Options, SystemDisk, create_key};
 
     use super::*;
 
     #[test]
-    fn search_merges_trails_by_time_and_stops_early() {
+    fn what_is_found_in_several_trails_is_in_the_order_of_time_and_ends_when_it_is_enough() {
         let count = 4 * AHEAD_MAX as u64;
         let trails: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
         for (trail, first) in trails.iter().zip(0..) {
-            create(&SystemDisk, &trail.path().join(KEY), &Ratchet::new([first; 16], &[4; 32])).unwrap();
+            create_key(&SystemDisk, &trail.path().join(KEY_FILE), &Ratchet::new([first; 16], &[4; 32])).unwrap();
             let mut log = Log::open(Arc::new(SystemDisk), trail.path(), Options::default(), 1).unwrap().0;
             for number in 0..count {
                 log.append_record(&Record { time_ns: 3 * number + u64::from(first), ..Record::default() });
@@ -138,7 +142,7 @@ mod tests {
         let asked: Vec<_> = trails.iter().map(|trail| (trail.path(), Query::default())).collect();
         let found = |newest_first, limit| {
             let mut times = Vec::new();
-            in_order_of_time(&asked, newest_first, Reading::Scan, |hit| {
+            in_order_of_time(&asked, newest_first, SearchMode::Scan, |hit| {
                 times.extend(seq_and_time(&hit.body).map(|(_, time)| time));
                 times.len() < limit
             })
@@ -148,7 +152,7 @@ mod tests {
         let all: Vec<u64> = (0..3 * count).collect();
         let newest: Vec<u64> = all.iter().rev().copied().collect();
         assert_eq!((found(false, usize::MAX), found(true, usize::MAX)), (all.clone(), newest.clone()));
-        // The other trails have more than the limit.
+        // The others have more than may be waiting for them.
         assert_eq!((found(false, 10), found(true, 10)), (all[..10].to_vec(), newest[..10].to_vec()));
     }
 }

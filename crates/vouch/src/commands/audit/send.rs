@@ -1,4 +1,4 @@
-//! `vouch audit send`: sends records to a collector by syslog over TLS, TCP or UDP, or to NATS.
+//! `vouch audit send`: records to a collector, by syslog over TLS, TCP or UDP, or to NATS.
 
 mod connection;
 mod nats;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use vouch_audit::frame::Kind;
-use vouch_audit::trail::{CHECKPOINT, Follower, entries, read_checkpoint, segments};
+use vouch_audit::trail::{CHECKPOINT_FILE, Follower, entries, read_checkpoint, segments};
 use vouch_audit::{Record, json, syslog};
 
 use crate::cli::Global;
@@ -24,15 +24,15 @@ use target::{Protocol, Target};
 use tls::TlsArgs;
 use trouble::Trouble;
 
-/// Send records to a collector as they are written, and continue after a restart.
+/// Send records to a collector as they are written, and go on after a restart where it was.
 ///
-/// Syslog over TLS or TCP delivers at least once: each connection ends after 10 s or 8 MiB, and its
-/// records count as sent when the collector has ended it too, after reading everything. NATS
-/// delivers at least once: JetStream acknowledges stored records. Records without acknowledgement
-/// are sent again, so a collector may see a record twice (`event.sequence` identifies it; a NATS
-/// stream drops it by its id). UDP has no acknowledgements. Over TLS, a collector needs a
-/// certificate that --tls-ca trusts. A record is sent when it is sealed and on disk, at most
-/// `--audit-seal` after it was written.
+/// By syslog over TLS or TCP at least once: each connection is ended after 10 s or 8 MiB, and what
+/// was sent on it counts when the other side ended it too, after it has read all. To NATS at least
+/// once: JetStream acknowledges what it has stored. What does not count is sent again, so that a
+/// collector may see a record twice (`event.sequence` tells; a stream of NATS drops it by its id).
+/// Over UDP nobody acknowledges anything. Over TLS nothing is sent to a collector whose certificate
+/// --tls-ca does not vouch for. The trail stays the truth: a record is sent when a seal covers it
+/// and it is on the disk, so at most `--audit-seal` after it was written.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch audit send --to syslog+tls://collector.example.org --tls-ca /etc/vouch/collector-ca.pem --position /var/lib/vouch/sent /var/lib/vouch/audit\n  \
@@ -41,20 +41,20 @@ use trouble::Trouble;
                   vouch audit send --once --to syslog+udp://127.0.0.1:514 --position /var/lib/vouch/sent /var/lib/vouch/audit"
 )]
 pub(crate) struct Args {
-    /// Directory of the trail.
+    /// The trail's directory.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Collector: syslog+tls://HOST[:PORT] (6514), syslog+tcp://HOST:PORT, syslog+udp://HOST:PORT,
-    /// nats+tls://HOST[:PORT]/SUBJECT (4222) or nats://HOST[:PORT]/SUBJECT.
+    /// The collector: syslog+tls://HOST[:PORT] (6514), syslog+tcp://HOST:PORT,
+    /// syslog+udp://HOST:PORT, nats+tls://HOST[:PORT]/SUBJECT (4222) or nats://HOST[:PORT]/SUBJECT.
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
     to: Target,
-    /// File of the position reached; created if missing, and then everything is sent.
+    /// File that keeps how far the trail was sent; made if it isn't there, and then all is sent.
     #[arg(long, value_name = "FILE")]
     position: PathBuf,
-    /// Stop when all sealed records are sent.
+    /// End when all was sent that a seal covers.
     #[arg(long)]
     once: bool,
-    /// Name of this machine in messages, if not its host name.
+    /// Name of this machine in messages, if not its own.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     #[command(flatten)]
@@ -63,34 +63,33 @@ pub(crate) struct Args {
     nats: NatsArgs,
 }
 
-/// A record to send.
+/// A record as it is sent.
 struct Message {
     seq: u64,
     text: String,
-    /// Short text for a datagram, if the text is too long.
+    /// What is sent where the text is longer than a datagram may be.
     short: Option<String>,
 }
 
-/// Longest datagram text. Any network carries this length, if needed in fragments.
+/// Datagrams of this length go over any network, in pieces where they must.
 const SHORT_ABOVE_LEN: usize = 8192;
 
 const PAUSE: Duration = Duration::from_millis(200);
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// After this many ends in a row without TLS's close_notify, the collector is taken to never send
-/// one.
+/// A collector that ended so often in turn without TLS's end does not die: it knows no better.
 const PLAIN_ENDS_MAX: u32 = 3;
-/// A collector that accepts nothing for this long is disconnected.
+/// A collector that takes nothing for so long is given up and connected to anew.
 const STALL: Duration = Duration::from_secs(60);
-/// Approximate length of a write.
+/// Records go out in writes of about so many bytes.
 const BATCH_LEN: usize = 256 * 1024;
-/// Maximum bytes on one connection: only its end proves that all was read.
+/// A connection ends after so many bytes or so long, since only its end says that all was read.
 const CONNECTION_LEN: usize = 8 << 20;
 const CONNECTION_AGE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if args.to.protocol.is_tls() {
-        // Report faults now, not at the first connection.
+        // What is wrong here is said at once, not at the first connection.
         args.tls.config()?;
         args.tls.name(&args.to.host)?;
     } else if args.tls.any() {
@@ -108,18 +107,18 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let mut retry = RETRY_MIN;
     let mut lost = 0;
     let mut trail = nats::trail_of(&args.directory).ok();
-    let mut follower = Follower::at(&args.directory, position::resume(&args.position, &args.directory, trail.as_deref())?);
+    let mut follower = Follower::from_position(&args.directory, position::resume(&args.position, &args.directory, trail.as_deref())?);
     let (mut nats, mut plain_ends) = (None, 0);
     let mut is_warned = false;
     loop {
         let first = next(&args, &host, &mut follower)?;
-        if follower.lost() > lost {
-            lost = follower.lost();
+        if follower.skipped_segments() > lost {
+            lost = follower.skipped_segments();
             tracing::warn!(segments = lost, "retention removed segments before they were sent");
         }
         if first.is_empty() {
-            // The trail was restored from a backup while it was being sent.
-            if position::is_beyond_seals(&args.directory, follower.place())? {
+            // Put back while it was being sent.
+            if position::is_beyond_seals(&args.directory, follower.position())? {
                 position::resume(&args.position, &args.directory, trail.as_deref())?;
             }
             if !is_warned && lacks_checkpoint(&args.directory)? {
@@ -146,10 +145,10 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
                 (retry, plain_ends) = (RETRY_MIN, 0);
                 let trail = match &mut trail {
                     Some(trail) => trail,
-                    // There was no segment at the start.
+                    // There was no segment when this began.
                     none => none.insert(nats::trail_of(&args.directory)?),
                 };
-                position::write(&args.position, &args.directory, follower.place(), trail).at(args.position.display())?;
+                position::write(&args.position, &args.directory, follower.position(), trail).at(args.position.display())?;
             }
             Err(trouble) => {
                 plain_ends = if trouble.is_plain_end { plain_ends + 1 } else { 0 };
@@ -158,7 +157,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
                 }
                 tracing::warn!(to = %args.to, "the collector did not take all, and it is sent again: {trouble}");
                 nats = None;
-                follower = Follower::at(&args.directory, position::resume(&args.position, &args.directory, trail.as_deref())?);
+                follower = Follower::from_position(&args.directory, position::resume(&args.position, &args.directory, trail.as_deref())?);
                 std::thread::sleep(retry);
                 retry = (retry * 2).min(RETRY_MAX);
             }
@@ -166,10 +165,11 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
 }
 
-/// Number of the first unsealed record. Sealed records are on disk; later ones may be lost in a
-/// crash, so a collector must not have them.
+/// Number of the first record that no seal covers yet. A seal is there when what it covers is on
+/// the disk: what comes after may be gone after a crash, and must not be known to a collector
+/// alone.
 fn sealed(directory: &Path) -> Outcome<u64> {
-    let path = directory.join(CHECKPOINT);
+    let path = directory.join(CHECKPOINT_FILE);
     match read_checkpoint(&path) {
         Ok(seal) => Ok(seal.next_seq),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
@@ -177,9 +177,10 @@ fn sealed(directory: &Path) -> Outcome<u64> {
     }
 }
 
-/// Whether a trail has a seal but no checkpoint, like an incomplete copy. A new trail has neither.
+/// Whether a trail has a seal and no checkpoint, as an incomplete copy has. One that has just been
+/// begun has neither.
 fn lacks_checkpoint(directory: &Path) -> Outcome<bool> {
-    if directory.join(CHECKPOINT).exists() {
+    if directory.join(CHECKPOINT_FILE).exists() {
         return Ok(false);
     }
     let Some(first) = segments(directory).at(directory.display())?.first().map(|file| file.number) else { return Ok(false) };
@@ -189,14 +190,14 @@ fn lacks_checkpoint(directory: &Path) -> Outcome<bool> {
         !has_seal
     });
     read.at(directory.display())?;
-    // The first seal may have created the checkpoint meanwhile.
-    Ok(has_seal && !directory.join(CHECKPOINT).exists())
+    // It may have been made meanwhile, with the first seal.
+    Ok(has_seal && !directory.join(CHECKPOINT_FILE).exists())
 }
 
-/// Messages of the next records, at most a batch.
+/// The messages of records that were not sent, at most a batch.
 fn next(args: &Args, host: &str, follower: &mut Follower) -> Outcome<Vec<Message>> {
     let (mut scratch, mut batch, mut len) = (Vec::new(), Vec::new(), 0);
-    follower.set_until(sealed(&args.directory)?);
+    follower.set_limit(sealed(&args.directory)?);
     let read = follower.read(|body, _, boot| {
         if let Ok(record) = Record::decode(body, &mut scratch) {
             let text = match args.to.protocol.is_nats() {
@@ -219,7 +220,7 @@ fn next(args: &Args, host: &str, follower: &mut Follower) -> Outcome<Vec<Message
     Ok(batch)
 }
 
-/// Sends a batch to NATS, over a new connection if needed.
+/// A batch to NATS, over the connection that there is or a new one.
 fn publish(args: &Args, nats: &mut Option<Nats>, batch: &[Message]) -> Result<(), Trouble> {
     let connection = match nats {
         Some(connection) => connection,
@@ -228,8 +229,8 @@ fn publish(args: &Args, nats: &mut Option<Nats>, batch: &[Message]) -> Result<()
     connection.send(batch)
 }
 
-/// One connection from its first batch to its end. Returns whether the collector took all. The
-/// outer error concerns the trail.
+/// One connection, from its first batch to its end: whether the other side took all. The outer
+/// result is of the trail.
 fn send(args: &Args, host: &str, follower: &mut Follower, first: Vec<Message>) -> Outcome<Result<(), Trouble>> {
     let mut connection = match Connection::open(&args.to, &args.tls) {
         Ok(connection) => connection,

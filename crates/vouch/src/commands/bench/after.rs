@@ -1,4 +1,4 @@
-//! `vouch bench compare` and `report`: output from kept records.
+//! `vouch bench compare` and `report`: what is made of records that were kept.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use super::outputs::Outputs;
 use crate::exit::{At as _, Outcome};
 use crate::output;
 
-/// Compare two runs.
+/// Two runs side by side.
 #[derive(Debug, clap::Args)]
 pub(super) struct Compare {
     /// A record.
     #[arg(value_name = "A.json")]
     a: PathBuf,
-    /// A later record.
+    /// A later one.
     #[arg(value_name = "B.json")]
     b: PathBuf,
 }
 
-/// Show a kept run as table, HTML page or CSV.
+/// A kept run as table, page and lines for spreadsheets.
 #[derive(Debug, clap::Args)]
 pub(super) struct Report {
     /// The record.
@@ -30,14 +30,14 @@ pub(super) struct Report {
 }
 
 impl Compare {
-    /// Prints the comparison.
+    /// Prints them.
     pub(super) fn run(self) -> Outcome {
         output::text(&report::compare(&read(&self.a)?, &read(&self.b)?))
     }
 }
 
 impl Report {
-    /// Writes the requested files and the table.
+    /// Writes what was asked for, and the table.
     pub(super) fn run(self) -> Outcome {
         let run = read(&self.run)?;
         self.outputs.check()?;

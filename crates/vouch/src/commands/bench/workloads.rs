@@ -1,4 +1,4 @@
-//! Options of each workload, and its plan.
+//! The options of each workload, and the plan that they make.
 
 use vouch_bench::workload;
 
@@ -9,26 +9,25 @@ use crate::cli::Global;
 use crate::exit::Outcome;
 use crate::size;
 
-/// Measure file copies in both directions: rate by size, many small files, some large ones (LANL's
-/// kerberized NFS).
+/// Files copied there and back: the rate by size, many small, some large (LANL's kerberized NFS).
 #[derive(Debug, clap::Args)]
 pub(super) struct Transfer {
-    /// File sizes, in powers of 1024 with K, M, G.
+    /// Sizes of the files whose rate is measured, in powers of 1024 with K, M, G.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = some_bytes)]
     sizes: Option<Vec<u64>>,
-    /// Number of small files.
+    /// How many small files.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     small_files: Option<u64>,
-    /// Number of large files.
+    /// How many large files.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     large_files: Option<u64>,
-    /// Size of each large file, in bytes.
+    /// Bytes of each large file.
     #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
     large_size: Option<u64>,
-    /// Small files in flight for each session and agent; cp and scp copy one at a time.
+    /// Small files at a time, of each session and agent; cp and scp take one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     streams: u32,
-    /// Blocks in flight for each file.
+    /// Blocks in flight of each file.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: u32,
     #[command(flatten)]
@@ -38,7 +37,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// Builds and runs the plan.
+    /// The plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let mut how = if self.measure.quick { workload::Transfer::quick() } else { workload::Transfer::full() };
         how.sizes = self.sizes.unwrap_or(how.sizes);
@@ -50,7 +49,7 @@ impl Transfer {
     }
 }
 
-/// Measure latency against operations per second, by flavour, up to the knee (ONTAP).
+/// Latency against operations a second, by flavour, stepped until the knee (ONTAP).
 #[derive(Debug, clap::Args)]
 pub(super) struct Iops {
     #[command(flatten)]
@@ -58,7 +57,7 @@ pub(super) struct Iops {
     /// Bytes of an operation.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = block)]
     blocks: Option<Vec<u32>>,
-    /// Load steps up to the maximum rate.
+    /// Steps up to what the fastest does.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     steps: Option<u32>,
     #[command(flatten)]
@@ -70,19 +69,19 @@ pub(super) struct Iops {
 /// Options of load on one file.
 #[derive(Debug, clap::Args)]
 struct Load {
-    /// Most calls in flight, of all sessions and agents together.
+    /// Calls in flight at most, of all sessions and agents together.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: u32,
     /// Seconds of each measurement.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Size of the file, in bytes.
+    /// Bytes of the file that is read and written.
     #[arg(long, value_name = "SIZE", value_parser = file_size)]
     file_size: Option<u64>,
 }
 
 impl Iops {
-    /// Builds and runs the plan.
+    /// The plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let mut how = if self.measure.quick { workload::Iops::quick() } else { workload::Iops::full() };
         how.depth = self.load.depth;
@@ -94,8 +93,7 @@ impl Iops {
     }
 }
 
-/// Measure added latency at low concurrency and lost throughput at high concurrency (Azure NetApp
-/// Files).
+/// Latency added at low concurrency, maximum lost at high (Azure NetApp Files).
 #[derive(Debug, clap::Args)]
 pub(super) struct Concurrency {
     #[command(flatten)]
@@ -107,7 +105,7 @@ pub(super) struct Concurrency {
 }
 
 impl Concurrency {
-    /// Builds and runs the plan.
+    /// The plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let mut how = if self.measure.quick { workload::Concurrency::quick() } else { workload::Concurrency::full() };
         how.depth = self.load.depth;
@@ -118,17 +116,17 @@ impl Concurrency {
     }
 }
 
-/// Run all applicable workloads: transfer, iops and concurrency if a target or mount is given;
-/// tree; seal; and audit if kernel auditing is available.
+/// All that applies, in one run: transfer, iops, concurrency where a target or a mount is named;
+/// tree; seal; and audit where the kernel's audit can be taken.
 #[derive(Debug, clap::Args)]
 pub(super) struct All {
-    /// Directory for the files of audit.
+    /// Where audit makes its files.
     #[arg(long, value_name = "DIR", default_value = "/tmp")]
     audit_dir: std::path::PathBuf,
-    /// Leave out the published tree.
+    /// Publish and mount no tree.
     #[arg(long)]
     no_tree: bool,
-    /// Leave out kernel auditing.
+    /// Leave the kernel's audit alone.
     #[arg(long)]
     no_audit: bool,
     #[command(flatten)]
@@ -138,7 +136,7 @@ pub(super) struct All {
 }
 
 impl All {
-    /// Builds and runs the plan.
+    /// The plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let quick = self.measure.quick;
         let (transfer, iops, concurrency) = match quick {
@@ -176,7 +174,7 @@ impl All {
     }
 }
 
-/// A plan for the given subjects.
+/// A plan on the subjects that were named.
 fn on<'a>(
     subjects: &'a Subjects,
     depth: u32,
@@ -185,10 +183,10 @@ fn on<'a>(
     Part::new(move |run: &mut vouch_bench::Run, stop: &vouch_bench::StopFlag| subjects.make(depth, run, stop), work)
 }
 
-/// Default number of calls in flight.
+/// Calls in flight where nothing else is said.
 const DEPTH: u32 = 64;
 
-/// Parses a block size: whole pages, at most what servers accept in one call.
+/// A block of whole pages, at most what a server takes at once.
 fn block(text: &str) -> Result<u32, String> {
     let len = size::parse(text)?;
     u32::try_from(len)
@@ -202,7 +200,7 @@ fn file_size(text: &str) -> Result<u64, String> {
     if len >= 1 << 20 && len % (1 << 20) == 0 { Ok(len) } else { Err("whole MiB: 512M".into()) }
 }
 
-/// Parses a file size, at least one byte.
+/// Bytes of a file: one has to be there to be copied.
 fn some_bytes(text: &str) -> Result<u64, String> {
     size::parse(text).and_then(|len| if len > 0 { Ok(len) } else { Err("at least one byte".into()) })
 }
@@ -211,5 +209,5 @@ fn seconds(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|value| (0.01..=3600.0).contains(value)).ok_or_else(|| "write seconds, from 0.01 to 3600".into())
 }
 
-/// Data is verified page by page.
+/// Data is checked by the page.
 const PAGE_LEN: u32 = vouch_bench::content::PAGE_LEN as u32;

@@ -1,4 +1,4 @@
-//! `vouch export status`: shows the state of a running server.
+//! `vouch export status`: what a server that runs has to tell.
 
 use std::io;
 use std::path::Path;

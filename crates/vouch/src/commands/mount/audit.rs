@@ -1,4 +1,5 @@
-//! Audit trail of a mount: records user operations and wrong data from replicas.
+//! What a mount's users do, and what its replicas try, in an audit trail: joins what the mount and
+//! its client tell to rules and trail.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
@@ -25,29 +26,28 @@ pub(super) struct MountAudit {
     trail: Trail,
     rules: InForce,
     account: Account,
-    /// Mount point, which begins the paths in records.
+    /// The mount point, which paths in records begin with.
     point: Vec<u8>,
     bounds: Bounds,
     since: Instant,
     halt: Arc<Notify>,
-    /// Whether the trail has ended, so nothing more is recorded or answered. Recorders hold it for
-    /// reading.
+    /// Nothing is recorded any more, and so nothing answered. Held for reading by who records.
     ended: RwLock<bool>,
 }
 
 impl MountAudit {
-    /// Opens or creates the trail. The rules must be valid.
+    /// Goes on with the trail. The rules must be good.
     pub(super) fn begin(config: &TrailConfig, point: &Path) -> Outcome<Self> {
         let halt = Arc::new(Notify::new());
         let halted = halt.clone();
         let (trail, rules, account) = trail::begin(config, Arc::new(SystemDisk), &[], move || halted.notify_one())?;
-        // A dead mount at the path can't be resolved.
+        // What a killed mount has left can't be looked at.
         let point = point.canonicalize().or_else(|_| std::path::absolute(point)).unwrap_or_else(|_| point.to_owned());
         let point = point.as_os_str().as_bytes().to_vec();
         Ok(MountAudit { trail, rules, account, point, bounds: Bounds::default(), since: Instant::now(), halt, ended: RwLock::new(false) })
     }
 
-    /// Reads the rules again; an error changes nothing.
+    /// Reads the rules anew; a fault changes nothing.
     pub(super) fn reload(&self) {
         match self.account.read() {
             Ok(new) => {
@@ -61,22 +61,23 @@ impl MountAudit {
         }
     }
 
-    /// Records the start and the configuration in force.
+    /// Records the start, and what is in force.
     pub(super) fn started(&self, detail: &str) {
         self.account.started(&self.trail, &self.rules, detail);
     }
 
-    /// Records the number of refusals omitted since the last time.
+    /// Records how many refusals were left out lately, if any were.
     pub(super) fn tell_left_out(&self) {
         self.bounds.tell_left_out(&self.trail, self.mono_ms());
     }
 
-    /// Ready when the failure policy stops the service.
+    /// Ready once the policy says to stop.
     pub(super) async fn halted(&self) {
         self.halt.notified().await;
     }
 
-    /// Closes the trail with this detail. The mount answers nothing from now on.
+    /// Ends the trail, with this said last. Whatever is asked of the mount from here on gets no
+    /// answer.
     pub(super) fn stop(&self, detail: &str) {
         *self.ended.write() = true;
         self.tell_left_out();
@@ -88,7 +89,7 @@ impl MountAudit {
         u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Records a refusal, unless a rule excludes it or its rate is exceeded.
+    /// Records something that was refused, if no rule says never and it does not come too often.
     fn refuse(&self, refusal: Refusal, from: Option<(SocketAddr, &str)>, tree: &str, detail: &str) {
         let export = export(tree);
         let mut record = Record {
@@ -110,7 +111,7 @@ impl MountAudit {
         self.trail.record(&record);
     }
 
-    /// Records an operation. Returns whether a record was written.
+    /// Whether it was recorded.
     fn record(&self, seen: &Observation<'_>, rules: &Rules) -> bool {
         let operation = number_of(seen.operation);
         if !rules.may_record(operation) {
@@ -136,7 +137,7 @@ impl MountAudit {
             export: &export,
             path: &path,
             file: file.as_ref().map_or(b"", |file| file),
-            asked,
+            requested: asked,
             granted: asked.filter(|_| seen.failure.is_none()),
             offset: seen.offset,
             read: seen.read,
@@ -149,7 +150,7 @@ impl MountAudit {
             self.trail.record(&Record { key, ..record });
             return true;
         }
-        // Rules apply to all names of a file.
+        // A file is what it is under whichever of its names.
         for other in seen.other_paths {
             let path = [&self.point, &**other].concat();
             let record = Record { path: &path, ..record.clone() };
@@ -161,16 +162,16 @@ impl MountAudit {
         false
     }
 
-    /// Ready when all earlier records are durable.
+    /// Ready when all that was recorded until now is kept.
     fn kept(&self) -> Recorded {
         let (send, kept) = oneshot::channel();
-        self.trail.after(Box::new(move || {
-            // The waiting side may have timed out.
+        self.trail.call_when_stored(Box::new(move || {
+            // Who has waited for too long waits no more.
             let _ = send.send(());
         }));
         Box::pin(async move {
             if kept.await.is_err() {
-                // The trail has ended.
+                // The trail has ended without it.
                 std::future::pending::<()>().await;
             }
         })
@@ -188,7 +189,7 @@ impl Observer for MountAudit {
             return Some(Box::pin(std::future::pending()));
         }
         let is_recorded = self.rules.with(|rules| self.record(seen, rules));
-        (is_recorded && self.trail.holds()).then(|| self.kept())
+        (is_recorded && self.trail.delays_replies()).then(|| self.kept())
     }
 
     fn tree_event(&self, news: &TreeEvent<'_>) {
@@ -231,7 +232,8 @@ impl FaultObserver for MountAudit {
     }
 }
 
-/// Kind of refusal when a tree may not be shown; none if it is only unreachable.
+/// What kind of refusal it is that nothing of a tree may be shown; none where it just can't be
+/// reached.
 const fn refusal_to_show(class: ErrorClass) -> Option<Refusal> {
     match class {
         ErrorClass::Expired => Some(Refusal::Expired),
@@ -241,7 +243,7 @@ const fn refusal_to_show(class: ErrorClass) -> Option<Refusal> {
     }
 }
 
-/// The tree as in a list of exports.
+/// As the list of exports names a tree.
 fn export(tree: &str) -> Vec<u8> {
     if tree.is_empty() { Vec::new() } else { format!("tree:{tree}").into_bytes() }
 }
@@ -261,10 +263,10 @@ const fn number_of(operation: Operation) -> u16 {
     }
 }
 
-/// Records hold NFS statuses (RFC 8881, section 15.1); most are equal to errnos.
+/// Records have statuses of NFS (RFC 8881, section 15.1); most small ones are errnos.
 fn status_of(errno: i32) -> u32 {
     match errno {
-        // EKEYREVOKED has no NFS status; the detail names it.
+        // EKEYREVOKED: there is no such status; the detail says what it was.
         128 => 13,
         // ESTALE, ENODATA, ERANGE, ELOOP.
         116 => 70,

@@ -1,11 +1,11 @@
-//! Parsing of exports(5) files.
+//! Whole files of exports(5).
 
 use super::super::options::Fsid;
 use super::*;
 use vouch_nfs4_server::{Flavour, SquashWho};
 
 #[test]
-fn parses_example_of_manual() {
+fn example_of_the_manual_is_read() {
     // exports(5), EXAMPLE.
     let text = b"# sample /etc/exports file
 /               master(rw) trusty(rw,no_root_squash)
@@ -36,9 +36,10 @@ fn parses_example_of_manual() {
     assert_eq!(parsed.entries[0].clients[1].options.squash.who, SquashWho::Nobody);
 }
 
-// A client's own list may only narrow rights if the result is what the list says.
+// A list that takes rights away must not be passed over in silence, whatever the line's defaults
+// say of single flavours.
 #[test]
-fn client_rights_override_line_defaults() {
+fn rights_of_a_clients_own_list_go_before_the_lines_defaults() {
     for (line, rights) in [
         ("-sec=sys,rw,no_root_squash h(ro,root_squash)", &[(Flavour::Sys, true, SquashWho::Root)][..]),
         (
@@ -57,7 +58,7 @@ fn client_rights_override_line_defaults() {
 }
 
 #[test]
-fn space_before_parenthesis_causes_warning() {
+fn a_space_before_the_parenthesis_is_commented_on() {
     let parsed = parse(b"/a host (rw)").unwrap();
     assert!(parsed.entries[0].clients[0].options.read_only);
     assert_eq!(parsed.entries[0].clients[1].machine, MachineName::Everyone);
@@ -65,7 +66,7 @@ fn space_before_parenthesis_causes_warning() {
 }
 
 #[test]
-fn lines_of_one_path_become_one_export() {
+fn lines_of_one_path_are_one_export() {
     let parsed = parse(b"/a/ x(rw)\n//a/. gss/krb5p(rw)\ntree:/srv/db *(ro)").unwrap();
     assert_eq!(parsed.entries.len(), 2);
     let access = parsed.entries[0].clients[1].options.access();
@@ -74,13 +75,13 @@ fn lines_of_one_path_become_one_export() {
 }
 
 #[test]
-fn path_without_clients_is_for_everybody_with_warning() {
+fn a_path_alone_is_for_everybody_and_commented_on() {
     let parsed = parse(b"/a").unwrap();
     assert_eq!((parsed.entries[0].clients[0].machine.clone(), parsed.warnings.len()), (MachineName::Everyone, 1));
 }
 
 #[test]
-fn reports_every_error_with_line_and_remedy() {
+fn all_faults_are_told_with_line_and_cure() {
     let errors = parse(b"/a *(rw,pnfs)\nrelative *\n/b *(rw\n/c 1.2.3.4/99\n\n/d x x").unwrap_err();
     let lines: Vec<_> = errors.iter().map(|fault| fault.line).collect();
     assert_eq!(lines, [1, 2, 3, 4, 6]);
@@ -94,12 +95,12 @@ proptest::proptest! {
     }
 
     #[test]
-    fn text_of_valid_characters_never_panics(text in "[/a-c *@()\\\\\"#,=\\n.0-9:-]{0,80}") {
+    fn text_of_the_right_letters_never_panics(text in "[/a-c *@()\\\\\"#,=\\n.0-9:-]{0,80}") {
         let _ = parse(text.as_bytes());
     }
 
     #[test]
-    fn written_list_parses_back(
+    fn what_is_written_is_read_back(
         paths in proptest::collection::btree_set("/[a-z]{1,6}(/[a-z ]{1,6}){0,2}", 1..6),
         read_only: bool, secure: bool, all: bool, uid in 0u32..70_000, number in 1u32..9999,
     ) {

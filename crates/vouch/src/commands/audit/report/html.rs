@@ -1,4 +1,5 @@
-//! The report as one self-contained HTML page: tables and an SVG timeline, in light or dark.
+//! The report as one HTML page that loads nothing: tables and a timeline drawn as SVG, in the
+//! reader's light or dark.
 
 use super::{Bar, Count, Report, Row};
 use crate::output;
@@ -12,7 +13,7 @@ h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}svg{width:100%;height:au
 table{border-collapse:collapse;width:100%}th,td{text-align:right;padding:.2rem .6rem;border-bottom:1px solid var(--line)}\
 th:last-child,td:last-child{text-align:left;width:60%;overflow-wrap:anywhere}.ok{fill:var(--ok)}.bad{fill:var(--bad)}.failed{color:var(--bad)}";
 
-/// Renders the page. Names from records are escaped.
+/// The page. No record can bring markup into it.
 pub(super) fn page(report: &Report) -> String {
     let Count { records, failures, .. } = report.total;
     let mut page = format!(
@@ -87,7 +88,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn names_are_escaped() {
+    fn no_name_is_markup() {
         assert_eq!(super::escape("/srv/<script>\"&"), "/srv/&lt;script&gt;&quot;&amp;");
     }
 }

@@ -1,18 +1,19 @@
-//! Text form of the position reached.
+//! The line that says how far a trail was sent. Knows no file.
 
-use vouch_audit::trail::{Place, Tag};
+use vouch_audit::trail::{ChainTag, Position};
 
-/// Reasons why a text is no position.
+/// Why a text tells no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// It belongs to another trail.
+    /// It is another trail's.
     OfAnother,
-    /// It is no position.
+    /// It is none.
     Nothing,
 }
 
-/// Position and the chain's tag there, which identifies the trail. Earlier versions wrote no tag.
-pub(super) type Sent = (Place, Option<Tag>);
+/// How far a trail was sent, and the chain's tag there, by which the trail is known again. An
+/// earlier version wrote none.
+pub(super) type Sent = (Position, Option<ChainTag>);
 
 pub(super) fn parse(text: &str, trail: Option<&str>) -> Result<Sent, Unreadable> {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
@@ -20,9 +21,9 @@ pub(super) fn parse(text: &str, trail: Option<&str>) -> Result<Sent, Unreadable>
     let tag = words.get(4).map(|word| u64::from_str_radix(word, 16).ok().filter(|_| word.len() == 16).map(u64::to_be_bytes));
     match (&numbers[..], words.get(3), words.len()) {
         (_, Some(of), 4 | 5) if trail.is_some_and(|trail| trail != *of) => Err(Unreadable::OfAnother),
-        // Earlier versions wrote no trail id.
+        // Without the trail's id, an earlier version has written it.
         ([segment, offset, next_seq], _, 3..=5) if tag != Some(None) => {
-            Ok((Place { segment: *segment, offset: *offset, next_seq: *next_seq }, tag.flatten()))
+            Ok((Position { segment: *segment, offset: *offset, next_seq: *next_seq }, tag.flatten()))
         }
         _ => Err(Unreadable::Nothing),
     }

@@ -1,15 +1,16 @@
-//! File of the position reached. One line: segment, offset, next sequence number, trail id, tag.
+//! How far a trail was sent, in a file of one line: segment, offset, the next sequence number,
+//! which trail that is of, and the chain's tag there.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use vouch_audit::trail::{CHECKPOINT, Mark, Place, mark, read_checkpoint};
+use vouch_audit::trail::{CHECKPOINT_FILE, Position, PositionState, position_state, read_checkpoint};
 
 use super::place::{self, Sent, Unreadable};
 use crate::exit::{At as _, Failure, Outcome};
 
-/// Reads the position; the trail's beginning without a file. `trail`: its id, if known. A position
-/// of another trail is refused, since records would be skipped.
+/// What the file says; the trail's beginning if there is none. `trail`: its id, if it is known yet;
+/// another trail's place is refused, since its records would be passed over.
 fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Sent::default()),
@@ -22,41 +23,41 @@ fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     })
 }
 
-/// Where to continue. A trail restored from a backup is refused: it lacks records that were sent,
-/// and reuses their numbers.
-pub(super) fn resume(path: &Path, directory: &Path, trail: Option<&str>) -> Outcome<Place> {
+/// Where to go on. A trail that was put back, as from a backup, does not have what was sent, and
+/// what it goes on with has numbers that were sent already: it is refused.
+pub(super) fn resume(path: &Path, directory: &Path, trail: Option<&str>) -> Outcome<Position> {
     let (place, tag) = read(path, trail)?;
-    if place == Place::default() {
+    if place == Position::default() {
         return Ok(place);
     }
-    let why = match mark(directory, place).at(directory.display())? {
-        Mark::Is(found) if tag.is_some_and(|tag| tag != found) => "has other records than those that were sent",
-        Mark::Beyond => "ends before what was sent",
-        // Earlier versions stored no tag; then only the number can tell.
-        Mark::Is(_) if tag.is_none() && is_beyond_seals(directory, place)? => "ends before what was sent",
-        Mark::Is(_) | Mark::Removed => return Ok(place),
+    let why = match position_state(directory, place).at(directory.display())? {
+        PositionState::Is(found) if tag.is_some_and(|tag| tag != found) => "has other records than those that were sent",
+        PositionState::Beyond => "ends before what was sent",
+        // An earlier version has kept no tag; then the number alone can tell.
+        PositionState::Is(_) if tag.is_none() && is_beyond_seals(directory, place)? => "ends before what was sent",
+        PositionState::Is(_) | PositionState::Removed => return Ok(place),
     };
     let fault = format!("{why} (record {}): an older copy was put in its place", place.next_seq.saturating_sub(1));
     let cure = format!("put back the trail that was sent, or remove {} to send all of this one again", path.display());
     Err(Failure::refused(directory.display(), fault).cure(cure))
 }
 
-/// Whether the last seal covers fewer records than were sent.
-pub(super) fn is_beyond_seals(directory: &Path, place: Place) -> Outcome<bool> {
-    let path = directory.join(CHECKPOINT);
+/// Whether the last seal knows fewer records than were sent.
+pub(super) fn is_beyond_seals(directory: &Path, place: Position) -> Outcome<bool> {
+    let path = directory.join(CHECKPOINT_FILE);
     match read_checkpoint(&path) {
         Ok(seal) => Ok(place.next_seq > seal.next_seq),
-        // The caller reports it.
+        // Said elsewhere.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error).at(path.display()),
     }
 }
 
-/// Stores a position. A crash leaves the old or the new one.
-pub(super) fn write(path: &Path, directory: &Path, place: Place, trail: &str) -> io::Result<()> {
-    let tag = match mark(directory, place)? {
-        Mark::Is(tag) => Some(tag),
-        Mark::Removed | Mark::Beyond => None,
+/// Puts a place of a trail into it. A crash leaves the old one or the new one.
+pub(super) fn write(path: &Path, directory: &Path, place: Position, trail: &str) -> io::Result<()> {
+    let tag = match position_state(directory, place)? {
+        PositionState::Is(tag) => Some(tag),
+        PositionState::Removed | PositionState::Beyond => None,
     };
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
@@ -72,11 +73,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn position_of_another_trail_is_refused() {
+    fn the_position_of_another_trail_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("position");
-        assert_eq!(read(&path, Some("aa")).unwrap(), (Place::default(), None));
-        let place = Place { segment: 3, offset: 40, next_seq: 500 };
+        assert_eq!(read(&path, Some("aa")).unwrap(), (Position::default(), None));
+        let place = Position { segment: 3, offset: 40, next_seq: 500 };
         for tag in [None, Some([0, 1, 2, 3, 4, 5, 6, 0xff])] {
             std::fs::write(&path, place::text((place, tag), "aa")).unwrap();
             assert_eq!((read(&path, Some("aa")).unwrap(), read(&path, None).unwrap()), ((place, tag), (place, tag)));

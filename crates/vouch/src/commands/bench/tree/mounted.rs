@@ -1,5 +1,6 @@
-//! Mounts for the run: the tree, or sshfs of its source directory. Mounted again for each cold
-//! round. The program runs in the foreground, so that its CPU time can be read.
+//! What shows a directory for the run: our mount of the tree, or sshfs of the directory that it was
+//! made from; had anew for each round where nothing may be known from before. The program runs in
+//! the foreground, so that it ends with this value and its CPU time can be read.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -10,18 +11,18 @@ use vouch_bench::Error;
 use vouch_bench::cpu::ServerCpu;
 use vouch_bench::subject::{ChildProcess, Sshd};
 
-/// A mount that can be renewed.
+/// A mount that can be had anew.
 pub(super) struct Mounted {
     command: Vec<String>,
     unmount: Vec<String>,
-    /// Cache to clear before the mount.
+    /// What is emptied before it is mounted.
     cache: Option<PathBuf>,
     at: PathBuf,
     log: PathBuf,
-    /// Whether caches stay warm.
+    /// Whether anything may be known from before.
     warm: bool,
     child: Option<ChildProcess>,
-    /// Server that the mount needs.
+    /// What it needs while it is mounted.
     _server: Option<Sshd>,
 }
 
@@ -37,7 +38,7 @@ impl Drop for Mounted {
 }
 
 impl Mounted {
-    /// A published tree, mounted by this program with these options.
+    /// A published tree, by this program with these options.
     pub(super) fn tree(program: &Path, options: Vec<String>, name: &str, cache: Option<PathBuf>, at: &Path, warm: bool) -> Self {
         let program = program.display().to_string();
         let more =
@@ -47,7 +48,7 @@ impl Mounted {
         Self::new(command, vec![program, "umount".to_owned(), place], cache, at, warm, None)
     }
 
-    /// A local directory by sshfs, through a private sshd.
+    /// A directory of this machine by sshfs, through an sshd of its own.
     pub(super) fn sshfs(server: Sshd, source: &Path, at: &Path, warm: bool) -> Self {
         let place = at.display().to_string();
         let command = [
@@ -64,7 +65,7 @@ impl Mounted {
         Self { command, unmount, cache, at: at.to_owned(), log, warm, child: None, _server: server }
     }
 
-    /// Mounts; again and without caches unless warm. Returns the CPU source of the mount's program.
+    /// Mounts; anew, and with nothing known, unless it may be warm. The program that shows it.
     pub(super) fn renew(&mut self) -> Result<Option<ServerCpu>, Error> {
         if !self.warm || self.child.is_none() {
             self.unmount()?;
@@ -84,7 +85,7 @@ impl Mounted {
         let program = |error: std::io::Error| Error::Program(format!("{}: {error}", self.command[0]));
         let child = self.child.insert(ChildProcess::start(&mut command).map_err(program)?);
         let start = Instant::now();
-        // During the mount, a look may fail for a moment.
+        // Whoever looks while it is being mounted may be told of an error that passes.
         while device(&self.at).is_ok_and(|now| now == before) || std::fs::read_dir(&self.at).is_err() {
             let ended = child.try_wait().map_err(Error::file(&self.at))?.is_some();
             if ended || start.elapsed() > PATIENCE {
@@ -102,7 +103,7 @@ impl Mounted {
     fn unmount(&mut self) -> Result<(), Error> {
         let Some(child) = &mut self.child else { return Ok(()) };
         let start = Instant::now();
-        // The program may have ended by itself.
+        // It may have ended by itself.
         while child.try_wait().map_err(Error::file(&self.at))?.is_none() {
             let told = Command::new(&self.unmount[0]).args(&self.unmount[1..]).stdin(Stdio::null()).output();
             let told = told.map_err(|error| Error::Program(format!("{}: {error}", self.unmount[0])))?;

@@ -1,0 +1,223 @@
+//! Comparison of rule sets: whether one records less than another. The check generates example
+//! operations for each old `always` rule, including values around the new set's exceptions. An
+//! example that is no longer recorded proves the loss. The check does not detect a loss that no
+//! example shows.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::condition::Condition;
+use super::{Rule, Rules};
+use crate::operations::{errno, single};
+use crate::record::{Class, Refusal, access};
+use crate::{Flavour, Record};
+
+impl Rules {
+    /// Returns whether this set records less than `before` did. O(rules of `before` × rules of
+    /// `self`).
+    pub fn audits_less_than(&self, before: &Rules) -> bool {
+        let results = results(before.rules.iter().chain(&self.rules));
+        let exceptions: Vec<&Rule> = self.rules.iter().filter(|rule| !rule.always).collect();
+        let is_lost = |rules: &[&Rule], hint: Hint<'_>| {
+            let operations = rules.iter().fold(u128::MAX, |set, rule| set & rule.operations);
+            let is_lost = |record: &Record<'_>| before.select(record).is_some() && self.select(record).is_none();
+            Example::of(rules, hint).is_some_and(|example| example.any_operation(operations, &results, is_lost))
+        };
+        // Values at and around those in the rule itself and in the new rules.
+        let is_lost_at_edges = |rule: &Rule| {
+            let hints = std::iter::once(rule).chain(self.rules.iter().filter(|hint| hint.conditions.iter().any(has_edge)));
+            hints.flat_map(|hint| (0..EDGES).map(move |edge| Some((hint, edge)))).any(|hint| is_lost(&[rule], hint))
+        };
+        let is_refusal_lost = |rule: &Rule| {
+            Example::of(&[rule], None).is_some_and(|example| {
+                let refusal = Record { class: Class::Refusal, operation: Refusal::Authentication as u16, ..example.record() };
+                before.select_refusal(&refusal).is_some() && self.select_refusal(&refusal).is_none()
+            })
+        };
+        before.rules.iter().filter(|rule| rule.always).any(|rule| {
+            is_lost(&[rule], None) || exceptions.iter().any(|exception| is_lost(&[rule, exception], None)) || is_lost_at_edges(rule)
+        }) || exceptions.iter().any(|rule| !rule.names_operations && is_refusal_lost(rule))
+    }
+}
+
+/// A rule whose values are tried first, and which neighbour of a number to use: the number, the
+/// next, or the previous one.
+type Hint<'a> = Option<(&'a Rule, usize)>;
+const EDGES: usize = 3;
+
+/// Returns whether the condition's values have neighbours that no rule names.
+fn has_edge(condition: &Condition) -> bool {
+    !matches!(subject(condition), Subject::Path | Subject::Flavour | Subject::Other)
+}
+
+/// An operation that satisfies the rules, except for operation number, result and access.
+struct Example {
+    path: Vec<u8>,
+    uid: u32,
+    gid: u32,
+    principal: Vec<u8>,
+    client: Vec<u8>,
+    export: Vec<u8>,
+    address: Option<IpAddr>,
+    flavour: Flavour,
+    /// Conditions on result and access.
+    other_conditions: Vec<Condition>,
+}
+
+/// The field that a condition tests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Path,
+    Uid,
+    Gid,
+    Principal,
+    Client,
+    Export,
+    Address,
+    Flavour,
+    Other,
+}
+
+fn subject(condition: &Condition) -> Subject {
+    match condition {
+        Condition::Path(_) | Condition::Dir(_) => Subject::Path,
+        // The user of an example is also its login user.
+        Condition::Uid(..) | Condition::Login(..) => Subject::Uid,
+        Condition::Gid(..) => Subject::Gid,
+        Condition::Principal(..) => Subject::Principal,
+        Condition::Client(..) => Subject::Client,
+        Condition::Export(..) => Subject::Export,
+        Condition::Network(..) => Subject::Address,
+        Condition::Flavour(..) => Subject::Flavour,
+        Condition::Success(_) | Condition::Exit(..) | Condition::Perm(_) => Subject::Other,
+    }
+}
+
+impl Example {
+    /// Returns `None` if some field has no suitable value.
+    fn of(rules: &[&Rule], hint: Hint<'_>) -> Option<Example> {
+        let all: Vec<&Condition> = rules.iter().flat_map(|rule| &rule.conditions).collect();
+        let near = |number: &u32| [*number, number.wrapping_add(1), number.wrapping_sub(1)];
+        let literal = |name: &[u8]| name.iter().map(|byte| if *byte == b'*' { 1 } else { *byte }).collect::<Vec<u8>>();
+        // Values that no rule names come first, so that an unconstrained field does not match
+        // another rule by chance.
+        let (mut paths, mut numbers, mut names, mut addresses) =
+            (vec![b"/\x01".to_vec()], vec![UNUSUAL], vec![b"\x01".to_vec()], vec![None]);
+        for condition in &all {
+            match condition {
+                Condition::Path(path) => paths.push(path.to_vec()),
+                Condition::Dir(path) => paths.push([path, &b"/\x01"[..]].concat()),
+                Condition::Uid(_, number) | Condition::Login(_, number) | Condition::Gid(_, number) => numbers.extend(near(number)),
+                Condition::Principal(_, name) | Condition::Client(_, name) | Condition::Export(_, name) => {
+                    names.push(literal(name));
+                }
+                Condition::Network(_, address, bits) => addresses.extend(sample_addresses(*address, *bits).map(Some)),
+                _ => {}
+            }
+        }
+        for (condition, edge) in hint.iter().flat_map(|(rule, edge)| rule.conditions.iter().map(move |condition| (condition, *edge))) {
+            match condition {
+                Condition::Uid(_, number) | Condition::Login(_, number) | Condition::Gid(_, number) => {
+                    numbers.insert(0, near(number)[edge]);
+                }
+                Condition::Principal(_, name) | Condition::Client(_, name) | Condition::Export(_, name) => names.insert(0, literal(name)),
+                Condition::Network(_, address, bits) => addresses.insert(0, Some(sample_addresses(*address, *bits)[edge])),
+                _ => {}
+            }
+        }
+        Some(Example {
+            path: find_value(&all, Subject::Path, &paths, |path, record| record.path = path)?,
+            uid: find_value(&all, Subject::Uid, &numbers, |uid, record| record.uid = Some(*uid))?,
+            gid: find_value(&all, Subject::Gid, &numbers, |gid, record| record.gid = Some(*gid))?,
+            principal: find_value(&all, Subject::Principal, &names, |name, record| record.principal = name)?,
+            client: find_value(&all, Subject::Client, &names, |name, record| record.client = name)?,
+            export: find_value(&all, Subject::Export, &names, |name, record| record.export = name)?,
+            address: find_value(&all, Subject::Address, &addresses, |address, record| record.address = *address)?,
+            flavour: find_value(&all, Subject::Flavour, Flavour::ALL, |flavour, record| record.flavour = *flavour)?,
+            other_conditions: all.into_iter().filter(|condition| subject(condition) == Subject::Other).cloned().collect(),
+        })
+    }
+
+    fn record(&self) -> Record<'_> {
+        Record {
+            class: Class::Operation,
+            path: &self.path,
+            uid: Some(self.uid),
+            gid: Some(self.gid),
+            principal: &self.principal,
+            client: &self.client,
+            export: &self.export,
+            address: self.address,
+            flavour: self.flavour,
+            ..Record::default()
+        }
+    }
+
+    /// Returns whether `matches` holds for one of the operations, with a result and access that the
+    /// rules allow.
+    fn any_operation(&self, operations: u128, results: &[u32], matches: impl Fn(&Record<'_>) -> bool) -> bool {
+        let mut numbers = (0..128).filter(|operation| operations & single(*operation) != 0);
+        numbers.any(|operation| {
+            let mut both = results.iter().flat_map(|result| ACCESSES.iter().map(move |requested| (*result, *requested)));
+            both.any(|(result, (requested, granted))| {
+                let record = Record { operation, result, requested: Some(requested), granted, ..self.record() };
+                self.other_conditions.iter().all(|condition| condition.holds(&record)) && matches(&record)
+            })
+        })
+    }
+}
+
+/// Returns the first value that satisfies all conditions on this field.
+fn find_value<T: Clone>(all: &[&Condition], on: Subject, values: &[T], set: impl for<'a> Fn(&'a T, &mut Record<'a>)) -> Option<T> {
+    let fits = |value: &&T| {
+        let mut record = Record::default();
+        set(value, &mut record);
+        all.iter().filter(|condition| subject(condition) == on).all(|condition| condition.holds(&record))
+    };
+    values.iter().find(fits).cloned()
+}
+
+/// A user and group id that rules are unlikely to name.
+const UNUSUAL: u32 = 3_999_999_979;
+/// Returns statuses to try: success, failures, and each result in a rule with its neighbours (RFC
+/// 8881, section 15.1).
+fn results<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<u32> {
+    let mut exits: Vec<i64> = vec![0, -1, -13, -122];
+    for condition in rules.flat_map(|rule| &rule.conditions) {
+        if let Condition::Exit(_, exit) = condition {
+            exits.extend([*exit, exit.saturating_add(1), exit.saturating_sub(1)]);
+        }
+    }
+    exits.sort_unstable();
+    exits.dedup();
+    let status = |exit: &i64| (0..=STATUS_MAX).find(|status| -i64::from(errno(*status)) == *exit);
+    exits.iter().filter_map(status).collect()
+}
+
+/// Above the highest NFSv4 status.
+const STATUS_MAX: u32 = 10_100;
+
+/// Returns the first, the middle and the last address of a network.
+fn sample_addresses(address: IpAddr, bits: u8) -> [IpAddr; EDGES] {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            let host = u32::MAX.checked_shr(bits.into()).unwrap_or(0);
+            let first = u32::from(address) & !host;
+            [first, first | (host / 2 + u32::from(host > 0)), first | host].map(|number| Ipv4Addr::from(number).into())
+        }
+        IpAddr::V6(address) => {
+            let host = u128::MAX.checked_shr(bits.into()).unwrap_or(0);
+            let first = u128::from(address) & !host;
+            [first, first | (host / 2 + u128::from(host > 0)), first | host].map(|number| Ipv6Addr::from(number).into())
+        }
+    }
+}
+
+/// Requested and granted access to try, one for each case that rules distinguish.
+const ACCESSES: [(u32, Option<u32>); 6] = [
+    (0, None),
+    (access::READ, None),
+    (access::MODIFY | access::EXTEND | access::TRUNCATE, None),
+    (access::EXECUTE, None),
+    (access::READ | access::MODIFY | access::UNOPENED, None),
+    (access::READ | access::LOOKUP, Some(0)),
+];

@@ -1,0 +1,331 @@
+//! History of a file's names: follows renames, links and removals of the file and of the
+//! directories above it, from a path or a file id. Each name has a time span, because a free name
+//! can be reused for another file. A change is recorded once it is durable, with the time of the
+//! change. So sequence numbers may be out of order, and times count.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::path::Path;
+
+use super::index::Term;
+use super::search::{Query, SearchMode, search};
+use crate::Record;
+use crate::operations::number::{CLONE, COPY, CREATE, LINK, LOOKUP, OPEN, REMOVE, RENAME};
+use crate::record::Class;
+
+/// A name of a file, and the time during which it was valid.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NameSpan {
+    /// The path.
+    pub path: Vec<u8>,
+    /// First moment of validity.
+    pub from: Moment,
+    /// Last moment of validity.
+    pub until: Moment,
+}
+
+/// A point in time: the time of a record, and its sequence number to break ties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment {
+    /// Nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Sequence number.
+    pub seq: u64,
+}
+
+impl Moment {
+    const FIRST: Moment = Moment { time_ns: 0, seq: 0 };
+    const LAST: Moment = Moment { time_ns: u64::MAX, seq: u64::MAX };
+
+    fn of(record: &Record<'_>) -> Moment {
+        Moment { time_ns: record.time_ns, seq: record.seq }
+    }
+
+    fn next(self) -> Moment {
+        Moment { seq: self.seq + 1, ..self }
+    }
+}
+
+/// All names and ids of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileHistory {
+    /// Names, in the order of discovery.
+    pub spans: Vec<NameSpan>,
+    /// File ids with their export, if known.
+    pub files: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Limit on the number of names that are followed.
+const SPANS_MAX: usize = 4096;
+
+impl FileHistory {
+    /// Returns whether a record concerns the file.
+    pub fn contains(&self, record: &Record<'_>) -> bool {
+        let is_file = has_file_id(record)
+            && self.files.iter().any(|(export, file)| file == record.file && (export.is_empty() || export == record.export));
+        if is_file && !is_move(record) {
+            return true;
+        }
+        let is_named = self
+            .spans
+            .iter()
+            .any(|span| (span.from..=span.until).contains(&Moment::of(record)) && (span.path == record.path || span.path == record.path2));
+        // A copy is recorded with the source's id and both names.
+        let has_two = is_move(record) || [COPY, CLONE].contains(&record.operation);
+        is_named && (is_file || !has_file_id(record) || has_two)
+    }
+
+    pub(super) fn terms(&self) -> Vec<(Term, Vec<u8>)> {
+        let names: HashSet<&[u8]> = self.spans.iter().map(|span| &span.path[..]).collect();
+        let files: HashSet<&[u8]> = self.files.iter().map(|(_, file)| &file[..]).collect();
+        let names = names.into_iter().map(|name| (Term::Path, name.to_vec()));
+        names.chain(files.into_iter().map(|file| (Term::File, file.to_vec()))).collect()
+    }
+}
+
+/// Returns whether the record's file id belongs to the named file. A failed lookup or creation has
+/// no id; trails of earlier versions then hold the directory's id.
+fn has_file_id(record: &Record<'_>) -> bool {
+    !record.file.is_empty() && (record.result == 0 || ![LOOKUP, OPEN, CREATE].contains(&record.operation))
+}
+
+/// Returns whether the record is a rename, link or removal.
+pub(super) fn is_move(record: &Record<'_>) -> bool {
+    record.class == Class::Operation && [RENAME, LINK, REMOVE].contains(&record.operation)
+}
+
+/// How a file is given.
+#[derive(Clone, Copy, Debug)]
+pub enum FileSeed<'a> {
+    /// Every file that ever had this path.
+    Path(&'a [u8]),
+    /// The file with this id.
+    File(&'a [u8]),
+}
+
+/// Finds all names and ids of a file.
+pub fn file_history(directory: &Path, mode: SearchMode, seed: FileSeed<'_>) -> io::Result<FileHistory> {
+    let mut search_state =
+        HistorySearch { directory, mode, moves: HashMap::new(), queue: VecDeque::new(), seen: HashSet::new(), spans: Vec::new() };
+    match seed {
+        FileSeed::Path(path) => {
+            search_state.span(path, Moment::FIRST, Moment::LAST);
+            for change in search_state.changes(path)? {
+                match change.change {
+                    Change::RenamedTo(name) => search_state.push(name, change.at, Direction::Forward),
+                    Change::RenamedFrom(name) => search_state.push(name, change.at, Direction::Backward),
+                    Change::AlsoNamed(name) => {
+                        search_state.push(name.clone(), change.at, Direction::Forward);
+                        search_state.push(name, change.at, Direction::Backward);
+                    }
+                    Change::Removed => {}
+                }
+            }
+            search_state.run()?;
+            let mut names = FileHistory { spans: search_state.spans, files: Vec::new() };
+            names.files = files_of(directory, mode, &names.spans)?;
+            Ok(names)
+        }
+        FileSeed::File(file) => {
+            let query = Query { file: file.to_vec(), ..Query::default() };
+            let mut spans: HashMap<Vec<u8>, (Moment, Moment)> = HashMap::new();
+            each(directory, &query, mode, |record| {
+                if !is_move(record) && !record.path.is_empty() {
+                    let at = Moment::of(record);
+                    let span = spans.entry(record.path.to_vec()).or_insert((at, at));
+                    *span = (span.0.min(at), span.1.max(at));
+                }
+            })?;
+            let mut spans: Vec<_> = spans.into_iter().collect();
+            spans.sort_by_key(|(_, (from, _))| *from);
+            for (path, (from, until)) in spans {
+                search_state.span(&path, from, until);
+                search_state.push(path.clone(), from, Direction::Backward);
+                search_state.push(path, until, Direction::Forward);
+            }
+            search_state.run()?;
+            Ok(FileHistory { spans: search_state.spans, files: vec![(Vec::new(), file.to_vec())] })
+        }
+    }
+}
+
+/// Finds the ids of all files that had these names.
+fn files_of(directory: &Path, mode: SearchMode, spans: &[NameSpan]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut files = Vec::new();
+    let paths: HashSet<&[u8]> = spans.iter().map(|span| &span.path[..]).collect();
+    for path in paths {
+        let query = Query { path: vec![path.to_vec()], ..Query::default() };
+        each(directory, &query, mode, |record| {
+            let is_named = spans.iter().any(|span| span.path == record.path && (span.from..=span.until).contains(&Moment::of(record)));
+            if is_named && has_file_id(record) && !is_move(record) {
+                let file = (record.export.to_vec(), record.file.to_vec());
+                if !files.contains(&file) {
+                    files.push(file);
+                }
+            }
+        })?;
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn each(directory: &Path, query: &Query, mode: SearchMode, mut each: impl FnMut(&Record<'_>)) -> io::Result<()> {
+    let mut scratch = Vec::new();
+    search(directory, query, false, mode, |hit| {
+        if let Ok(record) = hit.record(&mut scratch) {
+            each(&record);
+        }
+        true
+    })?;
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+/// A change in the meaning of a name.
+struct NameChange {
+    at: Moment,
+    change: Change,
+}
+
+enum Change {
+    /// The file is renamed to this path.
+    RenamedTo(Vec<u8>),
+    /// The file had this path before.
+    RenamedFrom(Vec<u8>),
+    /// The file also has this path.
+    AlsoNamed(Vec<u8>),
+    /// The file loses the name.
+    Removed,
+}
+
+/// A successful rename, link or removal.
+#[derive(Clone)]
+struct Move {
+    at: Moment,
+    operation: u16,
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+struct HistorySearch<'a> {
+    directory: &'a Path,
+    mode: SearchMode,
+    moves: HashMap<Vec<u8>, Vec<Move>>,
+    queue: VecDeque<(Vec<u8>, Moment, Direction)>,
+    seen: HashSet<(Vec<u8>, Moment, Direction)>,
+    spans: Vec<NameSpan>,
+}
+
+impl HistorySearch<'_> {
+    fn push(&mut self, name: Vec<u8>, at: Moment, direction: Direction) {
+        if self.seen.len() < SPANS_MAX && self.seen.insert((name.clone(), at, direction)) {
+            self.queue.push_back((name, at, direction));
+        }
+    }
+
+    fn span(&mut self, path: &[u8], from: Moment, until: Moment) {
+        let span = NameSpan { path: path.to_vec(), from, until };
+        if !self.spans.contains(&span) {
+            self.spans.push(span);
+        }
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        while let Some((name, start, direction)) = self.queue.pop_front() {
+            let changes = self.changes(&name)?;
+            match direction {
+                Direction::Forward => {
+                    let mut until = Moment::LAST;
+                    for change in changes.into_iter().filter(|change| change.at > start) {
+                        match change.change {
+                            Change::AlsoNamed(other) => self.push(other, change.at, Direction::Forward),
+                            Change::RenamedTo(other) => {
+                                until = change.at;
+                                self.push(other, change.at, Direction::Forward);
+                                break;
+                            }
+                            // Another file took the name.
+                            Change::RenamedFrom(_) | Change::Removed => {
+                                until = change.at;
+                                break;
+                            }
+                        }
+                    }
+                    self.span(&name, start, until);
+                }
+                Direction::Backward => {
+                    let mut from = Moment::FIRST;
+                    for change in changes.into_iter().rev().filter(|change| change.at < start) {
+                        match change.change {
+                            Change::AlsoNamed(other) => {
+                                self.push(other.clone(), change.at, Direction::Backward);
+                                self.push(other, change.at, Direction::Forward);
+                            }
+                            Change::RenamedFrom(other) => {
+                                from = change.at;
+                                self.push(other, change.at, Direction::Backward);
+                                break;
+                            }
+                            // The name belonged to another file before.
+                            Change::RenamedTo(_) | Change::Removed => {
+                                from = change.at.next();
+                                break;
+                            }
+                        }
+                    }
+                    self.span(&name, from, start);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns all changes to a name in order, including renames of the directories in it.
+    fn changes(&mut self, name: &[u8]) -> io::Result<Vec<NameChange>> {
+        let mut changes = Vec::new();
+        let ends = (1..name.len()).filter(|at| name[*at] == b'/').chain([name.len()]);
+        for end in ends.collect::<Vec<_>>() {
+            let (part, rest) = name.split_at(end);
+            let with_rest = |path: &[u8]| [path, rest].concat();
+            let is_whole = rest.is_empty();
+            for one in self.moves(part)? {
+                let change = match one.operation {
+                    RENAME if one.from == one.to => continue,
+                    RENAME if one.from == part => Change::RenamedTo(with_rest(&one.to)),
+                    RENAME => Change::RenamedFrom(with_rest(&one.from)),
+                    LINK if is_whole => Change::AlsoNamed(if one.from == part { one.to } else { one.from }),
+                    REMOVE if is_whole => Change::Removed,
+                    _ => continue,
+                };
+                changes.push(NameChange { at: one.at, change });
+            }
+        }
+        changes.sort_by_key(|change| change.at);
+        Ok(changes)
+    }
+
+    fn moves(&mut self, path: &[u8]) -> io::Result<Vec<Move>> {
+        if let Some(moves) = self.moves.get(path) {
+            return Ok(moves.clone());
+        }
+        let query = Query { moved: path.to_vec(), ..Query::default() };
+        let mut moves = Vec::new();
+        each(self.directory, &query, self.mode, |record| {
+            if record.result == 0 {
+                moves.push(Move {
+                    at: Moment::of(record),
+                    operation: record.operation,
+                    from: record.path.to_vec(),
+                    to: record.path2.to_vec(),
+                });
+            }
+        })?;
+        self.moves.insert(path.to_vec(), moves.clone());
+        Ok(moves)
+    }
+}

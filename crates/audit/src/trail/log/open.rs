@@ -1,0 +1,273 @@
+//! Opens an existing trail: recovers from a crash, and reports what was found.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::lost_count::{self, LostCount};
+use super::quarantine::{self, QuarantineFile};
+use super::recovery_steps::RecoveryStep;
+use super::segment_buffer::SegmentBuffer;
+use super::segment_scan::SegmentScan;
+use super::{Log, LogError, Options, WithPath as _};
+use crate::chain::Chain;
+use crate::frame::Kind;
+use crate::record::{Act, Class, Record};
+use crate::trail::files::{self, KEY_FILE, SegmentFile, segments};
+use crate::trail::{Disk, Segment};
+
+/// The state of a trail when it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The trail had no closing seal: the program or the machine crashed.
+    pub was_unclosed: bool,
+    /// Quarantined bytes that no record names yet, from this start or from an interrupted one.
+    pub quarantined: Vec<QuarantineFile>,
+    /// Sequence numbers of the records without a seal. Only the chain protects them, and anyone can
+    /// compute it.
+    pub unsealed: Option<(u64, u64)>,
+}
+
+impl Recovery {
+    /// Returns the number of quarantined bytes.
+    pub fn torn_len(&self) -> u64 {
+        self.quarantined.iter().map(|quarantined| quarantined.len).sum()
+    }
+}
+
+impl Log {
+    /// Opens a trail, or starts a new one. The key must exist. A trail that was not closed is
+    /// recovered and closed first. On a full disk ([`Log::recovery_error`]), recovery stays in memory and
+    /// is retried like all writes.
+    pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: Options, now_ns: u64) -> Result<(Log, Recovery), LogError> {
+        let key_path = options.key.clone().unwrap_or_else(|| directory.join(KEY_FILE));
+        let elsewhere = options.key.iter().filter_map(|key| key.parent());
+        let locked = std::iter::once(directory).chain(elsewhere.filter(|parent| !parent.as_os_str().is_empty() && *parent != directory));
+        let locks = locked
+            .map(|path| match disk.lock(path) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(LogError::Busy { path: path.to_owned() }),
+                other => other.at(path),
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let (key, beside) = files::recover_key(&*disk, &key_path).at(&key_path)?;
+        let mut opened = Recovery::default();
+        let mut log = Log {
+            disk,
+            directory: directory.to_owned(),
+            key_path,
+            options,
+            key,
+            buffers: VecDeque::new(),
+            chain: Chain::START,
+            next_seq: 1,
+            pending_seal: None,
+            closed: Vec::new(),
+            recovery_steps: VecDeque::new(),
+            recovery_error: None,
+            reported_gap: None,
+            _locks: locks,
+        };
+        if let Some(key) = beside {
+            log.run_or_queue(RecoveryStep::ReplaceKey(key))?;
+        }
+        let (mut number, mut is_reported) = (1, false);
+        let lost = lost_count::read(&log.directory);
+        let mut quarantined_files = quarantine::list(directory).at(directory)?;
+        // An interrupted start may have renamed these files without a sync, and the record must not
+        // name files that a power cut removes.
+        if !quarantined_files.is_empty() {
+            log.run_or_queue(RecoveryStep::SyncDirectory)?;
+        }
+        let mut files = segments(directory).at(directory)?;
+        while let Some(file) = files.pop() {
+            if let Some(closed) = log.resume(&file, files.last(), &mut quarantined_files, &mut opened)? {
+                number = file.number + 1;
+                if !closed {
+                    opened.was_unclosed = true;
+                    // The record precedes the seal, because the seal hides which records were
+                    // unsealed.
+                    log.append_recovery_records(&opened, lost.as_ref(), now_ns);
+                    is_reported = true;
+                    log.append_seal(Kind::Close, now_ns);
+                    if log.run_unless_full(Log::settle)? {
+                        log.buffers.clear();
+                    }
+                }
+                // A segment whose end is not written yet is listed later.
+                let last = log.buffers.is_empty().then_some(file);
+                log.closed = files.into_iter().chain(last).filter(|file| !file.is_compressed).collect();
+                break;
+            }
+        }
+        if number == 1 && log.key.epoch() != 0 {
+            return Err(LogError::Key { key: log.key.epoch(), wanted: 0 });
+        }
+        if number == 1 {
+            opened.quarantined = quarantined_files;
+        }
+        // An interrupted start may have quarantined a segment that was being created.
+        opened.was_unclosed |= !opened.quarantined.is_empty();
+        log.start_segment(number, now_ns);
+        if !is_reported {
+            log.append_recovery_records(&opened, lost.as_ref(), now_ns);
+        }
+        // The loss counts as reported once its record is on the disk.
+        if log.run_unless_full(Log::sync)? || !lost_count::is_complete(&log.directory) {
+            log.run_or_queue(RecoveryStep::ResetLostCount)?;
+        }
+        Ok((log, opened))
+    }
+
+    /// Resumes at the end of a segment; `before` is the previous one. Returns whether the segment
+    /// is closed, or `None` if it has no header and was quarantined.
+    fn resume(
+        &mut self,
+        file: &SegmentFile,
+        before: Option<&SegmentFile>,
+        quarantined_files: &mut Vec<QuarantineFile>,
+        opened: &mut Recovery,
+    ) -> Result<Option<bool>, LogError> {
+        let bytes = Segment::open(file).and_then(|segment| segment.load()).at(&file.path)?;
+        let scan = SegmentScan::of(&bytes);
+        let Some(header) = &scan.header else {
+            if file.is_compressed {
+                return Err(LogError::Damaged { path: file.path.clone(), what: "is no segment of an audit trail" });
+            }
+            // The crash came while the segment was created. If it ever held a seal, the key check
+            // on the previous segment fails.
+            let reported = quarantine::names_in_segment(before);
+            let is_seen =
+                quarantined_files.iter().any(|quarantined| quarantined.segment == file.number && !reported.contains(&quarantined.name));
+            // An empty file adds no information, and repeated starts on a full disk would leave one
+            // each.
+            if bytes.is_empty() && is_seen {
+                self.run_or_queue(RecoveryStep::RemoveEmpty(file.path.clone()))?;
+            } else {
+                let name = quarantine::add_file(quarantined_files, &reported, file.number, bytes.len() as u64);
+                if !bytes.is_empty() {
+                    self.run_or_queue(RecoveryStep::Rewrite { segment: file.path.clone(), bytes, from: 0 })?;
+                }
+                self.run_or_queue(RecoveryStep::Quarantine { segment: file.path.clone(), quarantined: self.directory.join(name) })?;
+            }
+            opened.was_unclosed = true;
+            return Ok(None);
+        };
+        if header.trail != self.key.trail() {
+            return Err(LogError::Damaged { path: file.path.clone(), what: "belongs to another trail than the key" });
+        }
+        let (wanted, public) = scan.seal.as_ref().map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
+        // The seal was written, but the key was not replaced.
+        let next = (self.key.epoch() + 1 == wanted).then(|| self.key.next());
+        if next.is_some() {
+            self.key = self.key.next();
+        }
+        if self.key.epoch() != wanted || self.key.public() != public {
+            return Err(LogError::Key { key: self.key.epoch(), wanted });
+        }
+        // If the key has advanced past a seal, the seal is durable. Everything else may exist only
+        // in the page cache of a killed process. It must be durable before the key or the next seal
+        // advances.
+        let from = if next.is_some() { 0 } else { scan.sealed_len };
+        if !file.is_compressed && from < scan.len {
+            self.run_or_queue(RecoveryStep::Rewrite {
+                segment: file.path.clone(),
+                bytes: bytes[from..scan.len].to_vec(),
+                from: from as u64,
+            })?;
+        }
+        if let Some(next) = next {
+            self.run_or_queue(RecoveryStep::ReplaceKey(next))?;
+        }
+        if let Some(seal) = &scan.seal {
+            self.run_or_queue(RecoveryStep::WriteCheckpoint(seal.clone()))?;
+        }
+        (self.chain, self.next_seq) = (scan.chain, scan.next_seq);
+        let sealed = scan.seal.as_ref().map_or(header.first_seq, |seal| seal.next_seq);
+        if !scan.is_closed && scan.next_seq > sealed {
+            opened.unsealed = Some((sealed, scan.next_seq - 1));
+        }
+        opened.quarantined = quarantine::unreported(quarantined_files, file.number, &scan, before);
+        let torn = &bytes[scan.len..];
+        if !torn.is_empty() {
+            if scan.is_closed || file.is_compressed {
+                return Err(LogError::Damaged { path: file.path.clone(), what: "goes on after its end" });
+            }
+            // An interrupted start may have quarantined these bytes without cutting them off.
+            let name = quarantine::find_with_bytes(&opened.quarantined, &self.directory, file.number, torn).unwrap_or_else(|| {
+                let name = quarantine::add_file(quarantined_files, &scan.reported_names, file.number, torn.len() as u64);
+                opened.quarantined.extend(quarantined_files.last().cloned());
+                name
+            });
+            let quarantined = self.directory.join(name);
+            self.run_or_queue(RecoveryStep::CutTorn {
+                segment: file.path.clone(),
+                quarantined,
+                bytes: torn.to_vec(),
+                len: scan.len as u64,
+            })?;
+        }
+        if !scan.is_closed {
+            let open = self.disk.open(&file.path).at(&file.path)?;
+            self.buffers.push_back(SegmentBuffer {
+                number: file.number,
+                file: Some(open),
+                is_name_unsynced: false,
+                is_dirty: true,
+                pending_offset: scan.len as u64,
+                pending: Vec::new(),
+                written: 0,
+                tree: scan.tree,
+                begun_ns: header.time_ns,
+                unsealed_ns: None,
+                is_closed: false,
+            });
+        }
+        Ok(Some(scan.is_closed))
+    }
+
+    /// Appends the recovery record, and a gap record for records that were lost at the last end.
+    fn append_recovery_records(&mut self, opened: &Recovery, lost: Option<&LostCount>, now_ns: u64) {
+        let resumed = self.next_seq;
+        if opened.was_unclosed {
+            let unsealed = match opened.unsealed {
+                Some((first, last)) => format!("records {first} to {last} had no seal"),
+                None => "no record lacked a seal".into(),
+            };
+            for detail in quarantine::recovery_details(&format!("the trail had no end; {unsealed}; "), &opened.quarantined) {
+                self.append_record(&Record {
+                    time_ns: now_ns,
+                    class: Class::Administrative,
+                    operation: Act::Recovered as u16,
+                    detail: detail.as_bytes(),
+                    ..Record::default()
+                });
+            }
+        }
+        let Some(lost) = lost else { return };
+        let count = lost.count(resumed);
+        if count > 0 {
+            let reported = self.append_record(&Record {
+                time_ns: now_ns,
+                class: Class::Gap,
+                gap: Some(count),
+                open_ns: Some(now_ns.saturating_sub(lost.since_ns)),
+                detail: b"the disk had not taken them when the trail ended the last time",
+                ..Record::default()
+            });
+            self.reported_gap = Some((reported, count, lost.since_ns));
+            // Stored before the record can reach the disk, so that the loss is not reported twice.
+            // Unwritten gap records before this point would be lost as well.
+            let gaps = lost.gaps.iter().copied().filter(|(seq, _)| *seq < resumed).collect();
+            if let Err(error) = self.store_lost_count(&LostCount {
+                next_seq: resumed,
+                unnumbered: count,
+                since_ns: lost.since_ns,
+                gaps,
+                report_seq: reported,
+            }) {
+                tracing::warn!(%error, "what the disk had not taken of the audit trail may be told twice");
+            }
+        }
+    }
+}

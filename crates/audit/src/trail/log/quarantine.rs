@@ -1,0 +1,139 @@
+//! Damaged bytes that a crash left behind, quarantined in files for an investigator. The recovery
+//! record names these files. Each file is reported once, even if a start is killed in between. This
+//! module does not write files.
+
+use std::io;
+use std::path::Path;
+
+use super::segment_scan::SegmentScan;
+use crate::record::{Act, Class, Record, TEXT_LEN_MAX, class_of};
+use crate::trail::files::TORN_EXTENSION;
+use crate::trail::{Segment, SegmentFile};
+
+/// A file with quarantined bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantineFile {
+    /// The segment that the bytes come from.
+    pub segment: u64,
+    /// Name of the file.
+    pub name: String,
+    /// Length in bytes; 0 if the segment was an empty file.
+    pub len: u64,
+}
+
+impl QuarantineFile {
+    fn of(name: String, len: u64) -> Option<QuarantineFile> {
+        let segment = name.strip_suffix(TORN_EXTENSION)?.strip_suffix('.')?.split('.').next()?;
+        let segment = segment.parse().ok().filter(|_| segment.len() == DIGITS)?;
+        Some(QuarantineFile { segment, name, len })
+    }
+}
+
+/// Lists the quarantine files in a trail's directory.
+pub(super) fn list(directory: &Path) -> io::Result<Vec<QuarantineFile>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        if let Ok(name) = entry.file_name().into_string()
+            && let Some(quarantined) = QuarantineFile::of(name, 0)
+        {
+            found.push(QuarantineFile { len: entry.metadata()?.len(), ..quarantined });
+        }
+    }
+    found.sort_by(|a, b| (a.segment, a.name.len(), &a.name).cmp(&(b.segment, b.name.len(), &b.name)));
+    Ok(found)
+}
+
+/// Returns the quarantine files that no record names yet. `segment` is the last segment and `found`
+/// its content. A closed segment has already reported all files up to and including its own.
+pub(super) fn unreported(
+    quarantined_files: &[QuarantineFile],
+    segment: u64,
+    found: &SegmentScan,
+    before: Option<&SegmentFile>,
+) -> Vec<QuarantineFile> {
+    let first = if found.is_closed { segment + 1 } else { segment };
+    let mut unreported: Vec<_> = quarantined_files
+        .iter()
+        .filter(|quarantined| quarantined.segment >= first && !found.reported_names.contains(&quarantined.name))
+        .cloned()
+        .collect();
+    // A file from before the segment was started may be reported at the end of the previous one.
+    if unreported.iter().any(|quarantined| quarantined.segment == segment) {
+        let reported_names = names_in_segment(before);
+        unreported.retain(|quarantined| !reported_names.contains(&quarantined.name));
+    }
+    unreported
+}
+
+/// Adds a file for a segment, under a name that was never used.
+pub(super) fn add_file(quarantined_files: &mut Vec<QuarantineFile>, reported_names: &[String], segment: u64, len: u64) -> String {
+    let name = (1u64..)
+        .map(|number| match number {
+            1 => format!("{segment:0DIGITS$}.{TORN_EXTENSION}"),
+            _ => format!("{segment:0DIGITS$}.{number}.{TORN_EXTENSION}"),
+        })
+        .find(|name| !reported_names.contains(name) && quarantined_files.iter().all(|quarantined| quarantined.name != *name))
+        .expect("there are fewer files than numbers");
+    quarantined_files.push(QuarantineFile { segment, name: name.clone(), len });
+    name
+}
+
+/// Returns the quarantine file of a segment with exactly these bytes.
+pub(super) fn find_with_bytes(quarantined_files: &[QuarantineFile], directory: &Path, segment: u64, bytes: &[u8]) -> Option<String> {
+    let as_long = quarantined_files.iter().filter(|quarantined| quarantined.segment == segment && quarantined.len == bytes.len() as u64);
+    as_long.map(|quarantined| &quarantined.name).find(|name| std::fs::read(directory.join(name)).is_ok_and(|there| there == bytes)).cloned()
+}
+
+/// Formats the details of recovery records. The first detail starts with `first`; further ones
+/// follow if the names do not fit. No name is split.
+pub(super) fn recovery_details(first: &str, quarantined_files: &[QuarantineFile]) -> Vec<String> {
+    let (mut details, mut left) = (Vec::new(), quarantined_files);
+    loop {
+        let before = if details.is_empty() { first } else { CONTINUED };
+        let mut room = TEXT_LEN_MAX.saturating_sub(before.len() + LEN_DIGITS + QUARANTINED.len() + NAMES_START.len());
+        let matches = |quarantined: &&QuarantineFile| {
+            let rest = room.checked_sub(quarantined.name.len() + SEPARATOR.len());
+            room = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        // A single name always fits into a record.
+        let count = left.iter().take_while(matches).count().max(1).min(left.len());
+        let (reported_names, rest) = left.split_at(count);
+        let names: Vec<_> = reported_names.iter().map(|quarantined| &*quarantined.name).collect();
+        let len: u64 = reported_names.iter().map(|quarantined| quarantined.len).sum();
+        details.push(format!("{before}{len}{QUARANTINED}{}{}", if names.is_empty() { "" } else { NAMES_START }, names.join(SEPARATOR)));
+        left = rest;
+        if left.is_empty() {
+            return details;
+        }
+    }
+}
+
+/// Returns the file names in a recovery record, or nothing for another record.
+pub(super) fn reported_names(body: &[u8]) -> Vec<String> {
+    if class_of(body) != Some(Class::Administrative as u8) {
+        return Vec::new();
+    }
+    let mut scratch = Vec::new();
+    let record = Record::decode(body, &mut scratch).ok().filter(|record| record.operation == Act::Recovered as u16);
+    let detail = record.map(|record| String::from_utf8_lossy(record.detail).into_owned()).unwrap_or_default();
+    let names = detail.split_once(QUARANTINED).and_then(|(_, rest)| rest.strip_prefix(NAMES_START));
+    names.map(|names| names.split(SEPARATOR).map(str::to_owned).collect()).unwrap_or_default()
+}
+
+/// Returns the file names in a segment's recovery records. `verify` reports a segment that cannot
+/// be read.
+pub(super) fn names_in_segment(segment: Option<&SegmentFile>) -> Vec<String> {
+    let bytes = segment.and_then(|file| Segment::open(file).and_then(|segment| segment.load()).ok());
+    bytes.map(|bytes| SegmentScan::of(&bytes).reported_names).unwrap_or_default()
+}
+
+/// Digits of a segment number in a file name.
+const DIGITS: usize = 12;
+/// Digits of the largest length.
+const LEN_DIGITS: usize = 20;
+const CONTINUED: &str = "the trail had no end, as the record before says; ";
+const QUARANTINED: &str = " torn bytes put aside";
+const NAMES_START: &str = ": ";
+const SEPARATOR: &str = ", ";

@@ -1,0 +1,124 @@
+//! Recovery steps that failed because the disk was full. They are retried in order before anything
+//! else is written. Until then, the trail is in the state that a killed start leaves.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::{Log, LogError, WithPath as _, lost_count};
+use crate::keys::Ratchet;
+use crate::seal::Seal;
+use crate::trail::files;
+
+/// A recovery step. A step that was interrupted can be repeated.
+pub(super) enum RecoveryStep {
+    /// Install the key that follows a durable seal.
+    ReplaceKey(Ratchet),
+    /// Write the checkpoint.
+    WriteCheckpoint(Seal),
+    /// Sync the directory.
+    SyncDirectory,
+    /// Rewrite and sync a segment from an offset on.
+    Rewrite { segment: PathBuf, bytes: Vec<u8>, from: u64 },
+    /// Copy the damaged bytes at a segment's end to a quarantine file, then cut them off.
+    CutTorn {
+        segment: PathBuf,
+        quarantined: PathBuf,
+        bytes: Vec<u8>,
+        /// Length of the intact part.
+        len: u64,
+    },
+    /// Rename a segment without a header to a quarantine file.
+    Quarantine { segment: PathBuf, quarantined: PathBuf },
+    /// Remove an empty segment file.
+    RemoveEmpty(PathBuf),
+    /// Create or reset the file that counts lost records.
+    ResetLostCount,
+}
+
+impl Log {
+    /// Returns the error that keeps the recovery from being written, if the disk was full.
+    pub fn recovery_error(&self) -> Option<&LogError> {
+        self.recovery_error.as_ref()
+    }
+
+    /// Returns the gap record from recovery while it is not written: its sequence number, the
+    /// number of lost records, and since when.
+    pub(in crate::trail) fn unwritten_gap(&self) -> Option<(u64, u64, u64)> {
+        self.reported_gap.filter(|_| self.recovery_error.is_some())
+    }
+
+    /// Runs a step, or queues it if the disk is full.
+    pub(super) fn run_or_queue(&mut self, step: RecoveryStep) -> Result<(), LogError> {
+        self.recovery_steps.push_back(step);
+        self.run_unless_full(Log::run_recovery_steps).map(drop)
+    }
+
+    /// Returns whether `what` succeeded. A full disk is recorded, and counts as false.
+    pub(super) fn run_unless_full(&mut self, what: impl FnOnce(&mut Log) -> Result<(), LogError>) -> Result<bool, LogError> {
+        match what(self) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_full() => {
+                self.recovery_error.get_or_insert(error);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs all queued steps.
+    pub(super) fn run_recovery_steps(&mut self) -> Result<(), LogError> {
+        while let Some(step) = self.recovery_steps.front() {
+            self.run_step(step)?;
+            self.recovery_steps.pop_front();
+        }
+        Ok(())
+    }
+
+    fn run_step(&self, step: &RecoveryStep) -> Result<(), LogError> {
+        let disk = &*self.disk;
+        match step {
+            RecoveryStep::ReplaceKey(key) => files::replace_key(disk, &self.key_path, key).at(&self.key_path),
+            RecoveryStep::WriteCheckpoint(seal) => self.write_checkpoint(seal),
+            RecoveryStep::SyncDirectory => disk.sync_dir(&self.directory).at(&self.directory),
+            RecoveryStep::Rewrite { segment, bytes, from } => {
+                let file = disk.open(segment).at(segment)?;
+                // Always rewritten: an earlier sync, even by another process, may have failed and
+                // dropped the bytes.
+                file.write_at(bytes, *from).and_then(|()| file.sync()).at(segment)?;
+                disk.sync_dir(&self.directory).at(&self.directory)
+            }
+            RecoveryStep::CutTorn { segment, quarantined, bytes, len } => {
+                files::replace_file(disk, quarantined, bytes).at(quarantined)?;
+                disk.open(segment).and_then(|file| file.set_len(*len)).at(segment)
+            }
+            RecoveryStep::Quarantine { segment, quarantined } => {
+                // The last attempt may have renamed the file but not synced the directory.
+                if !quarantined.exists() {
+                    disk.rename(segment, quarantined).at(segment)?;
+                }
+                disk.sync_dir(&self.directory).at(&self.directory)
+            }
+            RecoveryStep::RemoveEmpty(segment) => match disk.remove(segment) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at(segment),
+                _ => Ok(()),
+            },
+            RecoveryStep::ResetLostCount => {
+                let made = lost_count::reset(disk, &self.directory).at(&self.directory);
+                made.or_else(|error| {
+                    if error.is_full() {
+                        return Err(error);
+                    }
+                    tracing::warn!(%error, "there is no file for what the disk refuses: what is lost at the end will not be counted at the next start");
+                    Ok(())
+                })
+            }
+        }
+    }
+}
+
+impl LogError {
+    /// Returns whether the disk is full or a quota is exhausted.
+    pub fn is_full(&self) -> bool {
+        matches!(self, LogError::Io { source, .. } if files::is_full(source))
+    }
+}

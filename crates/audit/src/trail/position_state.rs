@@ -1,0 +1,69 @@
+//! Checks whether a trail still contains what was read: the chain tag at a position depends on
+//! everything before it.
+
+use std::io;
+use std::path::Path;
+
+use super::files::SegmentFile;
+use super::{Position, Segment, segments};
+use crate::chain::TAG_LEN;
+use crate::frame::{Header, MAGIC};
+
+/// The first bytes of the chain value at a position.
+pub type ChainTag = [u8; TAG_LEN];
+
+/// The state of a trail at a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PositionState {
+    /// The chain with this tag.
+    Is(ChainTag),
+    /// The segment was removed, and later ones exist.
+    Removed,
+    /// The trail ends before the position.
+    Beyond,
+}
+
+/// Returns the state of a trail at a position. Reads a few bytes, or one block of a compressed
+/// segment.
+pub fn position_state(directory: &Path, place: Position) -> io::Result<PositionState> {
+    for _ in 1..TRIES_MAX {
+        match read_state(directory, place) {
+            // The segment was compressed or removed in between.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => return other,
+        }
+    }
+    read_state(directory, place)
+}
+
+/// A segment is compressed once and removed once.
+const TRIES_MAX: usize = 3;
+
+fn read_state(directory: &Path, place: Position) -> io::Result<PositionState> {
+    let files = segments(directory)?;
+    let find = |number: u64| files.iter().find(|file| file.number == number);
+    let of = |tag: Option<ChainTag>| tag.map_or(PositionState::Beyond, PositionState::Is);
+    let here = find(place.segment);
+    if place.offset > MAGIC.len() as u64 {
+        if let Some(file) = here {
+            return Ok(of(Segment::open(file)?.tag_before(place.offset)?));
+        }
+    } else {
+        // At the start of a segment, its header holds the chain value. Without a header, the
+        // previous segment's end does.
+        if let Some(previous) = here.map(previous).transpose()?.flatten() {
+            return Ok(of(previous.first_chunk().copied()));
+        }
+        if let Some(file) = place.segment.checked_sub(1).and_then(find) {
+            let segment = Segment::open(file)?;
+            return Ok(of(segment.tag_before(segment.plain_len())?));
+        }
+    }
+    Ok(if files.first().is_some_and(|first| first.number > place.segment) { PositionState::Removed } else { PositionState::Beyond })
+}
+
+/// Returns the chain value from a segment's header.
+fn previous(file: &SegmentFile) -> io::Result<Option<[u8; 32]>> {
+    let segment = Segment::open(file)?;
+    Ok(segment.frame_at(MAGIC.len() as u64).ok().and_then(|(_, body)| Header::decode(&body)).map(|header| header.previous))
+}

@@ -1,0 +1,360 @@
+//! Tests of opening and continuing a trail on a full disk.
+
+use std::sync::atomic::Ordering;
+
+use super::faulty_disk::FaultyDisk;
+use super::writer::{read, record, reopen, until};
+use super::*;
+
+/// Leaves a trail with records and no closing seal.
+fn killed(directory: &Path) {
+    begin(directory);
+    let mut log = open(directory, SECOND);
+    (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+    log.sync().unwrap();
+}
+
+fn append(path: &Path, bytes: &[u8]) {
+    let mut whole = std::fs::read(path).unwrap_or_default();
+    whole.extend_from_slice(bytes);
+    std::fs::write(path, whole).unwrap();
+}
+
+/// A name, how to prepare the trail, its number of records, and the number of recovery records that
+/// the first start loses.
+type State<'a> = (&'a str, &'a dyn Fn(&Path), usize, u64);
+
+const TORN_BYTES: &[u8] = b"no frame any more";
+
+#[test]
+fn start_on_full_disk_continues_once_there_is_room() {
+    let first = |directory: &Path| SegmentFile::open(directory, 1).path;
+    let second = |directory: &Path| SegmentFile::open(directory, 2).path;
+    let states: [State<'_>; 6] = [
+        ("new", &|directory| begin(directory), 0, 0),
+        ("closed", &|directory| write(directory, 3), 3, 0),
+        ("killed", &killed, 3, 1),
+        (
+            "torn",
+            &|directory| {
+                killed(directory);
+                append(&first(directory), TORN_BYTES);
+            },
+            3,
+            1,
+        ),
+        (
+            "without a header",
+            &|directory| {
+                killed(directory);
+                append(&second(directory), TORN_BYTES);
+            },
+            3,
+            1,
+        ),
+        ("its key behind its seal", &with_its_key_behind_its_seal, 3, 1),
+    ];
+    for (state, make, count, first_lost) in states {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        make(directory);
+        let disk = FaultyDisk::default();
+        disk.full.store(true, Ordering::SeqCst);
+        // A start that is killed before there is room changes nothing.
+        reopen(directory, &disk, WriterOptions::default(), || ()).stop();
+        let trail = reopen(directory, &disk, WriterOptions::default(), || ());
+        assert!(!trail.is_healthy() && trail.record(&record(b"/srv/x", SECOND)), "{state}");
+        let failures = trail.counts().failures;
+        until("it is tried again", || trail.counts().failures > failures + 1);
+        assert!(!trail.is_healthy(), "{state}");
+        disk.full.store(false, Ordering::SeqCst);
+        until("there is room", || trail.is_healthy());
+        trail.stop();
+        let report = verify(directory, &trust(), |_, _| {}).unwrap();
+        assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
+        let (paths, lost) = read(directory);
+        assert_eq!((paths.len(), paths.last().map(Vec::as_slice)), (count + 1, Some(&b"/srv/x"[..])), "{state}");
+        assert_eq!(lost, first_lost, "{state}");
+        let torn: Vec<_> = [1, 2]
+            .iter()
+            .filter_map(|number| std::fs::read(SegmentFile::open(directory, *number).path.with_extension(TORN_EXTENSION)).ok())
+            .collect();
+        let expected: &[&[u8]] = if state == "torn" || state == "without a header" { &[TORN_BYTES] } else { &[] };
+        assert_eq!(torn, expected, "{state}");
+        assert!(directory.join(LOST_COUNT_FILE).exists(), "{state}");
+    }
+}
+
+#[test]
+fn loss_is_reported_despite_intermediate_start_on_full_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    begin(directory.path());
+    let trail = reopen(directory.path(), &disk, WriterOptions { ring_len: 1, ..WriterOptions::default() }, || ());
+    until("it is begun", || trail.counts().failures == 0 && directory.path().join(LOST_COUNT_FILE).exists());
+    disk.full.store(true, Ordering::SeqCst);
+    until("records are lost", || {
+        trail.record(&record(b"/srv/x", SECOND));
+        trail.counts().lost > 5
+    });
+    trail.stop();
+    let lost = trail.counts().lost;
+    for _ in 0..2 {
+        let again = reopen(directory.path(), &disk, WriterOptions::default(), || ());
+        let failures = again.counts().failures;
+        until("it is tried again", || again.counts().failures > failures + 1);
+        assert!(!again.is_healthy());
+        again.stop();
+    }
+    disk.full.store(false, Ordering::SeqCst);
+    reopen(directory.path(), &disk, WriterOptions::default(), || ()).stop();
+    let (paths, reported) = read(directory.path());
+    assert!(reported >= lost, "{reported} of {lost}, {} are there", paths.len());
+    reopen(directory.path(), &disk, WriterOptions::default(), || ()).stop();
+    assert_eq!(read(directory.path()).1, reported, "told twice");
+    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, vec![]);
+}
+
+#[test]
+fn recovery_records_are_synced_before_callbacks_run() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 3);
+    std::fs::write(directory.path().join(LOST_COUNT_FILE), crate::trail::LostCount { unnumbered: 5, ..Default::default() }.encode())
+        .unwrap();
+    let disk = FaultyDisk::default();
+    disk.full.store(true, Ordering::SeqCst);
+    // Nothing else triggers a sync.
+    let options = Options { rotation: Rotation { seal_ns_max: 1 << 62, age_ns_max: 1 << 62, ..Rotation::default() }, ..options() };
+    let log = Log::open(Arc::new(disk.clone()), directory.path(), options, SECOND).unwrap().0;
+    assert!(log.recovery_error().is_some());
+    let options = WriterOptions { durability: crate::trail::Durability::Each, ..WriterOptions::default() };
+    let trail = Trail::start(log, Arc::new(disk.clone()), options, || ()).unwrap();
+    // The first sync of a segment fails.
+    disk.drops_unsynced.store(true, Ordering::SeqCst);
+    disk.full.store(false, Ordering::SeqCst);
+    let (reported, kept) = std::sync::mpsc::channel();
+    let drops_unsynced = disk.drops_unsynced.clone();
+    trail.call_when_stored(Box::new(move || reported.send(!drops_unsynced.load(Ordering::SeqCst)).unwrap()));
+    assert!(kept.recv().unwrap(), "nothing was synced");
+    trail.stop();
+    assert_eq!(read(directory.path()).1, 5);
+}
+
+/// Returns the number of recovery records, and checks that they name every quarantine file once
+/// with its length.
+pub(super) fn crashes(directory: &Path, state: &str) -> usize {
+    let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()).collect();
+    files.retain(|file| file.path().extension().is_some_and(|extension| extension == TORN_EXTENSION));
+    let mut reported = Vec::new();
+    entries(directory, 1, |entry| {
+        let mut scratch = Vec::new();
+        let record = Record::decode(&entry.body, &mut scratch).ok().filter(|_| entry.kind == crate::frame::Kind::Record);
+        let recovered = record.filter(|record| record.operation == crate::record::Act::Recovered as u16);
+        reported.extend(recovered.map(|record| String::from_utf8(record.detail.to_vec()).unwrap()));
+        true
+    })
+    .unwrap();
+    let after = |detail: &str| detail.rsplit_once("; ").unwrap().1.to_owned();
+    let len: u64 = reported.iter().map(|detail| after(detail).split(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(len, files.iter().map(|file| file.metadata().unwrap().len()).sum::<u64>(), "{state}: {reported:?}, {files:?}");
+    let names = reported.iter().filter_map(|detail| Some(detail.split_once(": ")?.1.to_owned()));
+    let mut names: Vec<_> = names.flat_map(|names| names.split(", ").map(str::to_owned).collect::<Vec<_>>()).collect();
+    names.sort();
+    let mut there: Vec<_> = files.iter().map(|file| file.file_name().into_string().unwrap()).collect();
+    there.sort();
+    assert_eq!(names, there, "{state}: {reported:?}");
+    reported.len()
+}
+
+#[test]
+fn torn_bytes_of_each_crash_are_quarantined_and_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    killed(directory.path());
+    let first = SegmentFile::open(directory.path(), 1).path;
+    let left = std::fs::read(&first).unwrap();
+    // The second round repeats the first crash; its bytes are not quarantined twice.
+    for bytes in [&b"first"[..], b"first", b"second", b"third"] {
+        let _ = std::fs::remove_file(SegmentFile::open(directory.path(), 2).path);
+        std::fs::write(&first, [&left, bytes].concat()).unwrap();
+        std::fs::remove_file(directory.path().join(KEY_FILE)).unwrap();
+        begin(directory.path());
+        drop(Log::open(Arc::new(SystemDisk), directory.path(), options(), SECOND).unwrap());
+    }
+    let kept: Vec<_> =
+        ["torn", "2.torn", "3.torn"].iter().map(|end| std::fs::read(first.with_extension(end)).unwrap_or_default()).collect();
+    assert_eq!(kept, [&b"first"[..], b"second", b"third"]);
+    assert!(!first.with_extension("4.torn").exists());
+    // The recovery records of the earlier rounds are gone.
+    assert_eq!(crashes(directory.path(), "the last start tells of all"), 1);
+}
+
+#[test]
+fn torn_bytes_are_reported_once_despite_full_disk_and_kill() {
+    let states: [(&str, bool, u64, &[u8]); 4] = [
+        ("an end", false, 1, TORN_BYTES),
+        ("a segment of which there is no byte", true, 2, b""),
+        ("a segment without a header", true, 2, TORN_BYTES),
+        ("a segment without a header behind one without an end", false, 2, TORN_BYTES),
+    ];
+    for (state, is_closed, segment, bytes) in states {
+        let mut writes = 0;
+        loop {
+            let directory = tempfile::tempdir().unwrap();
+            let directory = directory.path();
+            let state = format!("{state}, after {writes}");
+            if is_closed {
+                write(directory, 3)
+            } else {
+                killed(directory)
+            }
+            append(&SegmentFile::open(directory, segment).path, bytes);
+            let disk = FaultyDisk::default();
+            let mut has_room = false;
+            // Two starts are killed.
+            for writes_left in [writes, writes / 2] {
+                *disk.writes_left.lock().unwrap() = Some(writes_left);
+                has_room |= Log::open(Arc::new(disk.clone()), directory, options(), 2 * SECOND).unwrap().0.recovery_error().is_none();
+            }
+            open(directory, 3 * SECOND).close(3 * SECOND).unwrap();
+            let reported = crashes(directory, &state);
+            assert!(reported > 0, "{state}");
+            open(directory, 4 * SECOND).close(4 * SECOND).unwrap();
+            assert_eq!(crashes(directory, &state), reported, "{state}: told again");
+            let report = verify(directory, &trust(), |_, _| {}).unwrap();
+            assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
+            if has_room {
+                break;
+            }
+            writes += 1;
+        }
+        // At least the new segment.
+        assert!(writes >= 2, "{state}: {writes}");
+    }
+}
+
+#[test]
+fn starts_on_full_disk_leave_a_single_empty_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    write(directory, 3);
+    for _ in 0..5 {
+        let disk = FaultyDisk::default();
+        // Enough for the checkpoint and an empty segment file.
+        *disk.writes_left.lock().unwrap() = Some(3);
+        assert!(Log::open(Arc::new(disk), directory, options(), 2 * SECOND).unwrap().0.recovery_error().is_some());
+        assert_eq!(std::fs::metadata(SegmentFile::open(directory, 2).path).unwrap().len(), 0);
+    }
+    open(directory, 3 * SECOND).close(3 * SECOND).unwrap();
+    assert_eq!(crashes(directory, "no room"), 1);
+    assert!(
+        directory.join(format!("000000000002.{TORN_EXTENSION}")).exists()
+            && !directory.join(format!("000000000002.2.{TORN_EXTENSION}")).exists()
+    );
+}
+
+#[test]
+fn unsealed_records_are_reported_despite_full_disk_and_kill() {
+    let mut writes = 0;
+    loop {
+        let directory = tempfile::tempdir().unwrap();
+        killed(directory.path());
+        let disk = FaultyDisk::default();
+        *disk.writes_left.lock().unwrap() = Some(writes);
+        let (log, _) = Log::open(Arc::new(disk), directory.path(), options(), 2 * SECOND).unwrap();
+        let had_room = log.recovery_error().is_none();
+        drop(log);
+        open(directory.path(), 3 * SECOND).close(3 * SECOND).unwrap();
+        let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+        assert_eq!((report.faults, report.unsealed), (vec![], 0), "after {writes}");
+        let reported = report.notes.iter().any(|note| note.contains("records 1 to 3 had no seal"));
+        assert!(reported, "after {writes}: {:?}", report.notes);
+        if had_room {
+            break;
+        }
+        writes += 1;
+    }
+    // At least the end of the old segment, the key, the checkpoint and the new segment.
+    assert!(writes >= 4, "{writes}");
+}
+
+/// Leaves a trail with a durable seal whose key was not replaced yet.
+fn with_its_key_behind_its_seal(directory: &Path) {
+    begin(directory);
+    let key = std::fs::read(directory.join(KEY_FILE)).unwrap();
+    let mut log = open(directory, SECOND);
+    (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+    log.maintain(10 * SECOND).unwrap();
+    std::fs::write(directory.join(KEY_FILE), key).unwrap();
+}
+
+#[test]
+fn key_survives_replacement_interrupted_by_full_disk() {
+    for starts in [false, true] {
+        let mut writes = 0;
+        loop {
+            let directory = tempfile::tempdir().unwrap();
+            let directory = directory.path();
+            let disk = FaultyDisk::default();
+            disk.copies_on_write.store(true, Ordering::SeqCst);
+            let limit = || *disk.writes_left.lock().unwrap() = Some(writes);
+            let open_by = |disk: &FaultyDisk| Log::open(Arc::new(disk.clone()), directory, options(), 11 * SECOND);
+            let had_room = if starts {
+                with_its_key_behind_its_seal(directory);
+                limit();
+                let mut log = open_by(&disk).unwrap().0;
+                log.recovery_error().is_none() || log.sync().is_ok()
+            } else {
+                begin(directory);
+                let mut log = open_by(&disk).unwrap().0;
+                (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+                log.sync().unwrap();
+                limit();
+                log.rotate(11 * SECOND).is_ok() || log.sync().is_ok()
+            };
+            // After a kill, a start that still has no room succeeds.
+            let again = open_by(&disk).unwrap_or_else(|error| panic!("{starts}, {writes}: {error}")).0;
+            assert!(had_room || again.recovery_error().is_some(), "{starts}, {writes}");
+            drop(again);
+            open(directory, 12 * SECOND).close(12 * SECOND).unwrap();
+            let report = verify(directory, &trust(), |_, _| {}).unwrap();
+            assert_eq!((report.faults, report.unsealed), (vec![], 0), "{starts}, {writes}");
+            if had_room {
+                break;
+            }
+            writes += 1;
+        }
+        // At least the next key's file, its bytes, the overwriting and the rename.
+        assert!(writes >= 4, "{writes}");
+    }
+}
+
+#[test]
+fn unreadable_new_key_file_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    begin(directory);
+    let disk = FaultyDisk::default();
+    disk.copies_on_write.store(true, Ordering::SeqCst);
+    let mut log = Log::open(Arc::new(disk.clone()), directory, options(), SECOND).unwrap().0;
+    put(&mut log, 1, SECOND);
+    log.sync().unwrap();
+    let (key, beside, hidden) = (directory.join(KEY_FILE), directory.join("key.new"), directory.join("hidden"));
+    let refused_with = |log: &mut Log, writes_left| {
+        *disk.writes_left.lock().unwrap() = Some(writes_left);
+        log.sync().is_err()
+    };
+    // Until the old key is overwritten, and no further.
+    *disk.writes_left.lock().unwrap() = Some(0);
+    assert!(log.rotate(2 * SECOND).is_err());
+    assert!((1..20).any(|writes_left| refused_with(&mut log, writes_left) && std::fs::read(&key).unwrap().iter().all(|byte| *byte == 0)));
+    // A symbolic link to itself cannot be read.
+    std::fs::rename(&beside, &hidden).unwrap();
+    std::os::unix::fs::symlink("key.new", &beside).unwrap();
+    assert!(refused_with(&mut log, 0));
+    assert!(beside.symlink_metadata().is_ok(), "the only key was removed");
+    std::fs::rename(&hidden, &beside).unwrap();
+    *disk.writes_left.lock().unwrap() = None;
+    log.close(3 * SECOND).unwrap();
+    let report = verify(directory, &trust(), |_, _| {}).unwrap();
+    assert_eq!((report.faults, report.unsealed), (vec![], 0));
+}

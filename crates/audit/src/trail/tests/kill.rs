@@ -1,0 +1,267 @@
+//! Tests that kill the process at each disk operation and cut the power at the next start, when
+//! written data may still be only in the page cache.
+
+use std::sync::Arc;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use super::full_disk::crashes;
+use super::power_cut::PowerDisk;
+use super::writer::read;
+use super::*;
+
+/// Creates a disk with a key, and its directory.
+fn disk() -> (tempfile::TempDir, PowerDisk) {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = PowerDisk::new(directory.path());
+    create_key(&disk, &directory.path().join(KEY_FILE), &key()).unwrap();
+    disk.publish();
+    (directory, disk)
+}
+
+fn open_by(disk: &PowerDisk, directory: &Path, now_ns: u64) -> Result<Log, LogError> {
+    Log::open(Arc::new(disk.clone()), directory, options(), now_ns).map(|(log, _)| log)
+}
+
+/// Appends six records; the last three are only in the page cache.
+fn three_synced_of_six(disk: &PowerDisk, directory: &Path) -> Log {
+    let mut log = open_by(disk, directory, SECOND).unwrap();
+    (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+    log.sync().unwrap();
+    (4..=6).for_each(|number| _ = put(&mut log, number, SECOND));
+    log.write().unwrap();
+    log
+}
+
+fn start_and_close_twice(disk: &PowerDisk, directory: &Path) {
+    for turn in 3..5 {
+        open_by(disk, directory, turn * SECOND).unwrap().close(turn * SECOND).unwrap();
+        killed(disk);
+    }
+}
+
+/// Keeps everything that the killed process wrote.
+fn killed(disk: &PowerDisk) {
+    disk.clear();
+    disk.publish();
+    disk.cut_after(u64::MAX);
+}
+
+#[test]
+fn seal_is_durable_before_key_advances() {
+    // Closing takes fewer steps than this, and so does the next start.
+    for (close, start) in (0..24).flat_map(|close| (0..40).map(move |start| (close, start))) {
+        let (directory, disk) = disk();
+        let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
+        put(&mut log, 1, SECOND);
+        log.sync().unwrap();
+        disk.cut_after(close);
+        let _ = log.close(2 * SECOND);
+        killed(&disk);
+        disk.cut_after(start);
+        let _ = open_by(&disk, directory.path(), 3 * SECOND);
+        disk.cut(&mut ChaCha8Rng::seed_from_u64(close * 1000 + start));
+        let log = open_by(&disk, directory.path(), 4 * SECOND).unwrap_or_else(|error| panic!("{close} {start}: {error}"));
+        log.close(4 * SECOND).unwrap();
+        killed(&disk);
+        assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{close} {start}");
+    }
+}
+
+#[test]
+fn records_of_killed_process_are_durable_before_next_seal() {
+    // The retry is by the same start or by another one.
+    for (close, is_own) in (0..24).flat_map(|close| [(close, true), (close, false)]) {
+        for recovery_error in 0..40 {
+            let state = format!("killed after {close}, then step {recovery_error} refused, tried again by itself: {is_own}");
+            let (directory, disk) = disk();
+            let log = three_synced_of_six(&disk, directory.path());
+            disk.cut_after(close);
+            let _ = log.close(2 * SECOND);
+            killed(&disk);
+            disk.refuse_after(recovery_error);
+            let mut log = open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
+            if is_own {
+                log.sync().unwrap_or_else(|error| panic!("{state}: {error}"));
+            } else {
+                drop(log);
+                killed(&disk);
+                open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
+            }
+            disk.cut(&mut ChaCha8Rng::seed_from_u64(close * 1000 + recovery_error));
+            let log = open_by(&disk, directory.path(), 4 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
+            log.close(4 * SECOND).unwrap();
+            killed(&disk);
+            let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+            assert_eq!((report.faults, read(directory.path()).0.len()), (vec![], 6), "{state}");
+        }
+    }
+}
+
+#[test]
+fn loss_is_reported_once_despite_kill_or_power_cut() {
+    for (step, power) in (0..40).flat_map(|step| [(step, false), (step, true)]) {
+        let (directory, disk) = disk();
+        let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
+        (1..=5).for_each(|number| _ = put(&mut log, number, SECOND));
+        log.sync().unwrap();
+        log.store_lost_count(&LostCount { next_seq: log.next_seq() + 3, unnumbered: 2, since_ns: SECOND, ..LostCount::default() }).unwrap();
+        drop(log);
+        killed(&disk);
+        disk.cut_after(step);
+        let _ = open_by(&disk, directory.path(), 2 * SECOND);
+        match power {
+            true => disk.cut(&mut ChaCha8Rng::seed_from_u64(step)),
+            false => killed(&disk),
+        }
+        start_and_close_twice(&disk, directory.path());
+        assert_eq!(read(directory.path()).1, 5, "step {step}, power {power}");
+    }
+}
+
+#[test]
+fn later_loss_is_reported_after_earlier_report() {
+    for (step, is_synced) in (0..40).flat_map(|step| [(step, false), (step, true)]) {
+        let (directory, disk) = disk();
+        let log = three_synced_of_six(&disk, directory.path());
+        // The fifth record stands for seven others.
+        let gaps = vec![(5, 7)];
+        log.store_lost_count(&LostCount { next_seq: log.next_seq() + 3, unnumbered: 2, since_ns: SECOND, gaps, ..LostCount::default() })
+            .unwrap();
+        drop(log);
+        killed(&disk);
+        disk.set_unsyncable((!is_synced).then(|| SegmentFile::open(directory.path(), 1).path));
+        disk.cut_after(step);
+        let _ = open_by(&disk, directory.path(), 2 * SECOND);
+        disk.cut(&mut ChaCha8Rng::seed_from_u64(step));
+        disk.set_unsyncable(None);
+        start_and_close_twice(&disk, directory.path());
+        let (there, reported) = read(directory.path());
+        let stands = there.iter().filter(|path| **path == b"/srv/data/file-5").count() as u64;
+        let others = there.len() as u64 - stands;
+        // Nine records had a sequence number, one of which stands for seven, and two had none.
+        assert_eq!(reported, (8 - others) + 2 + (1 - stands) * 7, "step {step}, synced {is_synced}: {others} and {stands} are there");
+    }
+}
+
+#[test]
+fn key_survives_full_disk_followed_by_kill_or_power_cut() {
+    for (recovery_error, step, power) in
+        (0..24).flat_map(|recovery_error| (0..20).flat_map(move |step| [(recovery_error, step, false), (recovery_error, step, true)]))
+    {
+        let (directory, disk) = disk();
+        let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
+        put(&mut log, 1, SECOND);
+        log.sync().unwrap();
+        disk.refuse_after(recovery_error);
+        let is_done = log.rotate(2 * SECOND).is_ok();
+        disk.cut_after(step);
+        if !is_done {
+            let _ = log.sync();
+        }
+        drop(log);
+        match power {
+            true => disk.cut(&mut ChaCha8Rng::seed_from_u64(recovery_error * 100 + step)),
+            false => killed(&disk),
+        }
+        let state = format!("step {recovery_error} refused, then {step}, power {power}");
+        let log = open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
+        log.close(3 * SECOND).unwrap();
+        killed(&disk);
+        let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+        assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
+        if is_done {
+            break;
+        }
+    }
+}
+
+#[test]
+fn torn_bytes_are_reported_once_despite_kill_or_power_cut() {
+    // Whether the trail is closed, the torn segment, its bytes, and whether it is renamed already
+    // (without a sync).
+    let states: [(bool, u64, &[u8], bool); 6] = [
+        (false, 1, b"torn", false),
+        (true, 2, b"", false),
+        (true, 2, b"torn", false),
+        (true, 2, b"torn", true),
+        (false, 2, b"torn", false),
+        (false, 2, b"torn", true),
+    ];
+    for (seed, (is_closed, segment, bytes, is_renamed)) in (0..150).flat_map(|seed| states.map(|state| (seed, state))) {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let state = format!("closed {is_closed}, segment {segment}, {} bytes, renamed {is_renamed}, seed {seed}", bytes.len());
+        let (directory, disk) = disk();
+        let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
+        (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+        log.sync().unwrap();
+        if is_closed {
+            log.close(SECOND).unwrap();
+        }
+        disk.clear();
+        disk.publish();
+        let path = SegmentFile::open(directory.path(), segment).path;
+        let len = std::fs::metadata(&path).map_or(0, |file| file.len());
+        let torn = disk.open(&path).or_else(|_| disk.create(&path, false)).unwrap();
+        torn.write_at(bytes, len).unwrap();
+        torn.sync().unwrap();
+        disk.sync_dir(directory.path()).unwrap();
+        if is_renamed {
+            disk.rename(&path, &path.with_extension(TORN_EXTENSION)).unwrap();
+        }
+        killed(&disk);
+        for turn in 2..5 {
+            disk.refuse_after(u64::from(random.next_u32() % 60));
+            disk.cut_after(u64::from(random.next_u32() % 30));
+            let _ = open_by(&disk, directory.path(), turn * SECOND);
+            disk.refuse_after(u64::MAX);
+            match random.next_u32().is_multiple_of(2) {
+                true => disk.cut(&mut random),
+                false => killed(&disk),
+            }
+        }
+        let mut reported = Vec::new();
+        for turn in 5..7 {
+            open_by(&disk, directory.path(), turn * SECOND)
+                .unwrap_or_else(|error| panic!("{state}: {error}"))
+                .close(turn * SECOND)
+                .unwrap();
+            killed(&disk);
+            reported.push(crashes(directory.path(), &state));
+        }
+        assert!(reported[0] > 0 && reported[0] == reported[1], "{state}: {reported:?}");
+        assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{state}");
+    }
+}
+
+#[test]
+fn many_torn_files_are_reported_once_in_several_records() {
+    for (step, power) in (0..30).flat_map(|step| [(step, false), (step, true)]) {
+        let (directory, disk) = disk();
+        open_by(&disk, directory.path(), SECOND).unwrap().close(SECOND).unwrap();
+        let first = SegmentFile::open(directory.path(), 2).path;
+        for number in 1..=150 {
+            let path = first.with_extension(if number == 1 { TORN_EXTENSION.into() } else { format!("{number}.{TORN_EXTENSION}") });
+            let torn = disk.create(&path, false).unwrap();
+            torn.write_at(&b"torn"[..number % 5], 0).unwrap();
+            torn.sync().unwrap();
+        }
+        disk.sync_dir(directory.path()).unwrap();
+        killed(&disk);
+        disk.cut_after(step);
+        let _ = open_by(&disk, directory.path(), 2 * SECOND);
+        match power {
+            true => disk.cut(&mut ChaCha8Rng::seed_from_u64(step)),
+            false => killed(&disk),
+        }
+        let state = format!("step {step}, power {power}");
+        let reported = [3, 4].map(|turn| {
+            open_by(&disk, directory.path(), turn * SECOND).unwrap().close(turn * SECOND).unwrap();
+            killed(&disk);
+            crashes(directory.path(), &state)
+        });
+        assert!(reported[0] > 1 && reported[0] == reported[1], "{state}: {reported:?}");
+        assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{state}");
+    }
+}

@@ -1,0 +1,34 @@
+//! Test of the lost-record count across starts.
+
+use std::sync::atomic::Ordering;
+
+use super::faulty_disk::FaultyDisk;
+use super::writer::{read, record, reopen, start, until};
+use super::*;
+
+#[test]
+fn loss_is_reported_once_although_clearing_its_count_failed() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let trail = start(directory.path(), &disk, WriterOptions { ring_len: 1, ..WriterOptions::default() }, || ());
+    disk.full.store(true, Ordering::SeqCst);
+    // Records lost before the first failed write get their own gap record.
+    until("the disk refuses", || {
+        trail.record(&record(b"/srv/x", SECOND));
+        trail.counts().failures > 0
+    });
+    let lost = trail.counts().lost;
+    until("records are lost", || {
+        trail.record(&record(b"/srv/x", SECOND));
+        trail.counts().lost > lost
+    });
+    let failures = trail.counts().failures;
+    until("they are counted", || trail.counts().failures > failures + 1);
+    disk.refuses_lost_count.store(true, Ordering::SeqCst);
+    disk.full.store(false, Ordering::SeqCst);
+    until("the disk takes them again", || trail.is_healthy() && !disk.refuses_lost_count.load(Ordering::SeqCst));
+    trail.stop();
+    let lost = trail.counts().lost;
+    reopen(directory.path(), &disk, WriterOptions::default(), || ()).stop();
+    assert_eq!(read(directory.path()).1, lost);
+}

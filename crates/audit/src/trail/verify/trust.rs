@@ -1,0 +1,191 @@
+//! Checks how far a trail must extend and what may be missing, by the checkpoint and key files,
+//! external checkpoints, and retention records.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Fault, FaultKind, Verifier};
+use crate::Record;
+use crate::record::{Class, class_of};
+use crate::seal::Seal;
+use crate::trail::files::{self, CHECKPOINT_FILE, KEY_FILE};
+use crate::trail::prune::PRUNED_PREFIX;
+
+/// What the verifier knows about a trail from other sources.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// The trail's first public key, as printed by `keygen`.
+    pub public: Option<[u8; 32]>,
+    /// Seals that were stored out of the server's reach. The trail must contain them.
+    pub checkpoints: Vec<Seal>,
+    /// Path of the key file, if outside the trail's directory.
+    pub key: Option<PathBuf>,
+}
+
+/// The trail's end according to the checkpoint and the key file.
+pub(super) struct KnownEnds {
+    checkpoint: io::Result<Seal>,
+    key: io::Result<KeyFile>,
+    key_path: PathBuf,
+    /// The key file is inside the trail's directory, so whoever can write the trail can replace it.
+    is_inside_trail: bool,
+}
+
+/// The public part of a key file.
+struct KeyFile {
+    trail: [u8; 16],
+    epoch: u64,
+    public: [u8; 32],
+    /// Whether the seal of this epoch was made by another key.
+    is_replaced: bool,
+}
+
+impl KnownEnds {
+    pub(super) fn of(directory: &Path, trust: &Trust) -> KnownEnds {
+        let key_path = trust.key.clone().unwrap_or_else(|| directory.join(KEY_FILE));
+        let key = files::read_key(&key_path);
+        let key = key.map(|key| KeyFile { trail: key.trail(), epoch: key.epoch(), public: key.public(), is_replaced: false });
+        let real = |path: &Path| path.canonicalize();
+        let is_inside_trail = matches!((real(&key_path), real(directory)), (Ok(key), Ok(directory)) if key.starts_with(&directory));
+        KnownEnds { checkpoint: files::read_checkpoint(&directory.join(CHECKPOINT_FILE)), key, key_path, is_inside_trail }
+    }
+
+    /// Compares the key file with a seal of the same epoch. The key may still be the one that made
+    /// the seal, after a crash or while a writer is active.
+    pub(super) fn observe_seal(&mut self, seal: &Seal) {
+        if let Ok(key) = &mut self.key {
+            key.is_replaced |= seal.epoch == key.epoch && seal.public != key.public;
+        }
+    }
+}
+
+impl Verifier<'_> {
+    /// Checks the end of the trail against all known seals.
+    pub(super) fn end(&mut self) {
+        let seq = self.next_seq.unwrap_or(1);
+        self.check_removals();
+        let mut known = self.check_external_checkpoints();
+        match &self.ends.checkpoint {
+            Ok(seal) => known = known.max(Some(seal.epoch + 1)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.report.notes.push("no checkpoint lies beside the trail".into());
+            }
+            // A reader of segments may lack permission for this file.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.report.notes.push(format!("{CHECKPOINT_FILE}: {error}"));
+            }
+            Err(error) => {
+                let description = format!("{CHECKPOINT_FILE}: {error}");
+                self.fault(FaultKind::Unreadable, 0, seq, description);
+            }
+        }
+        let path = self.ends.key_path.display();
+        match &self.ends.key {
+            Ok(key) => {
+                known = known.max(Some(key.epoch));
+                // Anyone can create a key file, so it must match the key that the last seal names.
+                let is_replaced = key.is_replaced || self.key.is_some_and(|(epoch, public)| epoch == key.epoch && public != key.public);
+                let description = match self.report.trail {
+                    Some(trail) if trail != key.trail => format!("{path} is the key of another trail"),
+                    _ if is_replaced => {
+                        format!("{path} is not the key number {} of this trail: somebody has put another in its place", key.epoch)
+                    }
+                    _ => String::new(),
+                };
+                if !description.is_empty() {
+                    self.fault(FaultKind::Forged, 0, seq, description);
+                }
+            }
+            Err(error) if self.trust.key.is_none() && is_inaccessible(error) => {}
+            Err(error) => {
+                let note = format!("{path}: {error}");
+                self.report.notes.push(note);
+            }
+        }
+        let has_external_end = !self.trust.checkpoints.is_empty() || (self.ends.key.is_ok() && !self.ends.is_inside_trail);
+        if !has_external_end {
+            self.report.notes.push(
+                "nothing out of the reach of one who can write here says how far the trail must go: give a checkpoint that was kept elsewhere, or the key's file, kept elsewhere"
+                    .into(),
+            );
+        }
+        let has = self.key.map(|(epoch, _)| epoch);
+        if let Some(known) = known.filter(|known| has.is_none_or(|has| has < *known)) {
+            let has = has.unwrap_or(0);
+            self.fault(FaultKind::Cut, 0, seq, format!("the trail ends before seal {has}; there were {known}"));
+        }
+        self.report.unsealed = self.unsealed;
+    }
+
+    /// Checks that a retention record covers the missing segments.
+    fn check_removals(&mut self) {
+        if self.removed > 0 {
+            self.report.notes.push(format!("segments up to {} were removed by retention; their seals are sound", self.removed));
+        }
+        if self.removed > self.recorded_removal && self.report.faults.is_empty() {
+            let description = match self.recorded_removal {
+                0 => format!("segments up to {} are missing, and no record says that retention removed any", self.removed),
+                told => format!("segments up to {} are missing, and records say that retention removed those up to {told}", self.removed),
+            };
+            self.segment = self.removed;
+            self.fault(FaultKind::Removed, 0, 1, description);
+        }
+    }
+
+    /// Checks the external checkpoints, and returns the number of seals that they imply.
+    fn check_external_checkpoints(&mut self) -> Option<u64> {
+        let mut known: Option<u64> = None;
+        for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
+            if let Some(trail) = self.report.trail.filter(|trail| *trail != checkpoint.trail) {
+                let description =
+                    format!("the checkpoint that was kept is of another trail: {}, and this is {}", Id(checkpoint.trail), Id(trail));
+                self.fault(FaultKind::Forged, 0, self.next_seq.unwrap_or(1), description);
+                continue;
+            }
+            let wanted = checkpoint.epoch + 1;
+            let (next, has_end) = self.key.map_or((0, false), |(epoch, _)| (epoch, true));
+            if !self.found_checkpoints[index] && has_end && next > checkpoint.epoch {
+                self.report.faults.push(Fault {
+                    kind: FaultKind::Rewritten,
+                    segment: checkpoint.segment,
+                    offset: 0,
+                    seq: checkpoint.next_seq,
+                    description: format!("the trail's seal number {} is not the one that was kept", checkpoint.epoch),
+                });
+            } else {
+                known = known.max(Some(wanted));
+            }
+        }
+        known
+    }
+}
+
+/// A trail's id in hexadecimal.
+struct Id([u8; 16]);
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A verifier needs no access to the key.
+fn is_inaccessible(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+}
+
+/// Returns act and detail of an administrative record.
+pub(super) fn administrative(body: &[u8]) -> Option<(u16, String)> {
+    if class_of(body)? != Class::Administrative as u8 {
+        return None;
+    }
+    let mut scratch = Vec::new();
+    let record = Record::decode(body, &mut scratch).ok()?;
+    Some((record.operation, String::from_utf8_lossy(record.detail).into_owned()))
+}
+
+/// Returns the last segment that a retention record names.
+pub(super) fn recorded_removal(detail: &str) -> Option<u64> {
+    detail.strip_prefix(PRUNED_PREFIX)?.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}

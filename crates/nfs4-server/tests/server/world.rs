@@ -1,0 +1,441 @@
+//! A server over a file system in memory, and a client that speaks to it in structures.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes as Buffer;
+use vouch_nfs4::op::{self, Args, Op, Results};
+use vouch_nfs4::{
+    Attributes, Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, CompoundHead, CreateSeq, Fattr, List, Name, OwnerSeq, ReplyHead,
+    SessionId, SlotId, SlotSeq, StateOwner, StateProtect, StateProtectReply, Stateid, Status, Verifier, Wire as _,
+};
+use vouch_nfs4_server::testing::{self, at};
+use vouch_nfs4_server::{
+    Compound, Config, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Observer, Principal, Progress,
+    Recovered, Request, Server, Squash, SquashWho, Unanswered,
+};
+use vouch_vfs::{Caller, Patience};
+use vouch_xdr::{Reader, Writer};
+
+pub(crate) use vouch_nfs4_server::testing::{access, export, under};
+pub(crate) use vouch_vfs::memory::MemoryFs;
+
+/// Users are their numbers; user 1000 is alice, and of one nobody answers.
+pub(crate) struct Names;
+
+impl Identity for Names {
+    fn caller(&self, principal: &Principal, _: SocketAddr, squash: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, Unanswered> {
+        let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
+        Ok(Some(Arc::new(match principal {
+            Principal::Gss { name } if &**name == "unanswered@EXAMPLE.ORG" => return Err(Unanswered::Silent),
+            Principal::Gss { name } if &**name == "alice@EXAMPLE.ORG" => Caller::new(1000, 1000, []),
+            // Machines are nobody in particular, everybody else has no account.
+            Principal::Gss { name } if !name.starts_with("nfs/") => return Ok(None),
+            Principal::Sys { uid: 0, .. } if squash.who == SquashWho::Root => anonymous,
+            Principal::Sys { uid, gid, gids } if squash.who != SquashWho::All => Caller::new(*uid, *gid, gids.iter().copied()),
+            _ => anonymous,
+        })))
+    }
+
+    fn user_name(&self, uid: u32, _: Patience) -> Result<Option<Arc<str>>, Unanswered> {
+        Ok((uid == 1000).then(|| "alice".into()))
+    }
+
+    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered> {
+        self.user_name(gid, patience)
+    }
+
+    fn uid(&self, name: &str, _: Patience) -> Result<Option<u32>, Unanswered> {
+        if name == "unanswered" { Err(Unanswered::Silent) } else { Ok((name == "alice").then_some(1000)) }
+    }
+
+    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered> {
+        self.uid(name, patience)
+    }
+}
+
+/// A server with its clock.
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) files: Arc<MemoryFs>,
+    pub(crate) now_ms: AtomicU64,
+    /// Whether the last reply has to wait for recovery records.
+    pub(crate) waits: AtomicBool,
+    records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// Where the next connection comes from.
+    pub(crate) ports: AtomicU32,
+}
+
+impl World {
+    /// One export at /export.
+    pub(crate) fn new() -> Self {
+        let files = Arc::new(MemoryFs::new());
+        Self::with(files.clone(), vec![export(7, &["export"], &files, access())])
+    }
+
+    /// One export at /export, of a server with little room.
+    pub(crate) fn limited(limits: Limits) -> Self {
+        let files = Arc::new(MemoryFs::new());
+        let exports = vec![export(7, &["export"], &files, access())];
+        Self::start(files, exports, Arc::new(NoObserver), testing::config(77, limits), BTreeMap::new())
+    }
+
+    pub(crate) fn with(files: Arc<MemoryFs>, exports: Vec<Export>) -> Self {
+        Self::observed(files, exports, Arc::new(NoObserver))
+    }
+
+    /// With one who sees every operation.
+    pub(crate) fn observed(files: Arc<MemoryFs>, exports: Vec<Export>, observer: Arc<dyn Observer>) -> Self {
+        Self::start(files, exports, observer, testing::config(77, Limits::default()), BTreeMap::new())
+    }
+
+    fn start(
+        files: Arc<MemoryFs>,
+        exports: Vec<Export>,
+        observer: Arc<dyn Observer>,
+        config: Config,
+        records: BTreeMap<Vec<u8>, Vec<u8>>,
+    ) -> Self {
+        let server = Server::new(
+            config,
+            Exports::new(exports).expect("the exports fit together"),
+            Arc::new(Names),
+            observer,
+            Recovered { records: records.clone().into_iter().collect() },
+            [9; 32],
+            at(1_000),
+        );
+        let (now_ms, waits) = (AtomicU64::new(1_000), AtomicBool::new(false));
+        World { server, files, now_ms, waits, records: Mutex::new(records), ports: AtomicU32::new(700) }
+    }
+
+    /// One like that of [`World::new`] after a crash: its files and its records are there.
+    pub(crate) fn restarted(self) -> Self {
+        let exports = vec![export(7, &["export"], &self.files, access())];
+        self.restarted_with(exports)
+    }
+
+    /// Likewise, with these exports.
+    pub(crate) fn restarted_with(self, exports: Vec<Export>) -> Self {
+        Self::start(self.files, exports, Arc::new(NoObserver), testing::config(78, Limits::default()), self.records.into_inner().unwrap())
+    }
+
+    pub(crate) fn connect(&self) -> Arc<Connection> {
+        let port = self.ports.fetch_add(1, Ordering::Relaxed) as u16;
+        self.server.connection_opened(SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        at(self.now_ms.load(Ordering::Relaxed))
+    }
+
+    /// Sends the bytes of a call; the reply's bytes, spans filled in with nothing.
+    pub(crate) fn call(&self, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Vec<u8>, Vec<Effect>) {
+        self.call_under(Flavour::Sys, connection, principal, body)
+    }
+
+    pub(crate) fn call_under(
+        &self,
+        flavour: Flavour,
+        connection: &Arc<Connection>,
+        principal: &Principal,
+        body: Vec<u8>,
+    ) -> (Vec<u8>, Vec<Effect>) {
+        self.call_and(flavour, connection, principal, body, |_| ())
+    }
+
+    /// A call that has not been run.
+    pub(crate) fn begin(&self, flavour: Flavour, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> Compound {
+        let request = Request {
+            connection: connection.clone(),
+            xid: 1,
+            principal: principal.clone(),
+            flavour,
+            enctype: None,
+            body: Buffer::from(body),
+            reply: vec![0; 28],
+            reply_tail_len: 0,
+            spans_allowed: false,
+        };
+        self.server.begin(request, self.now())
+    }
+
+    /// Does something about effects as soon as there are any.
+    pub(crate) fn call_and(
+        &self,
+        flavour: Flavour,
+        connection: &Arc<Connection>,
+        principal: &Principal,
+        body: Vec<u8>,
+        act: impl Fn(&[Effect]),
+    ) -> (Vec<u8>, Vec<Effect>) {
+        let mut compound = self.begin(flavour, connection, principal, body);
+        let mut effects = Vec::new();
+        let mut patience = Patience::None;
+        loop {
+            let progress = compound.run(&self.server, patience);
+            let new = compound.take_effects();
+            act(&new);
+            for effect in &new {
+                match effect {
+                    Effect::Persist { key, value, .. } => drop(self.records.lock().unwrap().insert(key.clone(), value.clone())),
+                    Effect::Forget { key, .. } => drop(self.records.lock().unwrap().remove(key)),
+                    _ => {}
+                }
+            }
+            let asked = new.iter().any(|effect| matches!(effect, Effect::Callback { .. }));
+            effects.extend(new);
+            match progress {
+                Progress::Done(reply) => {
+                    self.waits.store(compound.waits_for_records(), Ordering::Relaxed);
+                    let reply = reply.expect("only duplicates go unanswered");
+                    return (reply.bytes[28..].to_vec(), effects);
+                }
+                Progress::Blocked => {
+                    assert!(patience == Patience::None || asked, "with patience nothing blocks but what a client is asked for");
+                    patience = Patience::Any;
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn user(uid: u32) -> Principal {
+    Principal::Sys { uid, gid: uid, gids: [].into() }
+}
+
+/// The bytes of a COMPOUND call.
+pub(crate) fn compound(minor: u32, ops: &[Args<'_>]) -> Vec<u8> {
+    let mut w = Writer::new();
+    CompoundHead { tag: b"t", minor, count: ops.len() as u32 }.encode(&mut w);
+    ops.iter().for_each(|op| op.encode(&mut w));
+    w.into_bytes()
+}
+
+/// The results of a reply, kept for the length of the test.
+pub(crate) fn results(reply: Vec<u8>) -> (Status, Vec<Results<'static>>) {
+    let reply: &'static [u8] = reply.leak();
+    let mut r = Reader::new(reply);
+    let head = ReplyHead::decode(&mut r).expect("a reply has a head");
+    let list: Vec<_> = (0..head.count).map(|_| Results::decode(&mut r).expect("a reply has as many results as it says")).collect();
+    r.finish().expect("a reply ends with its last result");
+    assert_eq!(list.last().map_or(head.status, Results::status), head.status, "the status is the last result's");
+    (head.status, list)
+}
+
+/// A client of 4.1 and later with one session.
+pub(crate) struct Client<'w> {
+    pub(crate) world: &'w World,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) principal: Principal,
+    pub(crate) flavour: Flavour,
+    pub(crate) minor: u32,
+    pub(crate) id: ClientId,
+    pub(crate) session: SessionId,
+    seq: SlotSeq,
+}
+
+impl<'w> Client<'w> {
+    pub(crate) fn new(world: &'w World, name: &str, uid: u32) -> Self {
+        Self::introduced(world, name, user(uid), Flavour::Sys, StateProtect::None).0
+    }
+
+    /// The same machine after a restart.
+    pub(crate) fn restarted(world: &'w World, name: &str, uid: u32) -> Self {
+        let mut client = Self::living(world, name, 2, user(uid), Flavour::Sys, StateProtect::None).0;
+        client.reclaim_complete();
+        client
+    }
+
+    /// With the state protection that is granted.
+    pub(crate) fn introduced(
+        world: &'w World,
+        name: &str,
+        principal: Principal,
+        flavour: Flavour,
+        protect: StateProtect<'_>,
+    ) -> (Self, StateProtectReply<'static>) {
+        let (mut client, protection) = Self::living(world, name, 1, principal, flavour, protect);
+        client.reclaim_complete();
+        (client, protection)
+    }
+
+    /// After a restart of the server: it may have something to reclaim.
+    pub(crate) fn returning(world: &'w World, name: &str, uid: u32) -> Self {
+        Self::living(world, name, 1, user(uid), Flavour::Sys, StateProtect::None).0
+    }
+
+    /// Likewise, under a flavour and with a protection of its own.
+    pub(crate) fn returning_as(world: &'w World, name: &str, principal: Principal, flavour: Flavour, protect: StateProtect<'_>) -> Self {
+        Self::living(world, name, 1, principal, flavour, protect).0
+    }
+
+    /// It has nothing more to reclaim.
+    pub(crate) fn reclaim_complete(&mut self) {
+        let (status, _) = self.run(&[Args::ReclaimComplete(op::ReclaimCompleteArgs { one_fs: false })]);
+        assert_eq!(status, Status::OK);
+    }
+
+    fn living(
+        world: &'w World,
+        name: &str,
+        life: u8,
+        principal: Principal,
+        flavour: Flavour,
+        protect: StateProtect<'_>,
+    ) -> (Self, StateProtectReply<'static>) {
+        let mut client = Client {
+            world,
+            connection: world.connect(),
+            principal,
+            flavour,
+            minor: 2,
+            id: ClientId(0),
+            session: SessionId([0; 16]),
+            seq: SlotSeq(0),
+        };
+        let args = op::ExchangeIdArgs {
+            owner: ClientOwner { verifier: Verifier([life; 8]), id: Bytes(name.as_bytes()) },
+            flags: op::ExchangeIdFlags(0),
+            state_protect: protect,
+            impl_id: None,
+        };
+        let (_, list) = client.bare(&[Args::ExchangeId(args)]);
+        let [Results::ExchangeId(Ok(ok))] = &list[..] else { panic!("{list:?}") };
+        client.id = ok.client;
+        let protection = ok.state_protect.clone();
+        let args = session_args(ok.client, CreateSeq(ok.seq.0));
+        let (_, list) = client.bare(&[Args::CreateSession(args)]);
+        let [Results::CreateSession(Ok(ok))] = &list[..] else { panic!("{list:?}") };
+        client.session = ok.session;
+        (client, protection)
+    }
+
+    /// Without a session.
+    pub(crate) fn bare(&self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+        let (reply, _) = self.world.call_under(self.flavour, &self.connection, &self.principal, compound(self.minor, ops));
+        results(reply)
+    }
+
+    pub(crate) fn sequence(&mut self, cache_this: bool) -> Args<'static> {
+        self.seq = self.seq.next();
+        Args::Sequence(op::SequenceArgs { session: self.session, seq: self.seq, slot: SlotId(0), highest_slot: SlotId(0), cache_this })
+    }
+
+    /// Within the session; results without that of SEQUENCE.
+    pub(crate) fn run(&mut self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+        let mut all = vec![self.sequence(false)];
+        all.extend_from_slice(ops);
+        let (status, mut list) = self.bare(&all);
+        assert!(matches!(list[0], Results::Sequence(Ok(_))), "{list:?}");
+        list.remove(0);
+        (status, list)
+    }
+
+    /// In the directory at this path of the pseudo file system.
+    pub(crate) fn at(&mut self, path: &[&str], ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+        let mut all = vec![Args::Putrootfh];
+        all.extend(path.iter().map(|part| lookup(part)));
+        let walk = all.len();
+        all.extend_from_slice(ops);
+        let (status, mut list) = self.run(&all);
+        let skip = walk.min(list.len());
+        (status, list.split_off(skip))
+    }
+
+    /// Only the status.
+    pub(crate) fn status(&mut self, path: &[&str], ops: &[Args<'_>]) -> Status {
+        self.at(path, ops).0
+    }
+
+    /// Makes and opens a file in /export.
+    pub(crate) fn create(&mut self, name: &str) -> Stateid {
+        let (status, list) = self.at(&["export"], &[open_args(name, Some(&mode(0o644)))]);
+        assert_eq!(status, Status::OK, "{list:?}");
+        match &list[0] {
+            Results::Open(Ok(ok)) => ok.stateid,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub(crate) fn lookup(name: &str) -> Args<'_> {
+    Args::Lookup(op::LookupArgs { name: Name(name.as_bytes()) })
+}
+
+/// CREATE_SESSION of what is usual.
+pub(crate) fn session_args(client: ClientId, seq: CreateSeq) -> op::CreateSessionArgs<'static> {
+    let attrs = op::ChannelAttrs {
+        header_pad_size: 0,
+        request_len_max: 1 << 20,
+        response_len_max: 1 << 20,
+        response_cached_len_max: 4096,
+        operations_max: 64,
+        requests_max: 16,
+        rdma_ird: None,
+    };
+    op::CreateSessionArgs {
+        client,
+        seq,
+        flags: op::CreateSessionFlags(0),
+        fore: attrs,
+        back: attrs,
+        callback_program: 0x4000_0000,
+        sec_parms: List(vec![CallbackSec::None]),
+    }
+}
+
+/// OPEN for reading and writing; makes the file with these attributes if they are given.
+pub(crate) fn open_args<'a>(name: &'a str, attrs: Option<&'a Packed>) -> Args<'a> {
+    Args::Open(op::OpenArgs {
+        seq: OwnerSeq(0),
+        access: op::ShareAccess::BOTH,
+        deny: op::ShareDeny(0),
+        owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
+        how: match attrs {
+            Some(attrs) => op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr())),
+            None => op::OpenHow::NoCreate,
+        },
+        claim: op::OpenClaim::Null(Name(name.as_bytes())),
+    })
+}
+
+/// Attributes packed for the wire.
+pub(crate) struct Packed {
+    bytes: Vec<u8>,
+}
+
+impl Packed {
+    pub(crate) fn new(wanted: &[u32], attributes: &Attributes<'_>) -> Self {
+        let mut w = Writer::new();
+        attributes.encode(Bitmap::of(wanted), &mut w);
+        Packed { bytes: w.into_bytes() }
+    }
+
+    pub(crate) fn fattr(&self) -> Fattr<'_> {
+        Fattr::decode(&mut Reader::new(&self.bytes)).expect("what was encoded can be read")
+    }
+}
+
+pub(crate) fn mode(bits: u32) -> Packed {
+    Packed::new(&[33], &Attributes { mode: Some(bits), ..Attributes::default() })
+}
+
+pub(crate) fn getattr(wanted: &[u32]) -> Args<'static> {
+    Args::Getattr(op::GetattrArgs { wanted: Bitmap::of(wanted) })
+}
+
+/// The attributes of a GETATTR's result.
+pub(crate) fn attributes(result: &Results<'static>) -> Attributes<'static> {
+    match result {
+        Results::Getattr(Ok(ok)) => ok.attrs.attributes().expect("values can be read"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Name of an operation, for messages.
+pub(crate) fn name_of(op: Op) -> &'static str {
+    op.name().unwrap_or("?")
+}
