@@ -12,7 +12,7 @@ use vouch_nfs4::{
     Bytes, CallbackSec, ClientId, ClientOwner, CompoundHead, List, Name, ReplyHead, SessionId, SlotId, SlotSeq, StateProtect, Stateid,
     Verifier,
 };
-use vouch_nfs4_server::testing::{self, at};
+use vouch_nfs4_server::testing::{self, time_at};
 use vouch_nfs4_server::{
     CallbackId, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal, Progress, Recovered, Request, Server, Unreachable,
 };
@@ -56,14 +56,14 @@ impl World {
     fn new() -> Self {
         let files = Arc::new(MemoryFs::new());
         files.set_capacity(1 << 20);
-        let server = start(&files, 7, at(1_000), Vec::new());
+        let server = start(&files, 7, time_at(1_000), Vec::new());
         let peers =
             (0..PEERS as u16).map(|peer| (server.connection_opened(address(peer)), RecordReader::new(1 << 16), Given::default())).collect();
         World { server, files, now_ms: 1_000, boot: 7, records: Vec::new(), callbacks: Vec::new(), peers, calls: 0 }
     }
 
     fn now(&self) -> Now {
-        at(self.now_ms)
+        time_at(self.now_ms)
     }
 
     /// What a peer sends, as it comes from the socket.

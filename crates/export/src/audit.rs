@@ -1,13 +1,13 @@
-//! The one point where what clients do becomes records: joins the engine's observations, refusals
-//! and administrative acts to rules and trail, which are `vouch_audit`'s.
+//! The server's audit trail. Joins the engine's observations, refusals and administrative acts to
+//! the rules and the trail of `vouch_audit`.
 //!
-//! Costs a look at a set of operations where no rule wants the operation.
+//! An operation that no rule wants costs one look at a bit set.
 
-mod disbelief;
-mod lost;
+mod ended_state;
 mod names;
 mod operation;
-mod refused;
+mod refusals;
+mod replica_faults;
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -26,18 +26,18 @@ use vouch_nfs4_server::{
 use crate::ExportError;
 use crate::hosts::Hosts;
 use crate::monitoring::operation_metrics::Metrics;
-pub(super) use disbelief::Disbelief;
-use names::{MOVED, Moved, Names, Paths};
-pub(super) use refused::Refused;
+use names::{MOVED, MovedPaths, Names, Paths};
+pub(super) use refusals::Refused;
+pub(super) use replica_faults::ReplicaFaultReporter;
 
 use vouch_daemon::audit_trail::{self as trail, Account, Bounds, InForce, KeyWatch, NewRules, TrailConfig, now_ns};
 
-/// What is recorded, where, and how.
+/// Configuration of the audit trail.
 #[derive(Clone, Debug)]
 pub struct AuditConfig {
-    /// The trail, and the rules.
+    /// Trail and rules.
     pub trail: TrailConfig,
-    /// Exports, by their source as it is listed, on which nothing is done that can't be recorded.
+    /// Exports, by source, whose operations are refused if they can't be recorded.
     pub deny: Vec<String>,
 }
 
@@ -48,12 +48,12 @@ pub(super) struct Audit {
     account: Account,
     config: AuditConfig,
     denied: RwLock<Vec<ExportId>>,
-    /// Whether any can be.
+    /// Whether any export is in `deny`.
     denies: bool,
     names: Names,
-    /// To the thread that keeps where watched directories were moved to: others may act as callers,
-    /// or wait for the trail's disk.
-    keep_moved: Mutex<Option<(mpsc::Sender<()>, thread::JoinHandle<()>)>>,
+    /// Channel to the thread that saves moved paths. Worker threads act as callers and must not
+    /// wait for the trail's disk.
+    save_moved_paths: Mutex<Option<(mpsc::Sender<()>, thread::JoinHandle<()>)>>,
     hosts: Arc<Hosts>,
     bounds: Bounds,
     keytab: Mutex<Option<KeyWatch>>,
@@ -61,26 +61,25 @@ pub(super) struct Audit {
 }
 
 impl Audit {
-    /// Goes on with the trail. The rules must be good.
+    /// Opens or creates the trail. The rules must be valid.
     pub(super) fn open(config: AuditConfig, hosts: Arc<Hosts>, disk: Arc<dyn Disk>) -> Result<Self, ExportError> {
         let halted = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let halt = halted.clone();
         let halt = move || halt.store(true, std::sync::atomic::Ordering::SeqCst);
         let (trail, rules, account) = trail::begin(&config.trail, disk, &config.deny, halt)?;
-        let names = Names::new(Moved::read(Some(config.trail.directory.join(MOVED))));
-        let (moved, (keep_moved, asked)) = (names.moved.clone(), mpsc::channel());
-        let keeper = thread::Builder::new().name("audit-moved".into()).spawn(move || asked.iter().for_each(|()| moved.keep_asked()));
+        let names = Names::new(MovedPaths::read(Some(config.trail.directory.join(MOVED))));
+        let (moved, (save_moved_paths, asked)) = (names.moved.clone(), mpsc::channel());
+        let keeper = thread::Builder::new().name("audit-moved".into()).spawn(move || asked.iter().for_each(|()| moved.save_requested()));
         let keeper = keeper.map_err(|source| ExportError::System { doing: "a thread", source })?;
-        let keep_moved = Mutex::new(Some((keep_moved, keeper)));
+        let save_moved_paths = Mutex::new(Some((save_moved_paths, keeper)));
         let (denied, bounds) = (RwLock::default(), Bounds::default());
         let denies = !config.deny.is_empty();
         let keytab = Mutex::default();
-        Ok(Audit { trail, rules, account, config, denied, denies, names, keep_moved, hosts, bounds, keytab, halted })
+        Ok(Audit { trail, rules, account, config, denied, denies, names, save_moved_paths, hosts, bounds, keytab, halted })
     }
 
-    /// Which exports there are now, and which are listed besides; what is to be denied and is none
-    /// of them.
-    pub(super) fn name_exports(&self, exports: &Exports, left_out: &[String]) -> Vec<&str> {
+    /// Sets the exports in force and those left out. Returns entries of `deny` that are neither.
+    pub(super) fn set_exports(&self, exports: &Exports, left_out: &[String]) -> Vec<&str> {
         let exports = exports.all();
         let wanted = |export: &&Arc<Export>| self.config.deny.iter().any(|path| *path == *export.source);
         *self.denied.write() = exports.iter().filter(wanted).map(|export| export.id).collect();
@@ -88,8 +87,8 @@ impl Audit {
         self.config.deny.iter().filter(|path| !is_listed(path)).map(String::as_str).collect()
     }
 
-    /// Records that what is to be denied is no export any more.
-    pub(super) fn denies_none(&self, path: &str) {
+    /// Records that an entry of `deny` is no export any more.
+    pub(super) fn record_missing_deny_export(&self, path: &str) {
         trail::act(
             &self.trail,
             Act::TurnedDown,
@@ -98,62 +97,62 @@ impl Audit {
         );
     }
 
-    /// Reads the rules anew, and puts nothing in force.
+    /// Reads the rules without applying them.
     pub(super) fn read_rules(&self) -> Result<NewRules, String> {
         self.account.read().map_err(|error| error.to_string())
     }
 
-    /// Puts rules in force.
-    pub(super) fn put(&self, new: NewRules) {
+    /// Applies rules.
+    pub(super) fn apply_rules(&self, new: NewRules) {
         self.account.put(&self.trail, &self.rules, new);
     }
 
-    /// Records the start, and what is in force.
+    /// Records the start and the configuration in force.
     pub(super) fn started(&self) {
         self.account.started(&self.trail, &self.rules, concat!("vouch export ", env!("CARGO_PKG_VERSION")));
     }
 
-    /// Records a reload that failed.
+    /// Records a failed reload.
     pub(super) fn reload_failed(&self, why: &str) {
         self.account.failed(&self.trail, why);
     }
 
-    /// Records what was done to the service.
+    /// Records an administrative act.
     pub(super) fn act(&self, act: Act, detail: &str) {
         trail::act(&self.trail, act, b"", detail);
     }
 
-    /// Whether a reply must wait until what was recorded before is kept.
+    /// Whether a reply must wait until earlier records are durable.
     pub(super) fn holds(&self, hold: Hold) -> bool {
         let holds = match hold {
             Hold::ByPolicy => self.config.trail.keeping.policy == Policy::Block,
             Hold::Recorded => true,
-            // Which exports it was about nobody knows any more.
+            // The exports of the original call are unknown.
             Hold::Again => self.denies || self.config.trail.keeping.policy == Policy::Block,
         };
         holds && self.trail.has_unstored_records()
     }
 
-    /// Does something when all that was recorded before is kept.
+    /// Runs something once all earlier records are durable.
     pub(super) fn after(&self, after: Callback) {
         self.trail.call_when_stored(after);
     }
 
-    /// Whether the policy says to stop.
+    /// Whether the failure policy stopped the service.
     pub(super) fn has_halted(&self) -> bool {
         self.halted.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// From now on, this keytab is looked at. To be called before the start is recorded, which
-    /// tells whether it is another than before.
-    pub(super) fn watch_keys(&self, keytab: PathBuf) {
+    /// Watches this keytab. Call this before the start is recorded: that record tells whether the
+    /// keytab changed.
+    pub(super) fn watch_keytab(&self, keytab: PathBuf) {
         let keytab = KeyWatch::new(keytab);
         self.account.keys_are(keytab.seen());
         *self.keytab.lock() = Some(keytab);
     }
 
-    /// Records that the keytab was changed, if it was. To be called now and then.
-    pub(super) fn look_at_keys(&self) {
+    /// Records a change of the keytab. Call this at intervals.
+    pub(super) fn check_keytab(&self) {
         for keytab in self.keytab.lock().iter() {
             if keytab.look(&self.trail) {
                 self.account.keys_changed(keytab.seen());
@@ -161,85 +160,84 @@ impl Audit {
         }
     }
 
-    /// Ends the trail.
+    /// Closes the trail.
     pub(super) fn stop(&self) {
-        self.look_at_keys();
-        self.tell_left_out();
+        self.check_keytab();
+        self.record_omitted_refusals();
         self.act(Act::Stop, concat!("vouch export ", env!("CARGO_PKG_VERSION")));
         self.trail.stop();
-        let keeper = self.keep_moved.lock().take();
+        let keeper = self.save_moved_paths.lock().take();
         if let Some((asks, keeper)) = keeper {
             drop(asks);
-            // One that panicked has said so.
+            // A panic was already reported.
             let _ = keeper.join();
         }
-        self.names.moved.keep();
+        self.names.moved.save();
     }
 
-    /// Has it kept where watched directories were moved to, if that is to be.
-    fn keep_moved(&self) {
-        if self.names.moved.is_to_be_kept() && self.keep_moved.lock().as_ref().is_none_or(|(asks, _)| asks.send(()).is_err()) {
-            self.names.moved.keep_asked();
+    /// Has moved paths saved if needed.
+    fn save_moved_paths(&self) {
+        if self.names.moved.request_save() && self.save_moved_paths.lock().as_ref().is_none_or(|(asks, _)| asks.send(()).is_err()) {
+            self.names.moved.save_requested();
         }
     }
 
-    /// In Prometheus' text format.
+    /// Writes metrics in Prometheus text format.
     pub(super) fn write(&self, out: &mut String) {
         trail::metrics::write("vouch_export_audit", &self.trail, &self.bounds, out);
     }
 }
 
 thread_local! {
-    /// The call that this thread is about has done something on an export on which nothing is acknowledged that isn't recorded.
-    static MUST_BE_KEPT: Cell<bool> = const { Cell::new(false) };
+    /// Whether the call on this thread touched an export in `deny`, so its reply waits for its
+    /// records.
+    static MUST_BE_DURABLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the reply to the call that this thread is about must wait for its records, whatever the
-/// policy.
-pub(super) fn must_be_kept() -> bool {
-    MUST_BE_KEPT.get()
+/// Whether the reply to the call on this thread must wait for its records, whatever the policy.
+pub(super) fn must_be_durable() -> bool {
+    MUST_BE_DURABLE.get()
 }
 
-/// What another thread has found out about the call that this one goes on with.
-pub(super) fn set_must_be_kept(must: bool) {
-    MUST_BE_KEPT.set(must);
+/// Restores the flag when another thread continues the call.
+pub(super) fn set_must_be_durable(must: bool) {
+    MUST_BE_DURABLE.set(must);
 }
 
 /// Which replies wait for their records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// As the policy has it.
+    /// The policy decides.
     ByPolicy,
-    /// This one does: it tells of an export on which nothing is acknowledged that isn't recorded.
+    /// The reply concerns an export in `deny`.
     Recorded,
-    /// It was made when its call came first, and the records of that may be on their way still.
+    /// The reply repeats an earlier one, whose records may still be on their way.
     Again,
 }
 
-/// Takes what this thread has found out about the reply to its call. `again`: it was made when the
-/// call came first.
+/// Takes the flag for the reply of this thread's call. `again`: the reply repeats an earlier one.
 pub(super) fn take_hold(again: bool) -> Hold {
-    match MUST_BE_KEPT.replace(false) {
+    match MUST_BE_DURABLE.replace(false) {
         true => Hold::Recorded,
         false if again => Hold::Again,
         false => Hold::ByPolicy,
     }
 }
 
-/// What is known of an operation when it is done, where it is told later: others may have moved its
-/// files by then.
-struct Noted {
+/// Paths at the time of an operation that is reported later. Other clients may move its files
+/// meanwhile.
+struct PathSnapshot {
     time_ns: u64,
     paths: Paths,
 }
 
-/// What the engine tells is counted, and recorded.
-pub(super) struct Audited {
+/// Observer that counts operations and records them.
+pub(super) struct AuditObserver {
     pub(super) metrics: Arc<Metrics>,
     pub(super) audit: Arc<Audit>,
 }
 
-impl Observer for Audited {
+impl Observer for AuditObserver {
     fn operation(&self, seen: &Observation<'_>) {
         self.metrics.operation(seen);
         self.audit.operation(seen);
@@ -250,11 +248,11 @@ impl Observer for Audited {
     }
 
     fn state_ended(&self, lost: &EndedState<'_>) {
-        self.audit.lost(lost);
+        self.audit.record_ended_state(lost);
     }
 
     fn wants(&self, op: u32) -> bool {
-        // Names come from some, and totals from some, whoever records those.
+        // Some operations are wanted for their names or totals, even where no rule records them.
         let Ok(op) = u16::try_from(op) else { return false };
         let may_record = |op| self.audit.rules.may_record(op);
         may_record(op) || NAMING.contains(&op) || (MOVING.contains(&op) && CLOSING.into_iter().any(may_record))
@@ -267,9 +265,9 @@ impl Observer for Audited {
     fn name_changed(&self, export: &Export, op: u32, naming: &NameChange<'_>) -> Option<ObserverNote> {
         let op = u16::try_from(op).unwrap_or(u16::MAX);
         let time_ns = now_ns();
-        let paths = self.audit.rules.with(|rules| self.audit.names.named(export, op, naming, rules));
-        self.audit.keep_moved();
-        Some(Box::new(Noted { time_ns, paths }))
+        let paths = self.audit.rules.with(|rules| self.audit.names.name_changed(export, op, naming, rules));
+        self.audit.save_moved_paths();
+        Some(Box::new(PathSnapshot { time_ns, paths }))
     }
 
     fn before_deferral(&self, seen: &Observation<'_>) -> Option<ObserverNote> {
@@ -277,7 +275,7 @@ impl Observer for Audited {
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
         let noted = self.audit.rules.with(|rules| {
             let is_wanted = rules.may_record(op) || NAMING.contains(&op);
-            is_wanted.then(|| Noted { time_ns: now_ns(), paths: self.audit.names.paths(seen, told, rules) })
+            is_wanted.then(|| PathSnapshot { time_ns: now_ns(), paths: self.audit.names.paths(seen, told, rules) })
         });
         noted.map(|noted| Box::new(noted) as ObserverNote)
     }
@@ -309,11 +307,11 @@ const PUTFH: u16 = 22;
 const SERVERFAULT: u32 = 10006;
 const BADHANDLE: u32 = 10001;
 const WRONGSEC: u32 = 10016;
-/// Operations that change what a name means, of what was there before.
+/// Operations that change names. Their old paths are needed.
 const MOVES: [u16; 3] = [number::RENAME, number::LINK, number::REMOVE];
-/// Operations that tell names of files.
+/// Operations that reveal names of files.
 const NAMING: [u16; 6] = [number::LOOKUP, number::OPEN, number::CREATE, number::RENAME, number::LINK, number::REMOVE];
-/// Operations that move data, which closes tell.
+/// Operations that move data. CLOSE reports their totals.
 const MOVING: [u16; 4] = [number::READ, number::READ_PLUS, number::WRITE, number::COPY];
-/// Operations that tell how much was moved.
+/// Operations that report totals.
 const CLOSING: [u16; 2] = [number::CLOSE, number::DELEGRETURN];

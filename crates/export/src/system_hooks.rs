@@ -19,7 +19,7 @@ pub(crate) struct SystemHooks {
     /// Opens the file system of an export.
     pub(crate) opener: sources::OpenFileSystem,
     /// Reports false data of replicas to the audit trail.
-    pub(crate) disbelief: Arc<audit::Disbelief>,
+    pub(crate) disbelief: Arc<audit::ReplicaFaultReporter>,
     /// Disk of the audit trail.
     pub(crate) disk: Arc<dyn Disk>,
     /// Name service for users and groups.

@@ -1,5 +1,4 @@
-//! The driver as clients see it: RPC over real sockets against the engine, with a file system in
-//! memory.
+//! The server over real sockets, with a file system in memory.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -21,12 +20,12 @@ use crate::system_hooks::SystemHooks;
 use crate::*;
 
 mod audit;
+pub(super) mod blocking;
 mod contexts;
 mod load;
-mod lost;
-pub(super) mod waiting;
+mod lost_access;
 
-/// An engine that exports nothing.
+/// An engine without exports.
 pub(super) fn engine() -> vouch_nfs4_server::Server {
     let config = vouch_nfs4_server::Config {
         lease_ms: 10_000,
@@ -60,8 +59,7 @@ pub(super) fn engine() -> vouch_nfs4_server::Server {
     )
 }
 
-/// A server of a file system in memory, in threads of this process, without giving up their
-/// privileges for the tests' other threads.
+/// A server in threads of this process. Privileges stay, for the sake of the tests' other threads.
 struct Running {
     address: SocketAddr,
     driver: std::sync::Weak<Driver>,
@@ -76,12 +74,12 @@ impl Running {
         Self::start_with(change, vouch_vfs::memory::MemoryFs::new())
     }
 
-    /// The same, of these files.
+    /// The same with these files.
     fn start_with(change: impl FnOnce(&mut ExportConfig), files: vouch_vfs::memory::MemoryFs) -> Self {
         Self::start_in(change, SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))))
     }
 
-    /// The same, where the system is this.
+    /// The same with these system hooks.
     fn start_in(change: impl FnOnce(&mut ExportConfig), seams: SystemHooks) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let list = directory.path().join("exports");
@@ -112,7 +110,7 @@ impl Running {
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, wait) = std::sync::mpsc::channel();
         let asked = stop.clone();
-        // Privileges are given up by the thread that opens, for those that it starts.
+        // The opening thread drops privileges for the threads that it starts.
         let thread = thread::spawn(move || {
             let server = Server::open_with(config, seams).unwrap();
             ready.send((server.addresses()[0], Arc::downgrade(&server.driver))).unwrap();
@@ -157,8 +155,8 @@ impl Drop for Running {
     }
 }
 
-/// A record with a call of NFS: NULL, or a COMPOUND of minor version 9, which is always answered
-/// with a status and no operation.
+/// A call record: NULL, or a COMPOUND of minor version 9, which always gets a status and no
+/// results.
 fn call(xid: u32, procedure: u32) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);
@@ -183,7 +181,7 @@ fn xid(record: &[u8]) -> u32 {
 }
 
 #[test]
-fn calls_are_answered_in_order_however_they_are_cut() {
+fn calls_are_answered_in_order_across_any_fragments() {
     let server = Running::start(|_| ());
     let calls: Vec<u8> = (0..3000).flat_map(|i| call(i, i % 2)).collect();
     for piece_len in [7, 1000, 1_000_000] {
@@ -199,7 +197,7 @@ fn calls_are_answered_in_order_however_they_are_cut() {
 }
 
 #[test]
-fn who_sends_no_rpc_is_cut_off_and_others_are_not() {
+fn sender_of_garbage_is_disconnected_alone() {
     let server = Running::start(|_| ());
     let mut good = server.connect();
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x80, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 9], &[0x80, 0, 0, 0], &[0xff; 64]] {
@@ -212,14 +210,13 @@ fn who_sends_no_rpc_is_cut_off_and_others_are_not() {
 }
 
 #[test]
-fn who_never_reads_stops_being_read_and_holds_nobody_up() {
+fn client_that_never_reads_is_not_read_and_blocks_nobody() {
     let server = Running::start(|_| ());
     let mut greedy = server.connect();
     greedy.set_nonblocking(true).unwrap();
     let calls: Vec<u8> = (0..1000).flat_map(|i| call(i, 1)).collect();
     let (mut sent, mut full) = (0usize, 0);
-    // Far less than it would take in if it took everything in: both sockets' buffers, and the limit on
-    // replies.
+    // Far less than unlimited intake: both socket buffers plus the limit on replies.
     while full < 40 {
         match greedy.write(&calls[sent % calls.len()..]) {
             Ok(n) => (sent, full) = (sent + n, 0),
@@ -233,7 +230,7 @@ fn who_never_reads_stops_being_read_and_holds_nobody_up() {
     let mut other = server.connect();
     other.write_all(&call(5, 1)).unwrap();
     assert_eq!(xid(&read_record(&mut other)), 5);
-    // Once it reads, all that it was owed comes.
+    // All pending replies arrive once the client reads.
     greedy.set_nonblocking(false).unwrap();
     let whole = sent / calls.len() * 1000;
     for i in 0..whole {
@@ -242,7 +239,7 @@ fn who_never_reads_stops_being_read_and_holds_nobody_up() {
 }
 
 #[test]
-fn who_is_slow_with_a_record_is_cut_off() {
+fn slow_sender_of_a_record_is_disconnected() {
     let server = Running::start(|config| config.limits.stall_max = Duration::from_secs(1));
     let mut slow = server.connect();
     let mut idle = server.connect();
@@ -250,13 +247,13 @@ fn who_is_slow_with_a_record_is_cut_off() {
     let began = std::time::Instant::now();
     assert_eq!(slow.read(&mut [0; 16]).unwrap_or(0), 0);
     assert!(began.elapsed() < Duration::from_secs(10));
-    // Silence between records is no fault.
+    // Silence between records is allowed.
     idle.write_all(&call(2, 0)).unwrap();
     assert_eq!(xid(&read_record(&mut idle)), 2);
 }
 
 #[test]
-fn one_address_can_not_take_all_places() {
+fn one_address_cannot_use_all_connections() {
     let server = Running::start(|config| config.limits.connections_per_address_max = 3);
     let mut sockets: Vec<_> = (0..3).map(|_| server.connect()).collect();
     for socket in &mut sockets {
@@ -266,7 +263,7 @@ fn one_address_can_not_take_all_places() {
     let mut refused = server.connect();
     assert_eq!(refused.read(&mut [0; 16]).unwrap_or(0), 0);
     sockets.pop();
-    // The place is free as soon as the end has been seen.
+    // The connection's slot is free once its end is noticed.
     let found = (0..200).any(|_| {
         thread::sleep(Duration::from_millis(10));
         let mut socket = server.connect();
@@ -276,7 +273,7 @@ fn one_address_can_not_take_all_places() {
 }
 
 #[test]
-fn thousands_of_idle_connections_cost_little_and_hold_nothing_up() {
+fn idle_connections_cost_little_memory() {
     let server = Running::start(|_| ());
     let resident = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -295,13 +292,13 @@ fn thousands_of_idle_connections_cost_little_and_hold_nothing_up() {
     for socket in &mut sockets {
         assert_eq!(xid(&read_record(socket)), 9);
     }
-    // In KiB; other tests run in this process too.
+    // In KiB. Other tests run in this process too.
     let each = resident().saturating_sub(before) * 1024 / count;
     assert!(each < 8192, "{each} bytes a connection");
 }
 
 #[test]
-fn status_and_reload_go_through_the_control_socket() {
+fn control_socket_answers_status_and_reload() {
     let server = Running::start(|_| ());
     let path = state_directory::control_path(&server.state);
     let status = || match control::ask(&path, control::Question::Status).unwrap() {

@@ -250,7 +250,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn everything_is_done_by_few_threads() {
+    fn jobs_need_few_threads() {
         let pool = Pool::new("test", 3, 10, || ());
         let (done, count) = (Arc::new(AtomicUsize::new(0)), 200);
         let (send, receive) = mpsc::channel();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_one_origin_whatever_half_of_its_address_it_picks() {
+    fn ipv6_host_is_one_source() {
         for of in [TaskOrigin::call, TaskOrigin::job] {
             let of = |address: &str| of(address.parse().unwrap());
             assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1:2:3"));
@@ -308,13 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn a_host_with_many_addresses_leaves_threads_for_others() {
+    fn host_with_many_addresses_leaves_threads_for_others() {
         let from = |number: u8| format!("2001:db8::{number:x}").parse().unwrap();
         assert!(taken(32, |pool, number, task| pool.submit(TaskOrigin::call(from(number)), task)) <= 25);
     }
 
     #[test]
-    fn jobs_of_one_host_leave_threads_for_those_of_others() {
+    fn jobs_of_one_host_leave_threads_for_others() {
         let from = |number: u8| format!("2001:db8::{number:x}").parse().unwrap();
         assert!(taken(32, |pool, number, task| pool.submit(TaskOrigin::job(from(number)), task)) <= 25);
         let pool = Pool::new("test", 1, 1000, || ());
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_work_that_never_ends_leaves_threads_for_others() {
+    fn endless_jobs_leave_threads_for_others() {
         for (threads_max, most) in [(1, 1), (2, 1), (4, 3), (32, 25)] {
             let pool = Pool::new("test", threads_max, 1000, || ());
             let (began, count) = mpsc::channel();
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_costs_no_thread() {
+    fn panic_keeps_the_thread() {
         let pool = Pool::new("test", 1, 10, || ());
         let (send, receive) = mpsc::channel();
         for _ in 0..3 {
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn crowded_says_so_and_says_when_it_is_over() {
+    fn congestion_is_reported_with_its_end() {
         let (relieved, on_room) = mpsc::channel();
         let pool = Pool::new("test", 1, 2, move || relieved.send(()).unwrap());
         let (go, wait) = mpsc::channel::<()>();

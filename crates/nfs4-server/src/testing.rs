@@ -1,5 +1,5 @@
-//! Test surroundings of a [`Server`]: identities without a name service, an open export, an
-//! injected time.
+//! Test helpers for a [`Server`]: identities without a name service, an open export, and a settable
+//! time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::{
     Recovered, Server, Squash, SquashWho, Unanswered,
 };
 
-/// Lease and grace of [`config`], milliseconds.
+/// Lease and grace period of [`config`], milliseconds.
 pub const LEASE_MS: u64 = 10_000;
 
-/// A time after the start.
-pub fn at(ms: u64) -> Now {
+/// The time `ms` milliseconds after the start.
+pub fn time_at(ms: u64) -> Now {
     Now { mono_ms: ms, wall: Time { seconds: 1_700_000_000 + (ms / 1000) as i64, nanos: 0 } }
 }
 
-/// A configuration with all versions, delegations and numeric owners.
+/// A configuration with all minor versions, delegations and numeric owners.
 pub fn config(boot: u64, limits: Limits) -> Config {
     Config {
         lease_ms: LEASE_MS,
@@ -37,18 +37,18 @@ pub fn config(boot: u64, limits: Limits) -> Config {
     }
 }
 
-/// Full rights under a flavour, for root too.
-pub fn under(flavour: Flavour) -> FlavourAccess {
+/// Full access under a flavour, without root squash.
+pub fn flavour_access(flavour: Flavour) -> FlavourAccess {
     let squash = Squash { who: SquashWho::Nobody, anonymous_uid: 65_534, anonymous_gid: 65_534 };
     FlavourAccess { flavour, read_only: false, squash, secure_port: false, machine_writes: false }
 }
 
-/// Full rights under AUTH_SYS from any port.
-pub fn access() -> ClientAccess {
-    ClientAccess { flavours: vec![under(Flavour::Sys)] }
+/// Full access under AUTH_SYS from any port.
+pub fn sys_access() -> ClientAccess {
+    ClientAccess { flavours: vec![flavour_access(Flavour::Sys)] }
 }
 
-/// An export with these rights for all clients.
+/// An export with this access for all clients.
 pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAccess) -> Export {
     Export {
         id: ExportId(id),
@@ -57,21 +57,21 @@ pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAcces
         source: format!("memory {id}").into(),
         file_system: files.clone(),
         sync: true,
-        clients: Arc::new(Everybody(Arc::new(access))),
+        clients: Arc::new(AllowAll(Arc::new(access))),
     }
 }
 
-/// A server with one export at `/export`. `boot` numbers the restarts.
+/// A server with one export at `/export`. `boot` is the number of the restart.
 pub fn server(files: &Arc<MemoryFs>, boot: u64, limits: Limits, recovered: Recovered, now: Now) -> Server {
-    let exports = Exports::new(vec![export(1, &["export"], files, access())]).expect("one export fits itself");
-    Server::new(config(boot, limits), exports, Arc::new(Numbers), Arc::new(NoObserver), recovered, [boot as u8; 32], now)
+    let exports = Exports::new(vec![export(1, &["export"], files, sys_access())]).expect("one export fits itself");
+    Server::new(config(boot, limits), exports, Arc::new(NumericIdentity), Arc::new(NoObserver), recovered, [boot as u8; 32], now)
 }
 
-/// An identity that trusts the claimed user and has no names.
+/// An identity service that trusts the claimed user and has no names.
 #[derive(Debug)]
-pub struct Numbers;
+pub struct NumericIdentity;
 
-impl Identity for Numbers {
+impl Identity for NumericIdentity {
     fn caller(&self, principal: &Principal, _: SocketAddr, _: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, Unanswered> {
         Ok(match principal {
             Principal::Sys { uid, gid, gids } => Some(Arc::new(Caller::new(*uid, *gid, gids.iter().copied()))),
@@ -98,9 +98,9 @@ impl Identity for Numbers {
 
 /// A matcher that gives every client the same access.
 #[derive(Debug)]
-pub struct Everybody(pub Arc<ClientAccess>);
+pub struct AllowAll(pub Arc<ClientAccess>);
 
-impl ClientMatcher for Everybody {
+impl ClientMatcher for AllowAll {
     fn access_for(&self, _: SocketAddr) -> Option<Arc<ClientAccess>> {
         Some(self.0.clone())
     }

@@ -1,4 +1,4 @@
-//! The options of a service that say what is recorded, where, and what is done when it can't be.
+//! Options of a service about its audit trail.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,55 +13,55 @@ use vouch_daemon::audit_trail::TrailConfig;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Audit")]
 pub(crate) struct AuditArgs {
-    /// Record who does what in this trail, whose key `vouch audit keygen` has made.
+    /// Write an audit trail to this directory, whose key `vouch audit keygen` has made.
     #[arg(id = "audit", long = "audit", value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Rules in auditctl's syntax: which operations are recorded; all that act on files without.
-    /// Read anew at SIGHUP.
+    /// File of rules in auditctl(8) syntax that select operations; without it, all that change or
+    /// read data are recorded. Read again at SIGHUP.
     #[arg(long = "audit-rules", value_name = "FILE", requires = "audit")]
     rules: Option<PathBuf>,
-    /// The trail's key, if not in its directory.
+    /// File of the trail's key, if not in the trail's directory.
     #[arg(long = "audit-key", value_name = "FILE", requires = "audit")]
     key: Option<PathBuf>,
-    /// What is done when a record can't be kept.
+    /// What to do when a record can't be written.
     #[arg(long = "audit-policy", value_name = "POLICY", default_value = "count", requires = "audit")]
     policy: PolicyName,
-    /// When records are made durable: each, a number of records, a duration, or none.
+    /// When to make records durable: `each`, a number of records, a duration, or `none`.
     #[arg(long = "audit-sync", value_name = "WHEN", default_value = "1s", value_parser = parse_durable, requires = "audit")]
     sync: Durability,
-    /// Close segments of this length.
+    /// Close a segment at this length.
     #[arg(long = "audit-segment", value_name = "SIZE", default_value = "64M", value_parser = parse_segment, requires = "audit")]
     segment: u64,
-    /// Close segments of this age.
+    /// Close a segment at this age.
     #[arg(long = "audit-segment-age", value_name = "DURATION", default_value = "1h", value_parser = when::parse_duration, requires = "audit")]
     segment_age: Duration,
-    /// Records wait at most so long for a seal: what a thief of the server could still rewrite.
+    /// Seal records after at most this time. An intruder could still alter unsealed records.
     #[arg(long = "audit-seal", value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration, requires = "audit")]
     seal: Duration,
-    /// Remove segments that are older; none without.
+    /// Remove segments older than this; without it, keep them.
     #[arg(long = "audit-keep", value_name = "DURATION", value_parser = when::parse_duration, requires = "audit")]
     keep: Option<Duration>,
-    /// Remove the oldest segments while all are longer than this.
+    /// Remove the oldest segments while all segments exceed this size.
     #[arg(long = "audit-keep-size", value_name = "SIZE", value_parser = size::parse, requires = "audit")]
     keep_size: Option<u64>,
-    /// Never remove segments that are younger, whatever their size.
+    /// Never remove segments younger than this, whatever their size.
     #[arg(long = "audit-keep-floor", value_name = "DURATION", default_value = "30d", value_parser = when::parse_duration, requires = "audit")]
     keep_floor: Duration,
 }
 
-/// What is done when a record can't be kept.
+/// What to do when a record can't be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PolicyName {
-    /// Nothing is acknowledged without its record on disk.
+    /// Acknowledge nothing without its record on disk.
     Block,
-    /// The service goes on; what was lost is counted, and the count is a record.
+    /// Continue, and record the number of lost records.
     Count,
-    /// The service stops.
+    /// Stop the service.
     Halt,
 }
 
 impl AuditArgs {
-    /// What is to be recorded, if anything.
+    /// The trail's configuration, if there is a trail.
     pub(crate) fn config(&self) -> Option<TrailConfig> {
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let retention = Retention { age_ns_max: self.keep.map(nanos), len_max: self.keep_size, age_ns_min: nanos(self.keep_floor) };
@@ -80,7 +80,7 @@ impl AuditArgs {
     }
 }
 
-/// A segment has a header and a seal at least: one that is not much longer holds nothing.
+/// A segment needs room for a header, a seal and some records.
 const SEGMENT_LEN_MIN: u64 = 4096;
 
 fn parse_segment(text: &str) -> Result<u64, String> {

@@ -1,5 +1,5 @@
-//! The options that every subcommand shares, and the list of subcommands. What belongs to one
-//! subcommand is in its own file.
+//! Options shared by all subcommands, and the list of subcommands. Options of one subcommand are in
+//! its own file.
 
 use std::path::PathBuf;
 
@@ -55,7 +55,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The definition of the whole command line, for completions, man pages and checks.
+/// The definition of the command line, for completions, man pages and tests.
 pub fn command() -> clap::Command {
     Cli::command()
 }
@@ -63,47 +63,47 @@ pub fn command() -> clap::Command {
 /// Options of every subcommand.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// What to log to standard error: off, error, warn, info, debug, trace, or a filter such as
+    /// Log level: off, error, warn, info, debug, trace, or a filter such as
     /// vouch_tree_client=debug.
     #[arg(long, global = true, value_name = "LEVEL", env = "VOUCH_LOG", help_heading = "Common options")]
     pub(crate) log_level: Option<String>,
-    /// How to write the log.
+    /// Log format.
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text", help_heading = "Common options")]
     pub(crate) log_format: LogFormat,
-    /// Append the log to this file instead of writing it to standard error.
+    /// Append the log to this file instead of standard error.
     #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
     pub(crate) log_file: Option<PathBuf>,
-    /// No progress bars, even on a terminal.
+    /// Show no progress bars, even on a terminal.
     #[arg(long, short, global = true, help_heading = "Common options")]
     pub(crate) quiet: bool,
 }
 
-/// How log records are written.
+/// Log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// A line a record, for people.
+    /// One line for each message, for people.
     Text,
-    /// A JSON object a line, for collectors.
+    /// One JSON object on each line, for log collectors.
     Json,
 }
 
 macro_rules! subcommands {
     ($($variant:ident => $module:ident,)*) => {
-        /// The subcommands, in the order in which help lists them. What help says of each stands above its own `Args`.
+        /// Subcommands in the order of the help. The help text of each is above its own `Args`.
         #[derive(Debug, Subcommand)]
         pub(crate) enum Command {
             $($variant(Box<commands::$module::Args>),)*
         }
 
         impl Command {
-            /// Runs the subcommand to its end.
+            /// Runs the subcommand.
             pub(crate) fn run(self, global: &Global) -> Outcome {
                 match self {
                     $(Command::$variant(args) => commands::$module::run(*args, global),)*
                 }
             }
 
-            /// The name as it is typed, for the first word of an error.
+            /// Name of the subcommand, which begins each error line.
             pub(crate) fn name(&self) -> &'static str {
                 match self {
                     $(Command::$variant(_) => stringify!($module),)*

@@ -1,5 +1,4 @@
-//! The options of every command that reads published trees, and the client and runtime that they
-//! make.
+//! Options of commands that read published trees; these options create the client and its runtime.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -18,73 +17,73 @@ use crate::{size, when};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Reading options")]
 pub(crate) struct ClientArgs {
-    /// Ask this replica too; may be repeated. Without a port: 4340.
+    /// Ask this replica too; may be repeated. The default port is 4340.
     #[arg(long, value_name = "HOST[:PORT]", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     replica: Vec<String>,
     /// Ask only the replicas given by --replica, not the host in the name.
     #[arg(long, requires = "replica")]
     only_replicas: bool,
-    /// Each operation ends within this, with data or with an error.
+    /// Time limit of each operation.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = when::parse_duration)]
     timeout: Duration,
-    /// Where the newest revision seen of each tree is remembered, so that no older one is believed.
-    /// The default is /var/lib/vouch for root, else $XDG_STATE_HOME/vouch.
+    /// Directory that remembers the newest revision seen of each tree, which detects rollbacks. The
+    /// default is /var/lib/vouch for root, else $XDG_STATE_HOME/vouch.
     #[arg(long, value_name = "DIR", env = "VOUCH_STATE")]
     state: Option<PathBuf>,
-    /// Refuse to read when the newest revision seen can't be remembered, instead of warning.
+    /// Refuse to read, instead of warning, when the newest revision seen can't be stored.
     #[arg(long)]
     state_required: bool,
     /// Directory of key statements (revocations, forwarding pointers); may be repeated.
-    /// /etc/vouch/statements is always read where it exists.
+    /// /etc/vouch/statements is always read if it exists.
     #[arg(long, value_name = "DIR")]
     statements: Vec<PathBuf>,
-    /// Directory of a published tree that lists key statements in files named HOSTID, as
-    /// @HOST[:PORT],HOSTID/PATH; may be repeated. A tree that can't be opened, or has no such
-    /// directory, is an error: what it would say may matter.
+    /// Directory of a published tree with key statements in files named HOSTID, as
+    /// @HOST[:PORT],HOSTID/PATH; may be repeated. A tree that can't be opened or lacks the
+    /// directory is an error, because its statements may matter.
     #[arg(long, value_name = "NAME/PATH")]
     statement_tree: Vec<OsString>,
-    /// How often replicas are asked for a newer revision. The default is a quarter of the tree's
-    /// validity, 1 minute to 1 hour.
+    /// Interval at which replicas are asked for a newer revision. The default is a quarter of the
+    /// tree's validity, from 1 minute to 1 hour.
     #[arg(long, value_name = "DURATION", value_parser = when::parse_duration)]
     refresh: Option<Duration>,
-    /// Where verified blocks are kept on disk; several processes may share it. The default is
+    /// Directory of the disk cache for verified blocks; processes may share it. The default is
     /// /var/cache/vouch for root, else $XDG_CACHE_HOME/vouch.
     #[arg(long, value_name = "DIR", env = "VOUCH_CACHE")]
     cache: Option<PathBuf>,
-    /// The most that the cache on disk may take.
+    /// Maximum size of the disk cache.
     #[arg(long, value_name = "SIZE", default_value = "10G", value_parser = size::parse)]
     cache_quota: u64,
-    /// No cache on disk.
+    /// Use no disk cache.
     #[arg(long)]
     no_cache: bool,
-    /// The most that the cache in memory may take.
+    /// Maximum size of the memory cache.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
     memory_cache: u64,
-    /// Refuse to follow forwarding pointers to a tree's new name.
+    /// Do not follow forwarding pointers to a tree's new name.
     #[arg(long)]
     refuse_forwarding: bool,
 }
 
 impl ClientArgs {
-    /// Which replicas to ask.
+    /// Replicas to ask.
     pub(crate) fn tree_options(&self) -> TreeOptions {
         TreeOptions { replicas: self.replica.clone(), only_replicas: self.only_replicas, refuse_forwarding: self.refuse_forwarding }
     }
 
-    /// How long one operation may take.
+    /// Time limit of an operation.
     pub(crate) const fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Makes the client, and opens the trees whose key statements it is to heed.
+    /// Creates the client, and opens the trees with key statements.
     pub(crate) async fn client(&self) -> Outcome<Arc<Client>> {
         self.client_before(None).await
     }
 
-    /// The same, before somebody who is told what is not believed.
+    /// The same, with an observer of wrong data from replicas.
     pub(crate) async fn client_before(&self, witness: Option<Arc<dyn FaultObserver>>) -> Outcome<Arc<Client>> {
         for dir in &self.statements {
-            // Who names it relies on what it would say.
+            // The user who names a directory relies on its statements.
             std::fs::read_dir(dir)
                 .map_err(|error| Failure::input(dir.display(), error).cure("name a directory of key statements that this user may read"))?;
         }
@@ -117,22 +116,23 @@ impl ClientArgs {
     }
 }
 
-/// A path that leads nowhere would never say anything, and nobody would notice.
+/// Checks that a path exists: a missing path would silently never revoke anything.
 async fn check_listed(tree: &Tree, listed: &TreePath) -> Result<(), vouch_tree_client::Error> {
     let found = tree.lookup_path(tree.revision()?.root(), &listed.path).await?;
     if found.is_directory() { Ok(()) } else { Err(vouch_tree_client::Error::NotADirectory { path: listed.path.clone() }) }
 }
 
-/// Trees of key statements stay open until the process ends; the client itself does not hold them.
+/// Trees with key statements stay open until the process ends; the client itself does not hold
+/// them.
 static STATEMENT_TREES: Mutex<Vec<Arc<Tree>>> = Mutex::new(Vec::new());
 
-/// Runs a command's asynchronous part to its end.
+/// Runs the asynchronous part of a command.
 pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().at("runtime")?.block_on(work)
 }
 
-/// Root's place, or this user's by the XDG base directory specification; `None` for a user without
-/// a home.
+/// Root's directory, or the user's by the XDG base directory specification; `None` for a user
+/// without a home.
 fn place(of_root: &str, variable: &str, below_home: &str) -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(of_root.into());
@@ -142,8 +142,8 @@ fn place(of_root: &str, variable: &str, below_home: &str) -> Option<PathBuf> {
     base.map(|base| base.join("vouch"))
 }
 
-/// Key statements that the machine's administrator has put down for everybody.
+/// Key statements that the administrator has installed for all users.
 const STATEMENTS: &str = "/etc/vouch/statements";
 
-/// A connection that takes longer is tried elsewhere.
+/// Time limit of a connection attempt.
 const CONNECT_MAX: Duration = Duration::from_secs(5);

@@ -1,5 +1,4 @@
-//! The subcommands: in each file the definition of its options, its help, and the code that runs
-//! it.
+//! The subcommands. Each file holds one subcommand's options, help and code.
 
 pub(crate) mod audit;
 pub(crate) mod bench;

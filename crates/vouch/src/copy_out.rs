@@ -1,6 +1,5 @@
-//! Files of a published tree written to a local directory, with all of their metadata that this
-//! user may set. Works relative to open directories, so that no path is too long and no link on the
-//! way is followed.
+//! Writes files of a published tree to a local directory with all permitted metadata. Works
+//! relative to open directories: no path is too long, and no link on the way is followed.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -16,14 +15,14 @@ use vouch_tree_client::{Seek, Tree};
 
 use crate::exit::{At as _, Outcome};
 
-/// What to keep beside content, mode and times.
+/// What to keep besides content, mode and times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keep {
     pub(crate) owner: bool,
     pub(crate) xattrs: bool,
 }
 
-/// What one file cost, and what of it could not be kept.
+/// Statistics of one file, with the metadata that could not be set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Written {
     pub(crate) bytes: u64,
@@ -35,30 +34,30 @@ pub(crate) struct Written {
 pub(crate) struct Place {
     pub(crate) dir: Arc<OwnedFd>,
     pub(crate) name: Vec<u8>,
-    /// Its path in the tree, for messages.
+    /// Path in the tree, for messages.
     pub(crate) shown: Vec<u8>,
 }
 
 impl Place {
-    /// A name in the directory `dir`, which is this place's own.
+    /// A name in `dir`, the directory at this place.
     pub(crate) fn below(&self, dir: &Arc<OwnedFd>, name: &[u8]) -> Place {
         let shown = if self.shown.is_empty() { name.to_vec() } else { [&self.shown, &b"/"[..], name].concat() };
         Place { dir: dir.clone(), name: name.to_vec(), shown }
     }
 
-    /// Makes the directory, open to its owner alone until it is finished.
+    /// Creates the directory, private to its owner until it is finished.
     pub(crate) fn make_directory(&self) -> Outcome<OwnedFd> {
         rustix::fs::mkdirat(&self.dir, &*self.name, Mode::RWXU).map_err(io::Error::from).at(self)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&self.dir, &*self.name, flags, Mode::empty()).map_err(io::Error::from).at(self)
     }
 
-    /// Makes this name a further one of a file that was written before.
+    /// Makes this name a hard link to an earlier file.
     pub(crate) fn link_to(&self, first: &Place) -> Outcome {
         rustix::fs::linkat(&first.dir, &*first.name, &self.dir, &*self.name, AtFlags::empty()).map_err(io::Error::from).at(self)
     }
 
-    /// Writes a file that is no directory.
+    /// Writes anything but a directory.
     pub(crate) async fn write(&self, tree: &Arc<Tree>, inode: &Inode, keep: Keep) -> Outcome<Written> {
         let mut written = Written::default();
         let made = match &inode.content {
@@ -90,7 +89,7 @@ impl Place {
         rustix::fs::mknodat(&self.dir, &*self.name, kind, Mode::RUSR | Mode::WUSR, device)
     }
 
-    /// Writes the data; what the tree records as holes stays holes.
+    /// Writes the data and keeps holes.
     async fn write_regular(&self, tree: &Arc<Tree>, inode: &Inode) -> Outcome<u64> {
         let Content::Regular { blob, .. } = &inode.content else { return Ok(0) };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -99,7 +98,7 @@ impl Place {
         let reader = tree.open_file(blob.clone());
         let (mut offset, mut bytes) = (0, 0);
         while offset < blob.size {
-            // One look for the next data serves all of a file that has no holes.
+            // One seek suffices for a file without holes.
             let Some(data) = tree.seek(blob, offset, Seek::Data).await? else { break };
             let end = tree.seek(blob, data, Seek::Hole).await?.unwrap_or(blob.size);
             offset = data;
@@ -118,7 +117,7 @@ impl Place {
         Ok(bytes)
     }
 
-    /// Owner, then mode (a change of owner clears set-id bits), then attributes, then times.
+    /// Sets owner, then mode (a change of owner clears set-id bits), then attributes, then times.
     pub(crate) async fn metadata(&self, tree: &Tree, inode: &Inode, keep: Keep) -> Outcome<u64> {
         let mut not_kept = 0;
         let mut lost = |what: &str, error: rustix::io::Errno| {
@@ -132,15 +131,15 @@ impl Place {
                 lost("owner", error);
             }
         } else {
-            // Under another owner a set-id bit would mean something else.
+            // Under another owner a set-id bit would grant other rights.
             mode &= !0o6000;
         }
         let is_link = inode.file_type() == FileType::Symlink;
         if keep.xattrs && inode.xattrs.size > 0 {
             let path = self.by_descriptor();
             for (name, value) in tree.xattrs(inode).await?.pairs() {
-                // Under another owner a capability, a label or another such grant would mean something else, as a
-                // set-id bit would.
+                // Under another owner a capability or label would grant other rights, like a set-id
+                // bit.
                 if !keep.owner && (name.starts_with(b"security.") || name.starts_with(b"trusted.")) {
                     lost(&format!("attribute {}", vouch_daemon::printable::printable(name)), rustix::io::Errno::PERM);
                     continue;
@@ -161,20 +160,19 @@ impl Place {
         Ok(not_kept)
     }
 
-    /// The system has no calls for attributes relative to a directory; its own view of our
-    /// descriptors stands in.
+    /// There are no calls for attributes relative to a directory; /proc/self/fd replaces them.
     fn by_descriptor(&self) -> Vec<u8> {
         [format!("/proc/self/fd/{}/", self.dir.as_fd().as_raw_fd()).as_bytes(), &self.name].concat()
     }
 }
 
-/// Opens a directory that is there.
+/// Opens an existing directory.
 pub(crate) fn open_directory(path: &Path) -> Outcome<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from).at(path.display())
 }
 
-/// Removes a copy that is not whole, whatever of it is there.
+/// Removes an incomplete copy.
 pub(crate) fn remove(path: &PathBuf) {
     let removed = match path.symlink_metadata() {
         Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path),
@@ -186,13 +184,12 @@ pub(crate) fn remove(path: &PathBuf) {
     }
 }
 
-/// A descriptor a level is open on the way down; takes as many as the system lets this process
-/// have, up to a bound.
+/// Raises the limit of open files: each level of the walk holds a descriptor.
 pub(crate) fn allow_deep_trees() {
     let now = rustix::process::getrlimit(Resource::Nofile);
     let want = DESCRIPTORS_MAX.min(now.maximum.unwrap_or(DESCRIPTORS_MAX));
     if now.current.is_some_and(|current| current < want) {
-        // Without them only trees deeper than the limit fail, with a message of their own.
+        // Otherwise only very deep trees fail, with their own message.
         let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(want), maximum: now.maximum });
     }
 }
@@ -201,8 +198,8 @@ const fn is_device(inode: &Inode) -> bool {
     matches!(inode.content, Content::CharDevice(_) | Content::BlockDevice(_))
 }
 
-/// Levels of a tree, and more than any source file system of ours has.
+/// More than the levels of any real tree.
 const DESCRIPTORS_MAX: u64 = 65_536;
 
-/// Bytes read and written at once.
+/// Bytes of one read and write.
 const STEP: usize = 1 << 20;

@@ -1,6 +1,5 @@
-//! How a run ends: failures with their place and cure, the one function that maps a cause to an
-//! exit code, and the one line on standard error. Deliberately lacks any text of its own about what
-//! to do: whoever raises a failure knows the cure.
+//! Exit codes and error lines. A failure has its place, cause and remedy; the code that raises it
+//! states the remedy.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -19,21 +18,21 @@ use vouch_replica::ServeError;
 
 /// Runs the command line of this process.
 ///
-/// Prints at most one line `vouch: <what>: <why>; <cure>` to standard error, and returns the
+/// Prints at most one line `vouch: <what>: <why>; <remedy>` to standard error, and returns the
 /// documented exit code.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output and are no error. A closed pipe there is nobody's fault.
+            // Help and version go to standard output and are no error, even into a closed pipe.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { Code::Usage as u8 } else { Code::Success as u8 });
         }
     };
     let name = cli.command.name();
     let outcome = logging::start(&cli.global).and_then(|()| {
-        // A replica starts this thread itself, from inside its sandbox: one that runs already would stay
-        // outside. What SIGHUP means to a mount or an export, they say themselves.
+        // A replica starts this thread inside its sandbox, because the sandbox does not cover
+        // running threads. Mounts and exports handle SIGHUP themselves.
         if !matches!(cli.command, Command::Serve(_) | Command::Export(_) | Command::Mount(_)) {
             interrupt::watch().at("signals")?;
         }
@@ -44,7 +43,7 @@ pub fn main() -> ExitCode {
         Err(failure) => {
             let code = code_of(&failure.cause);
             if !matches!(*failure.cause, Cause::Silent(_)) {
-                // Standard error may be a pipe that nobody reads any more.
+                // Standard error may be a closed pipe.
                 let _ = writeln!(io::stderr(), "vouch: {name}: {failure}");
             }
             ExitCode::from(code as u8)
@@ -52,7 +51,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What a subcommand returns.
+/// Result of a subcommand.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 /// The documented exit codes.
@@ -72,7 +71,7 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    /// The code with this number, as another run of this program returned it.
+    /// The exit code with this number, from another run of this program.
     pub(crate) fn from_number(number: i32) -> Option<Code> {
         use Code::{BadInput, Busy, Differs, Incomplete, Interrupted, LocalIo, NotFound, Refused, Success, Unreachable, Usage};
         [Success, Differs, Usage, BadInput, NotFound, Refused, Unreachable, LocalIo, Busy, Incomplete, Interrupted]
@@ -81,60 +80,60 @@ impl Code {
     }
 }
 
-/// Why a command failed, where, and what its user may do about it.
+/// Failure of a command: place, cause and remedy.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// The path, name or option; empty where the cause names it by itself.
+    /// Path, name or option; empty if the cause names it.
     what: String,
-    /// Boxed, so that every result of a command is small.
+    /// Boxed, which keeps results small.
     pub(crate) cause: Box<Cause>,
     cure: Option<String>,
 }
 
-/// Whose fault it was.
+/// Causes of failures.
 #[derive(Debug)]
 pub(crate) enum Cause {
-    /// The command line is wrong in a way that the parser can't see.
+    /// Invalid combination of arguments.
     Usage(String),
-    /// A file or value that the user gave is malformed.
+    /// A malformed file or value from the user.
     Input(String),
-    /// Something named does not exist.
+    /// A named object does not exist.
     NotFound(String),
-    /// A check of authenticity or freshness said no.
+    /// A check of authenticity or freshness failed.
     Refused(String),
-    /// The system under us.
+    /// System error.
     Io(io::Error),
-    /// A private key or certificate file.
+    /// Key or certificate file.
     KeyFile(vouch_tree::keyfile::Error),
-    /// A name that somebody typed.
+    /// Self-certifying name.
     Name(vouch_tree::name::NameError),
-    /// Bytes that are not the XDR they should be.
+    /// XDR decoding.
     Xdr(vouch_xdr::Error),
-    /// The database.
+    /// Database.
     Store(vouch_tree_store::Error),
     /// Publishing.
     Publish(vouch_tree_publish::Error),
     /// Reading a published tree.
     Client(vouch_tree_client::Error),
-    /// The mount.
+    /// Mount.
     Mount(vouch_tree_mount::MountError),
-    /// The replica.
+    /// Replica.
     Serve(vouch_replica::ServeError),
-    /// The NFS server.
+    /// NFS server.
     Export(ExportError),
-    /// The audit trail of what is not an NFS server.
+    /// Audit trail of a mount or command.
     Trail(TrailError),
-    /// A measurement.
+    /// Measurement.
     Runner(vouch_bench::Error),
-    /// Something failed in the middle, and the rest was done.
+    /// Partial failure: the rest was done.
     Incomplete(String),
-    /// A signal asked us to stop.
+    /// Stopped by a signal.
     Interrupted,
-    /// The command has said all there is to say; only the code matters.
+    /// Everything is printed; only the exit code matters.
     Silent(Code),
 }
 
-/// The exit code of each cause: the only place that knows.
+/// The exit code of each cause.
 pub(crate) fn code_of(cause: &Cause) -> Code {
     match cause {
         Cause::Usage(_) => Code::Usage,
@@ -240,25 +239,25 @@ fn code_of_trail(error: &TrailError) -> Code {
     if error.is_full { Code::LocalIo } else { Code::BadInput }
 }
 
-/// What was named to be exported can't be: a tree says by itself whose fault that is.
+/// Exit code for an export that can't be opened.
 fn code_of_source(error: &io::Error) -> Code {
     let tree = error.get_ref().and_then(|inner| inner.downcast_ref::<vouch_tree_client::Error>());
     match (tree, error.kind()) {
         (Some(error), _) => code_of_client(error),
         (None, io::ErrorKind::NotFound) => Code::NotFound,
-        // A file where a directory must be, a name that is none.
+        // A file instead of a directory, or an invalid name.
         (None, io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput) => Code::BadInput,
         (None, _) => Code::LocalIo,
     }
 }
 
 impl Failure {
-    /// A failure of `what` (a path, a name, an option) for a reason.
+    /// A failure of `what` (a path, a name, an option).
     pub(crate) fn new(what: impl fmt::Display, cause: impl Into<Cause>) -> Failure {
         Failure { what: what.to_string(), cause: Box::new(cause.into()), cure: None }
     }
 
-    /// The command line asks for something that makes no sense.
+    /// Invalid use of the command line.
     pub(crate) fn usage(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(what, Cause::Usage(why.to_string()))
     }
@@ -268,32 +267,32 @@ impl Failure {
         Failure::new(what, Cause::Input(why.to_string()))
     }
 
-    /// Something named does not exist.
+    /// A named object does not exist.
     pub(crate) fn not_found(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(what, Cause::NotFound(why.to_string()))
     }
 
-    /// A check of authenticity or freshness said no.
+    /// A check of authenticity or freshness failed.
     pub(crate) fn refused(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(what, Cause::Refused(why.to_string()))
     }
 
-    /// Something failed in the middle, and the rest was done.
+    /// Partial failure: the rest was done.
     pub(crate) fn incomplete(why: impl fmt::Display) -> Failure {
         Failure::new("", Cause::Incomplete(why.to_string()))
     }
 
-    /// A signal asked us to stop.
+    /// Stopped by a signal.
     pub(crate) fn interrupted() -> Failure {
         Failure::new("stopped", Cause::Interrupted)
     }
 
-    /// The command has printed its findings; only the code remains.
+    /// The command has printed its findings; only the exit code matters.
     pub(crate) fn silent(code: Code) -> Failure {
         Failure::new("", Cause::Silent(code))
     }
 
-    /// Adds what the user may do about it.
+    /// Adds the remedy.
     pub(crate) fn cure(mut self, cure: impl fmt::Display) -> Failure {
         self.cure = Some(cure.to_string());
         self
@@ -305,7 +304,7 @@ impl Failure {
         matches!(&*self.cause, Cause::Io(error) if full(error))
     }
 
-    /// Whether the reader of our standard output has gone, which is its right.
+    /// Whether the reader of standard output is gone, which is no error.
     fn is_closed_pipe(&self) -> bool {
         matches!(&*self.cause, Cause::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -346,8 +345,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// An error and its sources in one line, each said once, without the numbers that the standard
-/// library puts behind the system's words.
+/// An error and its sources in one line, without repetitions and errno numbers.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -366,10 +364,10 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// How the standard library introduces an errno.
+/// Prefix of an errno in messages of the standard library.
 const NUMBER: &str = " (os error ";
 
-/// The system's message without its number, in the lower case of a sentence's middle.
+/// A system message without its number, in lower case.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = match (error.raw_os_error(), text.find(NUMBER)) {
@@ -391,7 +389,7 @@ macro_rules! causes {
                 }
             }
 
-            /// For errors that name their place by themselves.
+            /// For errors that name their place.
             impl From<$error> for Failure {
                 fn from(error: $error) -> Failure {
                     Failure { what: String::new(), cause: Box::new(error.into()), cure: None }
@@ -416,7 +414,7 @@ causes! {
     Runner(vouch_bench::Error),
 }
 
-/// Names the place of an error.
+/// Adds the place to an error.
 pub(crate) trait At<T> {
     fn at(self, what: impl fmt::Display) -> Outcome<T>;
 }
@@ -427,8 +425,7 @@ impl<T, E: Into<Cause>> At<T> for Result<T, E> {
     }
 }
 
-/// A closed standard output ends the command quietly and successfully, as with other tools in a
-/// pipe.
+/// Treats a closed standard output as success, like other tools in a pipe.
 pub(crate) fn forgive_closed_pipe(outcome: Outcome) -> Outcome {
     match outcome {
         Err(failure) if failure.is_closed_pipe() => Ok(()),
@@ -441,13 +438,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_one_line_with_place_reason_and_cure() {
+    fn failure_is_one_line_with_place_reason_and_remedy() {
         let failure = Failure::new("/src/a", io::Error::from_raw_os_error(13)).cure("run as a user who may read it");
         assert_eq!(failure.to_string(), "/src/a: permission denied; run as a user who may read it");
     }
 
     #[test]
-    fn a_chain_of_errors_says_each_thing_once_and_no_numbers() {
+    fn error_chain_has_no_repetitions_or_numbers() {
         #[derive(Debug, thiserror::Error)]
         #[error("opening x: {0}")]
         struct Outer(#[source] io::Error);
@@ -455,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_the_documented_ones() {
+    fn exit_codes_match_documentation() {
         assert_eq!(code_of(&Cause::Usage(String::new())) as u8, 2);
         assert_eq!(code_of(&Cause::Input(String::new())) as u8, 3);
         assert_eq!(code_of(&Cause::Io(io::ErrorKind::NotFound.into())) as u8, 4);
@@ -466,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_exported_is_told_by_whose_fault_it_was() {
+    fn export_failures_have_codes_of_their_causes() {
         let code = |source: io::Error| {
             let error = ExportError::Sources(SourceError::Open { what: "x".into(), source });
             code_of(&Cause::Export(error)) as u8

@@ -1,6 +1,6 @@
-//! Ctrl-C and its kin: the first signal runs what was registered to clean up and ends the process
-//! with code 130; commands that end by themselves (a replica, a mount, a publication) take the
-//! signal over. Owns no state but the list of duties.
+//! Handling of SIGINT, SIGTERM and SIGHUP. The first signal runs the registered clean-ups and ends
+//! the process with code 130. Long-running commands (replica, mount, publication) take the first
+//! signal over.
 
 use std::io;
 use std::sync::Mutex;
@@ -38,8 +38,7 @@ fn watch_with(reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
                 continue;
             }
             let again = REQUESTED.swap(true, Ordering::SeqCst);
-            // Before the duties: who hears of it may be done, and have given it back, sooner than this thread
-            // goes on.
+            // Read before the clean-ups: the signal may be released again during them.
             let is_taken = TAKEN.load(Ordering::SeqCst) > 0;
             run_duties();
             if again || !is_taken {
@@ -50,29 +49,29 @@ fn watch_with(reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
     Ok(())
 }
 
-/// Something to undo if the process is interrupted before the guard is dropped. The guard's own
-/// drop does not run it.
+/// Registers a clean-up for an interruption before the guard is dropped. Dropping the guard does
+/// not run it.
 pub(crate) fn on_interrupt(duty: impl FnOnce() + Send + 'static) -> Duty {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     duties().push((number, Box::new(duty)));
     Duty(number)
 }
 
-/// Takes the first signal over: it runs `notify`, `requested` turns true, and the process goes on.
-/// A second signal ends it.
+/// Takes over the first signal: it runs `notify`, `requested` becomes true, and the process
+/// continues. A second signal ends the process.
 pub(crate) fn take(notify: impl FnOnce() + Send + 'static) -> Taken {
-    // The duty first: a signal in between would else count as taken, and nobody would hear of it.
+    // Register first: otherwise a signal in between would be taken and not reported.
     let duty = on_interrupt(notify);
     TAKEN.fetch_add(1, Ordering::SeqCst);
     Taken { _duty: duty }
 }
 
-/// Whether a signal has asked us to stop.
+/// Whether a signal has asked the process to stop.
 pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }
 
-/// While it lives the first signal does not end the process.
+/// While this lives, the first signal does not end the process.
 pub(crate) struct Taken {
     _duty: Duty,
 }
@@ -83,7 +82,7 @@ impl Drop for Taken {
     }
 }
 
-/// Forgets the duty when dropped.
+/// Unregisters the clean-up when dropped.
 pub(crate) struct Duty(usize);
 
 impl Drop for Duty {
@@ -99,7 +98,7 @@ fn run_duties() {
     }
 }
 
-/// A duty that panicked has poisoned nothing that the others need.
+/// A panic in a clean-up leaves the list intact.
 fn duties() -> std::sync::MutexGuard<'static, Vec<(usize, Undo)>> {
     DUTIES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! A directory of keys on disk: which file is called what, who may read it, and that none is ever
-//! overwritten. Deliberately lacks the files' formats, which are in `vouch_tree::keyfile`.
+//! Key directories: file names, permissions, and protection from overwriting. File formats are in
+//! `vouch_tree::keyfile`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -13,27 +13,26 @@ use zeroize::Zeroizing;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::passphrase::PassphraseArgs;
 
-/// The private root key, 0600; kept off-line.
+/// Private root key, 0600; kept off-line.
 pub(crate) const ROOT_KEY: &str = "root.key";
-/// The public root key.
+/// Public root key.
 pub(crate) const ROOT_PUBLIC: &str = "root.pub";
-/// The serial of the newest certificate that the root key has signed, in decimal; beside the root
-/// key.
+/// Serial number of the root key's newest certificate, in decimal; beside the root key.
 pub(crate) const ROOT_SERIAL: &str = "root.serial";
-/// The private signing key, 0600.
+/// Private signing key, 0600.
 pub(crate) const SIGNING_KEY: &str = "signing.key";
-/// Its certificate by the root key.
+/// Certificate of the signing key by the root key.
 pub(crate) const SIGNING_CERT: &str = "signing.cert";
 
 const ROOT_PUBLIC_HEADER: &str = "vouch root public key v1";
 
-/// Makes `dir` and what is missing above it, private to its owner, and makes that durable.
+/// Creates `dir` and its missing parents, private to the owner, and syncs them.
 pub(crate) fn create_directory(dir: &Path) -> Outcome {
     if dir.is_dir() {
         return Ok(());
     }
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    // All that was missing was to be made: a file system that says "not found" to that can't make it.
+    // A missing parent was created, so "not found" means that the file system can't create it.
     made.map_err(
         |error| if error.kind() == io::ErrorKind::NotFound { io::Error::other("this file system makes no directories") } else { error },
     )
@@ -41,11 +40,11 @@ pub(crate) fn create_directory(dir: &Path) -> Outcome {
     sync_directory(parent(dir))
 }
 
-/// Writes a new file and makes it durable; an existing one is never touched.
+/// Writes a new file and syncs it. Never touches an existing file.
 pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Outcome {
     let written = OpenOptions::new().write(true).create_new(true).mode(mode).open(path).and_then(|mut file| {
         file.write_all(bytes).and_then(|()| file.sync_all()).inspect_err(|_| {
-            // A half-written key is worse than none.
+            // Removes a half-written key.
             let _ = std::fs::remove_file(path);
         })
     });
@@ -58,7 +57,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Outcome {
     }
 }
 
-/// Replaces a small file that is no secret, atomically and durably.
+/// Replaces a small public file atomically and durably.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Outcome {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(format!(".new-{}", std::process::id()));
@@ -68,7 +67,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Outcome {
     sync_directory(parent(path))
 }
 
-/// Reads a small file: no more than any key file may have.
+/// Reads a small file, at most the size of a key file.
 pub(crate) fn read_small(path: &Path) -> Outcome<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(SMALL_LEN_MAX + 1));
     let file = File::open(path).at(path.display())?;
@@ -79,7 +78,7 @@ pub(crate) fn read_small(path: &Path) -> Outcome<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// Reads a private key, asking for its passphrase where it is sealed.
+/// Reads a private key; asks for the passphrase if it is encrypted.
 pub(crate) fn read_secret(path: &Path, role: Role, passphrase: &PassphraseArgs) -> Outcome<SecretKey> {
     refuse_exposed(path)?;
     let text = read_small(path)?;
@@ -88,19 +87,19 @@ pub(crate) fn read_secret(path: &Path, role: Role, passphrase: &PassphraseArgs) 
     keyfile::read_secret(role, &text, passphrase.as_ref().map(|text| text.as_bytes())).at(path.display())
 }
 
-/// Device and inode of `dir` and of each private key in it: what is never to be published.
+/// Device and inode of `dir` and of its private keys, which must not be published.
 pub(crate) fn identities(dir: &Path) -> Vec<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     let places = [dir.to_owned(), dir.join(ROOT_KEY), dir.join(SIGNING_KEY)];
     places.iter().filter_map(|place| std::fs::metadata(place).ok()).map(|meta| (meta.dev(), meta.ino())).collect()
 }
 
-/// Reads a certificate; whose it is, the caller checks.
+/// Reads a certificate. The caller checks its key.
 pub(crate) fn read_cert(path: &Path) -> Outcome<SigningCert> {
     keyfile::read_cert(&read_small(path)?).at(path.display())
 }
 
-/// The signing key and its certificate in `dir`, checked to belong together.
+/// The signing key in `dir` with its matching certificate.
 pub(crate) fn read_signing(dir: &Path, passphrase: &PassphraseArgs) -> Outcome<(SecretKey, SigningCert)> {
     let (key_path, cert_path) = (dir.join(SIGNING_KEY), dir.join(SIGNING_CERT));
     let cert = read_cert(&cert_path)?;
@@ -115,28 +114,27 @@ pub(crate) fn read_signing(dir: &Path, passphrase: &PassphraseArgs) -> Outcome<(
     Ok((key, cert))
 }
 
-/// The text of a public key's file.
+/// Text of a public key file.
 pub(crate) fn public_text(key: &PublicKey) -> String {
     format!("{ROOT_PUBLIC_HEADER}\n{}\n", data_encoding::BASE64.encode(&key.0))
 }
 
-/// Reads the text of a public key's file; `None` if it is none.
+/// Parses a public key file; `None` if it is none.
 pub(crate) fn parse_public(text: &[u8]) -> Option<PublicKey> {
     let body = std::str::from_utf8(text).ok()?.strip_prefix(ROOT_PUBLIC_HEADER)?;
     let bytes = data_encoding::BASE64.decode(body.trim().as_bytes()).ok()?;
     Some(PublicKey(bytes.try_into().ok()?))
 }
 
-/// 32 bytes of the system's randomness, wiped by their owner.
+/// Random bytes from the system.
 pub(crate) fn random<const N: usize>() -> Outcome<Zeroizing<[u8; N]>> {
     let mut bytes = Zeroizing::new([0; N]);
     getrandom::fill(bytes.as_mut()).map_err(|error| Failure::new("randomness", io::Error::other(error)))?;
     Ok(bytes)
 }
 
-/// Refuses a private key of this user's that others may read or change, as ssh(1) does: it may be
-/// anybody's by now. Another owner's, such as a secret that a service manager lends by an ACL, is
-/// its owner's business, and worth a warning.
+/// Refuses a private key of this user that others may read or change, like ssh(1). A key of another
+/// owner, such as a secret lent by a service manager, only causes a warning.
 fn refuse_exposed(path: &Path) -> Outcome {
     use std::os::unix::fs::MetadataExt as _;
     let meta = std::fs::metadata(path).at(path.display())?;
@@ -160,7 +158,7 @@ fn sync_directory(dir: &Path) -> Outcome {
     File::open(dir).and_then(|dir| dir.sync_all()).at(dir.display())
 }
 
-/// Longest file that is read as a key, certificate or statement.
+/// Longest key, certificate or statement file.
 const SMALL_LEN_MAX: usize = keyfile::FILE_LEN_MAX;
 
 #[cfg(test)]
@@ -168,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_existing_file_is_never_overwritten() {
+    fn existing_file_is_never_overwritten() {
         let dir = tempfile::tempdir().expect("the system has a temporary directory");
         let path = dir.path().join("key");
         write_new(&path, b"first", 0o600).expect("a new file");
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_that_others_may_read_is_refused() {
+    fn private_key_readable_by_others_is_refused() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().expect("the system has a temporary directory");
         let path = dir.path().join("key");
@@ -194,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn public_keys_return_from_their_text() {
+    fn public_keys_round_trip_as_text() {
         let key = SecretKey::from_seed(&[7; 32]).public();
         assert_eq!(parse_public(public_text(&key).as_bytes()), Some(key));
         assert_eq!(parse_public(b"vouch root public key v1\n????"), None);

@@ -1,6 +1,5 @@
-//! The `vouch` command: parses its arguments, joins sockets, files and terminals to the engines
-//! below, and reports. Deliberately lacks any decision about trust or format: those are in the
-//! crates `vouch-tree*`.
+//! The `vouch` command: parses arguments, connects sockets, files and terminals to the other
+//! crates, and reports. Decisions on trust and formats are in the `vouch-tree*` crates.
 
 mod audit_options;
 mod cli;

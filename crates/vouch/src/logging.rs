@@ -1,5 +1,5 @@
-//! Sets up the log: to standard error, a file, or the system's log for a process without a
-//! terminal; as text or as JSON. A log that can't be written is lost, and nothing else is.
+//! Logging to standard error, to a file, or for background processes to the system's log; as text
+//! or JSON. A failure to write the log is ignored.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
@@ -25,7 +25,7 @@ pub(crate) fn start(global: &Global) -> Outcome {
         None => (BoxMakeWriter::new(|| Fallback), io::stderr().is_terminal()),
         Some(path) => (BoxMakeWriter::new(Arc::new(File::options().create(true).append(true).open(path).at(path.display())?)), false),
     };
-    // A broken pipe would otherwise be reported to that same pipe, and that ends the process.
+    // Reporting a broken pipe to that same pipe would end the process.
     let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     let started = match global.log_format {
         LogFormat::Text => base.with_ansi(colour).with_target(false).try_init(),
@@ -34,8 +34,8 @@ pub(crate) fn start(global: &Global) -> Outcome {
     started.map_err(|error| Failure::usage("log", error))
 }
 
-/// From now on what would go to standard error goes to the system's log: whoever read standard
-/// error is about to leave.
+/// Redirects standard error's messages to the system's log, before the reader of standard error
+/// leaves.
 pub(crate) fn leave_standard_error() {
     let connect = || {
         let socket = UnixDatagram::unbound()?;
@@ -46,7 +46,7 @@ pub(crate) fn leave_standard_error() {
     let _ = SYSTEM.set(connect().ok());
 }
 
-/// Standard error, or the system's log once standard error was left. Each write is one record.
+/// Standard error, or the system's log afterwards. Each write is one message.
 struct Fallback;
 
 impl io::Write for Fallback {
@@ -54,8 +54,8 @@ impl io::Write for Fallback {
         match SYSTEM.get() {
             None => io::stderr().write_all(record)?,
             Some(Some(socket)) => {
-                // RFC 3164, sections 4.1.1 and 4.1.3: facility daemon, severity warning; the receiver adds time and
-                // host.
+                // RFC 3164, sections 4.1.1 and 4.1.3: facility daemon, severity warning; the
+                // receiver adds time and host.
                 let mut message = format!("<28>vouch[{}]: ", std::process::id()).into_bytes();
                 message.extend_from_slice(record.trim_ascii_end());
                 let _ = socket.send(&message);
@@ -70,15 +70,14 @@ impl io::Write for Fallback {
     }
 }
 
-/// Set when standard error was left: the system's log, if there is one.
+/// The system's log, if there is one. Set when standard error is given up.
 static SYSTEM: OnceLock<Option<UnixDatagram>> = OnceLock::new();
 
-/// Where the system's log takes records.
+/// Socket of the system's log.
 const SYSTEM_LOG: &str = "/dev/log";
 
-/// The FUSE library warns that it can't unmount what we have unmounted ourselves.
+/// The FUSE library warns about mounts that we have unmounted ourselves.
 const QUIET: &str = "fuser::session=error";
 
-/// Warnings only: what a command does is its output, not its log. Long-running commands raise it in
-/// their own help.
+/// Default log level. Long-running commands raise it.
 const DEFAULT_LEVEL: &str = "warn";

@@ -1,5 +1,4 @@
-//! The `vouch` command: everything is in the library beside it, so that tests and benchmarks can
-//! reach the replica's driver.
+//! The `vouch` command. Its code is in the library, so that tests and benchmarks can use it.
 
 fn main() -> std::process::ExitCode {
     vouch::main()

@@ -1,5 +1,5 @@
-//! What goes to standard output: aligned tables for people, JSON for programs, and names of any
-//! bytes in both.
+//! Standard output: aligned tables for people, JSON for programs, and names of arbitrary bytes in
+//! both.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 use vouch_daemon::printable::printable;
@@ -8,18 +8,18 @@ use serde::Serialize;
 
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 
-/// Runs `write` on a buffered standard output, flushes it, and forgives a reader that has gone.
+/// Runs `write` on buffered standard output and flushes it. A closed pipe is no error.
 pub(crate) fn with_stdout(write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>) -> Outcome {
     let mut out = BufWriter::with_capacity(64 * 1024, io::stdout().lock());
     forgive_closed_pipe(write(&mut out).and_then(|()| out.flush()).at("standard output"))
 }
 
-/// Text that is complete with its line ends.
+/// Prints text that has its newlines.
 pub(crate) fn text(text: &str) -> Outcome {
     with_stdout(|out| out.write_all(text.as_bytes()))
 }
 
-/// One JSON value, indented.
+/// Prints one JSON value, indented.
 pub(crate) fn json(value: &impl Serialize) -> Outcome {
     with_stdout(|out| {
         serde_json::to_writer_pretty(&mut *out, value)?;
@@ -27,7 +27,7 @@ pub(crate) fn json(value: &impl Serialize) -> Outcome {
     })
 }
 
-/// One JSON value on a line of its own.
+/// Prints one JSON value on a line.
 pub(crate) fn json_line(value: &impl Serialize) -> Outcome {
     with_stdout(|out| {
         serde_json::to_writer(&mut *out, value)?;
@@ -35,8 +35,8 @@ pub(crate) fn json_line(value: &impl Serialize) -> Outcome {
     })
 }
 
-/// Lines of cells, padded to columns; the last cell of a line is never padded. `right` lists the
-/// columns aligned to the right.
+/// Prints rows in padded columns; the last cell of a row is not padded. `right`: right-aligned
+/// columns.
 pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> =
@@ -63,8 +63,7 @@ pub(crate) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     text
 }
 
-/// A name of any bytes for JSON: text where it is text; otherwise the exact bytes beside a readable
-/// form.
+/// A name for JSON: as text if possible, otherwise its bytes beside a readable form.
 #[derive(Debug, Serialize)]
 pub(crate) struct JsonName {
     name: String,
@@ -81,7 +80,7 @@ impl JsonName {
     }
 }
 
-/// A number of bytes for a person, in powers of 1024.
+/// A number of bytes in powers of 1024.
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()
 }
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_text_keep_their_bytes_in_json() {
+    fn non_text_names_keep_their_bytes_in_json() {
         let json = serde_json::to_string(&JsonName::new(b"a\xff")).expect("plain data always encodes");
         assert_eq!(json, r#"{"name":"a\\xff","name_base64":"Yf8="}"#);
     }

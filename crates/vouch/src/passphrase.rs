@@ -1,5 +1,5 @@
-//! Where a passphrase comes from: a file, or a prompt on a terminal; never an argument, which every
-//! user of the machine could read.
+//! Passphrases from a file or a terminal prompt; never from an argument, which other users could
+//! read.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,21 @@ use zeroize::Zeroizing;
 
 use crate::exit::{At as _, Failure, Outcome};
 
-/// The options of commands that open or seal a private key.
+/// Options of commands that decrypt or encrypt a private key.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PassphraseArgs {
-    /// Take the passphrase from the first line of this file instead of asking.
+    /// Read the passphrase from the first line of this file instead of asking.
     #[arg(long, value_name = "FILE", env = "VOUCH_PASSPHRASE_FILE")]
     passphrase_file: Option<PathBuf>,
 }
 
 impl PassphraseArgs {
-    /// Whether a file was named, which for a new key means: seal it.
+    /// Whether a file was given; a new key is then encrypted.
     pub(crate) const fn is_given(&self) -> bool {
         self.passphrase_file.is_some()
     }
 
-    /// The passphrase of an existing key in `file`.
+    /// Passphrase of the existing key in `file`.
     pub(crate) fn ask(&self, file: &Path) -> Outcome<Zeroizing<String>> {
         match &self.passphrase_file {
             Some(path) => from_file(path),
@@ -30,7 +30,7 @@ impl PassphraseArgs {
         }
     }
 
-    /// A passphrase for a new key: from the file, or asked twice.
+    /// Passphrase of a new key: from the file, or asked twice.
     pub(crate) fn ask_new(&self) -> Outcome<Zeroizing<String>> {
         if let Some(path) = &self.passphrase_file {
             return from_file(path);

@@ -1,4 +1,4 @@
-//! Progress on a terminal, silence elsewhere.
+//! Progress on a terminal; silent elsewhere.
 
 use std::io::IsTerminal as _;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::Global;
 
-/// A spinner with a message, shown only where standard error is a terminal.
+/// A spinner with a message, shown if standard error is a terminal.
 pub(crate) fn spinner(global: &Global, title: &'static str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, target(global));
     bar.set_style(style("{spinner} {prefix} {elapsed}  {msg}"));
@@ -20,8 +20,7 @@ pub(crate) fn spinner(global: &Global, title: &'static str) -> ProgressBar {
     bar
 }
 
-/// A bar of work whose end is known, with the time that is left, shown only where standard error is
-/// a terminal.
+/// A progress bar with the remaining time, shown if standard error is a terminal.
 pub(crate) fn fraction(global: &Global, title: &'static str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(1), target(global));
     bar.set_style(style("{prefix} [{bar:24}] {elapsed}, {eta} left  {msg}"));
@@ -32,7 +31,7 @@ pub(crate) fn fraction(global: &Global, title: &'static str) -> ProgressBar {
     bar
 }
 
-/// How far an operation of the store is.
+/// Progress text of a store operation.
 pub(crate) fn stage_text(now: &vouch_tree_store::Progress) -> String {
     match now.total {
         Some(total) => format!("{}: {} of {total}", now.stage, now.done),
@@ -40,16 +39,15 @@ pub(crate) fn stage_text(now: &vouch_tree_store::Progress) -> String {
     }
 }
 
-/// A thread that draws what others count, until it is dropped.
+/// A thread that draws progress until it is dropped.
 pub(crate) struct Drawer {
-    /// Dropped first, which tells the thread to end.
+    /// Dropped first, which ends the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drawer {
-    /// Calls `draw` a few times a second. Without a thread to spare there is no progress to see,
-    /// and the work goes on.
+    /// Calls `draw` a few times a second. Without a thread, work continues without progress.
     pub(crate) fn start(draw: impl Fn() + Send + 'static) -> Drawer {
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::Builder::new()
@@ -68,7 +66,7 @@ impl Drop for Drawer {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A panic while drawing concerns nobody.
+            // A panic while drawing is ignored.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Numbers of bytes that people type.
+//! Sizes on the command line.
 
 /// Parses `4096`, `64K`, `256M`, `10G` or `1T` (powers of 1024), for clap.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {

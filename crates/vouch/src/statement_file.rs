@@ -1,5 +1,5 @@
-//! Key statements on their way out: made by the root key or taken from a file, then printed,
-//! written, and put into databases.
+//! Key statements: made by the root key or read from a file, then printed, written, or added to
+//! databases.
 
 use std::path::{Path, PathBuf};
 
@@ -13,20 +13,20 @@ use crate::exit::{At as _, Failure, Outcome};
 use crate::passphrase::PassphraseArgs;
 use crate::{key_directory as keys, output, when};
 
-/// The options that `revoke` and `forward` share.
+/// Options of `revoke` and `forward`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatementArgs {
     /// Directory with root.key, which signs the statement.
     #[arg(value_name = "KEYS", required_unless_present = "statement")]
     keys: Option<PathBuf>,
-    /// Take a statement that was made before from this file, instead of making one.
+    /// Read an existing statement from this file instead of making one.
     #[arg(long, value_name = "FILE", conflicts_with = "keys")]
     statement: Option<PathBuf>,
     /// Write the statement to this new file instead of standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Put the statement into this database of the tree, so that its replica hands it to every
-    /// client; may be repeated.
+    /// Add the statement to this database of the tree, whose replica sends it to every client; may
+    /// be repeated.
     #[arg(long, value_name = "DB")]
     db: Vec<PathBuf>,
     #[command(flatten)]
@@ -37,13 +37,13 @@ pub(crate) struct StatementArgs {
 }
 
 impl StatementArgs {
-    /// Whether one made before was named, so that no words for a new one are needed.
+    /// Whether an existing statement was given.
     pub(crate) const fn is_made(&self) -> bool {
         self.statement.is_some()
     }
 
-    /// Makes the statement, or reads and verifies it; then puts it where it was asked to go. `body`
-    /// is `None` for one made before.
+    /// Makes the statement, or reads and verifies it; then stores it as requested. `body`: `None`
+    /// for an existing statement.
     pub(crate) fn carry_out(&self, body: Option<Body>, fits: impl FnOnce(&Body) -> bool) -> Outcome {
         let statement = match (&self.keys, &self.statement, body) {
             (_, Some(path), _) => KeyStatement::parse(&keys::read_small(path)?).at(path.display())?,
@@ -85,7 +85,7 @@ impl StatementArgs {
     }
 }
 
-/// Adds a statement to those that a database's replica hands out.
+/// Adds a statement to a database for its replica.
 fn put_into(db: &Path, statement: &KeyStatement) -> Outcome {
     let writer = Database::open_write(db, WriteOptions::default()).at(db.display())?;
     if writer.hostid() != statement.hostid() {

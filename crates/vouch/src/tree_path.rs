@@ -1,4 +1,4 @@
-//! A tree's name with a path behind it, as people type it: `@HOST[:PORT],HOSTID/a/b`.
+//! A tree name with a path: `@HOST[:PORT],HOSTID/a/b`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,11 +11,11 @@ use crate::client_options::ClientArgs;
 use crate::exit::{Failure, Outcome};
 use vouch_daemon::printable::printable;
 
-/// A tree and a path in it; the path may be any bytes.
+/// A tree and a path in it, of any bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreePath {
     pub(crate) name: TreeName,
-    /// Without the slash in front; empty for the root.
+    /// Without a leading slash; empty for the root.
     pub(crate) path: Vec<u8>,
 }
 
@@ -34,22 +34,22 @@ impl TreePath {
         Ok(TreePath { name: name.parse()?, path: path.to_vec() })
     }
 
-    /// The last component, for a copy's own name; `None` for the root.
+    /// Last component; `None` for the root.
     pub(crate) fn last(&self) -> Option<&[u8]> {
         self.path.split(|&b| b == b'/').rfind(|part| !part.is_empty() && *part != b".")
     }
 }
 
-/// A tree that is open at one revision.
+/// A tree open at one revision.
 pub(crate) struct OpenTree {
     pub(crate) tree: Arc<Tree>,
     pub(crate) revision: Arc<Revision>,
-    /// That revision was asked for, and no other will do.
+    /// Whether the user chose this revision.
     is_chosen: bool,
 }
 
 impl OpenTree {
-    /// Opens the tree, at its newest revision or at an older one that replicas still keep.
+    /// Opens the tree at its newest revision, or at an older one that replicas still have.
     pub(crate) async fn open(client: &Arc<Client>, name: &TreeName, args: &ClientArgs, number: Option<u64>) -> Outcome<OpenTree> {
         let tree = client.open(name, &args.tree_options()).await?;
         let revision = match number {
@@ -64,8 +64,7 @@ impl OpenTree {
         Ok(OpenTree { tree: self.tree.clone(), revision: at(&self.tree, number).await?, is_chosen: true })
     }
 
-    /// Whether `error` means that the replicas have dropped what this revision needs and have gone
-    /// on to a newer one, which is open from now on.
+    /// Whether `error` means that replicas dropped this revision. If so, a newer one is opened.
     pub(crate) async fn moves_on(&mut self, error: &vouch_tree_client::Error) -> bool {
         if self.is_chosen || !matches!(error, vouch_tree_client::Error::Missing { .. }) {
             return false;
@@ -78,7 +77,7 @@ impl OpenTree {
         true
     }
 
-    /// The file at `path`, symbolic links followed.
+    /// The file at `path`, following symbolic links.
     pub(crate) async fn follow(&mut self, path: &[u8]) -> Outcome<(Vec<u8>, Inode)> {
         let walked = loop {
             match self.tree.resolve_path(self.revision.root(), path).await {
@@ -94,7 +93,7 @@ impl OpenTree {
         }
     }
 
-    /// The file at `path`, the last symbolic link not followed.
+    /// The file at `path`, without following a final symbolic link.
     pub(crate) async fn find(&mut self, path: &[u8]) -> Outcome<Inode> {
         let cut = path.iter().rposition(|&b| b == b'/');
         loop {
@@ -132,7 +131,7 @@ mod tests {
     const HOSTID: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
     #[test]
-    fn the_path_begins_at_the_first_slash() {
+    fn path_begins_at_first_slash() {
         let parsed = TreePath::parse(OsStr::new(&format!("@h:1,{HOSTID}/a/b c"))).expect("well formed");
         assert_eq!(parsed.path, b"a/b c");
         assert_eq!(parsed.last(), Some(&b"b c"[..]));
@@ -142,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn invalid_names_are_refused() {
         assert!(TreePath::parse(OsStr::new("host/a")).is_err());
         assert!(TreePath::parse(OsStr::from_bytes(b"@h\xff,x/a")).is_err());
     }
 
     #[tokio::test]
-    async fn where_replicas_have_dropped_the_revision_a_path_is_followed_in_the_next_one() {
+    async fn path_continues_in_next_revision_when_replicas_drop_one() {
         let dir = tempfile::tempdir().expect("a directory");
         let (source, db) = (dir.path().join("source"), dir.path().join("db"));
         let (root, key) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
@@ -175,7 +174,7 @@ mod tests {
         let (mut newest, mut chosen) = (open(false), open(true));
         publish(8);
         Database::collect(&db, CollectOptions::default()).expect("a collection");
-        // The replica sees it with this, and the client as well; what is open does not move by itself.
+        // The replica and the client see the new revision; open objects stay at theirs.
         assert!(tree.refresh().await.expect("a newer revision"));
         assert_eq!(newest.revision.number(), 1);
         let Content::Regular { blob, .. } = newest.find(b"a/b7/file").await.expect("a file").content else { panic!("no file") };

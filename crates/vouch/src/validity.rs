@@ -1,4 +1,4 @@
-//! For how long a signing key is certified: options of every command that issues a certificate.
+//! Validity of signing keys: options of commands that issue a certificate.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use crate::when;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ValidityArgs {
-    /// How long the signing key is certified.
+    /// Validity of the signing key.
     #[arg(long, value_name = "DURATION", default_value = "1y", value_parser = when::parse_duration, conflicts_with = "until")]
     valid_for: Duration,
-    /// Until when the signing key is certified: 2027-11-21 or 2027-11-21T10:00:00Z.
+    /// End of the signing key's validity: 2027-11-21 or 2027-11-21T10:00:00Z.
     #[arg(long, value_name = "DATE", value_parser = when::parse_date)]
     until: Option<u64>,
 }
 
 impl ValidityArgs {
-    /// The end of a validity that starts now, in seconds since 1970.
+    /// End of a validity that starts now, in seconds since 1970.
     pub(crate) fn not_after(&self, now_s: u64) -> Outcome<u64> {
         match self.until {
             Some(until) if until <= now_s => Err(Failure::usage(format_args!("--until {}", when::utc(until)), "has passed already")),

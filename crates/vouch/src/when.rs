@@ -1,12 +1,10 @@
-//! Dates and durations that people type and read. The only place of the command line that reads the
-//! wall clock.
+//! Dates and durations on the command line, and the wall clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::{Timestamp, civil, tz::TimeZone};
 
-/// Seconds since 1970 now; a clock before that counts as 1970, which every check of freshness then
-/// refuses.
+/// Seconds since 1970 now. An earlier clock counts as 1970, which every freshness check refuses.
 pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -28,13 +26,13 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "write a number and a unit: 30s, 90m, 24h, 7d, 2w or 1y (at most 100y)".into())
 }
 
-/// Parses a date (`2027-11-21`, midnight UTC) or an instant (`2027-11-21T10:00:00Z`) into seconds
-/// since 1970, for clap.
+/// Parses a date (`2027-11-21`, midnight UTC) or time (`2027-11-21T10:00:00Z`) into seconds since
+/// 1970, for clap.
 pub(crate) fn parse_date(text: &str) -> Result<u64, String> {
     u64::try_from(parse_instant(text)?.as_second()).map_err(|_| "lies before 1970".to_owned())
 }
 
-/// Likewise, with fractions of a second, into nanoseconds since 1970.
+/// The same with fractions of a second, in nanoseconds since 1970.
 pub(crate) fn parse_date_ns(text: &str) -> Result<u64, String> {
     let ns = parse_instant(text)?.as_nanosecond();
     u64::try_from(ns).map_err(|_| if ns < 0 { "lies before 1970" } else { "lies too far ahead" }.to_owned())
@@ -48,19 +46,19 @@ fn parse_instant(text: &str) -> Result<Timestamp, String> {
     date.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp()).map_err(|error| error.to_string())
 }
 
-/// An instant in UTC, to the second; one outside the calendar's range as its number.
+/// A time in UTC, to the second; its number if outside the calendar's range.
 pub(crate) fn utc(seconds: u64) -> String {
     let instant = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
     instant.map_or_else(|| format!("@{seconds}"), |instant| instant.to_string())
 }
 
-/// A time in UTC as `ls` writes it: date, hours and minutes.
+/// A time in UTC as in `ls`: date, hours and minutes.
 pub(crate) fn minutes(seconds: i64) -> String {
     Timestamp::from_second(seconds)
         .map_or_else(|_| format!("@{seconds}"), |instant| instant.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M").to_string())
 }
 
-/// A hundred years: beyond it a date means a mistake in the unit.
+/// A hundred years. A longer duration is probably a wrong unit.
 const DURATION_S_MAX: u64 = 100 * 365 * 86_400;
 
 #[cfg(test)]

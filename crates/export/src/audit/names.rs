@@ -1,14 +1,13 @@
-//! Paths of files, from names that operations have told: each file's directory and its name there,
-//! so that a directory that is renamed takes all below it along. What no operation has named is
-//! asked of the file system once.
+//! Paths of files for audit records. Stores each file's directory and name, so a renamed directory
+//! moves all files below it. The file system is asked once about a file without a known name.
 
-mod at_hand;
-mod moved;
-mod naming;
+mod moved_paths;
+mod name_changes;
 mod node;
 mod stamps;
 #[cfg(test)]
 mod tests;
+mod thread_cache;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,50 +18,49 @@ use vouch_audit::rules::Rules;
 use vouch_nfs4_server::{Details, Export, NameOrder, Observation};
 use vouch_vfs::{FileId, FileType, Patience};
 
-use at_hand::AtHand;
-pub(super) use moved::{MOVED, Moved};
+pub(super) use moved_paths::{MOVED, MovedPaths};
 use node::{Child, Link, Name, Node};
 use stamps::{Stamped, Stamps};
+use thread_cache::ThreadPathCache;
 
-/// What is known of names. Bounded: what is forgotten is asked for again.
+/// Tables of names. Bounded: a forgotten name is looked up again.
 pub(super) struct Names {
     links: Cache<Node, Link>,
-    /// Names that a file has beside that: hard links.
+    /// Further names of a file: hard links.
     others: Cache<Node, Arc<Links>>,
-    /// The same the other way round: a rename tells names only.
+    /// Files by directory and name, for renames.
     children: Cache<Link, Node>,
-    /// Paths as the file system told them.
+    /// Paths from the file system.
     told: Cache<Node, Arc<Stamped>>,
-    /// Paths that were put together.
+    /// Paths joined from names.
     whole: Cache<Node, Arc<Stamped>>,
-    at_hand: AtHand,
+    thread_cache: ThreadPathCache,
     stamps: Stamps,
-    pub(super) moved: Arc<Moved>,
-    /// How many names files have.
+    pub(super) moved: Arc<MovedPaths>,
+    /// Link counts.
     counts: Cache<Node, u32>,
-    /// Of exports, by their numbers: some share one.
+    /// Name order of each export, by number. Several exports may share one.
     orders: Box<[NameOrder]>,
 }
 
-/// Further names of a file, the newest last.
+/// Hard links of a file, newest last.
 #[derive(Clone, Default)]
 struct Links {
     links: Vec<Link>,
-    /// There were more than are remembered.
+    /// Whether some links were forgotten.
     are_more: bool,
 }
 
-/// How sure it is that a name leads to a file.
+/// Whether a name surely leads to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hearsay {
+enum LinkCertainty {
     /// It does now.
     No,
     /// It did a moment ago.
     Yes,
 }
 
-/// A path, or none. It is empty where there is none: an empty slice that is shared would be counted
-/// by all threads in one place.
+/// A path, or none. An empty shared slice would make all threads contend for one reference count.
 #[derive(Clone, Default)]
 pub(super) struct Path(Option<Arc<[u8]>>);
 
@@ -80,28 +78,27 @@ impl From<Arc<[u8]>> for Path {
     }
 }
 
-/// The paths of an operation; empty where there is none, or none is known. Where a directory's is
-/// not known, `/...` stands for it.
+/// Paths of an operation; empty if none or unknown. `/...` stands for an unknown directory.
 #[derive(Default)]
 pub(super) struct Paths {
     pub(super) path: Path,
     pub(super) new_path: Path,
-    /// The file that the operation was about, where it is known: not the directory of its name.
+    /// File of the operation, not the directory of its name.
     pub(super) file: Option<FileId>,
-    /// What is called by `path` is or was called so, too.
+    /// Other present and former names of the file at `path`.
     pub(super) others: Others,
-    /// And what is or was called by `new_path`.
+    /// Other present and former names of the file at `new_path`.
     pub(super) new_others: Others,
 }
 
-/// Other names of one file.
+/// Other names of a file.
 #[derive(Default)]
 pub(super) struct Others {
-    /// Links.
+    /// Hard links.
     pub(super) links: Vec<Arc<[u8]>>,
-    /// What it, or what it lies in, was called before it was moved.
+    /// Former paths of the file, or of a directory above it.
     pub(super) former: Vec<Arc<[u8]>>,
-    /// And perhaps more.
+    /// Whether there may be more.
     pub(super) are_more: bool,
 }
 
@@ -110,14 +107,14 @@ impl Others {
 }
 
 impl Names {
-    pub(super) fn new(moved: Moved) -> Self {
+    pub(super) fn new(moved: MovedPaths) -> Self {
         let mut seed = [0; 8];
-        // Without randomness the paths are as right, and somebody may make them slow.
+        // Without randomness paths are still right, but a client might slow them down.
         let _ = getrandom::fill(&mut seed);
         Names::seeded(u64::from_le_bytes(seed), moved)
     }
 
-    fn seeded(seed: u64, moved: Moved) -> Self {
+    fn seeded(seed: u64, moved: MovedPaths) -> Self {
         let (links, children) = (Cache::new(FILES_MAX), Cache::new(FILES_MAX));
         Names {
             links,
@@ -125,7 +122,7 @@ impl Names {
             others: Cache::new(FILES_MAX),
             told: Cache::new(FILES_MAX),
             whole: Cache::new(FILES_MAX),
-            at_hand: AtHand::new(),
+            thread_cache: ThreadPathCache::new(),
             stamps: Stamps::new(seed),
             moved: Arc::new(moved),
             counts: Cache::new(FILES_MAX),
@@ -133,8 +130,8 @@ impl Names {
         }
     }
 
-    /// The paths that an operation was about, at this moment; learns where its name leads to. What
-    /// becomes of names is told otherwise.
+    /// Paths of an operation at this moment. Learns its names; changes of names go through
+    /// [`Names::name_changed`].
     pub(super) fn paths(&self, seen: &Observation<'_>, told: &Details<'_>, rules: &Rules) -> Paths {
         let Some(export) = told.export else { return Paths::default() };
         let (asked, current, after) = (&told.arguments, seen.file, told.after);
@@ -162,7 +159,7 @@ impl Names {
                 (paths.path, paths.new_path, paths.file) = (path(told.saved), path(current), told.saved.copied());
                 paths.new_others = others(current, &paths.new_path);
             }
-            // Above all exports: what was looked up is one.
+            // Above all exports, the result of a lookup is an export.
             (_, Some(_), _) if current.is_none() && after.is_some() => {
                 paths.path = path(after);
                 paths.file = after.copied();
@@ -190,7 +187,7 @@ impl Names {
         paths
     }
 
-    /// What a file that an operation was about is and was called beside this.
+    /// Other present and former names of an operation's file.
     pub(super) fn others(&self, export: &Export, file: Option<&FileId>, path: &[u8], rules: &Rules, op: u16) -> Others {
         let mut others = Others::default();
         if !rules.has_path_rules() {
@@ -210,8 +207,8 @@ impl Names {
         others
     }
 
-    /// How many names a file has that is no directory. Asked anew where that is likely to have
-    /// changed, or matters most.
+    /// Link count of a file that is no directory. Read again where a change is likely or matters
+    /// most.
     fn count(&self, export: &Export, file: &FileId, op: u16) -> u32 {
         let key = Node::of(export.id, file);
         if !COUNTED.contains(&op)
@@ -222,21 +219,21 @@ impl Names {
         let count = match export.file_system.attributes(file, Patience::None) {
             Ok(attributes) if attributes.file_type == FileType::Directory => 1,
             Ok(attributes) => attributes.links,
-            // It may have any.
+            // The count is unknown.
             Err(vouch_vfs::Error::WouldBlock) => return u32::MAX,
-            // It is gone.
+            // The file is gone.
             Err(_) => return 0,
         };
         self.counts.insert(key, count);
         count
     }
 
-    /// What has a name, as far as it is known.
+    /// File of a name, if known.
     fn child(&self, export: &Export, directory: &FileId, name: &[u8]) -> Option<FileId> {
         self.children.get(&Child(&Node::of(export.id, directory), name)).map(|file| file.file())
     }
 
-    /// The path of a name.
+    /// Path of a name in a directory.
     fn below(&self, export: &Export, directory: Option<&FileId>, name: &[u8]) -> Arc<[u8]> {
         match directory {
             Some(directory) => self.below_node(export, &Node::of(export.id, directory), name),
@@ -259,12 +256,12 @@ impl Names {
         })
     }
 
-    /// A name that a file has beside the one by which it is known.
+    /// Adds a further name of a file.
     fn also(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) {
         let (key, link) = (Node::of(export.id, file), (Node::of(export.id, directory), Name::from(name)));
         match self.links.get(&key) {
             None => {
-                self.learn(export, file, directory, name, rules, Hearsay::No);
+                self.learn(export, file, directory, name, rules, LinkCertainty::No);
             }
             Some(known) if known == link => {}
             Some(_) => {
@@ -274,7 +271,7 @@ impl Names {
         }
     }
 
-    /// Remembers a further name of a file, and that another is none of these any more.
+    /// Adds a further name and removes another.
     fn put_by(&self, key: Node, link: Link, not: Option<&Link>) {
         let mut others = self.others.get(&key).map_or_else(Links::default, |others| (*others).clone());
         others.links.retain(|known| *known != link && Some(known) != not);
@@ -286,7 +283,7 @@ impl Names {
         self.others.insert(key, Arc::new(others));
     }
 
-    /// A name is no more, or another file's.
+    /// Forgets a name that was removed or replaced.
     fn forget(&self, export: &Export, directory: &FileId, name: &[u8]) {
         let directory = Node::of(export.id, directory);
         if let Some((_, file)) = self.children.remove(&Child(&directory, name)) {
@@ -294,7 +291,7 @@ impl Names {
         }
     }
 
-    /// A name is no more, and was the end of this path. What had it has nothing below it.
+    /// Forgets a removed name at the end of this path. A removed file has nothing below it.
     fn forget_removed(&self, export: &Export, directory: &FileId, name: &[u8], path: &[u8]) {
         let directory = Node::of(export.id, directory);
         if let Some((_, file)) = self.children.remove(&Child(&directory, name)) {
@@ -304,19 +301,19 @@ impl Names {
 
     fn unlink(&self, export: &Export, file: &Node, directory: &Node, name: &[u8]) {
         if !self.links.get(file).is_some_and(|link| link.0 == *directory && *link.1 == *name) {
-            // Hardly: it would have to become that meanwhile.
+            // Unlikely: the file would have to become a directory meanwhile.
             return self.unlink_from(file, directory, name, || self.stamps.all_moved());
         }
         let path = self.path_of(export, file);
         self.unlink_from(file, directory, name, || self.stamps.moved(&path));
     }
 
-    /// `moved`: called when it can be seen that the name was that by which the file was known.
+    /// `moved` runs if this was the file's primary name.
     fn unlink_from(&self, file: &Node, directory: &Node, name: &[u8], moved: impl FnOnce()) {
         let is_it = |link: &Link| link.0 == *directory && *link.1 == *name;
         let known = self.others.get(file);
         let Some(known) = known else {
-            // As most files it had no other name.
+            // Most files have one name.
             if self.links.remove_if(file, is_it).is_some() {
                 self.whole.remove(file);
                 moved();
@@ -339,18 +336,18 @@ impl Names {
         }
     }
 
-    /// A name, and so a path that was put together after so many moves, led to a file.
+    /// Learns a name that led to a file. `path` was joined at this number of moves.
     fn found(&self, export: &Export, file: &FileId, (directory, name): (&FileId, &[u8]), (path, moves): (&Path, u64), rules: &Rules) {
-        if self.learn(export, file, directory, name, rules, Hearsay::Yes)
+        if self.learn(export, file, directory, name, rules, LinkCertainty::Yes)
             && let Some(path) = &path.0
             && !Rules::is_partial(path)
         {
-            self.at_hand.put(Node::of(export.id, file), moves, path.clone(), None);
+            self.thread_cache.put(Node::of(export.id, file), moves, path.clone(), None);
         }
     }
 
-    /// Whether this is the name by which it is known, which it was or is the first.
-    fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules, hearsay: Hearsay) -> bool {
+    /// Learns a name. Returns whether this is the file's primary name.
+    fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules, certainty: LinkCertainty) -> bool {
         let key = Node::of(export.id, file);
         let link = (Node::of(export.id, directory), Name::from(name));
         let before = self.links.get(&key);
@@ -358,13 +355,11 @@ impl Names {
         if known || file == directory {
             return known;
         }
-        // Another name of the file, or of a directory that was renamed on the server itself: then what lies
-        // below has other paths, too. Whoever looks up the names of one file in turn makes old that
-        // file's path and nobody else's.
+        // Another name of the file, or a directory renamed on the server itself; then paths below
+        // it change too. Alternating lookups of two hard links invalidate only that file's path.
         let old = before.is_some().then(|| self.path_of(export, &key));
-        // What has one name alone, and has the one by which it is known, had this one before somebody
-        // renamed it.
-        if let (Hearsay::Yes, Some(old)) = (hearsay, &old)
+        // A file with one link must have been renamed outside of the server.
+        if let (LinkCertainty::Yes, Some(old)) = (certainty, &old)
             && **old != *self.below(export, Some(directory), name)
             && self.count(export, file, number::RENAME) == 1
             && self.ask(export, file).as_ref() == Some(old)
@@ -382,7 +377,7 @@ impl Names {
             }
             None => {
                 if let Some((_, stale)) = self.whole.remove(&key) {
-                    // Threads may have it at hand.
+                    // Threads may have the path in their cache.
                     self.stamps.moved(&stale.path);
                 }
                 true
@@ -390,15 +385,14 @@ impl Names {
         }
     }
 
-    /// The path of a file; of one that nobody knows a name of, the export's and its identity's
-    /// place in `file`.
+    /// Path of a file. Without a known name, the export's path with the file's identity.
     pub(super) fn path(&self, export: &Export, file: &FileId) -> Arc<[u8]> {
         self.path_of(export, &Node::of(export.id, file))
     }
 
     fn path_of(&self, export: &Export, file: &Node) -> Arc<[u8]> {
         let moves = self.stamps.moves();
-        if let Some(path) = self.at_hand.get(file, moves, &self.stamps) {
+        if let Some(path) = self.thread_cache.get(file, moves, &self.stamps) {
             return path;
         }
         if let Some(known) = self.whole.get(file)
@@ -406,7 +400,7 @@ impl Names {
         {
             let path = known.path.clone();
             if !Rules::is_partial(&path) {
-                self.at_hand.put(file.clone(), moves, path.clone(), Some(known));
+                self.thread_cache.put(file.clone(), moves, path.clone(), Some(known));
             }
             return path;
         }
@@ -452,7 +446,7 @@ impl Names {
         path.into()
     }
 
-    /// The path as the file system tells it.
+    /// Path from the file system, cached.
     fn asked(&self, export: &Export, file: &Node) -> Option<Arc<[u8]>> {
         if let Some(known) = self.told.get(file)
             && self.stamps.is_good(&known)
@@ -467,7 +461,7 @@ impl Names {
         Some(path)
     }
 
-    /// Likewise, at this moment.
+    /// Path from the file system now.
     fn ask(&self, export: &Export, file: &FileId) -> Option<Arc<[u8]>> {
         let below = export.file_system.path(file)?;
         let mut path = export.source.as_bytes().to_vec();
@@ -479,7 +473,7 @@ impl Names {
     }
 }
 
-/// A path that is put together in a place that the thread keeps for that.
+/// Joins a path in a buffer of the thread.
 fn with_path(put: impl FnOnce(&mut Vec<u8>)) -> Arc<[u8]> {
     thread_local! {
         static PATH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -491,16 +485,15 @@ fn with_path(put: impl FnOnce(&mut Vec<u8>)) -> Arc<[u8]> {
     })
 }
 
-/// Files whose names are remembered.
+/// Files with cached names.
 const FILES_MAX: usize = 65_536;
-/// Further names of one file that are remembered.
+/// Cached hard links of a file.
 const OTHERS_MAX: usize = 16;
-/// Operations at which it is asked anew how many names a file has.
+/// Operations that read the link count again.
 const COUNTED: [u16; 6] = [number::OPEN, number::LINK, number::RENAME, number::REMOVE, number::COPY, number::CLONE];
 /// Operations that lead to the file of a name.
 const FOLLOWS: [u16; 3] = [number::LOOKUP, number::OPEN, number::CREATE];
-/// Deepest path that is put together.
+/// Deepest path that is joined.
 const DEPTH_MAX: usize = 256;
-/// Orders of changes of names: so many that hardly two exports have one together, where the one's
-/// file system would have the other's changes wait.
+/// Name orders. Enough that two exports rarely share one and wait for each other's file system.
 const ORDERS: usize = 4096;

@@ -41,7 +41,7 @@ pub(crate) struct BlockedCall {
     /// How often the call moved between the two thread pools.
     pub(crate) moves: u8,
     /// Whether the reply waits for its audit records, whatever the policy.
-    pub(crate) must_be_kept: bool,
+    pub(crate) must_be_durable: bool,
     /// Memory charged to the source address. Zero while the call waits only for a commit.
     pub(crate) charge: BlockedCharge,
 }

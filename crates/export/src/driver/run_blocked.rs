@@ -20,10 +20,10 @@ impl Driver {
         let records = self.apply_early(compound.take_effects());
         connection.begin_waiting();
         self.traffic.blocked.add(1);
-        let must_be_kept = audit::must_be_kept();
-        audit::set_must_be_kept(false);
+        let must_be_durable = audit::must_be_durable();
+        audit::set_must_be_durable(false);
         let charge = connection.charge_blocked(0);
-        self.block_on(place, BlockedCall { connection, compound, records, envelope, moves: 0, must_be_kept, charge });
+        self.block_on(place, BlockedCall { connection, compound, records, envelope, moves: 0, must_be_durable, charge });
     }
 
     fn block_on(self: &Arc<Self>, place: BlockedOn, mut waiting: BlockedCall) {
@@ -56,8 +56,8 @@ impl Driver {
     /// Runs a call to its end on this thread. It waits here only for what this pool is for; otherwise it
     /// moves to the other pool. So a dead name service occupies no thread for disks.
     pub(crate) fn finish(self: &Arc<Self>, waiting: BlockedCall, place: BlockedOn) -> Option<Outgoing> {
-        let BlockedCall { connection, mut compound, mut records, envelope, moves, must_be_kept, charge } = waiting;
-        audit::set_must_be_kept(must_be_kept);
+        let BlockedCall { connection, mut compound, mut records, envelope, moves, must_be_durable, charge } = waiting;
+        audit::set_must_be_durable(must_be_durable);
         compound.resume_at(clock::now());
         let (disks, names) = match place {
             _ if moves >= MOVES_MAX => (Patience::Any, Patience::Any),
@@ -74,9 +74,9 @@ impl Driver {
             let next = BlockedOn::of(identity::take_would_wait());
             if next != place && moves < MOVES_MAX {
                 connection.begin_waiting();
-                let must_be_kept = audit::must_be_kept();
-                audit::set_must_be_kept(false);
-                self.block_on(next, BlockedCall { connection, compound, records, envelope, moves: moves + 1, must_be_kept, charge });
+                let must_be_durable = audit::must_be_durable();
+                audit::set_must_be_durable(false);
+                self.block_on(next, BlockedCall { connection, compound, records, envelope, moves: moves + 1, must_be_durable, charge });
                 return None;
             }
         };

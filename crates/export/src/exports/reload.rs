@@ -48,7 +48,7 @@ impl Reloader {
     fn load(&self) -> Result<Vec<String>, String> {
         let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let audit = self.driver.audit.as_ref();
-        audit.iter().for_each(|audit| audit.look_at_keys());
+        audit.iter().for_each(|audit| audit.check_keytab());
         // Everything is read before any of it comes into force.
         let rules = map.and_then(|map| Ok((map, audit.map(|audit| audit.read_rules()).transpose()?)));
         let loaded = rules.and_then(|(map, rules)| Ok((map, rules, self.sources.load().map_err(|error| error.to_string())?)));
@@ -61,15 +61,15 @@ impl Reloader {
                 self.accounts.replace_map(map);
                 let count = exports.all().len();
                 if let Some(audit) = audit {
-                    rules.into_iter().for_each(|rules| audit.put(rules));
-                    let none = audit.name_exports(&exports, &left_out);
+                    rules.into_iter().for_each(|rules| audit.apply_rules(rules));
+                    let none = audit.set_exports(&exports, &left_out);
                     audit.act(vouch_audit::record::Act::Reload, &summary);
                     for path in none {
                         warnings.push(format!(
                             "--audit-deny {}: no export has this path any more; nothing is denied by it",
                             printable(path.as_bytes())
                         ));
-                        audit.denies_none(path);
+                        audit.record_missing_deny_export(path);
                     }
                 }
                 let replaced = self.driver.engine.replace_exports(exports);

@@ -1,5 +1,4 @@
-//! Calls under RPCSEC_GSS from a socket's bytes to their arguments, and replies from results to
-//! bytes, with a mechanism that believes everybody.
+//! RPCSEC_GSS from socket bytes to arguments and back, with a mechanism that accepts any token.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -59,7 +58,7 @@ impl Initiator for Claimer {
     }
 }
 
-/// A server's contexts with one in them, and the client's side of it.
+/// Server contexts with one context, and the client's side of it.
 pub(crate) fn context(service: Service) -> (Arc<Gss>, ClientContext) {
     let gss = Arc::new(Gss::by(Arc::new(Believer), || ()));
     let initiation = Initiation::begin(Claimer, service).unwrap();
@@ -75,7 +74,7 @@ pub(crate) fn context(service: Service) -> (Arc<Gss>, ClientContext) {
     (gss, context)
 }
 
-/// A call's record with its mark; `fragment_len` cuts it.
+/// A call record with its mark, cut into fragments of `fragment_len`.
 pub(crate) fn call(client: &mut ClientContext, xid: u32, args: &[u8], fragment_len: usize) -> Vec<u8> {
     let mut w = Writer::new();
     [xid, 0, 2, 100_003, 4, 1].into_iter().for_each(|word| w.u32(word));
@@ -93,8 +92,7 @@ pub(crate) fn call(client: &mut ClientContext, xid: u32, args: &[u8], fragment_l
     stream
 }
 
-/// Receives as a worker does, and stops taking calls up after every `stop` records: the arguments
-/// of each.
+/// Receives like a worker and pauses after every `stop` records. Returns the arguments.
 fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<Vec<u8>> {
     const MAX: usize = 300_000;
     let (here, mut there) = UnixStream::pair().unwrap();
@@ -152,7 +150,7 @@ fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
     #[test]
-    fn calls_are_opened_once_however_they_come_and_wherever_taking_them_up_stops(
+    fn calls_are_opened_once_across_any_fragments_and_pauses(
         lengths in proptest::collection::vec((0usize..2000, 0u8..8), 1..20),
         piece_len in 1usize..6000,
         stop in 1usize..5,
@@ -164,7 +162,7 @@ proptest::proptest! {
         for (xid, (words, kind)) in lengths.into_iter().enumerate() {
             let args = vec![xid as u8; 4 * words];
             match kind {
-                // Somebody else's, between them.
+                // A call of another context in between.
                 0 => {
                     let mut w = Writer::new();
                     let start = begin_record(&mut w);
@@ -183,7 +181,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn calls_of_a_page_are_checked_together_where_the_cpu_takes_sixteen_side_by_side() {
+fn calls_of_a_page_are_verified_in_batches() {
     use crate::limits::batch_len_min;
     for service in [Service::None, Service::Integrity, Service::Privacy] {
         let (gss, mut client) = context(service);
@@ -196,7 +194,7 @@ fn calls_of_a_page_are_checked_together_where_the_cpu_takes_sixteen_side_by_side
     }
 }
 
-/// A reply to a call of this service, with its results, and the number to open it by.
+/// A reply with these results, and the sequence number to open it with.
 fn reply(gss: &Arc<Gss>, client: &mut ClientContext, results: &[u8]) -> (Outgoing, GssSeq) {
     let mut w = Writer::new();
     [7, 0, 2, 100_003, 4, 1].into_iter().for_each(|word| w.u32(word));
@@ -213,7 +211,7 @@ fn reply(gss: &Arc<Gss>, client: &mut ClientContext, results: &[u8]) -> (Outgoin
 }
 
 #[test]
-fn replies_of_many_contexts_are_sealed_together() {
+fn replies_of_many_contexts_are_sealed_in_one_batch() {
     let mut contexts: Vec<_> = (0..60).map(|at| context([Service::None, Service::Integrity, Service::Privacy][at % 3])).collect();
     let results: Vec<Vec<u8>> = (0..60).map(|at| vec![at as u8; 4 * at * at]).collect();
     let mut replies: Vec<_> = contexts.iter_mut().zip(&results).map(|((gss, client), results)| reply(gss, client, results)).collect();
@@ -231,7 +229,7 @@ fn replies_of_many_contexts_are_sealed_together() {
     }
 }
 
-/// What was left to a worker.
+/// The message left for a worker.
 fn kept(message: Message) -> (Arc<Connection>, Outgoing) {
     match message {
         Message::ReplyDurable(connection, outgoing) => (connection, outgoing),
@@ -239,7 +237,7 @@ fn kept(message: Message) -> (Arc<Connection>, Outgoing) {
     }
 }
 
-/// A connection, where its messages go, and its client's end.
+/// A connection, its inbox, and the client's socket.
 fn connection() -> (Arc<Connection>, Arc<Inbox>, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -252,7 +250,7 @@ fn connection() -> (Arc<Connection>, Arc<Inbox>, std::net::TcpStream) {
 }
 
 #[test]
-fn sealed_replies_leave_before_the_others_are_made_if_their_client_waits_and_not_if_it_goes_on() {
+fn sealed_replies_leave_early_only_for_waiting_client() {
     let (connection, _, mut there) = connection();
     let (gss, mut client) = context(Service::Privacy);
     let mut replies = (0..2 * SEND_SOON_COUNT).map(|_| reply(&gss, &mut client, &[7; 64]).0);
@@ -276,19 +274,18 @@ fn sealed_replies_leave_before_the_others_are_made_if_their_client_waits_and_not
 }
 
 #[test]
-fn replies_that_waited_for_records_are_sealed_together_by_the_thread_that_serves() {
+fn delayed_replies_are_sealed_by_the_worker() {
     let (connection, inbox, mut there) = connection();
     let (gss, mut client) = context(Service::Privacy);
     let replies: Vec<_> = (0..5).map(|at| reply(&gss, &mut client, &[at; 64])).collect();
     let numbers: Vec<GssSeq> = replies.iter().map(|(_, seq)| *seq).collect();
     let keeping = connection.clone();
     std::thread::spawn(move || replies.into_iter().for_each(|(outgoing, _)| keeping.send_durable(outgoing))).join().unwrap();
-    // Whoever keeps records has sealed none of them, and the connection is not taken for one that has
-    // nothing under way.
+    // Pending records are not sealed yet, and the connection counts as busy.
     assert!(connection.sent_len() == 0 && !connection.is_quiet());
     let left: Vec<_> = inbox.take().into_iter().map(kept).collect();
     assert!(left.len() == 5 && left.iter().all(|(_, outgoing)| !outgoing.is_ready()));
-    // What needs no sealing leaves at once.
+    // Unprotected replies leave at once.
     connection.send_durable(Outgoing::bytes(b"plain...".to_vec()));
     assert!(connection.sent_len() == 8 && inbox.take().is_empty());
     std::io::Read::read_exact(&mut there, &mut [0; 8]).unwrap();
@@ -312,7 +309,7 @@ fn replies_that_waited_for_records_are_sealed_together_by_the_thread_that_serves
 }
 
 #[test]
-fn what_could_not_be_sealed_is_empty_and_never_ready() {
+fn failed_seal_is_empty_and_never_ready() {
     let (gss, mut client) = context(Service::Privacy);
     let (mut outgoing, _) = reply(&gss, &mut client, b"secret results..");
     outgoing.unsealed().unwrap().finish(false);
@@ -322,7 +319,7 @@ fn what_could_not_be_sealed_is_empty_and_never_ready() {
 }
 
 #[test]
-fn a_connection_remembers_its_contexts_until_they_end() {
+fn connection_remembers_contexts_until_they_end() {
     let (gss, client) = context(Service::None);
     let mut recent = Recent::default();
     let handle = client.handle();
@@ -333,7 +330,7 @@ fn a_connection_remembers_its_contexts_until_they_end() {
     assert!(recent.0.is_empty());
 }
 
-/// A callback as the engine makes it.
+/// A callback as the engine encodes it.
 fn callback(xid: u32) -> Vec<u8> {
     let mut args = Writer::new();
     vouch_nfs4::CallbackHead { tag: b"", minor: 1, ident: 0, count: 0 }.encode(&mut args);
@@ -344,7 +341,7 @@ fn callback(xid: u32) -> Vec<u8> {
 }
 
 #[test]
-fn callbacks_and_their_answers_are_believed_only_from_those_who_made_the_context() {
+fn callbacks_are_accepted_only_from_context_owner() {
     // RFC 8881, section 2.10.8.3.
     use vouch_nfs4::CallbackSec;
     use vouch_nfs4_client::{BackChannel, GssProtection, NoCallbacks};
@@ -374,7 +371,7 @@ fn callbacks_and_their_answers_are_believed_only_from_those_who_made_the_context
             channel.answer(record, &mut NoCallbacks, &mut w);
             w.into_bytes().get(4..).map(<[u8]>::to_vec)
         };
-        // What proves nothing, and what was altered on its way.
+        // Replies without proof, and altered ones.
         let denied = |answer: Option<Vec<u8>>, stat| {
             assert_eq!(
                 RpcReply::decode(&answer.expect("an answer")).unwrap().body,
@@ -387,7 +384,7 @@ fn callbacks_and_their_answers_are_believed_only_from_those_who_made_the_context
         let mut altered = sent.clone();
         altered[23] ^= 1;
         denied(answered(&altered), AuthStat::RPCSEC_GSS_CRED_PROBLEM);
-        // Nor do numbers that nobody proved move what is taken for new.
+        // Unverified sequence numbers do not move the window.
         for number in (0..3000).map(|at| 0x7fff_ffff - at) {
             let mut ahead = sent.clone();
             ahead[40..44].copy_from_slice(&u32::to_be_bytes(number));
@@ -395,7 +392,7 @@ fn callbacks_and_their_answers_are_believed_only_from_those_who_made_the_context
         }
         let answer = answered(&sent).expect("an answer");
         assert_eq!(answered(&sent), None, "it came before");
-        // An answer without proof, one with another, and then the client's own.
+        // A reply without proof, one with a wrong proof, then the right one.
         let mut plain = Writer::new();
         RpcReply::accepted(77, Accepted::Success(b"recalled")).encode(&mut plain);
         assert!(matches!(gss.open_callback_answer(CallbackId(5), plain.as_bytes()), Answered::Forged));
@@ -415,8 +412,7 @@ fn callbacks_and_their_answers_are_believed_only_from_those_who_made_the_context
     }
 }
 
-/// Introduces a client, to whom this says what its first session comes to: the offers that it made,
-/// and its end.
+/// Starts a client whose first CREATE_SESSION gets this status. Returns the offers and the result.
 fn introduced(named: bool, first: vouch_nfs4::Status) -> (Vec<bool>, Result<bool, vouch_nfs4_client::Error>) {
     use vouch_nfs4::op::{Args, ChannelAttrs, CreateSessionFlags, CreateSessionOk, ExchangeIdFlags, ExchangeIdOk, Results};
     use vouch_nfs4::{Bytes, CallbackSec, ClientId, CreateSeq, ReplyWriter, ServerOwner, SessionId, StateProtectReply, Status, Verifier};
@@ -476,7 +472,7 @@ fn introduced(named: bool, first: vouch_nfs4::Status) -> (Vec<bool>, Result<bool
 }
 
 #[test]
-fn proof_of_callbacks_is_done_without_where_a_server_refuses_it_and_nobody_asked_for_it() {
+fn callback_proof_is_optional_where_server_refuses_it() {
     // RFC 8881, section 18.36.3.
     use vouch_nfs4::Status;
     for named in [false, true] {
@@ -486,6 +482,6 @@ fn proof_of_callbacks_is_done_without_where_a_server_refuses_it_and_nobody_asked
         assert!(matches!(introduced(false, status), (offers, Ok(true)) if offers == [true, false]));
         assert!(matches!(introduced(true, status), (offers, Err(_)) if offers == [true]), "it was asked for");
     }
-    // A server that is busy has not refused it.
+    // DELAY is no refusal.
     assert!(matches!(introduced(false, Status::DELAY), (offers, Err(_)) if offers == [true]));
 }

@@ -38,7 +38,6 @@ pub(crate) struct Hosts {
 struct Known {
     /// Addresses of the host names in the exports.
     addresses: HashMap<String, HashSet<IpAddr>>,
-    /// Records of clients.
     clients: HashMap<IpAddr, ClientRecord>,
     /// Netgroups in the exports.
     netgroups: HashSet<String>,
@@ -242,7 +241,6 @@ impl Hosts {
         (known.names_wanted || self.records_names) && known.is_stale(&client)
     }
 
-    /// Whether the client has a record, fresh or not.
     pub(crate) fn has_record(&self, client: IpAddr) -> bool {
         self.known.read().clients.contains_key(&client)
     }
@@ -362,7 +360,6 @@ impl Hosts {
         }
     }
 
-    /// Whether [`Hosts::look_up_requested`] has work.
     pub(crate) fn has_requested(&self) -> bool {
         self.has_requested.load(Ordering::Acquire)
     }
@@ -389,7 +386,6 @@ impl Hosts {
         known.clients.get(&client).is_some_and(|met| !met.is_stale() && known.netgroups.iter().all(|group| is_sure(group, met)))
     }
 
-    /// Whether lookups changed results.
     pub(crate) fn has_changed(&self) -> bool {
         self.has_changed.load(Ordering::Acquire)
     }

@@ -85,7 +85,7 @@ impl Server {
     /// # Errors
     /// If exports or state cannot be served, or an address is in use.
     pub fn open(config: ExportConfig) -> Result<Self, ExportError> {
-        let disbelief = Arc::new(audit::Disbelief::default());
+        let disbelief = Arc::new(audit::ReplicaFaultReporter::default());
         let fault_observer = config.audit.is_some().then(|| disbelief.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
         let opener = Arc::new(FileSystemOpener::new(&config.state, fault_observer));
         let shared = opener.clone();
@@ -122,12 +122,12 @@ impl Server {
         let on_room = move || to_wake.iter().for_each(|inbox| inbox.post(Message::RoomFreed));
         let gss = open_gss(hooks.acceptor, config.keytab.as_deref(), on_room.clone())?;
         if let (Some(audit), Some(_)) = (&audit, &gss) {
-            keytab_path(config.keytab.take()).into_iter().for_each(|keytab| audit.watch_keys(keytab));
+            keytab_path(config.keytab.take()).into_iter().for_each(|keytab| audit.watch_keytab(keytab));
         }
         let left_out = loaded.left_out.clone();
         let (exports, mut warnings) = loaded.into_parts(gss.as_deref());
         let listed = list(&exports);
-        if let Some(path) = audit.as_ref().and_then(|audit| audit.name_exports(&exports, &left_out).first().copied()) {
+        if let Some(path) = audit.as_ref().and_then(|audit| audit.set_exports(&exports, &left_out).first().copied()) {
             return Err(ExportError::NotDenied {
                 path: path.to_owned(),
                 exports: listed.iter().map(|export| export.source.clone()).collect(),
@@ -139,7 +139,7 @@ impl Server {
         let engine_config = engine_config(&config, &state, domain, boot, recovered.records.is_empty(), descriptors)?;
         let record_len_max = usize::try_from(engine_config.limits.message_len_max).unwrap_or(usize::MAX) + RPC_HEADER_LEN_MAX;
         let observer: Arc<dyn vouch_nfs4_server::Observer> = match &audit {
-            Some(audit) => Arc::new(audit::Audited { metrics: metrics.clone(), audit: audit.clone() }),
+            Some(audit) => Arc::new(audit::AuditObserver { metrics: metrics.clone(), audit: audit.clone() }),
             None => metrics.clone(),
         };
         let seed = random_seed()?;

@@ -110,8 +110,8 @@ impl Server {
 }
 
 fn maintain_audit(audit: &Audit) {
-    audit.look_at_keys();
-    audit.tell_left_out();
+    audit.check_keytab();
+    audit.record_omitted_refusals();
 }
 
 fn stop_pools(driver: &Driver) {

@@ -1,5 +1,4 @@
-//! What clients do becomes records, and nothing is acknowledged without its record where the
-//! administrator wants it so.
+//! Audit records of client operations, and replies that wait for them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,10 +13,10 @@ use vouch_nfs4::{Attributes, Verifier};
 use vouch_nfs4_client::{Client, Config, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
+mod blocked_replies;
+mod client_names;
 mod denied;
-mod held;
-mod named;
-mod watched;
+mod watches;
 
 use super::*;
 use crate::AuditConfig;
@@ -38,7 +37,7 @@ fn config(directory: &Path, rules: Option<&str>, keeping: WriterOptions) -> Audi
     AuditConfig { trail, deny: Vec::new() }
 }
 
-/// No client has a name.
+/// A resolver that knows no names.
 struct Nobody;
 
 impl crate::hosts::resolver::Resolver for Nobody {
@@ -60,8 +59,7 @@ fn open(config: AuditConfig) -> crate::audit::Audit {
     crate::audit::Audit::open(config, hosts, Arc::new(SystemDisk)).unwrap()
 }
 
-/// Refusals that were recorded: which, how many it stands for that were left out, and what is said
-/// of it.
+/// Recorded refusals: reason, omitted number, detail.
 fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
     let mut found = Vec::new();
     entries(directory, 1, |entry| {
@@ -79,7 +77,7 @@ fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
     found
 }
 
-/// A COMPOUND by a credential that can't be read.
+/// A COMPOUND with an undecodable credential.
 fn bad_credential(xid: u32) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);
@@ -92,7 +90,7 @@ fn bad_credential(xid: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_flood_of_bad_credentials_is_counted_and_does_not_fill_the_trail() {
+fn flood_of_bad_credentials_is_counted_not_recorded() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), None, WriterOptions::default());
     let server = Running::start(|all| all.audit = Some(config));
@@ -119,7 +117,7 @@ fn a_flood_of_bad_credentials_is_counted_and_does_not_fill_the_trail() {
 }
 
 #[test]
-fn made_up_filehandles_are_refusals_and_a_rule_can_leave_them_out() {
+fn forged_filehandles_are_refusals_that_rules_can_exclude() {
     for (rules, wanted) in [("", 20), ("-a never,exit -F flavour=sys\n", 0), ("-a never,exit -S PUTFH\n", 20)] {
         let directory = tempfile::tempdir().unwrap();
         let config = config(directory.path(), Some(rules), WriterOptions::default());
@@ -127,7 +125,7 @@ fn made_up_filehandles_are_refusals_and_a_rule_can_leave_them_out() {
         block_on(async {
             let client = client(&server, "one").await;
             for number in 0..20u8 {
-                // What is recorded counts, whatever the client makes of the status.
+                // The record counts, whatever the status.
                 drop(client.compound().putfh(&vouch_nfs4::Filehandle::new(&[number; 32]).unwrap()).send().await);
             }
             client.close().await.unwrap();
@@ -138,7 +136,7 @@ fn made_up_filehandles_are_refusals_and_a_rule_can_leave_them_out() {
     }
 }
 
-/// A line a record: operation, path, new path, key, result; or the act.
+/// One line for each record: operation, path, new path, key, result; or the act.
 fn read(directory: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     entries(directory, 1, |entry| {
@@ -183,7 +181,7 @@ async fn client_of(server: &Running, name: &str, life: u8, minor: u32) -> Client
 }
 
 #[test]
-fn who_did_what_is_recorded_by_the_rules_and_verifies() {
+fn operations_are_recorded_by_rules_and_verify() {
     let directory = tempfile::tempdir().unwrap();
     let rules = "-a never,exit -F path=/data/d/quiet\n-a always,exit -S OPEN,CLOSE,CREATE,RENAME,REMOVE -k change\n-a always,exit -S LOOKUP -F success=0 -k failed\n";
     let config = config(directory.path(), Some(rules), WriterOptions::default());
@@ -212,7 +210,7 @@ fn who_did_what_is_recorded_by_the_rules_and_verifies() {
             "CREATE /data/d  change 0 (makes a directory)",
             "OPEN /data/d/f  change 0",
             "RENAME /data/d /data/e change 0",
-            // Its directory has another name now, and so has it.
+            // The directory has been renamed, and the file with it.
             "CLOSE /data/e/f  change 0 Some(5) Some(5)",
             "OPEN /data/e/quiet  change 0",
             "CLOSE /data/e/quiet  change 0 Some(0) Some(0)",
@@ -226,7 +224,7 @@ fn who_did_what_is_recorded_by_the_rules_and_verifies() {
 }
 
 #[test]
-fn an_open_that_its_client_never_closes_has_a_record_of_its_end() {
+fn abandoned_open_has_record_of_its_end() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-a always,exit -S OPEN,CLOSE -k use\n"), WriterOptions::default());
     let server = Running::start(|all| all.audit = Some(config));
@@ -238,7 +236,7 @@ fn an_open_that_its_client_never_closes_has_a_record_of_its_end() {
         gone.write(&file, 0, b"hello", StableHow::FileSync).await.unwrap();
         assert_eq!(gone.read(&file, 1, 100).await.unwrap().0, b"ello");
         drop((file, gone));
-        // Its machine has crashed, and comes back.
+        // The client's machine restarts.
         client_in_life(&server, "one", 2).await.close().await.unwrap();
     });
     drop(server);
@@ -248,7 +246,7 @@ fn an_open_that_its_client_never_closes_has_a_record_of_its_end() {
 }
 
 #[test]
-fn under_block_a_reply_finds_its_record_on_disk() {
+fn under_block_reply_follows_durable_record() {
     let directory = tempfile::tempdir().unwrap();
     let keeping = WriterOptions { policy: Policy::Block, durability: Durability::Each, ..WriterOptions::default() };
     let config = config(directory.path(), None, keeping);
@@ -267,7 +265,7 @@ fn under_block_a_reply_finds_its_record_on_disk() {
 }
 
 #[test]
-fn rules_are_read_anew_and_faulty_ones_change_nothing() {
+fn rules_reload_and_faulty_rules_change_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-a always,exit -S CREATE\n"), WriterOptions::default());
     let rules = config.trail.rules.clone().unwrap();
@@ -275,19 +273,19 @@ fn rules_are_read_anew_and_faulty_ones_change_nothing() {
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n").unwrap();
     let error = audit.read_rules().err().expect("it is faulty");
     assert!(error.contains("line 2"), "{error}");
-    // Fewer lines that record more are no turning down.
+    // Fewer lines that record more are no reduction.
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S OPEN\n").unwrap();
-    audit.put(audit.read_rules().unwrap());
+    audit.apply_rules(audit.read_rules().unwrap());
     std::fs::write(&rules, "-a always,exit -S OPEN,CREATE,READ\n").unwrap();
-    audit.put(audit.read_rules().unwrap());
+    audit.apply_rules(audit.read_rules().unwrap());
     std::fs::write(&rules, "").unwrap();
-    audit.put(audit.read_rules().unwrap());
+    audit.apply_rules(audit.read_rules().unwrap());
     audit.stop();
     assert_eq!(read(directory.path()), ["rules", "rules", "turned-down", "stop"]);
 }
 
 #[test]
-fn a_keytab_that_is_changed_is_told_also_if_that_was_while_there_was_no_server() {
+fn keytab_change_is_recorded_even_while_stopped() {
     let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let config = config(directory.path(), None, WriterOptions::default());
     let keytab = elsewhere.path().join("keytab");
@@ -298,18 +296,18 @@ fn a_keytab_that_is_changed_is_told_also_if_that_was_while_there_was_no_server()
     };
     let start = || {
         let audit = open(config.clone());
-        audit.watch_keys(keytab.clone());
+        audit.watch_keytab(keytab.clone());
         audit.started();
         audit
     };
     change("one key");
     let audit = start();
-    audit.look_at_keys();
+    audit.check_keytab();
     change("another");
-    audit.look_at_keys();
-    audit.look_at_keys();
+    audit.check_keytab();
+    audit.check_keytab();
     change("a third one");
-    // What came last is told at the end.
+    // Omitted refusals are recorded at the end.
     audit.stop();
     start().stop();
     change("a fourth");
@@ -321,8 +319,7 @@ fn a_keytab_that_is_changed_is_told_also_if_that_was_while_there_was_no_server()
     assert_eq!(read(directory.path()), all);
 }
 
-/// Records of operations that have this path, or this new path: operation, both paths, detail,
-/// file.
+/// Records with this path or new path: operation, paths, detail, file.
 fn records(directory: &Path) -> Vec<(String, String, Vec<u8>)> {
     let mut found = Vec::new();
     entries(directory, 1, |entry| {
@@ -342,7 +339,7 @@ fn records(directory: &Path) -> Vec<(String, String, Vec<u8>)> {
 }
 
 #[test]
-fn a_watched_file_is_watched_under_all_its_names_and_a_copy_names_its_source() {
+fn watch_applies_to_all_names_and_copies_name_their_source() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-w /data/secret -p r -k secret\n"), WriterOptions::default());
     let server = Running::start(|all| all.audit = Some(config));
@@ -355,7 +352,7 @@ fn a_watched_file_is_watched_under_all_its_names_and_a_copy_names_its_source() {
         client.close_file(file).await.unwrap();
         let secret = client.walk(b"/data/secret").await.unwrap();
         client.link(&secret.handle, &data.handle, b"other").await.unwrap();
-        // By its other name, and nobody has asked for the watched one since.
+        // Opened by its other name, although nobody used the watched name since.
         let other = client.open(&data.handle, b"other", ShareAccess::READ, None).await.unwrap();
         client.close_file(other).await.unwrap();
         client.close().await.unwrap();
@@ -369,7 +366,7 @@ fn a_watched_file_is_watched_under_all_its_names_and_a_copy_names_its_source() {
 }
 
 #[test]
-fn records_of_names_have_the_identity_of_what_they_name_or_none() {
+fn name_records_identify_the_named_file() {
     let directory = tempfile::tempdir().unwrap();
     let rules = "-a always,exit -S OPEN,RENAME,REMOVE,LOOKUP,SETATTR,CREATE\n";
     let config = config(directory.path(), Some(rules), WriterOptions::default());
@@ -398,7 +395,7 @@ fn records_of_names_have_the_identity_of_what_they_name_or_none() {
 }
 
 #[test]
-fn whom_a_file_is_given_to_is_in_the_record_also_where_that_fails() {
+fn new_owner_is_recorded_even_on_failure() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-a always,exit -S SETATTR\n"), WriterOptions::default());
     let files = vouch_vfs::memory::MemoryFs::new();
@@ -428,7 +425,7 @@ fn whom_a_file_is_given_to_is_in_the_record_also_where_that_fails() {
 }
 
 #[test]
-fn what_is_turned_down_by_a_restart_is_told_at_the_start() {
+fn reduced_auditing_is_recorded_at_start() {
     let directory = tempfile::tempdir().unwrap();
     let block = WriterOptions { policy: Policy::Block, durability: Durability::Each, ..WriterOptions::default() };
     let first = config(directory.path(), Some("-w /srv -p wa\n"), block);
@@ -447,14 +444,14 @@ fn what_is_turned_down_by_a_restart_is_told_at_the_start() {
     };
     assert_eq!(start(first.clone()), ["start", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "stop"]);
-    // A weaker policy, later durability, fewer rules, an export that is denied no more; and what says
-    // what was is gone.
+    // Weaker policy, later durability, fewer rules, an export removed from `deny`, and a missing
+    // file of the last configuration.
     assert_eq!(again(&|config| config.trail.keeping.policy = Policy::Count), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|config| config.deny = vec!["/srv".into()]), ["start", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|config| config.trail.keeping.durability = Durability::System), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "stop"]);
-    // A later seal, and what is not kept for good; and both as before.
+    // A later seal and shorter retention, then both as before.
     assert_eq!(again(&|config| config.trail.rotation.seal_ns_max *= 2), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|config| config.trail.keeping.retention.age_ns_max = Some(1 << 60)), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "stop"]);

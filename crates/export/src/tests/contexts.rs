@@ -1,16 +1,16 @@
-//! Contexts of RPCSEC_GSS that many ask for at once.
+//! Many RPCSEC_GSS contexts created at once.
 
 use vouch_gss_mit::Partial;
 use vouch_rpcsec_gss::{Accept, Acceptor, InitStep, Initiated, Initiation, Initiator, Service};
 
+use super::blocking::{Gate, is_silent, until};
 use super::gss::tests::{Believer, Claimer, call as protected};
-use super::waiting::{Gate, is_silent, until};
 use super::*;
 
-/// Of the call that is no context's.
+/// Transaction id of the NULL call.
 const NULL: u32 = 900_000;
 
-/// A mechanism that believes nobody, and does not say so while its gate is closed.
+/// A mechanism that blocks while its gate is closed, then refuses.
 struct Slow(Gate);
 
 impl Acceptor for Slow {
@@ -42,7 +42,7 @@ fn init(xid: u32) -> Vec<u8> {
 }
 
 #[test]
-fn who_asks_for_contexts_when_many_wait_for_theirs_is_not_read_and_others_are() {
+fn excess_context_requests_are_not_read_others_are() {
     let gate = Gate::default();
     let files = vouch_vfs::memory::MemoryFs::new();
     let seams = SystemHooks {
@@ -51,8 +51,7 @@ fn who_asks_for_contexts_when_many_wait_for_theirs_is_not_read_and_others_are() 
     };
     let server = Running::start_in(|config| config.threads = Some(1), seams);
     gate.set_closed(true);
-    // More than may wait before it is crowded, and as many as one connection may have; three of four
-    // threads are at theirs.
+    // More than the queue admits, and the limit of one connection; three of four threads are busy.
     let mut asking: Vec<TcpStream> = (0..5).map(|_| server.connect()).collect();
     for (number, socket) in asking.iter_mut().enumerate() {
         let calls: Vec<u8> = (0..220).flat_map(|xid| init(1000 * number as u32 + xid)).collect();
@@ -63,7 +62,7 @@ fn who_asks_for_contexts_when_many_wait_for_theirs_is_not_read_and_others_are() 
     for socket in &mut asking {
         socket.write_all(&call(NULL, 0)).unwrap();
     }
-    // Those who had asked before it was crowded are read.
+    // Requests from before the congestion are read.
     for socket in &mut asking[..4] {
         assert_eq!(xid(&read_record(socket)), NULL);
     }
@@ -80,12 +79,12 @@ fn who_asks_for_contexts_when_many_wait_for_theirs_is_not_read_and_others_are() 
 }
 
 #[test]
-fn calls_that_were_done_before_one_that_ends_the_connection_are_answered() {
+fn calls_before_a_fatal_one_are_answered() {
     let files = vouch_vfs::memory::MemoryFs::new();
     let seams =
         SystemHooks { acceptor: Some(Arc::new(Believer)), ..SystemHooks::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))) };
     let server = Running::start_in(|config| config.threads = Some(1), seams);
-    // COMPOUND of nothing, of minor version 1.
+    // An empty COMPOUND of minor version 1.
     let nothing = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     for service in [Service::None, Service::Integrity, Service::Privacy] {
         for replayed in [false, true] {
@@ -98,7 +97,7 @@ fn calls_that_were_done_before_one_that_ends_the_connection_are_answered() {
             socket.write_all(w.as_bytes()).unwrap();
             let Initiated::Done(mut context) = initiation.reply(1, &read_record(&mut socket)).unwrap() else { panic!("one exchange") };
             let mut calls: Vec<Vec<u8>> = (2..7).map(|xid| protected(&mut context, xid, &nothing, usize::MAX)).collect();
-            // A call that came before, or what is no call at all.
+            // A repeated call, or bytes that are no call.
             calls.push(if replayed { calls[2].clone() } else { vec![0x80, 0, 0, 3, 1, 2, 3] });
             socket.write_all(&calls.concat()).unwrap();
             for expected in 2..7 {

@@ -1,4 +1,4 @@
-//! Many calls at once from a client of our own: creations, which wait for the disk together.
+//! Many concurrent calls from a client of our own: creations that share a sync.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ fn client(server: &Running) -> Pipeline {
     Pipeline::connect(server.address, 1, 1, &identity, Box::new(Plain::sys(&root))).unwrap()
 }
 
-/// Makes `count` calls, some at once; each reply is looked at.
+/// Sends `count` calls, several at once, and checks each reply.
 fn load(
     pipeline: &mut Pipeline,
     count: u64,
@@ -50,7 +50,7 @@ fn walk(path: &[&str], call: &mut OpenCall, w: &mut Writer) {
     path.iter().for_each(|name| call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })));
 }
 
-/// Makes the files `number` of /data, and their handles.
+/// Creates numbered files in /data and returns their handles.
 fn make(pipeline: &mut Pipeline, count: u64) -> Vec<Filehandle> {
     let mut packed = Writer::new();
     Attributes { mode: Some(0o644), ..Attributes::default() }.encode(Bitmap::of(&[33]), &mut packed);
@@ -83,7 +83,7 @@ fn make(pipeline: &mut Pipeline, count: u64) -> Vec<Filehandle> {
 }
 
 #[test]
-fn creations_wait_for_the_disk_together_and_each_is_answered() {
+fn concurrent_creations_share_a_sync_and_are_answered() {
     let files = MemoryFs::new();
     files.set_slow_sync(true);
     let server = Running::start_with(|_| (), files);

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_lie_between_the_bytes() {
+    fn spans_are_sent_between_bytes() {
         let mut output = Output::default();
         output.push(Outgoing::reply(Reply { bytes: vec![0; 100], spans: vec![(40, span(1000)), (40, span(5)), (100, span(7))] }, None));
         output.push(Outgoing::bytes(vec![1; 10]));
@@ -263,7 +263,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_steps_lead_through_everything(steps in proptest::collection::vec(1usize..600, 1..200)) {
+        fn any_write_sizes_send_everything(steps in proptest::collection::vec(1usize..600, 1..200)) {
             let mut output = Output::default();
             output.push(Outgoing::reply(Reply { bytes: vec![0; 100], spans: vec![(40, span(1000)), (100, span(3))] }, None));
             output.push(Outgoing::bytes(vec![1; 10]));

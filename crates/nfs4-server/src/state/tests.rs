@@ -1,6 +1,5 @@
-//! Tests of state as a whole: a world of clients that call, with the time in the test's hands.
+//! Tests of the server's state as a whole, with simulated clients and a settable clock.
 
-mod bounds;
 mod callbacks;
 mod clients;
 mod delegations;
@@ -8,11 +7,12 @@ mod exports;
 mod grace;
 mod locks;
 mod model;
-mod openers;
 mod opens;
 mod quota;
 mod sessions;
 mod v40;
+mod v40_principals;
+mod work_limits;
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ use crate::{ConnectionId, ExportId, Flavour, Limits, Principal};
 
 pub(super) const LEASE_MS: u64 = 90_000;
 
-/// An open file that can be counted.
+/// An open file. The reference count tells how many exist.
 pub(super) type Handle = Arc<()>;
 
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) state: State<Handle>,
     pub(super) now: u64,
-    /// Shared by all open files: how many there are is its count less one.
+    /// Shared by all open files; their number is its count less one.
     pub(super) handle: Handle,
     pub(super) effects: Vec<StateEffect<Handle>>,
     connections: u64,
@@ -62,20 +62,20 @@ pub(super) fn sys(principal: &Principal) -> Credential<'_> {
     Credential { principal, flavour: Flavour::Sys, address: [127, 0, 0, 1].into() }
 }
 
-/// A file as it is reached by an export.
-pub(super) fn by_export(export: u32, number: u8) -> FileKey {
+/// A file as seen through an export.
+pub(super) fn file_through(export: u32, number: u8) -> FileKey {
     let home = Home { system: SystemId::of_device(0, 1), own_from: 1 };
     FileKey::new(ExportId(export), vouch_vfs::FileId::new(&[export as u8, number]).unwrap(), home)
 }
 
-/// File `number`; with [`BY_ANOTHER`] the same one by another export.
+/// File `number` through export 1. `OTHER_EXPORT | number` is the same file through export 2.
 pub(super) fn file(number: u8) -> FileKey {
-    by_export(1 + u32::from(number / BY_ANOTHER), number % BY_ANOTHER)
+    file_through(1 + u32::from(number / OTHER_EXPORT), number % OTHER_EXPORT)
 }
 
-pub(super) const BY_ANOTHER: u8 = 128;
+pub(super) const OTHER_EXPORT: u8 = 128;
 
-/// How calls come.
+/// Flavour and port of all calls.
 pub(super) const TERMS: Terms = Terms { flavour: Flavour::Sys, reserved_port: true };
 
 pub(super) fn share(access: u32, deny: u32) -> Share {
@@ -94,9 +94,9 @@ pub(super) fn channel() -> ChannelAttrs {
     }
 }
 
-pub(super) fn introduction(name: &'static str, life: u8) -> ExchangeIdArgs<'static> {
+pub(super) fn exchange_id_args(name: &'static str, boot: u8) -> ExchangeIdArgs<'static> {
     ExchangeIdArgs {
-        owner: ClientOwner { verifier: Verifier([life; 8]), id: Bytes(name.as_bytes()) },
+        owner: ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(name.as_bytes()) },
         flags: ExchangeIdFlags(0),
         state_protect: StateProtect::None,
         impl_id: None,
@@ -115,38 +115,38 @@ pub(super) fn session_args(client: ClientId, seq: CreateSeq) -> CreateSessionArg
     }
 }
 
-impl World {
+impl Fixture {
     pub(super) fn new() -> Self {
-        Self::with(config(), &[])
+        Self::with_config(config(), &[])
     }
 
-    pub(super) fn with(config: StateConfig, records: &[RecoveryRecord]) -> Self {
+    pub(super) fn with_config(config: StateConfig, records: &[RecoveryRecord]) -> Self {
         let state = State::new(config, records, [7; 32], 0);
-        World { state, now: 0, handle: Arc::new(()), effects: Vec::new(), connections: 0 }
+        Fixture { state, now: 0, handle: Arc::new(()), effects: Vec::new(), connections: 0 }
     }
 
-    pub(super) fn connection(&mut self) -> ConnectionId {
+    pub(super) fn new_connection(&mut self) -> ConnectionId {
         self.connections += 1;
         ConnectionId(self.connections)
     }
 
-    pub(super) fn introduce(&mut self, name: &'static str, life: u8, uid: u32) -> Result<Introduced, Status> {
-        self.state.exchange_id(&introduction(name, life), sys(&user(uid)), self.now)
+    pub(super) fn exchange_id(&mut self, name: &'static str, boot: u8, uid: u32) -> Result<Introduced, Status> {
+        self.state.exchange_id(&exchange_id_args(name, boot), sys(&user(uid)), self.now)
     }
 
-    /// A client with a session that has not said RECLAIM_COMPLETE.
-    pub(super) fn returning(&mut self, name: &'static str, life: u8) -> Peer {
-        let introduced = self.introduce(name, life, 0).unwrap();
-        let connection = self.connection();
+    /// A client with a session that has not sent RECLAIM_COMPLETE.
+    pub(super) fn reclaiming_peer(&mut self, name: &'static str, boot: u8) -> Peer {
+        let introduced = self.exchange_id(name, boot, 0).unwrap();
+        let connection = self.new_connection();
         let args = session_args(introduced.client, introduced.seq);
         let ok = self.state.create_session(&args, connection, sys(&user(0)), self.now).unwrap();
         let client = self.state.client_by_id(introduced.client).unwrap();
         Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) }
     }
 
-    /// A client that may hold state.
+    /// A client with a session after RECLAIM_COMPLETE.
     pub(super) fn peer(&mut self, name: &'static str) -> Peer {
-        let peer = self.returning(name, 1);
+        let peer = self.reclaiming_peer(name, 1);
         self.state.reclaim_complete(peer.client, false).unwrap();
         peer
     }
@@ -168,8 +168,8 @@ impl World {
         self.state.sequence(&call, self.now)
     }
 
-    /// A compound of nothing but SEQUENCE, which renews the lease and tells flags.
-    pub(super) fn beat(&mut self, peer: &mut Peer) -> Result<vouch_nfs4::op::SequenceFlags, Status> {
+    /// A COMPOUND of SEQUENCE alone. Returns its flags.
+    pub(super) fn renew_lease(&mut self, peer: &mut Peer) -> Result<vouch_nfs4::op::SequenceFlags, Status> {
         let seq = peer.seq.next();
         match self.sequence_on(peer, 0, seq, false)? {
             Sequenced::New(turn) => {
@@ -177,12 +177,12 @@ impl World {
                 self.state.finish(&turn, None, self.now);
                 Ok(turn.ok.flags)
             }
-            other => panic!("a new request is new: {other:?}"),
+            other => panic!("not a new request: {other:?}"),
         }
     }
 
-    /// Time passes.
-    pub(super) fn pass(&mut self, ms: u64) {
+    /// Advances the clock and runs the timers that are due.
+    pub(super) fn advance(&mut self, ms: u64) {
         self.now += ms;
         while self.state.tick(self.now) <= self.now {}
     }
@@ -228,7 +228,7 @@ impl World {
         self.lock_call(peer, open, owner, number, range, mode, false, false)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a LOCK has as many")]
+    #[expect(clippy::too_many_arguments, reason = "the fields of LOCK")]
     pub(super) fn lock_call(
         &mut self,
         peer: &Peer,
@@ -246,7 +246,7 @@ impl World {
         self.state.lock(&call, self.now)
     }
 
-    /// Takes the effects; the callbacks among them.
+    /// Takes the effects. Returns the callbacks among them.
     pub(super) fn callbacks(&mut self) -> Vec<OutgoingCallback> {
         let effects = self.state.take_effects();
         let callbacks = effects.iter().filter_map(|effect| match effect {
@@ -264,7 +264,7 @@ impl World {
         self.state.callback_done(callback.id, answer, self.now);
     }
 
-    /// How many open files state keeps, once what it has let go is closed.
+    /// Number of files that the state keeps open.
     pub(super) fn open_files(&mut self) -> usize {
         self.effects.clear();
         self.state.take_effects();

@@ -1,4 +1,4 @@
-//! A client: its session or its owners' numbers, and how it comes to the server and back.
+//! A simulated client: its session or its owners' seqids, and its registration with the server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,53 +10,54 @@ use vouch_nfs4::{
 };
 use vouch_nfs4_server::Connection;
 
-use crate::net::{LEASE_MS, Net};
+use crate::driver::{Driver, LEASE_MS};
 use crate::wire;
 
 pub(crate) const SLOTS: usize = 4;
 
-/// A call that was answered.
+/// A call and its reply.
 #[derive(Clone)]
-struct Sent {
+struct SentCall {
     xid: u32,
     body: Vec<u8>,
     reply: Vec<u8>,
     at_ms: u64,
-    /// In 4.1, whether the reply was to be kept; in 4.0, whether the call changed something.
-    kept: bool,
+    /// In 4.1, whether SEQUENCE asked to cache the reply; in 4.0, whether the call changed
+    /// something.
+    cached: bool,
 }
 
-/// What a call came to.
-pub(crate) enum Called {
+/// Outcome of a call.
+pub(crate) enum CallOutcome {
     /// Results without that of SEQUENCE.
     Done(Status, Vec<Results<'static>>),
-    /// There is no such session or client any more.
+    /// The server has no such session or client.
     Lost,
 }
 
-/// A client.
+/// A simulated client.
 pub(crate) struct Agent {
     pub(crate) name: &'static str,
     pub(crate) number: u16,
     pub(crate) minor: u32,
-    pub(crate) life: u8,
+    pub(crate) boot_verifier: u8,
     pub(crate) connection: Arc<Connection>,
     pub(crate) id: ClientId,
-    /// When it was last heard of.
-    pub(crate) heard_ms: u64,
-    /// What the last SEQUENCE said.
+    /// Time of the last lease renewal.
+    pub(crate) last_renewal_ms: u64,
+    /// Flags of the last SEQUENCE reply.
     pub(crate) flags: SequenceFlags,
     session: Option<SessionId>,
     slots: [SlotSeq; SLOTS],
-    last: [Option<Sent>; SLOTS],
+    last: [Option<SentCall>; SLOTS],
     xid: u32,
-    seqs: HashMap<Vec<u8>, OwnerSeq>,
-    /// The last numbers of the back channel's slots.
-    back: HashMap<u32, SlotSeq>,
+    owner_seqids: HashMap<Vec<u8>, OwnerSeq>,
+    /// The last seqids of the back channel's slots.
+    cb_seqs: HashMap<u32, SlotSeq>,
 }
 
-/// Statuses after which an owner's number stays (RFC 7530, section 9.1.7).
-const UNMOVED: [Status; 7] = [
+/// Statuses after which an owner's seqid stays (RFC 7530, section 9.1.7).
+const SEQID_KEPT: [Status; 7] = [
     Status::STALE_CLIENTID,
     Status::STALE_STATEID,
     Status::BAD_STATEID,
@@ -67,28 +68,28 @@ const UNMOVED: [Status; 7] = [
 ];
 
 impl Agent {
-    pub(crate) fn new(name: &'static str, number: u16, minor: u32, net: &mut Net) -> Self {
+    pub(crate) fn new(name: &'static str, number: u16, minor: u32, driver: &mut Driver) -> Self {
         Agent {
             name,
             number,
             minor,
-            life: 1,
-            connection: net.connect(),
+            boot_verifier: 1,
+            connection: driver.connect(),
             id: ClientId(0),
-            heard_ms: 0,
+            last_renewal_ms: 0,
             flags: SequenceFlags(0),
             session: None,
             slots: [SlotSeq(0); SLOTS],
             last: Default::default(),
-            // Clients of one machine must not be taken for one another.
+            // Clients must not share transaction ids.
             xid: u32::from(number) << 24,
-            seqs: HashMap::new(),
-            back: HashMap::new(),
+            owner_seqids: HashMap::new(),
+            cb_seqs: HashMap::new(),
         }
     }
 
     pub(crate) fn verifier(&self) -> [u8; 8] {
-        [self.life; 8]
+        [self.boot_verifier; 8]
     }
 
     /// Key of its recovery record.
@@ -96,45 +97,45 @@ impl Agent {
         [&[u8::from(self.minor > 0)], self.name.as_bytes()].concat()
     }
 
-    /// Where the server of 4.0 calls it back.
+    /// Callback port in 4.0.
     pub(crate) fn callback_port(&self) -> u16 {
         1024 + self.number
     }
 
-    /// An owner's next number.
+    /// An owner's next seqid.
     pub(crate) fn seq(&self, owner: &[u8]) -> OwnerSeq {
-        self.seqs.get(owner).copied().unwrap_or(OwnerSeq(5))
+        self.owner_seqids.get(owner).copied().unwrap_or(OwnerSeq(5))
     }
 
-    /// An owner's call was answered so.
-    pub(crate) fn count(&mut self, owner: &[u8], status: Status) {
-        if self.minor == 0 && !UNMOVED.contains(&status) {
+    /// Advances an owner's seqid after a reply with this status.
+    pub(crate) fn advance_seqid(&mut self, owner: &[u8], status: Status) {
+        if self.minor == 0 && !SEQID_KEPT.contains(&status) {
             let next = self.seq(owner).next();
-            self.seqs.insert(owner.to_vec(), next);
+            self.owner_seqids.insert(owner.to_vec(), next);
         }
     }
 
-    /// Sends operations: on a slot of the session, or as they are in 4.0.
-    pub(crate) fn call(&mut self, net: &mut Net, slot: usize, kept: bool, ops: &[Args<'_>]) -> Called {
+    /// Sends operations: on a slot of the session, or without SEQUENCE in 4.0.
+    pub(crate) fn call(&mut self, driver: &mut Driver, slot: usize, cached: bool, ops: &[Args<'_>]) -> CallOutcome {
         self.xid += 1;
         let mut all = Vec::new();
         if self.minor > 0 {
-            let Some(session) = self.session else { return Called::Lost };
+            let Some(session) = self.session else { return CallOutcome::Lost };
             let highest_slot = SlotId(SLOTS as u32 - 1);
             let (slot, seq) = (SlotId(slot as u32), self.slots[slot].next());
-            all.push(Args::Sequence(op::SequenceArgs { session, seq, slot, highest_slot, cache_this: kept }));
+            all.push(Args::Sequence(op::SequenceArgs { session, seq, slot, highest_slot, cache_this: cached }));
         }
         all.extend_from_slice(ops);
         let body = wire::compound(self.minor, &all);
-        let reply = net.call(&self.connection, self.xid, &body).expect("a new call is answered");
+        let reply = driver.call(&self.connection, self.xid, &body).expect("a new call gets a reply");
         let (status, mut list) = wire::results(&reply);
-        let changes = ops.iter().any(|op| changes(op));
-        let sent = Sent { xid: self.xid, body, reply, at_ms: net.now_ms, kept: if self.minor > 0 { kept } else { changes } };
+        let changes = ops.iter().any(|op| changes_state(op));
+        let sent = SentCall { xid: self.xid, body, reply, at_ms: driver.now_ms, cached: if self.minor > 0 { cached } else { changes } };
         if self.minor == 0 {
             self.last[0] = Some(sent);
             return match status {
-                Status::STALE_CLIENTID | Status::EXPIRED | Status::STALE_STATEID => Called::Lost,
-                _ => self.heard(net, status, list),
+                Status::STALE_CLIENTID | Status::EXPIRED | Status::STALE_STATEID => CallOutcome::Lost,
+                _ => self.answered(driver, status, list),
             };
         }
         match list.remove(0) {
@@ -142,58 +143,58 @@ impl Agent {
                 self.slots[slot] = ok.seq;
                 self.flags = ok.flags;
                 self.last[slot] = Some(sent);
-                self.heard(net, status, list)
+                self.answered(driver, status, list)
             }
-            Results::Sequence(Err(Status::BADSESSION)) => Called::Lost,
+            Results::Sequence(Err(Status::BADSESSION)) => CallOutcome::Lost,
             other => panic!("SEQUENCE: {other:?}"),
         }
     }
 
-    fn heard(&mut self, net: &Net, status: Status, list: Vec<Results<'static>>) -> Called {
-        self.heard_ms = net.now_ms;
-        Called::Done(status, list)
+    fn answered(&mut self, driver: &Driver, status: Status, list: Vec<Results<'static>>) -> CallOutcome {
+        self.last_renewal_ms = driver.now_ms;
+        CallOutcome::Done(status, list)
     }
 
-    /// Calls the server without asking for anything. False if it doesn't know the client any more.
-    pub(crate) fn hello(&mut self, net: &mut Net) -> bool {
+    /// Renews the lease. False if the server does not know the client any more.
+    pub(crate) fn renew_lease(&mut self, driver: &mut Driver) -> bool {
         let renew = [Args::Renew(op::RenewArgs { client: self.id })];
-        let called = self.call(net, 0, false, if self.minor > 0 { &[] } else { &renew });
+        let called = self.call(driver, 0, false, if self.minor > 0 { &[] } else { &renew });
         match called {
-            Called::Done(Status::OK | Status::CB_PATH_DOWN, _) => true,
-            Called::Lost => false,
-            Called::Done(status, _) => panic!("{}: {status:?}", self.name),
+            CallOutcome::Done(Status::OK | Status::CB_PATH_DOWN, _) => true,
+            CallOutcome::Lost => false,
+            CallOutcome::Done(status, _) => panic!("{}: {status:?}", self.name),
         }
     }
 
-    /// Introduces itself. True if the server has what it held: it is the client that it was.
-    pub(crate) fn introduce(&mut self, net: &mut Net) -> bool {
+    /// Registers with the server. True if the server kept the client's state.
+    pub(crate) fn register(&mut self, driver: &mut Driver) -> bool {
         self.last = Default::default();
         self.slots = [SlotSeq(0); SLOTS];
         let before = std::mem::replace(&mut self.id, ClientId(0));
-        let known = if self.minor > 0 { self.introduce_41(net) } else { self.introduce_40(net) };
+        let known = if self.minor > 0 { self.register_41(driver) } else { self.register_40(driver) };
         let same = known && before == self.id;
         if !same {
-            self.seqs.clear();
+            self.owner_seqids.clear();
         }
-        self.heard_ms = net.now_ms;
+        self.last_renewal_ms = driver.now_ms;
         same
     }
 
-    fn bare(&mut self, net: &mut Net, ops: &[Args<'_>]) -> Results<'static> {
+    fn send(&mut self, driver: &mut Driver, ops: &[Args<'_>]) -> Results<'static> {
         self.xid += 1;
-        let reply = net.call(&self.connection, self.xid, &wire::compound(self.minor, ops)).expect("a new call is answered");
+        let reply = driver.call(&self.connection, self.xid, &wire::compound(self.minor, ops)).expect("a new call gets a reply");
         wire::results(&reply).1.pop().expect("each operation has a result")
     }
 
-    fn introduce_41(&mut self, net: &mut Net) -> bool {
+    fn register_41(&mut self, driver: &mut Driver) -> bool {
         let args = op::ExchangeIdArgs {
             owner: ClientOwner { verifier: Verifier(self.verifier()), id: Bytes(self.name.as_bytes()) },
             flags: ExchangeIdFlags(0),
             state_protect: StateProtect::None,
             impl_id: None,
         };
-        let Results::ExchangeId(Ok(ok)) = self.bare(net, &[Args::ExchangeId(args)]) else { panic!("EXCHANGE_ID") };
-        (self.id, self.back) = (ok.client, HashMap::new());
+        let Results::ExchangeId(Ok(ok)) = self.send(driver, &[Args::ExchangeId(args)]) else { panic!("EXCHANGE_ID") };
+        (self.id, self.cb_seqs) = (ok.client, HashMap::new());
         let attrs = op::ChannelAttrs {
             header_pad_size: 0,
             request_len_max: 65_536,
@@ -212,14 +213,14 @@ impl Agent {
             callback_program: 0x4000_0000,
             sec_parms: List(vec![CallbackSec::None]),
         };
-        let made = self.bare(net, &[Args::CreateSession(args.clone())]);
+        let made = self.send(driver, &[Args::CreateSession(args.clone())]);
         let Results::CreateSession(Ok(session)) = &made else { panic!("{made:?}") };
-        assert_eq!(made, self.bare(net, &[Args::CreateSession(args)]), "CREATE_SESSION again is answered the same");
+        assert_eq!(made, self.send(driver, &[Args::CreateSession(args)]), "a retried CREATE_SESSION gets the same reply");
         self.session = Some(session.session);
         ok.flags.contains(ExchangeIdFlags::CONFIRMED_R)
     }
 
-    fn introduce_40(&mut self, net: &mut Net) -> bool {
+    fn register_40(&mut self, driver: &mut Driver) -> bool {
         let port = self.callback_port();
         let address = format!("127.0.0.1.{}.{}", port >> 8, port & 255);
         let args = op::SetclientidArgs {
@@ -230,82 +231,80 @@ impl Agent {
             },
             callback_ident: u32::from(self.number),
         };
-        let Results::Setclientid(Ok(ok)) = self.bare(net, &[Args::Setclientid(args)]) else { panic!("SETCLIENTID") };
+        let Results::Setclientid(Ok(ok)) = self.send(driver, &[Args::Setclientid(args)]) else { panic!("SETCLIENTID") };
         self.id = ok.client;
         let args = op::SetclientidConfirmArgs { client: ok.client, confirm: ok.confirm };
-        let Results::SetclientidConfirm(Ok(())) = self.bare(net, &[Args::SetclientidConfirm(args)]) else { panic!("SETCLIENTID_CONFIRM") };
+        let Results::SetclientidConfirm(Ok(())) = self.send(driver, &[Args::SetclientidConfirm(args)]) else {
+            panic!("SETCLIENTID_CONFIRM")
+        };
         true
     }
 
-    /// Sends the last call of a slot again. The first reply and the second, if the second must be
-    /// the first.
-    pub(crate) fn replay(&mut self, net: &mut Net, slot: usize, fresh_xid: bool) -> Option<(Vec<u8>, Vec<u8>)> {
+    /// Retries the last call of a slot. Returns both replies if they must be equal.
+    pub(crate) fn replay(&mut self, driver: &mut Driver, slot: usize, fresh_xid: bool) -> Option<(Vec<u8>, Vec<u8>)> {
         let sent = self.last[if self.minor > 0 { slot } else { 0 }].clone()?;
         let v40 = self.minor == 0;
-        if v40 && (!sent.kept || net.now_ms - sent.at_ms > 100_000) {
+        if v40 && (!sent.cached || driver.now_ms - sent.at_ms > 100_000) {
             return None;
         }
         let (first, list) = wire::results(&sent.reply);
-        // Another call with the same number of an owner is a retry as well; but only what the owner was
-        // counted for.
+        // In 4.0 a call with a new xid and the same seqid is a retry too, if the seqid advanced.
         let owners = matches!(list.last(), Some(Results::Open(_) | Results::Close(_) | Results::Lock(_) | Results::Locku(_)));
         let xid = match v40 && fresh_xid {
-            true if !first.is_ok() || !owners || net.now_ms >= self.heard_ms + LEASE_MS => return None,
+            true if !first.is_ok() || !owners || driver.now_ms >= self.last_renewal_ms + LEASE_MS => return None,
             true => {
                 self.xid += 1;
                 self.xid
             }
             false => sent.xid,
         };
-        let again = net.call(&self.connection, xid, &sent.body).expect("an answered call is answered again");
+        let again = driver.call(&self.connection, xid, &sent.body).expect("a retry gets a reply");
         if !v40 {
             match wire::results(&again) {
                 (Status::BADSESSION, _) => return None,
                 (Status::RETRY_UNCACHED_REP, list) => {
-                    assert!(!sent.kept, "what was to be kept was kept: {list:?}");
-                    self.heard_ms = net.now_ms;
+                    assert!(!sent.cached, "the reply was not cached: {list:?}");
+                    self.last_renewal_ms = driver.now_ms;
                     return None;
                 }
                 _ => {}
             }
         }
         if !v40 || xid != sent.xid {
-            self.heard_ms = net.now_ms;
+            self.last_renewal_ms = driver.now_ms;
         }
         Some((sent.reply, again))
     }
 
-    /// Its connection breaks, and it makes a new one.
-    pub(crate) fn reconnect(&mut self, net: &mut Net) {
-        net.disconnect(&self.connection);
-        self.connection = net.connect();
+    pub(crate) fn reconnect(&mut self, driver: &mut Driver) {
+        driver.disconnect(&self.connection);
+        self.connection = driver.connect();
     }
 
-    /// The server is another: nothing is connected any more.
-    pub(crate) fn cut_off(&mut self, net: &mut Net) {
-        self.connection = net.connect();
+    /// Connects to the restarted server.
+    pub(crate) fn connect_to_restarted(&mut self, driver: &mut Driver) {
+        self.connection = driver.connect();
     }
 
     /// Binds its connection to both channels.
-    pub(crate) fn bind(&mut self, net: &mut Net) {
+    pub(crate) fn bind(&mut self, driver: &mut Driver) {
         if let Some(session) = self.session.filter(|_| self.minor > 0) {
             let args = op::BindConnArgs { session, dir: op::ChannelDirClient::BackOrBoth, rdma: false };
-            let bound = self.bare(net, &[Args::BindConnToSession(args)]);
+            let bound = self.send(driver, &[Args::BindConnToSession(args)]);
             assert!(matches!(bound, Results::BindConnToSession(Ok(_) | Err(Status::BADSESSION))), "{bound:?}");
         }
     }
 
-    /// Ends its session.
-    pub(crate) fn end_session(&mut self, net: &mut Net) {
+    pub(crate) fn end_session(&mut self, driver: &mut Driver) {
         if let Some(session) = self.session.take() {
-            let ended = self.bare(net, &[Args::DestroySession(op::DestroySessionArgs { session })]);
+            let ended = self.send(driver, &[Args::DestroySession(op::DestroySessionArgs { session })]);
             assert_eq!(ended, Results::DestroySession(Ok(())));
         }
     }
 
-    /// What it answers to a CB_SEQUENCE: a number is taken once.
-    pub(crate) fn back_turn(&mut self, args: &cb::CbSequenceArgs) -> Result<(), Status> {
-        let last = self.back.entry(args.slot.0).or_default();
+    /// Checks the seqid of a CB_SEQUENCE.
+    pub(crate) fn check_cb_seq(&mut self, args: &cb::CbSequenceArgs) -> Result<(), Status> {
+        let last = self.cb_seqs.entry(args.slot.0).or_default();
         match args.seq == last.next() || args.seq == *last {
             true => *last = args.seq,
             false => return Err(Status::SEQ_MISORDERED),
@@ -318,7 +317,7 @@ impl Agent {
     }
 }
 
-fn changes(op: &Args<'_>) -> bool {
+fn changes_state(op: &Args<'_>) -> bool {
     matches!(
         op,
         Args::Open(_) | Args::OpenConfirm(_) | Args::Close(_) | Args::Lock(_) | Args::Locku(_) | Args::Write(_) | Args::Delegreturn(_)

@@ -1,11 +1,11 @@
-//! The whole server against a simple model: several clients of 4.0 and 4.1 call in any order, lose
-//! connections, fall silent, restart, are called back and answer or don't; the server restarts.
-//! Whatever happens, no two hold what conflicts, nobody loses what is his, a call that comes again
-//! is answered as before, and in the end nothing is left. A failure is told as the shortest list of
-//! steps that shows it, and by the seed that made it.
+//! The whole server against a simple model. Clients of 4.0 and 4.1 call in any order, reconnect,
+//! stay silent, restart, and answer callbacks or not; the server restarts too.
+//!
+//! No two clients hold conflicting state, live clients lose nothing, retries get the first reply,
+//! and all state ends at last. A failure prints the shortest list of steps, and the seed.
 
 mod agent;
-mod holdings;
-mod net;
-mod run;
+mod driver;
+mod held_state;
+mod simulation;
 mod wire;

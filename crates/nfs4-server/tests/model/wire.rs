@@ -1,4 +1,4 @@
-//! Calls, replies and answers to callbacks as bytes.
+//! Encoding of calls, replies and answers to callbacks.
 
 use vouch_nfs4::op::{Args, Results};
 use vouch_nfs4::{CallbackHead, CompoundHead, ReplyHead, ReplyWriter, Status, cb};
@@ -13,18 +13,18 @@ pub(crate) fn compound(minor: u32, ops: &[Args<'_>]) -> Vec<u8> {
     w.into_bytes()
 }
 
-/// The results of a reply, kept for the length of the test.
+/// Decodes a reply. The bytes are leaked.
 pub(crate) fn results(reply: &[u8]) -> (Status, Vec<Results<'static>>) {
     let reply: &'static [u8] = reply.to_vec().leak();
     let mut r = Reader::new(reply);
     let head = ReplyHead::decode(&mut r).expect("a reply has a head");
-    let list: Vec<_> = (0..head.count).map(|_| Results::decode(&mut r).expect("a reply has as many results as it says")).collect();
+    let list: Vec<_> = (0..head.count).map(|_| Results::decode(&mut r).expect("as many results as the head says")).collect();
     r.finish().expect("a reply ends with its last result");
-    assert_eq!(list.last().map_or(head.status, Results::status), head.status, "the status is the last result's");
+    assert_eq!(list.last().map_or(head.status, Results::status), head.status, "the status is that of the last result");
     (head.status, list)
 }
 
-/// What a callback asks, if it is a CB_COMPOUND: its slot, and the operation proper.
+/// The xid of a callback, and of a CB_COMPOUND its CB_SEQUENCE and the other operation.
 pub(crate) fn callback(record: &[u8]) -> (u32, Option<cb::CbSequenceArgs>, Option<cb::Args<'_>>) {
     let call = Call::decode(record).expect("a callback is a call");
     if call.procedure == vouch_nfs4::PROC_NULL {
@@ -43,7 +43,7 @@ pub(crate) fn callback(record: &[u8]) -> (u32, Option<cb::CbSequenceArgs>, Optio
     (call.xid, sequence, op)
 }
 
-/// The reply to a callback that went well.
+/// The reply to a callback.
 pub(crate) fn callback_reply(xid: u32, sequence: Option<&cb::CbSequenceArgs>, op: Option<&cb::Results<'_>>) -> Vec<u8> {
     let mut body = Writer::new();
     if op.is_some() {

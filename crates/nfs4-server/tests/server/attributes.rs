@@ -1,35 +1,35 @@
-//! Attributes: asked for, set, compared.
+//! Attribute operations: GETATTR, SETATTR, VERIFY and NVERIFY.
 
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, SetTime, Stateid, Status, Time};
 use vouch_nfs4_server::Exports;
 use vouch_vfs::{Caller, FileSystem as _, Patience, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag};
 
-use crate::world::{Client, Packed, World, access, attributes, export, getattr};
+use crate::fixture::{Client, Fixture, Packed, attributes, export, getattr, sys_access};
 
 pub(crate) fn setattr(packed: &Packed) -> Args<'_> {
     Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: packed.fattr() })
 }
 
-// RFC 8881, section 5.6: REQUIRED attributes; and all that are said to be supported have a value.
+// RFC 8881, section 5.6.
 #[test]
 fn every_supported_attribute_can_be_read() {
-    let world = World::new();
+    let fixture = Fixture::new();
     for minor in 1..=2 {
-        let mut client = Client::new(&world, ["", "one", "two"][minor as usize], 0);
+        let mut client = Client::new(&fixture, ["", "one", "two"][minor as usize], 0);
         client.minor = minor;
         client.create("f");
         for path in [&[][..], &["export"], &["export", "f"]] {
-            let (_, list) = client.at(path, &[getattr(&[0])]);
+            let (_, list) = client.run_at(path, &[getattr(&[0])]);
             let supported = attributes(&list[0]).supported_attrs.unwrap();
             assert!(Attributes::REQUIRED.minus(supported).is_empty(), "{path:?}");
             let wanted = supported.minus(Attributes::WRITE_ONLY);
-            let (status, list) = client.at(path, &[Args::Getattr(op::GetattrArgs { wanted })]);
+            let (status, list) = client.run_at(path, &[Args::Getattr(op::GetattrArgs { wanted })]);
             assert_eq!(status, Status::OK);
             let values = attributes(&list[0]);
             let missing = wanted.minus(values.present(wanted));
             assert!(missing.is_empty(), "{path:?} {missing:?}");
-            // RFC 8881, section 5.8.1.1: the pseudo file system knows of no creation, and does not claim to.
+            // RFC 8881, section 5.8.1.1: the pseudo file system has no creation time.
             assert_eq!((supported.has(50), values.time_create.is_some()), (!path.is_empty(), !path.is_empty()), "{path:?}");
         }
     }
@@ -37,9 +37,9 @@ fn every_supported_attribute_can_be_read() {
 
 // RFC 8881, section 18.30.
 #[test]
-fn what_was_set_is_read() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
+fn setattr_values_are_returned_by_getattr() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
     let time = Time { seconds: 12_345, nanoseconds: 6 };
     let wanted = Attributes {
@@ -51,18 +51,21 @@ fn what_was_set_is_read() {
         ..Attributes::default()
     };
     let packed = Packed::new(&[4, 33, 36, 37, 54], &wanted);
-    let (status, list) = client.at(&["export", "f"], &[setattr(&packed), getattr(&[4, 33, 36, 37, 53])]);
+    let (status, list) = client.run_at(&["export", "f"], &[setattr(&packed), getattr(&[4, 33, 36, 37, 53])]);
     assert_eq!(status, Status::OK, "{list:?}");
-    let got = attributes(&list[1]);
-    assert_eq!((got.size, got.owner, got.owner_group, got.time_modify), (Some(1000), Some(Bytes(b"1000")), Some(Bytes(b"42")), Some(time)));
-    assert_eq!(got.mode.unwrap() & 0o777, 0o751);
+    let values = attributes(&list[1]);
+    assert_eq!(
+        (values.size, values.owner, values.owner_group, values.time_modify),
+        (Some(1000), Some(Bytes(b"1000")), Some(Bytes(b"42")), Some(time))
+    );
+    assert_eq!(values.mode.unwrap() & 0o777, 0o751);
 }
 
 // RFC 8881, sections 5.5, 5.9, 6.2.4, 3.3.1.
 #[test]
-fn what_can_not_be_set_is_refused() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
+fn setattr_refuses_invalid_attributes() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
     let bad_time = SetTime::Client(Time { seconds: 0, nanoseconds: 1_000_000_000 });
     let cases = [
@@ -81,9 +84,9 @@ fn what_can_not_be_set_is_refused() {
 
 // RFC 8881, sections 18.31 and 18.15.
 #[test]
-fn comparisons_go_on_or_stop() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
+fn verify_and_nverify_compare_attributes() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
     let same = Packed::new(&[4, 33], &Attributes { size: Some(0), mode: Some(0o644), ..Attributes::default() });
     let other = Packed::new(&[4], &Attributes { size: Some(1), ..Attributes::default() });
@@ -98,59 +101,59 @@ fn comparisons_go_on_or_stop() {
 
 // RFC 8881, section 6.
 #[test]
-fn an_acl_that_was_set_is_read_and_shows_in_the_mode() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
+fn acl_is_readable_and_changes_the_mode() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
     let ace = |kind, mask, who| Ace { kind, flags: AceFlags(0), mask: AceMask(mask), who: Bytes(who) };
     let list =
         vec![ace(AceType::ALLOW, 0x1601ff & 0x7, &b"OWNER@"[..]), ace(AceType::ALLOW, 1, b"1000"), ace(AceType::ALLOW, 1, b"EVERYONE@")];
     let packed = Packed::new(&[12], &Attributes { acl: Some(Acl(list.into())), ..Attributes::default() });
-    let (status, results) = client.at(&["export", "f"], &[setattr(&packed), getattr(&[12, 33])]);
+    let (status, results) = client.run_at(&["export", "f"], &[setattr(&packed), getattr(&[12, 33])]);
     assert_eq!(status, Status::OK, "{results:?}");
-    let got = attributes(&results[1]);
-    assert_eq!(got.mode.unwrap() & 0o707, 0o604);
-    let acl = got.acl.unwrap();
+    let values = attributes(&results[1]);
+    assert_eq!(values.mode.unwrap() & 0o707, 0o604);
+    let acl = values.acl.unwrap();
     assert!(acl.0.iter().any(|ace| ace.who.0 == b"1000" && ace.mask.contains(AceMask::READ_DATA)), "{acl:?}");
     let bad = vec![ace(AceType::AUDIT, 1, &b"EVERYONE@"[..])];
     let packed = Packed::new(&[12], &Attributes { acl: Some(Acl(bad.into())), ..Attributes::default() });
-    let (status, results) = client.at(&["export", "f"], &[setattr(&packed)]);
+    let (status, results) = client.run_at(&["export", "f"], &[setattr(&packed)]);
     assert!(matches!(&results[0], Results::Setattr(Err(_))) && status == Status::ATTRNOTSUPP, "{results:?}");
 }
 
-// A list that is longer than a client can send is not the same as any that it sends.
+// The ACL is longer than any ACL that fits in a call.
 #[test]
-fn an_acl_longer_than_a_call_is_compared() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
+fn compares_acl_longer_than_a_call() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
     let entry = |tag| PosixAclEntry { tag, permissions: 4 };
     let users = (0..30_000).map(|number| PosixAclTag::User(100_000 + number));
     let tags = [PosixAclTag::UserObject].into_iter().chain(users);
     let tags = tags.chain([PosixAclTag::GroupObject, PosixAclTag::Mask, PosixAclTag::Other]);
-    let (caller, root) = (Caller::root(), world.files.root());
-    let (file, _) = world.files.lookup(&caller, &root, vouch_vfs::Name::new(b"f").unwrap(), Patience::Any).unwrap();
-    world.files.set_acl(&caller, &file, PosixAclKind::Access, &PosixAcl { entries: tags.map(entry).collect() }).unwrap();
+    let (caller, root) = (Caller::root(), fixture.files.root());
+    let (file, _) = fixture.files.lookup(&caller, &root, vouch_vfs::Name::new(b"f").unwrap(), Patience::Any).unwrap();
+    fixture.files.set_acl(&caller, &file, PosixAclKind::Access, &PosixAcl { entries: tags.map(entry).collect() }).unwrap();
     let packed = Packed::new(&[12], &Attributes { acl: Some(Acl(vec![].into())), ..Attributes::default() });
     let (verify, nverify) = (op::VerifyArgs { attrs: packed.fattr() }, op::VerifyArgs { attrs: packed.fattr() });
     assert_eq!(client.status(&["export", "f"], &[Args::Verify(verify)]), Status::NOT_SAME);
     assert_eq!(client.status(&["export", "f"], &[Args::Nverify(nverify)]), Status::OK);
 }
 
-// RFC 7862, section 12.2.3: what a client makes of it is wrong where it writes.
+// RFC 7862, section 12.2.3. Clients misread the attribute of a writable file system.
 #[test]
-fn the_type_of_the_change_attribute_is_told_where_nothing_can_be_written() {
+fn change_attr_type_is_reported_on_read_only_file_systems() {
     const TYPE: u32 = 79;
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
-    for (path, told) in [(&[][..], true), (&["export"], false), (&["export", "f"], false)] {
-        let got = attributes(&client.at(path, &[getattr(&[0, TYPE])]).1[0]);
-        assert_eq!((got.supported_attrs.unwrap().has(TYPE), got.change_attr_type.is_some()), (told, told), "{path:?}");
+    for (path, is_known) in [(&[][..], true), (&["export"], false), (&["export", "f"], false)] {
+        let values = attributes(&client.run_at(path, &[getattr(&[0, TYPE])]).1[0]);
+        assert_eq!((values.supported_attrs.unwrap().has(TYPE), values.change_attr_type.is_some()), (is_known, is_known), "{path:?}");
     }
-    // A file system is what it was when it was exported.
-    world.files.set_read_only(true);
-    let _ = world.server.replace_exports(Exports::new(vec![export(7, &["export"], &world.files, access())]).unwrap());
-    let got = attributes(&client.at(&["export", "f"], &[getattr(&[TYPE])]).1[0]);
-    assert_eq!(got.change_attr_type, Some(vouch_nfs4::attr::ChangeAttrType::MONOTONIC_INCR));
+    // The server reads the flag only when the file system is exported.
+    fixture.files.set_read_only(true);
+    let _ = fixture.server.replace_exports(Exports::new(vec![export(7, &["export"], &fixture.files, sys_access())]).unwrap());
+    let values = attributes(&client.run_at(&["export", "f"], &[getattr(&[TYPE])]).1[0]);
+    assert_eq!(values.change_attr_type, Some(vouch_nfs4::attr::ChangeAttrType::MONOTONIC_INCR));
 }

@@ -1,5 +1,5 @@
-//! Security flavours: what SECINFO offers, which rights each has, and where a wrong one is told
-//! (RFC 8881, section 2.6.3.1).
+//! Security flavours: SECINFO, rights by flavour, and which operation returns WRONGSEC (RFC 8881,
+//! section 2.6.3.1).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,32 +10,33 @@ use vouch_nfs4::{Attributes, Bytes, ClientId, Filehandle, GssInfo, GssService, N
 use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
 
 use crate::attributes::setattr;
-use crate::world::{
-    Client, MemoryFs, Packed, World, access, attributes, compound, export, getattr, lookup, mode, name_of, open_args, results, under, user,
+use crate::fixture::{
+    Client, Fixture, MemoryFs, Packed, attributes, compound, export, flavour_access, getattr, lookup, mode, name_of, open_args, results,
+    sys_access, user,
 };
 
-pub(crate) fn proven(name: &str) -> Principal {
+pub(crate) fn gss(name: &str) -> Principal {
     Principal::Gss { name: name.into() }
 }
 
-pub(crate) fn takes(flavours: &[Flavour]) -> ClientAccess {
-    ClientAccess { flavours: flavours.iter().map(|&flavour| under(flavour)).collect() }
+pub(crate) fn flavours_access(flavours: &[Flavour]) -> ClientAccess {
+    ClientAccess { flavours: flavours.iter().map(|&flavour| flavour_access(flavour)).collect() }
 }
 
-fn kerberos(service: GssService) -> SecInfo<'static> {
+fn gss_info(service: GssService) -> SecInfo<'static> {
     // RFC 4121: 1.2.840.113554.1.2.2.
     SecInfo::Gss(GssInfo { oid: Bytes(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02]), qop: 0, service })
 }
 
-fn handle_of(client: &mut Client<'_>, path: &[&str]) -> Filehandle {
-    let (_, list) = client.at(path, &[Args::Getfh]);
+fn filehandle_at(client: &mut Client<'_>, path: &[&str]) -> Filehandle {
+    let (_, list) = client.run_at(path, &[Args::Getfh]);
     match &list[0] {
         Results::Getfh(Ok(ok)) => ok.handle,
         other => panic!("{other:?}"),
     }
 }
 
-fn offered(result: &Results<'static>) -> Vec<SecInfo<'static>> {
+fn offered_flavours(result: &Results<'static>) -> Vec<SecInfo<'static>> {
     match result {
         Results::Secinfo(Ok(ok)) | Results::SecinfoNoName(Ok(ok)) => ok.flavors.to_vec(),
         other => panic!("{other:?}"),
@@ -46,52 +47,51 @@ fn offered(result: &Results<'static>) -> Vec<SecInfo<'static>> {
 #[test]
 fn secinfo_offers_what_the_export_takes_in_its_order() {
     let files = Arc::new(MemoryFs::new());
-    let first = takes(&[Flavour::Krb5p, Flavour::Krb5i, Flavour::Sys]);
-    let second = takes(&[Flavour::Krb5, Flavour::Krb5p]);
-    let world = World::with(files.clone(), vec![export(9, &["first"], &files, first), export(2, &["second"], &files, second)]);
-    let mut client = Client::new(&world, "one", 0);
-    let privacy_first = vec![kerberos(GssService::Privacy), kerberos(GssService::Integrity), SecInfo::Flavor(1)];
-    let (_, list) = client.at(&[], &[Args::Secinfo(op::SecinfoArgs { name: Name(b"first") })]);
-    assert_eq!(offered(&list[0]), privacy_first);
+    let first = flavours_access(&[Flavour::Krb5p, Flavour::Krb5i, Flavour::Sys]);
+    let second = flavours_access(&[Flavour::Krb5, Flavour::Krb5p]);
+    let fixture = Fixture::with_exports(files.clone(), vec![export(9, &["first"], &files, first), export(2, &["second"], &files, second)]);
+    let mut client = Client::new(&fixture, "one", 0);
+    let privacy_first = vec![gss_info(GssService::Privacy), gss_info(GssService::Integrity), SecInfo::Flavor(1)];
+    let (_, list) = client.run_at(&[], &[Args::Secinfo(op::SecinfoArgs { name: Name(b"first") })]);
+    assert_eq!(offered_flavours(&list[0]), privacy_first);
     let this = |style| Args::SecinfoNoName(op::SecinfoNoNameArgs { style });
-    let (_, list) = client.at(&["first"], &[this(op::SecinfoStyle::CurrentFh)]);
-    assert_eq!(offered(&list[0]), privacy_first);
-    // Where exports join, what any of them takes: in the order of the list of exports.
-    let all = [&privacy_first[..], &[kerberos(GssService::None)]].concat();
-    let (_, list) = client.at(&["first"], &[this(op::SecinfoStyle::Parent)]);
-    assert_eq!(offered(&list[0]), all);
-    // Section 18.29.3: asked under a flavour that the export does not take; what is in it has its
-    // flavours, there or not.
-    let handle = handle_of(&mut client, &["first"]);
+    let (_, list) = client.run_at(&["first"], &[this(op::SecinfoStyle::CurrentFh)]);
+    assert_eq!(offered_flavours(&list[0]), privacy_first);
+    // The pseudo file system takes all flavours of its exports, in the order of the exports.
+    let all = [&privacy_first[..], &[gss_info(GssService::None)]].concat();
+    let (_, list) = client.run_at(&["first"], &[this(op::SecinfoStyle::Parent)]);
+    assert_eq!(offered_flavours(&list[0]), all);
+    // Section 18.29.3: SECINFO works under a wrong flavour, for missing names too.
+    let handle = filehandle_at(&mut client, &["first"]);
     client.flavour = Flavour::Krb5;
     let put = Args::Putfh(op::PutfhArgs { handle });
     let (status, list) = client.run(&[put, Args::Secinfo(op::SecinfoArgs { name: Name(b"nothing") }), getattr(&[1])]);
-    assert_eq!((offered(&list[1]), status), (privacy_first, Status::NOFILEHANDLE));
+    assert_eq!((offered_flavours(&list[1]), status), (privacy_first, Status::NOFILEHANDLE));
 }
 
 // exports(5): `sec=krb5p,rw,sec=sys,ro`.
 #[test]
-fn rights_differ_by_flavour() {
+fn access_rights_differ_by_flavour() {
     let files = Arc::new(MemoryFs::new());
-    let flavours = vec![under(Flavour::Krb5p), FlavourAccess { read_only: true, ..under(Flavour::Sys) }];
-    let world = World::with(files.clone(), vec![export(1, &["e"], &files, ClientAccess { flavours })]);
-    let mut client = Client::new(&world, "one", 0);
+    let flavours = vec![flavour_access(Flavour::Krb5p), FlavourAccess { read_only: true, ..flavour_access(Flavour::Sys) }];
+    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, ClientAccess { flavours })]);
+    let mut client = Client::new(&fixture, "one", 0);
     let attrs = mode(0o666);
     assert_eq!(client.status(&["e"], &[open_args("f", Some(&attrs))]), Status::ROFS);
     client.flavour = Flavour::Krb5p;
-    client.principal = proven("alice@EXAMPLE.ORG");
-    // MemoryFs's root is root's.
+    client.principal = gss("alice@EXAMPLE.ORG");
+    // MemoryFs's root directory belongs to root.
     assert_eq!(client.status(&["e"], &[open_args("f", Some(&attrs))]), Status::ACCESS);
     client.flavour = Flavour::Krb5i;
     assert_eq!(client.status(&[], &[lookup("e")]), Status::WRONGSEC);
     client.flavour = Flavour::Sys;
     client.principal = user(0);
-    let asked = op::Access(0x1f);
-    let (_, list) = client.at(&["e"], &[Args::Access(op::AccessArgs { access: asked })]);
+    let is_wanted = op::Access(0x1f);
+    let (_, list) = client.run_at(&["e"], &[Args::Access(op::AccessArgs { access: is_wanted })]);
     assert!(matches!(&list[0], Results::Access(Ok(ok)) if ok.access.0 & 0x1c == 0), "{list:?}");
 }
 
-/// OPEN of what the current filehandle is.
+/// OPEN of the current filehandle.
 fn open_current() -> Args<'static> {
     Args::Open(op::OpenArgs {
         seq: OwnerSeq(0),
@@ -103,17 +103,17 @@ fn open_current() -> Args<'static> {
     })
 }
 
-// RFC 8881, section 2.6.3.1.1: each of its cases, by which result carries the failure.
+// RFC 8881, section 2.6.3.1.1. The number is the index of the result that fails.
 #[test]
-fn a_filehandle_under_a_wrong_flavour_is_judged_by_what_follows() {
+fn next_operation_decides_about_wrongsec() {
     let files = Arc::new(MemoryFs::new());
-    let exports = vec![export(1, &["e"], &files, takes(&[Flavour::Krb5])), export(2, &["open"], &files, access())];
-    let world = World::with(files, exports);
-    let mut client = Client::new(&world, "one", 0);
+    let exports = vec![export(1, &["e"], &files, flavours_access(&[Flavour::Krb5])), export(2, &["open"], &files, sys_access())];
+    let fixture = Fixture::with_exports(files, exports);
+    let mut client = Client::new(&fixture, "one", 0);
     client.flavour = Flavour::Krb5;
-    let handle = handle_of(&mut client, &["e"]);
+    let handle = filehandle_at(&mut client, &["e"]);
     client.flavour = Flavour::Sys;
-    let right = handle_of(&mut client, &["open"]);
+    let right = filehandle_at(&mut client, &["open"]);
     let put = || Args::Putfh(op::PutfhArgs { handle });
     let no_name = || Args::SecinfoNoName(op::SecinfoNoNameArgs { style: op::SecinfoStyle::CurrentFh });
     let secinfo = || Args::Secinfo(op::SecinfoArgs { name: Name(b"f") });
@@ -121,15 +121,15 @@ fn a_filehandle_under_a_wrong_flavour_is_judged_by_what_follows() {
         // 2.6.3.1.1.1: another filehandle follows.
         (vec![put(), Args::Putfh(op::PutfhArgs { handle: right }), getattr(&[1])], None),
         (vec![put(), Args::Putrootfh, getattr(&[1])], None),
-        // 2.6.3.1.1.2: SAVEFH is looked through.
+        // 2.6.3.1.1.2: SAVEFH does not count.
         (vec![put(), Args::Savefh, Args::Putrootfh], None),
         (vec![put(), Args::Savefh, getattr(&[1])], Some(0)),
         (vec![put(), Args::Savefh], None),
-        // 2.6.3.1.1.3: a lookup or an OPEN by name.
+        // 2.6.3.1.1.3: LOOKUP, or OPEN by name.
         (vec![put(), lookup("f")], Some(1)),
         (vec![put(), open_args("f", None)], Some(1)),
         (vec![put(), open_current()], Some(0)),
-        // 2.6.3.1.1.4: the directory above takes any flavour.
+        // 2.6.3.1.1.4: LOOKUPP leads to the pseudo file system.
         (vec![put(), Args::Lookupp, getattr(&[1])], None),
         // 2.6.3.1.1.5.
         (vec![put(), secinfo()], None),
@@ -140,9 +140,9 @@ fn a_filehandle_under_a_wrong_flavour_is_judged_by_what_follows() {
         (vec![put(), getattr(&[1])], Some(0)),
         (vec![put(), Args::Access(op::AccessArgs { access: op::Access(1) })], Some(0)),
         (vec![put(), Args::Getfh], Some(0)),
-        // RESTOREFH puts one as well.
+        // RESTOREFH sets the current filehandle as well.
         (vec![put(), Args::Savefh, Args::Putrootfh, Args::Restorefh, getattr(&[1])], Some(3)),
-        // Section 2.6.3.1.2: of two filehandles the saved one may be refused too.
+        // Section 2.6.3.1.2: LINK also checks the saved filehandle.
         (vec![put(), Args::Savefh, Args::Putfh(op::PutfhArgs { handle: right }), Args::Link(op::LinkArgs { name: Name(b"l") })], Some(3)),
     ];
     for (ops, wrong) in cases {
@@ -152,69 +152,68 @@ fn a_filehandle_under_a_wrong_flavour_is_judged_by_what_follows() {
         assert_eq!(found, wrong, "{names:?}: {list:?}");
         assert!(found.is_some() || status.is_ok(), "{names:?}: {list:?}");
     }
-    // The same in 4.0 (RFC 7530, section 3.3.3.1), where SECINFO leaves the filehandle.
+    // 4.0 (RFC 7530, section 3.3.3.1): SECINFO keeps the current filehandle.
     client.minor = 0;
-    let (status, list) = client.bare(&[put(), secinfo(), getattr(&[1])]);
+    let (status, list) = client.send(&[put(), secinfo(), getattr(&[1])]);
     assert_eq!((list.len(), status), (3, Status::WRONGSEC), "{list:?}");
-    let (status, list) = client.bare(&[put(), getattr(&[1])]);
+    let (status, list) = client.send(&[put(), getattr(&[1])]);
     assert_eq!((list.len(), status), (1, Status::WRONGSEC), "{list:?}");
 }
 
-// Or a client would never learn that it must use another flavour.
+// Otherwise the client would never try another flavour.
 #[test]
-fn a_wrong_flavour_is_told_before_a_missing_account() {
+fn wrong_flavour_is_reported_before_unknown_account() {
     let files = Arc::new(MemoryFs::new());
-    let world = World::with(files.clone(), vec![export(1, &["e"], &files, takes(&[Flavour::Sys, Flavour::Krb5p]))]);
-    let mut client = Client::new(&world, "one", 0);
-    client.principal = proven("mallory@EXAMPLE.ORG");
+    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Sys, Flavour::Krb5p]))]);
+    let mut client = Client::new(&fixture, "one", 0);
+    client.principal = gss("mallory@EXAMPLE.ORG");
     client.flavour = Flavour::Krb5;
     assert_eq!(client.status(&[], &[lookup("e")]), Status::WRONGSEC);
     client.flavour = Flavour::Krb5p;
     assert_eq!(client.status(&[], &[lookup("e")]), Status::ACCESS);
 }
 
-// RFC 8881, section 15.1.1.3: what may succeed later is DELAY. ACCESS would have a client drop what
-// it has to write.
+// RFC 8881, section 15.1.1.3. After ACCESS a client would discard its dirty data.
 #[test]
-fn who_can_not_be_told_now_is_to_ask_again() {
+fn unanswered_name_lookup_returns_delay() {
     let files = Arc::new(MemoryFs::new());
-    let world = World::with(files.clone(), vec![export(1, &["e"], &files, takes(&[Flavour::Sys, Flavour::Krb5p]))]);
-    let mut client = Client::new(&world, "one", 0);
+    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Sys, Flavour::Krb5p]))]);
+    let mut client = Client::new(&fixture, "one", 0);
     assert_eq!(client.status(&["e"], &[open_args("f", Some(&mode(0o666)))]), Status::OK);
-    let handle = handle_of(&mut client, &["e", "f"]);
+    let handle = filehandle_at(&mut client, &["e", "f"]);
     let put = Args::Putfh(op::PutfhArgs { handle });
-    let to_nobody_knows = Packed::new(&[36], &Attributes { owner: Some(Bytes(b"unanswered@example.org")), ..Attributes::default() });
-    assert_eq!(client.status(&["e", "f"], &[setattr(&to_nobody_knows)]), Status::DELAY);
-    (client.flavour, client.principal) = (Flavour::Krb5p, proven("unanswered@EXAMPLE.ORG"));
+    let unknown_owner = Packed::new(&[36], &Attributes { owner: Some(Bytes(b"unanswered@example.org")), ..Attributes::default() });
+    assert_eq!(client.status(&["e", "f"], &[setattr(&unknown_owner)]), Status::DELAY);
+    (client.flavour, client.principal) = (Flavour::Krb5p, gss("unanswered@EXAMPLE.ORG"));
     assert_eq!(client.run(std::slice::from_ref(&put)).0, Status::DELAY);
     assert_eq!(client.status(&[], &[lookup("e")]), Status::DELAY);
-    client.principal = proven("alice@EXAMPLE.ORG");
+    client.principal = gss("alice@EXAMPLE.ORG");
     assert_eq!(client.run(&[put]).0, Status::OK);
 }
 
-// exports(5): `secure` is about claims, not about proofs.
+// exports(5): `secure` applies to AUTH_SYS only.
 #[test]
-fn proven_callers_may_call_from_any_port() {
+fn kerberos_callers_may_use_any_port() {
     let files = Arc::new(MemoryFs::new());
-    let secured = |flavour| FlavourAccess { secure_port: true, ..under(flavour) };
+    let secured = |flavour| FlavourAccess { secure_port: true, ..flavour_access(flavour) };
     let secure = ClientAccess { flavours: vec![secured(Flavour::Sys), secured(Flavour::Krb5)] };
-    let world = World::with(files.clone(), vec![export(1, &["e"], &files, secure)]);
-    let mut client = Client::new(&world, "one", 0);
+    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, secure)]);
+    let mut client = Client::new(&fixture, "one", 0);
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);
-    client.connection = world.server.connection_opened(SocketAddr::from(([127, 0, 0, 1], 50_000)));
+    client.connection = fixture.server.connection_opened(SocketAddr::from(([127, 0, 0, 1], 50_000)));
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::ACCESS);
-    (client.flavour, client.principal) = (Flavour::Krb5, proven("nfs/client.example.org@EXAMPLE.ORG"));
+    (client.flavour, client.principal) = (Flavour::Krb5, gss("nfs/client.example.org@EXAMPLE.ORG"));
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);
 }
 
-// RFC 8881, section 18.35.4: a client that comes back under another context, flavour and connection
-// is who its principal says.
+// RFC 8881, section 18.35.4: the principal identifies the client, not the GSS context, flavour or
+// connection.
 #[test]
-fn clients_are_told_apart_by_principals_and_not_by_contexts() {
+fn clients_are_identified_by_principal() {
     let files = Arc::new(MemoryFs::new());
-    let world = World::with(files.clone(), vec![export(1, &["e"], &files, takes(&[Flavour::Krb5, Flavour::Krb5p]))]);
-    let machine = || proven("nfs/client.example.org@EXAMPLE.ORG");
-    let (mut first, _) = Client::introduced(&world, "one", machine(), Flavour::Krb5, StateProtect::None);
+    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Krb5, Flavour::Krb5p]))]);
+    let machine = || gss("nfs/client.example.org@EXAMPLE.ORG");
+    let (mut first, _) = Client::with_protection(&fixture, "one", machine(), Flavour::Krb5, StateProtect::None);
     let id = |principal: Principal, flavour: Flavour| {
         let args = op::ExchangeIdArgs {
             owner: vouch_nfs4::ClientOwner { verifier: vouch_nfs4::Verifier([1; 8]), id: Bytes(b"one") },
@@ -222,7 +221,7 @@ fn clients_are_told_apart_by_principals_and_not_by_contexts() {
             state_protect: StateProtect::None,
             impl_id: None,
         };
-        let (reply, _) = world.call_under(flavour, &world.connect(), &principal, compound(2, &[Args::ExchangeId(args)]));
+        let (reply, _) = fixture.call_with_flavour(flavour, &fixture.connect(), &principal, compound(2, &[Args::ExchangeId(args)]));
         match &results(reply).1[0] {
             Results::ExchangeId(result) => result.as_ref().map(|ok| ok.client).map_err(|status| *status),
             other => panic!("{other:?}"),
@@ -230,67 +229,65 @@ fn clients_are_told_apart_by_principals_and_not_by_contexts() {
     };
     assert_eq!(id(machine(), Flavour::Krb5p), Ok(first.id));
     assert_eq!(id(machine(), Flavour::Krb5i), Ok(first.id));
-    assert_eq!(id(proven("nfs/thief.example.org@EXAMPLE.ORG"), Flavour::Krb5p), Err(Status::CLID_INUSE));
+    assert_eq!(id(gss("nfs/thief.example.org@EXAMPLE.ORG"), Flavour::Krb5p), Err(Status::CLID_INUSE));
     assert_eq!(id(user(0), Flavour::Sys), Err(Status::CLID_INUSE));
-    let (_, list) = first.at(&["e"], &[getattr(&[1])]);
+    let (_, list) = first.run_at(&["e"], &[getattr(&[1])]);
     assert!(attributes(&list[0]).file_type.is_some());
 }
 
-// RFC 8881, section 2.10.6.1.3.1: a retry under another flavour is another call. What an export of
-// krb5p alone has answered is told under nothing weaker.
+// RFC 8881, section 2.10.6.1.3.1: a reply made under krb5p must not be sent under a weaker flavour.
 #[test]
-fn a_reply_is_not_told_again_under_another_flavour() {
+fn reply_cache_refuses_replay_under_other_flavour() {
     let files = Arc::new(MemoryFs::new());
-    let world = World::with(files.clone(), vec![export(1, &["e"], &files, takes(&[Flavour::Krb5p]))]);
-    let (mut client, _) = Client::introduced(&world, "one", proven("alice@EXAMPLE.ORG"), Flavour::Krb5p, StateProtect::None);
-    let once = [client.sequence(true), Args::Putrootfh, lookup("e"), getattr(&[1, 20])];
-    let (status, told) = client.bare(&once);
+    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Krb5p]))]);
+    let (mut client, _) = Client::with_protection(&fixture, "one", gss("alice@EXAMPLE.ORG"), Flavour::Krb5p, StateProtect::None);
+    let ops = [client.next_sequence(true), Args::Putrootfh, lookup("e"), getattr(&[1, 20])];
+    let (status, attrs_of_entry) = client.send(&ops);
     assert_eq!(status, Status::OK);
     for weaker in [Flavour::Krb5, Flavour::Krb5i] {
         client.flavour = weaker;
-        let (status, list) = client.bare(&once);
+        let (status, list) = client.send(&ops);
         assert_eq!((status, list.len()), (Status::SEQ_FALSE_RETRY, 1), "{list:?}");
     }
     client.flavour = Flavour::Krb5p;
-    assert_eq!(client.bare(&once), (Status::OK, told));
+    assert_eq!(client.send(&ops), (Status::OK, attrs_of_entry));
 }
 
-// RFC 7530, section 3.1.1: nor in 4.0, where replies to what changes something are kept.
+// RFC 7530, section 3.1.1: the reply cache of 4.0.
 #[test]
-fn a_reply_of_4_0_is_not_told_again_under_another_flavour() {
+fn v40_reply_cache_refuses_replay_under_other_flavour() {
     let files = Arc::new(MemoryFs::new());
-    let world = World::with(files.clone(), vec![export(1, &["e"], &files, takes(&[Flavour::Krb5p]))]);
-    let mut client = Client::new(&world, "one", 0);
+    let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Krb5p]))]);
+    let mut client = Client::new(&fixture, "one", 0);
     (client.minor, client.flavour) = (0, Flavour::Krb5p);
     let attrs = mode(0o755);
     let kind = op::CreateType::Plain(FileType::Directory);
     let make = [Args::Putrootfh, lookup("e"), Args::Create(op::CreateArgs { kind, name: Name(b"d"), attrs: attrs.fattr() })];
-    let once = client.bare(&make);
-    assert_eq!(once.0, Status::OK, "{:?}", once.1);
+    let ops = client.send(&make);
+    assert_eq!(ops.0, Status::OK, "{:?}", ops.1);
     client.flavour = Flavour::Krb5;
-    assert_eq!(client.bare(&make).0, Status::WRONGSEC);
+    assert_eq!(client.send(&make).0, Status::WRONGSEC);
     client.flavour = Flavour::Krb5p;
-    assert_eq!(client.bare(&make), once);
+    assert_eq!(client.send(&make), ops);
 }
 
-// RFC 8881, section 18.23.3: READDIR does not say WRONGSEC of an entry but by rdattr_error, and a
-// listing is to come to its end.
+// RFC 8881, section 18.23.3: READDIR reports WRONGSEC of an entry in rdattr_error.
 #[test]
-fn a_listing_goes_over_exports_of_another_flavour_and_tells_their_places() {
-    let [error_of, fileid_of, place_of] = [11, 20, 55];
+fn readdir_lists_exports_of_other_flavours() {
+    let [error_of, fileid_of, mounted_on_of] = [11, 20, 55];
     let (files, other, below) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
-    // What the export below covers.
+    // The directory under the nested export.
     let (attrs, kind) = (mode(0o755), op::CreateType::Plain(FileType::Directory));
     let make = Args::Create(op::CreateArgs { kind, name: Name(b"c"), attrs: attrs.fattr() });
-    let world = World::with(other.clone(), vec![export(2, &["b"], &other, access())]);
-    assert_eq!(Client::new(&world, "one", 0).status(&["b"], &[make]), Status::OK);
+    let fixture = Fixture::with_exports(other.clone(), vec![export(2, &["b"], &other, sys_access())]);
+    assert_eq!(Client::new(&fixture, "one", 0).status(&["b"], &[make]), Status::OK);
     let exports = vec![
-        export(1, &["x", "a"], &files, takes(&[Flavour::Krb5p])),
-        export(2, &["x", "b"], &other, access()),
-        export(3, &["x", "b", "c"], &below, takes(&[Flavour::Krb5p])),
+        export(1, &["x", "a"], &files, flavours_access(&[Flavour::Krb5p])),
+        export(2, &["x", "b"], &other, sys_access()),
+        export(3, &["x", "b", "c"], &below, flavours_access(&[Flavour::Krb5p])),
     ];
-    let world = World::with(files, exports);
-    let mut client = Client::new(&world, "one", 0);
+    let fixture = Fixture::with_exports(files, exports);
+    let mut client = Client::new(&fixture, "one", 0);
     let mut list = |flavour, path: &[&str], wanted: &[u32]| {
         client.flavour = flavour;
         let wanted = vouch_nfs4::Bitmap::of(wanted);
@@ -301,11 +298,11 @@ fn a_listing_goes_over_exports_of_another_flavour_and_tells_their_places() {
             max_count: 4096,
             wanted,
         };
-        match &client.at(path, &[Args::Readdir(args)]).1[0] {
+        match &client.run_at(path, &[Args::Readdir(args)]).1[0] {
             Results::Readdir(Ok(ok)) => {
                 let entries = ok.entries.iter().map(|entry| {
-                    let told = entry.attrs.attributes().expect("values can be read");
-                    (entry.name.0.to_vec(), told.rdattr_error, told.fileid, told.mounted_on_fileid)
+                    let attrs_of_entry = entry.attrs.attributes().expect("valid attributes");
+                    (entry.name.0.to_vec(), attrs_of_entry.rdattr_error, attrs_of_entry.fileid, attrs_of_entry.mounted_on_fileid)
                 });
                 let mut entries: Vec<_> = entries.collect();
                 entries.sort();
@@ -314,18 +311,18 @@ fn a_listing_goes_over_exports_of_another_flavour_and_tells_their_places() {
             other => Err(other.status()),
         }
     };
-    for (path, closed) in [(&["x"][..], b"a"), (&["x", "b"], b"c")] {
+    for (path, hidden) in [(&["x"][..], b"a"), (&["x", "b"], b"c")] {
         let (all, _): (Vec<(Vec<u8>, _, _, _)>, bool) = list(Flavour::Sys, path, &[]).unwrap();
-        assert!(all.iter().any(|(name, ..)| name == closed), "{all:?}");
-        for wanted in [&[][..], &[place_of], &[error_of], &[error_of, place_of], &[error_of, fileid_of, place_of]] {
+        assert!(all.iter().any(|(name, ..)| name == hidden), "{all:?}");
+        for wanted in [&[][..], &[mounted_on_of], &[error_of], &[error_of, mounted_on_of], &[error_of, fileid_of, mounted_on_of]] {
             let (entries, eof) = list(Flavour::Sys, path, wanted).unwrap();
-            let (_, error, fileid, mounted_on) = entries.iter().find(|(name, ..)| name == closed).expect("it is told");
-            let asked = |attr| wanted.contains(&attr);
-            assert_eq!((*error, fileid.is_some()), (asked(error_of).then_some(Status::WRONGSEC), false), "{wanted:?}");
-            assert!(eof && entries.len() == all.len() && mounted_on.is_some() == asked(place_of), "{wanted:?}: {entries:?}");
+            let (_, error, fileid, mounted_on) = entries.iter().find(|(name, ..)| name == hidden).expect("the entry is listed");
+            let is_wanted = |attr| wanted.contains(&attr);
+            assert_eq!((*error, fileid.is_some()), (is_wanted(error_of).then_some(Status::WRONGSEC), false), "{wanted:?}");
+            assert!(eof && entries.len() == all.len() && mounted_on.is_some() == is_wanted(mounted_on_of), "{wanted:?}: {entries:?}");
             assert_ne!(*mounted_on, Some(0));
         }
-        // Something of the export itself, and nowhere to say why not.
+        // Without rdattr_error the whole READDIR fails.
         assert!(matches!(list(Flavour::Sys, path, &[fileid_of]), Err(Status::WRONGSEC) | Ok((_, false))));
     }
 }

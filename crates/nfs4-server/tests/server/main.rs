@@ -1,25 +1,25 @@
-//! The server in process, over the file system in memory: calls as bytes in, replies as bytes out.
+//! Tests of the server in process, over an in-memory file system: call bytes in, reply bytes out.
 
-mod apart;
 mod attributes;
+mod background_work;
+mod blocked_calls;
+mod client_access;
 mod data;
-mod delegated;
-mod durable;
-mod ended;
+mod delegations;
+mod durability;
+mod export_layout;
+mod fixture;
 mod flavours;
-mod garbage;
-mod hostile;
-mod hosts;
-mod lists;
-mod machine;
-mod named;
+mod hostile_clients;
+mod listings;
+mod machine_credential;
+mod malformed_calls;
+mod name_order;
 mod namespace;
-mod observed;
-mod openers;
+mod observer;
 mod opens;
 mod panics;
-mod patience;
-mod places;
+mod random_blocking;
 mod refusals;
-mod slow;
-mod world;
+mod revocation;
+mod v40_principals;

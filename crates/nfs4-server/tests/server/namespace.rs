@@ -1,13 +1,13 @@
-//! Names: the pseudo file system, directories, files made, found, renamed and removed.
+//! The name space: pseudo file system, directories, and files by name.
 
 use std::sync::Arc;
 
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{Bytes, Cookie, Name, Stateid, Status, Verifier};
 
-use crate::world::{Client, MemoryFs, World, access, attributes, export, getattr, lookup, mode, name_of, open_args};
+use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, getattr, lookup, mode, name_of, open_args, sys_access};
 
-fn mkdir<'a>(name: &'a str, attrs: &'a crate::world::Packed) -> Args<'a> {
+fn mkdir<'a>(name: &'a str, attrs: &'a crate::fixture::Packed) -> Args<'a> {
     Args::Create(op::CreateArgs {
         kind: op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory),
         name: Name(name.as_bytes()),
@@ -25,16 +25,19 @@ fn readdir(cookie: u64, max_count: u32) -> Args<'static> {
     })
 }
 
-// RFC 8881, section 7.3 and 7.7.
+// RFC 8881, sections 7.3 and 7.7.
 #[test]
-fn the_pseudo_file_system_leads_to_exports_with_fsids_of_their_own() {
+fn pseudo_fs_leads_to_exports_with_distinct_fsids() {
     let (a, b, c) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
-    let exports =
-        vec![export(1, &["x", "a"], &a, access()), export(2, &["x", "b"], &b, access()), export(3, &["x", "a", "c"], &c, access())];
-    let world = World::with(a, exports);
-    let mut client = Client::new(&world, "one", 0);
+    let exports = vec![
+        export(1, &["x", "a"], &a, sys_access()),
+        export(2, &["x", "b"], &b, sys_access()),
+        export(3, &["x", "a", "c"], &c, sys_access()),
+    ];
+    let fixture = Fixture::with_exports(a, exports);
+    let mut client = Client::new(&fixture, "one", 0);
     let fsid = |client: &mut Client<'_>, path: &[&str]| {
-        let (_, list) = client.at(path, &[getattr(&[8, 20, 55])]);
+        let (_, list) = client.run_at(path, &[getattr(&[8, 20, 55])]);
         attributes(&list[0]).fsid.unwrap()
     };
     let mut seen =
@@ -42,13 +45,14 @@ fn the_pseudo_file_system_leads_to_exports_with_fsids_of_their_own() {
     assert_eq!(fsid(&mut client, &["x"]), seen[0]);
     seen.dedup();
     assert_eq!(seen.len(), 4);
-    let (_, list) = client.at(&["x"], &[readdir(0, 4096)]);
+    let (_, list) = client.run_at(&["x"], &[readdir(0, 4096)]);
     let Results::Readdir(Ok(ok)) = &list[0] else { panic!("{list:?}") };
     let mut names: Vec<_> = ok.entries.iter().map(|entry| entry.name.0.to_vec()).collect();
     names.sort();
     assert_eq!((names, ok.eof), (vec![b"a".to_vec(), b"b".to_vec()], true));
-    // LOOKUPP at an export's root leads out of it.
-    let (_, list) = client.at(&["x", "a", "c"], &[Args::Lookupp, Args::Getfh, Args::Lookupp, Args::Getfh, Args::Lookupp, Args::Lookupp]);
+    // LOOKUPP at an export's root leads to the pseudo file system.
+    let (_, list) =
+        client.run_at(&["x", "a", "c"], &[Args::Lookupp, Args::Getfh, Args::Lookupp, Args::Getfh, Args::Lookupp, Args::Lookupp]);
     assert!(matches!(list[4], Results::Lookupp(Ok(()))));
     assert!(matches!(list[5], Results::Lookupp(Err(Status::NOENT))));
     assert_eq!(client.status(&["x"], &[lookup("nothing")]), Status::NOENT);
@@ -57,9 +61,9 @@ fn the_pseudo_file_system_leads_to_exports_with_fsids_of_their_own() {
 
 // RFC 8881, sections 18.4, 18.13, 18.25, 18.26.
 #[test]
-fn directories_come_move_and_go() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
+fn directories_are_created_renamed_and_removed() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
     assert_eq!(client.status(&["export"], &[mkdir("d", &mode(0o755))]), Status::OK);
     assert_eq!(client.status(&["export"], &[mkdir("d", &mode(0o755))]), Status::EXIST);
     assert_eq!(client.status(&["export", "d"], &[Args::Getfh]), Status::OK);
@@ -77,15 +81,15 @@ fn directories_come_move_and_go() {
 
 // RFC 8881, sections 18.16, 18.22, 18.32, 18.2.
 #[test]
-fn what_was_written_is_read() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
+fn read_returns_written_data() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
     let stateid = client.create("f");
     let write =
         |data: &'static [u8], offset| Args::Write(op::WriteArgs { stateid, offset, stable: op::StableHow::FileSync, data: Bytes(data) });
     let read = |offset, count| Args::Read(op::ReadArgs { stateid, offset, count });
     let ops = [write(b"hello", 0), write(b"world", 5), read(0, 100), read(3, 4), read(10, 5), getattr(&[4])];
-    let (status, list) = client.at(&["export", "f"], &ops);
+    let (status, list) = client.run_at(&["export", "f"], &ops);
     assert_eq!(status, Status::OK, "{list:?}");
     let data = |at: usize| match &list[at] {
         Results::Read(Ok(ok)) => (ok.data.0, ok.eof),
@@ -95,16 +99,16 @@ fn what_was_written_is_read() {
     assert_eq!(attributes(&list[5]).size, Some(10));
     let close = Args::Close(op::CloseArgs { seq: vouch_nfs4::OwnerSeq(0), stateid });
     assert_eq!(client.status(&["export", "f"], &[close, read(0, 1)]), Status::BAD_STATEID);
-    // The anonymous stateid opens by itself.
+    // The anonymous stateid needs no OPEN.
     let anonymous = Args::Read(op::ReadArgs { stateid: Stateid::ANONYMOUS, offset: 0, count: 5 });
     assert_eq!(client.status(&["export", "f"], &[anonymous]), Status::OK);
 }
 
 // RFC 8881, section 16.2.3.1.2.
 #[test]
-fn the_current_stateid_is_that_of_the_open_before() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
+fn current_stateid_is_that_of_preceding_open() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
     let write = Args::Write(op::WriteArgs { stateid: Stateid::CURRENT, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"x") });
     let close = Args::Close(op::CloseArgs { seq: vouch_nfs4::OwnerSeq(0), stateid: Stateid::CURRENT });
     assert_eq!(client.status(&["export"], &[open_args("f", Some(&mode(0o600))), write.clone(), close]), Status::OK);
@@ -113,15 +117,15 @@ fn the_current_stateid_is_that_of_the_open_before() {
 
 // RFC 8881, section 18.23.3.
 #[test]
-fn a_listing_goes_on_where_it_stopped() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
+fn readdir_continues_at_cookie() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
     for at in 0..100 {
         assert_eq!(client.status(&["export"], &[mkdir(&format!("d{at:03}"), &mode(0o755))]), Status::OK);
     }
     let (mut cookie, mut names) = (0, Vec::new());
     loop {
-        let (status, list) = client.at(&["export"], &[readdir(cookie, 1000)]);
+        let (status, list) = client.run_at(&["export"], &[readdir(cookie, 1000)]);
         assert_eq!(status, Status::OK);
         let Results::Readdir(Ok(ok)) = &list[0] else { panic!("{list:?}") };
         for entry in ok.entries.iter() {
@@ -141,11 +145,11 @@ fn a_listing_goes_on_where_it_stopped() {
     assert_eq!(client.status(&["export", "f"], &[readdir(0, 1000)]), Status::NOTDIR);
 }
 
-// RFC 8881, section 15.1.2.5 (NOFILEHANDLE), for all operations that need one.
+// RFC 8881, section 15.1.2.5.
 #[test]
-fn operations_on_a_file_need_a_filehandle() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
+fn operations_without_filehandle_return_nofilehandle() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
     let attrs = mode(0o644);
     let all = [
         Args::Getfh,
@@ -174,24 +178,23 @@ fn operations_on_a_file_need_a_filehandle() {
     }
 }
 
-// A cold file and a slow disk stop a compound before the operation that waits; it goes on, and
-// nothing is done twice.
+// A call that blocks on a cold file or a slow disk resumes without repeating an operation.
 #[test]
-fn what_would_wait_is_gone_on_with_and_done_once() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
-    world.files.set_slow_sync(true);
+fn blocked_operations_resume_and_run_once() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    fixture.files.set_slow_sync(true);
     let stateid = client.create("f");
     let write = Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") });
     let read = Args::Read(op::ReadArgs { stateid, offset: 0, count: 9 });
     let commit = Args::Commit(op::CommitArgs { offset: 0, count: 0 });
     for _ in 0..3 {
-        world.files.chill();
+        fixture.files.chill();
         let dir = mode(0o700);
-        let (status, list) = client.at(&["export", "f"], &[write.clone(), read.clone(), commit.clone()]);
+        let (status, list) = client.run_at(&["export", "f"], &[write.clone(), read.clone(), commit.clone()]);
         assert_eq!(status, Status::OK, "{list:?}");
         assert!(matches!(&list[1], Results::Read(Ok(ok)) if ok.data.0 == b"data"));
-        world.files.chill();
+        fixture.files.chill();
         let remove = Args::Remove(op::RemoveArgs { name: Name(b"d") });
         assert_eq!(client.status(&["export"], &[mkdir("d", &dir), readdir(0, 1000)]), Status::OK);
         assert_eq!(client.status(&["export"], &[remove]), Status::OK);

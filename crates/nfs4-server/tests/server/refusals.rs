@@ -1,6 +1,5 @@
-//! What is refused, and by which status: operations that are not supported, values that are not
-//! known, files that can't be made as they should be, data that is not the caller's to
-//! make durable.
+//! Refused operations and their status: unsupported operations, unknown values, failed creates, and
+//! COMMIT without permission.
 
 use vouch_nfs4::op::{self, Args, CreateHow, OpenHow, Results};
 use vouch_nfs4::{
@@ -11,24 +10,24 @@ use vouch_vfs::memory::Call;
 use vouch_vfs::{Caller, Error, FileSystem as _, Patience, PosixAclKind, SetAttributes};
 use vouch_xdr::{Reader, Writer};
 
-use crate::world::{Client, Packed, World, attributes, compound, getattr, lookup, mode, user};
+use crate::fixture::{Client, Fixture, Packed, attributes, compound, getattr, lookup, mode, user};
 
 const FILE: &[&str] = &["export", "f"];
 
-/// The status of an operation that is given as bytes, done on /export/f.
-fn raw(client: &mut Client<'_>, op: u32, args: impl FnOnce(&mut Writer)) -> Status {
-    let ops = [client.sequence(false), Args::Putrootfh, lookup("export"), lookup("f"), Args::Savefh, Args::Illegal(op::Op(op))];
+/// The status of an operation on /export/f, with its arguments as bytes.
+fn raw_status(client: &mut Client<'_>, op: u32, args: impl FnOnce(&mut Writer)) -> Status {
+    let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), lookup("f"), Args::Savefh, Args::Illegal(op::Op(op))];
     let mut w = Writer::append_to(compound(client.minor, &ops));
     args(&mut w);
-    let (reply, _) = client.world.call(&client.connection, &client.principal, w.into_bytes());
+    let (reply, _) = client.fixture.call(&client.connection, &client.principal, w.into_bytes());
     let head = ReplyHead::decode(&mut Reader::new(&reply)).unwrap();
-    assert_eq!(head.count, 6, "all before it were done: {:?}", head.status);
+    assert_eq!(head.count, 6, "the earlier operations succeeded: {:?}", head.status);
     head.status
 }
 
 type Encode = fn(&mut Writer);
 
-/// Well-formed arguments of what is not supported, and what answers them.
+/// Minor version, operation, status and well-formed arguments.
 const NOT_SUPPORTED: [(u32, u32, Status, Encode); 13] = [
     (1, op::Op::OPENATTR.0, Status::NOTSUPP, |w| w.bool(true)),
     // RFC 8881, section 18.47.3: without SP4_SSV there is no secret to set.
@@ -67,7 +66,7 @@ const NOT_SUPPORTED: [(u32, u32, Status, Encode); 13] = [
     }),
     (2, op::Op::COPY_NOTIFY.0, Status::NOTSUPP, |w| copy_notify(w, 1)),
     (2, op::Op::WRITE_SAME.0, Status::NOTSUPP, |w| write_same(w, 0)),
-    // RFC 7862, section 15.9.3: nothing goes on under such a stateid.
+    // RFC 7862, section 15.9.3: no such copy.
     (2, op::Op::OFFLOAD_STATUS.0, Status::BAD_STATEID, |w| w.opaque_fixed(&[7; 16])),
 ];
 
@@ -101,25 +100,25 @@ fn write_same(w: &mut Writer, stable: u32) {
 
 // RFC 8881, section 15.1.1.5, and docs/conformance.md.
 #[test]
-fn what_is_not_supported_says_so() {
-    let world = World::new();
+fn unsupported_operations_return_notsupp() {
+    let fixture = Fixture::new();
     for minor in 1..=2 {
-        let mut client = Client::new(&world, ["", "one", "two"][minor as usize], 0);
+        let mut client = Client::new(&fixture, ["", "one", "two"][minor as usize], 0);
         client.minor = minor;
         client.create("f");
         for (since, op, status, args) in NOT_SUPPORTED {
             let expected = if since > minor { Status::OP_ILLEGAL } else { status };
-            assert_eq!(raw(&mut client, op, args), expected, "operation {op} of 4.{minor}");
+            assert_eq!(raw_status(&mut client, op, args), expected, "operation {op} of 4.{minor}");
         }
     }
 }
 
-// RFC 7862, sections 11.1 and 15.11.3: an arm that is not known. RFC 8881, section 15.1.1.1: a
-// value that an enumeration lacks. What is not supported is that whatever it is asked for.
+// RFC 7862, sections 11.1 and 15.11.3 (union arms); RFC 8881, section 15.1.1.1 (enumerations).
+// Unsupported operations return NOTSUPP for any argument.
 #[test]
-fn values_that_are_not_known_have_their_status() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
+fn unknown_values_return_their_documented_status() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
     let seek = |what| {
         move |w: &mut Writer| {
@@ -128,9 +127,9 @@ fn values_that_are_not_known_have_their_status() {
             w.u32(what);
         }
     };
-    assert_eq!(raw(&mut client, op::Op::SEEK.0, seek(1)), Status::NXIO, "the file is empty");
-    assert_eq!(raw(&mut client, op::Op::SEEK.0, seek(2)), Status::UNION_NOTSUPP);
-    assert_eq!(raw(&mut client, op::Op::SEEK.0, |w| w.u32(2)), Status::BADXDR, "it ends too early");
+    assert_eq!(raw_status(&mut client, op::Op::SEEK.0, seek(1)), Status::NXIO, "the file is empty");
+    assert_eq!(raw_status(&mut client, op::Op::SEEK.0, seek(2)), Status::UNION_NOTSUPP);
+    assert_eq!(raw_status(&mut client, op::Op::SEEK.0, |w| w.u32(2)), Status::BADXDR, "truncated arguments");
     let copy = |kind| {
         move |w: &mut Writer| {
             w.opaque_fixed(&[0; 32]);
@@ -142,13 +141,13 @@ fn values_that_are_not_known_have_their_status() {
         }
     };
     for kind in [1, 9] {
-        assert_eq!(raw(&mut client, op::Op::COPY.0, copy(kind)), Status::NOTSUPP, "from another server");
-        assert_eq!(raw(&mut client, op::Op::COPY_NOTIFY.0, |w| copy_notify(w, kind)), Status::NOTSUPP);
+        assert_eq!(raw_status(&mut client, op::Op::COPY.0, copy(kind)), Status::NOTSUPP, "from another server");
+        assert_eq!(raw_status(&mut client, op::Op::COPY_NOTIFY.0, |w| copy_notify(w, kind)), Status::NOTSUPP);
     }
-    assert_eq!(raw(&mut client, op::Op::LAYOUTGET.0, |w| layout_get(w, 9)), Status::NOTSUPP);
-    // The union has a default.
-    assert_eq!(raw(&mut client, op::Op::LAYOUTRETURN.0, |w| layout_return(w, 9)), Status::NOTSUPP);
-    assert_eq!(raw(&mut client, op::Op::WRITE_SAME.0, |w| write_same(w, 9)), Status::NOTSUPP);
+    assert_eq!(raw_status(&mut client, op::Op::LAYOUTGET.0, |w| layout_get(w, 9)), Status::NOTSUPP);
+    // The union has a default arm.
+    assert_eq!(raw_status(&mut client, op::Op::LAYOUTRETURN.0, |w| layout_return(w, 9)), Status::NOTSUPP);
+    assert_eq!(raw_status(&mut client, op::Op::WRITE_SAME.0, |w| write_same(w, 9)), Status::NOTSUPP);
     let write = |stable| {
         move |w: &mut Writer| {
             w.opaque_fixed(&[0; 16]);
@@ -157,20 +156,20 @@ fn values_that_are_not_known_have_their_status() {
             w.opaque(b"");
         }
     };
-    assert_eq!(raw(&mut client, op::Op::WRITE.0, write(3)), Status::BADXDR);
-    assert_eq!(raw(&mut client, op::Op::SECINFO_NO_NAME.0, |w| w.u32(2)), Status::BADXDR);
+    assert_eq!(raw_status(&mut client, op::Op::WRITE.0, write(3)), Status::BADXDR);
+    assert_eq!(raw_status(&mut client, op::Op::SECINFO_NO_NAME.0, |w| w.u32(2)), Status::BADXDR);
     let xattr = |w: &mut Writer| {
         w.u32(3);
         (0..2).for_each(|_| w.opaque(b"name"));
     };
-    assert_eq!(raw(&mut client, op::Op::SETXATTR.0, xattr), Status::BADXDR);
-    // RFC 8881, section 18.4.3: a type that can't be made.
+    assert_eq!(raw_status(&mut client, op::Op::SETXATTR.0, xattr), Status::BADXDR);
+    // RFC 8881, section 18.4.3: CREATE cannot make this type.
     let create = |w: &mut Writer| {
         w.u32(99);
         w.opaque(b"name");
         (0..2).for_each(|_| w.u32(0));
     };
-    assert_eq!(raw(&mut client, op::Op::CREATE.0, create), Status::BADTYPE);
+    assert_eq!(raw_status(&mut client, op::Op::CREATE.0, create), Status::BADTYPE);
     let lock = |w: &mut Writer| {
         w.u32(5);
         w.bool(false);
@@ -179,7 +178,7 @@ fn values_that_are_not_known_have_their_status() {
         w.opaque_fixed(&[0; 16]);
         w.u32(0);
     };
-    assert_eq!(raw(&mut client, op::Op::LOCK.0, lock), Status::BADXDR);
+    assert_eq!(raw_status(&mut client, op::Op::LOCK.0, lock), Status::BADXDR);
 }
 
 fn with_acl() -> Packed {
@@ -199,10 +198,10 @@ fn create(how: CreateHow<'_>) -> Args<'_> {
     })
 }
 
-/// A file or a directory, made in one of four ways.
-fn make(way: u32, attrs: &Packed) -> Args<'_> {
+/// Creates "f" by OPEN in one of three modes, or as a directory.
+fn create_by(method: u32, attrs: &Packed) -> Args<'_> {
     let attrs = attrs.fattr();
-    match way {
+    match method {
         0 => create(CreateHow::Unchecked(attrs)),
         1 => create(CreateHow::Guarded(attrs)),
         2 => create(CreateHow::Exclusive41(op::CreateVerifierAttrs { verifier: Verifier([1; 8]), attrs })),
@@ -213,118 +212,117 @@ fn make(way: u32, attrs: &Packed) -> Args<'_> {
     }
 }
 
-// RFC 8881, sections 18.4.3 and 18.16.3: either all that was asked for was made, or nothing.
+// RFC 8881, sections 18.4.3 and 18.16.3: a create sets all attributes or creates nothing.
 #[test]
-fn what_can_not_have_its_acl_is_not_made() {
+fn create_without_its_acl_creates_nothing() {
     let attrs = with_acl();
-    for way in 0..4 {
-        let world = World::new();
-        let mut client = Client::new(&world, "one", 0);
-        world.files.set_fault(|call, _| (call == Call::Acl).then_some(Error::NoSpace));
-        assert_eq!(client.status(&["export"], &[make(way, &attrs)]), Status::NOSPC, "{way}");
-        world.files.clear_fault();
-        assert_eq!(client.status(&["export"], &[lookup("f")]), Status::NOENT, "{way}");
-        assert_eq!((world.files.open_count(), world.files.file_count()), (0, 1), "{way}: nor is it anywhere");
-        // The way is free for the next attempt.
-        assert_eq!(client.status(&["export"], &[make(way, &attrs)]), Status::OK, "{way}");
-        assert_eq!(client.status(FILE, &[getattr(&[12])]), Status::OK, "{way}");
+    for method in 0..4 {
+        let fixture = Fixture::new();
+        let mut client = Client::new(&fixture, "one", 0);
+        fixture.files.set_fault(|call, _| (call == Call::Acl).then_some(Error::NoSpace));
+        assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::NOSPC, "{method}");
+        fixture.files.clear_fault();
+        assert_eq!(client.status(&["export"], &[lookup("f")]), Status::NOENT, "{method}");
+        assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (0, 1), "{method}: no file remains");
+        // The next attempt succeeds.
+        assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::OK, "{method}");
+        assert_eq!(client.status(FILE, &[getattr(&[12])]), Status::OK, "{method}");
     }
 }
 
-// What was made is found by others at once: who takes it back would take what they wrote.
+// Removing the file would lose data that another client has written meanwhile.
 #[test]
-fn what_others_use_is_not_taken_back() {
+fn failed_create_keeps_file_used_by_others() {
     let attrs = with_acl();
-    for way in 0..3 {
-        let world = World::new();
-        let (mut client, mut other) = (Client::new(&world, "one", 0), Client::new(&world, "two", 0));
-        let (made, wait) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
-        let waits = std::sync::Mutex::new(wait.1);
-        let tell = made.0;
-        world.files.set_fault(move |call, _| {
+    for method in 0..3 {
+        let fixture = Fixture::new();
+        let (mut client, mut other) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+        let (reached_acl, wait) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+        let resume = std::sync::Mutex::new(wait.1);
+        let notify = reached_acl.0;
+        fixture.files.set_fault(move |call, _| {
             (call == Call::Acl).then(|| {
-                tell.send(()).unwrap();
-                waits.lock().unwrap().recv().unwrap();
+                notify.send(()).unwrap();
+                resume.lock().unwrap().recv().unwrap();
                 Error::NoSpace
             })
         });
         std::thread::scope(|scope| {
-            let making = scope.spawn(|| client.status(&["export"], &[make(way, &attrs)]));
-            made.1.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
-            // The other finds it, and writes, or has it open.
+            let making = scope.spawn(|| client.status(&["export"], &[create_by(method, &attrs)]));
+            reached_acl.1.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+            // The other client opens the file, and writes to it.
             let stateid = other.create("f");
-            if way == 0 {
+            if method == 0 {
                 let write = op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") };
                 let close = Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid });
                 assert_eq!(other.status(FILE, &[Args::Write(write), close]), Status::OK);
             }
             wait.0.send(()).unwrap();
-            assert_eq!(making.join().unwrap(), Status::NOSPC, "{way}");
+            assert_eq!(making.join().unwrap(), Status::NOSPC, "{method}");
         });
-        world.files.clear_fault();
-        assert_eq!(other.status(FILE, &[]), Status::OK, "{way}: it is there");
+        fixture.files.clear_fault();
+        assert_eq!(other.status(FILE, &[]), Status::OK, "{method}: the file exists");
     }
 }
 
 #[test]
-fn where_there_is_no_room_for_an_open_nothing_is_made() {
-    for way in 0..3 {
-        let world = World::limited(Limits { opens_per_client_max: 1, ..Limits::default() });
-        let mut client = Client::new(&world, "one", 0);
+fn open_beyond_client_limit_creates_nothing() {
+    for method in 0..3 {
+        let fixture = Fixture::with_limits(Limits { opens_per_client_max: 1, ..Limits::default() });
+        let mut client = Client::new(&fixture, "one", 0);
         client.create("there");
-        let change = |client: &mut Client<'_>| attributes(&client.at(&["export"], &[getattr(&[3])]).1[0]).change;
+        let change = |client: &mut Client<'_>| attributes(&client.run_at(&["export"], &[getattr(&[3])]).1[0]).change;
         let before = change(&mut client);
         let attrs = mode(0o644);
-        assert_eq!(client.status(&["export"], &[make(way, &attrs)]), Status::NOSPC, "{way}");
-        assert_eq!(change(&mut client), before, "{way}: not even for a moment");
-        // What is there already is told as such, or is open and takes no room.
+        assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::NOSPC, "{method}");
+        assert_eq!(change(&mut client), before, "{method}: the directory is unchanged");
         client.create("there");
     }
 }
 
-// RFC 8881, section 18.16.3: what is made is open. Where there is no room for an open, nothing is
-// made that would be in the way of the next attempt.
+// RFC 8881, section 18.16.3: without room for an open, OPEN creates nothing.
 #[test]
-fn what_can_not_be_open_is_not_made() {
-    let world = World::limited(vouch_nfs4_server::Limits { opens_per_client_max: 1, ..Default::default() });
-    let mut client = Client::new(&world, "one", 0);
-    let held = client.create("other");
+fn failed_open_creates_nothing() {
+    let fixture = Fixture::with_limits(vouch_nfs4_server::Limits { opens_per_client_max: 1, ..Default::default() });
+    let mut client = Client::new(&fixture, "one", 0);
+    let open_stateid = client.create("other");
     let attrs = mode(0o644);
-    for way in 0..2 {
-        assert_eq!(client.status(&["export"], &[make(way, &attrs)]), Status::NOSPC, "{way}");
-        assert_eq!(client.status(&["export"], &[lookup("f")]), Status::NOENT, "{way}");
+    for method in 0..2 {
+        assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::NOSPC, "{method}");
+        assert_eq!(client.status(&["export"], &[lookup("f")]), Status::NOENT, "{method}");
     }
-    assert_eq!((world.files.open_count(), world.files.file_count()), (1, 2));
-    let close = Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: held });
+    assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (1, 2));
+    let close = Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: open_stateid });
     assert_eq!(client.status(&["export", "other"], &[close]), Status::OK);
-    assert_eq!(client.status(&["export"], &[make(1, &attrs)]), Status::OK, "it is nowhere, so that it can be made");
+    assert_eq!(client.status(&["export"], &[create_by(1, &attrs)]), Status::OK, "the name is free");
 }
 
-// RFC 8881, section 18.16.3: the server may have gone down between the file and its ACL; the call
-// that comes again gets what it asked for.
+// RFC 8881, section 18.16.3: the server may have crashed between creating the file and setting its
+// ACL.
 #[test]
-fn an_exclusive_create_that_comes_again_sets_what_the_first_has_not() {
-    let world = World::new();
-    let mut client = Client::new(&world, "one", 0);
-    let (root, caller) = (world.files.root(), Caller::root());
+fn retried_exclusive_create_sets_missing_acl() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    let (root, caller) = (fixture.files.root(), Caller::root());
     let name = vouch_vfs::Name::new(b"f").unwrap();
     let access = vouch_vfs::OpenAccess { read: true, write: true };
     let how = vouch_vfs::CreateHow::Exclusive([1; 8]);
-    let made = world.files.create(&caller, &root, name, how, &SetAttributes { mode: Some(0), ..Default::default() }, access).unwrap().id;
+    let reached_acl =
+        fixture.files.create(&caller, &root, name, how, &SetAttributes { mode: Some(0), ..Default::default() }, access).unwrap().id;
     let attrs = with_acl();
     let again = CreateHow::Exclusive41(op::CreateVerifierAttrs { verifier: Verifier([1; 8]), attrs: attrs.fattr() });
     assert_eq!(client.status(&["export"], &[create(again)]), Status::OK);
-    let acl = world.files.acl(&caller, &made, PosixAclKind::Access, Patience::Any).unwrap();
+    let acl = fixture.files.acl(&caller, &reached_acl, PosixAclKind::Access, Patience::Any).unwrap();
     assert!(!acl.entries.is_empty());
 }
 
-// RFC 8881, section 18.3.4 (ACCESS); as Linux's server has it: who may write to the file, who owns
-// it, and who has it open for writing.
+// RFC 8881, section 18.3.4 (ACCESS). As in Linux nfsd, COMMIT needs write permission, ownership or
+// an open for writing.
 #[test]
-fn who_may_not_write_may_not_commit() {
-    let world = World::new();
-    let mut root = Client::new(&world, "one", 0);
-    let mut alice = Client::new(&world, "two", 1000);
+fn commit_requires_write_access() {
+    let fixture = Fixture::new();
+    let mut root = Client::new(&fixture, "one", 0);
+    let mut alice = Client::new(&fixture, "two", 1000);
     let commit = || Args::Commit(op::CommitArgs { offset: 0, count: 0 });
     let chmod = |client: &mut Client<'_>, bits| {
         let attrs = mode(bits);
@@ -332,27 +330,27 @@ fn who_may_not_write_may_not_commit() {
         assert_eq!(client.status(FILE, &[set]), Status::OK);
     };
     let open = root.create("f");
-    assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "another has it open");
+    assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "open by another user");
     assert_eq!(root.status(FILE, &[commit()]), Status::OK);
     let close = |stateid| Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid });
     assert_eq!(root.status(FILE, &[close(open)]), Status::OK);
-    assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "nobody has");
+    assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "open by nobody");
     chmod(&mut root, 0o646);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);
-    // What was written while that was let in can be made durable for as long as it is open.
-    let (status, list) = alice.at(&["export"], &[crate::world::open_args("f", None)]);
+    // An open for writing allows COMMIT until it is closed.
+    let (status, list) = alice.run_at(&["export"], &[crate::fixture::open_args("f", None)]);
     let [Results::Open(Ok(opened))] = &list[..] else { panic!("{status:?}") };
     chmod(&mut root, 0o600);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);
     assert_eq!(alice.status(FILE, &[close(opened.stateid)]), Status::OK);
-    world.now_ms.fetch_add(5_000, std::sync::atomic::Ordering::Relaxed);
-    world.server.tick(world.now());
+    fixture.now_ms.fetch_add(5_000, std::sync::atomic::Ordering::Relaxed);
+    fixture.server.tick(fixture.now());
     assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS);
-    // Its owner need not be let in by its mode.
+    // The owner needs no write permission.
     let attrs = Packed::new(&[33, 36], &Attributes { mode: Some(0o444), owner: Some(Bytes(b"1000")), ..Attributes::default() });
     let give = Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() });
     assert_eq!(root.status(FILE, &[give]), Status::OK);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);
     alice.principal = user(2000);
-    assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "one who may read it");
+    assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "read permission only");
 }

@@ -1,4 +1,4 @@
-//! `vouch audit`: the trail of what was done. Each question is a file of its own.
+//! `vouch audit`: commands on audit trails, one file for each.
 
 mod check_proof;
 mod filter;
@@ -15,10 +15,10 @@ mod verify;
 use crate::cli::Global;
 use crate::exit::Outcome;
 
-/// Ask the trail of what was done, and prove that nobody has edited it.
+/// Search and verify audit trails.
 ///
 /// `vouch export --audit DIR` and `vouch mount --audit DIR` write a trail: one record for each
-/// operation that its rules select, chained by hashes and sealed with keys that are destroyed after
+/// operation that the rules select, chained by hashes and sealed with keys that are destroyed after
 /// use.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/audit > trail.pub     begin a trail; keep trail.pub elsewhere\n  \
@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     }
 }
 
-/// A public key as people carry it: 64 hexadecimal digits.
+/// A public key in hexadecimal.
 fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
 }

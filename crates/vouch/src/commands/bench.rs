@@ -1,4 +1,4 @@
-//! `vouch bench`: the options of its workloads. What is measured, and how, is in `vouch_bench`.
+//! `vouch bench`: options of the workloads. `vouch_bench` does the measuring.
 
 use crate::cli::Global;
 use crate::exit::Outcome;
@@ -13,15 +13,14 @@ mod subjects;
 mod tree;
 mod workloads;
 
-/// Measure what each layer costs, on any NFSv4.1 server, mounted directory or host.
+/// Measure what each security level costs, on any NFSv4.1 server, mounted directory or host.
 ///
-/// Each workload reproduces the tables of a published measurement. What is compared is measured in
-/// turn, A B A B, so that a ratio is of pairs; each figure comes with the interval in which it lies
-/// with 95% confidence (of fewer than six rounds, as by --quick, with their range, which promises
-/// nothing), with the CPU of client and server, with bytes, operations and errors. What is read is
-/// compared with what was written; loads by fio by sums alone, which find no lost write, and
-/// answers by HTTPS not at all. A directory of the run's own is made in the target, and removed at
-/// the end, also after Ctrl-C.
+/// Each workload reproduces the tables of a published measurement. Subjects are measured in turns
+/// (A B A B), so that each ratio compares neighbours. Each figure has its 95% confidence interval
+/// (with fewer than six rounds, as by --quick, only its range), the CPU time of client and server,
+/// bytes, operations and errors. Data read is compared with data written; for loads by fio only
+/// checksums are compared, which find no lost write, and HTTPS responses are not compared. The run
+/// works in its own directory on the target, and removes it at the end, also after Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     vouch bench iops --target nfs://filer/export --sec sys,krb5p --html iops.html\n  \

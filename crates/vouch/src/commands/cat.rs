@@ -1,4 +1,4 @@
-//! `vouch cat`: the bytes of files of a published tree, without a mount.
+//! `vouch cat`: prints files of a published tree without a mount.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -13,17 +13,17 @@ use vouch_daemon::printable::printable;
 
 /// Write files of a published tree to standard output.
 ///
-/// Every byte has been verified before it is written; after a failure what was written is a true
-/// beginning of the file.
+/// Every byte is verified before it is written. After a failure, the output is a correct beginning
+/// of the file.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch cat @pub.example.org,HOSTID/etc/motd\n  vouch cat --revision 12 @pub.example.org,HOSTID/list | sort"
 )]
 pub(crate) struct Args {
-    /// The tree and the path of a file in it.
+    /// Tree and path of each file.
     #[arg(value_name = "NAME/PATH", required = true)]
     paths: Vec<OsString>,
-    /// An older revision.
+    /// Read this older revision.
     #[arg(long, value_name = "N")]
     revision: Option<u64>,
     #[command(flatten)]
@@ -74,5 +74,5 @@ async fn content(open: &mut OpenTree, path: &[u8]) -> Outcome<(Vec<u8>, Blob)> {
     }
 }
 
-/// Bytes asked for at once; the client reads further ahead by itself.
+/// Bytes of one read; the client reads ahead by itself.
 const STEP: usize = 1 << 20;

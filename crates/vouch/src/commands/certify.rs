@@ -1,4 +1,4 @@
-//! `vouch certify`: the next signing key of a root key.
+//! `vouch certify`: creates the next signing key of a root key.
 
 use std::path::{Path, PathBuf};
 
@@ -13,26 +13,25 @@ use crate::passphrase::PassphraseArgs;
 use crate::validity::ValidityArgs;
 use crate::{output, when};
 
-/// Make a new signing key and certify it with the root key.
+/// Create a new signing key and certify it with the root key.
 ///
-/// Its certificate carries the next serial. Once a client has seen that, whatever the old signing
-/// key signs later is void, so this is the answer to a signing key that was lost, stolen or is
-/// about to expire. The tree keeps its name.
+/// The certificate has the next serial number. Clients that have seen it reject later signatures of
+/// the old signing key. Use this when a signing key is lost, stolen or about to expire. The tree
+/// keeps its name.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch certify keys                        replace the pair in keys/, where root.key is\n  \
                   vouch certify /media/root --out new-keys  root key on a medium, new pair elsewhere\n\n\
                   The replaced pair is kept as signing-SERIAL.key and signing-SERIAL.cert. Publish soon afterwards: only a publication \
                   tells clients of the new serial.")]
 pub(crate) struct Args {
-    /// Directory with root.key (and root.serial, which counts the certificates).
+    /// Directory with root.key (and root.serial, which counts certificates).
     #[arg(value_name = "KEYS")]
     keys: PathBuf,
     /// Directory for the new signing.key and signing.cert; the default is KEYS, where the old pair
     /// is renamed.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Serial of the new certificate instead of the next one; needed only where root.serial was
-    /// lost.
+    /// Serial number of the new certificate; needed only if root.serial was lost.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     serial: Option<u64>,
     #[command(flatten)]
@@ -75,7 +74,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
     let out = args.out.as_deref().unwrap_or(&args.keys);
     keys::create_directory(out)?;
-    // The serial is spent before it is used: after a crash a number is missing, never used twice.
+    // Count the serial number before its use: a crash may skip a number but never repeats one.
     keys::replace(&args.keys.join(keys::ROOT_SERIAL), format!("{serial}\n").as_bytes())?;
     if args.out.is_none() {
         set_aside(out)?;
@@ -95,8 +94,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     ))
 }
 
-/// The newest serial that this root key is known to have used: its own count, or the certificate
-/// beside it.
+/// Newest serial number known: from the counter, or from the certificate beside it.
 fn last_serial(dir: &Path) -> Outcome<Option<u64>> {
     let path = dir.join(keys::ROOT_SERIAL);
     if path.exists() {
@@ -108,7 +106,7 @@ fn last_serial(dir: &Path) -> Outcome<Option<u64>> {
     if cert.exists() { Ok(Some(keys::read_cert(&cert)?.serial)) } else { Ok(None) }
 }
 
-/// Renames the pair in `dir` by its serial; nothing that was certified is destroyed here.
+/// Renames the pair in `dir` by its serial number; nothing is destroyed.
 fn set_aside(dir: &Path) -> Outcome {
     let (key, cert) = (dir.join(keys::SIGNING_KEY), dir.join(keys::SIGNING_CERT));
     let suffix = if cert.exists() { keys::read_cert(&cert)?.serial.to_string() } else { "without-certificate".to_owned() };

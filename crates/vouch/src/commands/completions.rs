@@ -1,4 +1,4 @@
-//! `vouch completions`: shell completions from the definitions that the parser uses.
+//! `vouch completions`: shell completions from the definitions of the parser.
 
 use std::io::Write as _;
 
@@ -13,7 +13,7 @@ use crate::output;
 #[command(after_help = "Examples:\n  vouch completions bash > /etc/bash_completion.d/vouch\n  vouch completions zsh > ~/.zfunc/_vouch\n  \
                   vouch completions fish > ~/.config/fish/completions/vouch.fish")]
 pub(crate) struct Args {
-    /// Which shell.
+    /// Shell.
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }

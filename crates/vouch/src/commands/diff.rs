@@ -1,4 +1,4 @@
-//! `vouch diff`: what differs between two revisions, or two trees.
+//! `vouch diff`: differences between two revisions or trees.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -13,28 +13,28 @@ use crate::output::JsonName;
 use crate::tree_path::{OpenTree, TreePath};
 use vouch_daemon::printable::printable;
 
-/// Show what differs between two revisions of a tree, or between two trees.
+/// Show the differences between two revisions of a tree, or between two trees.
 ///
-/// Only pages that differ are fetched, so the cost is that of the change, not of the tree. Exits 1
-/// if there are differences, as diff(1).
+/// Only differing pages are fetched, so the cost depends on the change, not on the tree. Exits with
+/// 1 if there are differences, like diff(1).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch diff @pub.example.org,HOSTID                    the newest revision against the one before\n  \
                   vouch diff @pub.example.org,HOSTID --from 7 --to 9\n  vouch diff @a.example,HOSTID @b.example,HOSTID       two trees\n\n\
                   A line is `+ path` (added), `- path` (removed) or `~ path  fields` (changed: type, content, mode, owner, mtime, xattrs, links).")]
 pub(crate) struct Args {
-    /// The tree, or the older of two.
+    /// The tree, or the older of two trees.
     #[arg(value_name = "NAME")]
     old: OsString,
     /// The newer of two trees.
     #[arg(value_name = "OTHER")]
     new: Option<OsString>,
-    /// The older revision; the default is the one before --to.
+    /// Older revision; the default is the one before --to.
     #[arg(long, value_name = "N")]
     from: Option<u64>,
-    /// The newer revision; the default is the newest.
+    /// Newer revision; the default is the newest.
     #[arg(long, value_name = "N")]
     to: Option<u64>,
-    /// One JSON object a line.
+    /// Print one JSON object on each line.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

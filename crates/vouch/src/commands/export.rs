@@ -1,4 +1,4 @@
-//! `vouch export`: the options of the NFSv4 server. What it does is in `vouch_export`.
+//! `vouch export`: options of the NFSv4 server, which is in `vouch_export`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ mod status;
 
 /// Export directories and published trees to NFSv4 clients.
 ///
-/// Speaks NFSv4.2, 4.1 and 4.0 over TCP; no portmapper and no other daemon is needed. Run by root
-/// it acts with each caller's own user and groups; run by anybody else it serves that user's files
+/// Supports NFSv4.2, 4.1 and 4.0 over TCP; no portmapper and no other daemon is needed. As root,
+/// the server acts with each caller's user and groups. As another user, it serves that user's files
 /// with that user's rights.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -38,81 +38,80 @@ mod status;
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// List of exports in the syntax of exports(5), or a directory of such files (*.exports); may
-    /// be repeated.
+    /// File of exports in exports(5) syntax, or a directory of such files (*.exports); may be
+    /// repeated.
     #[arg(long, value_name = "FILE", required_unless_present = "dir", conflicts_with_all = ["dir", "pseudo", "options"])]
     exports: Vec<PathBuf>,
-    /// Export this directory (or tree:NAME, tree:DB) to everybody who reaches the address.
+    /// Export this directory (or tree:NAME, tree:DB) to all clients that reach the address.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Where clients find --dir.
+    /// Path of --dir for clients.
     #[arg(long, value_name = "PATH", default_value = "/export")]
     pseudo: String,
-    /// Options of exports(5) for --dir.
+    /// Options of --dir, as in exports(5).
     #[arg(long, value_name = "LIST", default_value = "rw,insecure")]
     options: String,
-    /// Address to answer clients on; may be repeated. Without it those of the sockets that the
-    /// service manager passes (systemd.socket(5)), else 127.0.0.1:2049.
+    /// Address to listen on; may be repeated. Without it, the sockets of the service manager
+    /// (systemd.socket(5)), else 127.0.0.1:2049.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<SocketAddr>,
     /// Directory of recovery records and keys; the default is /var/lib/vouch/export for root, else
     /// ~/.local/state/vouch/export.
     #[arg(long, value_name = "DIR", global = true)]
     state: Option<PathBuf>,
-    /// Lease of clients, and grace after a restart, in seconds.
+    /// Lease of clients, and grace period after a restart, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=3600))]
     lease: u64,
-    /// Threads that serve; the default is one a core.
+    /// Worker threads; the default is one for each core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Most threads that wait for disks and name services.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=4096))]
     waiting_threads: u16,
-    /// Lowest minor version to speak.
+    /// Lowest minor version.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=2))]
     minor_min: u32,
-    /// Highest minor version to speak.
+    /// Highest minor version.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=2))]
     minor_max: u32,
-    /// Give no delegations.
+    /// Grant no delegations.
     #[arg(long)]
     no_delegations: bool,
-    /// Domain of owner names (user@domain); the default is that of idmapd.conf, else of the host's
+    /// Domain of owner names (user@domain); the default is that of idmapd.conf, else of the host
     /// name.
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<String>,
-    /// File with domain, local realms and static map, as idmapd.conf(5); the default is
-    /// /etc/idmapd.conf if there is one.
+    /// File with domain, local realms and static map, as in idmapd.conf(5); the default is
+    /// /etc/idmapd.conf if it exists.
     #[arg(long, value_name = "FILE")]
     idmap: Option<PathBuf>,
-    /// Send owners as names under sec=sys too, instead of as numbers.
+    /// Send owners as names under sec=sys too, instead of numbers.
     #[arg(long)]
     owner_names: bool,
-    /// Where the supplementary groups of sec=sys callers come from.
+    /// Source of the supplementary groups of sec=sys callers.
     #[arg(long, value_name = "WHENCE", default_value = "auto")]
     groups: GroupsName,
-    /// Map from Kerberos principals to accounts, a line each: PRINCIPAL USER, with * for a
-    /// component, or !squash, !refuse, !local instead of a user; read anew by reload.
+    /// File that maps Kerberos principals to accounts, one on a line: PRINCIPAL USER, with * for a
+    /// component, or !squash, !refuse, !local instead of a user; read again by reload.
     #[arg(long, value_name = "FILE")]
     principal_map: Option<PathBuf>,
-    /// What is done with Kerberos principals that have no account here.
+    /// Treatment of Kerberos principals without an account.
     #[arg(long, value_name = "HOW", default_value = "refuse")]
     unknown_principals: UnknownName,
     /// Keytab with the keys of nfs/HOST, for sec=krb5, krb5i and krb5p; the default is KRB5_KTNAME,
     /// else the system's.
     #[arg(long, value_name = "FILE")]
     keytab: Option<PathBuf>,
-    /// How often host names in the list are resolved anew.
+    /// Interval for resolving the host names in the list again.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = when::parse_duration)]
     resolve_every: Duration,
-    /// Most connections at once.
+    /// Most connections.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max)]
     connections_max: usize,
-    /// Most connections of one address at once.
+    /// Most connections of one address.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_address_max)]
     connections_per_address_max: usize,
-    /// Close a connection that takes longer than this to send a call that it has begun, or to take
-    /// a reply.
+    /// Close a connection that takes longer than this to complete a call or to accept a reply.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = when::parse_duration)]
     stall_max: Duration,
     /// Address of the metrics and health page.
@@ -120,8 +119,8 @@ pub(crate) struct Args {
     metrics: Option<SocketAddr>,
     #[command(flatten)]
     audit: AuditArgs,
-    /// Do nothing on this export, by its path in the list, while records can't be kept; may be
-    /// repeated.
+    /// Refuse operations on this export, given by its path in the list, while they can't be
+    /// recorded; may be repeated.
     #[arg(long = "audit-deny", value_name = "PATH", value_parser = parse_source, requires = "audit", help_heading = "Audit")]
     audit_deny: Vec<String>,
 }
@@ -189,14 +188,14 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     server.run(interrupt::requested).map_err(Failure::from)
 }
 
-/// An export's path as its list has it, however it is typed.
+/// Parses an export's path into the form of the list.
 fn parse_source(text: &str) -> Result<String, String> {
     let source = Source::parse(text.as_bytes()).map_err(|(what, cure)| format!("{what}; {cure}"))?;
     Ok(source.to_string())
 }
 
-/// One line that tells a supervisor or a script that clients are answered from now on, and where;
-/// one an export; and as whom.
+/// Line for the supervisor that says that clients are served, and where; then one line for each
+/// export, and the user.
 fn greeting(server: &Server) -> String {
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
     let page = server.metrics_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
@@ -226,12 +225,12 @@ fn default_state() -> Outcome<PathBuf> {
 /// `--groups` on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum GroupsName {
-    /// What the client sends; the name service is asked only where the client sent 16, the most
-    /// that fit, and there may be more.
+    /// The groups that the client sends; the name service is asked only if the client sent 16, the
+    /// maximum, and may have left some out.
     Auto,
-    /// What the client sends, and no more.
+    /// Only the groups that the client sends.
     Client,
-    /// The name service alone, as `--manage-gids` of the kernel's server.
+    /// Only the name service, like `--manage-gids` of the kernel's server.
     Server,
 }
 
@@ -248,9 +247,9 @@ impl From<GroupsName> for GroupSource {
 /// `--unknown-principals` on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum UnknownName {
-    /// It is refused, and a line is logged.
+    /// Refuse the principal and log a line.
     Refuse,
-    /// It is the anonymous user.
+    /// Map the principal to the anonymous user.
     Squash,
 }
 

@@ -1,4 +1,4 @@
-//! `vouch forward`: the root key's word that its tree lives on under another name.
+//! `vouch forward`: signs a forwarding pointer to a tree's new name.
 
 use vouch_tree::TreeName;
 use vouch_tree::statement::Body;
@@ -7,10 +7,10 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::statement_file::StatementArgs;
 
-/// Point a tree's old name to its new one, signed by the old root key.
+/// Point a tree's old name to its new name, signed by the old root key.
 ///
-/// For planned moves to another key. Clients that meet the pointer refuse the old name and say the
-/// new one; a mount of the whole namespace shows the old name as a symbolic link to it.
+/// For planned moves to another key. Clients that find the pointer refuse the old name and print
+/// the new one; a mount of the whole namespace shows the old name as a symbolic link.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch forward old-keys --to @pub.example.org,HOSTID --db /srv/db\n  \
                   vouch forward --statement pointer --db /srv/db")]

@@ -1,4 +1,4 @@
-//! `vouch gc`: gives back the space of what no kept revision reaches.
+//! `vouch gc`: frees the space of data that no kept revision needs.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use crate::cli::Global;
 use crate::exit::{Failure, Outcome};
 use crate::{output, progress, when};
 
-/// Collect garbage: give back the space of what no kept revision reaches.
+/// Collect garbage: free the space of data that no kept revision needs.
 ///
-/// Replicas and publications go on meanwhile: marking needs no lock, and what readers have open
-/// stays readable. Publishing with --keep N only forgets revisions; this returns their space.
+/// Replicas and publications continue meanwhile: marking takes no lock, and open data stays
+/// readable. `vouch publish --keep N` only drops revisions; this command frees their space.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch gc --db /srv/db\n  vouch gc --db /srv/db --keep 5             forget all but the newest 5 and the tagged ones first\n  \
@@ -26,21 +26,20 @@ pub(crate) struct Args {
     /// The database.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
-    /// First forget all revisions but the newest N and those with a tag.
+    /// First drop all revisions but the newest N and the tagged ones.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
     /// First remove this tag; may be repeated.
     #[arg(long, value_name = "TAG")]
     drop_tag: Vec<String>,
-    /// First build the index anew from the packs, each frame of which is hashed: for a database
-    /// whose index `vouch verify --db` finds damaged.
+    /// First rebuild the index from the packs and hash every frame: for a database whose index
+    /// `vouch verify --db` reports as damaged.
     #[arg(long)]
     repair: bool,
-    /// Give back at once what an interrupted publication or pull has stored: its next run reads or
-    /// fetches that again.
+    /// Free what an interrupted publication or pull has stored; its next run stores it again.
     #[arg(long)]
     drop_unfinished: bool,
-    /// How long to wait for another writer of the database to end.
+    /// Time to wait for another writer of the database.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration)]
     wait: Duration,
     /// Print the result as JSON.
@@ -99,12 +98,12 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     ))
 }
 
-/// A pull or publication that was interrupted is taken up again sooner, or has been given up.
+/// Interrupted pulls and publications older than this count as abandoned.
 const UNFINISHED_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Serialize)]
 struct Report {
-    /// Only after a repair.
+    /// Present only after a repair.
     #[serde(skip_serializing_if = "Option::is_none")]
     frames_indexed_anew: Option<u64>,
     revisions_forgotten: u64,

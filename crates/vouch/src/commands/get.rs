@@ -1,4 +1,4 @@
-//! `vouch get`: copies files and directories out of a published tree, without a mount.
+//! `vouch get`: copies from a published tree without a mount.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -27,23 +27,23 @@ use vouch_daemon::printable::printable;
 /// Copy a file or a directory out of a published tree.
 ///
 /// Keeps mode, owner (as root), times, extended attributes, holes, hard and symbolic links and
-/// special files, as far as this user may. The copy has its name only when it is whole.
+/// special files, as far as permitted. The copy gets its name when it is complete.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch get @pub.example.org,HOSTID/bin/tool .\n  vouch get @pub.example.org,HOSTID/data /scratch/data --revision 12\n\n\
                   Into an existing directory the copy goes under its own name; else DEST is its name, and must not exist yet."
 )]
 pub(crate) struct Args {
-    /// The tree and a path in it.
+    /// Tree and path.
     #[arg(value_name = "NAME[/PATH]")]
     path: OsString,
-    /// Where to.
+    /// Destination.
     #[arg(value_name = "DEST")]
     dest: PathBuf,
-    /// An older revision.
+    /// Read this older revision.
     #[arg(long, value_name = "N")]
     revision: Option<u64>,
-    /// Do not keep owners, even as root, nor what gives rights with them: set-id bits, and the
+    /// Do not keep owners, even as root, nor the rights tied to them: set-id bits, and the
     /// attributes security.* (capabilities) and trusted.*.
     #[arg(long)]
     no_owner: bool,
@@ -81,7 +81,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     }
 }
 
-/// The copy's final name; nothing may be there.
+/// Final name of the copy, which must not exist.
 fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
     let dest = match path.last() {
         Some(name) if dest.is_dir() => dest.join(std::ffi::OsStr::from_bytes(name)),
@@ -93,19 +93,19 @@ fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
     Ok(dest)
 }
 
-/// Gives the copy its final name, unless something has taken that meanwhile.
+/// Renames the copy to its final name, unless that name exists by now.
 fn put(partial: &Path, dest: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use rustix::io::Errno;
     match renameat_with(CWD, partial, CWD, dest, RenameFlags::NOREPLACE) {
-        // Some file systems can't tell; then what was looked at in the beginning must do, once more.
+        // Some file systems can't refuse to replace; then check the name again.
         Err(Errno::INVAL | Errno::NOSYS) if dest.symlink_metadata().is_err() => std::fs::rename(partial, dest),
         Err(Errno::INVAL | Errno::NOSYS) => Err(Errno::EXIST.into()),
         done => Ok(done?),
     }
 }
 
-/// Beside the final name, so that the last step is a rename.
+/// Temporary name beside the final one, for the rename.
 fn partial_name(dest: &Path) -> PathBuf {
     let mut name = OsString::from(".vouch-get-");
     name.push(std::process::id().to_string());
@@ -136,7 +136,7 @@ async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> 
     })
 }
 
-/// What all parts of one copy share.
+/// Shared state of one copy.
 struct Job {
     tree: Arc<Tree>,
     keep: Keep,
@@ -162,10 +162,10 @@ impl Job {
     }
 }
 
-/// A step of the walk; a list of its own, since a tree may be deeper than a stack.
+/// A step of the walk. The list is on the heap, since a tree may be deeper than the stack.
 enum Step {
     Enter(Place, Inode),
-    /// All below has been written: only now may mode and times be set.
+    /// Everything below is written: now set mode and times.
     Leave(Place, Inode),
 }
 
@@ -196,7 +196,7 @@ async fn copy_tree(job: &Arc<Job>, top: Place, inode: Inode) -> Outcome {
     Ok(())
 }
 
-/// Starts the files of a directory, and puts its directories on the list.
+/// Starts the files of a directory and lists its directories.
 async fn enter(
     job: &Arc<Job>,
     place: &Place,
@@ -227,7 +227,7 @@ async fn enter(
 async fn start_file(job: &Arc<Job>, place: Place, inode: Inode, links: &mut HashMap<u64, Place>, files: &mut JoinSet<Outcome>) -> Outcome {
     if inode.link_group != 0 {
         if let Some(first) = links.get(&inode.link_group) {
-            // The first name may still be on its way.
+            // The first hard link may still be in progress.
             while let Some(done) = files.join_next().await {
                 finished(done)?;
             }
@@ -251,12 +251,12 @@ async fn start_file(job: &Arc<Job>, place: Place, inode: Inode, links: &mut Hash
     Ok(())
 }
 
-/// A copy of one file has ended; a panic in it is a fault of ours.
+/// Result of copying one file; a panic is a bug.
 fn finished(done: Result<Outcome, tokio::task::JoinError>) -> Outcome {
     done.unwrap_or_else(|error| Err(Failure::new("copying", std::io::Error::other(error))))
 }
 
-/// Files under way at once: enough to fill a long link with small files.
+/// Files in progress: enough to fill a fast link with small files.
 const FILES_MAX: usize = 32;
 
 #[derive(Serialize)]
@@ -264,7 +264,7 @@ struct Report {
     revision: u64,
     entries: u64,
     bytes: u64,
-    /// Owners, attributes and devices that this user or file system could not be given.
+    /// Owners, attributes and devices that could not be set.
     not_kept: u64,
     seconds: f64,
 }
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_meanwhile_under_the_final_name_is_not_replaced() {
+    fn existing_destination_is_not_replaced() {
         let dir = tempfile::tempdir().expect("a directory");
         let (partial, dest) = (dir.path().join("partial"), dir.path().join("dest"));
         std::fs::write(&partial, "copied").expect("a file");

@@ -1,4 +1,4 @@
-//! `vouch keygen`: a root key, and a first signing key that it certifies.
+//! `vouch keygen`: creates a root key and its first signing key.
 
 use std::path::PathBuf;
 
@@ -13,20 +13,20 @@ use crate::passphrase::PassphraseArgs;
 use crate::validity::ValidityArgs;
 use crate::{interrupt, output, when};
 
-/// Make the keys of a new tree.
+/// Create the keys of a new tree.
 ///
-/// The root key names the tree: its hash is the HOSTID in every name. It signs nothing but
-/// certificates of signing keys, revocations and forwarding pointers, so it belongs off-line. The
-/// signing key stays with the publisher; if it is lost or stolen, `vouch certify` makes
-/// the next one and the tree keeps its name.
+/// The root key names the tree: its hash is the HOSTID in every name. It only signs certificates of
+/// signing keys, revocations and forwarding pointers, so keep it off-line. The publisher keeps the
+/// signing key; if it is lost or stolen, `vouch certify` makes the next one and the tree keeps its
+/// name.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch keygen --out keys\n  vouch keygen --out keys --passphrase --valid-for 90d\n\n\
                   Then move keys/root.key to a medium that is not on the network.")]
 pub(crate) struct Args {
-    /// Directory for the keys; made when missing. Existing keys are never overwritten.
+    /// Directory for the keys; created if missing. Existing keys are never overwritten.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Seal the root key with a passphrase (Argon2id, XChaCha20-Poly1305); asks for it.
+    /// Encrypt the root key with a passphrase (Argon2id, XChaCha20-Poly1305), which is asked for.
     #[arg(long)]
     passphrase: bool,
     #[command(flatten)]
@@ -74,7 +74,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     .try_for_each(|((bytes, mode), path)| keys::write_new(path, bytes, mode));
     drop(duty);
     if let Err(failure) = written {
-        // None of them was there before, and half a set of keys is of no use.
+        // An incomplete set of new keys is useless.
         paths.iter().for_each(|path| drop(std::fs::remove_file(path)));
         return Err(failure);
     }
@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     ))
 }
 
-/// Serial of a root key's first certificate.
+/// Serial number of a root key's first certificate.
 const FIRST_SERIAL: u64 = 1;
 
 #[derive(Serialize)]

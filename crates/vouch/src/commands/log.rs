@@ -1,4 +1,4 @@
-//! `vouch log`: the revisions of a published tree.
+//! `vouch log`: lists the revisions of a published tree.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ use crate::{output, when};
 
 /// Show the revisions of a published tree, newest first.
 ///
-/// Each revision contains the hash of the one before it, so a publisher can't deny or exchange what
-/// was once signed.
+/// Each revision contains the hash of the previous one, so a publisher can't deny or replace a
+/// signed revision.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch log @pub.example.org,HOSTID\n  vouch log -n 5 --json @pub.example.org,HOSTID\n  vouch log --db /srv/db"
@@ -27,13 +27,13 @@ pub(crate) struct Args {
     /// The tree.
     #[arg(value_name = "NAME", required_unless_present = "db")]
     name: Option<std::ffi::OsString>,
-    /// The revisions that this database keeps, instead of asking replicas.
+    /// Show the revisions of this database, instead of asking replicas.
     #[arg(long, value_name = "DB", conflicts_with = "name")]
     db: Option<PathBuf>,
-    /// At most so many.
+    /// Show at most this many.
     #[arg(long, short = 'n', value_name = "N")]
     max_count: Option<usize>,
-    /// One JSON object a line.
+    /// Print one JSON object on each line.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -60,7 +60,7 @@ async fn of_tree(args: &Args, path: &TreePath) -> Outcome {
     while args.max_count.is_none_or(|max| shown < max) {
         match history.next().await {
             Some(Ok(revision)) => print(args, &revision.fsinfo, shown == 0).at("standard output")?,
-            // What replicas have dropped is no failure of the log.
+            // Revisions that replicas have dropped are no failure.
             Some(Err(vouch_tree_client::Error::Missing { .. })) if shown > 0 => break,
             Some(Err(error)) => return Err(error.into()),
             None => break,

@@ -1,4 +1,4 @@
-//! `vouch ls`: directories of a published tree, without a mount.
+//! `vouch ls`: lists directories of a published tree without a mount.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -22,22 +22,22 @@ use vouch_daemon::printable::printable;
                   Of an opaque directory no names are listed, as in a mount that nobody has used yet; those that are given are shown.\n\
                   Names are printed as they are, with control characters and what is not UTF-8 as \\xNN.")]
 pub(crate) struct Args {
-    /// The tree and a path in it.
+    /// Tree and path.
     #[arg(value_name = "NAME[/PATH]", required = true)]
     paths: Vec<OsString>,
-    /// Mode, links, owner, size and time (UTC) too.
+    /// Show mode, links, owner, size and time (UTC) too.
     #[arg(long, short)]
     long: bool,
-    /// Directories below as well.
+    /// List directories below too.
     #[arg(long, short = 'R')]
     recursive: bool,
-    /// The directory itself instead of what is in it.
+    /// List the directory itself instead of its contents.
     #[arg(long, short)]
     directory: bool,
-    /// An older revision.
+    /// Read this older revision.
     #[arg(long, value_name = "N")]
     revision: Option<u64>,
-    /// One JSON object a line.
+    /// Print one JSON object on each line.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -66,10 +66,9 @@ async fn list_all(args: &Args, paths: &[TreePath]) -> Outcome {
     out.flush().at("standard output")
 }
 
-/// Lists a directory, and those below if so wanted; walks with a list of its own, since a tree may
-/// be deeper than a stack. Where the replicas drop the revision meanwhile it goes on in the next
-/// one, after the last name. An opaque directory's names are for those who know them: of a mount
-/// only those that were referred to are listed, and here none was.
+/// Lists a directory, recursively if requested. The list of directories is on the heap, since a
+/// tree may be deeper than the stack. If replicas drop the revision meanwhile, listing continues in
+/// the next one after the last name. Opaque directories are not listed.
 async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, asked: &TreePath, base: &[u8], top: Inode) -> Outcome {
     let mut waiting = vec![(Vec::new(), top, open.revision.order())];
     while let Some((prefix, mut dir, mut revision)) = waiting.pop() {
@@ -82,7 +81,7 @@ async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, asked: &Tr
             if matches!(dir.content, Content::Directory { opaque: true, .. }) {
                 out.flush().at("standard output")?;
                 let shown = below_base(asked.name.to_string().as_bytes(), &below_base(base, &prefix));
-                // Nobody may read it any more.
+                // The reader of standard error may be gone.
                 let _ = writeln!(io::stderr(), "{} is opaque: its names are not listed; name them", printable(&shown));
                 break;
             }
@@ -157,7 +156,7 @@ fn long_row(name: &[u8], inode: &Inode) -> Vec<String> {
     ]
 }
 
-/// `drwxr-sr-t` and the like.
+/// Mode as text, such as `drwxr-sr-t`.
 fn mode_text(inode: &Inode) -> String {
     let kind = match inode.file_type() {
         FileType::Regular => '-',

@@ -1,4 +1,4 @@
-//! `vouch man`: manual pages from the definitions that the parser uses, one a subcommand.
+//! `vouch man`: manual pages from the definitions of the parser.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use crate::cli::Global;
 use crate::exit::{At as _, Outcome};
 use crate::output;
 
-/// Write the manual pages into a directory, or one of them to standard output.
+/// Write all manual pages into a directory, or one page to standard output.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch man --out /usr/local/share/man/man1\n  vouch man publish | man -l -")]
 pub(crate) struct Args {
-    /// Directory for all pages: vouch.1, vouch-publish.1 and so on; made when missing.
+    /// Directory for all pages: vouch.1, vouch-publish.1 and so on; created if missing.
     #[arg(long, value_name = "DIR", conflicts_with = "page")]
     out: Option<PathBuf>,
-    /// The subcommand whose page to print; without it the page of vouch itself.
+    /// Print the page of this subcommand; without it, the page of vouch itself.
     #[arg(value_name = "COMMAND")]
     page: Option<String>,
 }

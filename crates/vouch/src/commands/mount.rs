@@ -1,4 +1,4 @@
-//! `vouch mount`: published trees as a file system.
+//! `vouch mount`: mounts published trees.
 
 mod audit;
 
@@ -23,11 +23,11 @@ use crate::tree_path::TreePath;
 use crate::{interrupt, logging, output, size};
 use audit::MountAudit;
 
-/// Mount a published tree, or the namespace of all of them.
+/// Mount a published tree, or the namespace of all trees.
 ///
-/// What is read has been verified up to the key in the name. A new revision appears without a
-/// remount; open files go on. When no replica can be reached, what is cached and still valid goes
-/// on being served; the rest gives an error within --timeout, never a hang.
+/// All data is verified up to the key in the name. A new revision appears without a remount; open
+/// files stay readable. While no replica is reachable, cached and valid data is still served; other
+/// data gives an error within --timeout and never hangs.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch mount @pub.example.org,HOSTID /mnt\n  vouch mount --background @pub.example.org,HOSTID /mnt --replica mirror.example\n  \
@@ -41,46 +41,46 @@ pub(crate) struct Args {
     /// The mount point.
     #[arg(value_name = "DIR", required_unless_present = "auto")]
     second: Option<PathBuf>,
-    /// Mount the whole namespace: @HOST[:PORT],HOSTID appears when it is referred to, and links
-    /// between trees work.
+    /// Mount the whole namespace: @HOST[:PORT],HOSTID appears when it is used, and links between
+    /// trees work.
     #[arg(long, conflicts_with = "second")]
     auto: bool,
-    /// Return when it is mounted, and go on behind.
+    /// Return when mounted, and continue in the background.
     #[arg(long, short)]
     background: bool,
-    /// Set by ourselves for the process behind.
+    /// Set by the command itself for the background process.
     #[arg(long, hide = true)]
     detached: bool,
-    /// Let other users in too. The default for root; others need user_allow_other in
+    /// Give other users access. Default for root; other users need user_allow_other in
     /// /etc/fuse.conf.
     #[arg(long, conflicts_with = "only_me")]
     allow_other: bool,
-    /// Let no other user in, even if root mounts.
+    /// Give no other user access, even if root mounts.
     #[arg(long)]
     only_me: bool,
-    /// Honour set-user-id bits: trusts the publisher with privileges, not only with content.
+    /// Honour set-user-id bits: this trusts the publisher with privileges.
     #[arg(long)]
     suid: bool,
-    /// Device nodes are devices.
+    /// Honour device nodes.
     #[arg(long)]
     dev: bool,
-    /// Nothing may be executed.
+    /// Forbid execution.
     #[arg(long)]
     noexec: bool,
     /// Extended attributes: auto shows them unless the tree has none.
     #[arg(long, value_name = "MODE", default_value = "auto")]
     xattrs: Xattrs,
-    /// Threads that answer the kernel; the default is one a core, 2 to 8.
+    /// Threads that answer the kernel; the default is one for each core, 2 to 8.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// The kernel's read-ahead.
+    /// Read-ahead of the kernel.
     #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = size::parse)]
     read_ahead: u64,
-    /// Let the kernel read large files that are wholly cached by itself: as fast as local ones, but
-    /// each open of any file asks. With auto until opens of small files have cost more than is
-    /// gained. For root with a disk cache, on a kernel that has it; else it is as never. An open
-    /// file that is read so goes on after the tree has expired or was revoked: never, where
-    /// that is too much. What guards the copies is told in SECURITY.md.
+    /// Let the kernel itself read large, wholly cached files (FUSE passthrough): as fast as local
+    /// files, but each open asks the daemon. `auto` stops when opens of small files cost more than
+    /// is gained. Needs root, a disk cache and kernel support; otherwise acts as `never`. A file
+    /// opened this way stays readable after the tree has expired or was revoked; use `never` if
+    /// that is not acceptable. SECURITY.md says what protects the copies.
     #[arg(long, value_name = "WHEN", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
     passthrough: PassthroughArg,
     /// Address of the metrics and health page of the audit trail.
@@ -141,7 +141,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     outcome
 }
 
-/// The page of a trail, until it is dropped.
+/// Metrics page of a trail, until it is dropped.
 struct Page {
     stop: Arc<Notify>,
     thread: Option<JoinHandle<io::Result<()>>>,
@@ -163,14 +163,14 @@ impl Page {
 impl Drop for Page {
     fn drop(&mut self) {
         self.stop.notify_one();
-        // What it fails of is no fault of the mount's.
+        // A failure of the page is no failure of the mount.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
 async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Option<&Arc<MountAudit>>) -> Outcome {
     if args.detached {
-        // Fails only for the leader of a group, which a started child is not.
+        // Fails only for a group leader, which a child is not.
         let _ = rustix::process::setsid();
     }
     let stop = Arc::new(Notify::new());
@@ -191,7 +191,7 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Optio
         None => mount_namespace(config, client.clone(), args.client.tree_options()).await?,
     };
     let revision = mounted.status().trees.first().map_or_else(String::new, |tree| format!(", revision {}", tree.revision));
-    // A reader of this line that has gone must not end the mount.
+    // A closed standard output must not end the mount.
     output::text(&format!("mounted on {}{revision}\n", mounted.point().display()))?;
     if args.detached {
         logging::leave_standard_error();
@@ -242,7 +242,7 @@ fn mount_options(args: &Args) -> Outcome<MountOptions> {
             PassthroughArg::Auto => Passthrough::Auto,
             PassthroughArg::Always => Passthrough::Always,
         },
-        // Several of the client's operations may be behind one system call.
+        // One system call may need several operations of the client.
         deadline: args.client.timeout().saturating_mul(2),
         ..MountOptions::default()
     })
@@ -250,10 +250,10 @@ fn mount_options(args: &Args) -> Outcome<MountOptions> {
 
 const VERSION: &str = concat!("vouch mount ", env!("CARGO_PKG_VERSION"));
 
-/// How often it is told how many refusals were not recorded one by one.
+/// Interval of records about omitted refusals.
 const LEFT_OUT_STEP: Duration = Duration::from_secs(10);
 
-/// The arguments of the process behind. After `--` there are no options.
+/// Arguments of the background process. There are no options after `--`.
 fn arguments_behind(ours: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = ours.collect();
     let at = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
@@ -261,16 +261,15 @@ fn arguments_behind(ours: impl Iterator<Item = OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// Starts this same command again in a session of its own, and waits for its word that it has
-/// mounted. A fork of this process would not do: its threads would be missing.
+/// Starts this command again in a new session and waits until it has mounted. A fork would lose the
+/// threads.
 fn detach() -> Outcome {
     let program = std::env::current_exe().at("this program")?;
     let mut command = Command::new(program);
     command.args(arguments_behind(std::env::args_os().skip(1))).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().at("the mount behind")?;
-    // What it says before it has mounted is passed on. Its pipes break when this process ends, so that
-    // nobody who waits for the end of our own output waits for the end of the mount; later words go
-    // to the log.
+    // Passes on its messages until it has mounted. Its pipes then close, so that callers can wait
+    // for the end of our output; later messages go to the log.
     let words = child.stderr.take().map(|mut words| std::thread::spawn(move || io::copy(&mut words, &mut io::stderr())));
     let mut line = String::new();
     if let Some(out) = child.stdout.take() {
@@ -281,7 +280,7 @@ fn detach() -> Outcome {
     }
     let status = child.wait().at("the mount behind")?;
     if let Some(words) = words {
-        // All of its last words, before ours.
+        // Print its last messages before ours.
         let _ = words.join();
     }
     Err(match status.code().and_then(Code::from_number) {
@@ -295,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passthrough_is_had_where_it_pays_unless_told_otherwise() {
+    fn passthrough_default_is_automatic() {
         use clap::Parser as _;
         #[derive(clap::Parser)]
         struct Command {
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_to_the_process_behind_is_an_option_also_before_a_double_dash() {
+    fn background_option_precedes_double_dash() {
         let behind = |line: &str| arguments_behind(line.split(' ').map(OsString::from)).join(std::ffi::OsStr::new(" "));
         assert_eq!(behind("mount --background NAME DIR"), "mount --background NAME DIR --detached");
         assert_eq!(behind("mount --background -- NAME DIR"), "mount --background --detached -- NAME DIR");

@@ -1,4 +1,4 @@
-//! `vouch name`: prints and takes apart self-certifying names.
+//! `vouch name`: prints and parses self-certifying names.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::{key_directory as keys, output};
 
-/// Print or take apart a self-certifying name.
+/// Print or parse a self-certifying name.
 ///
-/// A name is @HOST[:PORT],HOSTID. HOST says where to ask first; the HOSTID, a hash of the root key,
-/// says what to believe. Whoever has the name needs nothing else to verify the tree: no certificate
-/// authority, no account on the server.
+/// A name is @HOST[:PORT],HOSTID. HOST is the first host to ask; HOSTID is a hash of the root key
+/// and authenticates the tree. A client needs nothing else: no certificate authority, no account on
+/// the server.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch name keys --location pub.example.org      name of the tree whose keys are in keys/\n  \
                   vouch name /srv/db                              HOSTID of a database\n  \
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// A key directory, a database, a key or certificate file, a name, or a HOSTID.
     #[arg(value_name = "WHAT")]
     what: String,
-    /// HOST[:PORT] of the name to print.
+    /// HOST[:PORT] of the printed name.
     #[arg(long, value_name = "HOST[:PORT]")]
     location: Option<String>,
     /// Print the parts as JSON.
@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     })
 }
 
-/// The HOSTID of whatever is at a path, or the one that the text itself is.
+/// HOSTID of the object at a path, or of the text itself.
 fn of_path_or_text(what: &str) -> Outcome<HostId> {
     let path = Path::new(what);
     if path.is_dir() {
@@ -80,7 +80,7 @@ fn of_path_or_text(what: &str) -> Outcome<HostId> {
     })
 }
 
-/// The HOSTID of a public key or certificate file.
+/// HOSTID of a public key or certificate file.
 fn of_file(path: &Path) -> Outcome<HostId> {
     let bytes = keys::read_small(path)?;
     if let Some(key) = keys::parse_public(&bytes) {

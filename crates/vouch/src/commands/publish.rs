@@ -1,4 +1,4 @@
-//! `vouch publish`: a directory becomes the next signed revision of a database.
+//! `vouch publish`: publishes a directory as the next signed revision of a database.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,10 +16,9 @@ use crate::{interrupt, key_directory as keys, output, progress, when};
 
 /// Build or update the signed database of a directory.
 ///
-/// Publishing again on the same database makes the next revision: files that look unchanged (size,
-/// mtime, ctime, inode) are not read again, equal blocks are stored once. The old revision stays in
-/// force until the new one is whole; after an interruption the next run uses what was already
-/// stored.
+/// Publishing to an existing database makes the next revision: files with unchanged size, mtime,
+/// ctime and inode are not read again, and equal blocks are stored once. The old revision stays in
+/// force until the new one is complete. After an interruption, the next run reuses what was stored.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org\n  \
                   vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org --tag v1.2 --keep 30\n\n\
@@ -28,52 +27,52 @@ use crate::{interrupt, key_directory as keys, output, progress, when};
                   Where the clock was ahead at the last publication (\"starts at ..., which is in the future\"): set it right, then publish once \
                   with --clock-was-ahead. A certificate from that time is not valid yet: make another by `vouch certify`.")]
 pub(crate) struct Args {
-    /// The directory to publish.
+    /// Directory to publish.
     #[arg(value_name = "DIR")]
     source: PathBuf,
-    /// The database; made when missing.
+    /// The database; created if missing.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
     /// Directory with signing.key and signing.cert.
     #[arg(long, value_name = "KEYDIR")]
     keys: PathBuf,
-    /// Where clients ask first: the host part of the tree's name.
+    /// Host that clients ask first: the host part of the tree's name.
     #[arg(long, value_name = "HOST[:PORT]")]
     location: String,
-    /// How long the revision is valid: your promise of the next one.
+    /// Validity of the revision: publish again within this time.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = when::parse_duration)]
     duration: Duration,
-    /// Publish although the newest revision starts in the future of this clock, because the clock
-    /// was ahead when that was made and is right now. Clients with a right clock refused that
-    /// revision and take this one; one whose clock was ahead as well refuses this one
-    /// until that time, or until the tree's file in its state directory is moved away.
+    /// Publish although the newest revision starts in the future. Use this if the clock was ahead
+    /// when that revision was made and is right now. Clients with a right clock refused that
+    /// revision and accept this one. Clients whose clock was ahead too refuse this one until that
+    /// time, or until the tree's file in their state directory is removed.
     #[arg(long)]
     clock_was_ahead: bool,
-    /// A name for this revision; tagged revisions are kept.
+    /// Tag of this revision; tagged revisions are kept.
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
-    /// Keep the newest N revisions and the tagged ones; without it all are kept.
+    /// Keep the newest N revisions and the tagged ones; without it, keep all.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
-    /// Read every file again, whatever its times say.
+    /// Read every file again, whatever its times.
     #[arg(long)]
     rehash: bool,
-    /// Leave out what can't be read, and list it, instead of stopping.
+    /// Leave out unreadable files, and list them, instead of stopping.
     #[arg(long)]
     skip_unreadable: bool,
-    /// Do not descend into other file systems.
+    /// Do not cross into other file systems.
     #[arg(long)]
     one_file_system: bool,
-    /// A directory, relative to DIR, that lists only what has been referenced; may be repeated.
+    /// Directory, relative to DIR, whose names are hidden until used; may be repeated.
     #[arg(long, value_name = "PATH")]
     opaque: Vec<PathBuf>,
-    /// Compression level of zstd; 0 stores everything as it is.
+    /// Compression level of zstd; 0 stores data uncompressed.
     #[arg(long, value_name = "LEVEL", default_value_t = LEVEL_DEFAULT, value_parser = clap::value_parser!(i32).range(0..=19))]
     level: i32,
-    /// Threads; the default is one a core.
+    /// Threads; the default is one for each core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// How long to wait for another writer of the database to end.
+    /// Time to wait for another writer of the database.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = when::parse_duration)]
     wait: Duration,
     #[command(flatten)]
@@ -110,7 +109,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         threads: args.threads.map_or(0, usize::from),
         ..Options::new(args.source, name, when::now_s(), duration_s)
     };
-    // Before anything is made: what can't be published leaves no database behind.
+    // Check the options first: an invalid publication leaves no database behind.
     vouch_tree_publish::check_options(&options)?;
     vouch_tree_publish::check_places(&options, &db, &args.keys)?;
     Database::ensure(&db, hostid, Iv::from_bytes(*keys::random()?), wait)?;
@@ -128,7 +127,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     if args.json { output::json(&Report::new(&summary)) } else { output::text(&summary_text(&summary)) }
 }
 
-/// Runs `work` while another thread draws how far it is.
+/// Runs `work` with a progress bar.
 fn watched<T>(global: &Global, progress: &Arc<Progress>, work: impl FnOnce() -> T) -> T {
     let bar = progress::spinner(global, "publishing");
     let (drawn, seen) = (bar.clone(), progress.clone());

@@ -1,4 +1,4 @@
-//! `vouch pull`: brings a replica's database up to date.
+//! `vouch pull`: updates a replica's database.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use crate::exit::{Failure, Outcome};
 use crate::tree_path::TreePath;
 use crate::{interrupt, output, progress, size};
 
-/// Bring a replica's database up to date from any other replicas.
+/// Update a replica's database from other replicas.
 ///
-/// Fetches only what is missing, verifies all of it, and makes the new revision visible at once
-/// when it is whole. It needs no key. After an interruption it goes on where it was.
+/// Fetches only what is missing, verifies everything, and makes the new revision visible when it is
+/// complete. Needs no key. Continues after an interruption.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch pull @pub.example.org,HOSTID --db /srv/mirror\n  \
                   vouch pull @pub.example.org,HOSTID --db /srv/mirror --watch --keep 10     a mirror that stays current\n\n\
@@ -25,22 +25,22 @@ pub(crate) struct Args {
     /// The tree.
     #[arg(value_name = "NAME")]
     name: OsString,
-    /// The database; made when missing.
+    /// The database; created if missing.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
-    /// Keep the newest N revisions; without it all that replicas have.
+    /// Keep the newest N revisions; without it, all that replicas have.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
-    /// Go on, and fetch each new revision as it appears.
+    /// Keep running, and fetch each new revision.
     #[arg(long)]
     watch: bool,
-    /// Leave the space of dropped revisions to `vouch gc`.
+    /// Do not free the space of dropped revisions; `vouch gc` does it later.
     #[arg(long)]
     no_gc: bool,
-    /// The most that may be asked for and not yet answered.
+    /// Most bytes requested and not yet received.
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size::parse)]
     in_flight: u64,
-    /// Print the result as JSON, with --watch one object a line.
+    /// Print the result as JSON; with --watch, one object on each line.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

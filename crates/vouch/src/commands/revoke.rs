@@ -1,4 +1,4 @@
-//! `vouch revoke`: the root key's last word about itself.
+//! `vouch revoke`: revokes a root key.
 
 use vouch_tree::statement::{Body, REASON_LEN_MAX};
 
@@ -6,11 +6,12 @@ use crate::cli::Global;
 use crate::exit::{Failure, Outcome};
 use crate::statement_file::StatementArgs;
 
-/// Revoke a root key: state, signed by itself, that nothing it signs is to be believed any more.
+/// Revoke a root key: a statement signed by the key itself that none of its signatures is valid any
+/// more.
 ///
-/// A revocation can't be taken back and outranks everything else. It authenticates itself, so it
-/// may travel by any way: through replicas (--db), in a client's directory of statements
-/// (`--statements DIR` of mount, ls and the like), by mail.
+/// A revocation is final and overrides all other statements. It authenticates itself, so it may be
+/// distributed in any way: through replicas (--db), in a client's directory of statements
+/// (`--statements DIR` of mount, ls and others), by mail.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch revoke /media/root --reason 'stolen laptop' --out revocation\n  \
                   vouch revoke --statement revocation --db /srv/db      hand it out from a replica\n  \
@@ -18,7 +19,7 @@ use crate::statement_file::StatementArgs;
 pub(crate) struct Args {
     #[command(flatten)]
     common: StatementArgs,
-    /// Why, for those who read their logs.
+    /// Reason, for logs.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
 }

@@ -1,4 +1,4 @@
-//! `vouch serve`: the options of a replica. What it does is in `vouch_replica`.
+//! `vouch serve`: options of a replica, which is in `vouch_replica`.
 
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -13,51 +13,49 @@ use vouch_replica::{Limits, SandboxMode, ServeConfig, Server};
 
 /// Serve databases to clients: a replica.
 ///
-/// It holds no secret and understands nothing of what it serves, so it may run anywhere; clients
-/// verify every byte. A new revision, by `vouch publish` or `vouch pull` on the same database, is
-/// served without a restart.
+/// A replica holds no secret and may run anywhere; clients verify every byte. A new revision, by
+/// `vouch publish` or `vouch pull` on the same database, is served without a restart.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch serve --db /srv/db\n  vouch serve --db /srv/a --db /srv/b --listen 192.0.2.1:4340 --metrics 127.0.0.1:9340\n\n\
                   It runs until SIGTERM or SIGINT, and then lets replies under way leave. Metrics: GET /metrics (Prometheus), GET /healthz."
 )]
 pub(crate) struct Args {
-    /// A database; may be repeated. One at least must be there at the start, the others may come
-    /// later.
+    /// A database; may be repeated. At least one must exist at the start.
     #[arg(long, value_name = "DB", required = true)]
     db: Vec<PathBuf>,
-    /// Address to answer clients on; may be repeated. Without it those of the sockets that the
-    /// service manager passes (systemd.socket(5)), else [::]:4340.
+    /// Address to listen on; may be repeated. Without it, the sockets of the service manager
+    /// (systemd.socket(5)), else [::]:4340.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<SocketAddr>,
     /// Address of the metrics and health page.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// Threads; the default is one a core.
+    /// Threads; the default is one for each core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Most connections at once.
+    /// Most connections.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max as u32, value_parser = clap::value_parser!(u32).range(1..))]
     connections_max: u32,
-    /// Close a connection that has asked nothing for this long.
+    /// Close a connection that was idle for this long.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = when::parse_duration)]
     idle_max: Duration,
-    /// Close a connection that takes longer than this to send a request or to take a piece of an
+    /// Close a connection that takes longer than this to send a request or to accept a part of an
     /// answer.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = when::parse_duration)]
     stall_max: Duration,
-    /// The sandbox (landlock: nothing but the databases can be read).
+    /// Sandbox: Landlock restricts reading to the databases.
     #[arg(long, value_name = "MODE", default_value = "best-effort")]
     sandbox: Sandbox,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Sandbox {
-    /// As much as the kernel has; a warning where it has none.
+    /// As far as the kernel supports it; a warning if it doesn't.
     BestEffort,
-    /// Refuse to run where files can't be restricted.
+    /// Refuse to run if files can't be restricted.
     Required,
-    /// None.
+    /// No sandbox.
     Off,
 }
 
@@ -85,7 +83,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     };
     let server = Server::open(config)?;
     interrupt::watch().at("signals")?;
-    // One line that tells a supervisor or a script that clients are answered from now on, and where.
+    // Line for the supervisor that says that clients are served, and where.
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
     let page = server.page_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
     output::text(&format!("serving on {}{page}\n", addresses.join(", ")))?;
@@ -93,7 +91,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     server.run(interrupt::requested).map_err(Failure::from)
 }
 
-/// Where to listen, and sockets that do already.
+/// Addresses to listen on, and sockets that were passed.
 fn addresses(asked: Vec<SocketAddr>) -> Outcome<(Vec<SocketAddr>, Vec<Arc<TcpListener>>)> {
     let passed: Vec<_> = service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
     let usual = if passed.is_empty() { vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, vouch_tree::PORT_DEFAULT))] } else { Vec::new() };

@@ -1,11 +1,11 @@
-//! `vouch umount`: ends a mount.
+//! `vouch umount`: unmounts a tree.
 
 use std::path::PathBuf;
 
 use crate::cli::Global;
 use crate::exit::Outcome;
 
-/// Unmount what `vouch mount` has mounted; also clears a mount whose process is dead.
+/// Unmount a tree mounted by `vouch mount`; also clears a mount whose process is dead.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch umount /mnt\n\nRefuses what is not a vouch mount.")]
 pub(crate) struct Args {

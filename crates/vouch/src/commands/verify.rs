@@ -1,4 +1,4 @@
-//! `vouch verify`: whether a tree, or a database, is whole.
+//! `vouch verify`: checks a tree or a database.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use crate::tree_path::{OpenTree, TreePath};
 use crate::{output, progress, when};
 use vouch_daemon::printable::printable;
 
-/// Verify that a published tree can be read in full, or that a database is sound.
+/// Verify that a published tree is completely readable, or that a database is sound.
 ///
-/// Reading verifies by itself; this reads everything. With --db it checks a database on this
-/// machine instead: every frame is hashed, and everything that a kept revision reaches must be
-/// there. Exits 1 if anything is wrong. Where no replica answers any more, it tells what it has
-/// found until then, and exits as other commands do.
+/// Each read verifies its data; this command reads everything. With --db it checks a local database
+/// instead: it hashes every frame, and checks that all data of the kept revisions is there. Exits
+/// with 1 if anything is wrong. If replicas stop answering, it prints what it has found so far, and
+/// exits like other commands.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch verify @pub.example.org,HOSTID\n  vouch verify --replica mirror.example --only-replicas --no-cache @pub.example.org,HOSTID   check one mirror\n  \
@@ -30,10 +30,10 @@ pub(crate) struct Args {
     /// The tree.
     #[arg(value_name = "NAME", required_unless_present = "db")]
     name: Option<OsString>,
-    /// A database on this machine.
+    /// A local database.
     #[arg(long, value_name = "DB", conflicts_with = "name")]
     db: Option<PathBuf>,
-    /// An older revision.
+    /// Verify this older revision.
     #[arg(long, value_name = "N", conflicts_with = "db")]
     revision: Option<u64>,
     /// Print the result as JSON.
@@ -65,7 +65,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     if report.problem_count == 0 { Ok(()) } else { Err(Failure::silent(Code::Differs)) }
 }
 
-/// What was found, and why it ended if that was before all had been read.
+/// Result, and the error that ended the check early.
 async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<(Report, Outcome)> {
     let client = args.client.client().await?;
     let open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
@@ -108,7 +108,7 @@ fn of_database(db: &Path, global: &Global) -> Outcome<Report> {
     bar.finish_and_clear();
     let found = match found {
         Ok(found) => found,
-        // So damaged that it can't be opened.
+        // Too damaged to open.
         Err(error) => {
             let Some(problem) = error.as_damage() else { return Err(error.into()) };
             let mut report = Report { what: db.display().to_string(), ..Report::default() };
@@ -139,11 +139,11 @@ struct Report {
     revisions: Option<u64>,
     frames: u64,
     bytes: u64,
-    /// Not all was read: what ended it is the last problem.
+    /// Whether the check ended early; the last problem says why.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     ended_early: bool,
     problem_count: u64,
-    /// The first of them.
+    /// The first problems.
     problems: Vec<String>,
     seconds: f64,
 }
@@ -151,7 +151,7 @@ struct Report {
 impl Report {
     fn add_problem(&mut self, problem: String) {
         self.problem_count += 1;
-        // Room for the last of all, which may tell why it ended.
+        // Keep room for the problem that ended the check.
         if self.problems.len() < PROBLEMS_MAX || self.ended_early {
             self.problems.push(problem);
         }

@@ -1,5 +1,4 @@
-//! What tables of names hold, in as few bytes as most of it has: what a server knows of a hundred
-//! thousand files is in no cache of the CPU, and each line of it is waited for.
+//! Compact keys for tables of names. The tables exceed the CPU's caches, so each cache line counts.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -12,7 +11,7 @@ use vouch_vfs::FileId;
 /// A file of an export.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Node {
-    /// The export's number, how long the identity is, and the identity, followed by zeros.
+    /// Export number, length of the identity, and the identity padded with zeros.
     Short([u8; SHORT_LEN]),
     Long(Arc<(ExportId, FileId)>),
 }
@@ -32,7 +31,7 @@ impl Node {
         }
     }
 
-    /// Its identity in its export.
+    /// File id in its export.
     pub(super) fn file(&self) -> FileId {
         match self {
             Node::Short(short) => {
@@ -43,7 +42,7 @@ impl Node {
         }
     }
 
-    /// All that tells it from others of its length, nearly.
+    /// Nearly all bytes that tell files apart, for hashing.
     pub(super) fn words(&self) -> impl Iterator<Item = u64> {
         let bytes = match self {
             Node::Short(short) => &short[..],
@@ -64,8 +63,7 @@ impl Hash for Node {
     }
 }
 
-/// A name's bytes: shared where they are many, so that a path is put together without copies of
-/// them.
+/// Bytes of a name; long names are shared.
 #[derive(Clone)]
 pub(super) enum Name {
     Short(u8, [u8; SHORT_NAME_LEN_MAX]),
@@ -110,10 +108,10 @@ impl Hash for Name {
     }
 }
 
-/// A file's directory, and its name there.
+/// A directory and a name in it.
 pub(super) type Link = (Node, Name);
 
-/// A name in a directory, to be asked for without a copy of it.
+/// Borrowed key of a name in a directory.
 #[derive(Hash)]
 pub(super) struct Child<'a>(pub(super) &'a Node, pub(super) &'a [u8]);
 
@@ -125,9 +123,9 @@ impl Equivalent<Link> for Child<'_> {
 
 const LEN_AT: usize = size_of::<ExportId>();
 const ID_AT: usize = LEN_AT + 1;
-/// An identity of 34 bytes fits: those of the usual file systems have 13 to 33.
+/// Room for an identity of 34 bytes: usual file systems need 13 to 33.
 const SHORT_LEN: usize = ID_AT + 34;
-/// Most names have no more, and in so many a long one's place fits, too.
+/// Most names are shorter, and this room also holds the pointer of a long name.
 const SHORT_NAME_LEN_MAX: usize = 22;
 const _: () = assert!(size_of::<Node>() == 40 && size_of::<Name>() == 24);
 
@@ -138,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_and_names_of_each_length_are_what_they_were_and_no_others() {
+    fn files_and_names_of_each_length_round_trip() {
         let bytes: Vec<u8> = (1..=64).collect();
         let node = |export, len: usize| Node::of(ExportId(export), &FileId::new(&bytes[..len]).unwrap());
         for len in 0..=bytes.len() {
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_asked_for_without_a_copy_is_found_where_its_copy_is() {
+    fn borrowed_key_finds_owned_name() {
         let hashes = std::hash::RandomState::new();
         let bytes: Vec<u8> = (1..=64).collect();
         for len in 1..=bytes.len() {

@@ -1,28 +1,25 @@
-//! Whether a path that was put together once is still good: each name on the way to it has a count
-//! of how often it was moved, and a path remembers their sum. So a rename makes old what is at or
-//! below it, and nothing else.
+//! Validity of joined paths. Each name has a move counter, and a stamp stores the sum of counters
+//! along its path. A rename invalidates paths at or below it and no others.
 //!
-//! Counts are shared by names whose hashes fall together, which costs a path that is put together
-//! anew, and is never taken for good. The hash is seeded: nobody can choose names that fall
-//! together with another's.
+//! Names share counters by hash, which may invalidate a valid path but never the reverse. The hash
+//! has a secret seed.
 
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often names were moved.
+/// Move counters.
 pub(super) struct Stamps {
     counts: Box<[AtomicU64]>,
-    /// How often anything was.
+    /// Number of moves in all.
     moves: AtomicU64,
     seed: DefaultHasher,
 }
 
-/// A path, and when it was good.
+/// A path with its stamp.
 pub(super) struct Stamped {
     pub(super) path: Arc<[u8]>,
-    /// Places of its names' counts, and their sum then. Counts only grow, so the same sum means the
-    /// same counts.
+    /// Counters along the path, and their sum. Counters only grow, so an equal sum means no move.
     places: Box<[u16]>,
     sum: u64,
 }
@@ -34,13 +31,12 @@ impl Stamps {
         Stamps { counts: (0..COUNT).map(|_| AtomicU64::new(0)).collect(), moves: AtomicU64::new(0), seed: hasher }
     }
 
-    /// To be asked before a path is put together, and given to [`Stamps::stamp`] after.
+    /// Number of moves. Read it before joining a path, and pass it to [`Stamps::stamp`].
     pub(super) fn moves(&self) -> u64 {
         self.moves.load(Ordering::SeqCst)
     }
 
-    /// None if something was moved meanwhile: it may have been put together of what was before and
-    /// what is now.
+    /// Stamps a path. None if something moved meanwhile, since the path may mix old and new names.
     pub(super) fn stamp(&self, path: Arc<[u8]>, moves: u64) -> Option<Arc<Stamped>> {
         let mut places = Vec::with_capacity(path.iter().filter(|byte| **byte == b'/').count());
         places.extend(self.each_place(&path));
@@ -53,8 +49,7 @@ impl Stamps {
         self.sum(&stamped.places) == stamped.sum
     }
 
-    /// What had this path has another now, or none, and so has what is below. To be called when
-    /// that can be seen.
+    /// Invalidates this path and all below. Call this when the change is visible.
     pub(super) fn moved(&self, path: &[u8]) {
         if let Some(place) = self.last_place(path) {
             self.counts[usize::from(place)].fetch_add(1, Ordering::SeqCst);
@@ -62,8 +57,7 @@ impl Stamps {
         self.moves.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Something was moved of which no path is known: nothing is good any more. O(counts): hardly
-    /// ever.
+    /// Invalidates all paths, after a move of an unknown path. O(counters), rare.
     pub(super) fn all_moved(&self) {
         for count in &self.counts {
             count.fetch_add(1, Ordering::SeqCst);
@@ -75,7 +69,7 @@ impl Stamps {
         places.iter().map(|place| self.counts[usize::from(*place)].load(Ordering::SeqCst)).fold(0, u64::wrapping_add)
     }
 
-    /// The places of all names of a path, that of the whole last.
+    /// Counters of all names on a path, the last one for the whole path.
     fn each_place<'p>(&self, path: &'p [u8]) -> impl Iterator<Item = u16> + use<'p> {
         let mut hasher = self.seed.clone();
         names(path).map(move |name| {
@@ -84,7 +78,7 @@ impl Stamps {
         })
     }
 
-    /// The place of the whole path.
+    /// Counter of the whole path.
     fn last_place(&self, path: &[u8]) -> Option<u16> {
         let mut hasher = self.seed.clone();
         names(path).map(|name| write(&mut hasher, name)).last().map(|()| place(&hasher))
@@ -97,7 +91,7 @@ fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 fn write(hasher: &mut DefaultHasher, name: &[u8]) {
     hasher.write(name);
-    // No name has it in it, so that two names are not taken for one.
+    // Names never contain this byte, so it separates them.
     hasher.write_u8(b'/');
 }
 
@@ -105,8 +99,7 @@ fn place(hasher: &DefaultHasher) -> u16 {
     (hasher.finish() % COUNT) as u16
 }
 
-/// So many as stay in the second level of a CPU's cache: with each name that is removed one of
-/// these changes, and a path that it makes old by chance is put together anew.
+/// Number of counters: fits into a second-level cache.
 const COUNT: u64 = 8192;
 
 #[cfg(test)]
@@ -114,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_move_makes_old_what_is_at_or_below_it_and_nothing_else() {
+    fn move_invalidates_paths_at_or_below_it() {
         let stamps = Stamps::new(7);
         let paths = ["/srv", "/srv/a", "/srv/a/b", "/srv/a/b/c", "/srv/ab", "/srv/b/a", "/other/a"];
         let stamp = || paths.map(|path| stamps.stamp(path.as_bytes().into(), stamps.moves()).unwrap());
@@ -133,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_a_path_is_the_last_of_its_names() {
+    fn last_counter_belongs_to_whole_path() {
         let stamps = Stamps::new(7);
         for path in ["", "/", "/srv", "/srv/a", "/srv//a/b/", "srv"] {
             assert_eq!(stamps.last_place(path.as_bytes()), stamps.each_place(path.as_bytes()).last(), "{path}");
@@ -141,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_together_while_something_moved_is_not_kept() {
+    fn path_joined_during_move_is_not_cached() {
         let stamps = Stamps::new(7);
         let moves = stamps.moves();
         stamps.moved(b"/elsewhere");

@@ -1,4 +1,4 @@
-//! Which paths are put together anew, and which are not: by identity of what was kept.
+//! Caching of paths: which paths are joined again after a change.
 
 use std::net::SocketAddr;
 
@@ -32,28 +32,28 @@ fn id(number: u32) -> FileId {
     FileId::new(&[&[0xee; 16][..], &number.to_be_bytes()].concat()).unwrap()
 }
 
-/// How many of these are others than before: put together anew.
+/// Number of paths that were joined again.
 fn renewed(before: &[Arc<[u8]>], after: &[Arc<[u8]>]) -> usize {
     before.iter().zip(after).filter(|(before, after)| !Arc::ptr_eq(before, after)).count()
 }
 
-/// Hashes of a few names may fall together.
+/// Allowance for hash collisions.
 const FEW: usize = 10;
 
 #[test]
-fn who_looks_up_the_names_of_one_file_in_turn_makes_no_others_path_old() {
+fn alternating_hard_links_invalidate_only_their_file() {
     let files = Arc::new(MemoryFs::new());
-    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
-    names.learn(&export, &id(1), &root, b"d", &Rules::default(), Hearsay::No);
+    let (export, names, root) = (export(&files), Names::seeded(7, MovedPaths::read(None)), files.root());
+    names.learn(&export, &id(1), &root, b"d", &Rules::default(), LinkCertainty::No);
     for number in 2..1002 {
-        names.learn(&export, &id(number), &id(1), format!("f{number}").as_bytes(), &Rules::default(), Hearsay::No);
+        names.learn(&export, &id(number), &id(1), format!("f{number}").as_bytes(), &Rules::default(), LinkCertainty::No);
     }
     let all = || (1..1002).map(|number| names.path(&export, &id(number))).collect::<Vec<_>>();
     let before = all();
     assert_eq!(renewed(&before, &all()), 0);
     for _ in 0..1000 {
-        names.learn(&export, &id(2), &id(1), b"one", &Rules::default(), Hearsay::No);
-        names.learn(&export, &id(2), &id(1), b"another", &Rules::default(), Hearsay::No);
+        names.learn(&export, &id(2), &id(1), b"one", &Rules::default(), LinkCertainty::No);
+        names.learn(&export, &id(2), &id(1), b"another", &Rules::default(), LinkCertainty::No);
     }
     assert_eq!(&*names.path(&export, &id(2)), b"/data/d/another");
     let renewed = renewed(&before, &all());
@@ -61,11 +61,11 @@ fn who_looks_up_the_names_of_one_file_in_turn_makes_no_others_path_old() {
 }
 
 #[test]
-fn a_rename_makes_old_what_is_below_it_and_a_renamed_file_only_its_own() {
+fn rename_invalidates_paths_below_it_only() {
     let files = Arc::new(MemoryFs::new());
-    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
+    let (export, names, root) = (export(&files), Names::seeded(7, MovedPaths::read(None)), files.root());
     for (directory, name) in [(1, &b"d"[..]), (2, b"e")] {
-        names.learn(&export, &id(directory), &root, name, &Rules::default(), Hearsay::No);
+        names.learn(&export, &id(directory), &root, name, &Rules::default(), LinkCertainty::No);
         for number in 0..100 {
             names.learn(
                 &export,
@@ -73,7 +73,7 @@ fn a_rename_makes_old_what_is_below_it_and_a_renamed_file_only_its_own() {
                 &id(directory),
                 format!("f{number}").as_bytes(),
                 &Rules::default(),
-                Hearsay::No,
+                LinkCertainty::No,
             );
         }
     }
@@ -88,15 +88,15 @@ fn a_rename_makes_old_what_is_below_it_and_a_renamed_file_only_its_own() {
     let moved = of(1);
     assert!(renewed(&after, &moved) == 100 && renewed(&e, &of(2)) < FEW);
     assert_eq!((&*moved[7], &*moved[8]), (&b"/data/e/below/g"[..], &b"/data/e/below/f8"[..]));
-    // And with the directory that it is in now.
+    // Renames also follow the file's present directory.
     names.renamed(&export, &id(2), (&root, b"e"), (&root, b"x"), b"/data/e", &Rules::default());
     assert_eq!((&*of(1)[7], &*of(2)[0]), (&b"/data/x/below/g"[..], &b"/data/x/f0"[..]));
 }
 
 #[test]
-fn a_path_that_the_file_system_told_is_asked_for_again_after_a_rename_above_it_and_not_after_others() {
+fn file_system_path_is_read_again_after_rename_above() {
     let files = Arc::new(MemoryFs::new());
-    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
+    let (export, names, root) = (export(&files), Names::seeded(7, MovedPaths::read(None)), files.root());
     let caller = Caller::new(0, 0, []);
     let make = |directory: &FileId, name: &[u8]| {
         let name = vouch_vfs::Name::new(name).unwrap();
@@ -120,55 +120,55 @@ fn a_path_that_the_file_system_told_is_asked_for_again_after_a_rename_above_it_a
 }
 
 #[test]
-fn a_directory_that_was_looked_up_before_it_was_renamed_is_where_it_is_now() {
+fn earlier_lookup_of_renamed_directory_follows_rename() {
     let files = Arc::new(MemoryFs::new());
-    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
+    let (export, names, root) = (export(&files), Names::seeded(7, MovedPaths::read(None)), files.root());
     let (caller, name) = (Caller::new(0, 0, []), |name| vouch_vfs::Name::new(name).unwrap());
     let d = files.make(&caller, &root, name(b"d"), NewNode::Directory, &SetAttributes::default()).unwrap().0;
-    let told = |naming: NameChange<'_>| drop(names.named(&export, number::RENAME, &naming, &Rules::default()));
+    let told = |naming: NameChange<'_>| drop(names.name_changed(&export, number::RENAME, &naming, &Rules::default()));
     told(NameChange::Created(&d, (&root, b"d")));
     files.rename(&caller, &root, name(b"d"), &root, name(b"e")).unwrap();
     told(NameChange::Renamed(&d, (&root, b"d"), (&root, b"e")));
-    // What is told late was so before.
+    // A late name change does not overwrite newer ones.
     told(NameChange::Created(&d, (&root, b"d")));
     assert_eq!(&*names.path(&export, &d), b"/data/e");
-    // And where it was renamed on the server itself, it is found there.
+    // A directory renamed on the server itself is found at its new path.
     files.rename(&caller, &root, name(b"e"), &root, name(b"g")).unwrap();
     told(NameChange::Created(&d, (&root, b"g")));
     assert_eq!(&*names.path(&export, &d), b"/data/g");
 }
 
 #[test]
-fn a_path_that_is_too_deep_is_not_whole_and_one_with_dots_is() {
+fn too_deep_path_is_incomplete_and_dotted_name_is_complete() {
     let files = Arc::new(MemoryFs::new());
-    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
-    names.learn(&export, &id(1), &root, b"secret", &Rules::default(), Hearsay::No);
+    let (export, names, root) = (export(&files), Names::seeded(7, MovedPaths::read(None)), files.root());
+    names.learn(&export, &id(1), &root, b"secret", &Rules::default(), LinkCertainty::No);
     let deep = u32::try_from(DEPTH_MAX).unwrap() + 40;
     for number in 2..deep {
-        names.learn(&export, &id(number), &id(number - 1), b"d", &Rules::default(), Hearsay::No);
+        names.learn(&export, &id(number), &id(number - 1), b"d", &Rules::default(), LinkCertainty::No);
     }
     let path = |number: u32| names.path(&export, &id(number));
     assert!(path(200).starts_with(b"/data/secret/d/") && names.is_whole(&export, &id(200)));
     assert!(Rules::is_partial(&path(deep - 1)) && !names.is_whole(&export, &id(deep - 1)));
-    names.learn(&export, &id(1000), &root, b"...", &Rules::default(), Hearsay::No);
-    names.learn(&export, &id(1001), &id(1000), b"f", &Rules::default(), Hearsay::No);
+    names.learn(&export, &id(1000), &root, b"...", &Rules::default(), LinkCertainty::No);
+    names.learn(&export, &id(1001), &id(1000), b"f", &Rules::default(), LinkCertainty::No);
     assert!(Rules::is_partial(&path(1001)) && names.is_whole(&export, &id(1001)));
 }
 
 #[test]
-fn a_name_is_found_that_is_asked_for_without_a_copy() {
+fn borrowed_name_is_found() {
     let files = Arc::new(MemoryFs::new());
-    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
-    names.learn(&export, &id(1), &root, b"a", &Rules::default(), Hearsay::No);
+    let (export, names, root) = (export(&files), Names::seeded(7, MovedPaths::read(None)), files.root());
+    names.learn(&export, &id(1), &root, b"a", &Rules::default(), LinkCertainty::No);
     let file = |directory: &FileId, name: &[u8]| names.child(&export, directory, name);
     assert_eq!((file(&root, b"a"), file(&root, b"b"), file(&id(1), b"a")), (Some(id(1)), None, None));
 }
 
 #[test]
-fn what_was_removed_has_its_other_name_or_none() {
+fn removed_name_leaves_other_name_or_none() {
     let files = Arc::new(MemoryFs::new());
-    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
-    let told = |op, naming: NameChange<'_>| drop(names.named(&export, op, &naming, &Rules::default()));
+    let (export, names, root) = (export(&files), Names::seeded(7, MovedPaths::read(None)), files.root());
+    let told = |op, naming: NameChange<'_>| drop(names.name_changed(&export, op, &naming, &Rules::default()));
     let path = || names.path(&export, &id(1)).to_vec();
     told(number::CREATE, NameChange::Created(&id(1), (&root, b"a")));
     told(number::LINK, NameChange::Linked(&id(1), (&root, b"b")));

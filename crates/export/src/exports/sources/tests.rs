@@ -1,4 +1,4 @@
-//! Lists of exports as they come to be served.
+//! Loading of export lists.
 
 use super::*;
 use crate::hosts::resolver::{NoAnswer, Resolver};
@@ -40,7 +40,7 @@ fn places(loaded: &Loaded) -> Vec<String> {
 }
 
 #[test]
-fn exports_hang_at_their_paths() {
+fn exports_appear_at_their_pseudo_paths() {
     let (_file, list) = file("/srv/a *(rw)\n/srv/b *(ro,fsid=7)\ntree:/db/x *\n");
     let loaded = sources(list).load().unwrap();
     assert_eq!(places(&loaded), ["/srv/a", "/srv/b", "/tree/db/x"]);
@@ -51,7 +51,7 @@ fn exports_hang_at_their_paths() {
 }
 
 #[test]
-fn what_is_mounted_below_is_opened_where_all_clients_of_the_path_may_cross() {
+fn crossmnt_needs_all_clients_of_the_path() {
     for (clients, crosses) in
         [("a(crossmnt) b(ro,crossmnt)", true), ("a(crossmnt) b(ro)", false), ("a b", false), ("-crossmnt a b(ro)", true)]
     {
@@ -70,14 +70,14 @@ fn what_is_mounted_below_is_opened_where_all_clients_of_the_path_may_cross() {
 }
 
 #[test]
-fn a_root_export_moves_the_others_below_it() {
+fn root_export_moves_others_below_it() {
     let (_file, list) = file("/srv *(ro,fsid=0)\n/srv/a *\n/other *\n");
     let loaded = sources(list).load().unwrap();
     assert_eq!(places(&loaded), ["", "/a", "/other"]);
 }
 
 #[test]
-fn file_systems_stay_open_over_a_reload_and_a_faulty_list_changes_nothing() {
+fn reload_keeps_file_systems_open_and_rejects_faulty_list() {
     let (file, list) = file("/srv/a *(ro)\n");
     let sources = sources(list);
     let before = sources.load().unwrap().exports.all()[0].clone();
@@ -90,7 +90,7 @@ fn file_systems_stay_open_over_a_reload_and_a_faulty_list_changes_nothing() {
 }
 
 #[test]
-fn what_can_not_be_exported_now_is_left_out_and_told() {
+fn unusable_export_is_skipped_with_warning() {
     let (_file, list) = file("/srv/missing *\n/srv/a *\n/proc/self *(mp)\n/c unknown.example.org\n");
     let loaded = sources(list).load().unwrap();
     assert_eq!(places(&loaded), ["/srv/a", "/c"]);
@@ -105,7 +105,7 @@ fn file_alone() -> (tempfile::NamedTempFile, ExportList) {
 }
 
 #[test]
-fn directories_stand_for_their_files() {
+fn directory_source_reads_its_exports_files() {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in [("b.exports", "/b *\n"), ("a.exports", "/a *\n/b 192.0.2.1(rw)\n"), (".c.exports", "bad"), ("d.txt", "bad")] {
         fs::write(directory.path().join(name), text).unwrap();
@@ -117,7 +117,7 @@ fn directories_stand_for_their_files() {
 }
 
 #[test]
-fn one_directory_of_the_command_line() {
+fn command_line_directory_is_one_export() {
     let directory = tempfile::tempdir().unwrap();
     let one = |pseudo: &str, options: &str| {
         let source = directory.path().as_os_str().as_encoded_bytes().to_vec();
@@ -130,7 +130,7 @@ fn one_directory_of_the_command_line() {
 }
 
 #[test]
-fn kerberos_that_is_listed_and_not_there_is_told() {
+fn kerberos_without_keytab_is_reported() {
     let (_file, list) = file("/srv/a *(ro)\n/srv/b 192.0.2.1(sec=sys) *(sec=sys:krb5p)\n");
     let sources = sources(list);
     let said = |gss| sources.load().unwrap().into_parts(gss).1;
@@ -140,7 +140,7 @@ fn kerberos_that_is_listed_and_not_there_is_told() {
     assert!(line.starts_with("/srv/b lists a Kerberos flavour") && line.contains("--keytab"), "{line}");
 }
 
-/// Sources that count how often each is opened, and open nothing that is not there.
+/// Sources that count opens of each path, and open only paths that exist.
 fn counting(list: ExportList) -> (Sources, Arc<parking_lot::Mutex<Vec<String>>>) {
     let opened: Arc<parking_lot::Mutex<Vec<String>>> = Arc::default();
     let seen = opened.clone();
@@ -156,7 +156,7 @@ fn counting(list: ExportList) -> (Sources, Arc<parking_lot::Mutex<Vec<String>>>)
 }
 
 #[test]
-fn a_directory_that_another_has_taken_the_place_of_is_opened_anew_and_one_that_is_gone_is_not_served() {
+fn replaced_directory_is_reopened_and_missing_one_skipped() {
     let above = tempfile::tempdir().unwrap();
     let [a, b] = ["a", "b"].map(|name| above.path().join(name));
     for path in [&a, &b] {
@@ -168,7 +168,7 @@ fn a_directory_that_another_has_taken_the_place_of_is_opened_anew_and_one_that_i
     let first = loaded().exports;
     loaded();
     assert_eq!(opened.lock().len(), 2, "what stays is not opened again");
-    // The old one is still there, so that its number can't be the new one's.
+    // The old directory still exists, so the new one has another inode number.
     fs::rename(&a, above.path().join("old")).unwrap();
     fs::create_dir(&a).unwrap();
     let second = loaded().exports;
@@ -183,7 +183,7 @@ fn a_directory_that_another_has_taken_the_place_of_is_opened_anew_and_one_that_i
 }
 
 #[test]
-fn a_client_that_is_named_again_is_told_with_file_and_line() {
+fn repeated_client_is_reported_with_file_and_line() {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in [("a.exports", "# first\n/a 192.0.2.1(ro)\n"), ("b.exports", "/a 192.0.2.1(rw)\n")] {
         fs::write(directory.path().join(name), text).unwrap();
@@ -196,7 +196,7 @@ fn a_client_that_is_named_again_is_told_with_file_and_line() {
 }
 
 #[test]
-fn what_does_not_go_together_is_told_with_the_cure_that_fits() {
+fn conflicting_exports_are_rejected_with_remedy() {
     let fault = |text: &str| {
         let (_file, list) = file(text);
         sources(list).load().err().expect("it is refused").to_string()
@@ -210,7 +210,7 @@ fn what_does_not_go_together_is_told_with_the_cure_that_fits() {
 }
 
 #[test]
-fn no_path_puts_a_line_of_its_own_into_what_is_told() {
+fn path_cannot_forge_lines_in_messages() {
     let (_file, list) = file("/srv/a\\012b/missing *\n/srv/b *\n/c\\012d *(crossmnt) 192.0.2.1\n");
     let loaded = sources(list).load().unwrap();
     assert_eq!(loaded.warnings.len(), 2);
@@ -218,7 +218,7 @@ fn no_path_puts_a_line_of_its_own_into_what_is_told() {
 }
 
 #[test]
-fn what_a_list_in_force_names_stays_known_until_another_is_in_force() {
+fn names_of_list_in_force_survive_rejected_list() {
     let (file, list) = file("/srv/a 192.0.2.1(rw) @group(ro)\n");
     let sources = sources(list);
     let clients = sources.load().unwrap().exports.all()[0].clients.clone();
@@ -229,12 +229,12 @@ fn what_a_list_in_force_names_stays_known_until_another_is_in_force() {
         (clients.access_for(here).is_some(), !clients.is_undecided(stranger))
     };
     assert_eq!(is_known(), (true, true));
-    // Refused, after its hosts were looked for.
+    // Refused after its hosts were resolved.
     fs::write(file.path(), "/srv/missing 192.0.2.9\n").unwrap();
     assert!(sources.load().is_err());
     sources.hosts.look_up(stranger.ip());
     assert_eq!(is_known(), (true, true));
-    // Taken, but not in force yet.
+    // Loaded, but not yet in force.
     fs::write(file.path(), "/srv/a 192.0.2.9(rw)\n").unwrap();
     drop(sources.load().unwrap());
     sources.hosts.look_up(stranger.ip());

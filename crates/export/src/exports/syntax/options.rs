@@ -22,7 +22,7 @@ pub(crate) struct Options {
     pub(crate) sync: bool,
     pub(crate) squash: Squash,
     /// Flavours in order of preference, with their own rights. Empty means `sys`.
-    flavours: Vec<Named>,
+    flavours: Vec<FlavourRights>,
     /// Flavours of the last `sec=`. Further options apply to them; to all flavours if `None`.
     group: Option<Vec<Flavour>>,
     /// Only calls from ports below 1024 are accepted.
@@ -38,15 +38,15 @@ pub(crate) struct Options {
 
 /// A flavour of `sec=`, and the rights that follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Named {
+struct FlavourRights {
     flavour: Flavour,
     read_only: Option<bool>,
     squash: Option<SquashWho>,
 }
 
-impl Named {
+impl FlavourRights {
     fn new(flavour: Flavour) -> Self {
-        Named { flavour, read_only: None, squash: None }
+        FlavourRights { flavour, read_only: None, squash: None }
     }
 }
 
@@ -162,7 +162,7 @@ impl Options {
         if self.group.is_none() {
             self.read_only = read_only;
         }
-        self.of_group().for_each(|named| named.read_only = Some(read_only));
+        self.of_group().for_each(|rights| rights.read_only = Some(read_only));
     }
 
     fn set_squash(&mut self, change: impl Fn(SquashWho) -> SquashWho) {
@@ -170,14 +170,14 @@ impl Options {
         if self.group.is_none() {
             self.squash.who = change(all);
         }
-        self.of_group().for_each(|named| named.squash = Some(change(named.squash.unwrap_or(all))));
+        self.of_group().for_each(|rights| rights.squash = Some(change(rights.squash.unwrap_or(all))));
     }
 
     /// exports(5): rights after `sec=` apply to its flavours. Rights before it apply to all, because a
     /// client's own list overrides the line's defaults.
-    fn of_group(&mut self) -> impl Iterator<Item = &mut Named> {
+    fn of_group(&mut self) -> impl Iterator<Item = &mut FlavourRights> {
         let group = &self.group;
-        self.flavours.iter_mut().filter(|named| group.as_ref().is_none_or(|group| group.contains(&named.flavour)))
+        self.flavours.iter_mut().filter(|rights| group.as_ref().is_none_or(|group| group.contains(&rights.flavour)))
     }
 
     fn take_flavours(&mut self, list: &str) -> Result<(), OptionIssue> {
@@ -198,8 +198,8 @@ impl Options {
                 }
             };
             group.push(flavour);
-            if !self.flavours.iter().any(|named| named.flavour == flavour) {
-                self.flavours.push(Named::new(flavour));
+            if !self.flavours.iter().any(|rights| rights.flavour == flavour) {
+                self.flavours.push(FlavourRights::new(flavour));
             }
         }
         self.group = Some(group);
@@ -208,12 +208,12 @@ impl Options {
 
     /// Allowed flavours with their rights, best first.
     pub(crate) fn access(&self) -> Vec<FlavourAccess> {
-        let default = [Named::new(Flavour::Sys)];
+        let default = [FlavourRights::new(Flavour::Sys)];
         let named = if self.flavours.is_empty() { &default[..] } else { &self.flavours[..] };
-        let access = |named: &Named| FlavourAccess {
-            flavour: named.flavour,
-            read_only: named.read_only.unwrap_or(self.read_only),
-            squash: Squash { who: named.squash.unwrap_or(self.squash.who), ..self.squash },
+        let access = |rights: &FlavourRights| FlavourAccess {
+            flavour: rights.flavour,
+            read_only: rights.read_only.unwrap_or(self.read_only),
+            squash: Squash { who: rights.squash.unwrap_or(self.squash.who), ..self.squash },
             secure_port: self.secure,
             machine_writes: self.machine_writes,
         };
@@ -222,17 +222,17 @@ impl Options {
 
     /// Whether both name the same flavours in the same order.
     pub(super) fn same_flavours(&self, other: &Options) -> bool {
-        self.flavours.iter().map(|named| named.flavour).eq(other.flavours.iter().map(|named| named.flavour))
+        self.flavours.iter().map(|rights| rights.flavour).eq(other.flavours.iter().map(|rights| rights.flavour))
     }
 
     /// A warning where exportfs(8) differs: it applies rights of one group to flavours of later groups. The
     /// manual says that those get the rights before the first `sec=`.
     pub(super) fn differences(&self) -> Option<OptionIssue> {
         let handed_on = |at: usize| {
-            let (named, before) = (&self.flavours[at], &self.flavours[..at]);
+            let (rights, before) = (&self.flavours[at], &self.flavours[..at]);
             let read_only = before.iter().filter_map(|other| other.read_only).next_back().unwrap_or(self.read_only);
             let squash = before.iter().filter_map(|other| other.squash).next_back().unwrap_or(self.squash.who);
-            (named.read_only.is_none() && read_only != self.read_only) || (named.squash.is_none() && squash != self.squash.who)
+            (rights.read_only.is_none() && read_only != self.read_only) || (rights.squash.is_none() && squash != self.squash.who)
         };
         let at = (1..self.flavours.len()).find(|&at| handed_on(at))?;
         Some(OptionIssue::Warning(format!(
@@ -243,7 +243,7 @@ impl Options {
 
     /// Sets the flavour of an old pseudo-client such as `gss/krb5i`.
     pub(super) fn set_flavour(&mut self, flavour: Flavour) {
-        self.flavours = vec![Named::new(flavour)];
+        self.flavours = vec![FlavourRights::new(flavour)];
     }
 }
 
@@ -299,206 +299,4 @@ fn fsid(value: &str) -> Option<Fsid> {
 const NOBODY: u32 = 65_534;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(list: &str) -> (Options, Vec<OptionIssue>) {
-        let (mut options, mut issues) = (Options::default(), Vec::new());
-        options.take(list, &mut issues);
-        (options, issues)
-    }
-
-    fn told(options: &Options) -> String {
-        let one =
-            |access: &FlavourAccess| format!("{:?}:{},{:?}", access.flavour, if access.read_only { "ro" } else { "rw" }, access.squash.who);
-        options.access().iter().map(one).collect::<Vec<_>>().join(" ")
-    }
-
-    #[test]
-    fn defaults_match_the_manual() {
-        let (options, issues) = read("");
-        assert!(issues.is_empty());
-        assert!(options.read_only && options.sync && options.secure && !options.cross_mounts);
-        assert_eq!(options.squash, Squash { who: SquashWho::Root, anonymous_uid: 65_534, anonymous_gid: 65_534 });
-        assert_eq!(told(&options), "Sys:ro,Root");
-    }
-
-    // As in nfs-utils: options about root do not override all_squash.
-    #[test]
-    fn all_squash_wins_over_root_options() {
-        for list in
-            ["all_squash,no_root_squash", "no_root_squash,all_squash", "all_squash,root_squash", "all_squash,sec=sys,no_root_squash"]
-        {
-            let (options, issues) = read(list);
-            assert!(issues.is_empty() && told(&options).ends_with(",All"), "{list}: {}", told(&options));
-        }
-        assert_eq!(read("all_squash,no_root_squash,no_all_squash").0.squash.who, SquashWho::Root);
-        assert_eq!(read("no_root_squash,no_all_squash").0.squash.who, SquashWho::Nobody);
-    }
-
-    #[test]
-    fn applies_options() {
-        let (options, issues) =
-            read("rw,all_squash,anonuid=-2,anongid=100,insecure,crossmnt,mp=/m,sec=krb5p:krb5i,sec=sys,fsid=7,sync,no_subtree_check");
-        assert_eq!(issues, []);
-        assert!(!options.read_only && !options.secure && options.cross_mounts);
-        assert_eq!(options.squash, Squash { who: SquashWho::All, anonymous_uid: 0xffff_fffe, anonymous_gid: 100 });
-        assert_eq!(told(&options), "Krb5p:rw,All Krb5i:rw,All Sys:rw,All");
-        assert_eq!((options.fsid, options.mount_point), (Some(Fsid::Number(7)), Some(b"/m".to_vec())));
-    }
-
-    // exports(5), General Options and User ID Mapping.
-    #[test]
-    fn supported_options_cause_no_warning() {
-        for option in [
-            "secure",
-            "insecure",
-            "rw",
-            "ro",
-            "async",
-            "sync",
-            "wdelay",
-            "hide",
-            "crossmnt",
-            "nocrossmnt",
-            "no_subtree_check",
-            "mountpoint",
-            "mp",
-            "mountpoint=/m",
-            "mp=/m",
-            "fsid=5",
-            "fsid=root",
-            "no_pnfs",
-            "acl",
-            "root_squash",
-            "no_root_squash",
-            "all_squash",
-            "no_all_squash",
-            "anonuid=5",
-            "anongid=5",
-            "sec=sys",
-            "sec=krb5:krb5i:krb5p",
-            "xprtsec=none",
-        ] {
-            assert_eq!(read(option).1, [], "{option}");
-        }
-    }
-
-    #[test]
-    fn last_crossmnt_option_wins() {
-        assert!(!read("crossmnt,nocrossmnt").0.cross_mounts && read("nocrossmnt,crossmnt").0.cross_mounts);
-    }
-
-    #[test]
-    fn tls_requirement_is_an_error_with_advice() {
-        let (_, issues) = read("rw,xprtsec=mtls");
-        assert!(
-            matches!(&issues[..], [OptionIssue::Error(what, cure)] if what.contains("TLS") && cure.contains("krb5p") && cure.contains("krb5i"))
-        );
-    }
-
-    #[test]
-    fn last_sync_option_wins() {
-        assert!(!read("rw,async").0.sync);
-        assert!(read("async,rw,sync").0.sync);
-        assert!(read("rw,async").1.is_empty());
-    }
-
-    #[test]
-    fn parses_three_forms_of_fsid() {
-        assert_eq!((fsid("root"), fsid("0"), fsid("12")), (Some(Fsid::Root), Some(Fsid::Root), Some(Fsid::Number(12))));
-        assert_eq!(fsid("00112233-4455-6677-8899-aabbccddeeff"), fsid("00112233:44556677:8899aabb:ccddeeff"));
-        assert!(matches!(fsid("00112233-4455-6677-8899-aabbccddeeff"), Some(Fsid::Uuid([0, 0x11, ..]))));
-        assert_eq!((fsid("-1"), fsid("abc")), (None, None));
-    }
-
-    #[test]
-    fn unsupported_options_cause_warnings_or_errors() {
-        for option in [
-            "no_wdelay",
-            "subtree_check",
-            "nohide",
-            "no_acl",
-            "no_auth_nlm",
-            "auth_nlm",
-            "insecure_locks",
-            "secure_locks",
-            "security_label",
-            "rdirplus",
-            "nordirplus",
-            "xprtsec=none:tls:mtls",
-            "xprtsec=mtls:none",
-            "reexport=auto-fsidnum",
-            "reexport=predefined-fsidnum",
-        ] {
-            assert!(matches!(&read(option).1[..], [OptionIssue::Warning(text)] if text.contains(option)), "{option}");
-        }
-        for option in [
-            "pnfs",
-            "refer=/a@b",
-            "replicas=/a@b",
-            "xprtsec=tls",
-            "xprtsec=tls:mtls",
-            "xprtsec=ssl",
-            "xprtsec=",
-            "nonsense",
-            "rw=1",
-            "anonuid=x",
-            "anonuid=4294967295",
-            "fsid=q",
-            "sec=spkm3",
-        ] {
-            assert!(matches!(&read(option).1[..], [OptionIssue::Error(text, _)] if text.contains(option)), "{option}");
-        }
-    }
-
-    #[test]
-    fn rights_after_sec_apply_to_its_flavours() {
-        let access = |list: &str| {
-            let (options, issues) = read(list);
-            assert_eq!(issues, [], "{list}");
-            told(&options)
-        };
-        // exports(5), Kerberos: "sec=sys,rw,sec=krb5..." of the manual.
-        assert_eq!(access("sec=krb5p,rw,sec=sys,ro"), "Krb5p:rw,Root Sys:ro,Root");
-        assert_eq!(
-            access("rw,sec=krb5p:krb5i,no_root_squash,sec=sys,ro,all_squash,anonuid=5"),
-            "Krb5p:rw,Nobody Krb5i:rw,Nobody Sys:ro,All"
-        );
-        assert_eq!(access("ro,sec=sys,rw"), "Sys:rw,Root");
-        // A repeated flavour keeps its place.
-        assert_eq!(access("sec=sys:krb5,ro,sec=sys,rw"), "Sys:rw,Root Krb5:ro,Root");
-        assert_eq!(access("all_squash,sec=sys,no_all_squash,sec=krb5,all_squash"), "Sys:ro,Root Krb5:ro,All");
-    }
-
-    #[test]
-    fn rights_before_sec_apply_to_all_and_warn_of_exportfs() {
-        for (list, access) in
-            [("sec=krb5p,rw,sec=sys", "Krb5p:rw,Root Sys:ro,Root"), ("rw,sec=sys,ro,sec=krb5", "Sys:ro,Root Krb5:rw,Root")]
-        {
-            let (options, _) = read(list);
-            assert_eq!(told(&options), access);
-            assert!(matches!(options.differences(), Some(OptionIssue::Warning(_))), "{list}");
-        }
-        for list in ["sec=krb5p,rw,sec=sys,ro", "rw,sec=krb5p:sys", "sec=sys:krb5,rw", ""] {
-            assert_eq!(read(list).0.differences(), None, "{list}");
-        }
-    }
-
-    #[test]
-    fn client_options_override_line_defaults() {
-        let (mut options, mut issues) = read("sec=krb5p,ro");
-        options.take("rw,sec=sys", &mut issues);
-        // Options before the client's own sec= apply to all flavours.
-        assert_eq!((told(&options), issues), ("Krb5p:rw,Root Sys:rw,Root".to_owned(), vec![]));
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn garbage_never_panics_and_is_never_silent(list in "[a-z_=,:0-9-]{0,40}") {
-            let (_, issues) = read(&list);
-            let known = list.split(',').all(|option| option.is_empty() || read(option).1.is_empty());
-            proptest::prop_assert!(known || !issues.is_empty());
-        }
-    }
-}
+mod tests;

@@ -1,12 +1,12 @@
-//! What is known of hosts while a name service changes its mind, or does not answer.
+//! Host cache while the name service changes its answers or fails.
 
 use super::*;
 use crate::exports::client_matcher::ClientRules;
-use crate::tests::waiting;
+use crate::tests::blocking;
 use std::net::SocketAddr;
 use vouch_nfs4_server::ClientMatcher as _;
 
-/// A name service that changes its mind.
+/// A name service with changing answers.
 #[derive(Clone, Default)]
 struct Changing(Arc<Mutex<Vec<IpAddr>>>);
 
@@ -22,12 +22,12 @@ impl Resolver for Changing {
     }
 }
 
-/// One that knows everybody, if it answers.
+/// A name service that knows every host, while it answers.
 #[derive(Clone, Default)]
 struct Everybody {
-    /// What it does not answer: names, addresses.
+    /// Whether it fails to answer names and addresses.
     silent: Arc<Mutex<[bool; 2]>>,
-    /// Nobody has a name any more.
+    /// Whether no host has a name any more.
     nobody: Arc<AtomicBool>,
 }
 
@@ -50,7 +50,7 @@ impl Resolver for Everybody {
 }
 
 #[test]
-fn who_has_a_connection_is_not_forgotten_however_many_come_and_go() {
+fn connected_client_is_never_evicted() {
     let hosts = Hosts { clients_max: 64, ..Hosts::new(Arc::new(Everybody::default())) };
     hosts.resolve_named(&[], &["g".into()], true);
     let stays = IpAddr::from([192, 0, 2, 1]);
@@ -68,10 +68,10 @@ fn who_has_a_connection_is_not_forgotten_however_many_come_and_go() {
         );
         assert!(hosts.has_record(passing) && hosts.known.read().clients.len() <= 64);
     }
-    // Those who came last are remembered.
+    // The latest clients stay.
     assert!(hosts.has_record(IpAddr::from([10, 0, 3, 200])) && !hosts.has_record(IpAddr::from([10, 0, 0, 5])));
     assert!(!hosts.has_requested());
-    // MachineName comes when all are connected is known as well.
+    // All these clients are connected; a new one is still recorded.
     for number in 0..100u8 {
         let client = IpAddr::from([198, 51, 100, number]);
         hosts.connection_opened(client);
@@ -81,7 +81,7 @@ fn who_has_a_connection_is_not_forgotten_however_many_come_and_go() {
 }
 
 #[test]
-fn a_name_is_told_as_it_is_now_and_looked_for_where_it_is_told_alone() {
+fn client_name_is_current_and_verified() {
     let service = Everybody::default();
     let client = IpAddr::from([192, 0, 2, 1]);
     let told = |hosts: &Hosts| hosts.name(client).as_deref().map(str::to_owned);
@@ -97,16 +97,16 @@ fn a_name_is_told_as_it_is_now_and_looked_for_where_it_is_told_alone() {
     service.nobody.store(true, Ordering::Relaxed);
     hosts.look_up(client);
     assert_eq!(told(&hosts), None);
-    // MachineName stays connected is asked for again, or for the first time.
+    // A connected client is looked up, for the first time or again.
     let other = IpAddr::from([192, 0, 2, 2]);
     hosts.connection_opened(other);
     assert_eq!((hosts.stale_recorded_clients(), quiet.stale_recorded_clients()), (vec![other], vec![]));
-    // Not among those that exports are granted by.
+    // Names do not decide access yet.
     hosts.refresh_clients();
     assert!(!hosts.has_record(other));
     hosts.look_up_if_stale(other);
     assert!(hosts.stale_recorded_clients().is_empty());
-    // Where exports are granted by it, it is.
+    // Names decide access now.
     let last = IpAddr::from([192, 0, 2, 3]);
     hosts.resolve_named(&[], &["g".into()], true);
     hosts.connection_opened(last);
@@ -116,15 +116,14 @@ fn a_name_is_told_as_it_is_now_and_looked_for_where_it_is_told_alone() {
 }
 
 impl Hosts {
-    /// As if what is known of clients had been learnt long ago: all that are connected are to be
-    /// asked for again.
+    /// Makes all records old, so that connected clients need a new lookup.
     pub(crate) fn let_all_grow_old(&self) {
         self.known.write().clients.values_mut().for_each(|met| met.fresh = Duration::ZERO);
     }
 }
 
 #[test]
-fn who_was_not_asked_for_or_longest_ago_is_asked_for_next_however_few_are_at_once() {
+fn oldest_records_are_refreshed_next() {
     const AT_ONCE: usize = 32;
     let service = Everybody::default();
     *service.silent.lock() = [true, false];
@@ -141,11 +140,11 @@ fn who_was_not_asked_for_or_longest_ago_is_asked_for_next_however_few_are_at_onc
     let first = all();
     assert_eq!(first.iter().copied().collect::<HashSet<_>>(), clients, "each has had its turn");
     assert_eq!(all(), first, "and has it again in the same order");
-    // MachineName comes is not behind all of these.
+    // A new client does not wait for all of these.
     let new = IpAddr::from([192, 0, 2, 1]);
     hosts.connection_opened(new);
     assert_eq!(hosts.stale_recorded_clients()[0], new);
-    // So it is where exports are granted by names.
+    // Names decide access now.
     hosts.resolve_named(&[], &[], true);
     hosts.connection_closed(new);
     let refreshed = || {
@@ -160,7 +159,7 @@ fn who_was_not_asked_for_or_longest_ago_is_asked_for_next_however_few_are_at_onc
 }
 
 #[test]
-fn a_host_that_moves_is_followed_and_one_that_is_not_found_stays() {
+fn moved_host_is_followed_and_missing_host_stays() {
     let resolver = Changing::default();
     let hosts = Hosts::new(Arc::new(resolver.clone()));
     let (old, new) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
@@ -180,7 +179,7 @@ fn a_host_that_moves_is_followed_and_one_that_is_not_found_stays() {
 }
 
 #[test]
-fn a_name_service_that_does_not_answer_takes_no_name_from_who_is_known() {
+fn failing_name_service_removes_no_known_name() {
     let service = Everybody::default();
     let mut hosts = Hosts::new(Arc::new(service.clone()));
     hosts.resolve_named(&[], &["g".into()], true);
@@ -191,7 +190,7 @@ fn a_name_service_that_does_not_answer_takes_no_name_from_who_is_known() {
         |hosts: &Hosts, client| (hosts.is_in_netgroup("g", client), hosts.name_matches(client, |name| name.starts_with("host-")));
     for silent in [[true, false], [false, true]] {
         *service.silent.lock() = silent;
-        // All are asked for anew, and may be in one more netgroup.
+        // All clients need a lookup for the second netgroup.
         hosts.resolve_named(&[], &["g".into(), "h".into()], true);
         for client in [known, away] {
             assert_eq!((is_known(&hosts, client), hosts.is_in_netgroup("h", client)), ((Some(true), Some(true)), Some(true)));
@@ -202,7 +201,7 @@ fn a_name_service_that_does_not_answer_takes_no_name_from_who_is_known() {
         assert!([known, stranger].iter().all(|client| hosts.known.read().clients[client].fresh == RETRY), "they are asked for soon");
         hosts.resolve_named(&[], &["g".into()], true);
     }
-    // MachineName was known long ago is believed only as long as he is connected.
+    // A record is valid only while its client is connected.
     hosts.kept = Duration::ZERO;
     hosts.resolve_named(&[], &["g".into()], true);
     assert_eq!((is_known(&hosts, known), is_known(&hosts, away)), ((Some(true), Some(true)), (Some(false), Some(false))));
@@ -213,20 +212,20 @@ fn a_name_service_that_does_not_answer_takes_no_name_from_who_is_known() {
     hosts.resolve_named(&[], &["g".into()], true);
     assert!(!hosts.take_changed(), "the answers are the same");
     assert!([known, away, stranger].iter().all(|client| is_known(&hosts, *client) == (Some(true), Some(true))));
-    // An answer counts, whatever it is.
+    // Any answer counts.
     service.nobody.store(true, Ordering::Relaxed);
     hosts.resolve_named(&[], &["g".into()], true);
     assert_eq!(is_known(&hosts, known), (Some(false), Some(false)));
     assert_eq!(hosts.known.read().clients[&known].fresh, FRESH);
 }
 
-/// A netgroup of these hosts, in which nobody is found who is looked for while the service is away.
+/// A netgroup whose members are not found while the service is down.
 #[derive(Clone, Default)]
 struct Group {
     members: Arc<Mutex<Vec<IpAddr>>>,
-    /// For so many questions.
+    /// Remaining queries before the service is back.
     away: Arc<Mutex<usize>>,
-    /// Names are not answered for.
+    /// Whether names are not answered.
     silent: Arc<AtomicBool>,
 }
 
@@ -251,13 +250,13 @@ impl Resolver for Group {
 }
 
 #[test]
-fn who_is_not_found_in_a_netgroup_is_out_of_it_only_where_another_is_found() {
+fn netgroup_exclusion_needs_a_member_as_proof() {
     let service = Group::default();
     let hosts = Arc::new(Hosts::new(Arc::new(service.clone())));
     let [a, b, c] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
     let clients = &crate::exports::syntax::parse(b"/a @g(rw)").unwrap().entries[0].clients;
     let rules = ClientRules::new(clients, hosts.clone());
-    // Let in, and whether that is certain.
+    // Whether the client is a member, and whether that is certain.
     let told = |client: IpAddr| {
         let peer = SocketAddr::new(client, 700);
         (rules.access_for(peer).is_some(), rules.is_certain(peer))
@@ -275,20 +274,19 @@ fn who_is_not_found_in_a_netgroup_is_out_of_it_only_where_another_is_found() {
     assert_eq!(ask(&[b]), [outside, inside, outside]);
     assert_eq!(ask(&[]), [doubted; 3]);
     ask(&[a, b]);
-    // The service comes back while a host is looked for, which was not found by its name nor by its
-    // address.
+    // The service comes back between the queries by name and by address.
     *service.away.lock() = 2;
     hosts.look_up(a);
     assert_eq!((*service.away.lock(), told(a)), (0, inside));
-    // Whose own zone does not answer is in or out by the name that is known.
+    // A client whose reverse zone fails is judged by its last known name.
     service.silent.store(true, Ordering::Relaxed);
     assert_eq!(ask(&[b])[0], outside);
     assert_eq!(ask(&[a, b])[0], inside);
     assert_eq!(ask(&[])[0], inside, "what was certain stays so where nothing is");
 }
 
-/// One that answers once, and then waits until it is let go on.
-struct Once(AtomicBool, waiting::Gate);
+/// A resolver that answers once and then blocks at a gate.
+struct Once(AtomicBool, blocking::Gate);
 
 impl Resolver for Once {
     fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
@@ -306,22 +304,22 @@ impl Resolver for Once {
 }
 
 #[test]
-fn what_a_client_holds_that_is_known_now_does_not_wait_for_names_of_others() {
-    let gate = waiting::Gate::default();
+fn state_of_known_client_does_not_wait_for_others() {
+    let gate = blocking::Gate::default();
     gate.set_closed(true);
     let hosts = Hosts::new(Arc::new(Once(AtomicBool::new(false), gate.clone())));
     let clients = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
     assert!(clients.iter().all(|&client| hosts.name_matches(client, |_| true).is_none()));
     std::thread::scope(|scope| {
         scope.spawn(|| hosts.look_up_requested());
-        waiting::until("nobody asks for the second", || gate.waiting().0 == 1);
+        blocking::until("nobody asks for the second", || gate.waiting().0 == 1);
         let known = clients.iter().filter(|&&client| hosts.has_record(client)).count();
         let told = hosts.take_changed();
         gate.set_closed(false);
         assert_eq!((known, told), (1, true));
     });
     assert!(clients.iter().all(|&client| hosts.has_record(client)) && hosts.take_changed());
-    // Missed again by who looked meanwhile at what is held: known by now, and looked at once more.
+    // Requested again by a concurrent scan: the client is known now and is checked once more.
     let asked = || hosts.known.read().clients[&clients[0]].since;
     let before = asked();
     hosts.request_lookup(clients[0]);
@@ -330,7 +328,7 @@ fn what_a_client_holds_that_is_known_now_does_not_wait_for_names_of_others() {
 }
 
 #[test]
-fn what_is_to_end_is_looked_at_again_where_that_ended_in_a_panic() {
+fn state_check_is_repeated_after_panic() {
     let hosts = Hosts::new(Arc::new(Everybody::default()));
     hosts.when_changed(|| unreachable!("nothing has changed"));
     assert!(hosts.name_matches(IpAddr::from([192, 0, 2, 1]), |_| true).is_none());

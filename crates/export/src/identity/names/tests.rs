@@ -27,7 +27,7 @@ impl NameService for Small {
     }
     fn local_name(&self, principal: &str) -> LocalName {
         match principal {
-            // What auth_to_local can do: another realm's user, and a name that is nobody's.
+            // auth_to_local rules can map another realm's user, or a name without account.
             "al@PARTNER.ORG" => LocalName::Name("alice".into()),
             "ghost@PARTNER.ORG" => LocalName::Name("ghost".into()),
             _ if principal.ends_with("@PARTNER.ORG") => LocalName::NoName,
@@ -58,7 +58,7 @@ fn map(names: &Accounts<Small>, principal: &Principal, who: SquashWho) -> Option
 }
 
 #[test]
-fn squashing_is_that_of_the_kernels_server() {
+fn squashing_matches_kernel_server() {
     let names = names(GroupSource::Auto);
     let anonymous = Some(Caller::new(7, 8, []));
     assert_eq!(map(&names, &sys(0, 0, &[0, 5]), SquashWho::Root), anonymous);
@@ -69,7 +69,7 @@ fn squashing_is_that_of_the_kernels_server() {
 }
 
 #[test]
-fn more_than_sixteen_groups_come_from_the_name_service() {
+fn more_than_sixteen_groups_come_from_name_service() {
     let sixteen: Vec<u32> = (0..16).collect();
     let caller = map(&names(GroupSource::Auto), &sys(1000, 100, &sixteen), SquashWho::Nobody).unwrap();
     assert!(caller.is_in(539) && caller.is_in(3));
@@ -80,7 +80,7 @@ fn more_than_sixteen_groups_come_from_the_name_service() {
 }
 
 #[test]
-fn impatience_is_answered_from_memory_only() {
+fn lookup_without_patience_uses_cache_only() {
     let names = names(GroupSource::Server);
     let who = sys(1000, 100, &[]);
     assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::None), Err(Unanswered::WouldWait));
@@ -93,24 +93,24 @@ fn impatience_is_answered_from_memory_only() {
     assert_eq!(names.user_name(1000, Patience::None), Err(Unanswered::WouldWait));
 }
 
-/// The user number of a principal; none if it is refused.
+/// User id of a principal; none if refused.
 fn uid(names: &Accounts<Small>, principal: &str, who: SquashWho) -> Option<u32> {
     map(names, &Principal::Gss { name: principal.into() }, who).map(|caller| caller.uid)
 }
 
 #[test]
-fn principals_are_mapped_by_realm_or_by_the_static_map() {
+fn principals_are_mapped_by_realm_or_static_map() {
     let names = names(GroupSource::Auto);
     let gss = |name: &str| uid(&names, name, SquashWho::Root);
     assert_eq!(gss("alice@EXAMPLE.ORG"), Some(1000));
     assert_eq!(gss("nfs/h@EXAMPLE.ORG"), Some(1000));
     assert_eq!((gss("alice@ELSEWHERE.ORG"), gss("bob@EXAMPLE.ORG"), gss("alice"), gss("")), (None, None, None, None));
-    // By the library's rules, which have the last word where they know a name.
+    // The library's rules decide for names that they know.
     assert_eq!((gss("al@PARTNER.ORG"), gss("ghost@PARTNER.ORG"), gss("alice@PARTNER.ORG")), (Some(1000), None, None));
 }
 
 #[test]
-fn machines_are_nobody_in_particular() {
+fn machine_principals_are_anonymous() {
     let names = names(GroupSource::Auto);
     for machine in ["host/n7.example.org@EXAMPLE.ORG", "nfs/other@EXAMPLE.ORG", "root/n7@ELSEWHERE.ORG", "N7$@EXAMPLE.ORG"] {
         for who in [SquashWho::Root, SquashWho::Nobody, SquashWho::All] {
@@ -121,13 +121,13 @@ fn machines_are_nobody_in_particular() {
 }
 
 #[test]
-fn the_principal_map_decides_before_everything_else() {
+fn principal_map_has_highest_precedence() {
     let text = "host/backup@EXAMPLE.ORG alice\nalice@EXAMPLE.ORG !refuse\nnfs/h@EXAMPLE.ORG !squash\nnfs/*@EXAMPLE.ORG !local\n*@PARTNER.ORG alice\n";
     let names = names_with(GroupSource::Auto, text, UnknownPrincipal::Refuse);
     let gss = |name: &str| uid(&names, name, SquashWho::Root);
     assert_eq!((gss("host/backup@EXAMPLE.ORG"), gss("alice@EXAMPLE.ORG"), gss("nfs/h@EXAMPLE.ORG")), (Some(1000), None, Some(7)));
     assert_eq!((gss("nfs/x@EXAMPLE.ORG"), gss("host/x@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")), (None, Some(7), Some(1000)));
-    // Squashing comes after the map: who is refused stays so, and the others are anonymous.
+    // Squashing follows the mapping: refused principals stay refused, others become anonymous.
     let all = |name: &str| uid(&names, name, SquashWho::All);
     assert_eq!((all("alice@EXAMPLE.ORG"), all("host/backup@EXAMPLE.ORG"), all("nfs/h@EXAMPLE.ORG")), (None, Some(7), Some(7)));
     assert_eq!((all("nfs/x@EXAMPLE.ORG"), all("host/x@EXAMPLE.ORG"), all("ghost@PARTNER.ORG")), (None, Some(7), Some(7)));
@@ -151,13 +151,13 @@ fn principals_without_account_are_refused_or_squashed() {
 }
 
 #[test]
-fn proven_users_have_all_their_groups() {
+fn kerberos_users_have_all_their_groups() {
     let names = names(GroupSource::Client);
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let caller = map(&names, &alice, SquashWho::Nobody).unwrap();
     assert_eq!((caller.uid, caller.gid), (1000, 100));
     assert!((500..540).all(|gid| caller.is_in(gid)) && caller.is_in(0));
-    // As the kernel's server does: group 0 is squashed with user 0.
+    // As in the kernel's server, group 0 is squashed with user 0.
     let caller = map(&names, &alice, SquashWho::Root).unwrap();
     assert!(caller.is_in(539) && !caller.is_in(0) && caller.is_in(8));
 }
@@ -173,8 +173,8 @@ fn names_and_numbers() {
 }
 
 #[test]
-fn what_was_asked_for_before_a_reload_is_not_remembered_after_it() {
-    /// The map changes while the name service thinks.
+fn lookup_from_before_reload_is_not_cached() {
+    /// A name service during whose lookup the map changes.
     struct Slow(std::sync::OnceLock<std::sync::Weak<Accounts<Slow>>>);
     impl Slow {
         fn reload(&self) {
@@ -216,13 +216,13 @@ fn what_was_asked_for_before_a_reload_is_not_remembered_after_it() {
     assert!(take_would_wait() && !take_would_wait());
     assert!(names.user_name(1000, Patience::Any).unwrap().is_some());
     assert!(names.user_name(1000, Patience::None).is_err());
-    // Without a change it is remembered.
+    // Without a change the result is cached.
     assert!(names.uid("nobody-knows", Patience::Any).unwrap().is_none());
     names.gid("users", Patience::Any).unwrap().unwrap();
     assert!(names.gid("users", Patience::None).unwrap().is_some());
 }
 
-/// A name service that fails until it is mended.
+/// A name service that fails until it is repaired.
 struct Sick(std::sync::atomic::AtomicBool);
 
 impl Sick {
@@ -257,7 +257,7 @@ impl NameService for Sick {
     }
 }
 
-/// One that is asked by this rule, and what is remembered of it.
+/// A failing name service and a cache with these lifetimes.
 fn sick(well: bool, lifetimes: Option<Lifetimes>) -> Accounts<Sick> {
     let idmap = Idmap::parse("[General]\nDomain = example.org\n");
     let map = PrincipalMap::parse(b"").unwrap();
@@ -274,13 +274,13 @@ fn sick(well: bool, lifetimes: Option<Lifetimes>) -> Accounts<Sick> {
 }
 
 #[test]
-fn a_name_service_that_fails_is_neither_believed_nor_remembered() {
+fn failed_lookup_is_neither_used_nor_cached() {
     let names = sick(false, None);
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
     let ask = |who: &Principal| names.caller(who, CLIENT, &squash, Patience::Any);
-    // Neither refused, nor the anonymous user, who makes files that are nobody's; nor alice without her
-    // groups. For a second it is not asked again.
+    // A failed lookup yields neither a refusal nor the anonymous user, nor a user without groups.
+    // The next query waits a second.
     for _ in 0..2 {
         assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (Err(Unanswered::Silent), Err(Unanswered::Silent)));
         assert_eq!((names.user_name(1000, Patience::Any), names.gid("users", Patience::Any)), (Ok(None), Err(Unanswered::Silent)));
@@ -288,7 +288,7 @@ fn a_name_service_that_fails_is_neither_believed_nor_remembered() {
     names.service.be(true);
     let patience = std::time::Instant::now();
     while ask(&alice).is_err() || ask(&sys(1000, 100, &[3])).is_err() || names.user_name(1000, Patience::Any) == Ok(None) {
-        // What is known not to be is believed for as long as this.
+        // A negative answer is cached for this time.
         assert!(patience.elapsed() < std::time::Duration::from_secs(25), "the failure is still remembered");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
@@ -298,8 +298,8 @@ fn a_name_service_that_fails_is_neither_believed_nor_remembered() {
 }
 
 #[test]
-fn what_was_known_last_holds_while_the_name_service_fails_and_not_for_ever() {
-    /// CallerKey anew each time.
+fn last_answer_holds_for_limited_time_during_outage() {
+    /// Nothing is cached.
     const LIFETIMES: Lifetimes = Lifetimes { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: 3_600_000 };
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
@@ -312,11 +312,11 @@ fn what_was_known_last_holds_while_the_name_service_fails_and_not_for_ever() {
     let names = sick(true, Some(LIFETIMES));
     assert_eq!((ask(&names), names.gid("nobody-knows", Patience::Any)), (known, Ok(None)));
     names.service.be(false);
-    // Also when it has failed before; but a no is none that holds.
+    // The last positive answer holds; a negative one does not.
     for _ in 0..3 {
         assert_eq!((ask(&names), names.gid("nobody-knows", Patience::Any)), (known, Err(Unanswered::Silent)));
     }
-    // What the administrator has had forgotten is forgotten.
+    // A reload clears the cache.
     names.forget();
     assert_eq!(ask(&names), silent);
     names.service.be(true);

@@ -1,5 +1,4 @@
-//! Who is turned away by ACCESS leaves a record of that: a client that is told no asks for nothing
-//! more.
+//! Refusals by ACCESS: a client that gets no rights sends no further operation.
 
 use vouch_nfs4::op::{Access, AccessArgs, Args};
 use vouch_vfs::memory::MemoryFs;
@@ -7,7 +6,7 @@ use vouch_vfs::memory::MemoryFs;
 use super::*;
 
 #[test]
-fn who_is_not_let_into_a_directory_is_in_the_trail_though_he_only_asked() {
+fn access_without_rights_is_recorded() {
     let directory = tempfile::tempdir().unwrap();
     let rules = include_str!("../../../../../packaging/audit/sensitive.rules");
     let config = config(directory.path(), Some(rules), WriterOptions::default());
@@ -22,7 +21,7 @@ fn who_is_not_let_into_a_directory_is_in_the_trail_though_he_only_asked() {
         let user = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 1000, gid: 1000, gids: Vec::new() };
         let user = Client::connect(Config::new(server.address, 1, identity, Plain::sys(&user))).await.unwrap();
         let open = user.walk(b"/data/open").await.unwrap().handle;
-        // What Linux asks of a directory: all that there is.
+        // The access bits that Linux requests for a directory.
         let asked = Args::Access(AccessArgs { access: Access(0x1f) });
         for handle in [closed, open] {
             user.compound().putfh(&handle).op(&asked).send().await.unwrap();

@@ -1,4 +1,4 @@
-//! Streams cut in all ways, and who sends no end.
+//! Reception of streams in arbitrary pieces, and of records that never end.
 
 use super::*;
 use crate::limits::Limits;
@@ -13,8 +13,7 @@ fn input(quotas: &Quotas) -> Input {
     Input::new(ReceiveCharge::new(quotas.of([127, 0, 0, 1].into())))
 }
 
-/// Sends `stream` in pieces, reads as a worker does, and stops taking calls up after every `stop`
-/// records.
+/// Sends `stream` in pieces, reads like a worker, and pauses after every `stop` records.
 fn pass(stream: &[u8], piece_len: usize, stop: usize) -> Result<Vec<Vec<u8>>, RecordError> {
     let (here, mut there) = UnixStream::pair().unwrap();
     let quotas = Quotas::with_calls_max(1, || ());
@@ -103,10 +102,9 @@ fn announced_length_costs_what_has_come() {
     assert_eq!(buffers.spare.len(), 1);
 }
 
-// Many that never end must not take more memory than there is for them, nor keep others from coming
-// to their end.
+// Many unfinished records must not exceed the memory limit or block other clients.
 #[test]
-fn who_begins_many_long_calls_is_not_read_on_and_others_are() {
+fn unfinished_records_of_one_client_are_not_read_on() {
     let stream = stream_of(&[vec![7; 120_000]], usize::MAX);
     let (begun, whole_len) = (70_000, Buffers::new(MAX).buffer_len());
     let quotas = Quotas::new(&Limits::default(), 10 * whole_len, || ());
@@ -140,7 +138,7 @@ fn who_begins_many_long_calls_is_not_read_on_and_others_are() {
     let len: usize = all.iter().map(|(input, ..)| held(input)).sum();
     assert!(len <= 8 * whole_len + 42 * READ_LEN_SHORT, "{len}");
     assert!(len <= quotas.held.used());
-    // Another's call comes whole, and so do those of the first when some have ended.
+    // Another client's record arrives whole, and so do the first client's once some have ended.
     assert_eq!(read(2, &stream, None).1, 1);
     let waiting = all.pop().unwrap();
     assert_eq!(read(1, &[], Some(waiting)).1, 0);
@@ -151,9 +149,9 @@ fn who_begins_many_long_calls_is_not_read_on_and_others_are() {
     assert_eq!(quotas.held.used(), 0);
 }
 
-// What is checked together is taken up after the next record has begun.
+// A batch is handled after the next record has begun.
 #[test]
-fn what_has_come_of_a_record_stays_charged_when_the_one_before_is_taken_up() {
+fn partial_record_stays_charged_while_another_is_handled() {
     let stream = stream_of(&[vec![7; 120_000]], usize::MAX);
     let quotas = Quotas::with_calls_max(1, || ());
     for begun in [6, 70_000] {

@@ -1,4 +1,4 @@
-//! RPC headers, right and wrong.
+//! RPC headers, valid and invalid.
 
 use super::*;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ fn take(call: &Call<'_>) -> Incoming {
     read(w.into_bytes().into(), &engine(), &mut LastCredential::default(), Vec::new())
 }
 
-/// The words behind xid and message type.
+/// Words after xid and message type.
 fn answer(incoming: Incoming) -> Vec<u32> {
     let (Incoming::Answer(bytes) | Incoming::Denied(bytes, ..)) = incoming else { panic!("an answer was expected") };
     assert_eq!(bytes[..4], (0x8000_0000u32 + bytes.len() as u32 - 4).to_be_bytes());
@@ -41,7 +41,7 @@ fn null_needs_no_credential() {
 }
 
 #[test]
-fn wrong_program_version_and_procedure_have_their_answers() {
+fn wrong_program_version_or_procedure_is_answered() {
     // RFC 5531, section 9.
     assert_eq!(answer(take(&call(100_005, 3, 1, OpaqueAuth::NONE))), [0, 0, 0, 1]);
     assert_eq!(answer(take(&call(100_003, 3, 1, OpaqueAuth::NONE))), [0, 0, 0, 2, 4, 4]);
@@ -49,7 +49,7 @@ fn wrong_program_version_and_procedure_have_their_answers() {
 }
 
 #[test]
-fn credentials_that_can_not_be_believed_are_denied() {
+fn invalid_credentials_are_denied() {
     let denied = |flavor: u32, body: &[u8]| answer(take(&call(100_003, 4, 1, OpaqueAuth { flavor: Flavor(flavor), body })));
     assert_eq!(denied(1, &sys_body(16)[..12]), [1, 1, 1]);
     assert_eq!(denied(1, &[&sys_body(2)[..], &[0; 4]].concat()), [1, 1, 1]);
@@ -58,7 +58,7 @@ fn credentials_that_can_not_be_believed_are_denied() {
 }
 
 #[test]
-fn compound_comes_with_its_caller_and_its_arguments() {
+fn compound_has_its_caller_and_arguments() {
     let body = sys_body(2);
     let Incoming::Compound(request, None) = take(&call(100_003, 4, 1, OpaqueAuth { flavor: Flavor::SYS, body: &body })) else {
         panic!("a compound")
@@ -71,7 +71,7 @@ fn compound_comes_with_its_caller_and_its_arguments() {
 }
 
 #[test]
-fn credential_that_changes_on_a_connection_is_read_anew() {
+fn changed_credential_on_connection_is_decoded_again() {
     let mut last = LastCredential::default();
     let mut who = |gids: u32| {
         let body = sys_body(gids);
@@ -86,7 +86,7 @@ fn credential_that_changes_on_a_connection_is_read_anew() {
 }
 
 #[test]
-fn a_context_is_neither_made_nor_ended_by_a_call_to_another_program_or_version() {
+fn foreign_program_cannot_create_or_end_contexts() {
     // RFC 2203, sections 5.2.2 and 5.4; RFC 5531, section 9.
     use crate::clock;
     use crate::gss::tests::{Claimer, context};
@@ -120,9 +120,9 @@ fn a_context_is_neither_made_nor_ended_by_a_call_to_another_program_or_version()
     }
 }
 
-// RFC 2203, section 5.4. Calls of one read are looked at in one go, and done one by one.
+// RFC 2203, section 5.4. Calls of one read are verified in one batch and executed in order.
 #[test]
-fn a_call_behind_the_end_of_its_context_is_not_done_though_it_was_looked_at_before() {
+fn verified_call_after_context_end_is_not_executed() {
     use crate::clock;
     use crate::gss::tests::{call, context};
     use crate::gss::{Recent, verify_one};
@@ -146,9 +146,9 @@ fn a_call_behind_the_end_of_its_context_is_not_done_though_it_was_looked_at_befo
     assert_eq!(answer(taken(behind)), [1, 1, 14]);
 }
 
-// The same of a ticket that ends meanwhile.
+// The same for a ticket that ends meanwhile.
 #[test]
-fn a_call_is_not_done_when_its_ticket_has_ended_since_it_was_looked_at() {
+fn verified_call_after_ticket_end_is_not_executed() {
     use crate::clock;
     use crate::gss::tests::{call, context};
     use crate::gss::{Recent, verify_one};
@@ -159,7 +159,7 @@ fn a_call_is_not_done_when_its_ticket_has_ended_since_it_was_looked_at() {
 }
 
 #[test]
-fn replies_are_told_from_calls() {
+fn replies_differ_from_calls() {
     let mut w = Writer::new();
     Reply::accepted(9, Accepted::Success(&[])).encode(&mut w);
     let incoming = read(w.into_bytes().into(), &engine(), &mut LastCredential::default(), Vec::new());

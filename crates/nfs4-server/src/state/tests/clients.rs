@@ -1,299 +1,298 @@
-//! EXCHANGE_ID, CREATE_SESSION, DESTROY_CLIENTID (RFC 8881, sections 18.35, 18.36, 18.50), leases
-//! and courtesy.
+//! EXCHANGE_ID, CREATE_SESSION, DESTROY_CLIENTID (RFC 8881, sections 18.35, 18.36, 18.50), and
+//! leases.
 
 use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ExchangeIdFlags};
 use vouch_nfs4::{Bitmap, CreateSeq, StateProtect, StateProtectOps};
 
 use super::*;
 
-fn update(world: &mut World, name: &'static str, life: u8, uid: u32) -> Result<Introduced, Status> {
-    let args = ExchangeIdArgs { flags: ExchangeIdFlags::UPD_CONFIRMED_REC_A, ..introduction(name, life) };
-    world.state.exchange_id(&args, sys(&user(uid)), world.now)
+fn update_client(fixture: &mut Fixture, name: &'static str, boot: u8, uid: u32) -> Result<Introduced, Status> {
+    let args = ExchangeIdArgs { flags: ExchangeIdFlags::UPD_CONFIRMED_REC_A, ..exchange_id_args(name, boot) };
+    fixture.state.exchange_id(&args, sys(&user(uid)), fixture.now)
 }
 
 #[test]
-fn an_unconfirmed_client_is_replaced() {
+fn exchange_id_replaces_unconfirmed_client() {
     // RFC 8881, section 18.35.4, cases 1 and 4.
-    let mut world = World::new();
-    let first = world.introduce("a", 1, 0).unwrap();
-    let second = world.introduce("a", 1, 0).unwrap();
+    let mut fixture = Fixture::new();
+    let first = fixture.exchange_id("a", 1, 0).unwrap();
+    let second = fixture.exchange_id("a", 1, 0).unwrap();
     assert_ne!(first.client, second.client);
     assert!(!second.flags.contains(ExchangeIdFlags::CONFIRMED_R));
-    let connection = world.connection();
-    let stale = world.state.create_session(&session_args(first.client, first.seq), connection, sys(&user(0)), 0);
+    let connection = fixture.new_connection();
+    let stale = fixture.state.create_session(&session_args(first.client, first.seq), connection, sys(&user(0)), 0);
     assert_eq!(stale, Err(Status::STALE_CLIENTID));
 }
 
 #[test]
-fn the_same_client_again_is_told_so() {
+fn repeated_exchange_id_returns_confirmed_client() {
     // Case 2.
-    let mut world = World::new();
-    let peer = world.peer("a");
-    let again = world.introduce("a", 1, 0).unwrap();
+    let mut fixture = Fixture::new();
+    let peer = fixture.peer("a");
+    let again = fixture.exchange_id("a", 1, 0).unwrap();
     assert_eq!(again.client, peer.id);
     assert!(again.flags.contains(ExchangeIdFlags::CONFIRMED_R | ExchangeIdFlags::USE_NON_PNFS));
 }
 
 #[test]
-fn another_principal_gets_a_name_only_when_nothing_hangs_on_it() {
+fn other_principal_takes_client_owner_only_without_state() {
     // Case 3.
-    let mut world = World::new();
-    let peer = world.peer("a");
-    world.open(&peer, 1, 1, 0).unwrap();
-    assert_eq!(world.introduce("a", 1, 5), Err(Status::CLID_INUSE));
-    world.pass(LEASE_MS + 1);
-    assert!(world.introduce("a", 1, 5).is_ok());
-    assert_eq!(world.open_files(), 0);
+    let mut fixture = Fixture::new();
+    let peer = fixture.peer("a");
+    fixture.open(&peer, 1, 1, 0).unwrap();
+    assert_eq!(fixture.exchange_id("a", 1, 5), Err(Status::CLID_INUSE));
+    fixture.advance(LEASE_MS + 1);
+    assert!(fixture.exchange_id("a", 1, 5).is_ok());
+    assert_eq!(fixture.open_files(), 0);
 }
 
 #[test]
-fn a_restarted_client_loses_its_state_when_the_new_life_is_confirmed() {
+fn restarted_client_loses_state_when_new_record_is_confirmed() {
     // Case 5.
-    let mut world = World::new();
-    let mut old = world.peer("a");
-    world.open(&old, 1, 1, 0).unwrap();
-    let introduced = world.introduce("a", 2, 0).unwrap();
+    let mut fixture = Fixture::new();
+    let mut old = fixture.peer("a");
+    fixture.open(&old, 1, 1, 0).unwrap();
+    let introduced = fixture.exchange_id("a", 2, 0).unwrap();
     assert_ne!(introduced.client, old.id);
-    assert!(world.beat(&mut old).is_ok());
-    let connection = world.connection();
-    world.state.create_session(&session_args(introduced.client, introduced.seq), connection, sys(&user(0)), 0).unwrap();
-    assert_eq!(world.beat(&mut old), Err(Status::BADSESSION));
-    assert_eq!(world.open_files(), 0);
+    assert!(fixture.renew_lease(&mut old).is_ok());
+    let connection = fixture.new_connection();
+    fixture.state.create_session(&session_args(introduced.client, introduced.seq), connection, sys(&user(0)), 0).unwrap();
+    assert_eq!(fixture.renew_lease(&mut old), Err(Status::BADSESSION));
+    assert_eq!(fixture.open_files(), 0);
 }
 
 #[test]
-fn updates_need_the_confirmed_record_itself() {
+fn exchange_id_update_requires_confirmed_record() {
     // Cases 6 to 9.
-    let mut world = World::new();
-    assert_eq!(update(&mut world, "a", 1, 0), Err(Status::NOENT));
-    world.introduce("a", 1, 0).unwrap();
-    assert_eq!(update(&mut world, "a", 1, 0), Err(Status::NOENT));
-    let peer = world.peer("a");
-    assert_eq!(update(&mut world, "a", 1, 0).unwrap().client, peer.id);
-    assert_eq!(update(&mut world, "a", 2, 0), Err(Status::NOT_SAME));
-    assert_eq!(update(&mut world, "a", 1, 5), Err(Status::PERM));
+    let mut fixture = Fixture::new();
+    assert_eq!(update_client(&mut fixture, "a", 1, 0), Err(Status::NOENT));
+    fixture.exchange_id("a", 1, 0).unwrap();
+    assert_eq!(update_client(&mut fixture, "a", 1, 0), Err(Status::NOENT));
+    let peer = fixture.peer("a");
+    assert_eq!(update_client(&mut fixture, "a", 1, 0).unwrap().client, peer.id);
+    assert_eq!(update_client(&mut fixture, "a", 2, 0), Err(Status::NOT_SAME));
+    assert_eq!(update_client(&mut fixture, "a", 1, 5), Err(Status::PERM));
 }
 
 #[test]
-fn flags_and_protections_that_do_not_exist_are_refused() {
+fn exchange_id_refuses_unknown_flags_and_operations() {
     // Section 18.35.3.
-    let mut world = World::new();
-    let args = ExchangeIdArgs { flags: ExchangeIdFlags(0x10), ..introduction("a", 1) };
-    assert_eq!(world.state.exchange_id(&args, sys(&user(0)), 0), Err(Status::INVAL));
+    let mut fixture = Fixture::new();
+    let args = ExchangeIdArgs { flags: ExchangeIdFlags(0x10), ..exchange_id_args("a", 1) };
+    assert_eq!(fixture.state.exchange_id(&args, sys(&user(0)), 0), Err(Status::INVAL));
     let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::of(&[4, 9]) };
-    let args = ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..introduction("a", 1) };
-    assert_eq!(world.state.exchange_id(&args, sys(&user(0)), 0), Err(Status::INVAL));
+    let args = ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..exchange_id_args("a", 1) };
+    assert_eq!(fixture.state.exchange_id(&args, sys(&user(0)), 0), Err(Status::INVAL));
 }
 
 #[test]
-fn under_machine_protection_only_the_machine_may_manage() {
+fn machine_credential_is_required_under_state_protection() {
     // Section 2.10.8.3.
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     let machine = Principal::Gss { name: "nfs/host@REALM".into() };
     let alice = Principal::Gss { name: "alice@REALM".into() };
     let by = |principal, flavour| Credential { flavour, ..sys(principal) };
     let ops = StateProtectOps { must_enforce: Bitmap::of(&[44]), must_allow: Bitmap::of(&[4, 9]) };
-    let args = ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..introduction("a", 1) };
-    let introduced = world.state.exchange_id(&args, by(&machine, Flavour::Krb5i), 0).unwrap();
-    // CLOSE is allowed, GETATTR is not ours to give.
+    let args = ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..exchange_id_args("a", 1) };
+    let introduced = fixture.state.exchange_id(&args, by(&machine, Flavour::Krb5i), 0).unwrap();
+    // GETATTR cannot be allowed.
     assert_eq!(introduced.machine.unwrap().must_allow, Bitmap::of(&[4]));
-    let connection = world.connection();
+    let connection = fixture.new_connection();
     let create = session_args(introduced.client, introduced.seq);
-    assert_eq!(world.state.create_session(&create, connection, by(&alice, Flavour::Krb5i), 0), Err(Status::CLID_INUSE));
-    assert_eq!(world.state.create_session(&create, connection, by(&machine, Flavour::Krb5), 0), Err(Status::WRONG_CRED));
-    let ok = world.state.create_session(&create, connection, by(&machine, Flavour::Krb5i), 0).unwrap();
-    let client = world.state.client_by_id(introduced.client).unwrap();
-    assert_eq!(world.state.machine_operations(client, by(&machine, Flavour::Krb5p)), Bitmap::of(&[4]));
-    assert!(world.state.machine_operations(client, by(&machine, Flavour::Krb5)).is_empty());
-    assert!(world.state.machine_operations(client, by(&alice, Flavour::Krb5p)).is_empty());
-    assert_eq!(world.state.destroy_session(&ok.session, connection, by(&alice, Flavour::Krb5p)), Err(Status::WRONG_CRED));
-    // Section 2.10.3.1: a connection is not bound by using it.
-    let peer = Peer { client, id: introduced.client, session: ok.session, connection: world.connection(), seq: SlotSeq(0) };
-    assert!(matches!(world.sequence_on(&peer, 0, SlotSeq(1), false), Err(Status::CONN_NOT_BOUND_TO_SESSION)));
-    assert_eq!(world.state.destroy_session(&ok.session, connection, by(&machine, Flavour::Krb5p)), Ok(()));
+    assert_eq!(fixture.state.create_session(&create, connection, by(&alice, Flavour::Krb5i), 0), Err(Status::CLID_INUSE));
+    assert_eq!(fixture.state.create_session(&create, connection, by(&machine, Flavour::Krb5), 0), Err(Status::WRONG_CRED));
+    let ok = fixture.state.create_session(&create, connection, by(&machine, Flavour::Krb5i), 0).unwrap();
+    let client = fixture.state.client_by_id(introduced.client).unwrap();
+    assert_eq!(fixture.state.machine_operations(client, by(&machine, Flavour::Krb5p)), Bitmap::of(&[4]));
+    assert!(fixture.state.machine_operations(client, by(&machine, Flavour::Krb5)).is_empty());
+    assert!(fixture.state.machine_operations(client, by(&alice, Flavour::Krb5p)).is_empty());
+    assert_eq!(fixture.state.destroy_session(&ok.session, connection, by(&alice, Flavour::Krb5p)), Err(Status::WRONG_CRED));
+    // Section 2.10.3.1: SEQUENCE does not bind a connection under state protection.
+    let peer = Peer { client, id: introduced.client, session: ok.session, connection: fixture.new_connection(), seq: SlotSeq(0) };
+    assert!(matches!(fixture.sequence_on(&peer, 0, SlotSeq(1), false), Err(Status::CONN_NOT_BOUND_TO_SESSION)));
+    assert_eq!(fixture.state.destroy_session(&ok.session, connection, by(&machine, Flavour::Krb5p)), Ok(()));
 }
 
 #[test]
-fn a_retried_create_session_makes_one_session() {
+fn retried_create_session_returns_same_session() {
     // Section 18.36.4, phase 2.
-    let mut world = World::new();
-    let introduced = world.introduce("a", 1, 0).unwrap();
-    let connection = world.connection();
-    let mut create = |seq: CreateSeq| world.state.create_session(&session_args(introduced.client, seq), connection, sys(&user(0)), 0);
+    let mut fixture = Fixture::new();
+    let introduced = fixture.exchange_id("a", 1, 0).unwrap();
+    let connection = fixture.new_connection();
+    let mut create = |seq: CreateSeq| fixture.state.create_session(&session_args(introduced.client, seq), connection, sys(&user(0)), 0);
     assert_eq!(create(CreateSeq(introduced.seq.0.wrapping_sub(1))), Err(Status::SEQ_MISORDERED));
     let first = create(introduced.seq).unwrap();
     assert_eq!(create(introduced.seq), Ok(first));
     assert_eq!(create(introduced.seq.next().next()), Err(Status::SEQ_MISORDERED));
     assert_ne!(create(introduced.seq.next()).unwrap().session, first.session);
-    assert_eq!(world.state.totals().sessions, 2);
+    assert_eq!(fixture.state.totals().sessions, 2);
 }
 
-// Section 2.10.8: what a client is told by a retry is a session's name, and who knows it can use
-// the session.
+// Section 2.10.8: the reply names a session, and anybody who knows its name can use it.
 #[test]
-fn nobody_else_is_told_of_a_session_by_a_retry() {
+fn create_session_retry_is_refused_to_other_principals() {
     let name = |name: &str| Principal::Gss { name: name.into() };
     let (host, other, root, nobody) = (name("host/a@R"), name("host/b@R"), user(0), Principal::None);
-    let strangers = [(&nobody, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)];
+    let others = [(&nobody, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)];
     let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::EMPTY };
     for (state_protect, refused) in [(StateProtect::None, Status::CLID_INUSE), (StateProtect::MachineCred(ops), Status::WRONG_CRED)] {
-        let mut world = World::new();
-        let maker = Credential { flavour: Flavour::Krb5i, ..sys(&host) };
-        let introduced = world.state.exchange_id(&ExchangeIdArgs { state_protect, ..introduction("a", 1) }, maker, 0).unwrap();
-        let connection = world.connection();
-        let create = |world: &mut World, seq, by| world.state.create_session(&session_args(introduced.client, seq), connection, by, 0);
-        let first = create(&mut world, introduced.seq, maker).unwrap();
-        for (principal, flavour) in strangers {
+        let mut fixture = Fixture::new();
+        let creator = Credential { flavour: Flavour::Krb5i, ..sys(&host) };
+        let introduced = fixture.state.exchange_id(&ExchangeIdArgs { state_protect, ..exchange_id_args("a", 1) }, creator, 0).unwrap();
+        let connection = fixture.new_connection();
+        let create =
+            |fixture: &mut Fixture, seq, by| fixture.state.create_session(&session_args(introduced.client, seq), connection, by, 0);
+        let first = create(&mut fixture, introduced.seq, creator).unwrap();
+        for (principal, flavour) in others {
             for seq in [introduced.seq, introduced.seq.next(), CreateSeq(77)] {
-                assert_eq!(create(&mut world, seq, Credential { flavour, ..sys(principal) }), Err(refused), "{principal:?}");
+                assert_eq!(create(&mut fixture, seq, Credential { flavour, ..sys(principal) }), Err(refused), "{principal:?}");
             }
         }
-        assert_eq!(create(&mut world, introduced.seq, maker), Ok(first));
+        assert_eq!(create(&mut fixture, introduced.seq, creator), Ok(first));
     }
-    // Under AUTH_SYS nothing is proven; but who does not even say who he is gets nothing.
-    let mut world = World::new();
-    let peer = world.peer("a");
+    // Anybody can claim an AUTH_SYS user, but AUTH_NONE claims no user at all.
+    let mut fixture = Fixture::new();
+    let peer = fixture.peer("a");
     let by = Credential { flavour: Flavour::None, ..sys(&nobody) };
-    assert_eq!(world.state.create_session(&session_args(peer.id, CreateSeq(1)), peer.connection, by, 0), Err(Status::CLID_INUSE));
+    assert_eq!(fixture.state.create_session(&session_args(peer.id, CreateSeq(1)), peer.connection, by, 0), Err(Status::CLID_INUSE));
 }
 
-// A session's id can be read on the wire unless calls are sealed. Under krb5 and krb5i that must
-// not be enough to end it.
+// A session id is readable on the wire under krb5 and krb5i. It must not be enough to destroy the
+// session.
 #[test]
-fn a_client_that_was_proven_is_managed_by_nobody_else() {
+fn kerberos_client_is_managed_only_by_its_principal() {
     let name = |name: &str| Principal::Gss { name: name.into() };
     let (host, other, root) = (name("host/a@R"), name("host/b@R"), user(0));
-    let maker = Credential { flavour: Flavour::Krb5, ..sys(&host) };
-    let mut world = World::new();
-    let introduced = world.state.exchange_id(&introduction("a", 1), maker, 0).unwrap();
-    let connection = world.connection();
-    let ok = world.state.create_session(&session_args(introduced.client, introduced.seq), connection, maker, 0).unwrap();
-    let client = world.state.client_by_id(introduced.client).unwrap();
+    let creator = Credential { flavour: Flavour::Krb5, ..sys(&host) };
+    let mut fixture = Fixture::new();
+    let introduced = fixture.state.exchange_id(&exchange_id_args("a", 1), creator, 0).unwrap();
+    let connection = fixture.new_connection();
+    let ok = fixture.state.create_session(&session_args(introduced.client, introduced.seq), connection, creator, 0).unwrap();
+    let client = fixture.state.client_by_id(introduced.client).unwrap();
     let bind = BindConnArgs { session: ok.session, dir: ChannelDirClient::ForeOrBoth, rdma: false };
-    // Its users come under whatever flavour, also over connections of their own.
-    let mut peer = Peer { client, id: introduced.client, session: ok.session, connection: world.connection(), seq: SlotSeq(0) };
-    assert!(world.beat(&mut peer).is_ok());
+    // The client's users may use any flavour and connection.
+    let mut peer = Peer { client, id: introduced.client, session: ok.session, connection: fixture.new_connection(), seq: SlotSeq(0) };
+    assert!(fixture.renew_lease(&mut peer).is_ok());
     for (principal, flavour) in [(&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
         let by = Credential { flavour, ..sys(principal) };
-        assert_eq!(world.state.bind_connection(&bind, peer.connection, by), Err(Status::WRONG_CRED));
-        assert_eq!(world.state.destroy_session(&ok.session, peer.connection, by), Err(Status::WRONG_CRED));
+        assert_eq!(fixture.state.bind_connection(&bind, peer.connection, by), Err(Status::WRONG_CRED));
+        assert_eq!(fixture.state.destroy_session(&ok.session, peer.connection, by), Err(Status::WRONG_CRED));
     }
-    assert!(world.state.bind_connection(&bind, peer.connection, maker).is_ok());
-    assert_eq!(world.state.destroy_session(&ok.session, connection, maker), Ok(()));
-    assert_eq!(world.state.destroy_client(introduced.client, sys(&root)), Err(Status::WRONG_CRED));
-    assert_eq!(world.state.destroy_client(introduced.client, maker), Ok(()));
+    assert!(fixture.state.bind_connection(&bind, peer.connection, creator).is_ok());
+    assert_eq!(fixture.state.destroy_session(&ok.session, connection, creator), Ok(()));
+    assert_eq!(fixture.state.destroy_client(introduced.client, sys(&root)), Err(Status::WRONG_CRED));
+    assert_eq!(fixture.state.destroy_client(introduced.client, creator), Ok(()));
 }
 
-// Section 2.10.8.3: EXCHANGE_ID is the machine's alone, by calls that can't be altered on their
-// way.
+// Section 2.10.8.3: EXCHANGE_ID needs the machine principal and at least integrity.
 #[test]
-fn what_could_have_been_altered_replaces_no_client_under_state_protection() {
+fn exchange_id_without_integrity_replaces_no_protected_client() {
     let host = Principal::Gss { name: "host/a@R".into() };
     let by = |flavour| Credential { flavour, ..sys(&host) };
     let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::EMPTY };
-    let protected = |life| ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..introduction("a", life) };
-    let mut world = World::new();
-    let introduced = world.state.exchange_id(&protected(1), by(Flavour::Krb5i), 0).unwrap();
-    let connection = world.connection();
-    world.state.create_session(&session_args(introduced.client, introduced.seq), connection, by(Flavour::Krb5i), 0).unwrap();
-    for life in [1, 2] {
-        assert_eq!(world.state.exchange_id(&introduction("a", life), by(Flavour::Krb5), 0), Err(Status::CLID_INUSE));
+    let protected = |boot| ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..exchange_id_args("a", boot) };
+    let mut fixture = Fixture::new();
+    let introduced = fixture.state.exchange_id(&protected(1), by(Flavour::Krb5i), 0).unwrap();
+    let connection = fixture.new_connection();
+    fixture.state.create_session(&session_args(introduced.client, introduced.seq), connection, by(Flavour::Krb5i), 0).unwrap();
+    for boot in [1, 2] {
+        assert_eq!(fixture.state.exchange_id(&exchange_id_args("a", boot), by(Flavour::Krb5), 0), Err(Status::CLID_INUSE));
     }
-    assert_eq!(world.state.exchange_id(&protected(1), by(Flavour::Krb5p), 0).unwrap().client, introduced.client);
-    assert_ne!(world.state.exchange_id(&protected(2), by(Flavour::Krb5p), 0).unwrap().client, introduced.client);
+    assert_eq!(fixture.state.exchange_id(&protected(1), by(Flavour::Krb5p), 0).unwrap().client, introduced.client);
+    assert_ne!(fixture.state.exchange_id(&protected(2), by(Flavour::Krb5p), 0).unwrap().client, introduced.client);
 }
 
 #[test]
-fn a_client_with_sessions_is_not_destroyed() {
+fn destroy_clientid_refuses_client_with_sessions() {
     // Section 18.50.3.
-    let mut world = World::new();
-    let peer = world.peer("a");
-    assert_eq!(world.state.destroy_client(peer.id, sys(&user(0))), Err(Status::CLIENTID_BUSY));
-    world.state.destroy_session(&peer.session, peer.connection, sys(&user(0))).unwrap();
-    assert_eq!(world.state.destroy_client(peer.id, sys(&user(0))), Ok(()));
-    assert_eq!(world.state.destroy_client(peer.id, sys(&user(0))), Err(Status::STALE_CLIENTID));
-    assert_eq!(world.state.totals(), Totals::default());
+    let mut fixture = Fixture::new();
+    let peer = fixture.peer("a");
+    assert_eq!(fixture.state.destroy_client(peer.id, sys(&user(0))), Err(Status::CLIENTID_BUSY));
+    fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))).unwrap();
+    assert_eq!(fixture.state.destroy_client(peer.id, sys(&user(0))), Ok(()));
+    assert_eq!(fixture.state.destroy_client(peer.id, sys(&user(0))), Err(Status::STALE_CLIENTID));
+    assert_eq!(fixture.state.totals(), Totals::default());
 }
 
 #[test]
-fn a_silent_client_without_state_goes_and_one_with_state_stays_until_it_is_in_the_way() {
+fn silent_client_with_state_stays_until_conflicting_request() {
     // Sections 8.3 and 8.4.
-    let mut world = World::new();
-    let (mut idle, mut silent) = (world.peer("idle"), world.peer("silent"));
-    world.open(&silent, 1, 2, 1).unwrap();
-    world.pass(LEASE_MS + 1);
-    assert_eq!(world.beat(&mut idle), Err(Status::BADSESSION));
-    // It comes back in time.
-    assert!(world.beat(&mut silent).is_ok());
-    let other = world.peer("other");
-    assert_eq!(world.open(&other, 1, 1, 0), Err(Status::SHARE_DENIED));
-    world.pass(LEASE_MS + 1);
-    let other = world.peer("other");
-    assert!(world.open(&other, 1, 1, 0).is_ok());
-    assert_eq!(world.beat(&mut silent), Err(Status::BADSESSION));
-    assert_eq!(world.open_files(), 1);
+    let mut fixture = Fixture::new();
+    let (mut idle, mut silent) = (fixture.peer("idle"), fixture.peer("silent"));
+    fixture.open(&silent, 1, 2, 1).unwrap();
+    fixture.advance(LEASE_MS + 1);
+    assert_eq!(fixture.renew_lease(&mut idle), Err(Status::BADSESSION));
+    // The client returns before another client needs its state.
+    assert!(fixture.renew_lease(&mut silent).is_ok());
+    let other = fixture.peer("other");
+    assert_eq!(fixture.open(&other, 1, 1, 0), Err(Status::SHARE_DENIED));
+    fixture.advance(LEASE_MS + 1);
+    let other = fixture.peer("other");
+    assert!(fixture.open(&other, 1, 1, 0).is_ok());
+    assert_eq!(fixture.renew_lease(&mut silent), Err(Status::BADSESSION));
+    assert_eq!(fixture.open_files(), 1);
 }
 
 #[test]
-fn a_request_under_way_keeps_the_lease() {
+fn request_in_progress_keeps_lease() {
     // Section 8.3.
-    let mut world = World::new();
-    let mut peer = world.peer("a");
-    let Ok(Sequenced::New(turn)) = world.sequence_on(&peer, 1, SlotSeq(1), false) else { panic!("it is new") };
-    (0..5).for_each(|_| world.pass(LEASE_MS));
-    world.state.finish(&turn, None, world.now);
-    assert!(world.beat(&mut peer).is_ok());
+    let mut fixture = Fixture::new();
+    let mut peer = fixture.peer("a");
+    let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, 1, SlotSeq(1), false) else { panic!("not a new request") };
+    (0..5).for_each(|_| fixture.advance(LEASE_MS));
+    fixture.state.finish(&turn, None, fixture.now);
+    assert!(fixture.renew_lease(&mut peer).is_ok());
 }
 
 #[test]
-fn silent_clients_make_room_for_new_ones() {
+fn silent_clients_are_evicted_for_new_clients() {
     let mut config = config();
     config.limits.clients_max = 2;
-    let mut world = World::with(config, &[]);
-    let (first, mut second) = (world.peer("a"), world.peer("b"));
-    world.open(&first, 1, 1, 0).unwrap();
-    world.open(&second, 2, 1, 0).unwrap();
-    assert_eq!(world.introduce("c", 1, 0), Err(Status::DELAY));
-    world.pass(LEASE_MS - 10);
-    world.beat(&mut second).unwrap();
-    world.pass(20);
-    assert!(world.introduce("c", 1, 0).is_ok());
-    assert!(world.beat(&mut second).is_ok());
-    assert_eq!(world.open_files(), 1);
+    let mut fixture = Fixture::with_config(config, &[]);
+    let (first, mut second) = (fixture.peer("a"), fixture.peer("b"));
+    fixture.open(&first, 1, 1, 0).unwrap();
+    fixture.open(&second, 2, 1, 0).unwrap();
+    assert_eq!(fixture.exchange_id("c", 1, 0), Err(Status::DELAY));
+    fixture.advance(LEASE_MS - 10);
+    fixture.renew_lease(&mut second).unwrap();
+    fixture.advance(20);
+    assert!(fixture.exchange_id("c", 1, 0).is_ok());
+    assert!(fixture.renew_lease(&mut second).is_ok());
+    assert_eq!(fixture.open_files(), 1);
 }
 
 #[test]
 fn unconfirmed_clients_evict_no_confirmed_client() {
     let mut config = config();
     config.limits.clients_max = 20;
-    let mut world = World::with(config, &[]);
-    let mut silent = world.peer("silent");
-    world.open(&silent, 1, 1, 0).unwrap();
-    world.pass(LEASE_MS + 1);
-    let flood = |world: &mut World, count: u32, life: u8| {
+    let mut fixture = Fixture::with_config(config, &[]);
+    let mut silent = fixture.peer("silent");
+    fixture.open(&silent, 1, 1, 0).unwrap();
+    fixture.advance(LEASE_MS + 1);
+    let flood = |fixture: &mut Fixture, count: u32, boot: u8| {
         for number in 0..count {
             let name = format!("{number}");
-            let owner = ClientOwner { verifier: Verifier([life; 8]), id: Bytes(name.as_bytes()) };
-            let args = ExchangeIdArgs { owner, ..introduction("", life) };
-            // Beyond its eviction scans a source is told to come later.
-            let _ = world.state.exchange_id(&args, sys(&user(7)), world.now);
+            let owner = ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(name.as_bytes()) };
+            let args = ExchangeIdArgs { owner, ..exchange_id_args("", boot) };
+            // The quota may refuse.
+            let _ = fixture.state.exchange_id(&args, sys(&user(7)), fixture.now);
         }
     };
-    flood(&mut world, 100, 1);
-    world.pass(limits::EVICTION_INTERVAL_MS);
-    assert!(world.state.clients.len() <= 1 + limits::UNCONFIRMED_MIN);
-    // Whoever goes on soon gets through.
-    let late = world.introduce("late", 1, 0).unwrap();
-    flood(&mut world, 10, 2);
-    let connection = world.connection();
-    assert!(world.state.create_session(&session_args(late.client, late.seq), connection, sys(&user(0)), world.now).is_ok());
-    // And so does a client in the middle of it, as it was confirmed.
+    flood(&mut fixture, 100, 1);
+    fixture.advance(limits::EVICTION_INTERVAL_MS);
+    assert!(fixture.state.clients.len() <= 1 + limits::UNCONFIRMED_MIN);
+    // A client that confirms soon gets its session.
+    let late = fixture.exchange_id("late", 1, 0).unwrap();
+    flood(&mut fixture, 10, 2);
+    let connection = fixture.new_connection();
+    assert!(fixture.state.create_session(&session_args(late.client, late.seq), connection, sys(&user(0)), fixture.now).is_ok());
+    // So does a client that registers during the flood.
     let peers = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|name| {
-        world.pass(limits::EVICTION_INTERVAL_MS);
-        world.peer(name)
+        fixture.advance(limits::EVICTION_INTERVAL_MS);
+        fixture.peer(name)
     });
-    flood(&mut world, 100, 3);
-    assert!(peers.into_iter().all(|mut peer| world.beat(&mut peer).is_ok()));
-    assert!(world.beat(&mut silent).is_ok());
-    assert_eq!(world.open_files(), 1);
+    flood(&mut fixture, 100, 3);
+    assert!(peers.into_iter().all(|mut peer| fixture.renew_lease(&mut peer).is_ok()));
+    assert!(fixture.renew_lease(&mut silent).is_ok());
+    assert_eq!(fixture.open_files(), 1);
 }

@@ -1,5 +1,5 @@
-//! Whatever clients do, state agrees with simple models: a byte map of locks, a list of opens, a
-//! list of delegations.
+//! Random operations against simple models: a byte map of locks, a list of opens, a list of
+//! delegations.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a client may do next. Clients, owners and files are numbers below three.
+/// An operation. Clients, owners and files are indexes.
 #[derive(Clone, Debug)]
 enum Step {
     Open { client: usize, owner: usize, file: u8, access: u32, deny: u32, want: bool },
@@ -43,25 +43,25 @@ type Key = (usize, usize, u8);
 
 #[derive(Default)]
 struct Model {
-    /// Access, denial and stateid by client, owner and file.
+    /// Access, deny and stateid by client, owner and file.
     opens: HashMap<Key, (u32, u32, Stateid)>,
-    /// By the same, what is locked; and the stateid.
+    /// Lock mode of each byte, and the stateid, by client, owner and file.
     locks: HashMap<Key, ([u8; BYTES], Stateid)>,
-    /// Whether to write, and the stateid, by client and file.
+    /// Whether it is a write delegation, and the stateid, by client and file.
     delegations: HashMap<(usize, u8), (bool, Stateid)>,
 }
 
 impl Model {
-    fn open_denied(&self, key: Key, access: u32, deny: u32) -> bool {
+    fn share_conflicts(&self, key: Key, access: u32, deny: u32) -> bool {
         self.opens.iter().any(|(other, open)| other.2 == key.2 && (access & open.1 != 0 || deny & open.0 != 0))
     }
 
-    fn delegated_away(&self, client: usize, file: u8, access: u32, deny: u32) -> bool {
+    fn delegation_conflicts(&self, client: usize, file: u8, access: u32, deny: u32) -> bool {
         let changes = access & 2 != 0 || deny & 1 != 0;
         self.delegations.iter().any(|(&(other, of), &(write, _))| other != client && of == file && (write || changes))
     }
 
-    fn locked_away(&self, key: Key, bytes: std::ops::Range<usize>, exclusive: bool) -> bool {
+    fn lock_conflicts(&self, key: Key, bytes: std::ops::Range<usize>, exclusive: bool) -> bool {
         let others = self.locks.iter().filter(|(other, _)| **other != key && other.2 == key.2);
         others.into_iter().any(|(_, (held, _))| held[bytes.clone()].iter().any(|&mode| mode == 2 || mode == 1 && exclusive))
     }
@@ -78,26 +78,26 @@ fn lock_owner(owner: usize) -> [u8; 2] {
 }
 
 fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let mut world = World::new();
-    let mut lives = [1u8; 3];
-    let mut peers = [0, 1, 2].map(|at| world.peer(NAMES[at]));
+    let mut fixture = Fixture::new();
+    let mut boots = [1u8; 3];
+    let mut peers = [0, 1, 2].map(|at| fixture.peer(NAMES[at]));
     let mut model = Model::default();
     let mut callbacks = Vec::new();
     for step in steps {
         for peer in &mut peers {
-            prop_assert!(world.beat(peer).is_ok());
+            prop_assert!(fixture.renew_lease(peer).is_ok());
         }
         match step {
             Step::Open { client, owner, file: number, access, deny, want } => {
                 let key = (client, owner, number);
                 let want = if want { Want::Any } else { Want::No };
-                let outcome = world.open_as(&peers[client], OWNERS[owner], number, share(access, deny), Claim::New, want);
-                if model.open_denied(key, access, deny) {
+                let outcome = fixture.open_as(&peers[client], OWNERS[owner], number, share(access, deny), Claim::New, want);
+                if model.share_conflicts(key, access, deny) {
                     prop_assert_eq!(outcome, Err(Status::SHARE_DENIED));
-                } else if model.delegated_away(client, number, access, deny) {
+                } else if model.delegation_conflicts(client, number, access, deny) {
                     prop_assert_eq!(outcome, Err(Status::DELAY));
                 } else {
-                    let opened = outcome.expect("nothing speaks against it");
+                    let opened = outcome.expect("no conflict");
                     let open = model.opens.entry(key).or_insert((0, 0, opened.stateid));
                     *open = (open.0 | access, open.1 | deny, opened.stateid);
                     let granted = match opened.delegation {
@@ -107,12 +107,12 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                     };
                     if let Some((write, stateid)) = granted {
                         let before = model.delegations.insert((client, number), (write, stateid));
-                        prop_assert!(before.is_none(), "one a client and file");
+                        prop_assert!(before.is_none(), "one delegation per client and file");
                         let of_file = |other: &Key| other.2 == number;
                         let writers = model.opens.iter().any(|(other, open)| of_file(other) && open.0 & 2 != 0);
                         let others = model.opens.keys().any(|other| of_file(other) && other.0 != client);
                         let held = model.delegations.iter().any(|(key, held)| key.1 == number && key.0 != client && (write || held.0));
-                        prop_assert!(!held && (if write { !others } else { !writers }), "it conflicts with nothing");
+                        prop_assert!(!held && (if write { !others } else { !writers }), "no conflict");
                     }
                 }
             }
@@ -120,7 +120,7 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let key = (client, owner, number);
                 let Some((_, _, stateid)) = model.opens.get(&key).copied() else { continue };
                 let held = model.locks.get(&key).is_some_and(|(bytes, _)| bytes.iter().any(|&mode| mode > 0));
-                let outcome = world.state.close(Some(peers[client].client), &stateid, &file(number), world.now);
+                let outcome = fixture.state.close(Some(peers[client].client), &stateid, &file(number), fixture.now);
                 if held {
                     prop_assert_eq!(outcome, Err(Status::LOCKS_HELD));
                 } else {
@@ -136,17 +136,18 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let by = LockBy::New { open: &open, owner: &lock_owner(owner), seq: vouch_nfs4::OwnerSeq(0) };
                 let range = Range::new(first, len).unwrap();
                 let call = LockCall { client: Some(peers[client].client), file: file(number), by, range, mode, wait, reclaim: false };
-                let outcome = world.state.lock(&call, world.now);
+                let outcome = fixture.state.lock(&call, fixture.now);
                 let bytes = first as usize..(first + len) as usize;
                 if access & (if exclusive { 2 } else { 1 }) == 0 {
                     prop_assert_eq!(outcome, Err(Status::OPENMODE.into()));
-                } else if model.locked_away(key, bytes.clone(), exclusive) {
+                } else if model.lock_conflicts(key, bytes.clone(), exclusive) {
                     prop_assert!(matches!(outcome, Err(LockError::Denied(_))));
                 } else if wait && matches!(outcome, Err(LockError::Denied(_))) {
-                    // Held for another that waited longer: for two seconds after a release at most.
-                    world.pass(2001);
+                    // The lock is reserved for an earlier waiter, for at most two seconds after a
+                    // release.
+                    fixture.advance(2001);
                 } else {
-                    let stateid = outcome.expect("nothing speaks against it");
+                    let stateid = outcome.expect("no conflict");
                     let lock = model.locks.entry(key).or_insert(([0; BYTES], stateid));
                     lock.0[bytes].fill(1 + u8::from(exclusive));
                     lock.1 = stateid;
@@ -155,63 +156,64 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
             Step::Unlock { client, owner, file: number, first, len } => {
                 let Some((bytes, stateid)) = model.locks.get_mut(&(client, owner, number)) else { continue };
                 let range = Range::new(first, len).unwrap();
-                *stateid = world.state.unlock(Some(peers[client].client), stateid, &file(number), range, world.now).expect("it is held");
+                *stateid =
+                    fixture.state.unlock(Some(peers[client].client), stateid, &file(number), range, fixture.now).expect("a held lock");
                 bytes[first as usize..(first + len) as usize].fill(0);
             }
             Step::Return { client, file: number } => {
                 let Some((_, stateid)) = model.delegations.remove(&(client, number)) else { continue };
-                prop_assert_eq!(world.state.return_delegation(Some(peers[client].client), &stateid, &file(number), world.now), Ok(()));
+                prop_assert_eq!(fixture.state.return_delegation(Some(peers[client].client), &stateid, &file(number), fixture.now), Ok(()));
             }
             Step::Restart { client } => {
-                lives[client] = if lives[client] == 1 { 2 } else { 1 };
-                peers[client] = world.returning(NAMES[client], lives[client]);
-                world.state.reclaim_complete(peers[client].client, false).unwrap();
+                boots[client] = if boots[client] == 1 { 2 } else { 1 };
+                peers[client] = fixture.reclaiming_peer(NAMES[client], boots[client]);
+                fixture.state.reclaim_complete(peers[client].client, false).unwrap();
                 model.forget(client);
             }
-            Step::Pass => world.pass(1000),
+            Step::Pass => fixture.advance(1000),
         }
-        callbacks.extend(world.callbacks());
-        let totals = world.state.totals();
+        callbacks.extend(fixture.callbacks());
+        let totals = fixture.state.totals();
         prop_assert_eq!((totals.opens, totals.delegations), (model.opens.len(), model.delegations.len()));
-        prop_assert_eq!(world.open_files(), model.opens.len() + model.delegations.len());
-        // What each owner has locked is known of the file.
-        let of_files: usize = world.state.files.table.iter().map(|(_, file)| file.locks.len()).sum();
+        prop_assert_eq!(fixture.open_files(), model.opens.len() + model.delegations.len());
+        let of_files: usize = fixture.state.files.table.iter().map(|(_, file)| file.locks.len()).sum();
         prop_assert_eq!(totals.locks, of_files);
     }
-    // In the end nothing is left behind.
+    // No state remains.
     for peer in peers {
-        world.state.revoke_client(peer.id);
+        fixture.state.revoke_client(peer.id);
     }
-    callbacks.extend(world.callbacks());
+    callbacks.extend(fixture.callbacks());
     for callback in callbacks {
-        world.state.callback_done(callback.id, CallbackAnswer::Unreachable, world.now);
+        fixture.state.callback_done(callback.id, CallbackAnswer::Unreachable, fixture.now);
     }
-    prop_assert_eq!(world.state.callbacks.len(), 0);
-    prop_assert_eq!(world.state.totals(), Totals::default());
-    prop_assert_eq!((world.state.states.len(), world.state.owners.len(), world.state.files.table.len()), (0, 0, 0));
-    prop_assert_eq!(world.open_files(), 0);
+    prop_assert_eq!(fixture.state.callbacks.len(), 0);
+    prop_assert_eq!(fixture.state.totals(), Totals::default());
+    prop_assert_eq!((fixture.state.states.len(), fixture.state.owners.len(), fixture.state.files.table.len()), (0, 0, 0));
+    prop_assert_eq!(fixture.open_files(), 0);
     Ok(())
 }
 
 proptest! {
     #[test]
-    fn state_agrees_with_its_models(steps in prop::collection::vec(step(), 1..120)) {
+    fn state_agrees_with_models(steps in prop::collection::vec(step(), 1..120)) {
         run(steps)?;
     }
 
-    /// A client lives as long as it is heard of, and then for as long as it is in nobody's way.
+    /// A client with state outlives its lease until another client needs the state.
     #[test]
-    fn leases_end_for_the_silent_alone(silences in prop::collection::vec(1u64..LEASE_MS * 2, 1..20)) {
-        let mut world = World::new();
-        let (mut holder, mut idle) = (world.peer("holder"), world.peer("idle"));
-        world.open(&holder, 1, 1, 0).unwrap();
+    fn lease_of_client_without_state_ends_after_silence(silences in prop::collection::vec(1u64..LEASE_MS * 2, 1..20)) {
+        let mut fixture = Fixture::new();
+        let (mut holder, mut idle) = (fixture.peer("holder"), fixture.peer("idle"));
+        fixture.open(&holder, 1, 1, 0).unwrap();
         for silence in silences {
-            world.pass(silence);
-            prop_assert!(world.beat(&mut holder).is_ok(), "nothing is in its way");
-            // The server looks when a timer is due: never before a lease has passed, and always by its end.
-            prop_assert_eq!(world.beat(&mut idle).is_ok(), silence < LEASE_MS);
+            fixture.advance(silence);
+            prop_assert!(fixture.renew_lease(&mut holder).is_ok(), "no conflicting request");
+            // The lease expires with its timer, which is due exactly one lease after the last
+            // renewal.
+            prop_assert_eq!(fixture.renew_lease(&mut idle).is_ok(), silence < LEASE_MS);
             if silence >= LEASE_MS {
-                idle = world.peer("idle");
+                idle = fixture.peer("idle");
             }
         }
     }

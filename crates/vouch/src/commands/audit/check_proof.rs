@@ -1,4 +1,4 @@
-//! `vouch audit check-proof`: whether a record was in a trail, without the trail.
+//! `vouch audit check-proof`: verifies a record's proof without the trail.
 
 use std::path::PathBuf;
 
@@ -13,8 +13,8 @@ use crate::output;
 
 /// Check the proof that a record is in a trail, and show the record.
 ///
-/// Needs the proof and one thing that is trusted: the trail's first public key, or a checkpoint
-/// that was kept. Exits 5 if the proof proves nothing.
+/// The check needs the proof and one trusted item: the trail's first public key, or a checkpoint
+/// kept elsewhere. Exits with 5 if the proof is invalid.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("trusted").required(true)), after_help = "Examples:\n  vouch audit check-proof --public trail.pub 4711.proof\n  \
                   vouch audit check-proof --checkpoint /media/kept/monday 4711.proof")]
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// The trail's first public key: 64 hexadecimal digits, or a file that holds them.
     #[arg(long, value_name = "KEY", group = "trusted")]
     public: Option<String>,
-    /// A checkpoint of the trail that was kept.
+    /// A checkpoint of the trail that was kept elsewhere.
     #[arg(long, value_name = "FILE", group = "trusted")]
     checkpoint: Option<PathBuf>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Which records are meant: the options that search, report and follow share.
+//! Selection of records: options that search, report and follow share.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,59 +11,59 @@ use vouch_audit::trail::{Alternatives, FileHistory, FileSeed, Outcome as Done, Q
 use crate::exit::{At as _, Failure, Outcome};
 use crate::when;
 
-/// Each narrows what is found; a record must fit all.
+/// Select records; all given conditions must hold.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Filter {
-    /// Not before this date (`2027-11-21`) or instant (`2027-11-21T10:00:00.5Z`, as records show
-    /// it), or this long ago (`2h`).
+    /// From this date (`2027-11-21`) or time (`2027-11-21T10:00:00.5Z`, as in records), or this
+    /// long ago (`2h`).
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     from: Option<u64>,
-    /// Before this date or instant, or this long ago.
+    /// Before this date or time, or this long ago.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     until: Option<u64>,
-    /// Who, as Kerberos proved it.
+    /// Kerberos principal.
     #[arg(long, value_name = "PRINCIPAL")]
     principal: Option<OsString>,
-    /// The user whose rights were used, by number or name.
+    /// User whose rights were used, by number or name.
     #[arg(long, value_name = "USER")]
     uid: Option<String>,
-    /// Whom the caller had logged in as, as `auid` in rules: of a mount's users; of clients the
-    /// user whose rights were used.
+    /// Login user, like `auid` in rules: of a mount, the user who logged in; of a client, the user
+    /// whose rights were used.
     #[arg(long, alias = "login", value_name = "USER")]
     auid: Option<String>,
-    /// This path on the server, on either side of a rename or link; as with other names, as it is,
-    /// or as records show it (a byte as `\xff`).
+    /// Path on the server, either side of a rename or link. Names may be given as they are, or as
+    /// records show them (a byte as `\xff`).
     #[arg(long, value_name = "PATH")]
     path: Option<OsString>,
-    /// This directory and all below it.
+    /// This directory and everything below it.
     #[arg(long, value_name = "DIR")]
     below: Option<OsString>,
-    /// The file with this identity, as records show it in hexadecimal.
+    /// File identity in hexadecimal, as in records.
     #[arg(long, value_name = "HEX")]
     file: Option<String>,
-    /// The export's path.
+    /// Path of the export.
     #[arg(long, value_name = "PATH")]
     export: Option<OsString>,
-    /// The client's address or name.
+    /// Address or name of the client.
     #[arg(long, value_name = "HOST")]
     client: Option<OsString>,
-    /// This operation of NFS or system call; may be given more than once.
+    /// NFS operation or system call; may be repeated.
     #[arg(long, short = 'S', value_name = "OPERATION")]
     operation: Vec<String>,
-    /// `success`, `failure`, or a status by number.
+    /// `success`, `failure`, or a status number.
     #[arg(long, value_name = "RESULT", value_parser = result)]
     result: Option<Done>,
-    /// Key of the rule that selected it.
+    /// Key of the rule that selected the record.
     #[arg(long, short, value_name = "KEY")]
     key: Option<OsString>,
-    /// What records are of: operation, refusal, administrative, gap or host.
+    /// Class of records: operation, refusal, administrative, gap or host.
     #[arg(long, value_name = "CLASS", value_parser = class)]
     class: Option<Class>,
 }
 
 impl Filter {
-    /// The question to the trail. With `follows_names`, path and file identity stand for the file
-    /// under all its names.
+    /// The query for a trail. With `follows_names`, path and file identity match the file under all
+    /// its names.
     pub(super) fn query(&self, directory: &Path, follows_names: bool, reading: SearchMode) -> Outcome<Query> {
         let forms =
             |text: &Option<OsString>| text.as_ref().filter(|text| !text.is_empty()).map_or_else(Vec::new, |text| forms(text.as_bytes()));
@@ -116,15 +116,16 @@ impl Filter {
     }
 }
 
-/// What a name may mean: itself, since there are names with backslashes, or what records show so.
+/// Forms of a name: itself, since names may have backslashes, and the bytes that it stands for in
+/// records.
 fn forms(name: &[u8]) -> Alternatives {
     let mut forms = vec![name.to_vec(), as_shown(name)];
     forms.dedup();
     forms
 }
 
-/// The bytes of a name, which may be given as records show it: a byte as `\xff`, and a backslash
-/// and a quote behind a backslash.
+/// Bytes of a name as shown in records: `\xff` for a byte, and a backslash before a backslash or
+/// quote.
 fn as_shown(name: &[u8]) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::with_capacity(name.len()), name);
     while let Some((byte, behind)) = rest.split_first() {
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_any_bytes_are_found_as_they_are_and_as_records_show_them() {
+    fn names_match_as_they_are_and_as_shown() {
         for name in [&b"/srv/x\xff\xfe"[..], b"/srv/plain", b"/srv/a\"b\\c\n\x1b[2J", b"/srv/\\x41", "/srv/\u{202e}\u{e9}".as_bytes()] {
             let shown = vouch_daemon::printable::quoted(name);
             let asked = query("--path", &shown.as_bytes()[1..shown.len() - 1]).path;
@@ -208,14 +209,14 @@ mod tests {
                 assert_eq!(asked.matches(&record), is_meant, "{option}");
             }
         }
-        // What is none of what records show stands for itself.
+        // Other backslashes stand for themselves.
         for plain in [&b"/srv/a\\b"[..], b"/srv/\\xg0", b"/srv/\\x4", b"/srv/a\\"] {
             assert_eq!(query("--path", plain).path, [plain]);
         }
     }
 
     #[test]
-    fn a_path_that_is_too_long_for_a_record_is_found_by_all_of_it() {
+    fn long_path_is_found_by_all_of_it() {
         let path = [b"/srv", &b"/d".repeat(3000)[..], b"/f"].concat();
         let mut bytes = Vec::new();
         vouch_audit::Record { path: &path, ..Default::default() }.encode(&mut bytes);
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_that_records_show() {
+    fn record_times_are_accepted() {
         let ns = 1_795_392_211_879_137_000;
         assert_eq!(instant(&super::super::show::time(ns)), Ok(ns));
         assert_eq!(instant("1970-01-01T00:00:01.000000002Z"), Ok(1_000_000_002));

@@ -1,4 +1,4 @@
-//! `vouch audit follow`: records as they come.
+//! `vouch audit follow`: shows new records.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -12,25 +12,25 @@ use super::show;
 use crate::cli::Global;
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 
-/// Show records as they are written, over the ends of segments, until interrupted.
+/// Show records as they are written, across segments, until interrupted.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch audit follow /var/lib/vouch/audit\n  vouch audit follow --result failure --json /var/lib/vouch/audit"
 )]
 pub(crate) struct Args {
-    /// The trail's directory.
+    /// Directory of the trail.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     #[command(flatten)]
     filter: Filter,
-    /// Begin with what is there, not with what comes.
+    /// Show existing records first.
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     form: show::Form,
 }
 
-/// How long nothing new is looked for.
+/// Polling interval.
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {

@@ -1,4 +1,4 @@
-//! `vouch audit host`: what this machine's kernel audits, in a trail like the server's.
+//! `vouch audit host`: records this machine's kernel audit events in a trail.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,20 +21,20 @@ use serials::Serials;
 
 mod serials;
 
-/// Keep what this machine's kernel audits in a trail of its own, with the same search and
-/// verification as the server's.
+/// Record this machine's kernel audit events in a trail of its own, with the same search and
+/// verification as a server's trail.
 ///
-/// The kernel's rules (auditctl) say what is audited. The events come from auditd's log, over its
-/// rotation, or from the kernel's audit netlink group beside a running auditd. What the trail holds
-/// already is not taken twice: it goes on behind its last event, which is looked for in the log and
-/// in those that were rotated away (audit.log.1 and so on). Records hold user, path, device and
-/// inode, key, result; `vouch audit search` takes several trails at once.
+/// The kernel's rules (auditctl) select the events. Events come from auditd's log and its rotated
+/// files, or from the kernel's audit netlink group beside a running auditd. After a restart, the
+/// command continues behind the last event in the trail, which it finds in the log or in rotated
+/// logs (audit.log.1 and so on). Records hold user, path, device and inode, key and result. `vouch
+/// audit search` accepts several trails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/host > host.pub\n  \
                   vouch audit host --realm EXAMPLE.ORG /var/lib/vouch/host          go along with /var/log/audit/audit.log\n  \
                   vouch audit search --principal alice@EXAMPLE.ORG /var/lib/vouch/audit /var/lib/vouch/host")]
 pub(crate) struct Args {
-    /// The trail's directory, in which `vouch audit keygen` made a key.
+    /// Directory of the trail, with a key from `vouch audit keygen`.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// auditd's log.
@@ -43,29 +43,27 @@ pub(crate) struct Args {
     /// Listen to the kernel instead of reading a log; needs CAP_AUDIT_READ.
     #[arg(long, conflicts_with = "once")]
     netlink: bool,
-    /// End when the log ends.
+    /// Stop at the end of the log.
     #[arg(long)]
     once: bool,
-    /// Users of this machine are principals of this realm: who has logged in as alice is
-    /// alice@REALM.
+    /// Kerberos realm of this machine's users: the login user alice is recorded as alice@REALM.
     #[arg(long, value_name = "REALM")]
     realm: Option<String>,
-    /// The key's file, if not in the trail's directory.
+    /// File of the trail's key, if not in the trail's directory.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
 }
 
 const PROGRAM: &str = concat!("vouch audit host ", env!("CARGO_PKG_VERSION"));
 const PAUSE: Duration = Duration::from_millis(200);
-/// Longest message of the kernel's audit (MAX_AUDIT_MESSAGE_LENGTH) and its head.
+/// Longest kernel audit message (MAX_AUDIT_MESSAGE_LENGTH) with its header.
 const MESSAGE_LEN_MAX: usize = 8970 + 16;
 const HEAD_LEN: usize = 16;
-/// Longest line that is looked into; of a longer one the rest is no line.
+/// Longest line that is parsed; the rest of a longer line is ignored.
 const LINE_LEN_MAX: usize = 64 * 1024;
-/// Bytes of a log after which what they say is made durable.
+/// Bytes of log between two syncs.
 const PIECE_LEN: usize = 4 << 20;
-/// Rotated logs that are looked into for the trail's last event: as many as auditd keeps at most
-/// (num_logs of auditd.conf).
+/// Rotated logs to search for the trail's last event: the maximum of num_logs in auditd.conf.
 const ROTATED_MAX: usize = 1000;
 /// AUDIT_NLGRP_READLOG, as a bit.
 const READ_LOG: u32 = 1;
@@ -89,7 +87,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     keeper.act(Act::Start, &format!("{PROGRAM}; boot {boot_text}; listens to {source}"));
     let taken = interrupt::take(|| {});
     let done = match args.netlink {
-        // What comes is new.
+        // Events from the kernel are always new.
         true => keeper.go_on_after(last, last_boot == Some(boot)).and_then(|serials| listen(&mut keeper, serials)),
         false => go_on(&args.log, last, &mut keeper).and_then(|first| read_log(&args.log, first, args.once, &mut keeper)),
     };
@@ -105,22 +103,21 @@ struct Keeper {
     going_on: GoingOn,
     client: Vec<u8>,
     realm: Option<String>,
-    /// Names of users by number; empty where the system knows none.
+    /// User names by number; empty if unknown.
     names: HashMap<u32, Vec<u8>>,
     assembler: Assembler,
 }
 
-/// What is taken of the log's events. By their order in the log, not by their time: clocks are set
-/// back.
+/// Where to continue in the log. The order of the log counts, not the time: clocks may be set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GoingOn {
-    /// All.
+    /// From the beginning.
     All,
-    /// None up to the trail's last one, which is in what is read.
+    /// After the trail's last event, which is ahead in the log.
     Behind(Stamp),
-    /// All but what is still of that one.
+    /// After the remaining lines of the trail's last event.
     After(Stamp),
-    /// Those that are newer: the log does not hold the trail's last one any more.
+    /// With newer events: the log no longer holds the trail's last event.
     Newer(Stamp),
 }
 
@@ -160,7 +157,8 @@ impl Keeper {
         let principal = match (&self.realm, event.login) {
             (Some(realm), Some(login)) => {
                 let known = &mut self.names;
-                // The kernel's own records, and auditd's without log_format=ENRICHED, have the number alone.
+                // The kernel's own records, and auditd's without log_format=ENRICHED, hold only the
+                // number.
                 let name = match &event.login_name[..] {
                     [] => known.entry(login).or_insert_with(|| name_of(login)).as_slice(),
                     name => name,
@@ -178,7 +176,7 @@ impl Keeper {
         self.log.append_record(&Record { time_ns: now_ns(), class, operation, uid, detail: detail.as_bytes(), ..Record::default() });
     }
 
-    /// Some of the kernel's events are in no record: how many, if that is known.
+    /// Records a gap: events without a record, with their number if known.
     fn tell_missed(&mut self, count: Option<u64>, detail: &str) {
         self.log.append_record(&Record {
             time_ns: now_ns(),
@@ -189,8 +187,8 @@ impl Keeper {
         });
     }
 
-    /// What is known of the kernel's numbers where it is listened to, after this last event of the
-    /// trail. What came between boots nobody can count.
+    /// Compares the kernel's serial numbers with the trail's last event. Events of earlier boots
+    /// can't be counted.
     fn go_on_after(&mut self, last: Stamp, is_same_boot: bool) -> Outcome<Serials> {
         let is_new = last == Stamp::default();
         if !is_new && !is_same_boot {
@@ -203,19 +201,19 @@ impl Keeper {
         Ok(Serials::after((!is_new && is_same_boot).then_some(last.serial)))
     }
 
-    /// What came is on disk.
+    /// Makes records durable.
     fn sync(&mut self) -> Outcome {
         self.log.sync().and_then(|()| self.log.maintain(now_ns())).map_err(|error| failure(&error))
     }
 }
 
-/// What this machine calls a user.
+/// Name of a user on this machine.
 fn name_of(uid: u32) -> Vec<u8> {
     let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
     user.map_or_else(Vec::new, |user| user.name.into_bytes())
 }
 
-/// The newest event that a trail holds, and the boot that it is of.
+/// The newest event in a trail, and its boot.
 fn last_of(directory: &Path) -> Outcome<(Stamp, Option<[u8; 16]>)> {
     let query = Query { class: Some(Class::Host), ..Query::default() };
     let mut last = (Stamp::default(), None);
@@ -229,14 +227,13 @@ fn last_of(directory: &Path) -> Outcome<(Stamp, Option<[u8; 16]>)> {
     Ok(last)
 }
 
-/// Finds where the trail ended, and reads what was rotated away since: what is read next, if it was
-/// opened for that. Without the trail's last event in any log, what is newer than it is taken, and
-/// a record says that there may have been more.
+/// Finds the trail's last event, and reads the logs rotated since. If no log holds the event, newer
+/// events are taken and a gap is recorded.
 fn go_on(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>> {
     if last == Stamp::default() {
         return Ok(None);
     }
-    // Opened before they are looked into, newest first: a rotation meanwhile changes names only.
+    // Open all logs before searching them, newest first: a rotation meanwhile only renames them.
     let mut opened = Vec::new();
     for number in 0..ROTATED_MAX {
         let name = if number == 0 { path.to_owned() } else { PathBuf::from(format!("{}.{number}", path.display())) };
@@ -259,7 +256,7 @@ fn go_on(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>>
     Ok(opened.pop())
 }
 
-/// Whether a log holds a line of this event; it is read anew afterwards.
+/// Whether a log holds a line of this event. Reads the whole file.
 fn holds(mut file: &File, wanted: Stamp) -> io::Result<bool> {
     let mut reader = BufReader::with_capacity(LINE_LEN_MAX, file);
     let (mut line, mut found) = (Vec::new(), false);
@@ -273,8 +270,7 @@ fn holds(mut file: &File, wanted: Stamp) -> io::Result<bool> {
     Ok(found)
 }
 
-/// Reads whole lines to the end of the file, as it is now; `line` holds the beginning of one that
-/// isn't whole.
+/// Reads whole lines up to the present end of the file; `line` keeps an incomplete line.
 fn read_rest(reader: &mut impl io::BufRead, line: &mut Vec<u8>, keeper: &mut Keeper) -> io::Result<Outcome> {
     let mut unsynced = 0;
     loop {
@@ -288,7 +284,7 @@ fn read_rest(reader: &mut impl io::BufRead, line: &mut Vec<u8>, keeper: &mut Kee
         if read == 0 {
             return Ok(Ok(()));
         }
-        // A long log is kept piece by piece: memory and segments stay small.
+        // Sync in pieces, which bounds memory and segments.
         unsynced += read;
         if unsynced >= PIECE_LEN {
             if let Err(error) = keeper.sync() {
@@ -302,7 +298,7 @@ fn read_rest(reader: &mut impl io::BufRead, line: &mut Vec<u8>, keeper: &mut Kee
 fn read_log(path: &Path, mut first: Option<File>, once: bool, keeper: &mut Keeper) -> Outcome {
     while !interrupt::requested() {
         let file = match first.take().map_or_else(|| File::open(path), Ok) {
-            // Between two names of a rotation there is none.
+            // During a rotation the name may be missing for a moment.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !once => {
                 std::thread::sleep(PAUSE);
                 continue;
@@ -316,8 +312,7 @@ fn read_log(path: &Path, mut first: Option<File>, once: bool, keeper: &mut Keepe
             if once {
                 return Ok(());
             }
-            // All that there is: whole events are kept, and if another file has the name now, this one was read
-            // to its end.
+            // The file was read to its end: make whole events durable before a new file is opened.
             keeper.sync()?;
             if is_last || interrupt::requested() {
                 break;
@@ -331,7 +326,7 @@ fn read_log(path: &Path, mut first: Option<File>, once: bool, keeper: &mut Keepe
     Ok(())
 }
 
-/// Appends up to the end of the line, or what there is of it; returns how many bytes were read.
+/// Appends bytes up to the end of the line, or of the file; returns the number of bytes read.
 fn read_line(reader: &mut impl io::BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     let room = LINE_LEN_MAX.saturating_sub(line.len()).max(1) as u64;
     let read = io::Read::take(reader, room).read_until(b'\n', line)?;
@@ -361,7 +356,7 @@ fn listen(keeper: &mut Keeper, mut serials: Serials) -> Outcome {
     let mut bytes = vec![0; MESSAGE_LEN_MAX];
     let mut synced = Instant::now();
     while !interrupt::requested() {
-        // Also where it never pauses: what is kept in memory alone is lost with this process.
+        // Sync even without a pause: memory is lost with the process.
         if synced.elapsed() >= PAUSE {
             keeper.sync()?;
             synced = Instant::now();
@@ -384,7 +379,7 @@ fn listen(keeper: &mut Keeper, mut serials: Serials) -> Outcome {
             Err(rustix::io::Errno::INTR) => keeper.sync()?,
             Err(rustix::io::Errno::NOBUFS) => {
                 serials.are_lost();
-                // How many is told when another has come.
+                // The number is known when the next event comes.
                 keeper.tell_missed(None, "the kernel's audit came faster than it was read");
             }
             Err(error) => return Err(io::Error::from(error)).at(what),
@@ -409,9 +404,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_behind_the_last_event_is_taken_whatever_the_clock_said() {
+    fn events_after_last_one_are_taken_whatever_the_clock() {
         let at = |time_ns, serial| Stamp { time_ns, serial };
-        // The clock was set back twice: before the last event that is kept, and after it.
+        // The clock was set back twice: before the last event of the trail, and after it.
         let log = [at(100, 1), at(200, 2), at(50, 3), at(60, 4), at(60, 4), at(20, 5), at(210, 6)];
         let taken = |mut from: GoingOn| log.into_iter().filter(|stamp| from.takes(*stamp)).map(|stamp| stamp.serial).collect::<Vec<_>>();
         assert_eq!(taken(GoingOn::Behind(at(60, 4))), [5, 6]);
@@ -420,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_by_number_alone_has_his_name_and_a_number_that_nobody_has_none() {
+    fn user_numbers_get_names_where_known() {
         assert_eq!(name_of(0), b"root");
         assert_eq!(name_of(3_999_999_979), b"");
     }

@@ -1,4 +1,4 @@
-//! `vouch audit keygen`: the first key of a trail.
+//! `vouch audit keygen`: creates the key of a trail.
 
 use std::path::PathBuf;
 
@@ -11,19 +11,19 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::output;
 
-/// Make the key of a new trail, and print its public half.
+/// Create the key of a new trail, and print its public half.
 ///
-/// The key signs one seal and is replaced by the next; each is destroyed after use, so whoever
-/// takes the server over can't sign the past anew. Keep what is printed where the server can't
-/// reach it: it is what `vouch audit verify` trusts.
+/// The key signs one seal and is replaced by the next key; each is destroyed after use, so an
+/// intruder can't sign altered records of the past. Keep the printed key out of the server's reach:
+/// `vouch audit verify` trusts it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/audit > trail.pub\n  \
                   vouch audit keygen --key /run/credentials/vouch/audit-key /var/lib/vouch/audit > trail.pub   a key kept elsewhere")]
 pub(crate) struct Args {
-    /// The trail's directory; made if it isn't there.
+    /// Directory of the trail; created if missing.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The key's file, if not `key` in the trail's directory. It is rewritten at each seal.
+    /// File of the key, if not `key` in the trail's directory. Rewritten at each seal.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `vouch audit prove`: the proof of one record, for who has not the trail.
+//! `vouch audit prove`: writes the proof of one record for a party without the trail.
 
 use std::path::PathBuf;
 
@@ -9,24 +9,24 @@ use crate::exit::{At as _, Failure, Outcome};
 
 /// Write the proof that one record is in the trail.
 ///
-/// It holds the record, its path to the root of its segment's Merkle tree, the seal over that root,
-/// and the seals that lead there from the trail's first key, 248 bytes each; with a checkpoint that
-/// the other side has kept, only the seals since. It says nothing about other records. `vouch audit
-/// check-proof` needs nothing else.
+/// The proof holds the record, its path to the root of its segment's Merkle tree, the seal over
+/// that root, and all seals since the trail's first key, 248 bytes each; with a checkpoint that the
+/// other party has, only the seals since. The proof reveals nothing about other records. `vouch
+/// audit check-proof` needs nothing else.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit prove --out 4711.proof /var/lib/vouch/audit 4711\n  \
                   vouch audit check-proof --public trail.pub 4711.proof")]
 pub(crate) struct Args {
-    /// The trail's directory.
+    /// Directory of the trail.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The record's sequence number: the first word of what search shows.
+    /// Sequence number of the record: the first word of a search result.
     #[arg(value_name = "SEQ")]
     seq: u64,
-    /// Where to write the proof.
+    /// File for the proof.
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
-    /// Leave out the seals before this checkpoint, which the other side has.
+    /// Leave out the seals before this checkpoint, which the other party has.
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
 }

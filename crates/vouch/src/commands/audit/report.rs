@@ -1,4 +1,4 @@
-//! `vouch audit report`: what a trail holds, by user, file, export, client, operation and failure.
+//! `vouch audit report`: counts by user, file, export, client, operation and failure.
 
 mod html;
 mod timeline;
@@ -19,12 +19,12 @@ use crate::exit::{At as _, Outcome};
 use crate::output;
 use timeline::Timeline;
 
-/// Count what a trail holds: by user, file, export, client, operation and failure.
+/// Summarize a trail: counts by user, file, export, client, operation and failure.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit report --from 24h /var/lib/vouch/audit\n  \
                   vouch audit report --from 7d --html /var/lib/vouch/audit > week.html   one page, with a timeline, that needs nothing else")]
 pub(crate) struct Args {
-    /// The trail's directory.
+    /// Directory of the trail.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     #[command(flatten)]
@@ -61,7 +61,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
 }
 
-/// Rows of a table while it grows; beyond it all further ones are counted as one.
+/// Rows of a growing table; further keys are counted together.
 const KEYS_MAX: usize = 1 << 20;
 const OTHERS: &str = "(others)";
 
@@ -72,12 +72,12 @@ struct Counter {
     lost: u64,
     timeline: Timeline,
     tables: [HashMap<String, Count>; 6],
-    /// Bytes that records of READ, WRITE and COPY told, and their closes have not yet told again:
-    /// by client, user and file.
+    /// Bytes from records of READ, WRITE and COPY that no CLOSE has reported yet: by client, user
+    /// and file.
     told: HashMap<Vec<u8>, [u64; 2]>,
 }
 
-/// What was counted of one thing.
+/// Counts of one row.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Count {
     records: u64,
@@ -126,8 +126,8 @@ impl Counter {
         }
     }
 
-    /// Bytes that no record before has told. A CLOSE and a DELEGRETURN sum up what was moved since
-    /// the open, of which records of each READ and WRITE may have told already.
+    /// Bytes that no earlier record reported. CLOSE and DELEGRETURN report totals that may include
+    /// records of single READs and WRITEs.
     fn moved(&mut self, record: &Record<'_>) -> [u64; 2] {
         let moved = [record.read.unwrap_or(0), record.written.unwrap_or(0)];
         if record.class != Class::Operation || record.file.is_empty() {
@@ -152,7 +152,7 @@ impl Counter {
             }
             return rest;
         }
-        // What is done without an open is in no sum.
+        // Operations without an open are in no total.
         let is_unopened = record.requested.is_some_and(|asked| asked & access::UNOPENED != 0);
         if moved != [0, 0] && !is_unopened && self.told.len() < KEYS_MAX {
             let told = self.told.entry(key).or_default();
@@ -182,7 +182,7 @@ struct Report {
     until: String,
     #[serde(flatten)]
     total: Count,
-    /// Records that were not kept, as the trail itself says.
+    /// Lost records, as the trail reports them.
     lost: u64,
     tables: Vec<Table>,
     timeline: Vec<Bar>,
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_a_close_sums_up_count_once() {
+    fn bytes_in_close_totals_count_once() {
         let mut counter = Counter::default();
         let one = |operation, read, written, asked| Record {
             class: Class::Operation,
@@ -250,13 +250,13 @@ mod tests {
             requested: asked,
             ..Record::default()
         };
-        // Each of them is recorded; what was read without an open is in no close.
+        // Each read is recorded; reads without an open are in no CLOSE.
         counter.count(&one(number::READ, 100, 0, Some(access::READ)));
         counter.count(&one(number::WRITE, 0, 30, Some(access::MODIFY)));
         counter.count(&one(number::READ, 7, 0, Some(access::READ | access::UNOPENED)));
         counter.count(&one(number::CLOSE, 100, 30, None));
         assert_eq!((counter.total.bytes_read, counter.total.bytes_written), (107, 30));
-        // Only the close is, and one of which a part was.
+        // Only the CLOSE is recorded; then a CLOSE after part of its reads.
         counter.count(&one(number::CLOSE, 5, 6, None));
         counter.count(&one(number::READ, 50, 0, Some(access::READ)));
         counter.count(&one(number::CLOSE, 80, 0, None));

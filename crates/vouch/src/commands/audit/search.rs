@@ -1,4 +1,4 @@
-//! `vouch audit search`: the records that fit a question.
+//! `vouch audit search`: finds records.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,36 +15,33 @@ use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 
 /// Find records in a trail.
 ///
-/// Closed segments have an index by user, path, file, client, key and result, built beside them at
-/// the first search. It is only a help: each record that is shown was read from the trail itself.
-/// Who doubts that the index leaves none out reads through with --scan, and who doubts the trail
-/// asks `vouch audit verify`.
+/// Closed segments have an index by user, path, file, client, key and result, which the first
+/// search builds. The index only speeds up the search: every record shown is read from the trail.
+/// Use --scan to search without the index, and `vouch audit verify` to check the trail itself.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit search --principal alice@EXAMPLE.ORG --from 7d /var/lib/vouch/audit\n  \
                   vouch audit search --path /srv/data/plan --renames /var/lib/vouch/audit     under all its names\n  \
                   vouch audit search --result failure --newest --limit 20 /var/lib/vouch/audit\n  \
                   vouch audit search -S rename -S remove --below /srv/data/secret --json /var/lib/vouch/audit")]
 pub(crate) struct Args {
-    /// The trail's directory; of several, such as the server's and a host's, the records are put in
-    /// the order of time, those of each in its own.
+    /// Directories of trails. Records of several trails are merged by time.
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
     #[command(flatten)]
     filter: Filter,
-    /// Follow the file that --path or --file names: all its names, before and after renames of it
-    /// and of its directories.
+    /// Follow the file that --path or --file names through renames of it and of its directories.
     #[arg(long)]
     renames: bool,
-    /// The newest first.
+    /// Show the newest records first.
     #[arg(long)]
     newest: bool,
-    /// At most so many.
+    /// Show at most this many records.
     #[arg(long, short = 'n', value_name = "COUNT")]
     limit: Option<u64>,
-    /// Print only how many there are.
+    /// Print only the number of records.
     #[arg(long, conflicts_with = "limit")]
     count: bool,
-    /// Believe no index: read all segments from end to end.
+    /// Use no index: read all segments.
     #[arg(long)]
     scan: bool,
     #[command(flatten)]
@@ -77,9 +74,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     forgive_closed_pipe(written.and_then(|()| out.flush()).at("standard output"))
 }
 
-/// Calls `each` with what is found in these trails until it says no: of each trail in its own
-/// order, of all the oldest first, or the newest. No more of them is in memory than [`AHEAD_MAX`]
-/// for each trail.
+/// Merges the results of several trails by time, oldest or newest first, until `each` returns
+/// false. Holds at most [`AHEAD_MAX`] records of each trail.
 fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: SearchMode, mut each: impl FnMut(&Hit) -> bool) -> Outcome {
     let said = |directory: &Path, searched: io::Result<SearchCost>| {
         searched.at(directory.display()).map(|searched| tracing::debug!(?searched, "searched"))
@@ -106,7 +102,7 @@ fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: Searc
                 break;
             }
         }
-        // Whoever still searches finds that nobody wants more.
+        // Stops the searching threads.
         drop(hits);
         asked.iter().zip(searching).try_for_each(|((directory, _), searching)| {
             said(directory, searching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -114,7 +110,7 @@ fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: Searc
     })
 }
 
-/// Records that a search in one trail may be ahead of what is shown.
+/// Records that a search may be ahead of the merge.
 const AHEAD_MAX: usize = 256;
 
 #[cfg(test)]
@@ -128,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_found_in_several_trails_is_in_the_order_of_time_and_ends_when_it_is_enough() {
+    fn search_merges_trails_by_time_and_stops_early() {
         let count = 4 * AHEAD_MAX as u64;
         let trails: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
         for (trail, first) in trails.iter().zip(0..) {
@@ -152,7 +148,7 @@ mod tests {
         let all: Vec<u64> = (0..3 * count).collect();
         let newest: Vec<u64> = all.iter().rev().copied().collect();
         assert_eq!((found(false, usize::MAX), found(true, usize::MAX)), (all.clone(), newest.clone()));
-        // The others have more than may be waiting for them.
+        // The other trails have more than the limit.
         assert_eq!((found(false, 10), found(true, 10)), (all[..10].to_vec(), newest[..10].to_vec()));
     }
 }

@@ -1,4 +1,4 @@
-//! `vouch audit send`: records to a collector, by syslog over TLS, TCP or UDP, or to NATS.
+//! `vouch audit send`: sends records to a collector by syslog over TLS, TCP or UDP, or to NATS.
 
 mod connection;
 mod nats;
@@ -24,15 +24,15 @@ use target::{Protocol, Target};
 use tls::TlsArgs;
 use trouble::Trouble;
 
-/// Send records to a collector as they are written, and go on after a restart where it was.
+/// Send records to a collector as they are written, and continue after a restart.
 ///
-/// By syslog over TLS or TCP at least once: each connection is ended after 10 s or 8 MiB, and what
-/// was sent on it counts when the other side ended it too, after it has read all. To NATS at least
-/// once: JetStream acknowledges what it has stored. What does not count is sent again, so that a
-/// collector may see a record twice (`event.sequence` tells; a stream of NATS drops it by its id).
-/// Over UDP nobody acknowledges anything. Over TLS nothing is sent to a collector whose certificate
-/// --tls-ca does not vouch for. The trail stays the truth: a record is sent when a seal covers it
-/// and it is on the disk, so at most `--audit-seal` after it was written.
+/// Syslog over TLS or TCP delivers at least once: each connection ends after 10 s or 8 MiB, and its
+/// records count as sent when the collector has ended it too, after reading everything. NATS
+/// delivers at least once: JetStream acknowledges stored records. Records without acknowledgement
+/// are sent again, so a collector may see a record twice (`event.sequence` identifies it; a NATS
+/// stream drops it by its id). UDP has no acknowledgements. Over TLS, a collector needs a
+/// certificate that --tls-ca trusts. A record is sent when it is sealed and on disk, at most
+/// `--audit-seal` after it was written.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch audit send --to syslog+tls://collector.example.org --tls-ca /etc/vouch/collector-ca.pem --position /var/lib/vouch/sent /var/lib/vouch/audit\n  \
@@ -41,20 +41,20 @@ use trouble::Trouble;
                   vouch audit send --once --to syslog+udp://127.0.0.1:514 --position /var/lib/vouch/sent /var/lib/vouch/audit"
 )]
 pub(crate) struct Args {
-    /// The trail's directory.
+    /// Directory of the trail.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The collector: syslog+tls://HOST[:PORT] (6514), syslog+tcp://HOST:PORT,
-    /// syslog+udp://HOST:PORT, nats+tls://HOST[:PORT]/SUBJECT (4222) or nats://HOST[:PORT]/SUBJECT.
+    /// Collector: syslog+tls://HOST[:PORT] (6514), syslog+tcp://HOST:PORT, syslog+udp://HOST:PORT,
+    /// nats+tls://HOST[:PORT]/SUBJECT (4222) or nats://HOST[:PORT]/SUBJECT.
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
     to: Target,
-    /// File that keeps how far the trail was sent; made if it isn't there, and then all is sent.
+    /// File of the position reached; created if missing, and then everything is sent.
     #[arg(long, value_name = "FILE")]
     position: PathBuf,
-    /// End when all was sent that a seal covers.
+    /// Stop when all sealed records are sent.
     #[arg(long)]
     once: bool,
-    /// Name of this machine in messages, if not its own.
+    /// Name of this machine in messages, if not its host name.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     #[command(flatten)]
@@ -63,33 +63,34 @@ pub(crate) struct Args {
     nats: NatsArgs,
 }
 
-/// A record as it is sent.
+/// A record to send.
 struct Message {
     seq: u64,
     text: String,
-    /// What is sent where the text is longer than a datagram may be.
+    /// Short text for a datagram, if the text is too long.
     short: Option<String>,
 }
 
-/// Datagrams of this length go over any network, in pieces where they must.
+/// Longest datagram text. Any network carries this length, if needed in fragments.
 const SHORT_ABOVE_LEN: usize = 8192;
 
 const PAUSE: Duration = Duration::from_millis(200);
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// A collector that ended so often in turn without TLS's end does not die: it knows no better.
+/// After this many ends in a row without TLS's close_notify, the collector is taken to never send
+/// one.
 const PLAIN_ENDS_MAX: u32 = 3;
-/// A collector that takes nothing for so long is given up and connected to anew.
+/// A collector that accepts nothing for this long is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// Records go out in writes of about so many bytes.
+/// Approximate length of a write.
 const BATCH_LEN: usize = 256 * 1024;
-/// A connection ends after so many bytes or so long, since only its end says that all was read.
+/// Maximum bytes on one connection: only its end proves that all was read.
 const CONNECTION_LEN: usize = 8 << 20;
 const CONNECTION_AGE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if args.to.protocol.is_tls() {
-        // What is wrong here is said at once, not at the first connection.
+        // Report faults now, not at the first connection.
         args.tls.config()?;
         args.tls.name(&args.to.host)?;
     } else if args.tls.any() {
@@ -117,7 +118,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             tracing::warn!(segments = lost, "retention removed segments before they were sent");
         }
         if first.is_empty() {
-            // Put back while it was being sent.
+            // The trail was restored from a backup while it was being sent.
             if position::is_beyond_seals(&args.directory, follower.position())? {
                 position::resume(&args.position, &args.directory, trail.as_deref())?;
             }
@@ -145,7 +146,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
                 (retry, plain_ends) = (RETRY_MIN, 0);
                 let trail = match &mut trail {
                     Some(trail) => trail,
-                    // There was no segment when this began.
+                    // There was no segment at the start.
                     none => none.insert(nats::trail_of(&args.directory)?),
                 };
                 position::write(&args.position, &args.directory, follower.position(), trail).at(args.position.display())?;
@@ -165,9 +166,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
 }
 
-/// Number of the first record that no seal covers yet. A seal is there when what it covers is on
-/// the disk: what comes after may be gone after a crash, and must not be known to a collector
-/// alone.
+/// Number of the first unsealed record. Sealed records are on disk; later ones may be lost in a
+/// crash, so a collector must not have them.
 fn sealed(directory: &Path) -> Outcome<u64> {
     let path = directory.join(CHECKPOINT_FILE);
     match read_checkpoint(&path) {
@@ -177,8 +177,7 @@ fn sealed(directory: &Path) -> Outcome<u64> {
     }
 }
 
-/// Whether a trail has a seal and no checkpoint, as an incomplete copy has. One that has just been
-/// begun has neither.
+/// Whether a trail has a seal but no checkpoint, like an incomplete copy. A new trail has neither.
 fn lacks_checkpoint(directory: &Path) -> Outcome<bool> {
     if directory.join(CHECKPOINT_FILE).exists() {
         return Ok(false);
@@ -190,11 +189,11 @@ fn lacks_checkpoint(directory: &Path) -> Outcome<bool> {
         !has_seal
     });
     read.at(directory.display())?;
-    // It may have been made meanwhile, with the first seal.
+    // The first seal may have created the checkpoint meanwhile.
     Ok(has_seal && !directory.join(CHECKPOINT_FILE).exists())
 }
 
-/// The messages of records that were not sent, at most a batch.
+/// Messages of the next records, at most a batch.
 fn next(args: &Args, host: &str, follower: &mut Follower) -> Outcome<Vec<Message>> {
     let (mut scratch, mut batch, mut len) = (Vec::new(), Vec::new(), 0);
     follower.set_limit(sealed(&args.directory)?);
@@ -220,7 +219,7 @@ fn next(args: &Args, host: &str, follower: &mut Follower) -> Outcome<Vec<Message
     Ok(batch)
 }
 
-/// A batch to NATS, over the connection that there is or a new one.
+/// Sends a batch to NATS, over a new connection if needed.
 fn publish(args: &Args, nats: &mut Option<Nats>, batch: &[Message]) -> Result<(), Trouble> {
     let connection = match nats {
         Some(connection) => connection,
@@ -229,8 +228,8 @@ fn publish(args: &Args, nats: &mut Option<Nats>, batch: &[Message]) -> Result<()
     connection.send(batch)
 }
 
-/// One connection, from its first batch to its end: whether the other side took all. The outer
-/// result is of the trail.
+/// One connection from its first batch to its end. Returns whether the collector took all. The
+/// outer error concerns the trail.
 fn send(args: &Args, host: &str, follower: &mut Follower, first: Vec<Message>) -> Outcome<Result<(), Trouble>> {
     let mut connection = match Connection::open(&args.to, &args.tls) {
         Ok(connection) => connection,

@@ -1,4 +1,4 @@
-//! A record as a line for people and as JSON for programs.
+//! Records as lines of text and as JSON.
 
 use jiff::Timestamp;
 use vouch_audit::record::{Act, Class, Refusal};
@@ -7,13 +7,13 @@ use vouch_audit::{Flavour, Record, operations};
 use super::hex;
 use vouch_daemon::printable::{printable, quoted};
 
-/// When, to the microsecond, in UTC.
+/// Time in UTC, to the microsecond.
 pub(super) fn time(ns: u64) -> String {
     let instant = Timestamp::from_nanosecond(i128::from(ns));
     instant.map_or_else(|_| format!("@{ns}"), |instant| format!("{instant:.6}"))
 }
 
-/// What was done.
+/// Name of the operation.
 pub(super) fn operation(record: &Record<'_>) -> String {
     let name = match record.class {
         Class::Operation => Some(operations::name(record.operation)),
@@ -25,7 +25,7 @@ pub(super) fn operation(record: &Record<'_>) -> String {
     name.map_or_else(|| record.operation.to_string(), str::to_owned)
 }
 
-/// Who: the principal, or the user's number.
+/// The principal, or the user's number.
 pub(super) fn who(record: &Record<'_>) -> String {
     match (record.principal, record.uid) {
         ([], Some(uid)) => uid.to_string(),
@@ -34,14 +34,14 @@ pub(super) fn who(record: &Record<'_>) -> String {
     }
 }
 
-/// A name that stands without quotes where it is plain.
+/// A name, quoted unless it is plain.
 fn word(name: &[u8]) -> String {
     let plain = printable(name);
     let is_plain = plain.as_bytes() == name && !plain.contains(|c: char| c.is_whitespace() || "\"\\=".contains(c));
     if is_plain { plain } else { quoted(name) }
 }
 
-/// From where.
+/// Address or name of the client.
 pub(super) fn client(record: &Record<'_>) -> String {
     match (record.client, record.address) {
         ([], Some(address)) => address.to_string(),
@@ -50,7 +50,7 @@ pub(super) fn client(record: &Record<'_>) -> String {
     }
 }
 
-/// A line; `boot`: of the machine that wrote the record, where it is known.
+/// A line of text; `boot`: boot id of the recording machine, if known.
 pub(super) fn line(record: &Record<'_>, boot: Option<[u8; 16]>) -> String {
     let is_ok = record.status() == 0 && !matches!(record.class, Class::Refusal | Class::Gap);
     let result = if is_ok { "ok".to_owned() } else { format!("failed({})", record.status()) };
@@ -84,13 +84,13 @@ pub(super) fn line(record: &Record<'_>, boot: Option<[u8; 16]>) -> String {
     line
 }
 
-/// How records are printed.
+/// Output format of records.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(super) struct Form {
-    /// Print each record as a JSON object in the fields of the Elastic Common Schema, a line each.
+    /// Print each record as a JSON object in Elastic Common Schema, one on a line.
     #[arg(long)]
     json: bool,
-    /// Print records in the text of the kernel's audit log, for ausearch and aureport.
+    /// Print records in the kernel's audit log format, for ausearch and aureport.
     #[arg(long, conflicts_with = "json")]
     kernel_text: bool,
 }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_shows_a_field_of_its_own() {
+    fn no_name_forges_a_field() {
         let evil = "x\" key=\"forged\\\u{202e}\u{2067}".as_bytes();
         let record = Record {
             class: Class::Operation,
@@ -136,7 +136,7 @@ mod tests {
             "{line}"
         );
         assert!(!line.contains(['\u{202e}', '\u{2067}']));
-        // Outside of quotes no field stands that isn't one.
+        // Outside of quotes there are only real fields.
         let mut outside = String::new();
         let (mut is_inside, mut is_marked) = (false, false);
         for c in line.chars() {

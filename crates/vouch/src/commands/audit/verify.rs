@@ -1,4 +1,4 @@
-//! `vouch audit verify`: whether a trail is what was written.
+//! `vouch audit verify`: checks a trail.
 
 use std::path::PathBuf;
 
@@ -10,27 +10,28 @@ use crate::cli::Global;
 use crate::exit::{At as _, Code, Failure, Outcome};
 use crate::{output, progress, when};
 
-/// Verify that nothing in a trail was altered, removed, inserted, reordered or cut off, and say
-/// where if it was.
+/// Verify that no record of a trail was altered, removed, inserted, reordered or cut off, and
+/// report where.
 ///
-/// Trusts the public key that `vouch audit keygen` printed and nothing that lies beside the trail.
-/// With checkpoints that were kept elsewhere, even one who took the server over, with its key,
-/// can't have cut or rewritten what came before them. Exits 1 if anything is wrong.
+/// Trusts only the public key that `vouch audit keygen` printed. With checkpoints kept elsewhere,
+/// not even an intruder with the server's key can have altered or removed earlier records. Exits
+/// with 1 if anything is wrong.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit verify --public trail.pub /var/lib/vouch/audit\n  \
                   cp /var/lib/vouch/audit/checkpoint /media/kept/monday        a checkpoint, kept elsewhere\n  \
                   vouch audit verify --public trail.pub --checkpoint /media/kept/monday /var/lib/vouch/audit")]
 pub(crate) struct Args {
-    /// The trail's directory.
+    /// Directory of the trail.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// The trail's first public key: 64 hexadecimal digits, or a file that holds them.
     #[arg(long, value_name = "KEY")]
     public: Option<String>,
-    /// A copy of a checkpoint that the trail must hold; may be given more than once.
+    /// A checkpoint kept elsewhere, which the trail must contain; may be repeated.
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
-    /// The key's file, if not in the trail's directory: it shows how far the trail must go.
+    /// File of the trail's key, if not in the trail's directory: it shows how far the trail must
+    /// reach.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// Print the result as JSON.
@@ -80,8 +81,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     if args.json {
         output::json(&report)?;
     } else {
-        // What is wrong stands last, and no byte of a trail that somebody edited moves the cursor back over
-        // it.
+        // Faults come last, and control characters from a forged trail are escaped.
         let notes = report.notes.iter().map(|note| format!("note: {}\n", vouch_daemon::printable::printable(note.as_bytes())));
         let faults = found.faults.iter().map(|fault| format!("{}\n", vouch_daemon::printable::printable(fault.to_string().as_bytes())));
         let mut text: String = notes.chain(faults).collect();
@@ -91,7 +91,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     if report.sound { Ok(()) } else { Err(Failure::silent(Code::Differs)) }
 }
 
-/// A public key as it was given: itself, or the file that holds it.
+/// A public key, given directly or by file.
 pub(super) fn public(given: &str) -> Outcome<[u8; 32]> {
     let decode = |text: &str| data_encoding::HEXLOWER_PERMISSIVE.decode(text.trim().as_bytes()).ok()?.try_into().ok();
     if let Some(key) = decode(given) {

@@ -1,4 +1,4 @@
-//! `vouch bench compare` and `report`: what is made of records that were kept.
+//! `vouch bench compare` and `report`: output from kept records.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use super::outputs::Outputs;
 use crate::exit::{At as _, Outcome};
 use crate::output;
 
-/// Two runs side by side.
+/// Compare two runs.
 #[derive(Debug, clap::Args)]
 pub(super) struct Compare {
     /// A record.
     #[arg(value_name = "A.json")]
     a: PathBuf,
-    /// A later one.
+    /// A later record.
     #[arg(value_name = "B.json")]
     b: PathBuf,
 }
 
-/// A kept run as table, page and lines for spreadsheets.
+/// Show a kept run as table, HTML page or CSV.
 #[derive(Debug, clap::Args)]
 pub(super) struct Report {
     /// The record.
@@ -30,14 +30,14 @@ pub(super) struct Report {
 }
 
 impl Compare {
-    /// Prints them.
+    /// Prints the comparison.
     pub(super) fn run(self) -> Outcome {
         output::text(&report::compare(&read(&self.a)?, &read(&self.b)?))
     }
 }
 
 impl Report {
-    /// Writes what was asked for, and the table.
+    /// Writes the requested files and the table.
     pub(super) fn run(self) -> Outcome {
         let run = read(&self.run)?;
         self.outputs.check()?;

@@ -11,22 +11,22 @@ use crate::{interrupt, output};
 
 /// Measure on this node for a coordinator elsewhere.
 ///
-/// Start one on each node: by hand, ssh, srun or a batch system; then name them to a workload by
-/// --agent. It does benchmark work on NFS servers and nothing else, touches no file of its
-/// node, and hears only who proves to know the token, or has a ticket of a principal that is named.
-/// Runs until SIGINT or SIGTERM.
+/// Start one agent on each node: by hand, ssh, srun or a batch system; then name the agents to a
+/// workload with --agent. An agent only does benchmark work on NFS servers, touches no local files,
+/// and accepts only coordinators that prove knowledge of the token or have a ticket of a named
+/// principal. Runs until SIGINT or SIGTERM.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Address to answer coordinators on.
+    /// Address to listen on for coordinators.
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:20490")]
     listen: SocketAddr,
-    /// The secret that coordinators share, in a file that nobody else may read.
+    /// File of the secret shared with coordinators; nobody else may be able to read it.
     #[arg(long, value_name = "FILE", required_unless_present = "principal", conflicts_with = "principal")]
     token_file: Option<PathBuf>,
-    /// Take coordinators with a ticket of this principal; may be repeated.
+    /// Accept coordinators with a ticket of this principal; may be repeated.
     #[arg(long, value_name = "NAME@REALM")]
     principal: Vec<String>,
-    /// Keys of host/NODE; the default is the system's.
+    /// Keytab with the keys of host/NODE; the default is the system's.
     #[arg(long, value_name = "FILE", requires = "principal")]
     keytab: Option<PathBuf>,
 }
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// A secret of a file, without the end of its line.
+/// Secret in a file, without its newline.
 pub(super) fn token(file: &Path) -> Outcome<Vec<u8>> {
     use std::os::unix::fs::PermissionsExt as _;
     let mode = std::fs::metadata(file).at(file.display())?.permissions().mode();

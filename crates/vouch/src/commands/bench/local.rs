@@ -16,15 +16,15 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::size;
 
-/// Kerberos message protection on one core: each encryption type and set of kernels, beside
+/// Measure Kerberos message protection on one core: each encryption type and implementation, beside
 /// OpenSSL.
 #[derive(Debug, clap::Args)]
 pub(super) struct Seal {
-    /// Encryption types, all unless told: aes128-cts-hmac-sha1-96, aes256-cts-hmac-sha1-96,
+    /// Encryption types; all if not given: aes128-cts-hmac-sha1-96, aes256-cts-hmac-sha1-96,
     /// aes128-cts-hmac-sha256-128, aes256-cts-hmac-sha384-192.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = enctype)]
     enctypes: Option<Vec<String>>,
-    /// Bytes of a message.
+    /// Message sizes in bytes.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = message)]
     sizes: Option<Vec<u64>>,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    /// Measures.
+    /// Runs the workload.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let mut how = of_seal(self.measure.quick);
         how.enctypes = self.enctypes.unwrap_or(how.enctypes);
@@ -41,31 +41,31 @@ impl Seal {
     }
 }
 
-/// How message protection is measured.
+/// Parameters of the workload.
 pub(super) fn of_seal(quick: bool) -> workload::Seal {
     if quick { workload::Seal::quick() } else { workload::Seal::full() }
 }
 
-/// The part of a run that measures it.
+/// The part of a run with this workload.
 pub(super) fn seal<'a>(how: workload::Seal) -> Part<'a> {
     Part::new(|_: &mut Run, _: &StopFlag| Ok(Vec::new()), move |bench| workload::seal(bench, &how))
 }
 
-/// What audit costs: the same work with the kernel's audit off, with file watches, with system
-/// calls, with CAPP's rules (LANL's auditd); and on an export, with our own trail or the kernel's
-/// watch.
+/// Measure the cost of auditing: the same work without kernel auditing, with file watches, with
+/// system call rules, and with CAPP's rules (LANL's auditd); and on an export with Vouch's trail or
+/// a kernel watch.
 ///
-/// The kernel's needs root and CAP_AUDIT_CONTROL, and a machine whose audit nobody uses: it is told
-/// rules and has none at the end.
+/// The kernel part needs root, CAP_AUDIT_CONTROL and a machine with unused kernel auditing: it sets
+/// rules and removes all of them at the end.
 #[derive(Debug, clap::Args)]
 pub(super) struct Audit {
-    /// Where the files are made; tmpfs, or a file system that is to be measured.
+    /// Directory for the files: tmpfs, or the file system to measure.
     #[arg(long, value_name = "DIR", default_value = "/tmp")]
     dir: PathBuf,
-    /// How many files.
+    /// Number of files.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     files: Option<u64>,
-    /// Leave the kernel's audit alone: the export and its trail only.
+    /// Leave out kernel auditing: measure only the export and its trail.
     #[arg(long)]
     no_kernel: bool,
     #[command(flatten)]
@@ -73,19 +73,19 @@ pub(super) struct Audit {
 }
 
 impl Audit {
-    /// Measures.
+    /// Runs the workload.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let files = self.files.unwrap_or(if self.measure.quick { 2_000 } else { 50_000 });
         self.measure.run(global, &Wish::new(), audit_parts(&self.dir, files, !self.no_kernel))
     }
 }
 
-/// The parts of a run that measure audit.
+/// The parts of a run with this workload.
 pub(super) fn audit_parts(directory: &Path, files: u64, kernel: bool) -> Vec<Part<'_>> {
     std::iter::once(exported_part(directory, files, kernel)).chain(kernel.then(|| local_part(directory, files))).collect()
 }
 
-/// An export without a record, with our trail, with the kernel's.
+/// An export without auditing, with Vouch's trail, and with the kernel's.
 fn exported_part(directory: &Path, files: u64, kernel: bool) -> Part<'_> {
     let subjects = move |run: &mut Run, stop: &StopFlag| {
         let program = std::env::current_exe().at("this program")?;
@@ -101,14 +101,14 @@ fn exported_part(directory: &Path, files: u64, kernel: bool) -> Part<'_> {
     Part::new(subjects, move |bench| bench.run_all(&audit::exported(files)))
 }
 
-/// Work on the machine's own files under the kernel's audit.
+/// Local file work under kernel auditing.
 fn local_part(directory: &Path, files: u64) -> Part<'_> {
-    // Known once the subjects are made, and asked when the plan is.
+    // Built with the subjects, used by the plan.
     let built: Rc<OnceCell<Arc<workload::Mpi>>> = Rc::default();
     let by_mpi = built.clone();
     let subjects = move |run: &mut Run, stop: &StopFlag| {
         let worker: Vec<OsString> = vec![std::env::current_exe().at("this program")?.into(), "bench".into(), "work".into()];
-        // While the first subject lives the kernel's audit is ours.
+        // Claims kernel auditing while the first subject lives.
         let guard = AuditGuard::take().map_err(|why| Failure::refused("audit", why))?;
         run.machine.with_version("auditctl", "-v");
         match workload::Mpi::build() {
@@ -128,21 +128,21 @@ fn local_part(directory: &Path, files: u64) -> Part<'_> {
     Part::new(subjects, move |bench| bench.run_all(&audit::audit(files, by_mpi.get().is_some())))
 }
 
-/// What `audit` measures, in a process of its own.
+/// Audited work, in a process of its own.
 #[derive(Debug, clap::Args)]
 #[command(hide = true)]
 pub(super) struct Work {
-    /// Which.
+    /// Kind of work.
     #[arg(value_parser = |name: &str| AuditWork::named(name).ok_or("no such work"))]
     work: AuditWork,
-    /// How many files.
+    /// Number of files.
     files: u64,
-    /// Where.
+    /// Directory.
     dir: PathBuf,
 }
 
 impl Work {
-    /// Does it.
+    /// Does the work.
     pub(super) fn run(self) -> Outcome {
         audit::work(self.work, self.files, &self.dir).at(self.dir.display())
     }

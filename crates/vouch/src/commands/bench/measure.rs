@@ -1,5 +1,4 @@
-//! What every workload is told: how often, and where the results go. Drives a run, part by part, to
-//! its report.
+//! Options of every workload: repetition and results. Runs the parts and reports.
 
 use indicatif::ProgressBar;
 use vouch_bench::runner::{ProgressSink, Rounds, Runner};
@@ -13,39 +12,39 @@ use crate::{interrupt, progress};
 /// Options of every workload.
 #[derive(Debug, clap::Args)]
 pub(super) struct Measure {
-    /// A first look: small sizes, three rounds, whose range is told and no confidence.
+    /// Quick run: small sizes and three rounds, with ranges instead of confidence intervals.
     #[arg(long)]
     pub(super) quick: bool,
-    /// Most rounds of each case; ten unless told, and at least six before it may stop early: fewer
-    /// have no confidence.
+    /// Maximum number of rounds for each case; the default is 10. Confidence intervals need at
+    /// least six.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
-    /// StopFlag a case early when each interval is within this many percent of its median; of steps of
-    /// iops that of the median latency.
+    /// End a case early when each interval is within this percentage of its median (for iops: of
+    /// the median latency).
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     tight: Option<f64>,
     #[command(flatten)]
     outputs: Outputs,
 }
 
-/// Makes subjects.
+/// Creates subjects.
 type Make<'a> = Box<dyn FnOnce(&mut Run, &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> + 'a>;
 /// Measures.
 type Work<'a> = Box<dyn FnOnce(&mut Runner) -> Result<(), Error> + 'a>;
 
-/// Subjects, and what is measured on them.
+/// Subjects, and the work measured on them.
 pub(super) struct Part<'a> {
-    /// Makes the subjects. What went wrong ends the run where nothing was measured before, and is a
-    /// note else.
+    /// Creates the subjects. A failure ends a run that has measured nothing yet; later it becomes a
+    /// note.
     pub(super) subjects: Make<'a>,
     /// Measures.
     pub(super) work: Work<'a>,
-    /// Whether a run goes on without it, also where it is the first.
+    /// Whether the run continues without this part, even if it is the first.
     optional: bool,
 }
 
 impl<'a> Part<'a> {
-    /// One that a run does not do without if it is the first.
+    /// A part that must succeed if it is the first.
     pub(super) fn new(
         subjects: impl FnOnce(&mut Run, &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> + 'a,
         work: impl FnOnce(&mut Runner) -> Result<(), Error> + 'a,
@@ -53,50 +52,50 @@ impl<'a> Part<'a> {
         Self { subjects: Box::new(subjects), work: Box::new(work), optional: false }
     }
 
-    /// One that may fail.
+    /// A part that may fail.
     pub(super) fn optional(self) -> Self {
         Self { optional: true, ..self }
     }
 }
 
-/// Ctrl-C, heard from the first file on that is made for a run: what was made is removed, and what
-/// there is is told.
+/// Interruption by Ctrl-C. Created before the first file of a run, so that files are removed and
+/// results reported.
 pub(super) struct Wish {
     stop: StopFlag,
     _taken: interrupt::Taken,
 }
 
 impl Wish {
-    /// From now on.
+    /// Starts listening.
     pub(super) fn new() -> Self {
         let stop = StopFlag::default();
         let asked = stop.clone();
         let notify = move || {
             asked.set();
-            // A second signal ends the process at once, and a terminal tells it to nobody else: not to those
-            // who work for the run.
+            // A second signal ends the process at once. The terminal sends it only to this process
+            // group, not to other helpers.
             std::mem::forget(interrupt::on_interrupt(vouch_bench::subject::terminate_all));
         };
         Self { stop, _taken: interrupt::take(notify) }
     }
 
-    /// Who is asked.
+    /// The flag to check.
     pub(super) const fn stop(&self) -> &StopFlag {
         &self.stop
     }
 }
 
 impl Measure {
-    /// Measures all parts, reports, and ends with what went wrong, if anything did.
+    /// Measures all parts, reports, and returns the failure if there was one.
     pub(super) fn run(&self, global: &Global, wish: &Wish, parts: Vec<Part<'_>>) -> Outcome {
         self.run_without(global, wish, parts, Vec::new())
     }
 
-    /// As [`Self::run`], with what was left out before.
+    /// Like [`Self::run`], with notes on what was left out.
     pub(super) fn run_without(&self, global: &Global, wish: &Wish, parts: Vec<Part<'_>>, mut left_out: Vec<String>) -> Outcome {
         self.outputs.check()?;
         let stop = wish.stop();
-        // Where the program lies is nobody's business who reads the record.
+        // The program's path does not belong into the record.
         let command = std::iter::once("vouch".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" ");
         let mut whole: Option<Run> = None;
         let (mut outcome, mut lost) = (Ok(()), false);
@@ -111,7 +110,7 @@ impl Measure {
                 }
                 Err(failure) if whole.is_none() && !part.optional => return Err(failure),
                 Err(failure) => {
-                    // What was there before and is gone was lost; what was never here is left out.
+                    // A subject that disappeared was lost; one that never existed is left out.
                     lost |= code_of(&failure.cause) == Code::Unreachable;
                     left_out.push(failure.to_string());
                     continue;
@@ -122,8 +121,7 @@ impl Measure {
             let measured = (part.work)(&mut bench);
             bench.sum_up(&measured);
             if matches!(measured, Err(Error::Interrupted)) {
-                // First of all what there is: what hangs may hang while it is cleaned, too, and a second Ctrl-C
-                // ends the process.
+                // Report first: cleaning up may hang, and a second Ctrl-C ends the process.
                 bar.finish_and_clear();
                 let mut run = joined(whole.take(), bench.run.clone(), several);
                 run.left_out.append(&mut left_out);
@@ -136,7 +134,7 @@ impl Measure {
             }
             bench.clean();
             bar.finish_and_clear();
-            // Subjects end where the others begin.
+            // Ids of subjects continue those of earlier parts.
             let run = bench.run;
             drop(bench.subjects);
             whole = Some(joined(whole, run, several));
@@ -168,7 +166,7 @@ impl Measure {
     }
 }
 
-/// A run, and the next part of it.
+/// Joins a run and its next part.
 fn joined(whole: Option<Run>, part: Run, several: bool) -> Run {
     let part = if several { part.with_named_notes() } else { part };
     match whole {
@@ -180,7 +178,7 @@ fn joined(whole: Option<Run>, part: Run, several: bool) -> Run {
     }
 }
 
-/// Draws how far the run is.
+/// Progress bar of a run.
 struct Bar(ProgressBar);
 
 impl ProgressSink for Bar {

@@ -1,4 +1,4 @@
-//! `vouch bench null`: what a core can call at most.
+//! `vouch bench null`: call rate of one core.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use vouch_bench::target::Target;
 use crate::exit::{Failure, Outcome};
 use crate::output;
 
-/// RPC NULL calls a second that one core issues in a plain loop, of a thread that answers at once,
-/// or of a server: a bound of what any generator of load can do.
+/// Measure the rate of RPC NULL calls from one core in a plain loop, to a local thread or a server:
+/// an upper bound for any load generator.
 ///
-/// The workloads' own generator makes, protects and compares data as well: what a call takes of it
-/// is the client CPU of each of their rows, and a row says where it was the limit.
+/// The workloads' generator also creates, protects and compares data. Each result row shows the
+/// client's CPU time, and whether the client was the limit.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// An NFS server to call; without it a thread of this process.
+    /// NFS server to call; without it, a thread of this process.
     #[arg(long, value_name = "URL")]
     target: Option<Target>,
     /// Calls in flight.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: u32,
-    /// How long.
+    /// Duration in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
     /// Print the result as JSON.

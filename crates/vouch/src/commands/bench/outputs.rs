@@ -1,4 +1,4 @@
-//! Where a run's results go: the terminal, and files.
+//! Output of results: terminal and files.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
@@ -14,29 +14,29 @@ use crate::output;
 /// Options of results.
 #[derive(Debug, clap::Args)]
 pub(super) struct Outputs {
-    /// Keep the run's record (docs/formats/bench.md); `vouch bench report` makes everything else
-    /// from it.
+    /// Write the record of the run (docs/formats/bench.md), from which `vouch bench report` makes
+    /// all other output.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     json: Option<PathBuf>,
-    /// Write a page with plots that needs nothing but this file.
+    /// Write a self-contained HTML page with plots.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     html: Option<PathBuf>,
-    /// Write every measurement as a line for spreadsheets.
+    /// Write all measurements as CSV.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     csv: Option<PathBuf>,
 }
 
 impl Outputs {
-    /// Finds out before the work whether results can be written after it.
+    /// Checks before the run that results can be written after it.
     pub(super) fn check(&self) -> Outcome {
         for file in [&self.json, &self.html, &self.csv].into_iter().flatten() {
-            // A pipe's reader would take this for the end.
+            // A pipe's reader would take a test for the end.
             if file.metadata().is_ok_and(|there| !there.is_file()) && !file.is_dir() {
                 continue;
             }
             let was_there = file.exists();
             std::fs::File::options().create(true).append(true).open(file).at(file.display())?;
-            // A run that comes to nothing leaves nothing behind; a link that led nowhere stays.
+            // A run without results leaves no file; a dangling link stays.
             if !was_there {
                 std::fs::canonicalize(file).and_then(std::fs::remove_file).at(file.display())?;
             }
@@ -44,8 +44,8 @@ impl Outputs {
         Ok(())
     }
 
-    /// Prints the table and writes all that was asked for: what can't be written keeps nothing else
-    /// from being told. The first failure of all.
+    /// Prints the table and writes the requested files. A failure keeps no other output back.
+    /// Returns the first failure.
     pub(super) fn write(&self, run: &Run) -> Outcome {
         let told = output::text(&report::table(run));
         let of = |file: &Option<PathBuf>, make: fn(&Run) -> String| {
@@ -56,15 +56,14 @@ impl Outputs {
     }
 }
 
-/// Writes a file whole or not at all, so that a full disk does not take the record of before; in
-/// place where its directory takes no other, where its owner would be another, or where it is no
-/// file at all.
+/// Writes a file atomically, so that a full disk keeps the earlier record. Writes in place for
+/// special files, where the directory is read-only, or where the owner would change.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
-    // What is no file by its own name: the name that a link of /proc tells leads nowhere for a pipe.
+    // Check under its own name: the target of a /proc link to a pipe does not exist.
     if file.metadata().is_ok_and(|there| !there.is_file()) || is_descriptor(file) {
         return File::options().append(true).open(file)?.write_all(text.as_bytes());
     }
-    // The file that a link leads to, also where there is none yet.
+    // Target of a link, even if it does not exist yet.
     let place = match std::fs::canonicalize(file) {
         Ok(place) => place,
         Err(_) => std::fs::read_link(file).map_or_else(|_| file.to_owned(), |to| file.parent().unwrap_or(Path::new("")).join(to)),
@@ -82,17 +81,17 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     let outcome = before
         .map_or(Ok(()), |before| made.set_permissions(before.permissions()))
         .and_then(|()| made.write_all(text.as_bytes()))
-        // What a server or a quota has against it comes here at the latest, while the file of before is there.
+        // Sync now, so that errors of a server or quota come while the earlier file still exists.
         .and_then(|()| made.sync_all())
         .and_then(|()| std::fs::rename(&part, &place));
     if outcome.is_err() {
-        // What is to be told is why.
+        // Report the first error.
         let _ = std::fs::remove_file(&part);
     }
     outcome
 }
 
-/// Gives a file the owner and the group of the one that it is to replace.
+/// Gives a file the owner and group of the file that it replaces.
 fn keep_owner(made: &File, before: &Metadata) -> io::Result<()> {
     let ours = made.metadata()?;
     match (ours.uid(), ours.gid()) == (before.uid(), before.gid()) {
@@ -101,8 +100,8 @@ fn keep_owner(made: &File, before: &Metadata) -> io::Result<()> {
     }
 }
 
-/// Whether this names what the program has open already, which may be a file that the table was
-/// printed to, too: nothing of it is replaced.
+/// Whether this names an open descriptor of this process. It may also receive the table, so it is
+/// not replaced.
 fn is_descriptor(file: &Path) -> bool {
     let directory = file.parent().unwrap_or(Path::new(""));
     [Path::new("/dev/stdout"), Path::new("/dev/stderr")].contains(&file)
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_can_not_be_written_costs_no_other() {
+    fn unwritable_file_costs_no_other_output() {
         let at = tempfile::tempdir().expect("a directory");
         let (json, csv) = (at.path().join("gone/run.json"), at.path().join("run.csv"));
         let run = Run::begin("test".into(), true);
@@ -148,13 +147,13 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&there).expect("behind the link"), run.to_json());
         assert_eq!(csv.metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(at.path()).expect("it is there").count(), 3, "no part is left");
-        // What is no file is written to, not replaced.
+        // Special files are written, not replaced.
         replace(Path::new("/dev/null"), "x").expect("it takes all");
         assert!(!Path::new("/dev/null").metadata().expect("it is there").is_file());
     }
 
     #[test]
-    fn a_pipe_by_its_descriptor_takes_the_record() {
+    fn pipe_by_descriptor_receives_record() {
         for directory in ["/dev/fd", "/proc/self/fd"] {
             let (mut reader, writer) = io::pipe().expect("a pipe");
             let name = Path::new(directory).join(writer.as_raw_fd().to_string());
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_by_its_descriptor_is_appended_to() {
+    fn file_by_descriptor_is_appended_to() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(b"table, ").expect("it takes all");
         replace(&Path::new("/dev/fd").join(file.as_file().as_raw_fd().to_string()), "record").expect("it can be written");
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_memory_is_replaced_like_any() {
+    fn file_in_memory_is_replaced() {
         let Ok(at) = tempfile::tempdir_in("/dev/shm") else { return println!("skipped: there is no /dev/shm") };
         let (json, csv) = (at.path().join("run.json"), at.path().join("run.csv"));
         let (outputs, run) = (outputs(&json, &csv), Run::begin("test".into(), true));
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_replaced_keeps_its_owner() {
+    fn replaced_file_keeps_its_owner() {
         let at = tempfile::tempdir().expect("a directory");
         let file = at.path().join("run.json");
         std::fs::write(&file, "before").expect("a file");

@@ -1,4 +1,4 @@
-//! What is measured, as it is told on the command line, and the subjects that come of it.
+//! Subjects of a measurement: command-line options, and the subjects made from them.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
@@ -17,54 +17,54 @@ use crate::exit::{Failure, Outcome};
 /// Options that name subjects.
 #[derive(Debug, clap::Args)]
 pub(super) struct Subjects {
-    /// What to measure: nfs://HOST[:PORT]/EXPORT, or scp:// (a private sshd of this machine) or
-    /// scp://HOST for copies; with a label of its own as LABEL=nfs://…; may be repeated. The first
-    /// is what the others are compared with.
+    /// Server to measure: nfs://HOST[:PORT]/EXPORT, or for copies scp://HOST, or scp:// for a
+    /// private sshd on this machine; with a label as LABEL=nfs://…; may be repeated. The first is
+    /// the baseline of comparisons.
     #[arg(long, value_name = "URL")]
     target: Vec<Labelled<Target>>,
-    /// Flavours to measure of each NFS target: sys, krb5, krb5i, krb5p. The first is what the
-    /// others are compared with.
+    /// Flavours of each NFS target: sys, krb5, krb5i, krb5p. The first is the baseline of
+    /// comparisons.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "sys")]
     sec: Vec<Sec>,
-    /// A directory of whatever is mounted there, with a label of its own as LABEL=DIR; may be
-    /// repeated. Reads and writes are fio's.
+    /// Mounted directory to measure, with a label as LABEL=DIR; may be repeated. fio does the reads
+    /// and writes.
     #[arg(long, value_name = "DIR")]
     mount: Vec<Labelled<Directory>>,
-    /// Whether what was read before may be kept by the system for the mounts: cold, warm, or both
-    /// as two subjects.
+    /// Page cache of mounts: cold, warm, or both as two subjects.
     #[arg(long, value_name = "HOW", default_value = "cold")]
     cache: Cache,
-    /// The server's principal as a service, where it isn't nfs@HOST.
+    /// Service principal of the server, if not nfs@HOST.
     #[arg(long, value_name = "SERVICE@HOST")]
     service: Option<String>,
-    /// Where a server's CPU time is read: pid:N, cgroup:DIRECTORY or http://HOST:PORT/metrics; of one of several as LABEL=…; may be repeated.
+    /// Source of a server's CPU time: pid:N, cgroup:DIRECTORY or http://HOST:PORT/metrics; for one
+    /// of several servers as LABEL=…; may be repeated.
     #[arg(long, value_name = "SOURCE")]
     server_cpu: Vec<Labelled<ServerCpu>>,
-    /// Where the CPU time of what shows a mounted directory is read, the daemon of FUSE, if it
-    /// isn't found: pid:N or cgroup:DIRECTORY; of one of several as LABEL=…; may be repeated.
+    /// Source of the CPU time of a mount's FUSE daemon, if not found automatically: pid:N or
+    /// cgroup:DIRECTORY; for one of several mounts as LABEL=…; may be repeated.
     #[arg(long, value_name = "SOURCE")]
     client_cpu: Vec<Labelled<ServerCpu>>,
-    /// Sessions with each NFS server, each driven by a thread of its own; they share the calls in
-    /// flight of --depth.
+    /// Sessions with each NFS server, each with a thread of its own; they share the calls in flight
+    /// of --depth.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     sessions: u16,
     /// Connections of each session.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: u16,
-    /// Work in a directory that holds something; nothing of it is touched.
+    /// Accept a directory that is not empty; its contents stay untouched.
     #[arg(long)]
     not_empty: bool,
-    /// A node that takes part, where `vouch bench agent` runs; may be repeated. All measure each
-    /// NFS target at once.
+    /// Agent (`vouch bench agent`) that takes part; may be repeated. All agents measure each NFS
+    /// target together.
     #[arg(long, value_name = "HOST:PORT")]
     agent: Vec<String>,
-    /// The secret that agents share with this program. Without it a ticket for host@NODE is their
-    /// proof.
+    /// File of the secret shared with agents. Without it, agents prove themselves by a ticket for
+    /// host@NODE.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
-/// A value, and the label before its first `=`.
+/// A value with an optional label before the first `=`.
 #[derive(Debug, Clone)]
 pub(super) struct Labelled<T> {
     label: Option<String>,
@@ -77,11 +77,11 @@ struct Directory(PathBuf);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Cache {
-    /// Dropped where that is allowed, and passed by.
+    /// Dropped where permitted, and bypassed.
     Cold,
     /// Kept.
     Warm,
-    /// One after the other.
+    /// Both in turn.
     Both,
 }
 
@@ -105,13 +105,13 @@ impl<T: FromStr<Err = String>> FromStr for Labelled<T> {
     }
 }
 
-/// The source of this name, or else the one without a name.
+/// The source with this label, or else the one without a label.
 fn source(sources: &[Labelled<ServerCpu>], name: Option<&str>) -> Option<ServerCpu> {
     let of = |label: Option<&str>| sources.iter().find(|source| source.label.as_deref() == label);
     name.and_then(|name| of(Some(name))).or_else(|| of(None)).map(|source| source.value.clone())
 }
 
-/// Each source is somebody's: one that nobody reads is a mistake that would be taken for a figure.
+/// Refuses unused sources: they would silently measure nothing.
 fn all_used(option: &str, sources: &[Labelled<ServerCpu>], names: &[Option<&str>]) -> Outcome {
     for (at, Labelled { label, .. }) in sources.iter().enumerate() {
         let label = label.as_deref();
@@ -133,12 +133,12 @@ fn all_used(option: &str, sources: &[Labelled<ServerCpu>], names: &[Option<&str>
 }
 
 impl Subjects {
-    /// Whether nothing is named that could be measured.
+    /// Whether no subject is given.
     pub(super) fn are_none(&self) -> bool {
         self.target.is_empty() && self.mount.is_empty()
     }
 
-    /// Finds out before anything is made what can't be meant.
+    /// Checks the options before anything is created.
     fn check(&self) -> Outcome {
         let mounts: Vec<String> = self.mount.iter().map(mount_name).collect();
         let mounts = mounts.iter().map(|name| Some(name.as_str()));
@@ -153,7 +153,7 @@ impl Subjects {
         }
     }
 
-    /// NFS servers, and the names that they have where there are several or one was given.
+    /// NFS servers and their labels.
     fn servers(&self) -> impl Iterator<Item = (Option<String>, &NfsTarget)> {
         let servers = || {
             self.target.iter().filter_map(|target| match &target.value {
@@ -166,8 +166,7 @@ impl Subjects {
             .map(move |(label, target)| (label.clone().or_else(|| several.then(|| format!("{}:{}", target.host, target.port))), target))
     }
 
-    /// Makes all of them; when one can't be made, those before it are cleaned. `depth` is the most
-    /// calls in flight.
+    /// Creates all subjects. If one fails, earlier ones are removed. `depth`: most calls in flight.
     pub(super) fn make(&self, depth: u32, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         if self.are_none() {
             return Err(Failure::usage("--target", "say what to measure, or name a mounted directory by --mount; see `vouch help bench`"));
@@ -181,7 +180,7 @@ impl Subjects {
             twice.map_or(Ok(()), |(_, label)| Err(Failure::usage("--target", format!("{label} would name two; label them: LABEL=…")))),
         );
         if let Err(failure) = made {
-            // Each for itself; why there is no run is told last.
+            // Each one for itself; the reason is reported last.
             for subject in &mut subjects {
                 let (label, place) = (subject.info().label, subject.place().unwrap_or_default());
                 if let Err(error) = subject.clean() {
@@ -250,8 +249,7 @@ impl Subjects {
         Ok(())
     }
 
-    /// Whether one mount is all that works on this machine: then what the machine keeps for others
-    /// may be dropped.
+    /// Whether a mount is the only work on this machine, so that the page cache may be dropped.
     fn is_alone(&self) -> bool {
         let here = |target: &Labelled<Target>| match &target.value {
             Target::Nfs(target) => target.address().is_ok_and(|address| is_local(address.ip())),
@@ -305,7 +303,7 @@ impl Subjects {
     }
 }
 
-/// As it is called in tables and by options.
+/// Name in tables and options.
 fn mount_name(mount: &Labelled<Directory>) -> String {
     mount.label.clone().unwrap_or_else(|| mount.value.0.display().to_string())
 }
@@ -326,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_without_a_label_is_everybodys_who_has_none_of_its_own() {
+    fn source_without_label_serves_unlabelled_subjects() {
         let sources = sources(&["a=pid:1", "pid:2"]);
         assert_eq!(source(&sources, Some("a")), Some(ServerCpu::Process(1)));
         assert_eq!(source(&sources, Some("b")), Some(ServerCpu::Process(2)));
@@ -335,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_nobody_reads_is_a_mistake() {
+    fn unused_source_is_an_error() {
         let check = |all: &[&str], names: &[Option<&str>]| all_used("--server-cpu", &sources(all), names).is_ok();
         assert!(check(&["a=pid:1", "pid:2"], &[Some("a"), Some("b")]));
         assert!(check(&["pid:2"], &[None]));
@@ -347,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_alone_where_nothing_else_is_mounted_or_served_here() {
+    fn mount_is_alone_without_other_local_subjects() {
         let alone = |targets: &[&str], mounts: &[&str], cache| {
             let mut subjects = <Subjects as clap::Args>::augment_args(clap::Command::new("x"));
             let mut args = vec!["x".to_owned(), format!("--cache={cache}")];

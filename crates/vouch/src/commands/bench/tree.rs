@@ -1,6 +1,6 @@
-//! `vouch bench tree`: a tree is published, served and mounted for the run, and read beside the
-//! directory that it was made from and sshfs of that; clients replay the reads of a compile; the
-//! replica is asked for connections beside web servers.
+//! `vouch bench tree`: publishes, serves and mounts a tree for the run. Reads it beside its source
+//! directory and sshfs, replays the reads of a compile, and compares connection rates with web
+//! servers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,22 +23,24 @@ use crate::exit::{At as _, Failure, Outcome};
 mod mounted;
 mod verifying;
 
-/// Reads of a published tree with caches and without, what verification costs, a compile on it,
-/// clients that replay its reads, and connections a second (the SFS read-only paper).
+/// Measure reads of a published tree with and without caches, the cost of verification, a compile
+/// on the tree, clients that replay the reads of a compile, and connections per second (the SFS
+/// read-only paper).
 ///
-/// A tree is published, served by a replica on loopback and mounted, all for the run; beside it are
-/// the directory that it was made from, and sshfs of that. The compile reads its source there and
-/// writes its objects to this machine. No client of ours goes without verification, so what that
-/// costs is taken from the calls that the mount makes for a read: they are made again by one client
-/// that verifies each answer as the mount does and by one that takes it as it comes. Connections
-/// are those of a client that knows nothing and reads one small file, by a name of one component
-/// (small) and of three (one/two/small), beside a private nginx by HTTP and HTTPS, and beside any server named by --target: of http://HOST/small are asked /small and /one/two/small.
+/// The run publishes a tree, serves it from a replica on loopback and mounts it. The baselines are
+/// the source directory and sshfs of that directory. The compile reads its sources from the mount
+/// and writes objects to local disk. To measure the cost of verification, one client repeats the
+/// calls that the mount makes for a read and verifies each answer, and another repeats them without
+/// verifying. A connection is made by a client without any cache, which reads one small file by a
+/// name of one component (small) and of three (one/two/small); a private nginx over HTTP and HTTPS
+/// is measured beside it, and each server given with --target: http://HOST/small stands for /small
+/// and /one/two/small there.
 #[derive(Debug, clap::Args)]
 pub(super) struct Tree {
-    /// Where the tree is made.
+    /// Directory for the tree.
     #[arg(long, value_name = "DIR", default_value = "/tmp")]
     dir: PathBuf,
-    /// A web server to compare connections with: http:// or https://; may be repeated.
+    /// Web server for the comparison of connections: http:// or https://; may be repeated.
     #[arg(long, value_name = "URL")]
     target: Vec<Target>,
     #[command(flatten)]
@@ -46,7 +48,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Measures.
+    /// Runs the workload.
     pub(super) fn run(self, global: &Global) -> Outcome {
         if self.target.iter().any(|target| !matches!(target, Target::Http { .. })) {
             return Err(Failure::usage(
@@ -63,8 +65,7 @@ impl Tree {
     }
 }
 
-/// The parts of a run that measure a tree: what it is read by, what many clients of it ask, and
-/// connections.
+/// The parts of a run with this workload: reads, replayed clients, and connections.
 pub(super) fn parts<'a>(world: &'a World, targets: &'a [Target], quick: bool) -> Vec<Part<'a>> {
     let (reads, replay, connections) = (workload::tree(quick), workload::replay(quick), workload::connections(quick));
     let subjects = move |run: &mut Run, stop: &StopFlag| world.readers(run, stop);
@@ -79,11 +80,11 @@ pub(super) fn parts<'a>(world: &'a World, targets: &'a [Target], quick: bool) ->
     std::iter::once(first).chain(verified).chain(last).collect()
 }
 
-/// A published tree and its replica, which end with it.
+/// A published tree and its replica for the run.
 pub(super) struct World {
-    // Before the directory, in which they work.
+    // Dropped before the directory that they use.
     replica: Replica,
-    /// A web server of the tree's source, or why there is none.
+    /// A web server of the tree's source, or the reason why there is none.
     web: Result<WebServer, String>,
     name: String,
     program: PathBuf,
@@ -97,7 +98,7 @@ struct Replica {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Mounts that are ending write their last lines below it.
+        // Ending mounts still write below this directory.
         let start = Instant::now();
         while self.directory.path().exists() && start.elapsed() < PATIENCE && std::fs::remove_dir_all(self.directory.path()).is_err() {
             std::thread::sleep(Duration::from_millis(50));
@@ -113,11 +114,10 @@ impl Drop for Replica {
 }
 
 impl World {
-    /// Makes it. Whoever wants to stop meanwhile is heard after each step, and what there is by
-    /// then is removed.
+    /// Creates it. An interruption takes effect after each step and removes everything.
     pub(super) fn make(at: &Path, quick: bool, stop: &StopFlag) -> Outcome<Self> {
         let go_on = || if stop.is_set() { Err(Failure::interrupted()) } else { Ok(()) };
-        // A program that Ctrl-C has ended too fails for no other reason.
+        // After Ctrl-C, other programs fail for the same reason.
         let run = |args: &[&str]| {
             let outcome = run(&std::env::current_exe().at("this program")?, args);
             go_on().and(outcome)
@@ -156,20 +156,20 @@ impl World {
         Ok(Self { replica, web, name, program, directory })
     }
 
-    /// What every client of the tree is told.
+    /// Options of every client of the tree.
     fn options(&self, replica: &str, state: &str) -> Vec<String> {
         let state = self.directory.path().join(state).display().to_string();
         ["--replica", replica, "--only-replicas", "--state", &state].map(str::to_owned).to_vec()
     }
 
-    /// A directory of the world, made.
+    /// Creates a directory below the world's.
     fn place(&self, name: &str) -> Outcome<PathBuf> {
         let at = self.directory.path().join(name.replace(' ', "-"));
         std::fs::create_dir(&at).at(at.display())?;
         Ok(at)
     }
 
-    /// The directory itself; the tree with caches cold, warm, and without any; sshfs cold and warm.
+    /// Readers: the source directory; the tree with cold, warm and no caches; sshfs cold and warm.
     fn readers(&self, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         let source = self.directory.path().join("src");
         let about = |label: &str, target: String, detail: &str| SubjectInfo {
@@ -189,7 +189,7 @@ impl World {
             let at = self.place(label)?;
             let cache = cached.then(|| self.directory.path().join(format!("cache-{}", subjects.len())));
             let mut mounted = Mounted::tree(&self.program, self.options(&self.replica.address, "state"), &self.name, cache, &at, warm);
-            // A machine without FUSE is told so now.
+            // Reports a missing FUSE now.
             mounted.renew().map_err(Failure::from)?;
             let forget: DropCaches = Box::new(move || mounted.renew());
             let server = Some(ServerCpu::Process(self.replica.child.id()));
@@ -219,7 +219,7 @@ impl World {
         Ok(subjects)
     }
 
-    /// The replica, asked by many what a cold client asked for a compile.
+    /// Replays what a cold client requests for a compile, by many clients.
     fn replayed(&self, quick: bool, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         if !compile::is_installed() {
             return Err(Failure::not_found("clients that replay a compile", "a C compiler is not installed (cc)"));
@@ -286,7 +286,7 @@ impl World {
     }
 }
 
-/// Runs this program with other words; what it prints.
+/// Runs this program with other arguments; returns its output.
 fn run(program: &Path, args: &[&str]) -> Outcome<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output().at(program.display())?;
     match output.status.success() {
@@ -296,6 +296,6 @@ fn run(program: &Path, args: &[&str]) -> Outcome<String> {
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The small file by a name of one component, and of three.
+/// The small file, by a name of one component and of three.
 const NAMES: [&str; 2] = ["small", "one/two/small"];
 const SMALL_LEN: usize = 1024;

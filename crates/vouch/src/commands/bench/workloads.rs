@@ -1,4 +1,4 @@
-//! The options of each workload, and the plan that they make.
+//! Options of each workload, and its plan.
 
 use vouch_bench::workload;
 
@@ -9,25 +9,26 @@ use crate::cli::Global;
 use crate::exit::Outcome;
 use crate::size;
 
-/// Files copied there and back: the rate by size, many small, some large (LANL's kerberized NFS).
+/// Measure file copies in both directions: rate by size, many small files, some large ones (LANL's
+/// kerberized NFS).
 #[derive(Debug, clap::Args)]
 pub(super) struct Transfer {
-    /// Sizes of the files whose rate is measured, in powers of 1024 with K, M, G.
+    /// File sizes, in powers of 1024 with K, M, G.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = some_bytes)]
     sizes: Option<Vec<u64>>,
-    /// How many small files.
+    /// Number of small files.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     small_files: Option<u64>,
-    /// How many large files.
+    /// Number of large files.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     large_files: Option<u64>,
-    /// Bytes of each large file.
+    /// Size of each large file, in bytes.
     #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
     large_size: Option<u64>,
-    /// Small files at a time, of each session and agent; cp and scp take one.
+    /// Small files in flight for each session and agent; cp and scp copy one at a time.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     streams: u32,
-    /// Blocks in flight of each file.
+    /// Blocks in flight for each file.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: u32,
     #[command(flatten)]
@@ -37,7 +38,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// The plan.
+    /// Builds and runs the plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let mut how = if self.measure.quick { workload::Transfer::quick() } else { workload::Transfer::full() };
         how.sizes = self.sizes.unwrap_or(how.sizes);
@@ -49,7 +50,7 @@ impl Transfer {
     }
 }
 
-/// Latency against operations a second, by flavour, stepped until the knee (ONTAP).
+/// Measure latency against operations per second, by flavour, up to the knee (ONTAP).
 #[derive(Debug, clap::Args)]
 pub(super) struct Iops {
     #[command(flatten)]
@@ -57,7 +58,7 @@ pub(super) struct Iops {
     /// Bytes of an operation.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = block)]
     blocks: Option<Vec<u32>>,
-    /// Steps up to what the fastest does.
+    /// Load steps up to the maximum rate.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     steps: Option<u32>,
     #[command(flatten)]
@@ -69,19 +70,19 @@ pub(super) struct Iops {
 /// Options of load on one file.
 #[derive(Debug, clap::Args)]
 struct Load {
-    /// Calls in flight at most, of all sessions and agents together.
+    /// Most calls in flight, of all sessions and agents together.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: u32,
     /// Seconds of each measurement.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Bytes of the file that is read and written.
+    /// Size of the file, in bytes.
     #[arg(long, value_name = "SIZE", value_parser = file_size)]
     file_size: Option<u64>,
 }
 
 impl Iops {
-    /// The plan.
+    /// Builds and runs the plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let mut how = if self.measure.quick { workload::Iops::quick() } else { workload::Iops::full() };
         how.depth = self.load.depth;
@@ -93,7 +94,8 @@ impl Iops {
     }
 }
 
-/// Latency added at low concurrency, maximum lost at high (Azure NetApp Files).
+/// Measure added latency at low concurrency and lost throughput at high concurrency (Azure NetApp
+/// Files).
 #[derive(Debug, clap::Args)]
 pub(super) struct Concurrency {
     #[command(flatten)]
@@ -105,7 +107,7 @@ pub(super) struct Concurrency {
 }
 
 impl Concurrency {
-    /// The plan.
+    /// Builds and runs the plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let mut how = if self.measure.quick { workload::Concurrency::quick() } else { workload::Concurrency::full() };
         how.depth = self.load.depth;
@@ -116,17 +118,17 @@ impl Concurrency {
     }
 }
 
-/// All that applies, in one run: transfer, iops, concurrency where a target or a mount is named;
-/// tree; seal; and audit where the kernel's audit can be taken.
+/// Run all applicable workloads: transfer, iops and concurrency if a target or mount is given;
+/// tree; seal; and audit if kernel auditing is available.
 #[derive(Debug, clap::Args)]
 pub(super) struct All {
-    /// Where audit makes its files.
+    /// Directory for the files of audit.
     #[arg(long, value_name = "DIR", default_value = "/tmp")]
     audit_dir: std::path::PathBuf,
-    /// Publish and mount no tree.
+    /// Leave out the published tree.
     #[arg(long)]
     no_tree: bool,
-    /// Leave the kernel's audit alone.
+    /// Leave out kernel auditing.
     #[arg(long)]
     no_audit: bool,
     #[command(flatten)]
@@ -136,7 +138,7 @@ pub(super) struct All {
 }
 
 impl All {
-    /// The plan.
+    /// Builds and runs the plan.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let quick = self.measure.quick;
         let (transfer, iops, concurrency) = match quick {
@@ -174,7 +176,7 @@ impl All {
     }
 }
 
-/// A plan on the subjects that were named.
+/// A plan for the given subjects.
 fn on<'a>(
     subjects: &'a Subjects,
     depth: u32,
@@ -183,10 +185,10 @@ fn on<'a>(
     Part::new(move |run: &mut vouch_bench::Run, stop: &vouch_bench::StopFlag| subjects.make(depth, run, stop), work)
 }
 
-/// Calls in flight where nothing else is said.
+/// Default number of calls in flight.
 const DEPTH: u32 = 64;
 
-/// A block of whole pages, at most what a server takes at once.
+/// Parses a block size: whole pages, at most what servers accept in one call.
 fn block(text: &str) -> Result<u32, String> {
     let len = size::parse(text)?;
     u32::try_from(len)
@@ -200,7 +202,7 @@ fn file_size(text: &str) -> Result<u64, String> {
     if len >= 1 << 20 && len % (1 << 20) == 0 { Ok(len) } else { Err("whole MiB: 512M".into()) }
 }
 
-/// Bytes of a file: one has to be there to be copied.
+/// Parses a file size, at least one byte.
 fn some_bytes(text: &str) -> Result<u64, String> {
     size::parse(text).and_then(|len| if len > 0 { Ok(len) } else { Err("at least one byte".into()) })
 }
@@ -209,5 +211,5 @@ fn seconds(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|value| (0.01..=3600.0).contains(value)).ok_or_else(|| "write seconds, from 0.01 to 3600".into())
 }
 
-/// Data is checked by the page.
+/// Data is verified page by page.
 const PAGE_LEN: u32 = vouch_bench::content::PAGE_LEN as u32;

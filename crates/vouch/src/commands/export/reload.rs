@@ -1,4 +1,4 @@
-//! `vouch export reload`: has a server that runs read its exports anew.
+//! `vouch export reload`: makes a running server read its exports again.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use crate::exit::{Failure, Outcome};
 use crate::output;
 use vouch_export::control::{Answer, Question};
 
-/// Have the server read its list of exports anew.
+/// Make the server read its list of exports again.
 ///
-/// No client is dropped. If the new list is faulty the old one stays in force, and this says what
-/// is wrong with it.
+/// Clients stay connected. If the new list has errors, they are printed and the old list stays in
+/// force.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 

@@ -1,4 +1,4 @@
-//! `vouch export status`: what a server that runs has to tell.
+//! `vouch export status`: shows the state of a running server.
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,4 @@
-//! What a mount's users do, and what its replicas try, in an audit trail: joins what the mount and
-//! its client tell to rules and trail.
+//! Audit trail of a mount: records user operations and wrong data from replicas.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
@@ -26,28 +25,29 @@ pub(super) struct MountAudit {
     trail: Trail,
     rules: InForce,
     account: Account,
-    /// The mount point, which paths in records begin with.
+    /// Mount point, which begins the paths in records.
     point: Vec<u8>,
     bounds: Bounds,
     since: Instant,
     halt: Arc<Notify>,
-    /// Nothing is recorded any more, and so nothing answered. Held for reading by who records.
+    /// Whether the trail has ended, so nothing more is recorded or answered. Recorders hold it for
+    /// reading.
     ended: RwLock<bool>,
 }
 
 impl MountAudit {
-    /// Goes on with the trail. The rules must be good.
+    /// Opens or creates the trail. The rules must be valid.
     pub(super) fn begin(config: &TrailConfig, point: &Path) -> Outcome<Self> {
         let halt = Arc::new(Notify::new());
         let halted = halt.clone();
         let (trail, rules, account) = trail::begin(config, Arc::new(SystemDisk), &[], move || halted.notify_one())?;
-        // What a killed mount has left can't be looked at.
+        // A dead mount at the path can't be resolved.
         let point = point.canonicalize().or_else(|_| std::path::absolute(point)).unwrap_or_else(|_| point.to_owned());
         let point = point.as_os_str().as_bytes().to_vec();
         Ok(MountAudit { trail, rules, account, point, bounds: Bounds::default(), since: Instant::now(), halt, ended: RwLock::new(false) })
     }
 
-    /// Reads the rules anew; a fault changes nothing.
+    /// Reads the rules again; an error changes nothing.
     pub(super) fn reload(&self) {
         match self.account.read() {
             Ok(new) => {
@@ -61,23 +61,22 @@ impl MountAudit {
         }
     }
 
-    /// Records the start, and what is in force.
+    /// Records the start and the configuration in force.
     pub(super) fn started(&self, detail: &str) {
         self.account.started(&self.trail, &self.rules, detail);
     }
 
-    /// Records how many refusals were left out lately, if any were.
+    /// Records the number of refusals omitted since the last time.
     pub(super) fn tell_left_out(&self) {
         self.bounds.tell_left_out(&self.trail, self.mono_ms());
     }
 
-    /// Ready once the policy says to stop.
+    /// Ready when the failure policy stops the service.
     pub(super) async fn halted(&self) {
         self.halt.notified().await;
     }
 
-    /// Ends the trail, with this said last. Whatever is asked of the mount from here on gets no
-    /// answer.
+    /// Closes the trail with this detail. The mount answers nothing from now on.
     pub(super) fn stop(&self, detail: &str) {
         *self.ended.write() = true;
         self.tell_left_out();
@@ -89,7 +88,7 @@ impl MountAudit {
         u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Records something that was refused, if no rule says never and it does not come too often.
+    /// Records a refusal, unless a rule excludes it or its rate is exceeded.
     fn refuse(&self, refusal: Refusal, from: Option<(SocketAddr, &str)>, tree: &str, detail: &str) {
         let export = export(tree);
         let mut record = Record {
@@ -111,7 +110,7 @@ impl MountAudit {
         self.trail.record(&record);
     }
 
-    /// Whether it was recorded.
+    /// Records an operation. Returns whether a record was written.
     fn record(&self, seen: &Observation<'_>, rules: &Rules) -> bool {
         let operation = number_of(seen.operation);
         if !rules.may_record(operation) {
@@ -150,7 +149,7 @@ impl MountAudit {
             self.trail.record(&Record { key, ..record });
             return true;
         }
-        // A file is what it is under whichever of its names.
+        // Rules apply to all names of a file.
         for other in seen.other_paths {
             let path = [&self.point, &**other].concat();
             let record = Record { path: &path, ..record.clone() };
@@ -162,16 +161,16 @@ impl MountAudit {
         false
     }
 
-    /// Ready when all that was recorded until now is kept.
+    /// Ready when all earlier records are durable.
     fn kept(&self) -> Recorded {
         let (send, kept) = oneshot::channel();
         self.trail.call_when_stored(Box::new(move || {
-            // Who has waited for too long waits no more.
+            // The waiting side may have timed out.
             let _ = send.send(());
         }));
         Box::pin(async move {
             if kept.await.is_err() {
-                // The trail has ended without it.
+                // The trail has ended.
                 std::future::pending::<()>().await;
             }
         })
@@ -232,8 +231,7 @@ impl FaultObserver for MountAudit {
     }
 }
 
-/// What kind of refusal it is that nothing of a tree may be shown; none where it just can't be
-/// reached.
+/// Kind of refusal when a tree may not be shown; none if it is only unreachable.
 const fn refusal_to_show(class: ErrorClass) -> Option<Refusal> {
     match class {
         ErrorClass::Expired => Some(Refusal::Expired),
@@ -243,7 +241,7 @@ const fn refusal_to_show(class: ErrorClass) -> Option<Refusal> {
     }
 }
 
-/// As the list of exports names a tree.
+/// The tree as in a list of exports.
 fn export(tree: &str) -> Vec<u8> {
     if tree.is_empty() { Vec::new() } else { format!("tree:{tree}").into_bytes() }
 }
@@ -263,10 +261,10 @@ const fn number_of(operation: Operation) -> u16 {
     }
 }
 
-/// Records have statuses of NFS (RFC 8881, section 15.1); most small ones are errnos.
+/// Records hold NFS statuses (RFC 8881, section 15.1); most are equal to errnos.
 fn status_of(errno: i32) -> u32 {
     match errno {
-        // EKEYREVOKED: there is no such status; the detail says what it was.
+        // EKEYREVOKED has no NFS status; the detail names it.
         128 => 13,
         // ESTALE, ENODATA, ERANGE, ELOOP.
         116 => 70,

@@ -1,11 +1,11 @@
-//! Whole files of exports(5).
+//! Parsing of exports(5) files.
 
 use super::super::options::Fsid;
 use super::*;
 use vouch_nfs4_server::{Flavour, SquashWho};
 
 #[test]
-fn example_of_the_manual_is_read() {
+fn parses_example_of_manual() {
     // exports(5), EXAMPLE.
     let text = b"# sample /etc/exports file
 /               master(rw) trusty(rw,no_root_squash)
@@ -36,10 +36,9 @@ fn example_of_the_manual_is_read() {
     assert_eq!(parsed.entries[0].clients[1].options.squash.who, SquashWho::Nobody);
 }
 
-// A list that takes rights away must not be passed over in silence, whatever the line's defaults
-// say of single flavours.
+// A client's own list may only narrow rights if the result is what the list says.
 #[test]
-fn rights_of_a_clients_own_list_go_before_the_lines_defaults() {
+fn client_rights_override_line_defaults() {
     for (line, rights) in [
         ("-sec=sys,rw,no_root_squash h(ro,root_squash)", &[(Flavour::Sys, true, SquashWho::Root)][..]),
         (
@@ -58,7 +57,7 @@ fn rights_of_a_clients_own_list_go_before_the_lines_defaults() {
 }
 
 #[test]
-fn a_space_before_the_parenthesis_is_commented_on() {
+fn space_before_parenthesis_causes_warning() {
     let parsed = parse(b"/a host (rw)").unwrap();
     assert!(parsed.entries[0].clients[0].options.read_only);
     assert_eq!(parsed.entries[0].clients[1].machine, MachineName::Everyone);
@@ -66,7 +65,7 @@ fn a_space_before_the_parenthesis_is_commented_on() {
 }
 
 #[test]
-fn lines_of_one_path_are_one_export() {
+fn lines_of_one_path_become_one_export() {
     let parsed = parse(b"/a/ x(rw)\n//a/. gss/krb5p(rw)\ntree:/srv/db *(ro)").unwrap();
     assert_eq!(parsed.entries.len(), 2);
     let access = parsed.entries[0].clients[1].options.access();
@@ -75,13 +74,13 @@ fn lines_of_one_path_are_one_export() {
 }
 
 #[test]
-fn a_path_alone_is_for_everybody_and_commented_on() {
+fn path_without_clients_is_for_everybody_with_warning() {
     let parsed = parse(b"/a").unwrap();
     assert_eq!((parsed.entries[0].clients[0].machine.clone(), parsed.warnings.len()), (MachineName::Everyone, 1));
 }
 
 #[test]
-fn all_faults_are_told_with_line_and_cure() {
+fn reports_every_error_with_line_and_remedy() {
     let errors = parse(b"/a *(rw,pnfs)\nrelative *\n/b *(rw\n/c 1.2.3.4/99\n\n/d x x").unwrap_err();
     let lines: Vec<_> = errors.iter().map(|fault| fault.line).collect();
     assert_eq!(lines, [1, 2, 3, 4, 6]);
@@ -95,12 +94,12 @@ proptest::proptest! {
     }
 
     #[test]
-    fn text_of_the_right_letters_never_panics(text in "[/a-c *@()\\\\\"#,=\\n.0-9:-]{0,80}") {
+    fn text_of_valid_characters_never_panics(text in "[/a-c *@()\\\\\"#,=\\n.0-9:-]{0,80}") {
         let _ = parse(text.as_bytes());
     }
 
     #[test]
-    fn what_is_written_is_read_back(
+    fn written_list_parses_back(
         paths in proptest::collection::btree_set("/[a-z]{1,6}(/[a-z ]{1,6}){0,2}", 1..6),
         read_only: bool, secure: bool, all: bool, uid in 0u32..70_000, number in 1u32..9999,
     ) {

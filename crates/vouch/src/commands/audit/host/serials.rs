@@ -1,32 +1,32 @@
-//! The numbers that the kernel gives its events, one after the other since the boot: how many came
-//! that nobody has read. It may send them in a slightly other order.
+//! Serial numbers of kernel audit events, consecutive since boot: counts events that were not read.
+//! The kernel may slightly reorder events.
 
-/// What has been read.
+/// Serial numbers seen so far.
 #[derive(Debug)]
 pub(super) struct Serials {
-    /// The newest, of this program or the one before.
+    /// Newest serial number, of this process or the one before.
     newest: Option<u32>,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Each is read, as far as the kernel has told.
+    /// No known loss.
     Whole,
-    /// Nothing was read yet since the program before.
+    /// Nothing was read yet in this process.
     Begun,
-    /// The kernel has thrown some away after this one; so many have been read since. Those that
-    /// waited come first.
+    /// The kernel dropped events after this one; `read` events were read since. Queued events come
+    /// first.
     Lost { after: u32, read: u64, is_empty: bool },
 }
 
 impl Serials {
-    /// After the last event that is known of this boot, if any is.
+    /// Continues after this event of the current boot, if known.
     pub(super) fn after(last: Option<u32>) -> Self {
         Serials { newest: last, state: State::Begun }
     }
 
-    /// A line of this event was read: how many events were not, if that is to be told now.
+    /// Notes an event line. Returns the number of missed events when it is known.
     pub(super) fn see(&mut self, serial: u32) -> Option<u64> {
         let Some(newest) = self.newest else {
             (self.newest, self.state) = (Some(serial), State::Whole);
@@ -52,7 +52,7 @@ impl Serials {
         (missed > 0).then_some(missed.into())
     }
 
-    /// The kernel has thrown some away.
+    /// The kernel reported a loss.
     pub(super) fn are_lost(&mut self) {
         match &mut self.state {
             State::Lost { is_empty, .. } => *is_empty = false,
@@ -64,7 +64,7 @@ impl Serials {
         }
     }
 
-    /// All that the kernel had to send was read.
+    /// The queue of the kernel is empty.
     pub(super) fn are_read(&mut self) {
         if let State::Lost { is_empty, .. } = &mut self.state {
             *is_empty = true;
@@ -81,21 +81,21 @@ mod tests {
     }
 
     #[test]
-    fn what_came_while_nobody_listened_is_counted_at_the_first_event() {
+    fn events_missed_while_stopped_are_counted() {
         assert_eq!(told(&mut Serials::after(Some(10)), &[15, 15, 16, 20, 19]), [4]);
         assert_eq!(told(&mut Serials::after(Some(10)), &[11, 12]), [0; 0]);
         assert_eq!(told(&mut Serials::after(Some(u32::MAX)), &[2]), [2]);
-        // Still some of the last one; and nothing is known.
+        // Further lines of the last event, and an unknown state.
         assert_eq!(told(&mut Serials::after(Some(10)), &[10, 12]), [1]);
         assert_eq!(told(&mut Serials::after(None), &[700, 900]), [0; 0]);
     }
 
     #[test]
-    fn what_the_kernel_threw_away_is_counted_when_another_event_has_come() {
+    fn events_dropped_by_kernel_are_counted_at_next_event() {
         let mut serials = Serials::after(None);
         told(&mut serials, &[1, 2]);
         serials.are_lost();
-        // These waited.
+        // These were queued.
         assert_eq!(told(&mut serials, &[3, 4, 4]), [0; 0]);
         serials.are_lost();
         assert_eq!(told(&mut serials, &[6]), [0; 0]);

@@ -1,18 +1,16 @@
-//! Counts over time, in columns of one width, which no span makes too many. Knows neither records
-//! nor a page.
+//! Counts over time, in a bounded number of equal columns.
 
 use std::collections::BTreeMap;
 
 use super::Count;
 
-/// Columns at most.
+/// Maximum number of columns.
 const BARS: u64 = 60;
-/// Slots that are counted in before columns are made of them: so many that a column of whole slots
-/// is about as wide as it should be.
+/// Number of slots before they are joined into columns: enough for nearly equal columns.
 const SLOTS_MAX: usize = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Counts by slots of time: of a second, and of twice that as often as there are too many.
+/// Counts by time slot. A slot starts at one second and doubles whenever there are too many.
 pub(super) struct Timeline {
     slot_s: u64,
     slots: BTreeMap<u64, Count>,
@@ -35,12 +33,12 @@ impl Timeline {
         }
     }
 
-    /// When each column begins, nanoseconds since 1970, and what is in it.
+    /// Start of each column, in nanoseconds since 1970, and its counts.
     pub(super) fn bars(self) -> Vec<(u64, Count)> {
         let (Some(first), Some(last)) = (self.slots.keys().next().copied(), self.slots.keys().next_back().copied()) else {
             return Vec::new();
         };
-        // Of whole slots: none is divided, and no column has more of them than another.
+        // Whole slots only, so columns never share a slot.
         let width = (last - first + 1).div_ceil(BARS);
         let begins = |at: u64| (first + at * width).saturating_mul(self.slot_s).saturating_mul(SECOND_NS);
         let mut bars: Vec<_> = (0..=(last - first) / width).map(|at| (begins(at), Count::default())).collect();
@@ -55,7 +53,7 @@ impl Timeline {
 mod tests {
     use super::*;
 
-    /// Records in each column of a record every so many milliseconds.
+    /// Records in each column, with one record every so many milliseconds.
     fn bars(count: u64, every_ms: u64) -> Vec<u64> {
         let mut timeline = Timeline::default();
         let begun = 1_700_000_042 * SECOND_NS;
@@ -68,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_evenly_is_even_however_long_it_took() {
+    fn even_load_gives_even_columns() {
         for (count, every_ms) in [(500, 10), (1000, 100), (1200, 1000), (6000, 1000), (20_000, 1000), (50_000, 60_000), (9000, 3_600_000)] {
             let bars = bars(count, every_ms);
             let (least, most) = (bars[..bars.len() - 1].iter().min().unwrap(), bars.iter().max().unwrap());
@@ -77,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn any_times_are_columns() {
+    fn any_times_give_valid_columns() {
         let mut timeline = Timeline::default();
         for time in [0, u64::MAX, 7, u64::MAX / 2] {
             timeline.add(time, Count { records: 1, ..Count::default() });

@@ -1,4 +1,4 @@
-//! A connection to a collector of syslog: plain, over TLS, or datagrams.
+//! Connections to syslog collectors: TCP, TLS or UDP.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs as _, UdpSocket};
@@ -40,9 +40,9 @@ impl Connection {
         }
     }
 
-    /// Ends the connection. Syslog has no acknowledgements: that the other side ends it too, after
-    /// our end and in good order, says that it has read all; if it hadn't, its system would
-    /// have answered with a reset (RFC 2525, section 2.17), which `unacknowledged` waits for.
+    /// Ends the connection. Syslog has no acknowledgements: an orderly end by the other side proves
+    /// that it has read all. Otherwise its system would answer with a reset (RFC 2525, section
+    /// 2.17), which `unacknowledged` waits for.
     pub(super) fn end(self) -> Result<(), Trouble> {
         match self {
             Connection::Stream(stream) => Ok(end_stream(stream, STALL)?),
@@ -52,8 +52,7 @@ impl Connection {
     }
 }
 
-/// A record that no datagram takes whole goes cut, and says so: it must not hold up all those after
-/// it.
+/// A record too long for a datagram is cut and marked, so that it does not block later ones.
 fn datagram(socket: &UdpSocket, message: &Message) -> io::Result<()> {
     match (socket.send(message.text.as_bytes()), &message.short) {
         (Err(error), Some(short)) if error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error()) => {

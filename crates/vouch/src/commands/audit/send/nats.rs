@@ -1,5 +1,5 @@
-//! Records to NATS. JetStream acknowledges each when it is stored, so that what is not acknowledged
-//! is sent again; each bears an id by which a stream drops what it has already.
+//! NATS: JetStream acknowledges stored records, and others are sent again. Each has an id, by which
+//! a stream removes duplicates.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct NatsArgs {
     /// User at the NATS server.
     #[arg(long, value_name = "NAME", requires = "nats_password_file")]
     nats_user: Option<String>,
-    /// File that holds the user's password, or without --nats-user a token.
+    /// File of the user's password, or of a token without --nats-user.
     #[arg(long, value_name = "FILE")]
     nats_password_file: Option<PathBuf>,
 }
@@ -51,7 +51,7 @@ pub(super) struct Nats {
     runtime: Runtime,
     context: Context,
     subject: String,
-    /// Begins the ids of messages: two trails in one stream are told apart.
+    /// Prefix of message ids, which separates trails in one stream.
     trail: String,
 }
 
@@ -62,7 +62,7 @@ impl Nats {
         if target.protocol == Protocol::NatsTls {
             options = tls.nats(options).map_err(Trouble::new)?;
         }
-        // With threads of its own, since the server must be answered while there is nothing to send.
+        // Own threads, because the server needs answers even while nothing is sent.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(options.connect(target.authority())).map_err(|error| of_connect(&error))?;
         let context = runtime.block_on(async { ContextBuilder::new().timeout(ACKNOWLEDGE).max_ack_inflight(2 * IN_FLIGHT).build(client) });
@@ -88,7 +88,7 @@ impl Nats {
     }
 }
 
-/// The trail's id, from its first segment.
+/// Id of the trail, from its first segment.
 pub(super) fn trail_of(directory: &Path) -> Outcome<String> {
     let files = segments(directory).at(directory.display())?;
     let Some(file) = files.first() else { return Err(Failure::input(directory.display(), "holds no segment of a trail")) };
@@ -98,7 +98,7 @@ pub(super) fn trail_of(directory: &Path) -> Outcome<String> {
 }
 
 fn of_connect(error: &async_nats::ConnectError) -> Trouble {
-    // Of TLS there is more to say, and it lies deep.
+    // The cause of a TLS error is deep in its chain.
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(source) = next {
         if let Some(source) =
@@ -130,7 +130,7 @@ fn of_publish(error: &async_nats::jetstream::context::PublishError) -> Trouble {
 
 /// Messages that wait for their acknowledgement.
 const IN_FLIGHT: usize = 256;
-/// A connection that does not come in so long is given up.
+/// Time limit of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(10);
-/// An acknowledgement that does not come in so long is missed, and all is sent again.
+/// Time limit of an acknowledgement, after which all is sent again.
 const ACKNOWLEDGE: Duration = Duration::from_secs(10);

@@ -1,18 +1,17 @@
-//! The line that says how far a trail was sent. Knows no file.
+//! Text form of the position reached.
 
 use vouch_audit::trail::{ChainTag, Position};
 
-/// Why a text tells no place.
+/// Reasons why a text is no position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// It is another trail's.
+    /// It belongs to another trail.
     OfAnother,
-    /// It is none.
+    /// It is no position.
     Nothing,
 }
 
-/// How far a trail was sent, and the chain's tag there, by which the trail is known again. An
-/// earlier version wrote none.
+/// Position and the chain's tag there, which identifies the trail. Earlier versions wrote no tag.
 pub(super) type Sent = (Position, Option<ChainTag>);
 
 pub(super) fn parse(text: &str, trail: Option<&str>) -> Result<Sent, Unreadable> {
@@ -21,7 +20,7 @@ pub(super) fn parse(text: &str, trail: Option<&str>) -> Result<Sent, Unreadable>
     let tag = words.get(4).map(|word| u64::from_str_radix(word, 16).ok().filter(|_| word.len() == 16).map(u64::to_be_bytes));
     match (&numbers[..], words.get(3), words.len()) {
         (_, Some(of), 4 | 5) if trail.is_some_and(|trail| trail != *of) => Err(Unreadable::OfAnother),
-        // Without the trail's id, an earlier version has written it.
+        // Earlier versions wrote no trail id.
         ([segment, offset, next_seq], _, 3..=5) if tag != Some(None) => {
             Ok((Position { segment: *segment, offset: *offset, next_seq: *next_seq }, tag.flatten()))
         }

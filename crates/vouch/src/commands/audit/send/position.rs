@@ -1,5 +1,4 @@
-//! How far a trail was sent, in a file of one line: segment, offset, the next sequence number,
-//! which trail that is of, and the chain's tag there.
+//! File of the position reached. One line: segment, offset, next sequence number, trail id, tag.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,8 +8,8 @@ use vouch_audit::trail::{CHECKPOINT_FILE, Position, PositionState, position_stat
 use super::place::{self, Sent, Unreadable};
 use crate::exit::{At as _, Failure, Outcome};
 
-/// What the file says; the trail's beginning if there is none. `trail`: its id, if it is known yet;
-/// another trail's place is refused, since its records would be passed over.
+/// Reads the position; the trail's beginning without a file. `trail`: its id, if known. A position
+/// of another trail is refused, since records would be skipped.
 fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Sent::default()),
@@ -23,8 +22,8 @@ fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     })
 }
 
-/// Where to go on. A trail that was put back, as from a backup, does not have what was sent, and
-/// what it goes on with has numbers that were sent already: it is refused.
+/// Where to continue. A trail restored from a backup is refused: it lacks records that were sent,
+/// and reuses their numbers.
 pub(super) fn resume(path: &Path, directory: &Path, trail: Option<&str>) -> Outcome<Position> {
     let (place, tag) = read(path, trail)?;
     if place == Position::default() {
@@ -33,7 +32,7 @@ pub(super) fn resume(path: &Path, directory: &Path, trail: Option<&str>) -> Outc
     let why = match position_state(directory, place).at(directory.display())? {
         PositionState::Is(found) if tag.is_some_and(|tag| tag != found) => "has other records than those that were sent",
         PositionState::Beyond => "ends before what was sent",
-        // An earlier version has kept no tag; then the number alone can tell.
+        // Earlier versions stored no tag; then only the number can tell.
         PositionState::Is(_) if tag.is_none() && is_beyond_seals(directory, place)? => "ends before what was sent",
         PositionState::Is(_) | PositionState::Removed => return Ok(place),
     };
@@ -42,18 +41,18 @@ pub(super) fn resume(path: &Path, directory: &Path, trail: Option<&str>) -> Outc
     Err(Failure::refused(directory.display(), fault).cure(cure))
 }
 
-/// Whether the last seal knows fewer records than were sent.
+/// Whether the last seal covers fewer records than were sent.
 pub(super) fn is_beyond_seals(directory: &Path, place: Position) -> Outcome<bool> {
     let path = directory.join(CHECKPOINT_FILE);
     match read_checkpoint(&path) {
         Ok(seal) => Ok(place.next_seq > seal.next_seq),
-        // Said elsewhere.
+        // The caller reports it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error).at(path.display()),
     }
 }
 
-/// Puts a place of a trail into it. A crash leaves the old one or the new one.
+/// Stores a position. A crash leaves the old or the new one.
 pub(super) fn write(path: &Path, directory: &Path, place: Position, trail: &str) -> io::Result<()> {
     let tag = match position_state(directory, place)? {
         PositionState::Is(tag) => Some(tag),
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_position_of_another_trail_is_refused() {
+    fn position_of_another_trail_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("position");
         assert_eq!(read(&path, Some("aa")).unwrap(), (Position::default(), None));

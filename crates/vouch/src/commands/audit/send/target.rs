@@ -1,4 +1,4 @@
-//! Where records are sent: what `--to` says.
+//! The collector in `--to`.
 
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
@@ -10,11 +10,11 @@ pub(super) struct Target {
     pub(super) protocol: Protocol,
     pub(super) host: String,
     pub(super) port: u16,
-    /// Of NATS; empty else.
+    /// NATS subject; empty for syslog.
     pub(super) subject: String,
 }
 
-/// How it is spoken to.
+/// Protocol of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     SyslogTcp,
@@ -35,7 +35,7 @@ impl Protocol {
 }
 
 const SCHEMES: [(&str, Protocol, Option<u16>); 5] = [
-    // RFC 5425, section 4.1: 6514. For the others people use several.
+    // RFC 5425, section 4.1: port 6514. The other protocols have no common port.
     ("syslog+tls://", Protocol::SyslogTls, Some(6514)),
     ("syslog+tcp://", Protocol::SyslogTcp, None),
     ("syslog+udp://", Protocol::SyslogUdp, None),
@@ -55,12 +55,12 @@ impl Target {
             Some(_) => return Err("syslog has no subjects: end it after the port".into()),
             None => return Err("the subject is missing".into()),
         };
-        // Wildcards are for those who listen.
+        // Wildcards are for subscribers only.
         let is_token = |token: &str| !token.is_empty() && token.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '*' | '>' | '/'));
         if protocol.is_nats() && !subject.split('.').all(is_token) {
             return Err(format!("{subject:?} is no subject to publish under"));
         }
-        // An IPv6 address stands in brackets, as in all URLs.
+        // An IPv6 address has brackets, as in all URLs.
         let (host, port) = match rest.strip_prefix('[').map(|rest| rest.split_once(']')) {
             Some(Some((host, after))) => (host, after.strip_prefix(':').or(if after.is_empty() { None } else { Some(after) })),
             Some(None) => return Err("a bracket is missing".into()),
@@ -81,7 +81,7 @@ impl Target {
         if self.host.contains(':') { format!("[{}]:{}", self.host, self.port) } else { format!("{}:{}", self.host, self.port) }
     }
 
-    /// A connection to the first of its addresses that takes one. Whatever is done on it ends in
+    /// Connects to the first address that answers. Each operation on the connection times out after
     /// `stall`.
     pub(super) fn connect(&self, stall: Duration) -> io::Result<TcpStream> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn collectors_are_what_people_type() {
+    fn collector_urls_are_parsed() {
         for (text, host, port, shown) in [
             ("syslog+tls://log.example.org", "log.example.org", 6514, "syslog+tls://log.example.org:6514"),
             ("syslog+tls://192.0.2.7:10514", "192.0.2.7", 10514, "syslog+tls://192.0.2.7:10514"),

@@ -1,5 +1,5 @@
-//! Whom a collector must be, and who we are: TLS (RFC 5425, section 4) with the roots of one file,
-//! and nobody else's. What is refused is refused before a record is sent.
+//! TLS to collectors (RFC 5425, section 4). Trusts the roots of one file and no others; a refusal
+//! comes before any record is sent.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,20 +19,20 @@ use crate::exit::{Failure, Outcome, chain};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "TLS")]
 pub(super) struct TlsArgs {
-    /// Certificates (PEM) of who vouches for the collector; nobody else is believed.
+    /// CA certificates (PEM) that may sign the collector's certificate; no others are trusted.
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// Our certificate (PEM, with those between it and its root), if the collector asks for one.
+    /// Client certificate (PEM, with intermediate certificates), if the collector requires one.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its private key (PEM).
+    /// Private key of the client certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Name or address in the collector's certificate, if it isn't the URL's.
+    /// Name or address in the collector's certificate, if it differs from the URL.
     #[arg(long, value_name = "NAME", value_parser = server_name)]
     tls_name: Option<ServerName<'static>>,
-    /// Take the plain end of a connection for the collector's word that it has read all, where it
-    /// does not end TLS as it must (rsyslog). Who can cut the wire can say it, too.
+    /// Accept the end of a TCP connection without TLS close_notify as proof that the collector has
+    /// read everything (needed for rsyslog). An attacker on the network can forge it.
     #[arg(long)]
     tls_plain_end: bool,
 }
@@ -42,12 +42,12 @@ fn server_name(text: &str) -> Result<ServerName<'static>, String> {
 }
 
 impl TlsArgs {
-    /// Whether any was given.
+    /// Whether any option was given.
     pub(super) fn any(&self) -> bool {
         self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_name.is_some() || self.tls_plain_end
     }
 
-    /// Reads the files, which is done for each connection: renewed certificates need no restart.
+    /// Reads the files. Each connection does this, so renewed certificates need no restart.
     pub(super) fn config(&self) -> Outcome<ClientConfig> {
         let Some(ca) = &self.tls_ca else {
             return Err(
@@ -58,7 +58,7 @@ impl TlsArgs {
         for certificate in certificates(ca)? {
             roots.add(certificate).map_err(|error| Failure::input(ca.display(), format!("holds no certificate of a CA: {error}")))?;
         }
-        // Named, so that no other crate of this program can choose another for the whole process.
+        // Explicit, so that no other crate chooses the process's provider.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -75,13 +75,13 @@ impl TlsArgs {
         }
     }
 
-    /// The same for a client of NATS, which reads the files by itself.
+    /// The same for the NATS client, which reads the files itself.
     pub(super) fn nats(&self, mut options: async_nats::ConnectOptions) -> Outcome<async_nats::ConnectOptions> {
         if self.tls_name.is_some() || self.tls_plain_end {
             return Err(Failure::usage("--tls-name and --tls-plain-end", "are for syslog")
                 .cure("write the name that is in the NATS server's certificate in --to"));
         }
-        // It takes the process's, and with one that was chosen already there is nothing to choose.
+        // The NATS client uses the process's provider; a failure means that it is set already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         if let Some(ca) = &self.tls_ca {
             options = options.add_root_certificates(ca.clone());
@@ -92,7 +92,7 @@ impl TlsArgs {
         Ok(options.require_tls(true))
     }
 
-    /// The name that the collector's certificate must bear.
+    /// Name that the collector's certificate must have.
     pub(super) fn name(&self, host: &str) -> Outcome<ServerName<'static>> {
         match &self.tls_name {
             Some(name) => Ok(name.clone()),
@@ -100,7 +100,7 @@ impl TlsArgs {
         }
     }
 
-    /// A session over a new connection: nothing was sent yet, and the other side is who it must be.
+    /// A TLS session over a new connection, with the collector's certificate verified.
     pub(super) fn open(&self, host: &str, stream: TcpStream, limit: Duration) -> Result<Tls, Trouble> {
         let as_trouble = |failure: Failure| Trouble::new(failure);
         let config = self.config().map_err(as_trouble)?;
@@ -118,7 +118,7 @@ impl TlsArgs {
     }
 }
 
-/// A session with a collector that has shown who it is.
+/// A TLS session with a verified collector.
 pub(super) struct Tls {
     stream: StreamOwned<ClientConnection, TcpStream>,
     takes_plain_end: bool,
@@ -130,8 +130,8 @@ impl Tls {
         sent.map_err(|error| said_before(&mut self.stream, &error))
     }
 
-    /// Ends it. RFC 5425, section 4.4: the receiver answers our close_notify with its own, which it
-    /// can do only when it has read what came before.
+    /// Ends the session. The receiver answers our close_notify with its own after reading
+    /// everything before it (RFC 5425, section 4.4).
     pub(super) fn end(mut self, limit: Duration) -> Result<(), Trouble> {
         self.stream.conn.send_close_notify();
         let ended = self.stream.flush().and_then(|()| self.stream.sock.shutdown(Shutdown::Write));
@@ -142,7 +142,7 @@ impl Tls {
             match self.stream.read(&mut ignored) {
                 Ok(0) => break,
                 Ok(_) => {}
-                // The connection ended in good order, TLS did not.
+                // TCP ended in order, TLS did not.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && self.takes_plain_end => break,
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Err(Trouble::plain_end());
@@ -153,7 +153,7 @@ impl Tls {
                 return Err(Trouble::new("the collector does not end the connection"));
             }
         }
-        // TLS has ended on both sides; one that had not read all ends the connection by a reset.
+        // Both sides ended TLS. A collector with unread data would reset the connection.
         while self.stream.sock.read(&mut ignored)? > 0 {
             if begun.elapsed() > limit {
                 return Err(Trouble::new("the collector does not end the connection"));
@@ -163,10 +163,9 @@ impl Tls {
     }
 }
 
-/// What the other side said before the connection broke, if it did: with TLS 1.3 a collector says
-/// only after the handshake that it does not take our certificate, and may be gone when we send the
-/// first record. Not read by the stream, which would write first what is left, and fail by that
-/// again.
+/// The other side's last TLS alert, if any. In TLS 1.3 a collector rejects our certificate after
+/// the handshake, perhaps before the first record is sent. Read from the socket: the stream would
+/// first retry its failed write.
 fn said_before(stream: &mut StreamOwned<ClientConnection, TcpStream>, error: &io::Error) -> Trouble {
     while let Ok(1..) = stream.conn.read_tls(&mut stream.sock) {
         if let Err(said) = stream.conn.process_new_packets() {
@@ -191,7 +190,7 @@ fn pem_failure(path: &Path, error: rustls::pki_types::pem::Error, what: &str) ->
     }
 }
 
-/// What went wrong, and the cure where people can do something.
+/// The error, with a remedy where there is one.
 pub(super) fn trouble(error: &io::Error) -> Trouble {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let Some(inner) = inner else {
@@ -205,7 +204,7 @@ pub(super) fn trouble(error: &io::Error) -> Trouble {
     match inner {
         rustls::Error::InvalidCertificate(why) => {
             let cure = match why {
-                // The latter of a CA of the same name.
+                // The latter for another CA with the same name.
                 UnknownIssuer | BadSignature => "--tls-ca names another CA than the one that signed it; nothing was sent",
                 Expired | ExpiredContext { .. } => {
                     "the collector needs a new certificate, or this machine's clock is wrong; nothing was sent"
@@ -246,7 +245,7 @@ fn is_of_our_certificate(alert: AlertDescription) -> bool {
             | CertificateRequired
             | CertificateRevoked
             | CertificateUnknown
-            // Its signature, where the CA has the name of the right one.
+            // A wrong signature by a CA with the right name.
             | DecryptError
             | NoCertificate
             | UnknownCA

@@ -1,19 +1,18 @@
-//! Why a collector did not take records, and what may be done about it.
+//! Failures to deliver records to a collector, with remedies.
 
 use std::fmt;
 use std::io;
 
 use crate::exit::{Failure, chain};
 
-/// Why nothing counts that was sent since the last position.
+/// Reason why nothing since the last position counts as sent.
 #[derive(Debug)]
 pub(super) struct Trouble {
     why: String,
     cure: Option<&'static str>,
-    /// One side does not believe the other: waiting mends nothing.
+    /// Whether one side rejected the other: a retry won't help.
     pub(super) is_refusal: bool,
-    /// The other side ended without the word that makes what was sent count: it has died, or it
-    /// never says it.
+    /// Whether the other side ended without TLS close_notify: it crashed, or never sends one.
     pub(super) is_plain_end: bool,
 }
 
@@ -22,19 +21,19 @@ impl Trouble {
         Trouble { why: why.to_string(), cure: None, is_refusal: false, is_plain_end: false }
     }
 
-    /// One side does not believe the other.
+    /// One side rejected the other.
     pub(super) fn refusal(why: impl fmt::Display, cure: &'static str) -> Trouble {
         Trouble { cure: Some(cure), is_refusal: true, ..Trouble::new(why) }
     }
 
-    /// TLS was not ended by the other side.
+    /// The other side sent no close_notify.
     pub(super) fn plain_end() -> Trouble {
         let why = "the connection ended without the collector's close_notify, so anybody may have cut it";
         let cure = Some("a collector that answers close_notify, or --tls-plain-end if you trust the wire");
         Trouble { cure, is_plain_end: true, ..Trouble::new(why) }
     }
 
-    /// As the end of a run.
+    /// As the failure of a run.
     pub(super) fn into_failure(self, to: impl fmt::Display) -> Failure {
         let failure = Failure::refused(to, self.why);
         match self.cure {

@@ -1,4 +1,4 @@
-//! Whether the other side's system has all that was written to a stream, and our end of it.
+//! Whether the other system has acknowledged everything written to a stream, and its end.
 #![allow(unsafe_code, reason = "no crate has a safe face of SIOCOUTQ")]
 
 use std::io;
@@ -19,7 +19,7 @@ pub(super) fn wait(stream: &TcpStream, limit: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
         let left = len(stream)?;
-        // After the look, so that a reset in between is not overlooked.
+        // After the check, so that a reset in between is noticed.
         if let Some(error) = stream.take_error()? {
             return Err(error);
         }
@@ -33,7 +33,7 @@ pub(super) fn wait(stream: &TcpStream, limit: Duration) -> io::Result<()> {
     }
 }
 
-/// Bytes that the other side has not acknowledged; its end counts as one (tcp(7), SIOCOUTQ).
+/// Unacknowledged bytes; the end of the stream counts as one (tcp(7), SIOCOUTQ).
 fn len(stream: &TcpStream) -> io::Result<libc::c_int> {
     let mut len: libc::c_int = 0;
     // SAFETY: the descriptor is open as long as `stream` is borrowed; the request writes one int
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_the_end_is_there() {
+    fn data_read_before_the_end_is_acknowledged() {
         let (mut ours, mut theirs) = pair();
         ours.write_all(b"records").unwrap();
         ours.shutdown(Shutdown::Write).unwrap();
@@ -69,10 +69,10 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_one_who_left_before_we_wrote_is_no_word() {
+    fn early_end_by_receiver_is_no_acknowledgement() {
         let (mut ours, theirs) = pair();
         drop(theirs);
-        // The first write after the other side's end is taken by our own system.
+        // Our own system accepts the first write after the other side's end.
         ours.write_all(b"records").unwrap();
         let ended = ours.shutdown(Shutdown::Write).and_then(|()| ours.read(&mut [0])).and_then(|_| wait(&ours, Duration::from_secs(30)));
         assert!(ended.is_err());

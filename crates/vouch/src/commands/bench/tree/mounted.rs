@@ -1,6 +1,5 @@
-//! What shows a directory for the run: our mount of the tree, or sshfs of the directory that it was
-//! made from; had anew for each round where nothing may be known from before. The program runs in
-//! the foreground, so that it ends with this value and its CPU time can be read.
+//! Mounts for the run: the tree, or sshfs of its source directory. Mounted again for each cold
+//! round. The program runs in the foreground, so that its CPU time can be read.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -11,18 +10,18 @@ use vouch_bench::Error;
 use vouch_bench::cpu::ServerCpu;
 use vouch_bench::subject::{ChildProcess, Sshd};
 
-/// A mount that can be had anew.
+/// A mount that can be renewed.
 pub(super) struct Mounted {
     command: Vec<String>,
     unmount: Vec<String>,
-    /// What is emptied before it is mounted.
+    /// Cache to clear before the mount.
     cache: Option<PathBuf>,
     at: PathBuf,
     log: PathBuf,
-    /// Whether anything may be known from before.
+    /// Whether caches stay warm.
     warm: bool,
     child: Option<ChildProcess>,
-    /// What it needs while it is mounted.
+    /// Server that the mount needs.
     _server: Option<Sshd>,
 }
 
@@ -38,7 +37,7 @@ impl Drop for Mounted {
 }
 
 impl Mounted {
-    /// A published tree, by this program with these options.
+    /// A published tree, mounted by this program with these options.
     pub(super) fn tree(program: &Path, options: Vec<String>, name: &str, cache: Option<PathBuf>, at: &Path, warm: bool) -> Self {
         let program = program.display().to_string();
         let more =
@@ -48,7 +47,7 @@ impl Mounted {
         Self::new(command, vec![program, "umount".to_owned(), place], cache, at, warm, None)
     }
 
-    /// A directory of this machine by sshfs, through an sshd of its own.
+    /// A local directory by sshfs, through a private sshd.
     pub(super) fn sshfs(server: Sshd, source: &Path, at: &Path, warm: bool) -> Self {
         let place = at.display().to_string();
         let command = [
@@ -65,7 +64,7 @@ impl Mounted {
         Self { command, unmount, cache, at: at.to_owned(), log, warm, child: None, _server: server }
     }
 
-    /// Mounts; anew, and with nothing known, unless it may be warm. The program that shows it.
+    /// Mounts; again and without caches unless warm. Returns the CPU source of the mount's program.
     pub(super) fn renew(&mut self) -> Result<Option<ServerCpu>, Error> {
         if !self.warm || self.child.is_none() {
             self.unmount()?;
@@ -85,7 +84,7 @@ impl Mounted {
         let program = |error: std::io::Error| Error::Program(format!("{}: {error}", self.command[0]));
         let child = self.child.insert(ChildProcess::start(&mut command).map_err(program)?);
         let start = Instant::now();
-        // Whoever looks while it is being mounted may be told of an error that passes.
+        // During the mount, a look may fail for a moment.
         while device(&self.at).is_ok_and(|now| now == before) || std::fs::read_dir(&self.at).is_err() {
             let ended = child.try_wait().map_err(Error::file(&self.at))?.is_some();
             if ended || start.elapsed() > PATIENCE {
@@ -103,7 +102,7 @@ impl Mounted {
     fn unmount(&mut self) -> Result<(), Error> {
         let Some(child) = &mut self.child else { return Ok(()) };
         let start = Instant::now();
-        // It may have ended by itself.
+        // The program may have ended by itself.
         while child.try_wait().map_err(Error::file(&self.at))?.is_none() {
             let told = Command::new(&self.unmount[0]).args(&self.unmount[1..]).stdin(Stdio::null()).output();
             let told = told.map_err(|error| Error::Program(format!("{}: {error}", self.unmount[0])))?;

@@ -1,6 +1,6 @@
-//! What verification costs: the calls that our mount makes for a read, made again by a client that
-//! takes each answer as it comes, and by one that verifies each as the mount does: the fsinfo by
-//! its signatures and its name, each frame by its handle.
+//! Cost of verification: repeats the calls of a mount's read by a client that accepts every answer,
+//! and by one that verifies like the mount: fsinfo by signatures and name, each frame by its
+//! handle.
 
 use std::sync::OnceLock;
 
@@ -18,7 +18,7 @@ use super::mounted::Mounted;
 use crate::exit::{Failure, Outcome};
 
 impl World {
-    /// The two clients, who make the calls of this read.
+    /// The two clients, with the calls of this read.
     pub(super) fn verifying(&self, read: Read, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         let replica = self.replica()?;
         let name: TreeName = self.name.parse().map_err(|error| Failure::input(&self.name, error))?;
@@ -33,7 +33,7 @@ impl World {
         Ok(vec![subject("nothing verified", ReplyCheck::Length), subject("all verified", ReplyCheck::Checked(Box::new(check)))])
     }
 
-    /// What the mount asks for a read when it knows nothing.
+    /// The calls of a mount with empty caches for a read.
     fn calls_of(&self, replica: std::net::SocketAddr, read: Read, stop: &StopFlag) -> Outcome<Vec<Vec<u8>>> {
         let recorder = RecordingProxy::begin(replica)?;
         let what = format!("read {} {}", read.files, read.len);
@@ -45,7 +45,7 @@ impl World {
         ReadSubject::new(about, at, Box::new(|| Ok(None)), None, stop).measure(&Case::Read(read))?;
         drop(mounted);
         let calls = recorder.calls();
-        // A client that asked nothing of what carries the data would show that verification is free.
+        // Without data calls, verification would seem free.
         let is_data = |call: &Vec<u8>| {
             message(call).and_then(|call| Call::decode(call).ok()).is_some_and(|call| call.procedure == Procedure::GetData as u32)
         };
@@ -56,8 +56,7 @@ impl World {
     }
 }
 
-/// Whether the answer is what the name, and what is signed under it, say: as the tree's clients
-/// judge, but for time and what they have seen before.
+/// Whether an answer matches the name and the signed data below it, apart from time and rollback.
 fn is_true(hostid: &HostId, iv: &OnceLock<Iv>, call: &[u8], answer: &[u8]) -> Option<()> {
     let call = Call::decode(message(call)?).ok().filter(|call| call.program == PROGRAM)?;
     let reply = Reply::decode(message(answer)?).ok()?;
@@ -68,7 +67,7 @@ fn is_true(hostid: &HostId, iv: &OnceLock<Iv>, call: &[u8], answer: &[u8]) -> Op
             let GetFsinfoResult::Ok(offer) = GetFsinfoResult::from_xdr(results).ok()? else { return None };
             let fsinfo = SignedFsinfo::from_xdr(&offer.signed_fsinfo).ok()?.open(hostid).ok()?;
             let iv = iv.get_or_init(|| fsinfo.iv);
-            // A companion is known by its handle, which the client looks up among those that it needs.
+            // A companion is found by its handle among those needed.
             offer.companions.iter().for_each(|frame| {
                 std::hint::black_box(iv.handle_of(frame));
             });
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_true_to_its_handle_alone() {
+    fn frame_matches_only_its_own_handle() {
         let (hostid, key) = (HostId::from_bytes([1; 32]), Iv::from_bytes([7; 32]));
         let iv = OnceLock::from(key);
         let stored = frame::build(FrameKind::Leaf, b"some text", 0);

@@ -1,0 +1,83 @@
+//! Records of calls refused before they became operations. Any peer can cause them, so their rate
+//! is limited, and the omitted number is recorded.
+
+use std::net::SocketAddr;
+
+use vouch_audit::record::{Class, Refusal};
+use vouch_audit::{Flavour, Record};
+use vouch_nfs4_server::{Connection, Principal};
+
+use super::{Audit, flavour, now_ns, principal};
+use crate::clock;
+
+/// A refused call.
+pub(crate) struct Refused<'a> {
+    pub(crate) why: Refusal,
+    pub(crate) peer: SocketAddr,
+    pub(crate) connection: Option<u64>,
+    pub(crate) flavour: Flavour,
+    /// Principal, if known.
+    pub(crate) principal: &'a str,
+    /// User and group as claimed by AUTH_SYS.
+    pub(crate) user: Option<(u32, u32)>,
+    /// Export, if the call named one.
+    pub(crate) export: &'a str,
+    pub(crate) enctype: Option<u32>,
+    pub(crate) detail: &'a str,
+}
+
+impl<'a> Refused<'a> {
+    /// Adds the caller.
+    pub(super) fn by(self, under: vouch_nfs4_server::Flavour, caller: &'a Principal) -> Self {
+        let user = match caller {
+            Principal::Sys { uid, gid, .. } => Some((*uid, *gid)),
+            _ => None,
+        };
+        Refused { flavour: flavour(under), principal: principal(caller), user, ..self }
+    }
+
+    /// A refusal without further details.
+    pub(crate) fn of(why: Refusal, connection: &Connection) -> Self {
+        Refused { connection: Some(connection.id().0), ..Self::from(why, connection.peer()) }
+    }
+
+    /// A refusal without a connection.
+    pub(crate) fn from(why: Refusal, peer: SocketAddr) -> Self {
+        Refused { why, peer, connection: None, flavour: Flavour::None, principal: "", user: None, export: "", enctype: None, detail: "" }
+    }
+}
+
+impl Audit {
+    /// Records a refusal, unless a rule excludes it or its client exceeds the rate.
+    pub(crate) fn refuse(&self, refused: &Refused<'_>) {
+        let name = self.hosts.name(refused.peer.ip().to_canonical());
+        let mut record = Record {
+            time_ns: now_ns(),
+            class: Class::Refusal,
+            operation: refused.why as u16,
+            flavour: refused.flavour,
+            principal: refused.principal.as_bytes(),
+            enctype: refused.enctype,
+            uid: refused.user.map(|(uid, _)| uid),
+            gid: refused.user.map(|(_, gid)| gid),
+            export: refused.export.as_bytes(),
+            path: refused.export.as_bytes(),
+            address: Some(refused.peer.ip()),
+            port: Some(refused.peer.port()),
+            client: name.as_ref().map_or(b"", |name| name.as_bytes()),
+            detail: refused.detail.as_bytes(),
+            connection: refused.connection,
+            ..Record::default()
+        };
+        let Some(key) = self.rules.with(|rules| rules.select_refusal(&record).map(Box::<[u8]>::from)) else { return };
+        let Some(untold) = self.bounds.admit(refused.peer.ip(), clock::mono_ms()) else { return };
+        record.gap = untold;
+        record.key = &key;
+        self.trail.record(&record);
+    }
+
+    /// Records the number of refusals omitted since the last such record. Call this at intervals.
+    pub(crate) fn record_omitted_refusals(&self) {
+        self.bounds.tell_left_out(&self.trail, clock::mono_ms());
+    }
+}

@@ -1,0 +1,30 @@
+//! Audit records of wrong data from replicas of exported trees. Trees are opened before the trail
+//! exists, so the trail is attached later.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use vouch_tree_client::{FaultObserver, ReplicaFault};
+
+use super::Audit;
+use super::refusals::Refused;
+use vouch_daemon::audit_trail::refusal_of;
+
+/// Forwards faults to the trail, once attached.
+#[derive(Default)]
+pub(crate) struct ReplicaFaultReporter(OnceLock<Weak<Audit>>);
+
+impl ReplicaFaultReporter {
+    /// Attaches the trail.
+    pub(crate) fn tell(&self, audit: &Arc<Audit>) {
+        // A server has one trail.
+        let _ = self.0.set(Arc::downgrade(audit));
+    }
+}
+
+impl FaultObserver for ReplicaFaultReporter {
+    fn replica_fault(&self, fault: &ReplicaFault<'_>) {
+        let Some(audit) = self.0.get().and_then(Weak::upgrade) else { return };
+        let detail = format!("tree:{}: {}", fault.tree, fault.detail);
+        audit.refuse(&Refused { detail: &detail, ..Refused::from(refusal_of(&fault.kind), fault.replica) });
+    }
+}

@@ -1,0 +1,51 @@
+//! Client names in records, on exports that need no names.
+
+use vouch_vfs::memory::MemoryFs;
+
+use super::super::blocking::{self, Slow, answered, make, until};
+use super::*;
+
+/// Keys and client names of recorded creations.
+fn made(directory: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    entries(directory, 1, |entry| {
+        if entry.kind == Kind::Record {
+            let mut scratch = Vec::new();
+            let record = Record::decode(&entry.body, &mut scratch).unwrap();
+            if record.class == Class::Operation {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                found.push((text(record.key), text(record.client)));
+            }
+        }
+        true
+    })
+    .unwrap();
+    found
+}
+
+#[test]
+fn records_have_client_names_without_delaying_calls() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "-a always,exit -S CREATE -F client=H7.Example.org -k named\n-a always,exit -S CREATE -k any\n";
+    let config = config(directory.path(), Some(rules), WriterOptions { durability: Durability::Each, ..WriterOptions::default() });
+    let (files, hosts) = (MemoryFs::new(), Slow::default());
+    hosts.0.set_closed(true);
+    let server = blocking::start(|all| all.audit = Some(config), &files, &Slow::default(), &hosts);
+    let mut client = server.connect_from(7);
+    until("its name is looked for", || hosts.0.waiting().0 == 1);
+    client.write_all(&make(1, "d1")).unwrap();
+    assert_eq!(answered(&mut client), Some(1));
+    until("it is recorded", || made(directory.path()) == [("any".into(), String::new())]);
+    hosts.0.set_closed(false);
+    let mut xid = 1;
+    until("its name is known", || {
+        xid += 1;
+        client.write_all(&make(xid, &format!("d{xid}"))).unwrap();
+        assert_eq!(answered(&mut client), Some(xid));
+        made(directory.path()).last() == Some(&("named".into(), "h7.example.org".into()))
+    });
+    // A known client is not looked up again.
+    let mut again = server.connect_from(7);
+    again.write_all(&make(xid + 1, "again")).unwrap();
+    assert_eq!((answered(&mut again), hosts.0.waiting()), (Some(xid + 1), (0, 1)));
+}

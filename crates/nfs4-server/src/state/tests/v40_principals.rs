@@ -1,0 +1,148 @@
+//! NFSv4.0: which principals may use the opens of Kerberos users, and renew leases.
+
+use super::v40::{confirmed_open, finish_owner_call, kerberos_client, open_by, try_open_by, v40_client};
+use super::*;
+use crate::state::limits;
+
+fn check_caller(fixture: &mut Fixture, stateid: &Stateid, caller: Option<&str>) -> Result<(), Status> {
+    fixture.state.heard_by(stateid, caller.map(Arc::from).as_ref(), fixture.now)
+}
+
+fn silent_ms(fixture: &Fixture) -> u64 {
+    fixture.state.status(fixture.now).clients[0].silent_ms
+}
+
+#[test]
+fn kerberos_open_is_used_only_by_user_and_machine() {
+    let mut fixture = Fixture::new();
+    let peer = kerberos_client(&mut fixture);
+    let stateid = open_by(&mut fixture, &peer, "alice's", Some("alice@R"));
+    fixture.advance(1000);
+    for stranger in [Some("mallory@R"), Some("alice@S"), None] {
+        assert_eq!(check_caller(&mut fixture, &stateid, stranger), Err(Status::ACCESS));
+    }
+    // The operation checks access itself; a stranger's call does not renew the lease.
+    assert!(fixture.state.io(None, &stateid, &file(1), Io::Read, fixture.now).is_ok());
+    assert_eq!(silent_ms(&fixture), 1000);
+    for one in ["alice@R", "host/a@R"] {
+        assert_eq!((check_caller(&mut fixture, &stateid, Some(one)), silent_ms(&fixture)), (Ok(()), 0));
+        fixture.advance(1000);
+    }
+    // An AUTH_SYS mount of the same client.
+    let unproven_stateid = open_by(&mut fixture, &peer, "somebody's", None);
+    assert_eq!([None, Some("mallory@R")].map(|caller| check_caller(&mut fixture, &unproven_stateid, caller)), [Ok(()); 2]);
+}
+
+#[test]
+fn owner_names_of_different_principals_never_collide() {
+    let names = [None, Some("alice@R"), Some("mallory@R")].map(|caller| known_as(b"l", caller.map(Arc::from).as_ref()));
+    assert!(names[0] != names[1] && names[0] != names[2] && names[1] != names[2]);
+    // A name that imitates another owner's internal name gets a different one.
+    assert_ne!(known_as(&names[1], None), names[1]);
+    assert_ne!(known_as(&names[1][1..], Some(&"mallory@R".into())), names[1]);
+    let mut fixture = Fixture::new();
+    let peer = kerberos_client(&mut fixture);
+    for known in names {
+        assert_eq!(&*fixture.state.told_name(peer.client, &known.into()), b"l");
+    }
+}
+
+#[test]
+fn client_id_of_other_user_renews_no_lease() {
+    let mut fixture = Fixture::new();
+    let peer = kerberos_client(&mut fixture);
+    open_by(&mut fixture, &peer, "alice's", Some("alice@R"));
+    let id = fixture.state.status(fixture.now).clients[0].id;
+    fixture.advance(1000);
+    for (caller, silent) in [(Some("mallory@R"), 1000), (None, 1000), (Some("alice@R"), 0)] {
+        assert_eq!(fixture.state.client_of_40(id, caller.map(Arc::from).as_ref(), fixture.now), Ok(peer.client));
+        assert_eq!(silent_ms(&fixture), silent, "{caller:?}");
+    }
+}
+
+// Linux without a keytab registers under AUTH_SYS.
+#[test]
+fn kerberos_users_of_auth_sys_client_are_kept_apart() {
+    let mut fixture = Fixture::new();
+    let peer = v40_client(&mut fixture, "said");
+    let stateid = open_by(&mut fixture, &peer, "alice's", Some("alice@R"));
+    assert_eq!(check_caller(&mut fixture, &stateid, Some("mallory@R")), Err(Status::ACCESS));
+    assert_eq!([Some("alice@R"), None].map(|caller| check_caller(&mut fixture, &stateid, caller)), [Ok(()); 2]);
+    let mut fixture = Fixture::new();
+    let peer = v40_client(&mut fixture, "said");
+    let stateid = confirmed_open(&mut fixture, &peer);
+    assert_eq!([None, Some("mallory@R")].map(|caller| check_caller(&mut fixture, &stateid, caller)), [Ok(()); 2]);
+}
+
+/// Number of opens that this principal gets.
+fn open_until_refused(fixture: &mut Fixture, peer: &Peer, principals: Option<&str>) -> usize {
+    (0..100).take_while(|number| try_open_by(fixture, peer, &format!("{principals:?}{number}"), principals).is_ok()).count()
+}
+
+#[test]
+fn other_principal_gets_half_of_open_quota() {
+    let mut config = config();
+    config.limits.opens_per_client_max = 20;
+    let opens = |principals: &[Option<&str>]| {
+        let mut fixture = Fixture::with_config(config.clone(), &[]);
+        let peer = kerberos_client(&mut fixture);
+        principals.iter().map(|principals| open_until_refused(&mut fixture, &peer, *principals)).collect::<Vec<_>>()
+    };
+    let (mallory, alice, machine) = (Some("mallory@R"), Some("alice@R"), Some("host/a@R"));
+    assert_eq!(opens(&[mallory, alice]), [10, 10]);
+    // Unproven callers count as one principal.
+    assert_eq!(opens(&[None, alice]), [10, 10]);
+    // The principal that registered the client may use the whole quota.
+    assert_eq!(opens(&[machine]), [20]);
+    let mut fixture = Fixture::with_config(config.clone(), &[]);
+    let peer = v40_client(&mut fixture, "said");
+    assert_eq!(open_until_refused(&mut fixture, &peer, None), 20);
+}
+
+#[test]
+fn idle_owners_of_other_principal_are_evicted() {
+    let mut fixture = Fixture::new();
+    let peer = kerberos_client(&mut fixture);
+    let alices = open_by(&mut fixture, &peer, "alice's", Some("alice@R"));
+    for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
+        let name = known_as(&number.to_be_bytes(), Some(&"mallory@R".into()));
+        let turn = fixture.state.owner_turn(peer.client, OwnerKind::Open, &name, vouch_nfs4::OwnerSeq(1)).unwrap();
+        finish_owner_call(&mut fixture, turn, Status::OK, 18);
+    }
+    assert!(try_open_by(&mut fixture, &peer, "another of alice's", Some("alice@R")).is_ok());
+    let by = LockBy::New { open: &alices, owner: b"l", seq: vouch_nfs4::OwnerSeq(1) };
+    let range = Range::new(0, 1).unwrap();
+    let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Shared, wait: false, reclaim: false };
+    assert!(fixture.state.lock(&call, fixture.now).is_ok());
+}
+
+#[test]
+fn lock_owner_without_ranges_moves_to_new_open() {
+    let mut fixture = Fixture::new();
+    let peer = kerberos_client(&mut fixture);
+    let opens = ["one", "other"].map(|name| open_by(&mut fixture, &peer, name, Some("alice@R")));
+    let range = Range::new(0, 10).unwrap();
+    let lock = |fixture: &mut Fixture, open: &Stateid| {
+        let by = LockBy::New { open, owner: b"l", seq: vouch_nfs4::OwnerSeq(1) };
+        let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Shared, wait: false, reclaim: false };
+        fixture.state.lock(&call, fixture.now).unwrap()
+    };
+    let first = lock(&mut fixture, &opens[0]);
+    fixture.state.unlock(None, &first, &file(1), range, fixture.now).unwrap();
+    lock(&mut fixture, &opens[1]);
+    assert_eq!(fixture.state.close(None, &opens[1], &file(1), fixture.now), Err(Status::LOCKS_HELD));
+    assert!(fixture.state.close(None, &opens[0], &file(1), fixture.now).is_ok());
+}
+
+#[test]
+fn silent_clients_are_evicted_for_kerberos_opens() {
+    let mut config = config();
+    config.limits.opens_max = 20;
+    let mut fixture = Fixture::with_config(config, &[]);
+    let silent = v40_client(&mut fixture, "silent");
+    let taken = (0..100).take_while(|number| try_open_by(&mut fixture, &silent, &format!("{number}"), None).is_ok()).count();
+    assert!(taken > 10);
+    fixture.advance(LEASE_MS + 1);
+    let peer = kerberos_client(&mut fixture);
+    assert!(open_until_refused(&mut fixture, &peer, Some("alice@R")) > 10);
+}

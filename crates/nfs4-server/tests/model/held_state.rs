@@ -1,0 +1,114 @@
+//! The expected state: opens, locks and delegations of each agent, and their conflicts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vouch_nfs4::Stateid;
+
+use crate::driver::LEASE_MS;
+
+pub(crate) const READ: u32 = 1;
+pub(crate) const WRITE: u32 = 2;
+/// Length of each file.
+pub(crate) const BYTES: usize = 18;
+
+/// Agent, owner and file.
+pub(crate) type Key = (usize, u8, u8);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Open {
+    pub(crate) access: u32,
+    pub(crate) deny: u32,
+    pub(crate) stateid: Stateid,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Locks {
+    /// For each byte: 0 free, 1 shared, 2 exclusive.
+    pub(crate) bytes: [u8; BYTES],
+    pub(crate) stateid: Stateid,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Delegation {
+    pub(crate) write: bool,
+    pub(crate) stateid: Stateid,
+    pub(crate) recalled_ms: Option<u64>,
+}
+
+/// All opens, locks and delegations.
+#[derive(Clone, Default)]
+pub(crate) struct HeldState {
+    pub(crate) opens: BTreeMap<Key, Open>,
+    pub(crate) locks: BTreeMap<Key, Locks>,
+    pub(crate) delegations: BTreeMap<(usize, u8), Delegation>,
+}
+
+impl HeldState {
+    /// Removes and returns the state of an agent.
+    pub(crate) fn take_agent(&mut self, agent: usize) -> HeldState {
+        fn take_matching<K: Ord + Copy, V>(map: &mut BTreeMap<K, V>, of: impl Fn(&K) -> bool) -> BTreeMap<K, V> {
+            let (taken, kept) = std::mem::take(map).into_iter().partition(|(key, _)| of(key));
+            *map = kept;
+            taken
+        }
+        HeldState {
+            opens: take_matching(&mut self.opens, |key| key.0 == agent),
+            locks: take_matching(&mut self.locks, |key| key.0 == agent),
+            delegations: take_matching(&mut self.delegations, |key| key.0 == agent),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.opens.is_empty() && self.locks.is_empty() && self.delegations.is_empty()
+    }
+
+    /// Agents with opens that conflict with this share reservation, including the agent itself.
+    pub(crate) fn share_conflicts(&self, file: u8, access: u32, deny: u32) -> BTreeSet<usize> {
+        let opens = self.opens.iter().filter(|(key, open)| key.2 == file && (access & open.deny != 0 || deny & open.access != 0));
+        opens.map(|(key, _)| key.0).collect()
+    }
+
+    /// Agents other than `agent` whose delegations must be recalled for this use of a file.
+    pub(crate) fn delegation_conflicts(&self, agent: Option<usize>, file: u8, reads_only: bool) -> BTreeSet<usize> {
+        let others = self.delegations.iter().filter(|(key, held)| key.1 == file && Some(key.0) != agent && (held.write || !reads_only));
+        others.map(|(key, _)| key.0).collect()
+    }
+
+    /// Agents whose locks conflict with these bytes.
+    pub(crate) fn lock_conflicts(&self, by: Key, bytes: std::ops::Range<usize>, exclusive: bool) -> BTreeSet<usize> {
+        let others = self.locks.iter().filter(|(key, _)| **key != by && key.2 == by.2);
+        let in_the_way = |locks: &Locks| locks.bytes[bytes.clone()].iter().any(|&mode| mode == 2 || mode == 1 && exclusive);
+        others.filter(|(_, locks)| in_the_way(locks)).map(|(key, _)| key.0).collect()
+    }
+
+    /// The server has recalled the agent's delegation of the file.
+    pub(crate) fn recall(&mut self, agent: usize, file: u8, now_ms: u64) {
+        if let Some(held) = self.delegations.get_mut(&(agent, file)) {
+            held.recalled_ms.get_or_insert(now_ms);
+        }
+    }
+
+    /// Removes delegations that were not returned in time.
+    pub(crate) fn take_overdue(&mut self, now_ms: u64) -> Vec<(usize, Stateid)> {
+        let mut gone = Vec::new();
+        self.delegations.retain(|&(agent, _), held| {
+            let late = held.recalled_ms.is_some_and(|at| now_ms >= at + LEASE_MS);
+            if late {
+                gone.push((agent, held.stateid));
+            }
+            !late
+        });
+        gone
+    }
+
+    /// Numbers of opens, locked ranges and delegations of an agent.
+    pub(crate) fn counts(&self, agent: usize) -> (usize, usize, usize) {
+        let ranges = |bytes: &[u8; BYTES]| {
+            let starts = bytes.iter().enumerate().filter(|&(at, &mode)| mode > 0 && (at == 0 || bytes[at - 1] != mode));
+            starts.count()
+        };
+        let opens = self.opens.keys().filter(|key| key.0 == agent).count();
+        let locks = self.locks.iter().filter(|(key, _)| key.0 == agent).map(|(_, locks)| ranges(&locks.bytes)).sum();
+        (opens, locks, self.delegations.keys().filter(|key| key.0 == agent).count())
+    }
+}

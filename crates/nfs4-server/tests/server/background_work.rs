@@ -1,0 +1,150 @@
+//! Operations that take long must not run on a thread that serves connections.
+
+use vouch_nfs4::op::{self, Args, CreateHow, OpenClaim, OpenHow, ShareAccess, ShareDeny};
+use vouch_nfs4::{Attributes, Bytes, ClientId, Name, OwnerSeq, StateOwner, Stateid, Status};
+use vouch_nfs4_server::{Effect, Flavour, JobProgress, Progress};
+use vouch_vfs::Patience;
+
+use crate::fixture::{Client, Fixture, Packed, compound, lookup, results};
+
+const BIG: u64 = 1 << 30;
+
+/// Runs operations in /export without waiting, then to the end. Returns whether the first run
+/// blocked, and the effects.
+fn would_block(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>) {
+    let mut all = vec![client.next_sequence(false), Args::Putrootfh, lookup("export")];
+    all.extend_from_slice(ops);
+    let fixture = client.fixture;
+    let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &all));
+    let first = call.run(&fixture.server, Patience::None);
+    let stopped = matches!(first, Progress::Blocked);
+    let last = if stopped { call.run(&fixture.server, Patience::Any) } else { first };
+    let Progress::Done(Some(reply)) = last else { panic!("no reply") };
+    let (status, list) = results(reply.bytes[28..].to_vec());
+    assert_eq!(status, Status::OK, "{list:?}");
+    (stopped, call.take_effects())
+}
+
+fn size_attribute(size: u64) -> Packed {
+    Packed::new(&[4], &Attributes { size: Some(size), ..Attributes::default() })
+}
+
+fn set_size(client: &mut Client<'_>, name: &str, stateid: Stateid, size: u64) -> bool {
+    let attrs = size_attribute(size);
+    // RFC 8881, section 8.2.2: seqid 0 means the current one.
+    let stateid = Stateid { seq: vouch_nfs4::StateSeq(0), ..stateid };
+    would_block(client, &[lookup(name), Args::Setattr(op::SetattrArgs { stateid, attrs: attrs.fattr() })]).0
+}
+
+fn rename<'a>(old: &'a str, new: &'a str) -> [Args<'a>; 2] {
+    [Args::Savefh, Args::Rename(op::RenameArgs { old: Name(old.as_bytes()), new: Name(new.as_bytes()) })]
+}
+
+#[test]
+fn large_truncation_blocks_and_small_one_does_not() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    let stateid = client.create("f");
+    assert!(!set_size(&mut client, "f", stateid, BIG), "a file that grows gives nothing back");
+    assert!(!set_size(&mut client, "f", stateid, BIG - 4096));
+    assert!(set_size(&mut client, "f", stateid, 4096));
+    assert!(!set_size(&mut client, "f", stateid, 0));
+    // UNCHECKED4 with size 0 truncates as well.
+    let truncate = size_attribute(0);
+    let open = || {
+        Args::Open(op::OpenArgs {
+            seq: OwnerSeq(0),
+            access: ShareAccess::BOTH,
+            deny: ShareDeny(0),
+            owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
+            how: OpenHow::Create(CreateHow::Unchecked(truncate.fattr())),
+            claim: OpenClaim::Null(Name(b"f")),
+        })
+    };
+    assert!(!would_block(&mut client, &[open()]).0);
+    set_size(&mut client, "f", stateid, BIG);
+    assert!(would_block(&mut client, &[open()]).0);
+}
+
+#[test]
+fn rename_over_large_file_blocks() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    for name in ["a", "b", "c"] {
+        client.create(name);
+    }
+    assert!(!would_block(&mut client, &rename("a", "b")).0);
+    let stateid = client.create("c");
+    set_size(&mut client, "c", stateid, BIG);
+    assert!(would_block(&mut client, &rename("b", "c")).0);
+    // Renaming a large file frees no space.
+    let stateid = client.create("d");
+    set_size(&mut client, "d", stateid, BIG);
+    assert!(!would_block(&mut client, &rename("d", "e")).0);
+}
+
+#[test]
+fn a_clone_waits() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    let (source, destination) = (client.create("f"), client.create("g"));
+    set_size(&mut client, "f", source, 8192);
+    let clone = Args::Clone(op::CloneArgs { source, destination, source_offset: 0, destination_offset: 0, count: 8192 });
+    let ops = [lookup("f"), Args::Savefh, Args::Putrootfh, lookup("export"), lookup("g"), clone];
+    assert!(would_block(&mut client, &ops).0);
+}
+
+#[test]
+fn clone_blocks() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    let close = |stateid| Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid });
+    let stateid = client.create("small");
+    assert_eq!(client.status(&["export"], &[lookup("small"), close(stateid)]), Status::OK);
+    assert_eq!(fixture.files.open_count(), 0);
+
+    let stateid = client.create("big");
+    set_size(&mut client, "big", stateid, BIG);
+    let (_, list) = client.run_at(&["export", "big"], &[Args::Getfh]);
+    let op::Results::Getfh(Ok(got)) = &list[0] else { panic!("{list:?}") };
+    let handle = got.handle;
+    assert_eq!(client.status(&["export"], &[Args::Remove(op::RemoveArgs { name: Name(b"big") })]), Status::OK);
+    assert_eq!(fixture.files.open_count(), 1);
+    let ops = [Args::Putfh(op::PutfhArgs { handle }), close(stateid)];
+    let (stopped, effects) = would_block(&mut client, &ops);
+    assert!(!stopped);
+    assert_eq!(fixture.files.open_count(), 1, "the serving thread has not closed the file");
+    let mut jobs: Vec<_> =
+        effects.into_iter().filter_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None }).collect();
+    let [job] = &mut jobs[..] else { panic!("one background job") };
+    assert_eq!(job.address(), fixture.connect().peer().ip(), "charged to the client's address");
+    assert!(matches!(job.step(&fixture.server, fixture.now()), JobProgress::Done(effects) if effects.is_empty()));
+    assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (0, 2), "the root and the small file remain");
+}
+
+#[test]
+fn last_close_of_removed_large_file_runs_in_background() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    let count = 1000;
+    for number in 0..count {
+        client.create(&number.to_string());
+    }
+    assert_eq!(fixture.files.open_count(), count);
+    let tick = |ms: u64| {
+        fixture.now_ms.fetch_add(ms, std::sync::atomic::Ordering::Relaxed);
+        fixture.server.tick(fixture.now()).effects
+    };
+    let lease = 200_000;
+    assert!(tick(lease).is_empty());
+    let effects = tick(24 * 3600 * 1000 + lease);
+    let left = fixture.files.open_count();
+    assert!((1..count).contains(&left), "{left}");
+    let job = effects.into_iter().find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
+    let mut job = job.expect("a background job closes the others");
+    let mut steps = 0;
+    while matches!(job.step(&fixture.server, fixture.now()), JobProgress::More) {
+        steps += 1;
+    }
+    assert!(steps > 0 && fixture.files.open_count() == 0, "{steps}");
+}

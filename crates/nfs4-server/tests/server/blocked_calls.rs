@@ -1,0 +1,147 @@
+//! Calls that block: slow disks, cold directories, group commit and retries of a call in progress.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vouch_nfs4::Name;
+use vouch_nfs4::Status;
+use vouch_nfs4::attr::FileType;
+use vouch_nfs4::op::{Args, CreateArgs, CreateType, RenameArgs};
+use vouch_nfs4_server::{Compound, Effect, Export, ExportId, Flavour, Progress};
+use vouch_vfs::memory::Call;
+use vouch_vfs::{Error, Patience};
+
+use crate::fixture::{Client, Fixture, MemoryFs, compound, export, lookup, mode, open_args, results, sys_access, user};
+
+/// Begins a call that creates a file and runs it until it blocks on the disk.
+fn begin_create(client: &mut Client<'_>, name: &str) -> Compound {
+    let mode = mode(0o644);
+    let ops = [client.next_sequence(false), Args::Putrootfh, crate::fixture::lookup("export"), open_args(name, Some(&mode))];
+    let mut call = client.fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+    assert!(matches!(call.run(&client.fixture.server, Patience::None), Progress::Blocked));
+    call
+}
+
+fn run_to_status(fixture: &Fixture, call: &mut Compound, patience: Patience) -> Status {
+    match call.run(&fixture.server, patience) {
+        Progress::Done(Some(reply)) => results(reply.bytes[28..].to_vec()).0,
+        _ => panic!("no reply"),
+    }
+}
+
+#[test]
+fn create_and_rename_in_cold_directory_block() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    let mode = mode(0o755);
+    let mkdir = |name: &'static str| {
+        let kind = CreateType::Plain(FileType::Directory);
+        [Args::Create(CreateArgs { kind, name: Name(name.as_bytes()), attrs: mode.fattr() }), Args::Getfh]
+    };
+    let rename = |old: &'static str, new: &'static str| {
+        [Args::Savefh, Args::Rename(RenameArgs { old: Name(old.as_bytes()), new: Name(new.as_bytes()) })]
+    };
+    // The last lookup has loaded the directory again.
+    let steps = [(false, mkdir("a")), (false, rename("a", "c")), (true, mkdir("b")), (true, rename("b", "d")), (false, mkdir("e"))];
+    for (is_cold, [first, second]) in steps {
+        if is_cold {
+            fixture.files.chill();
+        }
+        let ops = [client.next_sequence(false), Args::Putrootfh, crate::fixture::lookup("export"), first, second];
+        let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+        if is_cold {
+            assert!(matches!(call.run(&fixture.server, Patience::None), Progress::Blocked), "{:?}", ops[3].op());
+            assert_eq!(run_to_status(&fixture, &mut call, Patience::Any), Status::OK);
+        } else {
+            assert_eq!(run_to_status(&fixture, &mut call, Patience::None), Status::OK, "{:?}", ops[3].op());
+        }
+    }
+}
+
+#[test]
+fn one_sync_serves_all_calls_of_a_file_system() {
+    let fixture = Fixture::new();
+    let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+    fixture.files.set_slow_sync(true);
+    let mut calls = [begin_create(&mut one, "a"), begin_create(&mut two, "b")];
+    assert!(calls.iter_mut().all(|call| call.waits_for_sync() == Some(ExportId(7))));
+    let sync_count = Arc::new(AtomicUsize::new(0));
+    let counter = sync_count.clone();
+    fixture.files.set_fault(move |call, _| {
+        counter.fetch_add(usize::from(call == Call::SyncMetadata), Ordering::Relaxed);
+        None
+    });
+    Compound::sync_together(&fixture.server, &mut calls);
+    assert_eq!(sync_count.load(Ordering::Relaxed), 4, "two files, and their directory twice");
+    for call in &mut calls {
+        assert_eq!(call.waits_for_sync(), None);
+        assert_eq!(run_to_status(&fixture, call, Patience::None), Status::OK);
+    }
+    assert_eq!(sync_count.load(Ordering::Relaxed), 4, "no further sync");
+}
+
+#[test]
+fn each_call_syncs_alone_after_shared_sync_failed() {
+    let fixture = Fixture::new();
+    let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+    fixture.files.set_slow_sync(true);
+    let mut calls = [begin_create(&mut one, "a"), begin_create(&mut two, "b")];
+    let sync_count = AtomicUsize::new(0);
+    // The shared sync fails, then the first call's own. Later syncs succeed.
+    fixture.files.set_fault(move |call, _| {
+        let fails = call == Call::SyncMetadata && sync_count.fetch_add(1, Ordering::Relaxed) < 2;
+        fails.then(|| Error::Io(std::io::Error::other("bad block")))
+    });
+    Compound::sync_together(&fixture.server, &mut calls);
+    let [first, second] = &mut calls;
+    assert_eq!(run_to_status(&fixture, first, Patience::Any), Status::IO);
+    assert_eq!(run_to_status(&fixture, second, Patience::Any), Status::OK);
+}
+
+#[test]
+fn async_export_does_not_wait_for_sync() {
+    let files = Arc::new(MemoryFs::new());
+    let fixture = Fixture::with_exports(files.clone(), vec![Export { sync: false, ..export(7, &["export"], &files, sys_access()) }]);
+    let mut client = Client::new(&fixture, "one", 0);
+    files.set_slow_sync(true);
+    files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("unexpected sync"))));
+    let mode = mode(0o644);
+    let ops = [client.next_sequence(false), Args::Putrootfh, crate::fixture::lookup("export"), open_args("a", Some(&mode))];
+    let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+    assert_eq!(run_to_status(&fixture, &mut call, Patience::None), Status::OK);
+}
+
+// RFC 7530, section 3.1.1: a client retries only after its connection broke.
+#[test]
+fn retry_of_call_in_progress_closes_its_connection() {
+    let fixture = Fixture::new();
+    let connection = fixture.connect();
+    let mode = mode(0o755);
+    let kind = CreateType::Plain(FileType::Directory);
+    let make = Args::Create(CreateArgs { kind, name: Name(b"d"), attrs: mode.fattr() });
+    let ops = [Args::Putrootfh, lookup("export"), make];
+    let call = || fixture.begin(Flavour::Sys, &connection, &user(0), compound(0, &ops));
+    fixture.files.set_slow_sync(true);
+    let mut first = call();
+    assert!(matches!(first.run(&fixture.server, Patience::None), Progress::Blocked));
+    let mut again = call();
+    assert!(matches!(again.run(&fixture.server, Patience::None), Progress::Done(None)));
+    assert!(matches!(again.take_effects()[..], [Effect::Disconnect(id)] if id == connection.id()));
+    assert_eq!(run_to_status(&fixture, &mut first, Patience::Any), Status::OK);
+    // A second execution would return NFS4ERR_EXIST.
+    assert_eq!(run_to_status(&fixture, &mut call(), Patience::None), Status::OK);
+}
+
+#[test]
+fn resumed_call_renews_lease_at_resume_time() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    fixture.files.set_slow_sync(true);
+    let mut call = begin_create(&mut client, "a");
+    fixture.now_ms.store(9_000, Ordering::Relaxed);
+    call.resume_at(fixture.now());
+    // An older clock reading has no effect.
+    call.resume_at(vouch_nfs4_server::testing::time_at(2_000));
+    assert_eq!(run_to_status(&fixture, &mut call, Patience::Any), Status::OK);
+    assert_eq!(fixture.server.status(fixture.now()).clients[0].silent_ms, 0);
+}

@@ -1,0 +1,335 @@
+//! Which hosts may become clients, which client owners they may use, and what they keep after a
+//! reload of the exports.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use vouch_nfs4::Name as WireName;
+use vouch_nfs4::op::{self, Args, Results};
+use vouch_nfs4::{
+    Attributes, Bytes, ClientId, ClientOwner, CreateSeq, NetAddr, OwnerSeq, StateOwner, StateProtect, Stateid, Status, Verifier,
+};
+use vouch_nfs4_server::testing::LEASE_MS;
+use vouch_nfs4_server::{ClientAccess, ClientMatcher, Connection, Export, Exports, Flavour, Progress};
+use vouch_vfs::{FileSystem as _, Name};
+
+use crate::fixture::{
+    Client, Fixture, MemoryFs, Packed, compound, export, getattr, lookup, open_args, results, session_args, sys_access, user,
+};
+
+/// Allows the listed addresses. Others may be undecided, as while a netgroup lookup runs.
+#[derive(Default)]
+pub(crate) struct ListedHosts {
+    pub(crate) allowed: Mutex<Vec<IpAddr>>,
+    pub(crate) undecided: Mutex<Vec<IpAddr>>,
+}
+
+impl ClientMatcher for ListedHosts {
+    fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>> {
+        self.allowed.lock().contains(&peer.ip()).then(|| Arc::new(sys_access()))
+    }
+
+    fn is_undecided(&self, peer: SocketAddr) -> bool {
+        self.undecided.lock().contains(&peer.ip())
+    }
+}
+
+pub(crate) const CLIENT_IP: [u8; 4] = [127, 0, 0, 1];
+const OTHER_IP: [u8; 4] = [127, 0, 0, 9];
+
+pub(crate) fn restricted_export(files: &Arc<MemoryFs>, hosts: &Arc<ListedHosts>) -> Export {
+    Export { clients: hosts.clone(), ..export(7, &["export"], files, sys_access()) }
+}
+
+fn connect_from(fixture: &Fixture, from: [u8; 4]) -> Arc<Connection> {
+    fixture.server.connection_opened(SocketAddr::from((from, 700)))
+}
+
+fn call_op(fixture: &Fixture, from: &Arc<Connection>, minor: u32, args: Args<'_>) -> (Status, Vec<Results<'static>>) {
+    let (reply, _) = fixture.call_with_flavour(Flavour::Sys, from, &user(0), compound(minor, &[args]));
+    results(reply)
+}
+
+/// EXCHANGE_ID with the owner "one" and this boot verifier.
+fn exchange_id(fixture: &Fixture, from: &Arc<Connection>, boot: u8) -> Result<(ClientId, CreateSeq), Status> {
+    let args = op::ExchangeIdArgs {
+        owner: ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(b"one") },
+        flags: op::ExchangeIdFlags(0),
+        state_protect: StateProtect::None,
+        impl_id: None,
+    };
+    match &call_op(fixture, from, 2, Args::ExchangeId(args)).1[0] {
+        Results::ExchangeId(result) => result.as_ref().map(|ok| (ok.client, CreateSeq(ok.seq.0))).map_err(|status| *status),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn create_session(fixture: &Fixture, from: &Arc<Connection>, (client, seq): (ClientId, CreateSeq)) -> Status {
+    call_op(fixture, from, 2, Args::CreateSession(session_args(client, seq))).0
+}
+
+fn setclientid(fixture: &Fixture, from: &Arc<Connection>) -> Status {
+    let args = op::SetclientidArgs {
+        client: ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"one") },
+        callback: op::CallbackClient { program: 0x4000_0000, location: NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"127.0.0.1.3.3") } },
+        callback_ident: 1,
+    };
+    call_op(fixture, from, 0, Args::Setclientid(args)).0
+}
+
+// RFC 8881, section 18.35.4, case 5. Anybody can claim an AUTH_SYS user.
+#[test]
+fn restart_from_other_host_keeps_state_of_live_client() {
+    let fixture = Fixture::new();
+    let mut victim = Client::new(&fixture, "one", 0);
+    victim.create("f");
+    let (thief, home) = (connect_from(&fixture, OTHER_IP), connect_from(&fixture, CLIENT_IP));
+    assert_eq!(exchange_id(&fixture, &thief, 2), Err(Status::CLID_INUSE));
+    assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);
+    // The client's own host may restart at once.
+    let new_client = exchange_id(&fixture, &home, 2).unwrap();
+    assert_eq!(create_session(&fixture, &home, new_client), Status::OK);
+}
+
+#[test]
+fn client_at_new_address_waits_for_lease_of_silent_client() {
+    let fixture = Fixture::new();
+    let mut victim = Client::new(&fixture, "one", 0);
+    victim.create("f");
+    let new_address = connect_from(&fixture, OTHER_IP);
+    let expire_lease = || {
+        fixture.now_ms.fetch_add(LEASE_MS + 1_000, std::sync::atomic::Ordering::Relaxed);
+        fixture.server.tick(fixture.now());
+    };
+    expire_lease();
+    let new_client = exchange_id(&fixture, &new_address, 2).unwrap();
+    // The old client has sent no request for a lease, but it is still there.
+    assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);
+    assert_eq!(create_session(&fixture, &new_address, new_client), Status::CLID_INUSE);
+    assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);
+    expire_lease();
+    let new_client = exchange_id(&fixture, &new_address, 2).unwrap();
+    assert_eq!(create_session(&fixture, &new_address, new_client), Status::OK);
+}
+
+#[test]
+fn host_without_exports_may_not_register_as_client() {
+    let (files, hosts) = (Arc::new(MemoryFs::new()), Arc::new(ListedHosts::default()));
+    hosts.allowed.lock().push(CLIENT_IP.into());
+    let fixture = Fixture::with_exports(files.clone(), vec![restricted_export(&files, &hosts)]);
+    let (home, stranger) = (connect_from(&fixture, CLIENT_IP), connect_from(&fixture, OTHER_IP));
+    let client_id = exchange_id(&fixture, &home, 1).unwrap();
+    assert_eq!(exchange_id(&fixture, &stranger, 1), Err(Status::ACCESS));
+    assert_eq!(setclientid(&fixture, &stranger), Status::ACCESS);
+    assert_eq!(setclientid(&fixture, &home), Status::OK);
+    assert_eq!(create_session(&fixture, &stranger, client_id), Status::ACCESS);
+    let confirm = op::SetclientidConfirmArgs { client: ClientId(1), confirm: Verifier([0; 8]) };
+    assert_eq!(call_op(&fixture, &stranger, 0, Args::SetclientidConfirm(confirm)).0, Status::ACCESS);
+    assert_eq!(create_session(&fixture, &home, client_id), Status::OK);
+    let everybody = || export(7, &["export"], &files, sys_access());
+    drop(fixture.server.replace_exports(Exports::new([everybody()]).unwrap()));
+    assert_eq!(setclientid(&fixture, &stranger), Status::OK);
+    drop(fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap()));
+    assert_eq!(exchange_id(&fixture, &stranger, 1), Err(Status::ACCESS));
+}
+
+#[test]
+fn undecided_host_gets_delay_instead_of_noent() {
+    let (files, hosts) = (Arc::new(MemoryFs::new()), Arc::new(ListedHosts::default()));
+    hosts.allowed.lock().push(CLIENT_IP.into());
+    let fixture = Fixture::with_exports(files.clone(), vec![restricted_export(&files, &hosts)]);
+    let mut client = Client::new(&fixture, "one", 0);
+    client.create("f");
+    let (_, list) = client.run_at(&["export", "f"], &[Args::Getfh]);
+    let [Results::Getfh(Ok(ok))] = &list[..] else { panic!("{list:?}") };
+    let handle = ok.handle;
+    // The host's entry in the name cache has expired.
+    hosts.undecided.lock().append(&mut hosts.allowed.lock());
+    let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap());
+    assert_eq!((replaced.ended, files.open_count()), (0, 1), "the host may still be a client");
+    let getattr_by_handle = |client: &mut Client<'_>| client.run(&[Args::Putfh(op::PutfhArgs { handle }), getattr(&[1])]).0;
+    assert_eq!(getattr_by_handle(&mut client), Status::DELAY);
+    assert_eq!(client.status(&["export"], &[]), Status::DELAY);
+    assert_eq!(exchange_id(&fixture, &connect_from(&fixture, CLIENT_IP), 2), Err(Status::DELAY));
+    hosts.allowed.lock().append(&mut hosts.undecided.lock());
+    assert_eq!(getattr_by_handle(&mut client), Status::OK);
+    assert_eq!(client.status(&["export", "f"], &[]), Status::OK);
+}
+
+#[test]
+fn reload_ends_state_of_hosts_without_access() {
+    let (files, hosts) = (Arc::new(MemoryFs::new()), Arc::new(ListedHosts::default()));
+    hosts.allowed.lock().push(CLIENT_IP.into());
+    let other = || export(8, &["other"], &files, sys_access());
+    let fixture = Fixture::with_exports(files.clone(), vec![restricted_export(&files, &hosts), other()]);
+    let mut client = Client::new(&fixture, "one", 0);
+    client.create("f");
+    let (status, _) = client.run_at(&["other"], &[crate::fixture::open_args("f", None)]);
+    assert_eq!((status, files.open_count()), (Status::OK, 2));
+    hosts.allowed.lock().clear();
+    let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts), other()]).unwrap());
+    assert_eq!((replaced.ended, files.open_count()), (1, 1), "opens through the other export stay");
+    // Also without a connection.
+    fixture.server.connection_closed(&client.connection, fixture.now());
+    let hidden = Export { clients: hosts.clone(), ..other() };
+    let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts), hidden]).unwrap());
+    assert_eq!((replaced.ended, files.open_count()), (1, 0));
+}
+
+#[test]
+fn reload_ends_state_of_hidden_files() {
+    let files = Arc::new(MemoryFs::new());
+    let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let mut client = Client::new(&fixture, "one", 0);
+    let inside = client.create("inside");
+    client.create("behind");
+    assert_eq!(files.open_count(), 2);
+    let find =
+        |name: &str| files.lookup(&vouch_vfs::Caller::root(), &files.root(), Name::new(name.as_bytes()).unwrap(), vouch_vfs::Patience::Any);
+    let behind = Arc::new(files.without(find("behind").unwrap().0));
+    let replaced = fixture.server.replace_exports(Exports::new([export(7, &["export"], &behind, sys_access())]).unwrap());
+    assert_eq!((replaced.ended, files.open_count()), (1, 1));
+    let read = Args::Read(op::ReadArgs { stateid: inside, offset: 0, count: 1 });
+    assert_eq!(client.status(&["export", "inside"], &[read]), Status::OK);
+}
+
+/// Large enough for a background copy and for a blocking truncation.
+const LARGE_LEN: u64 = 1 << 30;
+
+#[test]
+fn call_in_progress_fails_if_reload_removes_its_export() {
+    let files = Arc::new(MemoryFs::new());
+    let original = || export(7, &["export"], &files, sys_access());
+    let hosts = Arc::new(ListedHosts::default());
+    let find =
+        |name: &str| files.lookup(&vouch_vfs::Caller::root(), &files.root(), Name::new(name.as_bytes()).unwrap(), vouch_vfs::Patience::Any);
+    // Results of an OPEN and of a COPY that began before the reload.
+    let outcomes_across_reload = |after: Vec<Export>| {
+        [true, false].map(|is_open| {
+            let fixture = Fixture::with_exports(files.clone(), vec![original()]);
+            let mut client = Client::new(&fixture, "one", 0);
+            let stateid = client.create("f");
+            let size = |size| Packed::new(&[4], &Attributes { size: Some(size), ..Attributes::default() });
+            let (long, none) = (size(LARGE_LEN), size(0));
+            let set = Args::Setattr(op::SetattrArgs { stateid, attrs: long.fattr() });
+            assert_eq!(client.status(&["export", "f"], &[set]), Status::OK);
+            let truncate = op::OpenHow::Create(op::CreateHow::Unchecked(none.fattr()));
+            let open = Args::Open(op::OpenArgs {
+                seq: OwnerSeq(0),
+                access: op::ShareAccess::BOTH,
+                deny: op::ShareDeny(0),
+                owner: StateOwner { client: ClientId(0), owner: Bytes(b"another") },
+                how: truncate,
+                claim: op::OpenClaim::Null(WireName(b"f")),
+            });
+            let copy = Args::Copy(op::CopyArgs {
+                source: Stateid::ANONYMOUS,
+                destination: Stateid::ANONYMOUS,
+                source_offset: 0,
+                destination_offset: LARGE_LEN,
+                count: LARGE_LEN,
+                consecutive: true,
+                synchronous: false,
+                source_server: vouch_nfs4::List(vec![]),
+            });
+            let mut ops = vec![client.next_sequence(false), Args::Putrootfh, lookup("export")];
+            ops.extend(if is_open { vec![open] } else { vec![lookup("f"), Args::Savefh, copy] });
+            let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+            assert!(matches!(call.run(&fixture.server, vouch_vfs::Patience::None), Progress::Blocked));
+            let replaced = fixture.server.replace_exports(Exports::new(after.iter().cloned()).unwrap());
+            let Progress::Done(Some(reply)) = call.run(&fixture.server, vouch_vfs::Patience::Any) else { panic!("no reply") };
+            let totals = fixture.server.totals(fixture.now()).0;
+            (results(reply.bytes[28..].to_vec()).0, replaced.ended, totals.opens + totals.copies)
+        })
+    };
+    let elsewhere = Arc::new(MemoryFs::new());
+    let ended = [(Status::STALE, 1, 0); 2];
+    assert_eq!(outcomes_across_reload(vec![]), ended);
+    assert_eq!(outcomes_across_reload(vec![export(7, &["export"], &elsewhere, sys_access())]), ended, "another directory");
+    assert_eq!(outcomes_across_reload(vec![restricted_export(&files, &hosts)]), ended, "client not allowed");
+    hosts.undecided.lock().push(CLIENT_IP.into());
+    assert_eq!(outcomes_across_reload(vec![restricted_export(&files, &hosts)]), [(Status::DELAY, 0, 1); 2], "client undecided");
+    assert_eq!(outcomes_across_reload(vec![original()]), [(Status::OK, 0, 2); 2]);
+    let hidden = Arc::new(files.without(find("f").unwrap().0));
+    assert_eq!(outcomes_across_reload(vec![export(7, &["export"], &hidden, sys_access())]), ended, "file hidden");
+}
+
+#[test]
+fn call_across_reload_leaves_no_created_file_behind() {
+    let files = Arc::new(MemoryFs::new());
+    let original = || export(7, &["export"], &files, sys_access());
+    let fixture = Fixture::with_exports(files.clone(), vec![original()]);
+    let mut client = Client::new(&fixture, "one", 0);
+    client.create("long");
+    let mode = crate::fixture::mode(0o644);
+    let big = Packed::new(&[4], &Attributes { size: Some(LARGE_LEN), ..Attributes::default() });
+    let none = Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() });
+    assert_eq!(
+        client.status(&["export", "long"], &[Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: big.fattr() })]),
+        Status::OK
+    );
+    let before = files.file_count();
+    // The call blocks in the truncation, before it creates the file.
+    let truncate = Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: none.fattr() });
+    let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), Args::Savefh, lookup("long"), truncate, Args::Restorefh];
+    let ops: Vec<Args<'_>> = ops.into_iter().chain([open_args("made", Some(&mode))]).collect();
+    let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+    assert!(matches!(call.run(&fixture.server, vouch_vfs::Patience::None), Progress::Blocked));
+    drop(fixture.server.replace_exports(Exports::new([]).unwrap()));
+    let Progress::Done(Some(reply)) = call.run(&fixture.server, vouch_vfs::Patience::Any) else { panic!("no reply") };
+    assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::STALE);
+    assert_eq!((files.file_count(), files.open_count()), (before, 0));
+}
+
+/// Allows one host and counts the queries.
+struct CountingMatcher(Option<IpAddr>, Arc<AtomicUsize>);
+
+impl ClientMatcher for CountingMatcher {
+    fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>> {
+        self.1.fetch_add(1, Relaxed);
+        (self.0 == Some(peer.ip())).then(|| Arc::new(sys_access()))
+    }
+
+    fn is_undecided(&self, _: SocketAddr) -> bool {
+        self.1.fetch_add(1, Relaxed);
+        false
+    }
+}
+
+#[test]
+fn pseudo_fs_lookup_cost_does_not_grow_with_exports() {
+    const EXPORTS: u32 = 1000;
+    let (files, queries) = (Arc::new(MemoryFs::new()), Arc::new(AtomicUsize::new(0)));
+    let of = |id: u32, path: &[&str], host: Option<IpAddr>| Export {
+        clients: Arc::new(CountingMatcher(host, queries.clone())),
+        ..export(id, path, &files, sys_access())
+    };
+    let home: IpAddr = CLIENT_IP.into();
+    let list = |last: Option<IpAddr>| {
+        let others = (1..EXPORTS).map(|id| of(id, &["home", &id.to_string()], None));
+        // The client may not use the nested export.
+        let more = [
+            of(EXPORTS, &["home", "ours"], last),
+            of(EXPORTS + 1, &["home", "ours", "covered"], None),
+            of(EXPORTS + 2, &["own"], Some(home)),
+        ];
+        Exports::new(others.chain(more)).unwrap()
+    };
+    let fixture = Fixture::with_exports(files.clone(), list(Some(home)).all().iter().map(|export| Export::clone(export)).collect());
+    let mut client = Client::new(&fixture, "one", 0);
+    queries.store(0, Relaxed);
+    for _ in 0..100 {
+        assert_eq!(client.status(&["home", "ours"], &[]), Status::OK);
+        assert_eq!(client.status(&["home", "1"], &[]), Status::NOENT);
+        assert_eq!(client.status(&["home", "ours", "covered"], &[]), Status::NOENT);
+    }
+    let count = queries.load(Relaxed);
+    assert!(count < 20 * EXPORTS as usize, "{count}");
+    // A reload takes effect at once.
+    drop(fixture.server.replace_exports(list(None)));
+    assert_eq!(client.status(&["home"], &[]), Status::NOENT);
+    drop(fixture.server.replace_exports(list(Some(home))));
+    assert_eq!(client.status(&["home", "ours"], &[]), Status::OK);
+}

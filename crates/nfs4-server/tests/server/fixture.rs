@@ -1,0 +1,446 @@
+//! A server over an in-memory file system, and a client of it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes as Buffer;
+use vouch_nfs4::op::{self, Args, Op, Results};
+use vouch_nfs4::{
+    Attributes, Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, CompoundHead, CreateSeq, Fattr, List, Name, OwnerSeq, ReplyHead,
+    SessionId, SlotId, SlotSeq, StateOwner, StateProtect, StateProtectReply, Stateid, Status, Verifier, Wire as _,
+};
+use vouch_nfs4_server::testing::{self, time_at};
+use vouch_nfs4_server::{
+    Compound, Config, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Observer, Principal, Progress,
+    Recovered, Request, Server, Squash, SquashWho, Unanswered,
+};
+use vouch_vfs::{Caller, Patience};
+use vouch_xdr::{Reader, Writer};
+
+pub(crate) use vouch_nfs4_server::testing::{export, flavour_access, sys_access};
+pub(crate) use vouch_vfs::memory::MemoryFs;
+
+/// Numeric users. User 1000 is alice; lookups of `unanswered` time out.
+pub(crate) struct TestIdentity;
+
+impl Identity for TestIdentity {
+    fn caller(&self, principal: &Principal, _: SocketAddr, squash: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, Unanswered> {
+        let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
+        Ok(Some(Arc::new(match principal {
+            Principal::Gss { name } if &**name == "unanswered@EXAMPLE.ORG" => return Err(Unanswered::Silent),
+            Principal::Gss { name } if &**name == "alice@EXAMPLE.ORG" => Caller::new(1000, 1000, []),
+            // Machine principals map to the anonymous user; other principals have no account.
+            Principal::Gss { name } if !name.starts_with("nfs/") => return Ok(None),
+            Principal::Sys { uid: 0, .. } if squash.who == SquashWho::Root => anonymous,
+            Principal::Sys { uid, gid, gids } if squash.who != SquashWho::All => Caller::new(*uid, *gid, gids.iter().copied()),
+            _ => anonymous,
+        })))
+    }
+
+    fn user_name(&self, uid: u32, _: Patience) -> Result<Option<Arc<str>>, Unanswered> {
+        Ok((uid == 1000).then(|| "alice".into()))
+    }
+
+    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered> {
+        self.user_name(gid, patience)
+    }
+
+    fn uid(&self, name: &str, _: Patience) -> Result<Option<u32>, Unanswered> {
+        if name == "unanswered" { Err(Unanswered::Silent) } else { Ok((name == "alice").then_some(1000)) }
+    }
+
+    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered> {
+        self.uid(name, patience)
+    }
+}
+
+/// A server with a settable clock.
+pub(crate) struct Fixture {
+    pub(crate) server: Server,
+    pub(crate) files: Arc<MemoryFs>,
+    pub(crate) now_ms: AtomicU64,
+    /// Whether the last reply has to wait for recovery records.
+    pub(crate) awaits_records: AtomicBool,
+    records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// Source port of the next connection.
+    pub(crate) next_port: AtomicU32,
+}
+
+impl Fixture {
+    /// One export at /export.
+    pub(crate) fn new() -> Self {
+        let files = Arc::new(MemoryFs::new());
+        Self::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())])
+    }
+
+    /// One export at /export, and these limits.
+    pub(crate) fn with_limits(limits: Limits) -> Self {
+        let files = Arc::new(MemoryFs::new());
+        let exports = vec![export(7, &["export"], &files, sys_access())];
+        Self::start(files, exports, Arc::new(NoObserver), testing::config(77, limits), BTreeMap::new())
+    }
+
+    pub(crate) fn with_exports(files: Arc<MemoryFs>, exports: Vec<Export>) -> Self {
+        Self::with_observer(files, exports, Arc::new(NoObserver))
+    }
+
+    /// With an observer of every operation.
+    pub(crate) fn with_observer(files: Arc<MemoryFs>, exports: Vec<Export>, observer: Arc<dyn Observer>) -> Self {
+        Self::start(files, exports, observer, testing::config(77, Limits::default()), BTreeMap::new())
+    }
+
+    fn start(
+        files: Arc<MemoryFs>,
+        exports: Vec<Export>,
+        observer: Arc<dyn Observer>,
+        config: Config,
+        records: BTreeMap<Vec<u8>, Vec<u8>>,
+    ) -> Self {
+        let server = Server::new(
+            config,
+            Exports::new(exports).expect("valid exports"),
+            Arc::new(TestIdentity),
+            observer,
+            Recovered { records: records.clone().into_iter().collect() },
+            [9; 32],
+            time_at(1_000),
+        );
+        let (now_ms, awaits_records) = (AtomicU64::new(1_000), AtomicBool::new(false));
+        Fixture { server, files, now_ms, awaits_records, records: Mutex::new(records), next_port: AtomicU32::new(700) }
+    }
+
+    /// A crash and restart: files and recovery records survive.
+    pub(crate) fn restart(self) -> Self {
+        let exports = vec![export(7, &["export"], &self.files, sys_access())];
+        self.restart_with_exports(exports)
+    }
+
+    /// Likewise, with these exports.
+    pub(crate) fn restart_with_exports(self, exports: Vec<Export>) -> Self {
+        Self::start(self.files, exports, Arc::new(NoObserver), testing::config(78, Limits::default()), self.records.into_inner().unwrap())
+    }
+
+    pub(crate) fn connect(&self) -> Arc<Connection> {
+        let port = self.next_port.fetch_add(1, Ordering::Relaxed) as u16;
+        self.server.connection_opened(SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        time_at(self.now_ms.load(Ordering::Relaxed))
+    }
+
+    /// Runs the bytes of a call to the end. Returns the reply without its header, and the effects.
+    pub(crate) fn call(&self, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Vec<u8>, Vec<Effect>) {
+        self.call_with_flavour(Flavour::Sys, connection, principal, body)
+    }
+
+    pub(crate) fn call_with_flavour(
+        &self,
+        flavour: Flavour,
+        connection: &Arc<Connection>,
+        principal: &Principal,
+        body: Vec<u8>,
+    ) -> (Vec<u8>, Vec<Effect>) {
+        self.call_with_effects(flavour, connection, principal, body, |_| ())
+    }
+
+    /// A call that has not run yet.
+    pub(crate) fn begin(&self, flavour: Flavour, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> Compound {
+        let request = Request {
+            connection: connection.clone(),
+            xid: 1,
+            principal: principal.clone(),
+            flavour,
+            enctype: None,
+            body: Buffer::from(body),
+            reply: vec![0; 28],
+            reply_tail_len: 0,
+            spans_allowed: false,
+        };
+        self.server.begin(request, self.now())
+    }
+
+    /// Hands new effects to `act` after each step of the call.
+    pub(crate) fn call_with_effects(
+        &self,
+        flavour: Flavour,
+        connection: &Arc<Connection>,
+        principal: &Principal,
+        body: Vec<u8>,
+        act: impl Fn(&[Effect]),
+    ) -> (Vec<u8>, Vec<Effect>) {
+        let mut compound = self.begin(flavour, connection, principal, body);
+        let mut effects = Vec::new();
+        let mut patience = Patience::None;
+        loop {
+            let progress = compound.run(&self.server, patience);
+            let new = compound.take_effects();
+            act(&new);
+            for effect in &new {
+                match effect {
+                    Effect::Persist { key, value, .. } => drop(self.records.lock().unwrap().insert(key.clone(), value.clone())),
+                    Effect::Forget { key, .. } => drop(self.records.lock().unwrap().remove(key)),
+                    _ => {}
+                }
+            }
+            let has_callback = new.iter().any(|effect| matches!(effect, Effect::Callback { .. }));
+            effects.extend(new);
+            match progress {
+                Progress::Done(reply) => {
+                    self.awaits_records.store(compound.waits_for_records(), Ordering::Relaxed);
+                    let reply = reply.expect("only retries of a call in progress get no reply");
+                    return (reply.bytes[28..].to_vec(), effects);
+                }
+                Progress::Blocked => {
+                    assert!(patience == Patience::None || has_callback, "with patience only callbacks block");
+                    patience = Patience::Any;
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn user(uid: u32) -> Principal {
+    Principal::Sys { uid, gid: uid, gids: [].into() }
+}
+
+/// The bytes of a COMPOUND call.
+pub(crate) fn compound(minor: u32, ops: &[Args<'_>]) -> Vec<u8> {
+    let mut w = Writer::new();
+    CompoundHead { tag: b"t", minor, count: ops.len() as u32 }.encode(&mut w);
+    ops.iter().for_each(|op| op.encode(&mut w));
+    w.into_bytes()
+}
+
+/// Decodes a reply. The bytes are leaked.
+pub(crate) fn results(reply: Vec<u8>) -> (Status, Vec<Results<'static>>) {
+    let reply: &'static [u8] = reply.leak();
+    let mut r = Reader::new(reply);
+    let head = ReplyHead::decode(&mut r).expect("a reply has a head");
+    let list: Vec<_> = (0..head.count).map(|_| Results::decode(&mut r).expect("as many results as the head says")).collect();
+    r.finish().expect("a reply ends with its last result");
+    assert_eq!(list.last().map_or(head.status, Results::status), head.status, "the status is that of the last result");
+    (head.status, list)
+}
+
+/// A client of 4.1 or later with one session.
+pub(crate) struct Client<'w> {
+    pub(crate) fixture: &'w Fixture,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) principal: Principal,
+    pub(crate) flavour: Flavour,
+    pub(crate) minor: u32,
+    pub(crate) id: ClientId,
+    pub(crate) session: SessionId,
+    seq: SlotSeq,
+}
+
+impl<'w> Client<'w> {
+    pub(crate) fn new(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
+        Self::with_protection(fixture, name, user(uid), Flavour::Sys, StateProtect::None).0
+    }
+
+    /// The same client owner with a new boot verifier.
+    pub(crate) fn rebooted(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
+        let mut client = Self::register(fixture, name, 2, user(uid), Flavour::Sys, StateProtect::None).0;
+        client.reclaim_complete();
+        client
+    }
+
+    /// Also returns the granted state protection.
+    pub(crate) fn with_protection(
+        fixture: &'w Fixture,
+        name: &str,
+        principal: Principal,
+        flavour: Flavour,
+        protect: StateProtect<'_>,
+    ) -> (Self, StateProtectReply<'static>) {
+        let (mut client, protection) = Self::register(fixture, name, 1, principal, flavour, protect);
+        client.reclaim_complete();
+        (client, protection)
+    }
+
+    /// A client that may have state to reclaim after a server restart.
+    pub(crate) fn after_server_restart(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
+        Self::register(fixture, name, 1, user(uid), Flavour::Sys, StateProtect::None).0
+    }
+
+    /// Likewise, with this principal, flavour and state protection.
+    pub(crate) fn after_server_restart_as(
+        fixture: &'w Fixture,
+        name: &str,
+        principal: Principal,
+        flavour: Flavour,
+        protect: StateProtect<'_>,
+    ) -> Self {
+        Self::register(fixture, name, 1, principal, flavour, protect).0
+    }
+
+    pub(crate) fn reclaim_complete(&mut self) {
+        let (status, _) = self.run(&[Args::ReclaimComplete(op::ReclaimCompleteArgs { one_fs: false })]);
+        assert_eq!(status, Status::OK);
+    }
+
+    fn register(
+        fixture: &'w Fixture,
+        name: &str,
+        boot: u8,
+        principal: Principal,
+        flavour: Flavour,
+        protect: StateProtect<'_>,
+    ) -> (Self, StateProtectReply<'static>) {
+        let mut client = Client {
+            fixture,
+            connection: fixture.connect(),
+            principal,
+            flavour,
+            minor: 2,
+            id: ClientId(0),
+            session: SessionId([0; 16]),
+            seq: SlotSeq(0),
+        };
+        let args = op::ExchangeIdArgs {
+            owner: ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(name.as_bytes()) },
+            flags: op::ExchangeIdFlags(0),
+            state_protect: protect,
+            impl_id: None,
+        };
+        let (_, list) = client.send(&[Args::ExchangeId(args)]);
+        let [Results::ExchangeId(Ok(ok))] = &list[..] else { panic!("{list:?}") };
+        client.id = ok.client;
+        let protection = ok.state_protect.clone();
+        let args = session_args(ok.client, CreateSeq(ok.seq.0));
+        let (_, list) = client.send(&[Args::CreateSession(args)]);
+        let [Results::CreateSession(Ok(ok))] = &list[..] else { panic!("{list:?}") };
+        client.session = ok.session;
+        (client, protection)
+    }
+
+    /// Sends a COMPOUND without SEQUENCE.
+    pub(crate) fn send(&self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+        let (reply, _) = self.fixture.call_with_flavour(self.flavour, &self.connection, &self.principal, compound(self.minor, ops));
+        results(reply)
+    }
+
+    pub(crate) fn next_sequence(&mut self, cache_this: bool) -> Args<'static> {
+        self.seq = self.seq.next();
+        Args::Sequence(op::SequenceArgs { session: self.session, seq: self.seq, slot: SlotId(0), highest_slot: SlotId(0), cache_this })
+    }
+
+    /// Sends a COMPOUND within the session. Returns the results after that of SEQUENCE.
+    pub(crate) fn run(&mut self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+        let mut all = vec![self.next_sequence(false)];
+        all.extend_from_slice(ops);
+        let (status, mut list) = self.send(&all);
+        assert!(matches!(list[0], Results::Sequence(Ok(_))), "{list:?}");
+        list.remove(0);
+        (status, list)
+    }
+
+    /// Runs operations on the file at this path of the pseudo file system.
+    pub(crate) fn run_at(&mut self, path: &[&str], ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+        let mut all = vec![Args::Putrootfh];
+        all.extend(path.iter().map(|part| lookup(part)));
+        let lookups = all.len();
+        all.extend_from_slice(ops);
+        let (status, mut list) = self.run(&all);
+        let skip = lookups.min(list.len());
+        (status, list.split_off(skip))
+    }
+
+    /// Like `run_at`, but returns only the status.
+    pub(crate) fn status(&mut self, path: &[&str], ops: &[Args<'_>]) -> Status {
+        self.run_at(path, ops).0
+    }
+
+    /// Creates and opens a file in /export.
+    pub(crate) fn create(&mut self, name: &str) -> Stateid {
+        let (status, list) = self.run_at(&["export"], &[open_args(name, Some(&mode(0o644)))]);
+        assert_eq!(status, Status::OK, "{list:?}");
+        match &list[0] {
+            Results::Open(Ok(ok)) => ok.stateid,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub(crate) fn lookup(name: &str) -> Args<'_> {
+    Args::Lookup(op::LookupArgs { name: Name(name.as_bytes()) })
+}
+
+/// CREATE_SESSION with common channel attributes.
+pub(crate) fn session_args(client: ClientId, seq: CreateSeq) -> op::CreateSessionArgs<'static> {
+    let attrs = op::ChannelAttrs {
+        header_pad_size: 0,
+        request_len_max: 1 << 20,
+        response_len_max: 1 << 20,
+        response_cached_len_max: 4096,
+        operations_max: 64,
+        requests_max: 16,
+        rdma_ird: None,
+    };
+    op::CreateSessionArgs {
+        client,
+        seq,
+        flags: op::CreateSessionFlags(0),
+        fore: attrs,
+        back: attrs,
+        callback_program: 0x4000_0000,
+        sec_parms: List(vec![CallbackSec::None]),
+    }
+}
+
+/// OPEN for reading and writing; creates the file if attributes are given.
+pub(crate) fn open_args<'a>(name: &'a str, attrs: Option<&'a Packed>) -> Args<'a> {
+    Args::Open(op::OpenArgs {
+        seq: OwnerSeq(0),
+        access: op::ShareAccess::BOTH,
+        deny: op::ShareDeny(0),
+        owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
+        how: match attrs {
+            Some(attrs) => op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr())),
+            None => op::OpenHow::NoCreate,
+        },
+        claim: op::OpenClaim::Null(Name(name.as_bytes())),
+    })
+}
+
+/// Encoded attributes.
+pub(crate) struct Packed {
+    bytes: Vec<u8>,
+}
+
+impl Packed {
+    pub(crate) fn new(wanted: &[u32], attributes: &Attributes<'_>) -> Self {
+        let mut w = Writer::new();
+        attributes.encode(Bitmap::of(wanted), &mut w);
+        Packed { bytes: w.into_bytes() }
+    }
+
+    pub(crate) fn fattr(&self) -> Fattr<'_> {
+        Fattr::decode(&mut Reader::new(&self.bytes)).expect("decodes what was encoded")
+    }
+}
+
+pub(crate) fn mode(bits: u32) -> Packed {
+    Packed::new(&[33], &Attributes { mode: Some(bits), ..Attributes::default() })
+}
+
+pub(crate) fn getattr(wanted: &[u32]) -> Args<'static> {
+    Args::Getattr(op::GetattrArgs { wanted: Bitmap::of(wanted) })
+}
+
+/// The attributes of a GETATTR's result.
+pub(crate) fn attributes(result: &Results<'static>) -> Attributes<'static> {
+    match result {
+        Results::Getattr(Ok(ok)) => ok.attrs.attributes().expect("valid attributes"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Name of an operation, for messages.
+pub(crate) fn name_of(op: Op) -> &'static str {
+    op.name().unwrap_or("?")
+}

@@ -1,0 +1,363 @@
+//! State protection SP4_MACH_CRED as the Linux client uses it (RFC 8881, sections 2.10.8.3 and
+//! 18.35.3).
+
+use std::sync::Arc;
+
+use vouch_nfs4::op::{self, Args, Op, Results};
+use vouch_nfs4::{
+    Bitmap, Bytes, ClientId, Filehandle, Name, OwnerSeq, StateOwner, StateProtect, StateProtectOps, StateProtectReply, Stateid, Status,
+};
+use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
+
+use crate::fixture::{Client, Fixture, MemoryFs, compound, export, flavour_access, getattr, mode, open_args, results, session_args, user};
+use crate::flavours::{flavours_access, gss};
+
+/// Operations that Linux reserves for the machine principal.
+const ENFORCED: [Op; 5] = [Op::BIND_CONN_TO_SESSION, Op::EXCHANGE_ID, Op::CREATE_SESSION, Op::DESTROY_SESSION, Op::DESTROY_CLIENTID];
+/// Operations that Linux wants the machine principal to do for users.
+const WANTED: [Op; 11] = [
+    Op::CLOSE,
+    Op::OPEN_DOWNGRADE,
+    Op::LOCKU,
+    Op::DELEGRETURN,
+    Op::COMMIT,
+    Op::SECINFO,
+    Op::SECINFO_NO_NAME,
+    Op::LAYOUTRETURN,
+    Op::TEST_STATEID,
+    Op::FREE_STATEID,
+    Op::WRITE,
+];
+
+fn op_bitmap(ops: &[Op]) -> Bitmap {
+    ops.iter().fold(Bitmap::EMPTY, |op_bitmap, op| op_bitmap.with(op.0))
+}
+
+fn fixture(machine_writes: bool) -> Fixture {
+    let files = Arc::new(MemoryFs::new());
+    let private = ClientAccess { flavours: vec![FlavourAccess { machine_writes, ..flavour_access(Flavour::Krb5p) }] };
+    let shared = flavours_access(&[Flavour::Sys, Flavour::Krb5p]);
+    let strict = flavours_access(&[Flavour::Krb5p]);
+    Fixture::with_exports(
+        files.clone(),
+        vec![export(1, &["export"], &files, private), export(2, &["shared"], &files, shared), export(3, &["strict"], &files, strict)],
+    )
+}
+
+const MACHINE: &str = "nfs/client.example.org@EXAMPLE.ORG";
+
+/// A client under state protection. It acts as its machine principal.
+fn protected_client(fixture: &Fixture) -> (Client<'_>, StateProtectOps) {
+    protected_client_of(fixture, MACHINE)
+}
+
+/// Likewise, with this machine principal.
+fn protected_client_of<'w>(fixture: &'w Fixture, machine: &str) -> (Client<'w>, StateProtectOps) {
+    let wanted = StateProtectOps { must_enforce: op_bitmap(&ENFORCED), must_allow: op_bitmap(&WANTED) };
+    let (client, reply) = Client::with_protection(fixture, machine, gss(machine), Flavour::Krb5i, StateProtect::MachineCred(wanted));
+    let StateProtectReply::MachineCred(ops) = reply else { panic!("{reply:?}") };
+    (client, ops)
+}
+
+/// Root creates alice's file "f", and alice opens it.
+fn open_by_alice(fixture: &Fixture, client: &mut Client<'_>) -> Stateid {
+    make_alices_file(fixture, "f", 0o600);
+    open_as_alice(client, "export", "f").0
+}
+
+/// Root creates a file that belongs to alice.
+fn make_alices_file(fixture: &Fixture, name: &str, bits: u32) {
+    let mut root = Client::new(fixture, name, 0);
+    assert_eq!(root.status(&["shared"], &[open_args(name, Some(&mode(bits)))]), Status::OK);
+    let owner = crate::fixture::Packed::new(&[36], &vouch_nfs4::Attributes { owner: Some(Bytes(b"1000")), ..Default::default() });
+    let give = Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: owner.fattr() });
+    assert_eq!(root.status(&["shared", name], &[give]), Status::OK);
+}
+
+/// Alice opens a file. Also returns its filehandle.
+fn open_as_alice(client: &mut Client<'_>, export: &str, name: &str) -> (Stateid, Filehandle) {
+    act_as(client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
+    let (status, list) = client.run_at(&[export], &[open_args(name, None), Args::Getfh]);
+    assert_eq!(status, Status::OK, "{list:?}");
+    match &list[..] {
+        [Results::Open(Ok(open)), Results::Getfh(Ok(file))] => (open.stateid, file.handle),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn putfh(handle: Filehandle) -> Args<'static> {
+    Args::Putfh(op::PutfhArgs { handle })
+}
+
+fn close(stateid: Stateid) -> Args<'static> {
+    Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid })
+}
+
+fn commit() -> Args<'static> {
+    Args::Commit(op::CommitArgs { offset: 0, count: 0 })
+}
+
+fn act_as(client: &mut Client<'_>, principal: &str, flavour: Flavour) {
+    (client.principal, client.flavour) = (gss(principal), flavour);
+}
+
+fn act_as_machine(client: &mut Client<'_>) {
+    act_as(client, MACHINE, Flavour::Krb5i);
+}
+
+fn write(stateid: Stateid) -> Args<'static> {
+    Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"late") })
+}
+
+#[test]
+fn grants_operations_that_linux_requests_except_write() {
+    let fixture = fixture(false);
+    let (_, ops) = protected_client(&fixture);
+    // Linux disables state protection if the reply lists an operation that it did not request.
+    assert_eq!(ops.must_enforce, op_bitmap(&ENFORCED));
+    let unwanted = op_bitmap(&[Op::LAYOUTRETURN, Op::WRITE, Op::COMMIT]);
+    assert_eq!(ops.must_allow, op_bitmap(&WANTED).minus(unwanted));
+    let fixture = self::fixture(true);
+    assert_eq!(protected_client(&fixture).1.must_allow, op_bitmap(&WANTED).minus(op_bitmap(&[Op::LAYOUTRETURN])));
+}
+
+// After a user's ticket has expired, the machine returns the user's state, even under a flavour
+// that the export refuses.
+#[test]
+fn machine_returns_state_of_its_users() {
+    let fixture = fixture(false);
+    let (mut client, _) = protected_client(&fixture);
+    make_alices_file(&fixture, "f", 0o600);
+    let (stateid, handle) = open_as_alice(&mut client, "export", "f");
+    let (putfh, close) = (|| putfh(handle), || close(stateid));
+    act_as_machine(&mut client);
+    // Other operations stay refused.
+    assert_eq!(client.run(&[putfh(), getattr(&[1])]).0, Status::WRONGSEC);
+    let read = Args::Read(op::ReadArgs { stateid, offset: 0, count: 4 });
+    let (status, list) = client.run(&[putfh(), getattr(&[1]), read, close()]);
+    assert_eq!((status, list.len()), (Status::WRONGSEC, 3), "{list:?}");
+    let (status, list) = client.run(&[putfh(), write(stateid), close()]);
+    assert_eq!((status, list.len()), (Status::WRONGSEC, 2), "{list:?}");
+    // Neither without integrity nor by another machine.
+    act_as(&mut client, MACHINE, Flavour::Krb5);
+    assert_eq!(client.run(&[putfh(), getattr(&[1]), close()]).0, Status::WRONGSEC);
+    act_as(&mut client, "nfs/other.example.org@EXAMPLE.ORG", Flavour::Krb5i);
+    assert_eq!(client.run(&[putfh(), getattr(&[1]), close()]).0, Status::WRONGSEC);
+    act_as_machine(&mut client);
+    let (status, list) = client.run(&[putfh(), getattr(&[1]), close()]);
+    assert_eq!(status, Status::OK, "{list:?}");
+}
+
+#[test]
+fn machine_writes_for_users_if_export_allows() {
+    for (option, expected) in [(true, Status::OK), (false, Status::ACCESS)] {
+        let fixture = fixture(option);
+        let (mut client, _) = protected_client(&fixture);
+        let stateid = open_by_alice(&fixture, &mut client);
+        act_as(&mut client, MACHINE, Flavour::Krb5p);
+        let (status, list) = client.run_at(&["export", "f"], &[write(stateid)]);
+        assert_eq!(status, expected, "{list:?}");
+        // WRITE permission does not include READ.
+        let read = Args::Read(op::ReadArgs { stateid, offset: 0, count: 4 });
+        assert_eq!(client.run_at(&["export", "f"], &[read]).0, Status::ACCESS);
+    }
+}
+
+// Section 2.10.8.3: WRITE needs an open of this client, and the export's option.
+#[test]
+fn machine_writes_under_other_flavour_only_with_users_stateid() {
+    let fixture = fixture(true);
+    make_alices_file(&fixture, "w", 0o666);
+    let (mut client, ops) = protected_client(&fixture);
+    assert!(ops.must_allow.has(Op::WRITE.0));
+    let mut stranger = protected_client_of(&fixture, "nfs/other.example.org@EXAMPLE.ORG").0;
+    let (other_stateid, handle) = open_as_alice(&mut stranger, "export", "w");
+    act_as_machine(&mut client);
+    let refused = |client: &mut Client<'_>, handle, ops: &[Args<'static>], done: usize| {
+        let all = [&[putfh(handle)][..], ops].concat();
+        let (status, list) = client.run(&all);
+        assert_eq!((status, list.len()), (Status::WRONGSEC, done), "{list:?}");
+    };
+    for stateid in [Stateid::ANONYMOUS, Stateid::READ_BYPASS, Stateid::CURRENT, other_stateid] {
+        refused(&mut client, handle, &[write(stateid)], 1);
+    }
+    // No open of this client.
+    refused(&mut client, handle, &[commit()], 1);
+    let (own_stateid, _) = open_as_alice(&mut client, "export", "w");
+    let (strict_stateid, strict) = open_as_alice(&mut client, "strict", "w");
+    act_as_machine(&mut client);
+    let (status, list) = client.run(&[putfh(handle), write(own_stateid), getattr(&[4]), commit()]);
+    assert_eq!(status, Status::OK, "{list:?}");
+    // Neither with stateids of other files, nor after an allowed operation.
+    for stateid in [Stateid::ANONYMOUS, other_stateid, strict_stateid] {
+        refused(&mut client, handle, &[write(own_stateid), write(stateid)], 3);
+    }
+    refused(&mut client, strict, &[write(strict_stateid)], 1);
+    refused(&mut client, strict, &[write(Stateid::ANONYMOUS)], 1);
+    refused(&mut client, strict, &[write(own_stateid)], 1);
+    refused(&mut client, strict, &[commit()], 1);
+    refused(&mut client, strict, &[write(strict_stateid), close(strict_stateid)], 2);
+    refused(&mut client, strict, &[commit(), close(strict_stateid)], 2);
+    let (status, list) = client.run(&[putfh(strict), getattr(&[4]), close(strict_stateid)]);
+    assert_eq!(status, Status::OK, "{list:?}");
+    // Under a flavour that the export takes, the usual permission checks apply to the machine.
+    act_as(&mut client, MACHINE, Flavour::Krb5p);
+    let (strict_stateid, _) = open_as_alice(&mut client, "strict", "w");
+    make_alices_file(&fixture, "p", 0o600);
+    let (private, hidden) = open_as_alice(&mut client, "strict", "p");
+    act_as(&mut client, MACHINE, Flavour::Krb5p);
+    assert_eq!(client.run(&[putfh(strict), write(strict_stateid)]).0, Status::OK, "anybody may");
+    assert_eq!(client.run(&[putfh(hidden), write(private)]).0, Status::ACCESS);
+}
+
+#[test]
+fn machine_getattr_under_other_flavour_requires_returned_state() {
+    let fixture = fixture(false);
+    let (mut client, _) = protected_client(&fixture);
+    make_alices_file(&fixture, "g", 0o600);
+    let (g_stateid, g) = open_as_alice(&mut client, "export", "g");
+    let f = {
+        make_alices_file(&fixture, "f", 0o600);
+        let (f_stateid, f) = open_as_alice(&mut client, "export", "f");
+        assert_eq!(client.run(&[putfh(f), close(f_stateid)]).0, Status::OK);
+        f
+    };
+    act_as_machine(&mut client);
+    let useless_ops: [&[Args<'_>]; 6] = [
+        &[Args::TestStateid(op::TestStateidArgs { stateids: vouch_nfs4::List(vec![]) })],
+        &[Args::TestStateid(op::TestStateidArgs { stateids: vouch_nfs4::List(vec![g_stateid]) })],
+        &[Args::FreeStateid(op::FreeStateidArgs { stateid: g_stateid })],
+        &[close(Stateid::ANONYMOUS)],
+        &[close(g_stateid)],
+        &[putfh(g), close(g_stateid)],
+    ];
+    for ops in useless_ops {
+        let all = [&[putfh(f), getattr(&[4])][..], ops].concat();
+        let (status, list) = client.run(&all);
+        assert_eq!((status, list.len()), (Status::WRONGSEC, 1), "{list:?}");
+    }
+    let (status, list) = client.run(&[putfh(g), getattr(&[4]), close(g_stateid), getattr(&[4])]);
+    assert_eq!(status, Status::OK, "{list:?}");
+}
+
+// A machine principal without an account.
+#[test]
+fn machine_without_account_returns_no_state() {
+    let fixture = fixture(true);
+    make_alices_file(&fixture, "f", 0o600);
+    let mut client = protected_client_of(&fixture, "mallory@EXAMPLE.ORG").0;
+    let (stateid, handle) = open_as_alice(&mut client, "export", "f");
+    act_as(&mut client, "mallory@EXAMPLE.ORG", Flavour::Krb5i);
+    for ops in [[getattr(&[4]), close(stateid)], [write(stateid), commit()]] {
+        let (status, list) = client.run(&[&[putfh(handle)][..], &ops].concat());
+        assert_eq!((status, list.len()), (Status::ACCESS, 1), "{list:?}");
+    }
+}
+
+// Sections 2.4.3 and 8.4.2.1.
+#[test]
+fn only_machine_reclaims_or_ends_its_state_after_restart() {
+    let fixture = fixture(false);
+    let (mut client, _) = protected_client(&fixture);
+    open_by_alice(&fixture, &mut client);
+    let exports = [export(1, &["export"], &fixture.files, flavours_access(&[Flavour::Krb5p]))];
+    let fixture = fixture.restart_with_exports(exports.into());
+    let exchange_id = |boot: u8, principal: &Principal, flavour| {
+        let args = op::ExchangeIdArgs {
+            owner: vouch_nfs4::ClientOwner { verifier: vouch_nfs4::Verifier([boot; 8]), id: Bytes(MACHINE.as_bytes()) },
+            flags: op::ExchangeIdFlags(0),
+            state_protect: StateProtect::None,
+            impl_id: None,
+        };
+        let (reply, _) = fixture.call_with_flavour(flavour, &fixture.connect(), principal, compound(2, &[Args::ExchangeId(args)]));
+        results(reply).0
+    };
+    for boot in [1, 2] {
+        assert_eq!(exchange_id(boot, &Principal::None, Flavour::None), Status::CLID_INUSE);
+        assert_eq!(exchange_id(boot, &user(0), Flavour::Sys), Status::CLID_INUSE);
+        assert_eq!(exchange_id(boot, &gss("nfs/other.example.org@EXAMPLE.ORG"), Flavour::Krb5p), Status::CLID_INUSE);
+        assert_eq!(exchange_id(boot, &gss(MACHINE), Flavour::Krb5), Status::CLID_INUSE);
+    }
+    let wanted = StateProtectOps { must_enforce: op_bitmap(&ENFORCED), must_allow: op_bitmap(&WANTED) };
+    let mut client = Client::after_server_restart_as(&fixture, MACHINE, gss(MACHINE), Flavour::Krb5i, StateProtect::MachineCred(wanted));
+    act_as(&mut client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
+    let open = Args::Open(op::OpenArgs {
+        seq: OwnerSeq(0),
+        access: op::ShareAccess::BOTH,
+        deny: op::ShareDeny(0),
+        owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
+        how: op::OpenHow::NoCreate,
+        claim: op::OpenClaim::Previous(op::DelegationType::None),
+    });
+    let (status, list) = client.run_at(&["export", "f"], &[open]);
+    assert_eq!(status, Status::OK, "{list:?}");
+}
+
+// Section 18.36.4.
+#[test]
+fn only_machine_receives_retried_create_session_reply() {
+    let fixture = fixture(false);
+    let (client, _) = protected_client(&fixture);
+    let unprotected = Client::with_protection(&fixture, "plain", gss(MACHINE), Flavour::Krb5p, StateProtect::None).0;
+    for (client, refused) in [(client, Status::WRONG_CRED), (unprotected, Status::CLID_INUSE)] {
+        let retry = |principal: &Principal, flavour| {
+            let args = session_args(client.id, vouch_nfs4::CreateSeq(1));
+            let (reply, _) = fixture.call_with_flavour(flavour, &fixture.connect(), principal, compound(2, &[Args::CreateSession(args)]));
+            results(reply)
+        };
+        assert_eq!(retry(&Principal::None, Flavour::None).0, refused);
+        assert_eq!(retry(&user(0), Flavour::Sys).0, refused);
+        assert_eq!(retry(&gss("alice@EXAMPLE.ORG"), Flavour::Krb5p).0, refused);
+        let (_, list) = retry(&gss(MACHINE), Flavour::Krb5i);
+        assert!(matches!(&list[0], Results::CreateSession(Ok(ok)) if ok.session == client.session), "{list:?}");
+    }
+}
+
+#[test]
+fn machine_gets_secinfo_without_search_permission() {
+    let fixture = fixture(false);
+    let mut root = Client::new(&fixture, "root", 0);
+    let attrs = mode(0o700);
+    let make_alices_file = Args::Create(op::CreateArgs {
+        kind: op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory),
+        name: Name(b"private"),
+        attrs: attrs.fattr(),
+    });
+    assert_eq!(root.status(&["shared"], &[make_alices_file]), Status::OK);
+    let (mut client, _) = protected_client(&fixture);
+    act_as(&mut client, MACHINE, Flavour::Krb5p);
+    let secinfo = Args::Secinfo(op::SecinfoArgs { name: Name(b"x") });
+    let (status, list) = client.run_at(&["export", "private"], std::slice::from_ref(&secinfo));
+    assert!(status.is_ok() && matches!(&list[0], Results::Secinfo(Ok(ok)) if ok.flavors.len() == 1), "{list:?}");
+    // Other principals are refused.
+    act_as(&mut client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
+    assert_eq!(client.run_at(&["export", "private"], &[secinfo]).0, Status::ACCESS);
+}
+
+// RFC 8881, section 2.10.8.3.
+#[test]
+fn only_machine_manages_sessions() {
+    let fixture = fixture(false);
+    let (mut client, _) = protected_client(&fixture);
+    let bind = Args::BindConnToSession(op::BindConnArgs { session: client.session, dir: op::ChannelDirClient::ForeOrBoth, rdma: false });
+    let destroy = Args::DestroySession(op::DestroySessionArgs { session: client.session });
+    client.connection = fixture.connect();
+    for (principal, flavour) in [("alice@EXAMPLE.ORG", Flavour::Krb5p), (MACHINE, Flavour::Krb5)] {
+        act_as(&mut client, principal, flavour);
+        assert_eq!(client.send(std::slice::from_ref(&bind)).0, Status::WRONG_CRED);
+    }
+    // The new connection is not bound to the session yet.
+    let sequence = client.next_sequence(false);
+    assert_eq!(client.send(&[sequence]).0, Status::CONN_NOT_BOUND_TO_SESSION);
+    act_as_machine(&mut client);
+    assert_eq!(client.send(std::slice::from_ref(&bind)).0, Status::OK);
+    act_as(&mut client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
+    assert_eq!(client.send(std::slice::from_ref(&destroy)).0, Status::WRONG_CRED);
+    let end = Args::DestroyClientid(op::DestroyClientidArgs { client: client.id });
+    act_as_machine(&mut client);
+    assert_eq!(client.send(std::slice::from_ref(&destroy)).0, Status::OK);
+    (client.principal, client.flavour) = (user(0), Flavour::Sys);
+    assert_eq!(client.send(std::slice::from_ref(&end)).0, Status::WRONG_CRED);
+    act_as_machine(&mut client);
+    assert_eq!(client.send(std::slice::from_ref(&end)).0, Status::OK);
+}

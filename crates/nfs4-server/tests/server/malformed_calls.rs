@@ -1,0 +1,115 @@
+//! Malformed calls: the server always replies and never panics.
+
+use proptest::prelude::*;
+use vouch_nfs4::op::{Args, Op};
+use vouch_nfs4::{ReplyHead, Status};
+use vouch_xdr::{Reader, Writer};
+
+use crate::fixture::{Client, Fixture, compound, getattr, lookup, results, user};
+
+// RFC 8881, section 16.2.3.
+#[test]
+fn invalid_compound_heads_are_refused() {
+    let fixture = Fixture::new();
+    let connection = fixture.connect();
+    let call = |body: Vec<u8>| results(fixture.call(&connection, &user(0), body).0);
+    assert_eq!(call(compound(3, &[Args::Putrootfh])).0, Status::MINOR_VERS_MISMATCH);
+    assert_eq!(call(compound(1, &[])).0, Status::OK);
+    assert_eq!(call(vec![0xff; 7]).0, Status::BADXDR);
+    let mut w = Writer::new();
+    w.opaque(b"");
+    w.u32(0);
+    w.u32(1);
+    w.u32(9999);
+    let (status, list) = call(w.into_bytes());
+    assert_eq!((status, list[0].op()), (Status::OP_ILLEGAL, Op(10044)));
+}
+
+// RFC 8881, sections 2.10.6 and 15.1.10.
+#[test]
+fn sequence_operations_are_refused_in_wrong_places() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    assert_eq!(client.send(&[Args::Putrootfh]).0, Status::OP_NOT_IN_SESSION);
+    let sequence = client.next_sequence(false);
+    assert_eq!(client.send(&[sequence.clone(), sequence]).0, Status::SEQUENCE_POS);
+    let destroy = Args::DestroySession(vouch_nfs4::op::DestroySessionArgs { session: client.session });
+    assert_eq!(client.send(&[destroy.clone(), Args::Putrootfh]).0, Status::NOT_ONLY_OP);
+    let renew = Args::Renew(vouch_nfs4::op::RenewArgs { client: client.id });
+    assert_eq!(client.run(&[renew]).0, Status::NOTSUPP);
+}
+
+// RFC 8881, section 2.10.6.1.3.
+#[test]
+fn retry_gets_cached_reply() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    let attrs = crate::fixture::mode(0o755);
+    let make = Args::Create(vouch_nfs4::op::CreateArgs {
+        kind: vouch_nfs4::op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory),
+        name: vouch_nfs4::Name(b"d"),
+        attrs: attrs.fattr(),
+    });
+    let body = compound(2, &[client.next_sequence(true), Args::Putrootfh, lookup("export"), make]);
+    let (first, _) = fixture.call(&client.connection, &client.principal, body.clone());
+    assert_eq!(results(first.clone()).0, Status::OK);
+    let (second, _) = fixture.call(&client.connection, &client.principal, body.clone());
+    assert_eq!(first, second);
+    let mut other = body;
+    let len = other.len();
+    other[len - 5] ^= 1;
+    let (third, _) = fixture.call(&client.connection, &client.principal, other);
+    assert_eq!(results(third).0, Status::SEQ_FALSE_RETRY);
+}
+
+#[test]
+fn cached_reply_is_marked_as_replay() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    let attrs = crate::fixture::mode(0o755);
+    let make = |name| {
+        let kind = vouch_nfs4::op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory);
+        Args::Create(vouch_nfs4::op::CreateArgs { kind, name: vouch_nfs4::Name(name), attrs: attrs.fattr() })
+    };
+    let of_41 = compound(2, &[client.next_sequence(true), Args::Putrootfh, lookup("export"), make(b"d")]);
+    let of_40 = compound(0, &[Args::Putrootfh, lookup("export"), make(b"e")]);
+    let is_replay = |body: &[u8]| {
+        let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, body.to_vec());
+        assert!(matches!(call.run(&fixture.server, vouch_vfs::Patience::Any), vouch_nfs4_server::Progress::Done(Some(_))));
+        call.tells_again()
+    };
+    for body in [of_41, of_40] {
+        assert_eq!([is_replay(&body), is_replay(&body)], [false, true]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_get_a_reply(bytes: Vec<u8>, minor in 0u32..4, count in 0u32..9) {
+        let fixture = Fixture::new();
+        let mut w = Writer::new();
+        w.opaque(b"t");
+        w.u32(minor);
+        w.u32(count);
+        w.bytes_mut().extend_from_slice(&bytes);
+        let (reply, _) = fixture.call(&fixture.connect(), &user(0), w.into_bytes());
+        prop_assert!(ReplyHead::decode(&mut Reader::new(&reply)).is_ok());
+    }
+
+    #[test]
+    fn corrupted_calls_get_a_reply(flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+        let fixture = Fixture::new();
+        let mut client = Client::new(&fixture, "one", 0);
+        client.create("f");
+        let ops = [client.next_sequence(true), Args::Putrootfh, lookup("export"), lookup("f"), getattr(&[0, 1, 12, 33, 36]), Args::Savefh];
+        let mut body = compound(2, &ops);
+        for (at, byte) in flips {
+            let at = at.index(body.len());
+            body[at] ^= byte;
+        }
+        let (reply, _) = fixture.call(&client.connection, &user(0), body);
+        prop_assert!(ReplyHead::decode(&mut Reader::new(&reply)).is_ok());
+    }
+}

@@ -1,0 +1,289 @@
+//! Notifications about changes of names: the observer gets them in the order of the changes,
+//! whether or not the operation succeeds later.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use vouch_nfs4::attr::FileType;
+use vouch_nfs4::op::{self, Args};
+use vouch_nfs4::{Name, Stateid, Status};
+use vouch_nfs4_server::{Compound, Export, ExportId, NameChange, NameOrder, Observation, Observer, ObserverNote, Progress};
+use vouch_vfs::memory::Call;
+use vouch_vfs::{Caller, Error, FileId, FileSystem as _, Patience};
+
+use crate::fixture::{Client, Fixture, MemoryFs, compound, export, lookup, mode, name_of, open_args, results, sys_access};
+
+/// The names of one directory, as the notifications report them.
+#[derive(Default)]
+struct NameModel {
+    order: NameOrder,
+    names: Mutex<BTreeMap<Vec<u8>, FileId>>,
+    /// Notifications in the order of arrival.
+    events: Mutex<Vec<String>>,
+}
+
+impl Observer for NameModel {
+    fn wants(&self, _: u32) -> bool {
+        true
+    }
+
+    fn name_order(&self, _: ExportId) -> Option<&NameOrder> {
+        Some(&self.order)
+    }
+
+    fn name_changed(&self, _: &Export, _: u32, change: &NameChange<'_>) -> Option<ObserverNote> {
+        // Gives other threads a chance to come between the change and its notification.
+        thread::yield_now();
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let mut names = self.names.lock();
+        let events = match *change {
+            NameChange::Created(file, (_, name)) => {
+                names.insert(name.into(), *file);
+                format!("found {}", text(name))
+            }
+            NameChange::Linked(file, (_, name)) => {
+                names.insert(name.into(), *file);
+                format!("linked {}", text(name))
+            }
+            NameChange::Removed(_, (_, name)) => {
+                names.remove(name);
+                format!("removed {}", text(name))
+            }
+            NameChange::Renamed(file, (_, old), (_, new)) => {
+                names.remove(old);
+                names.insert(new.into(), *file);
+                format!("renamed {} {}", text(old), text(new))
+            }
+        };
+        self.events.lock().push(events.clone());
+        Some(Box::new(events))
+    }
+
+    fn before_deferral(&self, seen: &Observation<'_>) -> Option<ObserverNote> {
+        let events = format!("noted {}", name_of(op::Op(seen.op)));
+        self.events.lock().push(events.clone());
+        Some(Box::new(events))
+    }
+
+    fn operation(&self, seen: &Observation<'_>) {
+        if let Some(named) = seen.details.as_ref().and_then(|details| details.note) {
+            let named = named.downcast_ref::<String>().unwrap();
+            self.events.lock().push(format!("{named}: {}", seen.status));
+        }
+    }
+}
+
+fn fixture() -> (Fixture, Arc<NameModel>) {
+    let (files, model) = (Arc::new(MemoryFs::new()), Arc::new(NameModel::default()));
+    let exports = vec![export(7, &["export"], &files, sys_access())];
+    (Fixture::with_observer(files, exports, model.clone()), model)
+}
+
+fn rename<'a>(old: &'a str, new: &'a str) -> [Args<'a>; 2] {
+    [Args::Savefh, Args::Rename(op::RenameArgs { old: Name(old.as_bytes()), new: Name(new.as_bytes()) })]
+}
+
+fn take_events(model: &NameModel) -> Vec<String> {
+    std::mem::take(&mut *model.events.lock())
+}
+
+#[test]
+fn names_are_reported_in_change_order_even_if_disk_fails() {
+    let (fixture, model) = fixture();
+    let mut one = Client::new(&fixture, "one", 0);
+    one.create("a");
+    let mut clients = [Client::new(&fixture, "two", 0), Client::new(&fixture, "three", 0)];
+    fixture.files.set_slow_sync(true);
+    take_events(&model);
+    let mut calls = Vec::new();
+    let read = Args::Read(op::ReadArgs { stateid: Stateid::ANONYMOUS, offset: 0, count: 1 });
+    for (client, (old, new)) in clients.iter_mut().zip([("a", "b"), ("b", "c")]) {
+        let [save, rename] = rename(old, new);
+        // Later operations of the call are reported late too.
+        let ops = [client.next_sequence(true), Args::Putrootfh, lookup("export"), save, rename, lookup(new), read.clone()];
+        let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
+        assert!(matches!(call.run(&fixture.server, Patience::None), Progress::Blocked));
+        calls.push(call);
+    }
+    assert_eq!(take_events(&model), ["renamed a b", "noted LOOKUP", "noted READ", "renamed b c", "noted LOOKUP", "noted READ"]);
+    // The second call reaches the disk first; the first call fails.
+    assert!(matches!(calls[1].run(&fixture.server, Patience::Any), Progress::Done(_)));
+    fixture.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("bad block"))));
+    assert!(matches!(calls[0].run(&fixture.server, Patience::Any), Progress::Done(_)));
+    let io = Status::IO.0;
+    let late = ["noted LOOKUP: 0", "noted READ: 0"];
+    assert_eq!(take_events(&model), [&["renamed b c: 0"], &late[..], &[&*format!("renamed a b: {io}")], &late].concat());
+}
+
+/// Runs `ops` while the file system blocks in `call`, until `meanwhile` has returned. Returns the
+/// status.
+fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops: &[Args<'_>], meanwhile: impl FnOnce()) -> Status {
+    let (began, has_begun) = mpsc::channel();
+    let (thaw, thawed) = mpsc::channel::<()>();
+    let frozen = Mutex::new(Some((began, thawed)));
+    fixture.files.set_fault(move |at, _| {
+        let first = (at == call).then(|| frozen.lock().take()).flatten();
+        if let Some((began, thawed)) = first {
+            began.send(()).unwrap();
+            // Unblocks after a minute if the test fails.
+            let _ = thawed.recv_timeout(Duration::from_secs(60));
+        }
+        None
+    });
+    thread::scope(|scope| {
+        let frozen = scope.spawn(|| client.status(&["export"], ops));
+        // Dropping the sender unblocks the thread, even if the test panics.
+        let thaw = thaw;
+        has_begun.recv_timeout(Duration::from_secs(60)).expect("the call has begun");
+        meanwhile();
+        drop(thaw);
+        frozen.join().unwrap()
+    })
+}
+
+/// An OPEN, CREATE, REMOVE, RENAME and LINK, each begun by its own client and not run.
+fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
+    let mode = mode(0o755);
+    let directory = op::CreateArgs { kind: op::CreateType::Plain(FileType::Directory), name: Name(b"directory"), attrs: mode.fattr() };
+    let link = [lookup("linked"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"link") })];
+    let all: [&[Args<'_>]; 5] = [
+        &[open_args("opened", Some(&mode))],
+        &[Args::Create(directory)],
+        &[Args::Remove(op::RemoveArgs { name: Name(b"removed") })],
+        &rename("old", "new"),
+        &link,
+    ];
+    let begin = |(number, ops): (usize, &&[Args<'_>])| {
+        let mut client = Client::new(fixture, &format!("other {number}"), 0);
+        let ops = [&[client.next_sequence(true), Args::Putrootfh, lookup("export")], *ops].concat();
+        fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops))
+    };
+    all.iter().enumerate().map(begin).collect()
+}
+
+/// Runs the calls without waiting. Returns which of them blocked.
+fn run_without_waiting(fixture: &Fixture, calls: &mut [Compound]) -> Vec<bool> {
+    calls.iter_mut().map(|call| matches!(call.run(&fixture.server, Patience::None), Progress::Blocked)).collect()
+}
+
+/// Runs a call to its end.
+fn finish(fixture: &Fixture, call: &mut Compound) -> Status {
+    let Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("no reply") };
+    results(reply.bytes[28..].to_vec()).0
+}
+
+fn create_files(client: &mut Client<'_>) -> usize {
+    let names = ["a", "removed", "old", "linked"];
+    for name in names {
+        client.create(name);
+    }
+    client.fixture.files.file_count()
+}
+
+#[test]
+fn blocked_name_changes_have_no_effect_before_their_turn() {
+    let (fixture, model) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    let count = create_files(&mut client);
+    let mut calls = begin_name_changes(&fixture);
+    take_events(&model);
+    let (mut blocks, mut events) = (Vec::new(), Vec::new());
+    let status = with_call_blocked(&fixture, &mut client, Call::Rename, &rename("a", "b"), || {
+        blocks = run_without_waiting(&fixture, &mut calls);
+        events = take_events(&model);
+    });
+    assert_eq!((status, blocks), (Status::OK, vec![true; 5]));
+    assert_eq!(events, [""; 0]);
+    assert_eq!(fixture.files.file_count(), count);
+    assert_eq!(take_events(&model), ["renamed a b", "renamed a b: 0"]);
+    // Each call then runs once.
+    for (call, events) in calls.iter_mut().zip(["found opened", "found directory", "removed removed", "renamed old new", "linked link"]) {
+        assert_eq!(finish(&fixture, call), Status::OK, "{events}");
+        assert_eq!(take_events(&model), [events, &format!("{events}: 0")]);
+    }
+    // The removed file is still open.
+    assert_eq!(fixture.files.file_count(), count + 2);
+}
+
+#[test]
+fn slow_create_does_not_block_other_creates_and_removes() {
+    let (fixture, _) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    create_files(&mut client);
+    let mut calls = begin_name_changes(&fixture);
+    let mut blocks = Vec::new();
+    let mode = mode(0o644);
+    let open = open_args("made", Some(&mode));
+    let status = with_call_blocked(&fixture, &mut client, Call::Create, &[open], || blocks = run_without_waiting(&fixture, &mut calls));
+    assert_eq!((status, blocks), (Status::OK, vec![false, false, false, true, true]));
+    assert_eq!(finish(&fixture, &mut calls[3]), Status::OK);
+    assert_eq!(finish(&fixture, &mut calls[4]), Status::OK);
+}
+
+#[test]
+fn without_observer_name_changes_do_not_block() {
+    let fixture = Fixture::new();
+    let mut client = Client::new(&fixture, "one", 0);
+    create_files(&mut client);
+    let mut calls = begin_name_changes(&fixture);
+    let mut blocks = Vec::new();
+    let status =
+        with_call_blocked(&fixture, &mut client, Call::Rename, &rename("a", "b"), || blocks = run_without_waiting(&fixture, &mut calls));
+    assert_eq!((status, blocks), (Status::OK, vec![false; 5]));
+}
+
+#[test]
+fn rename_between_links_of_one_file_is_not_reported() {
+    let (fixture, model) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    client.create("a");
+    let link = [lookup("a"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"b") })];
+    assert_eq!(client.status(&["export"], &link), Status::OK);
+    assert_eq!(take_events(&model).last().unwrap(), "linked b: 0");
+    assert_eq!(client.status(&["export"], &rename("a", "b")), Status::OK);
+    assert_eq!(client.status(&["export"], &rename("a", "a")), Status::OK);
+    assert_eq!(client.status(&["export"], &rename("none", "a")), Status::NOENT);
+    assert_eq!(client.status(&["export"], &link), Status::EXIST);
+    assert_eq!(take_events(&model), [""; 0]);
+    assert_eq!(client.status(&["export"], &[Args::Remove(op::RemoveArgs { name: Name(b"a") })]), Status::OK);
+    assert_eq!(client.status(&["export"], &rename("b", "c")), Status::OK);
+    assert_eq!(take_events(&model), ["removed a", "removed a: 0", "renamed b c", "renamed b c: 0"]);
+}
+
+#[test]
+fn notifications_match_directory_after_concurrent_renames() {
+    let (fixture, model) = fixture();
+    let names = ["a", "b", "c", "d"];
+    let mut clients: Vec<_> = (0..4).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
+    let mode = mode(0o644);
+    for name in &names[..3] {
+        assert_eq!(clients[0].status(&["export"], &[open_args(name, Some(&mode))]), Status::OK);
+    }
+    thread::scope(|scope| {
+        for (number, client) in clients.iter_mut().enumerate() {
+            scope.spawn(move || {
+                for step in 0..400 {
+                    let (old, new) = (names[(step * 7 + number) % 4], names[(step * 5 + number * 3 + step / 3) % 4]);
+                    let status = client.status(&["export"], &rename(old, new));
+                    assert!([Status::OK, Status::NOENT].contains(&status), "{status:?}");
+                    // At least two names always remain.
+                    let mode = self::mode(0o644);
+                    client.status(&["export"], &[open_args(names[step % 4], Some(&mode))]);
+                }
+            });
+        }
+    });
+    let (root, caller) = (fixture.files.root(), Caller::new(0, 0, []));
+    let is: BTreeMap<Vec<u8>, FileId> = names
+        .iter()
+        .filter_map(|name| {
+            let component = vouch_vfs::Name::new(name.as_bytes()).unwrap();
+            let found = fixture.files.lookup(&caller, &root, component, Patience::Any).ok()?;
+            Some((name.as_bytes().to_vec(), found.0))
+        })
+        .collect();
+    assert_eq!(*model.names.lock(), is);
+}

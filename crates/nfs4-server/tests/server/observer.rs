@@ -1,0 +1,426 @@
+//! Observer events: one for each operation with its final status, and the transferred bytes with
+//! each CLOSE.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vouch_nfs4::op::{self, Access, AccessArgs, Args, CloseArgs, Op, Results};
+use vouch_nfs4::{Attributes, Bytes, OwnerSeq, Stateid, Status};
+use vouch_nfs4_server::testing::LEASE_MS;
+use vouch_nfs4_server::{
+    ClientAccess, ClientMatcher, Denial, Denied, Effect, EndedState, Flavour, JobProgress, Loss, Observation, Observer, Stage, Totals,
+    requested,
+};
+use vouch_vfs::memory::Call;
+use vouch_vfs::{Error, Patience};
+
+use crate::fixture::{
+    Client, Fixture, MemoryFs, Packed, compound, export, getattr, lookup, mode, name_of, open_args, results, sys_access, user,
+};
+
+/// Operation, requested access, stage, bytes read and written, status.
+type Moved = (u32, u32, Stage, (u64, u64), u32);
+
+/// Records all events.
+#[derive(Default)]
+struct RecordingObserver {
+    seen: Mutex<Vec<(String, u32)>>,
+    totals: Mutex<Vec<Totals>>,
+    granted: Mutex<Vec<u32>>,
+    lost: Mutex<Vec<(u16, Loss, Totals)>>,
+    /// READ, WRITE, COPY and CLONE.
+    transfers: Mutex<Vec<Moved>>,
+    denied: Mutex<Vec<(String, Denial)>>,
+    /// Requested access and offset of each COMMIT.
+    commits: Mutex<Vec<(u32, u64)>>,
+    /// Requested access of each SETATTR and CREATE, by operation.
+    set_access: Mutex<Vec<(u32, u32)>>,
+    /// Requested and granted access of each OPEN.
+    opens: Mutex<Vec<(u32, u32)>>,
+}
+
+impl Observer for RecordingObserver {
+    fn wants(&self, _: u32) -> bool {
+        true
+    }
+
+    fn operation(&self, seen: &Observation<'_>) {
+        let details = seen.details.as_ref().expect("details were requested");
+        let name = details.arguments.name.map_or_else(String::new, |name| format!(" {}", String::from_utf8_lossy(name)));
+        self.seen.lock().push((format!("{}{name}", name_of(Op(seen.op))), seen.status));
+        self.totals.lock().extend(details.totals);
+        if [Op::READ, Op::WRITE, Op::COPY, Op::CLONE].contains(&Op(seen.op)) {
+            let access = details.arguments.access.expect("requested access");
+            assert!(details.saved.is_some() || ![Op::COPY, Op::CLONE].contains(&Op(seen.op)));
+            self.transfers.lock().push((seen.op, access, details.stage, (seen.bytes_read, seen.bytes_written), seen.status));
+        }
+        self.granted.lock().extend(details.granted);
+        if Op(seen.op) == Op::COMMIT {
+            self.commits.lock().extend(details.arguments.access.zip(details.arguments.offset));
+        }
+        if [Op::SETATTR, Op::CREATE].contains(&Op(seen.op)) {
+            self.set_access.lock().extend(details.arguments.access.map(|access| (seen.op, access)));
+        }
+        if Op(seen.op) == Op::OPEN {
+            self.opens.lock().extend(details.arguments.access.zip(details.granted));
+        }
+    }
+
+    fn denied(&self, denied: &Denied<'_>) {
+        assert_eq!((denied.principal, denied.flavour), (&user(0), Flavour::Sys));
+        self.denied.lock().push((denied.export.source.to_string(), denied.why));
+    }
+
+    fn state_ended(&self, lost: &EndedState<'_>) {
+        assert_eq!((lost.principal, lost.flavour, lost.delegation), (&user(0), Flavour::Sys, false));
+        self.lost.lock().push((lost.peer.port(), lost.why, lost.totals));
+    }
+}
+
+fn fixture() -> (Fixture, Arc<RecordingObserver>) {
+    let (files, notes) = (Arc::new(MemoryFs::new()), Arc::new(RecordingObserver::default()));
+    let exports = vec![export(7, &["export"], &files, sys_access())];
+    (Fixture::with_observer(files, exports, notes.clone()), notes)
+}
+
+fn read(stateid: Stateid, count: u32) -> Args<'static> {
+    Args::Read(op::ReadArgs { stateid, offset: 0, count })
+}
+
+fn write(stateid: Stateid, data: &[u8]) -> Args<'_> {
+    Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::Unstable, data: Bytes(data) })
+}
+
+fn close(stateid: Stateid) -> Args<'static> {
+    Args::Close(CloseArgs { seq: OwnerSeq(0), stateid })
+}
+
+#[test]
+fn operation_is_reported_once_with_status_of_sync() {
+    let (fixture, notes) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    fixture.files.set_slow_sync(true);
+    notes.seen.lock().clear();
+    let mode = mode(0o644);
+    let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_args("a", Some(&mode)), Args::Getfh, getattr(&[1])];
+    let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
+    // The call blocks on the disk. The file exists, but the observer has no event of it yet.
+    assert!(matches!(call.run(&fixture.server, Patience::None), vouch_nfs4_server::Progress::Blocked));
+    let told: Vec<_> = notes.seen.lock().iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(told, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
+    fixture.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("bad block"))));
+    let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("not done") };
+    assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::IO);
+    let seen = std::mem::take(&mut *notes.seen.lock());
+    // The later operations ran on a file that a power cut may remove.
+    let after: Vec<_> = seen[3..].iter().map(|(name, status)| (name.as_str(), *status)).collect();
+    assert_eq!(after, [("OPEN a", Status::IO.0), ("GETFH", 0), ("GETATTR", 0)]);
+    fixture.files.clear_fault();
+    assert_eq!(client.status(&["export"], &[open_args("a", Some(&mode))]), Status::OK);
+    assert_eq!(notes.seen.lock().last(), Some(&("OPEN a".to_owned(), 0)));
+}
+
+#[test]
+fn close_reports_bytes_moved_by_its_open() {
+    let (fixture, notes) = fixture();
+    let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+    // One user with two clients.
+    let (own_stateid, other) = (one.create("a"), two.create("a"));
+    let at = ["export", "a"];
+    assert_eq!(one.status(&at, &[write(own_stateid, &[1; 5000])]), Status::OK);
+    assert_eq!(one.status(&at, &[read(own_stateid, 100)]), Status::OK);
+    assert_eq!(two.status(&at, &[read(other, 4000)]), Status::OK);
+    // A second OPEN widens the first.
+    let second_open = one.create("a");
+    assert_eq!(one.status(&at, &[read(second_open, 11)]), Status::OK);
+    // I/O by the anonymous stateid belongs to no open.
+    assert_eq!(one.status(&at, &[read(Stateid::ANONYMOUS, 77)]), Status::OK);
+    fixture.now_ms.fetch_add(1500, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(one.status(&at, &[close(second_open)]), Status::OK);
+    assert_eq!(two.status(&at, &[close(other)]), Status::OK);
+    let totals = notes.totals.lock().clone();
+    assert_eq!(totals, [Totals { read: 111, written: 5000, open_ms: 1500 }, Totals { read: 4000, written: 0, open_ms: 1500 }]);
+    // A new open starts at zero.
+    let third = one.create("a");
+    assert_eq!(one.status(&at, &[close(third)]), Status::OK);
+    assert_eq!(notes.totals.lock().last(), Some(&Totals { read: 0, written: 0, open_ms: 0 }));
+}
+
+#[test]
+fn unclosed_open_is_reported_once_with_its_bytes() {
+    let (fixture, notes) = fixture();
+    let (mut gone, mut second_open) = (Client::new(&fixture, "gone", 0), Client::new(&fixture, "again", 0));
+    let (first, second) = (gone.create("a"), second_open.create("b"));
+    assert_eq!(gone.status(&["export", "a"], &[write(first, &[1; 5000])]), Status::OK);
+    assert_eq!(second_open.status(&["export", "b"], &[write(second, &[2; 70])]), Status::OK);
+    let peers = [gone.connection.peer().port(), second_open.connection.peer().port()];
+    let advance = |ms: u64| {
+        fixture.now_ms.fetch_add(ms, std::sync::atomic::Ordering::Relaxed);
+        fixture.server.tick(fixture.now());
+    };
+    advance(500);
+    // The client restarts; its old state ends when it makes a new session.
+    Client::rebooted(&fixture, "again", 0);
+    assert_eq!(*notes.lost.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
+    // The other client is silent. Its state stays for a day unless another client needs it.
+    advance(LEASE_MS);
+    advance(LEASE_MS);
+    assert_eq!(notes.lost.lock().len(), 1);
+    fixture.server.connection_closed(&gone.connection, fixture.now());
+    advance(25 * 3600 * 1000);
+    let open_ms = 500 + 2 * LEASE_MS + 25 * 3600 * 1000;
+    assert_eq!(notes.lost.lock()[1..], [(peers[0], Loss::Expired, Totals { read: 0, written: 5000, open_ms })]);
+    // A closed file is not lost when its client expires.
+    let mut later = Client::new(&fixture, "later", 0);
+    let third = later.create("c");
+    assert_eq!(later.status(&["export", "c"], &[close(third)]), Status::OK);
+    advance(LEASE_MS);
+    advance(25 * 3600 * 1000);
+    assert_eq!(notes.lost.lock().len(), 2);
+}
+
+#[test]
+fn access_and_open_report_granted_access() {
+    let (fixture, notes) = fixture();
+    let mut root = Client::new(&fixture, "one", 0);
+    root.create("a");
+    let mut nobody = Client::new(&fixture, "two", 4000);
+    notes.granted.lock().clear();
+    let requested = Access::READ | Access::MODIFY | Access::EXTEND;
+    let (status, list) = nobody.run_at(&["export", "a"], &[Args::Access(AccessArgs { access: requested })]);
+    assert_eq!(status, Status::OK);
+    let [Results::Access(Ok(ok))] = &list[..] else { panic!("{list:?}") };
+    assert_eq!((ok.access, notes.granted.lock().clone()), (Access::READ, vec![Access::READ.0]));
+    notes.granted.lock().clear();
+    root.create("b");
+    assert_eq!(*notes.granted.lock(), [requested.0 | requested::CREATE]);
+}
+
+#[test]
+fn open_reports_truncation_and_creation() {
+    let (fixture, notes) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    let (mode, empty) = (mode(0o644), Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() }));
+    let both = (Access::READ | Access::MODIFY | Access::EXTEND).0;
+    let with_create = both | requested::CREATE;
+    // Creates the file, opens it, truncates it, and creates one with size 0.
+    for (name, attrs, requested, outcome_bits) in [
+        ("a", &mode, with_create, requested::CREATE),
+        ("a", &mode, with_create, 0),
+        ("a", &empty, with_create | requested::TRUNCATE, requested::TRUNCATE),
+        ("b", &empty, with_create | requested::TRUNCATE, requested::CREATE),
+    ] {
+        notes.opens.lock().clear();
+        assert_eq!(client.status(&["export"], &[open_args(name, Some(attrs))]), Status::OK);
+        assert_eq!(*notes.opens.lock(), [(requested, both | outcome_bits)], "{name}");
+    }
+}
+
+impl RecordingObserver {
+    /// For each transfer since the last call, whether it had the UNOPENED bit.
+    fn take_unopened_flags(&self) -> Vec<bool> {
+        std::mem::take(&mut *self.transfers.lock()).into_iter().map(|(_, access, ..)| access & requested::UNOPENED != 0).collect()
+    }
+}
+
+#[test]
+fn io_by_stateid_of_other_user_is_reported_unopened() {
+    let (fixture, notes) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    let own_stateid = client.create("a");
+    let at = ["export", "a"];
+    assert_eq!(client.status(&at, &[write(own_stateid, b"secret"), read(own_stateid, 6)]), Status::OK);
+    assert_eq!(notes.take_unopened_flags(), [false, false]);
+    // Another user of the same session may read the file but not write it.
+    client.principal = user(1000);
+    assert_eq!(client.status(&at, &[read(own_stateid, 6)]), Status::OK);
+    assert_eq!(client.status(&at, &[write(own_stateid, b"x")]), Status::ACCESS);
+    assert_eq!(notes.take_unopened_flags(), [true, true]);
+    client.principal = user(0);
+    assert_eq!(client.status(&at, &[read(own_stateid, 6), read(Stateid::ANONYMOUS, 6)]), Status::OK);
+    assert_eq!(notes.take_unopened_flags(), [false, true]);
+}
+
+#[test]
+fn first_io_by_delegation_is_reported_unopened() {
+    let (fixture, notes) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    crate::delegations::bind_backchannel(&client);
+    let (own_stateid, _, delegation) =
+        crate::delegations::open_with_want(&mut client, op::ShareAccess::WANT_WRITE_DELEG, Some(&mode(0o644)));
+    let op::Delegation::Write(op::WriteDelegation { stateid, .. }) = delegation else { panic!("{delegation:?}") };
+    let at = ["export", "f"];
+    assert_eq!(
+        client.status(&at, &[write(own_stateid, b"x"), write(stateid, b"y"), write(stateid, b"z"), read(stateid, 1), read(stateid, 1)]),
+        Status::OK
+    );
+    assert_eq!(notes.take_unopened_flags(), [false, true, false, true, false]);
+    // I/O after CLOSE belongs to an open that the server does not see.
+    assert_eq!(client.status(&at, &[close(own_stateid)]), Status::OK);
+    assert_eq!(client.status(&at, &[read(stateid, 1), read(stateid, 1)]), Status::OK);
+    assert_eq!(notes.take_unopened_flags(), [true, false]);
+    client.principal = user(1000);
+    assert_eq!(client.status(&at, &[read(stateid, 1), read(stateid, 1)]), Status::OK);
+    assert_eq!(notes.take_unopened_flags(), [true, true]);
+}
+
+const LONG: u64 = 65 << 20;
+
+fn copy(source: Stateid, destination: Stateid) -> Args<'static> {
+    Args::Copy(op::CopyArgs {
+        source,
+        destination,
+        source_offset: 0,
+        destination_offset: 0,
+        count: 0,
+        consecutive: true,
+        synchronous: false,
+        source_server: vouch_nfs4::List::default(),
+    })
+}
+
+/// Begins a background copy, by the anonymous stateid of its source. Returns the job, the
+/// destination's stateid and the copy's stateid.
+fn begin_copy(fixture: &Fixture, client: &mut Client<'_>) -> (vouch_nfs4_server::Job, Stateid, Stateid) {
+    let (from, to) = (client.create("from"), client.create("to"));
+    let last = Args::Write(op::WriteArgs { stateid: from, offset: LONG - 1, stable: op::StableHow::Unstable, data: Bytes(b"x") });
+    assert_eq!(client.status(&["export", "from"], &[last]), Status::OK);
+    let walk = |name| [Args::Putrootfh, lookup("export"), lookup(name)];
+    let mut ops = vec![client.next_sequence(false)];
+    ops.extend(walk("from"));
+    ops.push(Args::Savefh);
+    ops.extend(walk("to"));
+    ops.push(copy(Stateid::ANONYMOUS, to));
+    let (reply, effects) = fixture.call(&client.connection, &client.principal, compound(2, &ops));
+    let (status, list) = results(reply);
+    assert_eq!(status, Status::OK);
+    let Some(Results::Copy(Ok(copy))) = list.last() else { panic!("{list:?}") };
+    let job = effects.into_iter().find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
+    (job.expect("a background copy"), to, copy.response.callback.expect("an asynchronous copy has a stateid"))
+}
+
+fn run_to_end(fixture: &Fixture, mut job: vouch_nfs4_server::Job) {
+    while !matches!(job.step(&fixture.server, fixture.now()), JobProgress::Done(_)) {}
+}
+
+#[test]
+fn background_copy_is_reported_with_bytes_or_error() {
+    let (fixture, notes) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    let (job, to, _) = begin_copy(&fixture, &mut client);
+    let access = requested::UNOPENED | Access::READ.0 | Access::MODIFY.0;
+    let copies = || notes.transfers.lock().iter().filter(|(op, ..)| *op == Op::COPY.0).copied().collect::<Vec<_>>();
+    let started = (Op::COPY.0, access, Stage::Begun, (0, 0), 0);
+    assert_eq!(copies(), [started]);
+    run_to_end(&fixture, job);
+    let opened = Access::READ.0 | Access::MODIFY.0;
+    assert_eq!(copies(), [started, (Op::COPY.0, opened, Stage::Ended, (LONG, LONG), 0)]);
+    // The written bytes count for the destination's open.
+    assert_eq!(client.status(&["export", "to"], &[close(to)]), Status::OK);
+    assert_eq!(notes.totals.lock().last().map(|totals| totals.written), Some(LONG));
+    notes.transfers.lock().clear();
+    let (job, ..) = begin_copy(&fixture, &mut client);
+    fixture.files.set_fault(|call, _| (call == Call::Region).then(|| Error::Io(std::io::Error::other("bad block"))));
+    run_to_end(&fixture, job);
+    assert_eq!(copies(), [started, (Op::COPY.0, opened, Stage::Ended, (0, 0), Status::IO.0)]);
+}
+
+#[test]
+fn background_copy_ends_only_after_observer_event() {
+    let (fixture, notes) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    for fails in [false, true] {
+        let (mut job, _, stateid) = begin_copy(&fixture, &mut client);
+        if fails {
+            fixture.files.set_fault(|call, _| if call == Call::Region { panic!("injected panic") } else { None });
+        }
+        while matches!(job.step(&fixture.server, fixture.now()), JobProgress::More) {}
+        fixture.files.clear_fault();
+        let told = notes.transfers.lock().last().map(|&(op, _, stage, ..)| (op, stage));
+        assert_eq!(told, Some((Op::COPY.0, Stage::Ended)));
+        notes.transfers.lock().clear();
+        let mut run_to_end = || {
+            let (_, list) = client.run_at(&["export", "to"], &[Args::OffloadStatus(op::OffloadStatusArgs { stateid })]);
+            let Some(Results::OffloadStatus(Ok(ok))) = list.last() else { panic!("{list:?}") };
+            ok.complete
+        };
+        assert_eq!(run_to_end(), None);
+        assert!(matches!(job.step(&fixture.server, fixture.now()), JobProgress::Done(_)));
+        assert_eq!(run_to_end(), Some(if fails { Status::SERVERFAULT } else { Status::OK }));
+        assert!(notes.transfers.lock().iter().all(|(op, ..)| *op != Op::COPY.0), "told once");
+    }
+}
+
+#[test]
+fn panic_in_background_copy_ends_it_with_serverfault() {
+    let (fixture, notes) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    let (job, ..) = begin_copy(&fixture, &mut client);
+    fixture.files.set_fault(|call, _| if call == Call::Region { panic!("injected panic") } else { None });
+    run_to_end(&fixture, job);
+    fixture.files.clear_fault();
+    let told = notes.transfers.lock().iter().rfind(|(op, ..)| *op == Op::COPY.0).copied();
+    assert_eq!(told.map(|(_, _, stage, bytes, status)| (stage, bytes, status)), Some((Stage::Ended, (0, 0), Status::SERVERFAULT.0)));
+    let errors = fixture.server.status(fixture.now()).recent_errors;
+    assert!(errors[0].message.contains("panic") && errors[0].operation == "COPY", "{errors:?}");
+    // The ended copy is kept for an hour for OFFLOAD_STATUS.
+    let copies = || fixture.server.totals(fixture.now()).0.copies;
+    assert_eq!(copies(), 1);
+    fixture.now_ms.fetch_add(3_600_000, std::sync::atomic::Ordering::Relaxed);
+    fixture.server.tick(fixture.now());
+    assert_eq!(copies(), 0);
+}
+
+/// Allows no client.
+struct DenyAll;
+
+impl ClientMatcher for DenyAll {
+    fn access_for(&self, _: std::net::SocketAddr) -> Option<Arc<ClientAccess>> {
+        None
+    }
+}
+
+#[test]
+fn lookup_of_export_denied_to_client_is_reported() {
+    let (files, notes) = (Arc::new(MemoryFs::new()), Arc::new(RecordingObserver::default()));
+    let hidden = vouch_nfs4_server::Export { clients: Arc::new(DenyAll), ..export(8, &["hidden"], &files, sys_access()) };
+    let source = hidden.source.to_string();
+    let fixture = Fixture::with_observer(files.clone(), vec![export(7, &["export"], &files, sys_access()), hidden], notes.clone());
+    let mut client = Client::new(&fixture, "one", 0);
+    assert_eq!(client.run(&[Args::Putrootfh, lookup("hidden")]).0, Status::NOENT);
+    assert_eq!(client.run(&[Args::Putrootfh, lookup("no such")]).0, Status::NOENT);
+    assert_eq!(client.run(&[Args::Putrootfh, lookup("export")]).0, Status::OK);
+    assert_eq!(*notes.denied.lock(), [(source, Denial::Client)]);
+}
+
+#[test]
+fn setattr_and_create_report_requested_access() {
+    let (fixture, notes) = fixture();
+    let mut client = Client::new(&fixture, "one", 0);
+    client.create("a");
+    let attrs = mode(0o600);
+    let set = Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() });
+    assert_eq!(client.status(&["export", "a"], &[set]), Status::OK);
+    let kind = op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory);
+    let make = Args::Create(op::CreateArgs { kind, name: vouch_nfs4::Name(b"d"), attrs: attrs.fattr() });
+    assert_eq!(client.status(&["export"], &[make]), Status::OK);
+    let wanted = [(Op::SETATTR.0, requested::MODE), (Op::CREATE.0, 2 << requested::TYPE_SHIFT)];
+    assert_eq!(*notes.set_access.lock(), wanted);
+}
+
+// RFC 8881, section 18.3.4: COMMIT needs write access.
+#[test]
+fn refused_commit_is_reported_with_requested_access() {
+    let (fixture, notes) = fixture();
+    let mut root = Client::new(&fixture, "one", 0);
+    root.create("a");
+    let mut alice = Client::new(&fixture, "two", 1000);
+    notes.seen.lock().clear();
+    let commit = || Args::Commit(op::CommitArgs { offset: 4096, count: 0 });
+    assert_eq!(alice.status(&["export", "a"], &[commit()]), Status::ACCESS);
+    assert_eq!(root.status(&["export", "a"], &[commit()]), Status::OK);
+    let commits: Vec<u32> = notes.seen.lock().iter().filter(|(name, _)| name == "COMMIT").map(|(_, status)| *status).collect();
+    assert_eq!(commits, [Status::ACCESS.0, Status::OK.0]);
+    let modify = vouch_vfs::Access::MODIFY.0;
+    assert_eq!(*notes.commits.lock(), [(modify, 4096), (modify, 4096)]);
+}

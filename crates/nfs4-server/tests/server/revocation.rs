@@ -1,0 +1,166 @@
+//! State that ends when a reload of the exports takes away a client's access. Other calls do not
+//! wait for the reload.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use vouch_nfs4::op::{self, Args, Results};
+use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner, Stateid, Status};
+use vouch_nfs4_server::{ClientAccess, Export, Exports, Flavour, FlavourAccess};
+use vouch_vfs::{Caller, FileId, FileSystem as _, Name};
+
+use crate::client_access::{CLIENT_IP, ListedHosts, restricted_export};
+use crate::fixture::{Client, Fixture, MemoryFs, export, flavour_access, open_args, sys_access};
+use crate::flavours::{flavours_access, gss};
+
+fn lock(open: Stateid) -> Args<'static> {
+    let owner = StateOwner { client: ClientId(0), owner: Bytes(b"locker") };
+    Args::Lock(op::LockArgs {
+        kind: op::LockType::Write,
+        reclaim: false,
+        offset: 0,
+        length: 10,
+        locker: op::Locker::New(op::NewLockOwner { open_seq: OwnerSeq(0), open, lock_seq: OwnerSeq(0), owner }),
+    })
+}
+
+/// Opens "f" in the export at `path`, and locks it.
+fn open_and_lock(client: &mut Client<'_>, path: &str) {
+    let (status, list) = client.run_at(&[path], &[open_args("f", None)]);
+    let [Results::Open(Ok(ok))] = &list[..] else { panic!("{status:?}: {list:?}") };
+    assert_eq!(client.status(&[path, "f"], &[lock(ok.stateid)]), Status::OK);
+}
+
+/// Number of entries of state that end with these exports.
+fn replace_exports(fixture: &Fixture, exports: Vec<Export>) -> usize {
+    fixture.server.replace_exports(Exports::new(exports).unwrap()).ended
+}
+
+fn state_counts(fixture: &Fixture) -> (usize, usize) {
+    let totals = fixture.server.totals(fixture.now()).0;
+    (totals.opens, totals.locks)
+}
+
+/// Creates "f", which everybody may read and write.
+fn make_shared_file(files: &MemoryFs) -> FileId {
+    let set = vouch_vfs::SetAttributes { mode: Some(0o666), ..vouch_vfs::SetAttributes::default() };
+    let access = vouch_vfs::OpenAccess { read: true, write: true };
+    let name = Name::new(b"f").unwrap();
+    files.create(&Caller::root(), &files.root(), name, vouch_vfs::CreateHow::Guarded, &set, access).unwrap().id
+}
+
+#[test]
+fn state_ends_when_export_drops_its_flavour() {
+    let files = Arc::new(MemoryFs::new());
+    make_shared_file(&files);
+    let exports_for = |flavours: &[Flavour]| vec![export(7, &["export"], &files, flavours_access(flavours))];
+    let fixture = Fixture::with_exports(files.clone(), exports_for(&[Flavour::Sys, Flavour::Krb5p]));
+    let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+    open_and_lock(&mut one, "export");
+    (two.flavour, two.principal) = (Flavour::Krb5p, gss("alice@EXAMPLE.ORG"));
+    let (status, _) = two.run_at(&["export"], &[open_args("f", None)]);
+    assert_eq!((status, state_counts(&fixture)), (Status::OK, (2, 1)));
+    assert_eq!(replace_exports(&fixture, exports_for(&[Flavour::Krb5p, Flavour::Sys])), 0);
+    assert_eq!(replace_exports(&fixture, exports_for(&[Flavour::Krb5p])), 1);
+    assert_eq!((state_counts(&fixture), files.open_count()), ((1, 0), 1));
+    open_and_lock(&mut two, "export");
+}
+
+#[test]
+fn state_ends_when_export_requires_secure_port() {
+    let files = Arc::new(MemoryFs::new());
+    make_shared_file(&files);
+    let insecure = || vec![export(7, &["export"], &files, sys_access())];
+    let secure = || {
+        let flavours = vec![FlavourAccess { secure_port: true, ..flavour_access(Flavour::Sys) }];
+        vec![export(7, &["export"], &files, ClientAccess { flavours })]
+    };
+    for (port, disconnected, ended) in [(700, false, 0), (700, true, 0), (50_000, false, 1), (50_000, true, 1)] {
+        let fixture = Fixture::with_exports(files.clone(), insecure());
+        fixture.next_port.store(port, Ordering::Relaxed);
+        let mut client = Client::new(&fixture, "one", 0);
+        open_and_lock(&mut client, "export");
+        if disconnected {
+            drop(fixture.server.connection_closed(&client.connection, fixture.now()));
+        }
+        assert_eq!(replace_exports(&fixture, insecure()), 0);
+        assert_eq!(replace_exports(&fixture, secure()), ended, "port {port}, connection disconnected: {disconnected}");
+        assert_eq!(state_counts(&fixture), (1 - ended, 1 - ended));
+    }
+}
+
+#[test]
+fn hiding_file_in_one_export_keeps_opens_through_other() {
+    let files = Arc::new(MemoryFs::new());
+    let file = make_shared_file(&files);
+    let other = || export(8, &["other"], &files, sys_access());
+    let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access()), other()]);
+    let (mut first, mut second) = (Client::new(&fixture, "first", 0), Client::new(&fixture, "second", 0));
+    assert_eq!(first.status(&["other"], &[open_args("f", None)]), Status::OK);
+    open_and_lock(&mut second, "export");
+    let without = Arc::new(files.without(file));
+    assert_eq!(replace_exports(&fixture, vec![export(7, &["export"], &without, sys_access()), other()]), 1);
+    assert_eq!(state_counts(&fixture), (1, 0));
+    open_and_lock(&mut first, "other");
+}
+
+#[test]
+fn state_ends_when_undecided_host_is_denied() {
+    let (files, hosts) = (Arc::new(MemoryFs::new()), Arc::new(ListedHosts::default()));
+    make_shared_file(&files);
+    let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let mut client = Client::new(&fixture, "one", 0);
+    open_and_lock(&mut client, "export");
+    hosts.undecided.lock().push(CLIENT_IP.into());
+    assert_eq!(replace_exports(&fixture, vec![restricted_export(&files, &hosts)]), 0);
+    assert_eq!((fixture.server.clients_changed().ended, state_counts(&fixture)), (0, (1, 1)));
+    // Connections cache the matcher's answer for a while.
+    hosts.allowed.lock().append(&mut hosts.undecided.lock());
+    let (_, list) = client.run_at(&["export"], &[Args::Getfh]);
+    let [Results::Getfh(Ok(ok))] = &list[..] else { panic!("{list:?}") };
+    let handle = ok.handle;
+    hosts.allowed.lock().clear();
+    assert_eq!((fixture.server.clients_changed().ended, state_counts(&fixture)), (1, (0, 0)));
+    let again = [Args::Putfh(op::PutfhArgs { handle }), open_args("f", None)];
+    assert_eq!((client.run(&again).0, state_counts(&fixture)), (Status::STALE, (0, 0)));
+}
+
+#[test]
+fn calls_continue_while_reload_waits_for_file_system() {
+    let (slow, quick) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
+    let file = make_shared_file(&slow);
+    make_shared_file(&quick);
+    let other = || export(8, &["other"], &quick, sys_access());
+    let fixture = Fixture::with_exports(slow.clone(), vec![export(7, &["export"], &slow, sys_access()), other()]);
+    let (mut holder, mut client) = (Client::new(&fixture, "holder", 0), Client::new(&fixture, "one", 0));
+    open_and_lock(&mut holder, "export");
+    let (query_sent, query_received) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = parking_lot::Mutex::new(released);
+    let release = Some(release);
+    slow.set_seeking(move |sought| {
+        if *sought == file && query_sent.send(()).is_ok() {
+            // Blocks until the sender is dropped.
+            let _ = released.lock().recv();
+        }
+    });
+    let without = Arc::new(slow.without(file));
+    thread::scope(|scope| {
+        let fixture = &fixture;
+        let reload = scope.spawn(move || replace_exports(fixture, vec![export(7, &["export"], &without, sys_access()), other()]));
+        query_received.recv_timeout(Duration::from_secs(60)).unwrap();
+        let (done, is_done) = mpsc::channel();
+        scope.spawn(move || {
+            open_and_lock(&mut client, "other");
+            let _ = done.send(());
+        });
+        let other_call = is_done.recv_timeout(Duration::from_secs(60));
+        drop(release);
+        assert_eq!(reload.join().unwrap(), 1);
+        assert!(other_call.is_ok(), "the call waited for the reload");
+    });
+    assert_eq!(state_counts(&fixture), (1, 1));
+}
