@@ -47,8 +47,8 @@ impl HeldState {
     /// Removes and returns the state of an agent.
     pub(crate) fn take_agent(&mut self, agent: usize) -> HeldState {
         fn take_matching<K: Ord + Copy, V>(map: &mut BTreeMap<K, V>, of: impl Fn(&K) -> bool) -> BTreeMap<K, V> {
-            let (taken, kept) = std::mem::take(map).into_iter().partition(|(key, _)| of(key));
-            *map = kept;
+            let (taken, remaining) = std::mem::take(map).into_iter().partition(|(key, _)| of(key));
+            *map = remaining;
             taken
         }
         HeldState {
@@ -90,15 +90,15 @@ impl HeldState {
 
     /// Removes delegations that were not returned in time.
     pub(crate) fn take_overdue(&mut self, now_ms: u64) -> Vec<(usize, Stateid)> {
-        let mut gone = Vec::new();
+        let mut overdue = Vec::new();
         self.delegations.retain(|&(agent, _), held| {
             let late = held.recalled_ms.is_some_and(|at| now_ms >= at + LEASE_MS);
             if late {
-                gone.push((agent, held.stateid));
+                overdue.push((agent, held.stateid));
             }
             !late
         });
-        gone
+        overdue
     }
 
     /// Numbers of opens, locked ranges and delegations of an agent.

@@ -301,9 +301,9 @@ impl Simulation {
         if self.agents[agent].minor == 0 {
             return;
         }
-        let told = self.agents[agent].flags.contains(SequenceFlags::RECALLABLE_STATE_REVOKED);
+        let is_reported = self.agents[agent].flags.contains(SequenceFlags::RECALLABLE_STATE_REVOKED);
         let revoked = std::mem::take(&mut self.agent_status[agent].revoked);
-        assert_eq!(told, !revoked.is_empty(), "SEQUENCE reports revoked delegations");
+        assert_eq!(is_reported, !revoked.is_empty(), "SEQUENCE reports revoked delegations");
         for other in revoked {
             let stateid = Stateid { seq: vouch_nfs4::StateSeq(0), other };
             let (status, _) = self.call_on(agent, 0, &[Args::FreeStateid(op::FreeStateidArgs { stateid })]);
@@ -350,8 +350,8 @@ impl Simulation {
     }
 
     fn call(&mut self, agent: usize, ops: &[Args<'_>]) -> CallOutcome {
-        let (slot, kept) = self.slot();
-        self.agents[agent].call(&mut self.driver, slot, kept, ops)
+        let (slot, cached) = self.slot();
+        self.agents[agent].call(&mut self.driver, slot, cached, ops)
     }
 
     /// Runs `ops` with the file as current filehandle. Returns the results of `ops`.

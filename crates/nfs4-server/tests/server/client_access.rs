@@ -128,8 +128,8 @@ fn host_without_exports_may_not_register_as_client() {
     let confirm = op::SetclientidConfirmArgs { client: ClientId(1), confirm: Verifier([0; 8]) };
     assert_eq!(call_op(&fixture, &stranger, 0, Args::SetclientidConfirm(confirm)).0, Status::ACCESS);
     assert_eq!(create_session(&fixture, &home, client_id), Status::OK);
-    let everybody = || export(7, &["export"], &files, sys_access());
-    drop(fixture.server.replace_exports(Exports::new([everybody()]).unwrap()));
+    let open_export = || export(7, &["export"], &files, sys_access());
+    drop(fixture.server.replace_exports(Exports::new([open_export()]).unwrap()));
     assert_eq!(setclientid(&fixture, &stranger), Status::OK);
     drop(fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap()));
     assert_eq!(exchange_id(&fixture, &stranger, 1), Err(Status::ACCESS));

@@ -70,8 +70,8 @@ fn inner_export_is_reachable_below_inaccessible_export() {
         assert_eq!(client.status(path, &[lookup(name)]), Status::NOENT, "{name}");
     }
     // LOOKUPP leads back the same way.
-    let way = [&["srv", "x", "in"][..], &["srv", "x"], &["srv"], &[]].map(|path| filehandle(&mut client, path, &[]));
-    for (up, expected) in way.into_iter().enumerate() {
+    let path_handles = [&["srv", "x", "in"][..], &["srv", "x"], &["srv"], &[]].map(|path| filehandle(&mut client, path, &[]));
+    for (up, expected) in path_handles.into_iter().enumerate() {
         assert_eq!(filehandle(&mut client, &["srv", "x", "in"], &vec![Args::Lookupp; up]), expected);
     }
 }

@@ -206,7 +206,7 @@ fn machine_writes_under_other_flavour_only_with_users_stateid() {
     make_alices_file(&fixture, "p", 0o600);
     let (private, hidden) = open_as_alice(&mut client, "strict", "p");
     act_as(&mut client, MACHINE, Flavour::Krb5p);
-    assert_eq!(client.run(&[putfh(strict), write(strict_stateid)]).0, Status::OK, "anybody may");
+    assert_eq!(client.run(&[putfh(strict), write(strict_stateid)]).0, Status::OK, "the mode allows it");
     assert_eq!(client.run(&[putfh(hidden), write(private)]).0, Status::ACCESS);
 }
 

@@ -121,13 +121,13 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
 /// Runs `ops` while the file system blocks in `call`, until `meanwhile` has returned. Returns the
 /// status.
 fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops: &[Args<'_>], meanwhile: impl FnOnce()) -> Status {
-    let (began, has_begun) = mpsc::channel();
+    let (reached, reached_rx) = mpsc::channel();
     let (thaw, thawed) = mpsc::channel::<()>();
-    let frozen = Mutex::new(Some((began, thawed)));
+    let frozen = Mutex::new(Some((reached, thawed)));
     fixture.files.set_fault(move |at, _| {
         let first = (at == call).then(|| frozen.lock().take()).flatten();
-        if let Some((began, thawed)) = first {
-            began.send(()).unwrap();
+        if let Some((reached, thawed)) = first {
+            reached.send(()).unwrap();
             // Unblocks after a minute if the test fails.
             let _ = thawed.recv_timeout(Duration::from_secs(60));
         }
@@ -137,7 +137,7 @@ fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops
         let frozen = scope.spawn(|| client.status(&["export"], ops));
         // Dropping the sender unblocks the thread, even if the test panics.
         let thaw = thaw;
-        has_begun.recv_timeout(Duration::from_secs(60)).expect("the call has begun");
+        reached_rx.recv_timeout(Duration::from_secs(60)).expect("the call has begun");
         meanwhile();
         drop(thaw);
         frozen.join().unwrap()

@@ -106,8 +106,8 @@ fn operation_is_reported_once_with_status_of_sync() {
     let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
     // The call blocks on the disk. The file exists, but the observer has no event of it yet.
     assert!(matches!(call.run(&fixture.server, Patience::None), vouch_nfs4_server::Progress::Blocked));
-    let told: Vec<_> = notes.seen.lock().iter().map(|(name, _)| name.clone()).collect();
-    assert_eq!(told, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
+    let reported: Vec<_> = notes.seen.lock().iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(reported, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
     fixture.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("bad block"))));
     let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("not done") };
     assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::IO);
@@ -149,24 +149,24 @@ fn close_reports_bytes_moved_by_its_open() {
 #[test]
 fn unclosed_open_is_reported_once_with_its_bytes() {
     let (fixture, notes) = fixture();
-    let (mut gone, mut second_open) = (Client::new(&fixture, "gone", 0), Client::new(&fixture, "again", 0));
-    let (first, second) = (gone.create("a"), second_open.create("b"));
-    assert_eq!(gone.status(&["export", "a"], &[write(first, &[1; 5000])]), Status::OK);
-    assert_eq!(second_open.status(&["export", "b"], &[write(second, &[2; 70])]), Status::OK);
-    let peers = [gone.connection.peer().port(), second_open.connection.peer().port()];
+    let (mut silent, mut restarting) = (Client::new(&fixture, "silent", 0), Client::new(&fixture, "restarting", 0));
+    let (first, second) = (silent.create("a"), restarting.create("b"));
+    assert_eq!(silent.status(&["export", "a"], &[write(first, &[1; 5000])]), Status::OK);
+    assert_eq!(restarting.status(&["export", "b"], &[write(second, &[2; 70])]), Status::OK);
+    let peers = [silent.connection.peer().port(), restarting.connection.peer().port()];
     let advance = |ms: u64| {
         fixture.now_ms.fetch_add(ms, std::sync::atomic::Ordering::Relaxed);
         fixture.server.tick(fixture.now());
     };
     advance(500);
     // The client restarts; its old state ends when it makes a new session.
-    Client::rebooted(&fixture, "again", 0);
+    Client::rebooted(&fixture, "restarting", 0);
     assert_eq!(*notes.lost.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
     // The other client is silent. Its state stays for a day unless another client needs it.
     advance(LEASE_MS);
     advance(LEASE_MS);
     assert_eq!(notes.lost.lock().len(), 1);
-    fixture.server.connection_closed(&gone.connection, fixture.now());
+    fixture.server.connection_closed(&silent.connection, fixture.now());
     advance(25 * 3600 * 1000);
     let open_ms = 500 + 2 * LEASE_MS + 25 * 3600 * 1000;
     assert_eq!(notes.lost.lock()[1..], [(peers[0], Loss::Expired, Totals { read: 0, written: 5000, open_ms })]);
@@ -184,10 +184,10 @@ fn access_and_open_report_granted_access() {
     let (fixture, notes) = fixture();
     let mut root = Client::new(&fixture, "one", 0);
     root.create("a");
-    let mut nobody = Client::new(&fixture, "two", 4000);
+    let mut other_user = Client::new(&fixture, "two", 4000);
     notes.granted.lock().clear();
     let requested = Access::READ | Access::MODIFY | Access::EXTEND;
-    let (status, list) = nobody.run_at(&["export", "a"], &[Args::Access(AccessArgs { access: requested })]);
+    let (status, list) = other_user.run_at(&["export", "a"], &[Args::Access(AccessArgs { access: requested })]);
     assert_eq!(status, Status::OK);
     let [Results::Access(Ok(ok))] = &list[..] else { panic!("{list:?}") };
     assert_eq!((ok.access, notes.granted.lock().clone()), (Access::READ, vec![Access::READ.0]));
@@ -336,8 +336,8 @@ fn background_copy_ends_only_after_observer_event() {
         }
         while matches!(job.step(&fixture.server, fixture.now()), JobProgress::More) {}
         fixture.files.clear_fault();
-        let told = notes.transfers.lock().last().map(|&(op, _, stage, ..)| (op, stage));
-        assert_eq!(told, Some((Op::COPY.0, Stage::Ended)));
+        let reported = notes.transfers.lock().last().map(|&(op, _, stage, ..)| (op, stage));
+        assert_eq!(reported, Some((Op::COPY.0, Stage::Ended)));
         notes.transfers.lock().clear();
         let mut run_to_end = || {
             let (_, list) = client.run_at(&["export", "to"], &[Args::OffloadStatus(op::OffloadStatusArgs { stateid })]);
@@ -347,7 +347,7 @@ fn background_copy_ends_only_after_observer_event() {
         assert_eq!(run_to_end(), None);
         assert!(matches!(job.step(&fixture.server, fixture.now()), JobProgress::Done(_)));
         assert_eq!(run_to_end(), Some(if fails { Status::SERVERFAULT } else { Status::OK }));
-        assert!(notes.transfers.lock().iter().all(|(op, ..)| *op != Op::COPY.0), "told once");
+        assert!(notes.transfers.lock().iter().all(|(op, ..)| *op != Op::COPY.0), "reported once");
     }
 }
 
@@ -359,8 +359,8 @@ fn panic_in_background_copy_ends_it_with_serverfault() {
     fixture.files.set_fault(|call, _| if call == Call::Region { panic!("injected panic") } else { None });
     run_to_end(&fixture, job);
     fixture.files.clear_fault();
-    let told = notes.transfers.lock().iter().rfind(|(op, ..)| *op == Op::COPY.0).copied();
-    assert_eq!(told.map(|(_, _, stage, bytes, status)| (stage, bytes, status)), Some((Stage::Ended, (0, 0), Status::SERVERFAULT.0)));
+    let reported = notes.transfers.lock().iter().rfind(|(op, ..)| *op == Op::COPY.0).copied();
+    assert_eq!(reported.map(|(_, _, stage, bytes, status)| (stage, bytes, status)), Some((Stage::Ended, (0, 0), Status::SERVERFAULT.0)));
     let errors = fixture.server.status(fixture.now()).recent_errors;
     assert!(errors[0].message.contains("panic") && errors[0].operation == "COPY", "{errors:?}");
     // The ended copy is kept for an hour for OFFLOAD_STATUS.

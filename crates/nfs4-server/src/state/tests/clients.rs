@@ -132,8 +132,8 @@ fn retried_create_session_returns_same_session() {
 #[test]
 fn create_session_retry_is_refused_to_other_principals() {
     let name = |name: &str| Principal::Gss { name: name.into() };
-    let (host, other, root, nobody) = (name("host/a@R"), name("host/b@R"), user(0), Principal::None);
-    let others = [(&nobody, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)];
+    let (host, other, root, none) = (name("host/a@R"), name("host/b@R"), user(0), Principal::None);
+    let others = [(&none, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)];
     let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::EMPTY };
     for (state_protect, refused) in [(StateProtect::None, Status::CLID_INUSE), (StateProtect::MachineCred(ops), Status::WRONG_CRED)] {
         let mut fixture = Fixture::new();
@@ -153,7 +153,7 @@ fn create_session_retry_is_refused_to_other_principals() {
     // Anybody can claim an AUTH_SYS user, but AUTH_NONE claims no user at all.
     let mut fixture = Fixture::new();
     let peer = fixture.peer("a");
-    let by = Credential { flavour: Flavour::None, ..sys(&nobody) };
+    let by = Credential { flavour: Flavour::None, ..sys(&none) };
     assert_eq!(fixture.state.create_session(&session_args(peer.id, CreateSeq(1)), peer.connection, by, 0), Err(Status::CLID_INUSE));
 }
 

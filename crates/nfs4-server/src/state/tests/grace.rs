@@ -214,8 +214,8 @@ fn reclaim_right_belongs_to_kerberos_principal() {
         fixture.state.reclaim_complete(client, false).unwrap();
         store.apply_effects(&mut fixture);
         let mut fixture = store.restart(2);
-        let (nobody, root, other) = (Principal::None, user(0), gss("host/b@R"));
-        for (principal, flavour) in [(&nobody, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
+        let (none, root, other) = (Principal::None, user(0), gss("host/b@R"));
+        for (principal, flavour) in [(&none, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
             let by = Credential { flavour, ..sys(principal) };
             for boot in [1, 2] {
                 assert_eq!(register(&mut fixture, "a", boot, by).err(), Some(Status::CLID_INUSE), "{principal:?}");
@@ -257,10 +257,10 @@ fn auth_sys_state_is_reclaimed_under_any_named_principal() {
     fixture.peer("a");
     store.apply_effects(&mut fixture);
     let host = gss("host/a@R");
-    let (other, nobody) = (user(7), Principal::None);
+    let (other, none) = (user(7), Principal::None);
     for by in [Credential { flavour: Flavour::Sys, ..sys(&other) }, Credential { flavour: Flavour::Krb5, ..sys(&host) }] {
         let mut fixture = store.clone().restart(2);
-        assert_eq!(register(&mut fixture, "a", 1, Credential { flavour: Flavour::None, ..sys(&nobody) }).err(), Some(Status::CLID_INUSE));
+        assert_eq!(register(&mut fixture, "a", 1, Credential { flavour: Flavour::None, ..sys(&none) }).err(), Some(Status::CLID_INUSE));
         let a = register(&mut fixture, "a", 1, by).unwrap();
         assert!(reclaim(&mut fixture, &a).is_ok());
     }
@@ -330,9 +330,9 @@ fn auth_sys_client_reclaims_only_from_its_address() {
         reclaim_complete_for(&mut fixture, &stranger);
         assert_eq!(fixture.open(&stranger, 2, 1, 0), Err(Status::GRACE));
         assert!(fixture.state.in_grace(), "the client has not returned");
-        let told = fixture.state.take_effects();
-        let told = told.iter().filter(|effect| matches!(effect, StateEffect::Elsewhere { owner, .. } if **owner == *b"a")).count();
-        assert_eq!(told, 1);
+        let reports = fixture.state.take_effects();
+        let reports = reports.iter().filter(|effect| matches!(effect, StateEffect::Elsewhere { owner, .. } if **owner == *b"a")).count();
+        assert_eq!(reports, 1);
         if boot == 2 {
             fixture.state.destroy_session(&stranger.session, stranger.connection, sys_from(2, &root)).unwrap();
             fixture.state.destroy_client(stranger.id, sys_from(2, &root)).unwrap();

@@ -326,7 +326,7 @@ fn copies_report_progress_and_are_cancelled() {
     let progress = fixture.state.copy_status(peer.client, &stateid, &file(1), 0).unwrap();
     assert_eq!(progress, CopyProgress { copied: 5, end: Some(Status::NOSPC) });
     let callbacks = fixture.callbacks();
-    assert!(matches!(callbacks[0].op, CallbackOp::Offload { stateid: told, .. } if told == stateid));
+    assert!(matches!(callbacks[0].op, CallbackOp::Offload { stateid: reported, .. } if reported == stateid));
     fixture.answer(&callbacks[0], Status::OK);
     assert_eq!(fixture.state.test_stateid(peer.client, &stateid), Status::BAD_STATEID);
     assert_eq!(fixture.state.totals().copies, 0);

@@ -154,17 +154,17 @@ fn reply_cache_keeps_its_limit_and_all_promised_replies() {
 /// Makes sessions and uses all their slots, as long as there is room. Returns the number of cached
 /// replies.
 fn fill_reply_cache(fixture: &mut Fixture, from: u8, names: std::ops::Range<usize>, turns: &mut Vec<Turn>) -> usize {
-    let mut kept = 0;
+    let mut cached = 0;
     for number in names {
         let Ok(peer) = super::quota::peer_from(fixture, super::quota::address(from), &format!("{from} {number}")) else { continue };
         for slot in 0..8 {
             if let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, slot, SlotSeq(1), true) {
-                kept += 1;
+                cached += 1;
                 turns.push(turn);
             }
         }
     }
-    kept
+    cached
 }
 
 #[test]
@@ -174,8 +174,8 @@ fn reply_cache_quota_leaves_room_for_others() {
     let mut fixture = Fixture::with_config(config, &[]);
     let mut turns = Vec::new();
     // All calls are in progress: no session can be evicted.
-    let kept = fill_reply_cache(&mut fixture, 1, 0..60, &mut turns);
-    assert!((180..=205).contains(&kept), "four fifths of 256: {kept}");
+    let cached = fill_reply_cache(&mut fixture, 1, 0..60, &mut turns);
+    assert!((180..=205).contains(&cached), "four fifths of 256: {cached}");
     let mut other = Vec::new();
     assert_eq!(fill_reply_cache(&mut fixture, 2, 0..1, &mut other), 8, "another source gets a session and cached replies");
     turns.into_iter().chain(other).for_each(|turn| fixture.state.finish(&turn, Some(&[7; 4096]), 0));

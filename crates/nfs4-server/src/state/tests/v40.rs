@@ -252,13 +252,13 @@ fn owners_of_failed_calls_are_forgotten() {
     // Section 16.18.5: the owners may start again with any seqid.
     let mut fixture = Fixture::new();
     let peer = v40_client(&mut fixture, "a");
-    let kept = confirmed_open(&mut fixture, &peer);
+    let confirmed = confirmed_open(&mut fixture, &peer);
     for number in 0..100u32 {
         let begin_owner_call = fixture.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1)).unwrap();
         finish_owner_call(&mut fixture, begin_owner_call, Status::NOENT, 18);
     }
     assert_eq!(fixture.state.owners.len(), 1);
-    assert!(fixture.state.io(None, &kept, &file(1), Io::Read, 0).is_ok());
+    assert!(fixture.state.io(None, &confirmed, &file(1), Io::Read, 0).is_ok());
     // A confirmed owner keeps its seqid.
     let third = begin_owner_call(&mut fixture, &peer, 3).unwrap();
     finish_owner_call(&mut fixture, third, Status::NOENT, 18);
@@ -377,7 +377,7 @@ fn renew_of_kerberos_client_requires_its_principal_or_open() {
         assert_eq!(silent(&fixture), 1000);
     }
     assert_eq!((renew(&mut fixture, Some("host/a@R")), silent(&fixture)), (Ok(()), 0));
-    let stateid = open_by(&mut fixture, &peer, "alice's", Some("alice@R"));
+    let stateid = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     fixture.advance(1000);
     assert_eq!(renew(&mut fixture, Some("mallory@R")), Err(Status::ACCESS));
     // AUTH_SYS users have no open.
@@ -388,10 +388,10 @@ fn renew_of_kerberos_client_requires_its_principal_or_open() {
     finish_owner_call(&mut fixture, third, Status::OK, 4);
     assert_eq!(renew(&mut fixture, Some("alice@R")), Err(Status::ACCESS));
     // An AUTH_SYS mount of the same client.
-    open_by(&mut fixture, &peer, "somebody's", None);
+    open_by(&mut fixture, &peer, "auth_sys owner", None);
     assert_eq!(renew(&mut fixture, None), Ok(()));
     // Any user may renew an AUTH_SYS client, because machines change the user that they claim.
-    let unproven = v40_client(&mut fixture, "said");
+    let unproven = v40_client(&mut fixture, "auth_sys");
     assert_eq!(
         (fixture.state.renew(unproven.id, None, fixture.now), fixture.state.renew(unproven.id, Some(&"alice@R".into()), fixture.now)),
         (Ok(()), Ok(()))

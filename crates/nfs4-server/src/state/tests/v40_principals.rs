@@ -16,7 +16,7 @@ fn silent_ms(fixture: &Fixture) -> u64 {
 fn kerberos_open_is_used_only_by_user_and_machine() {
     let mut fixture = Fixture::new();
     let peer = kerberos_client(&mut fixture);
-    let stateid = open_by(&mut fixture, &peer, "alice's", Some("alice@R"));
+    let stateid = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     fixture.advance(1000);
     for stranger in [Some("mallory@R"), Some("alice@S"), None] {
         assert_eq!(check_caller(&mut fixture, &stateid, stranger), Err(Status::ACCESS));
@@ -29,7 +29,7 @@ fn kerberos_open_is_used_only_by_user_and_machine() {
         fixture.advance(1000);
     }
     // An AUTH_SYS mount of the same client.
-    let unproven_stateid = open_by(&mut fixture, &peer, "somebody's", None);
+    let unproven_stateid = open_by(&mut fixture, &peer, "auth_sys owner", None);
     assert_eq!([None, Some("mallory@R")].map(|caller| check_caller(&mut fixture, &unproven_stateid, caller)), [Ok(()); 2]);
 }
 
@@ -51,7 +51,7 @@ fn owner_names_of_different_principals_never_collide() {
 fn client_id_of_other_user_renews_no_lease() {
     let mut fixture = Fixture::new();
     let peer = kerberos_client(&mut fixture);
-    open_by(&mut fixture, &peer, "alice's", Some("alice@R"));
+    open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     let id = fixture.state.status(fixture.now).clients[0].id;
     fixture.advance(1000);
     for (caller, silent) in [(Some("mallory@R"), 1000), (None, 1000), (Some("alice@R"), 0)] {
@@ -64,12 +64,12 @@ fn client_id_of_other_user_renews_no_lease() {
 #[test]
 fn kerberos_users_of_auth_sys_client_are_kept_apart() {
     let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "said");
-    let stateid = open_by(&mut fixture, &peer, "alice's", Some("alice@R"));
+    let peer = v40_client(&mut fixture, "auth_sys");
+    let stateid = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     assert_eq!(check_caller(&mut fixture, &stateid, Some("mallory@R")), Err(Status::ACCESS));
     assert_eq!([Some("alice@R"), None].map(|caller| check_caller(&mut fixture, &stateid, caller)), [Ok(()); 2]);
     let mut fixture = Fixture::new();
-    let peer = v40_client(&mut fixture, "said");
+    let peer = v40_client(&mut fixture, "auth_sys");
     let stateid = confirmed_open(&mut fixture, &peer);
     assert_eq!([None, Some("mallory@R")].map(|caller| check_caller(&mut fixture, &stateid, caller)), [Ok(()); 2]);
 }
@@ -95,7 +95,7 @@ fn other_principal_gets_half_of_open_quota() {
     // The principal that registered the client may use the whole quota.
     assert_eq!(opens(&[machine]), [20]);
     let mut fixture = Fixture::with_config(config.clone(), &[]);
-    let peer = v40_client(&mut fixture, "said");
+    let peer = v40_client(&mut fixture, "auth_sys");
     assert_eq!(open_until_refused(&mut fixture, &peer, None), 20);
 }
 
@@ -103,13 +103,13 @@ fn other_principal_gets_half_of_open_quota() {
 fn idle_owners_of_other_principal_are_evicted() {
     let mut fixture = Fixture::new();
     let peer = kerberos_client(&mut fixture);
-    let alices = open_by(&mut fixture, &peer, "alice's", Some("alice@R"));
+    let alices = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
         let name = known_as(&number.to_be_bytes(), Some(&"mallory@R".into()));
         let turn = fixture.state.owner_turn(peer.client, OwnerKind::Open, &name, vouch_nfs4::OwnerSeq(1)).unwrap();
         finish_owner_call(&mut fixture, turn, Status::OK, 18);
     }
-    assert!(try_open_by(&mut fixture, &peer, "another of alice's", Some("alice@R")).is_ok());
+    assert!(try_open_by(&mut fixture, &peer, "second alice owner", Some("alice@R")).is_ok());
     let by = LockBy::New { open: &alices, owner: b"l", seq: vouch_nfs4::OwnerSeq(1) };
     let range = Range::new(0, 1).unwrap();
     let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Shared, wait: false, reclaim: false };

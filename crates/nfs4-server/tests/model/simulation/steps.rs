@@ -53,8 +53,8 @@ impl Simulation {
         let shares = self.held.share_conflicts(file, access, deny);
         let delegations = self.held.delegation_conflicts(Some(agent), file, access & WRITE == 0 && deny & READ == 0);
         let name = FILES[usize::from(file)];
-        let wish = if want { ShareAccess::WANT_ANY_DELEG } else { ShareAccess(0) };
-        let outcome = self.open(key, access, deny, wish, OpenClaim::Null(Name(name.as_bytes())));
+        let want = if want { ShareAccess::WANT_ANY_DELEG } else { ShareAccess(0) };
+        let outcome = self.open(key, access, deny, want, OpenClaim::Null(Name(name.as_bytes())));
         if grace || !complete && self.agents[agent].minor > 0 {
             assert_eq!(outcome, Err(Status::GRACE));
             return;
