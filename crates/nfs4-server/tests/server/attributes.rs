@@ -1,15 +1,12 @@
 //! Attribute operations: GETATTR, SETATTR, VERIFY and NVERIFY.
 
 use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, SetTime, Stateid, Status, Time};
+use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, SetTime, Status, Time};
 use vouch_nfs4_server::Exports;
 use vouch_vfs::{Caller, FileSystem as _, Patience, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag};
 
-use crate::fixture::{Client, Fixture, Packed, attributes, export, getattr, sys_access};
-
-pub(crate) fn setattr(packed: &Packed) -> Args<'_> {
-    Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: packed.fattr() })
-}
+use crate::fixture::{Client, Fixture, attributes, export, sys_access};
+use crate::ops::{Packed, getattr, setattr};
 
 // RFC 8881, section 5.6.
 #[test]

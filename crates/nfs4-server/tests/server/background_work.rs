@@ -1,11 +1,12 @@
 //! Operations that take long must not run on a thread that serves connections.
 
-use vouch_nfs4::op::{self, Args, CreateHow, OpenClaim, OpenHow, ShareAccess, ShareDeny};
-use vouch_nfs4::{Attributes, Bytes, ClientId, Name, OwnerSeq, StateOwner, Stateid, Status};
+use vouch_nfs4::op::{self, Args, CreateHow, OpenClaim, OpenHow, ShareAccess};
+use vouch_nfs4::{Name, Stateid, Status};
 use vouch_nfs4_server::{Effect, Flavour, JobProgress, Progress};
 use vouch_vfs::Patience;
 
-use crate::fixture::{Client, Fixture, Packed, compound, lookup, results};
+use crate::fixture::{Client, Fixture, compound, results};
+use crate::ops::{close, lookup, open, putfh, remove, rename, size};
 
 const BIG: u64 = 1 << 30;
 
@@ -25,19 +26,11 @@ fn would_block(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>)
     (stopped, call.take_effects())
 }
 
-fn size_attribute(size: u64) -> Packed {
-    Packed::new(&[4], &Attributes { size: Some(size), ..Attributes::default() })
-}
-
-fn set_size(client: &mut Client<'_>, name: &str, stateid: Stateid, size: u64) -> bool {
-    let attrs = size_attribute(size);
+fn set_size(client: &mut Client<'_>, name: &str, stateid: Stateid, len: u64) -> bool {
+    let attrs = size(len);
     // RFC 8881, section 8.2.2: seqid 0 means the current one.
     let stateid = Stateid { seq: vouch_nfs4::StateSeq(0), ..stateid };
     would_block(client, &[lookup(name), Args::Setattr(op::SetattrArgs { stateid, attrs: attrs.fattr() })]).0
-}
-
-fn rename<'a>(old: &'a str, new: &'a str) -> [Args<'a>; 2] {
-    [Args::Savefh, Args::Rename(op::RenameArgs { old: Name(old.as_bytes()), new: Name(new.as_bytes()) })]
 }
 
 #[test]
@@ -50,20 +43,11 @@ fn large_truncation_blocks_and_small_one_does_not() {
     assert!(set_size(&mut client, "f", stateid, 4096));
     assert!(!set_size(&mut client, "f", stateid, 0));
     // UNCHECKED4 with size 0 truncates as well.
-    let truncate = size_attribute(0);
-    let open = || {
-        Args::Open(op::OpenArgs {
-            seq: OwnerSeq(0),
-            access: ShareAccess::BOTH,
-            deny: ShareDeny(0),
-            owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
-            how: OpenHow::Create(CreateHow::Unchecked(truncate.fattr())),
-            claim: OpenClaim::Null(Name(b"f")),
-        })
-    };
-    assert!(!would_block(&mut client, &[open()]).0);
+    let truncate = size(0);
+    let open_truncating = || open(ShareAccess::BOTH, OpenHow::Create(CreateHow::Unchecked(truncate.fattr())), OpenClaim::Null(Name(b"f")));
+    assert!(!would_block(&mut client, &[open_truncating()]).0);
     set_size(&mut client, "f", stateid, BIG);
-    assert!(would_block(&mut client, &[open()]).0);
+    assert!(would_block(&mut client, &[open_truncating()]).0);
 }
 
 #[test]
@@ -73,14 +57,14 @@ fn rename_over_large_file_blocks() {
     for name in ["a", "b", "c"] {
         client.create(name);
     }
-    assert!(!would_block(&mut client, &rename("a", "b")).0);
+    assert!(!would_block(&mut client, &[Args::Savefh, rename("a", "b")]).0);
     let stateid = client.create("c");
     set_size(&mut client, "c", stateid, BIG);
-    assert!(would_block(&mut client, &rename("b", "c")).0);
+    assert!(would_block(&mut client, &[Args::Savefh, rename("b", "c")]).0);
     // Renaming a large file frees no space.
     let stateid = client.create("d");
     set_size(&mut client, "d", stateid, BIG);
-    assert!(!would_block(&mut client, &rename("d", "e")).0);
+    assert!(!would_block(&mut client, &[Args::Savefh, rename("d", "e")]).0);
 }
 
 #[test]
@@ -98,19 +82,16 @@ fn a_clone_waits() {
 fn clone_blocks() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
-    let close = |stateid| Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid });
     let stateid = client.create("small");
     assert_eq!(client.status(&["export"], &[lookup("small"), close(stateid)]), Status::OK);
     assert_eq!(fixture.files.open_count(), 0);
 
     let stateid = client.create("big");
     set_size(&mut client, "big", stateid, BIG);
-    let (_, list) = client.run_at(&["export", "big"], &[Args::Getfh]);
-    let op::Results::Getfh(Ok(got)) = &list[0] else { panic!("{list:?}") };
-    let handle = got.handle;
-    assert_eq!(client.status(&["export"], &[Args::Remove(op::RemoveArgs { name: Name(b"big") })]), Status::OK);
+    let handle = client.filehandle(&["export", "big"], &[]);
+    assert_eq!(client.status(&["export"], &[remove("big")]), Status::OK);
     assert_eq!(fixture.files.open_count(), 1);
-    let ops = [Args::Putfh(op::PutfhArgs { handle }), close(stateid)];
+    let ops = [putfh(handle), close(stateid)];
     let (stopped, effects) = would_block(&mut client, &ops);
     assert!(!stopped);
     assert_eq!(fixture.files.open_count(), 1, "the serving thread has not closed the file");
@@ -131,13 +112,9 @@ fn last_close_of_removed_large_file_runs_in_background() {
         client.create(&number.to_string());
     }
     assert_eq!(fixture.files.open_count(), count);
-    let tick = |ms: u64| {
-        fixture.now_ms.fetch_add(ms, std::sync::atomic::Ordering::Relaxed);
-        fixture.server.tick(fixture.now()).effects
-    };
     let lease = 200_000;
-    assert!(tick(lease).is_empty());
-    let effects = tick(24 * 3600 * 1000 + lease);
+    assert!(fixture.advance(lease).is_empty());
+    let effects = fixture.advance(24 * 3600 * 1000 + lease);
     let left = fixture.files.open_count();
     assert!((1..count).contains(&left), "{left}");
     let job = effects.into_iter().find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });

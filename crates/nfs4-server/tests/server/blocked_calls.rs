@@ -3,30 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vouch_nfs4::Name;
 use vouch_nfs4::Status;
-use vouch_nfs4::attr::FileType;
-use vouch_nfs4::op::{Args, CreateArgs, CreateType, RenameArgs};
+use vouch_nfs4::op::Args;
 use vouch_nfs4_server::{Compound, Effect, Export, ExportId, Flavour, Progress};
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Error, Patience};
 
-use crate::fixture::{Client, Fixture, MemoryFs, compound, export, lookup, mode, open_args, results, sys_access, user};
+use crate::fixture::{Client, Fixture, MemoryFs, compound, export, sys_access, user};
+use crate::ops::{lookup, mkdir, mode, open_by_name, rename};
 
 /// Begins a call that creates a file and runs it until it blocks on the disk.
 fn begin_create(client: &mut Client<'_>, name: &str) -> Compound {
     let mode = mode(0o644);
-    let ops = [client.next_sequence(false), Args::Putrootfh, crate::fixture::lookup("export"), open_args(name, Some(&mode))];
+    let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name(name, Some(&mode))];
     let mut call = client.fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
     assert!(matches!(call.run(&client.fixture.server, Patience::None), Progress::Blocked));
     call
-}
-
-fn run_to_status(fixture: &Fixture, call: &mut Compound, patience: Patience) -> Status {
-    match call.run(&fixture.server, patience) {
-        Progress::Done(Some(reply)) => results(reply.bytes[28..].to_vec()).0,
-        _ => panic!("no reply"),
-    }
 }
 
 #[test]
@@ -34,26 +26,21 @@ fn create_and_rename_in_cold_directory_block() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let mode = mode(0o755);
-    let mkdir = |name: &'static str| {
-        let kind = CreateType::Plain(FileType::Directory);
-        [Args::Create(CreateArgs { kind, name: Name(name.as_bytes()), attrs: mode.fattr() }), Args::Getfh]
-    };
-    let rename = |old: &'static str, new: &'static str| {
-        [Args::Savefh, Args::Rename(RenameArgs { old: Name(old.as_bytes()), new: Name(new.as_bytes()) })]
-    };
+    let mkdir = |name: &'static str| [mkdir(name, &mode), Args::Getfh];
+    let rename = |old: &'static str, new: &'static str| [Args::Savefh, rename(old, new)];
     // The last lookup has loaded the directory again.
     let steps = [(false, mkdir("a")), (false, rename("a", "c")), (true, mkdir("b")), (true, rename("b", "d")), (false, mkdir("e"))];
     for (is_cold, [first, second]) in steps {
         if is_cold {
             fixture.files.chill();
         }
-        let ops = [client.next_sequence(false), Args::Putrootfh, crate::fixture::lookup("export"), first, second];
+        let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), first, second];
         let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
         if is_cold {
             assert!(matches!(call.run(&fixture.server, Patience::None), Progress::Blocked), "{:?}", ops[3].op());
-            assert_eq!(run_to_status(&fixture, &mut call, Patience::Any), Status::OK);
+            assert_eq!(fixture.run_to_status(&mut call, Patience::Any), Status::OK);
         } else {
-            assert_eq!(run_to_status(&fixture, &mut call, Patience::None), Status::OK, "{:?}", ops[3].op());
+            assert_eq!(fixture.run_to_status(&mut call, Patience::None), Status::OK, "{:?}", ops[3].op());
         }
     }
 }
@@ -75,27 +62,9 @@ fn one_sync_serves_all_calls_of_a_file_system() {
     assert_eq!(sync_count.load(Ordering::Relaxed), 4, "two files, and their directory twice");
     for call in &mut calls {
         assert_eq!(call.waits_for_sync(), None);
-        assert_eq!(run_to_status(&fixture, call, Patience::None), Status::OK);
+        assert_eq!(fixture.run_to_status(call, Patience::None), Status::OK);
     }
     assert_eq!(sync_count.load(Ordering::Relaxed), 4, "no further sync");
-}
-
-#[test]
-fn each_call_syncs_alone_after_shared_sync_failed() {
-    let fixture = Fixture::new();
-    let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
-    fixture.files.set_slow_sync(true);
-    let mut calls = [begin_create(&mut one, "a"), begin_create(&mut two, "b")];
-    let sync_count = AtomicUsize::new(0);
-    // The shared sync fails, then the first call's own. Later syncs succeed.
-    fixture.files.set_fault(move |call, _| {
-        let fails = call == Call::SyncMetadata && sync_count.fetch_add(1, Ordering::Relaxed) < 2;
-        fails.then(|| Error::Io(std::io::Error::other("bad block")))
-    });
-    Compound::sync_together(&fixture.server, &mut calls);
-    let [first, second] = &mut calls;
-    assert_eq!(run_to_status(&fixture, first, Patience::Any), Status::IO);
-    assert_eq!(run_to_status(&fixture, second, Patience::Any), Status::OK);
 }
 
 #[test]
@@ -106,9 +75,9 @@ fn async_export_does_not_wait_for_sync() {
     files.set_slow_sync(true);
     files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("unexpected sync"))));
     let mode = mode(0o644);
-    let ops = [client.next_sequence(false), Args::Putrootfh, crate::fixture::lookup("export"), open_args("a", Some(&mode))];
+    let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name("a", Some(&mode))];
     let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
-    assert_eq!(run_to_status(&fixture, &mut call, Patience::None), Status::OK);
+    assert_eq!(fixture.run_to_status(&mut call, Patience::None), Status::OK);
 }
 
 // RFC 7530, section 3.1.1: a client retries only after its connection broke.
@@ -117,8 +86,7 @@ fn retry_of_call_in_progress_closes_its_connection() {
     let fixture = Fixture::new();
     let connection = fixture.connect();
     let mode = mode(0o755);
-    let kind = CreateType::Plain(FileType::Directory);
-    let make = Args::Create(CreateArgs { kind, name: Name(b"d"), attrs: mode.fattr() });
+    let make = mkdir("d", &mode);
     let ops = [Args::Putrootfh, lookup("export"), make];
     let call = || fixture.begin(Flavour::Sys, &connection, &user(0), compound(0, &ops));
     fixture.files.set_slow_sync(true);
@@ -127,9 +95,9 @@ fn retry_of_call_in_progress_closes_its_connection() {
     let mut again = call();
     assert!(matches!(again.run(&fixture.server, Patience::None), Progress::Done(None)));
     assert!(matches!(again.take_effects()[..], [Effect::Disconnect(id)] if id == connection.id()));
-    assert_eq!(run_to_status(&fixture, &mut first, Patience::Any), Status::OK);
+    assert_eq!(fixture.run_to_status(&mut first, Patience::Any), Status::OK);
     // A second execution would return NFS4ERR_EXIST.
-    assert_eq!(run_to_status(&fixture, &mut call(), Patience::None), Status::OK);
+    assert_eq!(fixture.run_to_status(&mut call(), Patience::None), Status::OK);
 }
 
 #[test]
@@ -142,6 +110,6 @@ fn resumed_call_renews_lease_at_resume_time() {
     call.resume_at(fixture.now());
     // An older clock reading has no effect.
     call.resume_at(vouch_nfs4_server::testing::time_at(2_000));
-    assert_eq!(run_to_status(&fixture, &mut call, Patience::Any), Status::OK);
+    assert_eq!(fixture.run_to_status(&mut call, Patience::Any), Status::OK);
     assert_eq!(fixture.server.status(fixture.now()).clients[0].silent_ms, 0);
 }

@@ -8,16 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use parking_lot::Mutex;
 use vouch_nfs4::Name as WireName;
 use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{
-    Attributes, Bytes, ClientId, ClientOwner, CreateSeq, NetAddr, OwnerSeq, StateOwner, StateProtect, Stateid, Status, Verifier,
-};
+use vouch_nfs4::{Attributes, Bytes, ClientId, CreateSeq, OwnerSeq, StateOwner, StateProtect, Stateid, Status, Verifier};
 use vouch_nfs4_server::testing::LEASE_MS;
 use vouch_nfs4_server::{ClientAccess, ClientMatcher, Connection, Export, Exports, Flavour, Progress};
 use vouch_vfs::{FileSystem as _, Name};
 
-use crate::fixture::{
-    Client, Fixture, MemoryFs, Packed, compound, export, getattr, lookup, open_args, results, session_args, sys_access, user,
-};
+use crate::fixture::{Client, Fixture, MemoryFs, compound, export, results, sys_access, user};
+use crate::ops::{Packed, copy, create_session, exchange_id, getattr, lookup, open_by_name, putfh, read, setattr, setclientid};
 
 /// Allows the listed addresses. Others may be undecided, as while a netgroup lookup runs.
 #[derive(Default)]
@@ -53,30 +50,19 @@ fn call_op(fixture: &Fixture, from: &Arc<Connection>, minor: u32, args: Args<'_>
 }
 
 /// EXCHANGE_ID with the owner "one" and this boot verifier.
-fn exchange_id(fixture: &Fixture, from: &Arc<Connection>, boot: u8) -> Result<(ClientId, CreateSeq), Status> {
-    let args = op::ExchangeIdArgs {
-        owner: ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(b"one") },
-        flags: op::ExchangeIdFlags(0),
-        state_protect: StateProtect::None,
-        impl_id: None,
-    };
-    match &call_op(fixture, from, 2, Args::ExchangeId(args)).1[0] {
+fn send_exchange_id(fixture: &Fixture, from: &Arc<Connection>, boot: u8) -> Result<(ClientId, CreateSeq), Status> {
+    match &call_op(fixture, from, 2, exchange_id("one", boot, StateProtect::None)).1[0] {
         Results::ExchangeId(result) => result.as_ref().map(|ok| (ok.client, CreateSeq(ok.seq.0))).map_err(|status| *status),
         other => panic!("{other:?}"),
     }
 }
 
-fn create_session(fixture: &Fixture, from: &Arc<Connection>, (client, seq): (ClientId, CreateSeq)) -> Status {
-    call_op(fixture, from, 2, Args::CreateSession(session_args(client, seq))).0
+fn send_create_session(fixture: &Fixture, from: &Arc<Connection>, (client, seq): (ClientId, CreateSeq)) -> Status {
+    call_op(fixture, from, 2, create_session(client, seq)).0
 }
 
-fn setclientid(fixture: &Fixture, from: &Arc<Connection>) -> Status {
-    let args = op::SetclientidArgs {
-        client: ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"one") },
-        callback: op::CallbackClient { program: 0x4000_0000, location: NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"127.0.0.1.3.3") } },
-        callback_ident: 1,
-    };
-    call_op(fixture, from, 0, Args::Setclientid(args)).0
+fn send_setclientid(fixture: &Fixture, from: &Arc<Connection>) -> Status {
+    call_op(fixture, from, 0, setclientid("one")).0
 }
 
 // RFC 8881, section 18.35.4, case 5. Anybody can claim an AUTH_SYS user.
@@ -86,11 +72,11 @@ fn restart_from_other_host_keeps_state_of_live_client() {
     let mut victim = Client::new(&fixture, "one", 0);
     victim.create("f");
     let (thief, home) = (connect_from(&fixture, OTHER_IP), connect_from(&fixture, CLIENT_IP));
-    assert_eq!(exchange_id(&fixture, &thief, 2), Err(Status::CLID_INUSE));
+    assert_eq!(send_exchange_id(&fixture, &thief, 2), Err(Status::CLID_INUSE));
     assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);
     // The client's own host may restart at once.
-    let new_client = exchange_id(&fixture, &home, 2).unwrap();
-    assert_eq!(create_session(&fixture, &home, new_client), Status::OK);
+    let new_client = send_exchange_id(&fixture, &home, 2).unwrap();
+    assert_eq!(send_create_session(&fixture, &home, new_client), Status::OK);
 }
 
 #[test]
@@ -99,19 +85,16 @@ fn client_at_new_address_waits_for_lease_of_silent_client() {
     let mut victim = Client::new(&fixture, "one", 0);
     victim.create("f");
     let new_address = connect_from(&fixture, OTHER_IP);
-    let expire_lease = || {
-        fixture.now_ms.fetch_add(LEASE_MS + 1_000, std::sync::atomic::Ordering::Relaxed);
-        fixture.server.tick(fixture.now());
-    };
+    let expire_lease = || fixture.advance(LEASE_MS + 1_000);
     expire_lease();
-    let new_client = exchange_id(&fixture, &new_address, 2).unwrap();
+    let new_client = send_exchange_id(&fixture, &new_address, 2).unwrap();
     // The old client has sent no request for a lease, but it is still there.
     assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);
-    assert_eq!(create_session(&fixture, &new_address, new_client), Status::CLID_INUSE);
+    assert_eq!(send_create_session(&fixture, &new_address, new_client), Status::CLID_INUSE);
     assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);
     expire_lease();
-    let new_client = exchange_id(&fixture, &new_address, 2).unwrap();
-    assert_eq!(create_session(&fixture, &new_address, new_client), Status::OK);
+    let new_client = send_exchange_id(&fixture, &new_address, 2).unwrap();
+    assert_eq!(send_create_session(&fixture, &new_address, new_client), Status::OK);
 }
 
 #[test]
@@ -120,19 +103,19 @@ fn host_without_exports_may_not_register_as_client() {
     hosts.allowed.lock().push(CLIENT_IP.into());
     let fixture = Fixture::with_exports(files.clone(), vec![restricted_export(&files, &hosts)]);
     let (home, stranger) = (connect_from(&fixture, CLIENT_IP), connect_from(&fixture, OTHER_IP));
-    let client_id = exchange_id(&fixture, &home, 1).unwrap();
-    assert_eq!(exchange_id(&fixture, &stranger, 1), Err(Status::ACCESS));
-    assert_eq!(setclientid(&fixture, &stranger), Status::ACCESS);
-    assert_eq!(setclientid(&fixture, &home), Status::OK);
-    assert_eq!(create_session(&fixture, &stranger, client_id), Status::ACCESS);
+    let client_id = send_exchange_id(&fixture, &home, 1).unwrap();
+    assert_eq!(send_exchange_id(&fixture, &stranger, 1), Err(Status::ACCESS));
+    assert_eq!(send_setclientid(&fixture, &stranger), Status::ACCESS);
+    assert_eq!(send_setclientid(&fixture, &home), Status::OK);
+    assert_eq!(send_create_session(&fixture, &stranger, client_id), Status::ACCESS);
     let confirm = op::SetclientidConfirmArgs { client: ClientId(1), confirm: Verifier([0; 8]) };
     assert_eq!(call_op(&fixture, &stranger, 0, Args::SetclientidConfirm(confirm)).0, Status::ACCESS);
-    assert_eq!(create_session(&fixture, &home, client_id), Status::OK);
+    assert_eq!(send_create_session(&fixture, &home, client_id), Status::OK);
     let open_export = || export(7, &["export"], &files, sys_access());
     drop(fixture.server.replace_exports(Exports::new([open_export()]).unwrap()));
-    assert_eq!(setclientid(&fixture, &stranger), Status::OK);
+    assert_eq!(send_setclientid(&fixture, &stranger), Status::OK);
     drop(fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap()));
-    assert_eq!(exchange_id(&fixture, &stranger, 1), Err(Status::ACCESS));
+    assert_eq!(send_exchange_id(&fixture, &stranger, 1), Err(Status::ACCESS));
 }
 
 #[test]
@@ -142,17 +125,15 @@ fn undecided_host_gets_delay_instead_of_noent() {
     let fixture = Fixture::with_exports(files.clone(), vec![restricted_export(&files, &hosts)]);
     let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
-    let (_, list) = client.run_at(&["export", "f"], &[Args::Getfh]);
-    let [Results::Getfh(Ok(ok))] = &list[..] else { panic!("{list:?}") };
-    let handle = ok.handle;
+    let handle = client.filehandle(&["export", "f"], &[]);
     // The host's entry in the name cache has expired.
     hosts.undecided.lock().append(&mut hosts.allowed.lock());
     let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap());
     assert_eq!((replaced.ended, files.open_count()), (0, 1), "the host may still be a client");
-    let getattr_by_handle = |client: &mut Client<'_>| client.run(&[Args::Putfh(op::PutfhArgs { handle }), getattr(&[1])]).0;
+    let getattr_by_handle = |client: &mut Client<'_>| client.run(&[putfh(handle), getattr(&[1])]).0;
     assert_eq!(getattr_by_handle(&mut client), Status::DELAY);
     assert_eq!(client.status(&["export"], &[]), Status::DELAY);
-    assert_eq!(exchange_id(&fixture, &connect_from(&fixture, CLIENT_IP), 2), Err(Status::DELAY));
+    assert_eq!(send_exchange_id(&fixture, &connect_from(&fixture, CLIENT_IP), 2), Err(Status::DELAY));
     hosts.allowed.lock().append(&mut hosts.undecided.lock());
     assert_eq!(getattr_by_handle(&mut client), Status::OK);
     assert_eq!(client.status(&["export", "f"], &[]), Status::OK);
@@ -166,7 +147,7 @@ fn reload_ends_state_of_hosts_without_access() {
     let fixture = Fixture::with_exports(files.clone(), vec![restricted_export(&files, &hosts), other()]);
     let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
-    let (status, _) = client.run_at(&["other"], &[crate::fixture::open_args("f", None)]);
+    let (status, _) = client.run_at(&["other"], &[crate::ops::open_by_name("f", None)]);
     assert_eq!((status, files.open_count()), (Status::OK, 2));
     hosts.allowed.lock().clear();
     let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts), other()]).unwrap());
@@ -191,7 +172,7 @@ fn reload_ends_state_of_hidden_files() {
     let behind = Arc::new(files.without(find("behind").unwrap().0));
     let replaced = fixture.server.replace_exports(Exports::new([export(7, &["export"], &behind, sys_access())]).unwrap());
     assert_eq!((replaced.ended, files.open_count()), (1, 1));
-    let read = Args::Read(op::ReadArgs { stateid: inside, offset: 0, count: 1 });
+    let read = read(inside, 0, 1);
     assert_eq!(client.status(&["export", "inside"], &[read]), Status::OK);
 }
 
@@ -224,16 +205,7 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
                 how: truncate,
                 claim: op::OpenClaim::Null(WireName(b"f")),
             });
-            let copy = Args::Copy(op::CopyArgs {
-                source: Stateid::ANONYMOUS,
-                destination: Stateid::ANONYMOUS,
-                source_offset: 0,
-                destination_offset: LARGE_LEN,
-                count: LARGE_LEN,
-                consecutive: true,
-                synchronous: false,
-                source_server: vouch_nfs4::List(vec![]),
-            });
+            let copy = copy((Stateid::ANONYMOUS, 0), (Stateid::ANONYMOUS, LARGE_LEN), LARGE_LEN, false);
             let mut ops = vec![client.next_sequence(false), Args::Putrootfh, lookup("export")];
             ops.extend(if is_open { vec![open] } else { vec![lookup("f"), Args::Savefh, copy] });
             let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
@@ -263,18 +235,15 @@ fn call_across_reload_leaves_no_created_file_behind() {
     let fixture = Fixture::with_exports(files.clone(), vec![original()]);
     let mut client = Client::new(&fixture, "one", 0);
     client.create("long");
-    let mode = crate::fixture::mode(0o644);
+    let mode = crate::ops::mode(0o644);
     let big = Packed::new(&[4], &Attributes { size: Some(LARGE_LEN), ..Attributes::default() });
     let none = Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() });
-    assert_eq!(
-        client.status(&["export", "long"], &[Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: big.fattr() })]),
-        Status::OK
-    );
+    assert_eq!(client.status(&["export", "long"], &[setattr(&big)]), Status::OK);
     let before = files.file_count();
     // The call blocks in the truncation, before it creates the file.
-    let truncate = Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: none.fattr() });
+    let truncate = setattr(&none);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), Args::Savefh, lookup("long"), truncate, Args::Restorefh];
-    let ops: Vec<Args<'_>> = ops.into_iter().chain([open_args("made", Some(&mode))]).collect();
+    let ops: Vec<Args<'_>> = ops.into_iter().chain([open_by_name("made", Some(&mode))]).collect();
     let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
     assert!(matches!(call.run(&fixture.server, vouch_vfs::Patience::None), Progress::Blocked));
     drop(fixture.server.replace_exports(Exports::new([]).unwrap()));

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{Bytes, ClientId, Cookie, Name, OwnerSeq, StateOwner, Stateid, Status};
 use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Squash, SquashWho};
-use vouch_vfs::Error;
 use vouch_vfs::memory::Call;
 
-use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, flavour_access, getattr, lookup, mode, open_args, sys_access};
+use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, flavour_access, sys_access};
+use crate::ops::{close, commit, copy, getattr, lookup, mode, open_by_name, read, remove, setattr};
 
 const FILE: &[&str] = &["export", "f"];
 
@@ -56,23 +56,12 @@ fn copy_transfers_a_range_between_files() {
     let mut client = Client::new(&fixture, "one", 0);
     let (source, destination) = (client.create("f"), client.create("g"));
     assert_eq!(client.status(FILE, &[write(source, 0, b"0123456789")]), Status::OK);
-    let copy = |source_offset, count, from: Stateid, to: Stateid| {
-        Args::Copy(op::CopyArgs {
-            source: from,
-            destination: to,
-            source_offset,
-            destination_offset: 0,
-            count,
-            consecutive: true,
-            synchronous: true,
-            source_server: Default::default(),
-        })
-    };
+    let copy = |source_offset, count, from: Stateid, to: Stateid| copy((from, source_offset), (to, 0), count, true);
     let with_both_files = |one: Args<'static>| {
         vec![Args::Putrootfh, lookup("export"), lookup("f"), Args::Savefh, Args::Putrootfh, lookup("export"), lookup("g"), one]
     };
     let mut ops = with_both_files(copy(2, 5, source, destination));
-    ops.push(Args::Read(op::ReadArgs { stateid: destination, offset: 0, count: 99 }));
+    ops.push(read(destination, 0, 99));
     let (status, list) = client.run(&ops);
     assert_eq!(status, Status::OK, "{list:?}");
     assert!(matches!(&list[8], Results::Read(Ok(ok)) if ok.data.0 == b"23456"));
@@ -89,18 +78,7 @@ fn copy_and_clone_refuse_overlapping_ranges() {
     let block: &'static [u8] = &[7; 4096];
     let filled: Vec<Args<'_>> = (0..3).map(|at| write(stateid, at * 4096, block)).collect();
     assert_eq!(client.status(FILE, &filled), Status::OK);
-    let copy = |source_offset, destination_offset, count| {
-        Args::Copy(op::CopyArgs {
-            source: stateid,
-            destination: stateid,
-            source_offset,
-            destination_offset,
-            count,
-            consecutive: true,
-            synchronous: true,
-            source_server: Default::default(),
-        })
-    };
+    let copy = |source_offset, destination_offset, count| copy((stateid, source_offset), (stateid, destination_offset), count, true);
     let clone = |source_offset, destination_offset, count| {
         Args::Clone(op::CloneArgs { source: stateid, destination: stateid, source_offset, destination_offset, count })
     };
@@ -146,7 +124,7 @@ fn lock_conflicts_with_lock_of_other_client() {
     let fixture = Fixture::new();
     let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
     let open = one.create("f");
-    let (_, list) = two.run_at(&["export"], &[open_args("f", None)]);
+    let (_, list) = two.run_at(&["export"], &[open_by_name("f", None)]);
     let Results::Open(Ok(ok)) = &list[0] else { panic!("{list:?}") };
     let other = ok.stateid;
     let owner = StateOwner { client: ClientId(0), owner: Bytes(b"locker") };
@@ -169,7 +147,7 @@ fn lock_conflicts_with_lock_of_other_client() {
     assert_eq!(two.status(FILE, &[lock(other, 0)]), Status::INVAL);
     let test = |offset| Args::Lockt(op::LocktArgs { kind: op::LockType::Read, offset, length: 1, owner });
     assert_eq!((two.status(FILE, &[test(15)]), two.status(FILE, &[test(20)])), (Status::DENIED, Status::OK));
-    let close = Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: open });
+    let close = close(open);
     assert_eq!(one.status(FILE, &[close]), Status::LOCKS_HELD);
     let unlock =
         Args::Locku(op::LockuArgs { kind: op::LockType::Write, seq: OwnerSeq(0), stateid: held.stateid, offset: 0, length: u64::MAX });
@@ -196,15 +174,15 @@ fn export_options_limit_access() {
     let fixture = Fixture::with_exports(files, exports);
     let mut client = Client::new(&fixture, "one", 0);
     let attrs = mode(0o644);
-    assert_eq!(client.status(&["rw"], &[open_args("f", Some(&attrs))]), Status::OK);
+    assert_eq!(client.status(&["rw"], &[open_by_name("f", Some(&attrs))]), Status::OK);
     // RFC 8881, section 15.1.2.7.
-    for one in [open_args("g", Some(&attrs)), open_args("f", None), Args::Remove(op::RemoveArgs { name: Name(b"f") })] {
+    for one in [open_by_name("g", Some(&attrs)), open_by_name("f", None), remove("f")] {
         assert_eq!(client.status(&["ro"], &[one]), Status::ROFS);
     }
     let requested = op::Access(0x1f);
     let (_, list) = client.run_at(&["ro"], &[Args::Access(op::AccessArgs { access: requested })]);
     assert!(matches!(&list[0], Results::Access(Ok(ok)) if ok.access.0 & 0x1c == 0), "{list:?}");
-    assert_eq!(client.status(&["squashed"], &[open_args("g", Some(&attrs))]), Status::ACCESS);
+    assert_eq!(client.status(&["squashed"], &[open_by_name("g", Some(&attrs))]), Status::ACCESS);
     // RFC 8881, section 2.6.3.1: LOOKUP returns WRONGSEC, and SECINFO lists the right flavours.
     assert_eq!(client.status(&[], &[lookup("secure")]), Status::WRONGSEC);
     let (status, list) = client.run_at(&[], &[Args::Secinfo(op::SecinfoArgs { name: Name(b"secure") }), Args::Getfh]);
@@ -220,7 +198,7 @@ fn stateid_of_other_user_gives_no_write_access() {
     assert_eq!(client.status(FILE, &[write(stateid, 0, b"mine")]), Status::OK);
     client.principal = crate::fixture::user(1000);
     assert_eq!(client.status(FILE, &[write(stateid, 0, b"his")]), Status::ACCESS);
-    let (_, list) = client.run_at(FILE, &[Args::Read(op::ReadArgs { stateid, offset: 0, count: 9 }), getattr(&[4])]);
+    let (_, list) = client.run_at(FILE, &[read(stateid, 0, 9), getattr(&[4])]);
     assert!(matches!(&list[0], Results::Read(Ok(_))), "the mode allows reads: {list:?}");
     assert_eq!(attributes(&list[1]).size, Some(4));
 }
@@ -232,15 +210,14 @@ fn stateless_operations_wait_for_recovery_records() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let stateid = client.create("f");
-    let read = |stateid| Args::Read(op::ReadArgs { stateid, offset: 0, count: 9 });
     let mut waits = |path: &[&str], op: Args<'_>| {
         assert_eq!(client.status(path, &[op]), Status::OK);
         fixture.awaits_records.load(std::sync::atomic::Ordering::Relaxed)
     };
-    assert!(waits(FILE, write(Stateid::ANONYMOUS, 0, b"data")) && waits(FILE, read(Stateid::ANONYMOUS)) && waits(FILE, chmod(0o640)));
+    assert!(waits(FILE, write(Stateid::ANONYMOUS, 0, b"data")) && waits(FILE, read(Stateid::ANONYMOUS, 0, 9)) && waits(FILE, chmod(0o640)));
     // The OPEN has waited for the records.
-    assert!(!waits(FILE, write(stateid, 0, b"data")) && !waits(FILE, read(stateid)) && !waits(FILE, getattr(&[4])));
-    assert!(waits(&["export"], Args::Remove(op::RemoveArgs { name: Name(b"f") })));
+    assert!(!waits(FILE, write(stateid, 0, b"data")) && !waits(FILE, read(stateid, 0, 9)) && !waits(FILE, getattr(&[4])));
+    assert!(waits(&["export"], remove("f")));
 }
 
 // As in Linux nfsd: the client reads a program that its user may only execute. ACCESS reports the
@@ -270,7 +247,7 @@ fn execute_permission_allows_open_for_reading() {
         let (status, list) = client.run_at(&["export"], &ops);
         let [Results::Open(Ok(opened)), Results::Access(Ok(granted))] = &list[..] else { panic!("{status:?} {list:?}") };
         assert_eq!(granted.access, op::Access::EXECUTE);
-        let (_, list) = client.run_at(FILE, &[Args::Read(op::ReadArgs { stateid: opened.stateid, offset: 0, count: 9 })]);
+        let (_, list) = client.run_at(FILE, &[read(opened.stateid, 0, 9)]);
         assert!(matches!(&list[0], Results::Read(Ok(ok)) if ok.data.0 == b"program"), "{list:?}");
     }
     for access in [op::ShareAccess::WRITE, op::ShareAccess::BOTH] {
@@ -282,8 +259,8 @@ fn execute_permission_allows_open_for_reading() {
 }
 
 fn chmod(bits: u32) -> Args<'static> {
-    let attrs: &'static crate::fixture::Packed = Box::leak(Box::new(mode(bits)));
-    Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() })
+    let attrs: &'static crate::ops::Packed = Box::leak(Box::new(mode(bits)));
+    setattr(attrs)
 }
 
 // RFC 8881, sections 18.3.3 and 18.32.3: the system reports lost data once, so that only a new
@@ -299,25 +276,21 @@ fn write_verifier_changes_when_data_is_lost() {
         Results::Commit(Ok(ok)) => ok.verifier,
         other => panic!("{other:?}"),
     };
-    let commit = || Args::Commit(op::CommitArgs { offset: 0, count: 0 });
     let before = verifier(&mut one, FILE, write(stateid, 0, b"data"));
     assert_eq!(verifier(&mut two, &["export", "g"], write(other, 0, b"data")), before);
     assert_eq!(verifier(&mut one, FILE, commit()), before);
-    let fail = |which: Call| {
-        fixture.files.set_fault(move |call, _| (call == which).then(|| Error::Io(std::io::Error::other("bad block"))));
-    };
     // A failed unstable WRITE loses no acknowledged data.
-    fail(Call::Write);
+    fixture.fail_with_io(Call::Write);
     assert_eq!(one.status(FILE, &[write(stateid, 0, b"more")]), Status::IO);
-    fail(Call::Commit);
+    fixture.fail_with_io(Call::Commit);
     assert_eq!(one.status(FILE, &[commit()]), Status::IO);
-    fixture.files.set_fault(|_, _| None);
+    fixture.files.clear_fault();
     let after = verifier(&mut two, &["export", "g"], commit());
     assert_ne!(after, before, "clients resend unstable data");
     assert_eq!(verifier(&mut two, &["export", "g"], write(other, 0, b"data")), after);
-    fail(Call::Write);
+    fixture.fail_with_io(Call::Write);
     let stable = op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"more") };
     assert_eq!(one.status(FILE, &[Args::Write(stable)]), Status::IO);
-    fixture.files.set_fault(|_, _| None);
+    fixture.files.clear_fault();
     assert_ne!(verifier(&mut two, &["export", "g"], commit()), after);
 }

@@ -9,7 +9,8 @@ use vouch_nfs4_server::{Effect, Flavour};
 use vouch_oncrpc::{Accepted, Call, Reply};
 use vouch_xdr::{Reader, Writer};
 
-use crate::fixture::{Client, Fixture, Packed, attributes, compound, getattr, lookup, mode, results};
+use crate::fixture::{Client, Fixture, attributes, compound, results};
+use crate::ops::{Packed, close, getattr, lookup, mode};
 
 /// Opens "f" with these `want` flags; creates it if attributes are given.
 pub(crate) fn open_with_want(
@@ -274,7 +275,7 @@ fn truncating_open_recalls_delegations_of_others() {
         let (mut holder, mut other) = (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
         let mut creator = Client::new(&fixture, "maker", 0);
         let made = creator.create("f");
-        let close = Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: made });
+        let close = close(made);
         assert_eq!(creator.status(&["export", "f"], &[write(made), close]), Status::OK);
         fixture.now_ms.store(60_000, std::sync::atomic::Ordering::Relaxed);
         for client in [&mut holder, &mut other] {

@@ -7,12 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use vouch_nfs4::op::{self, Args, Results, StableHow};
-use vouch_nfs4::{Bytes, Name, Stateid, Status, Verifier};
+use vouch_nfs4::{Bytes, Stateid, Status, Verifier};
 use vouch_nfs4_server::{Compound, ExportId, Progress};
+use vouch_vfs::Patience;
 use vouch_vfs::memory::Call;
-use vouch_vfs::{Error, Patience};
 
-use crate::fixture::{Client, Fixture, compound, lookup, mode, results};
+use crate::fixture::{Client, Fixture, bad_block, compound};
+use crate::ops::{commit, lookup, mkdir, mode};
 
 const FILE: &[&str] = &["export", "f"];
 
@@ -23,8 +24,8 @@ fn write(client: &mut Client<'_>, stateid: Stateid, stable: StableHow) -> Result
     }
 }
 
-fn commit(client: &mut Client<'_>) -> Result<Verifier, Status> {
-    match &client.run_at(FILE, &[Args::Commit(op::CommitArgs { offset: 0, count: 0 })]).1[..] {
+fn run_commit(client: &mut Client<'_>) -> Result<Verifier, Status> {
+    match &client.run_at(FILE, &[commit()]).1[..] {
         [Results::Commit(Ok(ok))] => Ok(ok.verifier),
         list => Err(list.last().map_or(Status::SERVERFAULT, Results::status)),
     }
@@ -53,7 +54,7 @@ fn fail_one_call_during_commit(failing_call: Call, run_failing: impl FnOnce(&mut
         if call == failing_call && calls.fetch_add(1, Ordering::SeqCst) == 0 {
             fault_reached.lock().unwrap().send(()).unwrap();
             released.lock().unwrap().recv().unwrap();
-            return Some(Error::Io(std::io::Error::other("bad block")));
+            return Some(bad_block());
         }
         commit_entered.store(true, Ordering::SeqCst);
         None
@@ -63,7 +64,7 @@ fn fail_one_call_during_commit(failing_call: Call, run_failing: impl FnOnce(&mut
         let failed = scope.spawn(move || run_failing(failing, stateid_of_failing));
         fault_reached_rx.recv_timeout(Duration::from_secs(60)).unwrap();
         let (done, result) = mpsc::channel();
-        scope.spawn(move || done.send(commit(&mut committing)).unwrap());
+        scope.spawn(move || done.send(run_commit(&mut committing)).unwrap());
         while !commit_entered_flag.load(Ordering::SeqCst) {
             thread::yield_now();
         }
@@ -77,16 +78,12 @@ fn fail_one_call_during_commit(failing_call: Call, run_failing: impl FnOnce(&mut
     // The verifier changes only once.
     fixture.files.clear_fault();
     let next = write(&mut writer, stateid, StableHow::Unstable).unwrap();
-    assert_eq!(commit(&mut writer), Ok(next));
+    assert_eq!(run_commit(&mut writer), Ok(next));
 }
 
 #[test]
-fn commit_reports_data_lost_by_concurrent_commit() {
-    fail_one_call_during_commit(Call::Commit, |client, _| commit(client).unwrap_err());
-}
-
-#[test]
-fn commit_reports_data_lost_by_concurrent_stable_write() {
+fn commit_reports_data_lost_by_concurrent_call() {
+    fail_one_call_during_commit(Call::Commit, |client, _| run_commit(client).unwrap_err());
     fail_one_call_during_commit(Call::Write, |client, stateid| write(client, stateid, StableHow::FileSync).unwrap_err());
 }
 
@@ -99,7 +96,7 @@ fn concurrent_commits_of_one_file_all_finish() {
     fixture.files.set_slow_sync(true);
     thread::scope(|scope| {
         for client in &mut clients {
-            scope.spawn(move || (0..200).for_each(|_| assert_eq!(commit(client), Ok(verifier))));
+            scope.spawn(move || (0..200).for_each(|_| assert_eq!(run_commit(client), Ok(verifier))));
         }
     });
 }
@@ -109,22 +106,13 @@ fn begin_mkdirs<'w>(clients: &mut [Client<'w>]) -> Vec<Compound> {
     let attrs = mode(0o755);
     let make = |(number, client): (usize, &mut Client<'w>)| {
         let name = format!("d{number}");
-        let kind = op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory);
-        let create = Args::Create(op::CreateArgs { kind, name: Name(name.as_bytes()), attrs: attrs.fattr() });
-        let ops = [client.next_sequence(true), Args::Putrootfh, lookup("export"), create];
+        let ops = [client.next_sequence(true), Args::Putrootfh, lookup("export"), mkdir(&name, &attrs)];
         let mut call = client.fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
         assert!(matches!(call.run(&client.fixture.server, Patience::None), Progress::Blocked));
         assert_eq!(call.waits_for_sync(), Some(ExportId(7)));
         call
     };
     clients.iter_mut().enumerate().map(make).collect()
-}
-
-fn finish(fixture: &Fixture, call: &mut Compound) -> Status {
-    match call.run(&fixture.server, Patience::Any) {
-        Progress::Done(Some(reply)) => results(reply.bytes[28..].to_vec()).0,
-        _ => panic!("no reply"),
-    }
 }
 
 // One sync serves all calls. If it fails, no call may succeed without its own sync.
@@ -140,13 +128,13 @@ fn failed_shared_sync_fails_every_call_of_the_batch() {
     fixture.files.set_fault(move |call, _| {
         (call == Call::SyncMetadata).then(|| {
             counted.fetch_add(1, Ordering::SeqCst);
-            Error::Io(std::io::Error::other("bad block"))
+            bad_block()
         })
     });
     Compound::sync_together(&fixture.server, &mut calls);
     assert_eq!(synced.load(Ordering::SeqCst), 1, "one sync for all calls");
     for call in &mut calls {
-        assert_eq!(finish(&fixture, call), Status::IO);
+        assert_eq!(fixture.run_to_status(call, Patience::Any), Status::IO);
     }
     assert_eq!(synced.load(Ordering::SeqCst), 6, "one more sync for each call");
     fixture.files.clear_fault();
@@ -167,7 +155,7 @@ fn each_call_syncs_itself_after_shared_sync_failed() {
     let bad = third.clone();
     fixture.files.set_fault(move |call, _| {
         let at = if call == Call::SyncMetadata { counted.fetch_add(1, Ordering::SeqCst) } else { return None };
-        (at == 0 || at == bad.load(Ordering::SeqCst)).then(|| Error::Io(std::io::Error::other("bad block")))
+        (at == 0 || at == bad.load(Ordering::SeqCst)).then(bad_block)
     });
     Compound::sync_together(&fixture.server, &mut calls);
     assert_eq!(synced.load(Ordering::SeqCst), 1);
@@ -176,7 +164,7 @@ fn each_call_syncs_itself_after_shared_sync_failed() {
         if number == 2 {
             third.store(before, Ordering::SeqCst);
         }
-        assert_eq!(finish(&fixture, call), if number == 2 { Status::IO } else { Status::OK });
+        assert_eq!(fixture.run_to_status(call, Patience::Any), if number == 2 { Status::IO } else { Status::OK });
         assert!(synced.load(Ordering::SeqCst) > before, "synced before the reply");
     }
 }
@@ -189,24 +177,24 @@ fn disk_failure_fails_all_concurrent_commits_and_stable_writes() {
     let before = write(&mut clients[0], stateids[0], StableHow::Unstable).unwrap();
     fixture.files.set_slow_sync(true);
     // In memory a stable WRITE fails like any other.
-    fixture.files.set_fault(|call, _| (call == Call::Commit || call == Call::Write).then(|| Error::Io(std::io::Error::other("bad block"))));
+    fixture.files.set_fault(|call, _| (call == Call::Commit || call == Call::Write).then(bad_block));
     thread::scope(|scope| {
         for (number, (client, stateid)) in clients.iter_mut().zip(&stateids).enumerate() {
             scope.spawn(move || {
                 for _ in 0..50 {
-                    let result = if number % 2 == 0 { commit(client) } else { write(client, *stateid, StableHow::FileSync) };
+                    let result = if number % 2 == 0 { run_commit(client) } else { write(client, *stateid, StableHow::FileSync) };
                     assert_eq!(result, Err(Status::IO));
                 }
             });
         }
     });
     fixture.files.clear_fault();
-    assert_ne!(commit(&mut clients[0]).unwrap(), before);
+    assert_ne!(run_commit(&mut clients[0]).unwrap(), before);
 }
 
 /// The write verifier, taken by a COMMIT of a new file.
 fn current_verifier(fixture: &Fixture, name: &str) -> Verifier {
     let mut client = Client::new(fixture, name, 0);
     client.create("f");
-    commit(&mut client).unwrap()
+    run_commit(&mut client).unwrap()
 }

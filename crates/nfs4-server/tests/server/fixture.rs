@@ -8,17 +8,19 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes as Buffer;
 use vouch_nfs4::op::{self, Args, Op, Results};
 use vouch_nfs4::{
-    Attributes, Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, CompoundHead, CreateSeq, Fattr, List, Name, OwnerSeq, ReplyHead,
-    SessionId, SlotId, SlotSeq, StateOwner, StateProtect, StateProtectReply, Stateid, Status, Verifier, Wire as _,
+    Attributes, ClientId, CompoundHead, CreateSeq, Filehandle, ReplyHead, SessionId, SlotId, SlotSeq, StateProtect, StateProtectReply,
+    Stateid, Status,
 };
 use vouch_nfs4_server::testing::{self, time_at};
 use vouch_nfs4_server::{
     Compound, Config, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Observer, Principal, Progress,
     Recovered, Request, Server, Squash, SquashWho, Unanswered,
 };
-use vouch_vfs::{Caller, Patience};
+use vouch_vfs::memory::Call;
+use vouch_vfs::{Caller, Error, Patience};
 use vouch_xdr::{Reader, Writer};
 
+use crate::ops::{create_session, exchange_id, lookup, mode, open_by_name};
 pub(crate) use vouch_nfs4_server::testing::{export, flavour_access, sys_access};
 pub(crate) use vouch_vfs::memory::MemoryFs;
 
@@ -162,6 +164,25 @@ impl Fixture {
         self.server.begin(request, self.now())
     }
 
+    /// Runs a call to its end.
+    pub(crate) fn run_to_status(&self, call: &mut Compound, patience: Patience) -> Status {
+        match call.run(&self.server, patience) {
+            Progress::Done(Some(reply)) => results(reply.bytes[28..].to_vec()).0,
+            _ => panic!("no reply"),
+        }
+    }
+
+    /// Lets these calls of the file system fail with EIO.
+    pub(crate) fn fail_with_io(&self, which: Call) {
+        self.files.set_fault(move |call, _| (call == which).then(bad_block));
+    }
+
+    /// Advances the clock and runs the timers that are due.
+    pub(crate) fn advance(&self, ms: u64) -> Vec<Effect> {
+        self.now_ms.fetch_add(ms, Ordering::Relaxed);
+        self.server.tick(self.now()).effects
+    }
+
     /// Hands new effects to `act` after each step of the call.
     pub(crate) fn call_with_effects(
         &self,
@@ -200,6 +221,10 @@ impl Fixture {
             }
         }
     }
+}
+
+pub(crate) fn bad_block() -> Error {
+    Error::Io(std::io::Error::other("bad block"))
 }
 
 pub(crate) fn user(uid: u32) -> Principal {
@@ -301,18 +326,11 @@ impl<'w> Client<'w> {
             session: SessionId([0; 16]),
             seq: SlotSeq(0),
         };
-        let args = op::ExchangeIdArgs {
-            owner: ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(name.as_bytes()) },
-            flags: op::ExchangeIdFlags(0),
-            state_protect: protect,
-            impl_id: None,
-        };
-        let (_, list) = client.send(&[Args::ExchangeId(args)]);
+        let (_, list) = client.send(&[exchange_id(name, boot, protect)]);
         let [Results::ExchangeId(Ok(ok))] = &list[..] else { panic!("{list:?}") };
         client.id = ok.client;
         let protection = ok.state_protect.clone();
-        let args = session_args(ok.client, CreateSeq(ok.seq.0));
-        let (_, list) = client.send(&[Args::CreateSession(args)]);
+        let (_, list) = client.send(&[create_session(ok.client, CreateSeq(ok.seq.0))]);
         let [Results::CreateSession(Ok(ok))] = &list[..] else { panic!("{list:?}") };
         client.session = ok.session;
         (client, protection)
@@ -355,9 +373,17 @@ impl<'w> Client<'w> {
         self.run_at(path, ops).0
     }
 
+    /// The filehandle at this path, after more operations.
+    pub(crate) fn filehandle(&mut self, path: &[&str], ops: &[Args<'_>]) -> Filehandle {
+        match self.run_at(path, &[ops, &[Args::Getfh]].concat()).1.last() {
+            Some(Results::Getfh(Ok(ok))) => ok.handle,
+            other => panic!("{path:?}: {other:?}"),
+        }
+    }
+
     /// Creates and opens a file in /export.
     pub(crate) fn create(&mut self, name: &str) -> Stateid {
-        let (status, list) = self.run_at(&["export"], &[open_args(name, Some(&mode(0o644)))]);
+        let (status, list) = self.run_at(&["export"], &[open_by_name(name, Some(&mode(0o644)))]);
         assert_eq!(status, Status::OK, "{list:?}");
         match &list[0] {
             Results::Open(Ok(ok)) => ok.stateid,
@@ -365,73 +391,6 @@ impl<'w> Client<'w> {
         }
     }
 }
-
-pub(crate) fn lookup(name: &str) -> Args<'_> {
-    Args::Lookup(op::LookupArgs { name: Name(name.as_bytes()) })
-}
-
-/// CREATE_SESSION with common channel attributes.
-pub(crate) fn session_args(client: ClientId, seq: CreateSeq) -> op::CreateSessionArgs<'static> {
-    let attrs = op::ChannelAttrs {
-        header_pad_size: 0,
-        request_len_max: 1 << 20,
-        response_len_max: 1 << 20,
-        response_cached_len_max: 4096,
-        operations_max: 64,
-        requests_max: 16,
-        rdma_ird: None,
-    };
-    op::CreateSessionArgs {
-        client,
-        seq,
-        flags: op::CreateSessionFlags(0),
-        fore: attrs,
-        back: attrs,
-        callback_program: 0x4000_0000,
-        sec_parms: List(vec![CallbackSec::None]),
-    }
-}
-
-/// OPEN for reading and writing; creates the file if attributes are given.
-pub(crate) fn open_args<'a>(name: &'a str, attrs: Option<&'a Packed>) -> Args<'a> {
-    Args::Open(op::OpenArgs {
-        seq: OwnerSeq(0),
-        access: op::ShareAccess::BOTH,
-        deny: op::ShareDeny(0),
-        owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
-        how: match attrs {
-            Some(attrs) => op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr())),
-            None => op::OpenHow::NoCreate,
-        },
-        claim: op::OpenClaim::Null(Name(name.as_bytes())),
-    })
-}
-
-/// Encoded attributes.
-pub(crate) struct Packed {
-    bytes: Vec<u8>,
-}
-
-impl Packed {
-    pub(crate) fn new(wanted: &[u32], attributes: &Attributes<'_>) -> Self {
-        let mut w = Writer::new();
-        attributes.encode(Bitmap::of(wanted), &mut w);
-        Packed { bytes: w.into_bytes() }
-    }
-
-    pub(crate) fn fattr(&self) -> Fattr<'_> {
-        Fattr::decode(&mut Reader::new(&self.bytes)).expect("decodes what was encoded")
-    }
-}
-
-pub(crate) fn mode(bits: u32) -> Packed {
-    Packed::new(&[33], &Attributes { mode: Some(bits), ..Attributes::default() })
-}
-
-pub(crate) fn getattr(wanted: &[u32]) -> Args<'static> {
-    Args::Getattr(op::GetattrArgs { wanted: Bitmap::of(wanted) })
-}
-
 /// The attributes of a GETATTR's result.
 pub(crate) fn attributes(result: &Results<'static>) -> Attributes<'static> {
     match result {

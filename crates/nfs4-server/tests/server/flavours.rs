@@ -4,16 +4,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args, OpenClaim, OpenHow, Results};
-use vouch_nfs4::{Attributes, Bytes, ClientId, Filehandle, GssInfo, GssService, Name, OwnerSeq, SecInfo, StateOwner, StateProtect, Status};
+use vouch_nfs4::{Attributes, Bytes, GssInfo, GssService, Name, SecInfo, StateProtect, Status};
 use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
 
-use crate::attributes::setattr;
-use crate::fixture::{
-    Client, Fixture, MemoryFs, Packed, attributes, compound, export, flavour_access, getattr, lookup, mode, name_of, open_args, results,
-    sys_access, user,
-};
+use crate::fixture::{Client, Fixture, MemoryFs, attributes, compound, export, flavour_access, name_of, results, sys_access, user};
+use crate::ops::{Packed, exchange_id, getattr, lookup, mkdir, mode, open, open_by_name, putfh, setattr};
 
 pub(crate) fn gss(name: &str) -> Principal {
     Principal::Gss { name: name.into() }
@@ -26,14 +22,6 @@ pub(crate) fn flavours_access(flavours: &[Flavour]) -> ClientAccess {
 fn gss_info(service: GssService) -> SecInfo<'static> {
     // RFC 4121: 1.2.840.113554.1.2.2.
     SecInfo::Gss(GssInfo { oid: Bytes(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02]), qop: 0, service })
-}
-
-fn filehandle_at(client: &mut Client<'_>, path: &[&str]) -> Filehandle {
-    let (_, list) = client.run_at(path, &[Args::Getfh]);
-    match &list[0] {
-        Results::Getfh(Ok(ok)) => ok.handle,
-        other => panic!("{other:?}"),
-    }
 }
 
 fn offered_flavours(result: &Results<'static>) -> Vec<SecInfo<'static>> {
@@ -62,9 +50,9 @@ fn secinfo_offers_what_the_export_takes_in_its_order() {
     let (_, list) = client.run_at(&["first"], &[this(op::SecinfoStyle::Parent)]);
     assert_eq!(offered_flavours(&list[0]), all);
     // Section 18.29.3: SECINFO works under a wrong flavour, for missing names too.
-    let handle = filehandle_at(&mut client, &["first"]);
+    let handle = client.filehandle(&["first"], &[]);
     client.flavour = Flavour::Krb5;
-    let put = Args::Putfh(op::PutfhArgs { handle });
+    let put = putfh(handle);
     let (status, list) = client.run(&[put, Args::Secinfo(op::SecinfoArgs { name: Name(b"nothing") }), getattr(&[1])]);
     assert_eq!((offered_flavours(&list[1]), status), (privacy_first, Status::NOFILEHANDLE));
 }
@@ -77,11 +65,11 @@ fn access_rights_differ_by_flavour() {
     let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, ClientAccess { flavours })]);
     let mut client = Client::new(&fixture, "one", 0);
     let attrs = mode(0o666);
-    assert_eq!(client.status(&["e"], &[open_args("f", Some(&attrs))]), Status::ROFS);
+    assert_eq!(client.status(&["e"], &[open_by_name("f", Some(&attrs))]), Status::ROFS);
     client.flavour = Flavour::Krb5p;
     client.principal = gss("alice@EXAMPLE.ORG");
     // MemoryFs's root directory belongs to root.
-    assert_eq!(client.status(&["e"], &[open_args("f", Some(&attrs))]), Status::ACCESS);
+    assert_eq!(client.status(&["e"], &[open_by_name("f", Some(&attrs))]), Status::ACCESS);
     client.flavour = Flavour::Krb5i;
     assert_eq!(client.status(&[], &[lookup("e")]), Status::WRONGSEC);
     client.flavour = Flavour::Sys;
@@ -93,14 +81,7 @@ fn access_rights_differ_by_flavour() {
 
 /// OPEN of the current filehandle.
 fn open_current() -> Args<'static> {
-    Args::Open(op::OpenArgs {
-        seq: OwnerSeq(0),
-        access: op::ShareAccess::READ,
-        deny: op::ShareDeny(0),
-        owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
-        how: OpenHow::NoCreate,
-        claim: OpenClaim::Fh,
-    })
+    open(op::ShareAccess::READ, OpenHow::NoCreate, OpenClaim::Fh)
 }
 
 // RFC 8881, section 2.6.3.1.1. The number is the index of the result that fails.
@@ -111,15 +92,15 @@ fn next_operation_decides_about_wrongsec() {
     let fixture = Fixture::with_exports(files, exports);
     let mut client = Client::new(&fixture, "one", 0);
     client.flavour = Flavour::Krb5;
-    let handle = filehandle_at(&mut client, &["e"]);
+    let handle = client.filehandle(&["e"], &[]);
     client.flavour = Flavour::Sys;
-    let right = filehandle_at(&mut client, &["open"]);
-    let put = || Args::Putfh(op::PutfhArgs { handle });
+    let right = client.filehandle(&["open"], &[]);
+    let put = || putfh(handle);
     let no_name = || Args::SecinfoNoName(op::SecinfoNoNameArgs { style: op::SecinfoStyle::CurrentFh });
     let secinfo = || Args::Secinfo(op::SecinfoArgs { name: Name(b"f") });
     let cases = [
         // 2.6.3.1.1.1: another filehandle follows.
-        (vec![put(), Args::Putfh(op::PutfhArgs { handle: right }), getattr(&[1])], None),
+        (vec![put(), putfh(right), getattr(&[1])], None),
         (vec![put(), Args::Putrootfh, getattr(&[1])], None),
         // 2.6.3.1.1.2: SAVEFH does not count.
         (vec![put(), Args::Savefh, Args::Putrootfh], None),
@@ -127,7 +108,7 @@ fn next_operation_decides_about_wrongsec() {
         (vec![put(), Args::Savefh], None),
         // 2.6.3.1.1.3: LOOKUP, or OPEN by name.
         (vec![put(), lookup("f")], Some(1)),
-        (vec![put(), open_args("f", None)], Some(1)),
+        (vec![put(), open_by_name("f", None)], Some(1)),
         (vec![put(), open_current()], Some(0)),
         // 2.6.3.1.1.4: LOOKUPP leads to the pseudo file system.
         (vec![put(), Args::Lookupp, getattr(&[1])], None),
@@ -143,7 +124,7 @@ fn next_operation_decides_about_wrongsec() {
         // RESTOREFH sets the current filehandle as well.
         (vec![put(), Args::Savefh, Args::Putrootfh, Args::Restorefh, getattr(&[1])], Some(3)),
         // Section 2.6.3.1.2: LINK also checks the saved filehandle.
-        (vec![put(), Args::Savefh, Args::Putfh(op::PutfhArgs { handle: right }), Args::Link(op::LinkArgs { name: Name(b"l") })], Some(3)),
+        (vec![put(), Args::Savefh, putfh(right), Args::Link(op::LinkArgs { name: Name(b"l") })], Some(3)),
     ];
     for (ops, wrong) in cases {
         let names: Vec<_> = ops.iter().map(|one| name_of(one.op())).collect();
@@ -179,9 +160,9 @@ fn unanswered_name_lookup_returns_delay() {
     let files = Arc::new(MemoryFs::new());
     let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Sys, Flavour::Krb5p]))]);
     let mut client = Client::new(&fixture, "one", 0);
-    assert_eq!(client.status(&["e"], &[open_args("f", Some(&mode(0o666)))]), Status::OK);
-    let handle = filehandle_at(&mut client, &["e", "f"]);
-    let put = Args::Putfh(op::PutfhArgs { handle });
+    assert_eq!(client.status(&["e"], &[open_by_name("f", Some(&mode(0o666)))]), Status::OK);
+    let handle = client.filehandle(&["e", "f"], &[]);
+    let put = putfh(handle);
     let unknown_owner = Packed::new(&[36], &Attributes { owner: Some(Bytes(b"unanswered@example.org")), ..Attributes::default() });
     assert_eq!(client.status(&["e", "f"], &[setattr(&unknown_owner)]), Status::DELAY);
     (client.flavour, client.principal) = (Flavour::Krb5p, gss("unanswered@EXAMPLE.ORG"));
@@ -215,13 +196,8 @@ fn clients_are_identified_by_principal() {
     let machine = || gss("nfs/client.example.org@EXAMPLE.ORG");
     let (mut first, _) = Client::with_protection(&fixture, "one", machine(), Flavour::Krb5, StateProtect::None);
     let id = |principal: Principal, flavour: Flavour| {
-        let args = op::ExchangeIdArgs {
-            owner: vouch_nfs4::ClientOwner { verifier: vouch_nfs4::Verifier([1; 8]), id: Bytes(b"one") },
-            flags: op::ExchangeIdFlags(0),
-            state_protect: StateProtect::None,
-            impl_id: None,
-        };
-        let (reply, _) = fixture.call_with_flavour(flavour, &fixture.connect(), &principal, compound(2, &[Args::ExchangeId(args)]));
+        let (reply, _) =
+            fixture.call_with_flavour(flavour, &fixture.connect(), &principal, compound(2, &[exchange_id("one", 1, StateProtect::None)]));
         match &results(reply).1[0] {
             Results::ExchangeId(result) => result.as_ref().map(|ok| ok.client).map_err(|status| *status),
             other => panic!("{other:?}"),
@@ -261,8 +237,7 @@ fn v40_reply_cache_refuses_replay_under_other_flavour() {
     let mut client = Client::new(&fixture, "one", 0);
     (client.minor, client.flavour) = (0, Flavour::Krb5p);
     let attrs = mode(0o755);
-    let kind = op::CreateType::Plain(FileType::Directory);
-    let make = [Args::Putrootfh, lookup("e"), Args::Create(op::CreateArgs { kind, name: Name(b"d"), attrs: attrs.fattr() })];
+    let make = [Args::Putrootfh, lookup("e"), mkdir("d", &attrs)];
     let ops = client.send(&make);
     assert_eq!(ops.0, Status::OK, "{:?}", ops.1);
     client.flavour = Flavour::Krb5;
@@ -277,8 +252,8 @@ fn readdir_lists_exports_of_other_flavours() {
     let [error_of, fileid_of, mounted_on_of] = [11, 20, 55];
     let (files, other, below) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
     // The directory under the nested export.
-    let (attrs, kind) = (mode(0o755), op::CreateType::Plain(FileType::Directory));
-    let make = Args::Create(op::CreateArgs { kind, name: Name(b"c"), attrs: attrs.fattr() });
+    let attrs = mode(0o755);
+    let make = mkdir("c", &attrs);
     let fixture = Fixture::with_exports(other.clone(), vec![export(2, &["b"], &other, sys_access())]);
     assert_eq!(Client::new(&fixture, "one", 0).status(&["b"], &[make]), Status::OK);
     let exports = vec![

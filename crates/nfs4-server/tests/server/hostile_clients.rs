@@ -1,10 +1,11 @@
 //! Hostile clients: a reply costs no more than its call, and no path leads out of the exports.
 
-use vouch_nfs4::op::{self, Args, Results};
+use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{Bitmap, Cookie, Filehandle, Name, Status, Verifier};
 use vouch_xdr::Writer;
 
-use crate::fixture::{Client, Fixture, compound, lookup, results, user};
+use crate::fixture::{Client, Fixture, compound, results, user};
+use crate::ops::{lookup, putfh};
 
 // RFC 8881, section 16.2.3.
 #[test]
@@ -67,18 +68,16 @@ fn secinfo_consumes_current_filehandle() {
 fn forged_filehandle_returns_badhandle() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
-    let (_, list) = client.run_at(&["export"], &[Args::Getfh]);
-    let Some(Results::Getfh(Ok(ok))) = list.last() else { panic!("{list:?}") };
-    let genuine = ok.handle.as_bytes().to_vec();
+    let genuine = client.filehandle(&["export"], &[]).as_bytes().to_vec();
     for at in 0..genuine.len() {
         let mut forged = genuine.clone();
         forged[at] ^= 1;
         let forged = Filehandle::new(&forged).expect("within the length limit");
-        assert_eq!(client.status(&[], &[Args::Putfh(op::PutfhArgs { handle: forged })]), Status::BADHANDLE, "byte {at}");
+        assert_eq!(client.status(&[], &[putfh(forged)]), Status::BADHANDLE, "byte {at}");
     }
     for len in 0..genuine.len() {
         let cut = Filehandle::new(&genuine[..len]).expect("within the length limit");
-        assert_eq!(client.status(&[], &[Args::Putfh(op::PutfhArgs { handle: cut })]), Status::BADHANDLE, "{len} bytes");
+        assert_eq!(client.status(&[], &[putfh(cut)]), Status::BADHANDLE, "{len} bytes");
     }
 }
 

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use vouch_nfs4::op::{self, Args, Op, Results};
-use vouch_nfs4::{
-    Bitmap, Bytes, ClientId, Filehandle, Name, OwnerSeq, StateOwner, StateProtect, StateProtectOps, StateProtectReply, Stateid, Status,
-};
+use vouch_nfs4::{Bitmap, Bytes, Filehandle, Name, StateProtect, StateProtectOps, StateProtectReply, Stateid, Status};
 use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
 
-use crate::fixture::{Client, Fixture, MemoryFs, compound, export, flavour_access, getattr, mode, open_args, results, session_args, user};
+use crate::fixture::{Client, Fixture, MemoryFs, compound, export, flavour_access, results, user};
 use crate::flavours::{flavours_access, gss};
+use crate::ops::{close, commit, create_session, exchange_id, getattr, mkdir, mode, open, open_by_name, putfh, read, setattr};
 
 /// Operations that Linux reserves for the machine principal.
 const ENFORCED: [Op; 5] = [Op::BIND_CONN_TO_SESSION, Op::EXCHANGE_ID, Op::CREATE_SESSION, Op::DESTROY_SESSION, Op::DESTROY_CLIENTID];
@@ -68,33 +67,21 @@ fn open_by_alice(fixture: &Fixture, client: &mut Client<'_>) -> Stateid {
 /// Root creates a file that belongs to alice.
 fn make_alices_file(fixture: &Fixture, name: &str, bits: u32) {
     let mut root = Client::new(fixture, name, 0);
-    assert_eq!(root.status(&["shared"], &[open_args(name, Some(&mode(bits)))]), Status::OK);
-    let owner = crate::fixture::Packed::new(&[36], &vouch_nfs4::Attributes { owner: Some(Bytes(b"1000")), ..Default::default() });
-    let give = Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: owner.fattr() });
+    assert_eq!(root.status(&["shared"], &[open_by_name(name, Some(&mode(bits)))]), Status::OK);
+    let owner = crate::ops::Packed::new(&[36], &vouch_nfs4::Attributes { owner: Some(Bytes(b"1000")), ..Default::default() });
+    let give = setattr(&owner);
     assert_eq!(root.status(&["shared", name], &[give]), Status::OK);
 }
 
 /// Alice opens a file. Also returns its filehandle.
 fn open_as_alice(client: &mut Client<'_>, export: &str, name: &str) -> (Stateid, Filehandle) {
     act_as(client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
-    let (status, list) = client.run_at(&[export], &[open_args(name, None), Args::Getfh]);
+    let (status, list) = client.run_at(&[export], &[open_by_name(name, None), Args::Getfh]);
     assert_eq!(status, Status::OK, "{list:?}");
     match &list[..] {
         [Results::Open(Ok(open)), Results::Getfh(Ok(file))] => (open.stateid, file.handle),
         other => panic!("{other:?}"),
     }
-}
-
-fn putfh(handle: Filehandle) -> Args<'static> {
-    Args::Putfh(op::PutfhArgs { handle })
-}
-
-fn close(stateid: Stateid) -> Args<'static> {
-    Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid })
-}
-
-fn commit() -> Args<'static> {
-    Args::Commit(op::CommitArgs { offset: 0, count: 0 })
 }
 
 fn act_as(client: &mut Client<'_>, principal: &str, flavour: Flavour) {
@@ -133,7 +120,7 @@ fn machine_returns_state_of_its_users() {
     act_as_machine(&mut client);
     // Other operations stay refused.
     assert_eq!(client.run(&[putfh(), getattr(&[1])]).0, Status::WRONGSEC);
-    let read = Args::Read(op::ReadArgs { stateid, offset: 0, count: 4 });
+    let read = read(stateid, 0, 4);
     let (status, list) = client.run(&[putfh(), getattr(&[1]), read, close()]);
     assert_eq!((status, list.len()), (Status::WRONGSEC, 3), "{list:?}");
     let (status, list) = client.run(&[putfh(), write(stateid), close()]);
@@ -158,7 +145,7 @@ fn machine_writes_for_users_if_export_allows() {
         let (status, list) = client.run_at(&["export", "f"], &[write(stateid)]);
         assert_eq!(status, expected, "{list:?}");
         // WRITE permission does not include READ.
-        let read = Args::Read(op::ReadArgs { stateid, offset: 0, count: 4 });
+        let read = read(stateid, 0, 4);
         assert_eq!(client.run_at(&["export", "f"], &[read]).0, Status::ACCESS);
     }
 }
@@ -263,13 +250,12 @@ fn only_machine_reclaims_or_ends_its_state_after_restart() {
     let exports = [export(1, &["export"], &fixture.files, flavours_access(&[Flavour::Krb5p]))];
     let fixture = fixture.restart_with_exports(exports.into());
     let exchange_id = |boot: u8, principal: &Principal, flavour| {
-        let args = op::ExchangeIdArgs {
-            owner: vouch_nfs4::ClientOwner { verifier: vouch_nfs4::Verifier([boot; 8]), id: Bytes(MACHINE.as_bytes()) },
-            flags: op::ExchangeIdFlags(0),
-            state_protect: StateProtect::None,
-            impl_id: None,
-        };
-        let (reply, _) = fixture.call_with_flavour(flavour, &fixture.connect(), principal, compound(2, &[Args::ExchangeId(args)]));
+        let (reply, _) = fixture.call_with_flavour(
+            flavour,
+            &fixture.connect(),
+            principal,
+            compound(2, &[exchange_id(MACHINE, boot, StateProtect::None)]),
+        );
         results(reply).0
     };
     for boot in [1, 2] {
@@ -281,14 +267,7 @@ fn only_machine_reclaims_or_ends_its_state_after_restart() {
     let wanted = StateProtectOps { must_enforce: op_bitmap(&ENFORCED), must_allow: op_bitmap(&WANTED) };
     let mut client = Client::after_server_restart_as(&fixture, MACHINE, gss(MACHINE), Flavour::Krb5i, StateProtect::MachineCred(wanted));
     act_as(&mut client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
-    let open = Args::Open(op::OpenArgs {
-        seq: OwnerSeq(0),
-        access: op::ShareAccess::BOTH,
-        deny: op::ShareDeny(0),
-        owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
-        how: op::OpenHow::NoCreate,
-        claim: op::OpenClaim::Previous(op::DelegationType::None),
-    });
+    let open = open(op::ShareAccess::BOTH, op::OpenHow::NoCreate, op::OpenClaim::Previous(op::DelegationType::None));
     let (status, list) = client.run_at(&["export", "f"], &[open]);
     assert_eq!(status, Status::OK, "{list:?}");
 }
@@ -301,8 +280,8 @@ fn only_machine_receives_retried_create_session_reply() {
     let unprotected = Client::with_protection(&fixture, "plain", gss(MACHINE), Flavour::Krb5p, StateProtect::None).0;
     for (client, refused) in [(client, Status::WRONG_CRED), (unprotected, Status::CLID_INUSE)] {
         let retry = |principal: &Principal, flavour| {
-            let args = session_args(client.id, vouch_nfs4::CreateSeq(1));
-            let (reply, _) = fixture.call_with_flavour(flavour, &fixture.connect(), principal, compound(2, &[Args::CreateSession(args)]));
+            let args = create_session(client.id, vouch_nfs4::CreateSeq(1));
+            let (reply, _) = fixture.call_with_flavour(flavour, &fixture.connect(), principal, compound(2, &[args]));
             results(reply)
         };
         assert_eq!(retry(&Principal::None, Flavour::None).0, refused);
@@ -318,11 +297,7 @@ fn machine_gets_secinfo_without_search_permission() {
     let fixture = fixture(false);
     let mut root = Client::new(&fixture, "root", 0);
     let attrs = mode(0o700);
-    let make_alices_file = Args::Create(op::CreateArgs {
-        kind: op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory),
-        name: Name(b"private"),
-        attrs: attrs.fattr(),
-    });
+    let make_alices_file = mkdir("private", &attrs);
     assert_eq!(root.status(&["shared"], &[make_alices_file]), Status::OK);
     let (mut client, _) = protected_client(&fixture);
     act_as(&mut client, MACHINE, Flavour::Krb5p);

@@ -18,6 +18,7 @@ mod name_order;
 mod namespace;
 mod observer;
 mod opens;
+mod ops;
 mod panics;
 mod random_blocking;
 mod refusals;

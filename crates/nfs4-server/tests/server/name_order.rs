@@ -12,9 +12,10 @@ use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{Name, Stateid, Status};
 use vouch_nfs4_server::{Compound, Export, ExportId, NameChange, NameOrder, Observation, Observer, ObserverNote, Progress};
 use vouch_vfs::memory::Call;
-use vouch_vfs::{Caller, Error, FileId, FileSystem as _, Patience};
+use vouch_vfs::{Caller, FileId, FileSystem as _, Patience};
 
-use crate::fixture::{Client, Fixture, MemoryFs, compound, export, lookup, mode, name_of, open_args, results, sys_access};
+use crate::fixture::{Client, Fixture, MemoryFs, compound, export, name_of, sys_access};
+use crate::ops::{lookup, mode, open_by_name, read, remove, rename};
 
 /// The names of one directory, as the notifications report them.
 #[derive(Default)]
@@ -82,10 +83,6 @@ fn fixture() -> (Fixture, Arc<NameModel>) {
     (Fixture::with_observer(files, exports, model.clone()), model)
 }
 
-fn rename<'a>(old: &'a str, new: &'a str) -> [Args<'a>; 2] {
-    [Args::Savefh, Args::Rename(op::RenameArgs { old: Name(old.as_bytes()), new: Name(new.as_bytes()) })]
-}
-
 fn take_events(model: &NameModel) -> Vec<String> {
     std::mem::take(&mut *model.events.lock())
 }
@@ -99,11 +96,11 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
     fixture.files.set_slow_sync(true);
     take_events(&model);
     let mut calls = Vec::new();
-    let read = Args::Read(op::ReadArgs { stateid: Stateid::ANONYMOUS, offset: 0, count: 1 });
+    let read = read(Stateid::ANONYMOUS, 0, 1);
     for (client, (old, new)) in clients.iter_mut().zip([("a", "b"), ("b", "c")]) {
-        let [save, rename] = rename(old, new);
         // Later operations of the call are reported late too.
-        let ops = [client.next_sequence(true), Args::Putrootfh, lookup("export"), save, rename, lookup(new), read.clone()];
+        let ops =
+            [client.next_sequence(true), Args::Putrootfh, lookup("export"), Args::Savefh, rename(old, new), lookup(new), read.clone()];
         let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
         assert!(matches!(call.run(&fixture.server, Patience::None), Progress::Blocked));
         calls.push(call);
@@ -111,7 +108,7 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
     assert_eq!(take_events(&model), ["renamed a b", "noted LOOKUP", "noted READ", "renamed b c", "noted LOOKUP", "noted READ"]);
     // The second call reaches the disk first; the first call fails.
     assert!(matches!(calls[1].run(&fixture.server, Patience::Any), Progress::Done(_)));
-    fixture.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("bad block"))));
+    fixture.fail_with_io(Call::SyncMetadata);
     assert!(matches!(calls[0].run(&fixture.server, Patience::Any), Progress::Done(_)));
     let io = Status::IO.0;
     let late = ["noted LOOKUP: 0", "noted READ: 0"];
@@ -150,10 +147,10 @@ fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
     let directory = op::CreateArgs { kind: op::CreateType::Plain(FileType::Directory), name: Name(b"directory"), attrs: mode.fattr() };
     let link = [lookup("linked"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"link") })];
     let all: [&[Args<'_>]; 5] = [
-        &[open_args("opened", Some(&mode))],
+        &[open_by_name("opened", Some(&mode))],
         &[Args::Create(directory)],
-        &[Args::Remove(op::RemoveArgs { name: Name(b"removed") })],
-        &rename("old", "new"),
+        &[remove("removed")],
+        &[Args::Savefh, rename("old", "new")],
         &link,
     ];
     let begin = |(number, ops): (usize, &&[Args<'_>])| {
@@ -167,12 +164,6 @@ fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
 /// Runs the calls without waiting. Returns which of them blocked.
 fn run_without_waiting(fixture: &Fixture, calls: &mut [Compound]) -> Vec<bool> {
     calls.iter_mut().map(|call| matches!(call.run(&fixture.server, Patience::None), Progress::Blocked)).collect()
-}
-
-/// Runs a call to its end.
-fn finish(fixture: &Fixture, call: &mut Compound) -> Status {
-    let Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("no reply") };
-    results(reply.bytes[28..].to_vec()).0
 }
 
 fn create_files(client: &mut Client<'_>) -> usize {
@@ -191,7 +182,7 @@ fn blocked_name_changes_have_no_effect_before_their_turn() {
     let mut calls = begin_name_changes(&fixture);
     take_events(&model);
     let (mut blocks, mut events) = (Vec::new(), Vec::new());
-    let status = with_call_blocked(&fixture, &mut client, Call::Rename, &rename("a", "b"), || {
+    let status = with_call_blocked(&fixture, &mut client, Call::Rename, &[Args::Savefh, rename("a", "b")], || {
         blocks = run_without_waiting(&fixture, &mut calls);
         events = take_events(&model);
     });
@@ -201,7 +192,7 @@ fn blocked_name_changes_have_no_effect_before_their_turn() {
     assert_eq!(take_events(&model), ["renamed a b", "renamed a b: 0"]);
     // Each call then runs once.
     for (call, events) in calls.iter_mut().zip(["found opened", "found directory", "removed removed", "renamed old new", "linked link"]) {
-        assert_eq!(finish(&fixture, call), Status::OK, "{events}");
+        assert_eq!(fixture.run_to_status(call, Patience::Any), Status::OK, "{events}");
         assert_eq!(take_events(&model), [events, &format!("{events}: 0")]);
     }
     // The removed file is still open.
@@ -216,11 +207,11 @@ fn slow_create_does_not_block_other_creates_and_removes() {
     let mut calls = begin_name_changes(&fixture);
     let mut blocks = Vec::new();
     let mode = mode(0o644);
-    let open = open_args("made", Some(&mode));
+    let open = open_by_name("made", Some(&mode));
     let status = with_call_blocked(&fixture, &mut client, Call::Create, &[open], || blocks = run_without_waiting(&fixture, &mut calls));
     assert_eq!((status, blocks), (Status::OK, vec![false, false, false, true, true]));
-    assert_eq!(finish(&fixture, &mut calls[3]), Status::OK);
-    assert_eq!(finish(&fixture, &mut calls[4]), Status::OK);
+    assert_eq!(fixture.run_to_status(&mut calls[3], Patience::Any), Status::OK);
+    assert_eq!(fixture.run_to_status(&mut calls[4], Patience::Any), Status::OK);
 }
 
 #[test]
@@ -230,8 +221,9 @@ fn without_observer_name_changes_do_not_block() {
     create_files(&mut client);
     let mut calls = begin_name_changes(&fixture);
     let mut blocks = Vec::new();
-    let status =
-        with_call_blocked(&fixture, &mut client, Call::Rename, &rename("a", "b"), || blocks = run_without_waiting(&fixture, &mut calls));
+    let status = with_call_blocked(&fixture, &mut client, Call::Rename, &[Args::Savefh, rename("a", "b")], || {
+        blocks = run_without_waiting(&fixture, &mut calls)
+    });
     assert_eq!((status, blocks), (Status::OK, vec![false; 5]));
 }
 
@@ -243,13 +235,13 @@ fn rename_between_links_of_one_file_is_not_reported() {
     let link = [lookup("a"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"b") })];
     assert_eq!(client.status(&["export"], &link), Status::OK);
     assert_eq!(take_events(&model).last().unwrap(), "linked b: 0");
-    assert_eq!(client.status(&["export"], &rename("a", "b")), Status::OK);
-    assert_eq!(client.status(&["export"], &rename("a", "a")), Status::OK);
-    assert_eq!(client.status(&["export"], &rename("none", "a")), Status::NOENT);
+    assert_eq!(client.status(&["export"], &[Args::Savefh, rename("a", "b")]), Status::OK);
+    assert_eq!(client.status(&["export"], &[Args::Savefh, rename("a", "a")]), Status::OK);
+    assert_eq!(client.status(&["export"], &[Args::Savefh, rename("none", "a")]), Status::NOENT);
     assert_eq!(client.status(&["export"], &link), Status::EXIST);
     assert_eq!(take_events(&model), [""; 0]);
-    assert_eq!(client.status(&["export"], &[Args::Remove(op::RemoveArgs { name: Name(b"a") })]), Status::OK);
-    assert_eq!(client.status(&["export"], &rename("b", "c")), Status::OK);
+    assert_eq!(client.status(&["export"], &[remove("a")]), Status::OK);
+    assert_eq!(client.status(&["export"], &[Args::Savefh, rename("b", "c")]), Status::OK);
     assert_eq!(take_events(&model), ["removed a", "removed a: 0", "renamed b c", "renamed b c: 0"]);
 }
 
@@ -260,18 +252,18 @@ fn notifications_match_directory_after_concurrent_renames() {
     let mut clients: Vec<_> = (0..4).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
     let mode = mode(0o644);
     for name in &names[..3] {
-        assert_eq!(clients[0].status(&["export"], &[open_args(name, Some(&mode))]), Status::OK);
+        assert_eq!(clients[0].status(&["export"], &[open_by_name(name, Some(&mode))]), Status::OK);
     }
     thread::scope(|scope| {
         for (number, client) in clients.iter_mut().enumerate() {
             scope.spawn(move || {
                 for step in 0..400 {
                     let (old, new) = (names[(step * 7 + number) % 4], names[(step * 5 + number * 3 + step / 3) % 4]);
-                    let status = client.status(&["export"], &rename(old, new));
+                    let status = client.status(&["export"], &[Args::Savefh, rename(old, new)]);
                     assert!([Status::OK, Status::NOENT].contains(&status), "{status:?}");
                     // At least two names always remain.
                     let mode = self::mode(0o644);
-                    client.status(&["export"], &[open_args(names[step % 4], Some(&mode))]);
+                    client.status(&["export"], &[open_by_name(names[step % 4], Some(&mode))]);
                 }
             });
         }

@@ -3,27 +3,13 @@
 use std::sync::Arc;
 
 use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Bytes, Cookie, Name, Stateid, Status, Verifier};
+use vouch_nfs4::{Bytes, Name, Stateid, Status};
 
-use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, getattr, lookup, mode, name_of, open_args, sys_access};
+use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, name_of, sys_access};
+use crate::ops::{close, commit, getattr, lookup, mkdir, mode, open_by_name, read, readdir, remove, rename, setattr};
 
-fn mkdir<'a>(name: &'a str, attrs: &'a crate::fixture::Packed) -> Args<'a> {
-    Args::Create(op::CreateArgs {
-        kind: op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory),
-        name: Name(name.as_bytes()),
-        attrs: attrs.fattr(),
-    })
-}
-
-fn readdir(cookie: u64, max_count: u32) -> Args<'static> {
-    Args::Readdir(op::ReaddirArgs {
-        cookie: Cookie(cookie),
-        verifier: Verifier([0; 8]),
-        dir_count: 0,
-        max_count,
-        wanted: vouch_nfs4::Bitmap::of(&[1, 8, 11, 20, 55]),
-    })
-}
+/// Type, fsid, rdattr_error, fileid and mounted_on_fileid.
+const READDIR_ATTRS: &[u32] = &[1, 8, 11, 20, 55];
 
 // RFC 8881, sections 7.3 and 7.7.
 #[test]
@@ -45,7 +31,7 @@ fn pseudo_fs_leads_to_exports_with_distinct_fsids() {
     assert_eq!(fsid(&mut client, &["x"]), seen[0]);
     seen.dedup();
     assert_eq!(seen.len(), 4);
-    let (_, list) = client.run_at(&["x"], &[readdir(0, 4096)]);
+    let (_, list) = client.run_at(&["x"], &[readdir(0, 4096, READDIR_ATTRS)]);
     let Results::Readdir(Ok(ok)) = &list[0] else { panic!("{list:?}") };
     let mut names: Vec<_> = ok.entries.iter().map(|entry| entry.name.0.to_vec()).collect();
     names.sort();
@@ -67,13 +53,12 @@ fn directories_are_created_renamed_and_removed() {
     assert_eq!(client.status(&["export"], &[mkdir("d", &mode(0o755))]), Status::OK);
     assert_eq!(client.status(&["export"], &[mkdir("d", &mode(0o755))]), Status::EXIST);
     assert_eq!(client.status(&["export", "d"], &[Args::Getfh]), Status::OK);
-    let rename = Args::Rename(op::RenameArgs { old: Name(b"d"), new: Name(b"e") });
+    let rename = rename("d", "e");
     assert_eq!(client.status(&["export"], &[Args::Savefh, rename.clone()]), Status::OK);
     assert_eq!(client.status(&["export"], &[Args::Savefh, rename]), Status::NOENT);
     client.create("f");
     for (name, status) in [("e", Status::OK), ("f", Status::OK), ("g", Status::NOENT), ("", Status::INVAL), ("..", Status::BADNAME)] {
-        let remove = Args::Remove(op::RemoveArgs { name: Name(name.as_bytes()) });
-        assert_eq!(client.status(&["export"], &[remove]), status, "{name}");
+        assert_eq!(client.status(&["export"], &[remove(name)]), status, "{name}");
     }
     let long = "n".repeat(256);
     assert_eq!(client.status(&["export"], &[lookup(&long)]), Status::NAMETOOLONG);
@@ -87,8 +72,7 @@ fn read_returns_written_data() {
     let stateid = client.create("f");
     let write =
         |data: &'static [u8], offset| Args::Write(op::WriteArgs { stateid, offset, stable: op::StableHow::FileSync, data: Bytes(data) });
-    let read = |offset, count| Args::Read(op::ReadArgs { stateid, offset, count });
-    let ops = [write(b"hello", 0), write(b"world", 5), read(0, 100), read(3, 4), read(10, 5), getattr(&[4])];
+    let ops = [write(b"hello", 0), write(b"world", 5), read(stateid, 0, 100), read(stateid, 3, 4), read(stateid, 10, 5), getattr(&[4])];
     let (status, list) = client.run_at(&["export", "f"], &ops);
     assert_eq!(status, Status::OK, "{list:?}");
     let data = |at: usize| match &list[at] {
@@ -97,11 +81,9 @@ fn read_returns_written_data() {
     };
     assert_eq!((data(2), data(3), data(4)), ((&b"helloworld"[..], true), (&b"lowo"[..], false), (&b""[..], true)));
     assert_eq!(attributes(&list[5]).size, Some(10));
-    let close = Args::Close(op::CloseArgs { seq: vouch_nfs4::OwnerSeq(0), stateid });
-    assert_eq!(client.status(&["export", "f"], &[close, read(0, 1)]), Status::BAD_STATEID);
+    assert_eq!(client.status(&["export", "f"], &[close(stateid), read(stateid, 0, 1)]), Status::BAD_STATEID);
     // The anonymous stateid needs no OPEN.
-    let anonymous = Args::Read(op::ReadArgs { stateid: Stateid::ANONYMOUS, offset: 0, count: 5 });
-    assert_eq!(client.status(&["export", "f"], &[anonymous]), Status::OK);
+    assert_eq!(client.status(&["export", "f"], &[read(Stateid::ANONYMOUS, 0, 5)]), Status::OK);
 }
 
 // RFC 8881, section 16.2.3.1.2.
@@ -110,8 +92,8 @@ fn current_stateid_is_that_of_preceding_open() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let write = Args::Write(op::WriteArgs { stateid: Stateid::CURRENT, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"x") });
-    let close = Args::Close(op::CloseArgs { seq: vouch_nfs4::OwnerSeq(0), stateid: Stateid::CURRENT });
-    assert_eq!(client.status(&["export"], &[open_args("f", Some(&mode(0o600))), write.clone(), close]), Status::OK);
+    let close = close(Stateid::CURRENT);
+    assert_eq!(client.status(&["export"], &[open_by_name("f", Some(&mode(0o600))), write.clone(), close]), Status::OK);
     assert_eq!(client.status(&["export", "f"], &[write]), Status::BAD_STATEID);
 }
 
@@ -125,7 +107,7 @@ fn readdir_continues_at_cookie() {
     }
     let (mut cookie, mut names) = (0, Vec::new());
     loop {
-        let (status, list) = client.run_at(&["export"], &[readdir(cookie, 1000)]);
+        let (status, list) = client.run_at(&["export"], &[readdir(cookie, 1000, READDIR_ATTRS)]);
         assert_eq!(status, Status::OK);
         let Results::Readdir(Ok(ok)) = &list[0] else { panic!("{list:?}") };
         for entry in ok.entries.iter() {
@@ -139,10 +121,10 @@ fn readdir_continues_at_cookie() {
     names.sort();
     names.dedup();
     assert_eq!(names.len(), 100);
-    assert_eq!(client.status(&["export"], &[readdir(0, 20)]), Status::TOOSMALL);
-    assert_eq!(client.status(&["export"], &[readdir(1, 1000)]), Status::BAD_COOKIE);
+    assert_eq!(client.status(&["export"], &[readdir(0, 20, READDIR_ATTRS)]), Status::TOOSMALL);
+    assert_eq!(client.status(&["export"], &[readdir(1, 1000, READDIR_ATTRS)]), Status::BAD_COOKIE);
     client.create("f");
-    assert_eq!(client.status(&["export", "f"], &[readdir(0, 1000)]), Status::NOTDIR);
+    assert_eq!(client.status(&["export", "f"], &[readdir(0, 1000, READDIR_ATTRS)]), Status::NOTDIR);
 }
 
 // RFC 8881, section 15.1.2.5.
@@ -159,16 +141,16 @@ fn operations_without_filehandle_return_nofilehandle() {
         Args::Readlink,
         lookup("a"),
         getattr(&[1]),
-        readdir(0, 1000),
+        readdir(0, 1000, READDIR_ATTRS),
         mkdir("d", &attrs),
-        open_args("f", None),
-        Args::Remove(op::RemoveArgs { name: Name(b"f") }),
+        open_by_name("f", None),
+        remove("f"),
         Args::Link(op::LinkArgs { name: Name(b"f") }),
-        Args::Rename(op::RenameArgs { old: Name(b"f"), new: Name(b"g") }),
+        rename("f", "g"),
         Args::Access(op::AccessArgs { access: op::Access(1) }),
-        Args::Commit(op::CommitArgs { offset: 0, count: 0 }),
-        Args::Read(op::ReadArgs { stateid: Stateid::ANONYMOUS, offset: 0, count: 1 }),
-        Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() }),
+        commit(),
+        read(Stateid::ANONYMOUS, 0, 1),
+        setattr(&attrs),
         Args::Verify(op::VerifyArgs { attrs: attrs.fattr() }),
         Args::Seek(op::SeekArgs { stateid: Stateid::ANONYMOUS, offset: 0, what: op::DataContent::Data }),
         Args::Getxattr(op::GetxattrArgs { name: Name(b"x") }),
@@ -186,8 +168,8 @@ fn blocked_operations_resume_and_run_once() {
     fixture.files.set_slow_sync(true);
     let stateid = client.create("f");
     let write = Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") });
-    let read = Args::Read(op::ReadArgs { stateid, offset: 0, count: 9 });
-    let commit = Args::Commit(op::CommitArgs { offset: 0, count: 0 });
+    let read = read(stateid, 0, 9);
+    let commit = commit();
     for _ in 0..3 {
         fixture.files.chill();
         let dir = mode(0o700);
@@ -195,8 +177,8 @@ fn blocked_operations_resume_and_run_once() {
         assert_eq!(status, Status::OK, "{list:?}");
         assert!(matches!(&list[1], Results::Read(Ok(ok)) if ok.data.0 == b"data"));
         fixture.files.chill();
-        let remove = Args::Remove(op::RemoveArgs { name: Name(b"d") });
-        assert_eq!(client.status(&["export"], &[mkdir("d", &dir), readdir(0, 1000)]), Status::OK);
+        let remove = remove("d");
+        assert_eq!(client.status(&["export"], &[mkdir("d", &dir), readdir(0, 1000, READDIR_ATTRS)]), Status::OK);
         assert_eq!(client.status(&["export"], &[remove]), Status::OK);
     }
 }

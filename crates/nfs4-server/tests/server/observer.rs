@@ -4,19 +4,18 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vouch_nfs4::op::{self, Access, AccessArgs, Args, CloseArgs, Op, Results};
-use vouch_nfs4::{Attributes, Bytes, OwnerSeq, Stateid, Status};
+use vouch_nfs4::op::{self, Access, AccessArgs, Args, Op, Results};
+use vouch_nfs4::{Attributes, Bytes, Stateid, Status};
 use vouch_nfs4_server::testing::LEASE_MS;
 use vouch_nfs4_server::{
     ClientAccess, ClientMatcher, Denial, Denied, Effect, EndedState, Flavour, JobProgress, Loss, Observation, Observer, Stage, Totals,
     requested,
 };
+use vouch_vfs::Patience;
 use vouch_vfs::memory::Call;
-use vouch_vfs::{Error, Patience};
 
-use crate::fixture::{
-    Client, Fixture, MemoryFs, Packed, compound, export, getattr, lookup, mode, name_of, open_args, results, sys_access, user,
-};
+use crate::fixture::{Client, Fixture, MemoryFs, compound, export, name_of, results, sys_access, user};
+use crate::ops::{Packed, close, copy, getattr, lookup, mkdir, mode, open_by_name, read, setattr};
 
 /// Operation, requested access, stage, bytes read and written, status.
 type Moved = (u32, u32, Stage, (u64, u64), u32);
@@ -83,16 +82,8 @@ fn fixture() -> (Fixture, Arc<RecordingObserver>) {
     (Fixture::with_observer(files, exports, notes.clone()), notes)
 }
 
-fn read(stateid: Stateid, count: u32) -> Args<'static> {
-    Args::Read(op::ReadArgs { stateid, offset: 0, count })
-}
-
 fn write(stateid: Stateid, data: &[u8]) -> Args<'_> {
     Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::Unstable, data: Bytes(data) })
-}
-
-fn close(stateid: Stateid) -> Args<'static> {
-    Args::Close(CloseArgs { seq: OwnerSeq(0), stateid })
 }
 
 #[test]
@@ -102,13 +93,13 @@ fn operation_is_reported_once_with_status_of_sync() {
     fixture.files.set_slow_sync(true);
     notes.seen.lock().clear();
     let mode = mode(0o644);
-    let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_args("a", Some(&mode)), Args::Getfh, getattr(&[1])];
+    let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name("a", Some(&mode)), Args::Getfh, getattr(&[1])];
     let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
     // The call blocks on the disk. The file exists, but the observer has no event of it yet.
     assert!(matches!(call.run(&fixture.server, Patience::None), vouch_nfs4_server::Progress::Blocked));
     let reported: Vec<_> = notes.seen.lock().iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(reported, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
-    fixture.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("bad block"))));
+    fixture.fail_with_io(Call::SyncMetadata);
     let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("not done") };
     assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::IO);
     let seen = std::mem::take(&mut *notes.seen.lock());
@@ -116,7 +107,7 @@ fn operation_is_reported_once_with_status_of_sync() {
     let after: Vec<_> = seen[3..].iter().map(|(name, status)| (name.as_str(), *status)).collect();
     assert_eq!(after, [("OPEN a", Status::IO.0), ("GETFH", 0), ("GETATTR", 0)]);
     fixture.files.clear_fault();
-    assert_eq!(client.status(&["export"], &[open_args("a", Some(&mode))]), Status::OK);
+    assert_eq!(client.status(&["export"], &[open_by_name("a", Some(&mode))]), Status::OK);
     assert_eq!(notes.seen.lock().last(), Some(&("OPEN a".to_owned(), 0)));
 }
 
@@ -128,13 +119,13 @@ fn close_reports_bytes_moved_by_its_open() {
     let (own_stateid, other) = (one.create("a"), two.create("a"));
     let at = ["export", "a"];
     assert_eq!(one.status(&at, &[write(own_stateid, &[1; 5000])]), Status::OK);
-    assert_eq!(one.status(&at, &[read(own_stateid, 100)]), Status::OK);
-    assert_eq!(two.status(&at, &[read(other, 4000)]), Status::OK);
+    assert_eq!(one.status(&at, &[read(own_stateid, 0, 100)]), Status::OK);
+    assert_eq!(two.status(&at, &[read(other, 0, 4000)]), Status::OK);
     // A second OPEN widens the first.
     let second_open = one.create("a");
-    assert_eq!(one.status(&at, &[read(second_open, 11)]), Status::OK);
+    assert_eq!(one.status(&at, &[read(second_open, 0, 11)]), Status::OK);
     // I/O by the anonymous stateid belongs to no open.
-    assert_eq!(one.status(&at, &[read(Stateid::ANONYMOUS, 77)]), Status::OK);
+    assert_eq!(one.status(&at, &[read(Stateid::ANONYMOUS, 0, 77)]), Status::OK);
     fixture.now_ms.fetch_add(1500, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(one.status(&at, &[close(second_open)]), Status::OK);
     assert_eq!(two.status(&at, &[close(other)]), Status::OK);
@@ -154,28 +145,24 @@ fn unclosed_open_is_reported_once_with_its_bytes() {
     assert_eq!(silent.status(&["export", "a"], &[write(first, &[1; 5000])]), Status::OK);
     assert_eq!(restarting.status(&["export", "b"], &[write(second, &[2; 70])]), Status::OK);
     let peers = [silent.connection.peer().port(), restarting.connection.peer().port()];
-    let advance = |ms: u64| {
-        fixture.now_ms.fetch_add(ms, std::sync::atomic::Ordering::Relaxed);
-        fixture.server.tick(fixture.now());
-    };
-    advance(500);
+    fixture.advance(500);
     // The client restarts; its old state ends when it makes a new session.
     Client::rebooted(&fixture, "restarting", 0);
     assert_eq!(*notes.lost.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
     // The other client is silent. Its state stays for a day unless another client needs it.
-    advance(LEASE_MS);
-    advance(LEASE_MS);
+    fixture.advance(LEASE_MS);
+    fixture.advance(LEASE_MS);
     assert_eq!(notes.lost.lock().len(), 1);
     fixture.server.connection_closed(&silent.connection, fixture.now());
-    advance(25 * 3600 * 1000);
+    fixture.advance(25 * 3600 * 1000);
     let open_ms = 500 + 2 * LEASE_MS + 25 * 3600 * 1000;
     assert_eq!(notes.lost.lock()[1..], [(peers[0], Loss::Expired, Totals { read: 0, written: 5000, open_ms })]);
     // A closed file is not lost when its client expires.
     let mut later = Client::new(&fixture, "later", 0);
     let third = later.create("c");
     assert_eq!(later.status(&["export", "c"], &[close(third)]), Status::OK);
-    advance(LEASE_MS);
-    advance(25 * 3600 * 1000);
+    fixture.advance(LEASE_MS);
+    fixture.advance(25 * 3600 * 1000);
     assert_eq!(notes.lost.lock().len(), 2);
 }
 
@@ -211,7 +198,7 @@ fn open_reports_truncation_and_creation() {
         ("b", &empty, with_create | requested::TRUNCATE, requested::CREATE),
     ] {
         notes.opens.lock().clear();
-        assert_eq!(client.status(&["export"], &[open_args(name, Some(attrs))]), Status::OK);
+        assert_eq!(client.status(&["export"], &[open_by_name(name, Some(attrs))]), Status::OK);
         assert_eq!(*notes.opens.lock(), [(requested, both | outcome_bits)], "{name}");
     }
 }
@@ -229,15 +216,15 @@ fn io_by_stateid_of_other_user_is_reported_unopened() {
     let mut client = Client::new(&fixture, "one", 0);
     let own_stateid = client.create("a");
     let at = ["export", "a"];
-    assert_eq!(client.status(&at, &[write(own_stateid, b"secret"), read(own_stateid, 6)]), Status::OK);
+    assert_eq!(client.status(&at, &[write(own_stateid, b"secret"), read(own_stateid, 0, 6)]), Status::OK);
     assert_eq!(notes.take_unopened_flags(), [false, false]);
     // Another user of the same session may read the file but not write it.
     client.principal = user(1000);
-    assert_eq!(client.status(&at, &[read(own_stateid, 6)]), Status::OK);
+    assert_eq!(client.status(&at, &[read(own_stateid, 0, 6)]), Status::OK);
     assert_eq!(client.status(&at, &[write(own_stateid, b"x")]), Status::ACCESS);
     assert_eq!(notes.take_unopened_flags(), [true, true]);
     client.principal = user(0);
-    assert_eq!(client.status(&at, &[read(own_stateid, 6), read(Stateid::ANONYMOUS, 6)]), Status::OK);
+    assert_eq!(client.status(&at, &[read(own_stateid, 0, 6), read(Stateid::ANONYMOUS, 0, 6)]), Status::OK);
     assert_eq!(notes.take_unopened_flags(), [false, true]);
 }
 
@@ -251,33 +238,21 @@ fn first_io_by_delegation_is_reported_unopened() {
     let op::Delegation::Write(op::WriteDelegation { stateid, .. }) = delegation else { panic!("{delegation:?}") };
     let at = ["export", "f"];
     assert_eq!(
-        client.status(&at, &[write(own_stateid, b"x"), write(stateid, b"y"), write(stateid, b"z"), read(stateid, 1), read(stateid, 1)]),
+        client
+            .status(&at, &[write(own_stateid, b"x"), write(stateid, b"y"), write(stateid, b"z"), read(stateid, 0, 1), read(stateid, 0, 1)]),
         Status::OK
     );
     assert_eq!(notes.take_unopened_flags(), [false, true, false, true, false]);
     // I/O after CLOSE belongs to an open that the server does not see.
     assert_eq!(client.status(&at, &[close(own_stateid)]), Status::OK);
-    assert_eq!(client.status(&at, &[read(stateid, 1), read(stateid, 1)]), Status::OK);
+    assert_eq!(client.status(&at, &[read(stateid, 0, 1), read(stateid, 0, 1)]), Status::OK);
     assert_eq!(notes.take_unopened_flags(), [true, false]);
     client.principal = user(1000);
-    assert_eq!(client.status(&at, &[read(stateid, 1), read(stateid, 1)]), Status::OK);
+    assert_eq!(client.status(&at, &[read(stateid, 0, 1), read(stateid, 0, 1)]), Status::OK);
     assert_eq!(notes.take_unopened_flags(), [true, true]);
 }
 
 const LONG: u64 = 65 << 20;
-
-fn copy(source: Stateid, destination: Stateid) -> Args<'static> {
-    Args::Copy(op::CopyArgs {
-        source,
-        destination,
-        source_offset: 0,
-        destination_offset: 0,
-        count: 0,
-        consecutive: true,
-        synchronous: false,
-        source_server: vouch_nfs4::List::default(),
-    })
-}
 
 /// Begins a background copy, by the anonymous stateid of its source. Returns the job, the
 /// destination's stateid and the copy's stateid.
@@ -290,7 +265,7 @@ fn begin_copy(fixture: &Fixture, client: &mut Client<'_>) -> (vouch_nfs4_server:
     ops.extend(walk("from"));
     ops.push(Args::Savefh);
     ops.extend(walk("to"));
-    ops.push(copy(Stateid::ANONYMOUS, to));
+    ops.push(copy((Stateid::ANONYMOUS, 0), (to, 0), 0, false));
     let (reply, effects) = fixture.call(&client.connection, &client.principal, compound(2, &ops));
     let (status, list) = results(reply);
     assert_eq!(status, Status::OK);
@@ -320,7 +295,7 @@ fn background_copy_is_reported_with_bytes_or_error() {
     assert_eq!(notes.totals.lock().last().map(|totals| totals.written), Some(LONG));
     notes.transfers.lock().clear();
     let (job, ..) = begin_copy(&fixture, &mut client);
-    fixture.files.set_fault(|call, _| (call == Call::Region).then(|| Error::Io(std::io::Error::other("bad block"))));
+    fixture.fail_with_io(Call::Region);
     run_to_end(&fixture, job);
     assert_eq!(copies(), [started, (Op::COPY.0, opened, Stage::Ended, (0, 0), Status::IO.0)]);
 }
@@ -366,8 +341,7 @@ fn panic_in_background_copy_ends_it_with_serverfault() {
     // The ended copy is kept for an hour for OFFLOAD_STATUS.
     let copies = || fixture.server.totals(fixture.now()).0.copies;
     assert_eq!(copies(), 1);
-    fixture.now_ms.fetch_add(3_600_000, std::sync::atomic::Ordering::Relaxed);
-    fixture.server.tick(fixture.now());
+    fixture.advance(3_600_000);
     assert_eq!(copies(), 0);
 }
 
@@ -399,10 +373,9 @@ fn setattr_and_create_report_requested_access() {
     let mut client = Client::new(&fixture, "one", 0);
     client.create("a");
     let attrs = mode(0o600);
-    let set = Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() });
+    let set = setattr(&attrs);
     assert_eq!(client.status(&["export", "a"], &[set]), Status::OK);
-    let kind = op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory);
-    let make = Args::Create(op::CreateArgs { kind, name: vouch_nfs4::Name(b"d"), attrs: attrs.fattr() });
+    let make = mkdir("d", &attrs);
     assert_eq!(client.status(&["export"], &[make]), Status::OK);
     let wanted = [(Op::SETATTR.0, requested::MODE), (Op::CREATE.0, 2 << requested::TYPE_SHIFT)];
     assert_eq!(*notes.set_access.lock(), wanted);

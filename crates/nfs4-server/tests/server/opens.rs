@@ -1,21 +1,16 @@
 //! OPEN: access checks and existing opens (RFC 8881, sections 8.4.2.1, 9.9, 10.2.1 and 18.16).
 
-use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args, CreateHow, Delegation, DelegationType, OpenClaim, OpenHow, Results, ShareAccess, ShareDeny};
 use vouch_nfs4::{Bytes, ClientId, Name, OwnerSeq, StateOwner, Stateid, Status, Verifier};
 
-use crate::fixture::{Client, Fixture, mode};
+use crate::fixture::{Client, Fixture};
+use crate::ops::{close, mkdir, mode, open, read, remove, setattr};
 
 const READ: ShareAccess = ShareAccess(1);
 const WRITE: ShareAccess = ShareAccess(2);
 /// A directory in which everybody may create files.
 const SHARED_DIR: &[&str] = &["export", "d"];
 const FILE: &[&str] = &["export", "d", "f"];
-
-fn open<'a>(access: ShareAccess, how: OpenHow<'a>, claim: OpenClaim<'a>) -> Args<'a> {
-    let owner = StateOwner { client: ClientId(0), owner: Bytes(b"owner") };
-    Args::Open(op::OpenArgs { seq: OwnerSeq(0), access, deny: ShareDeny(0), owner, how, claim })
-}
 
 fn try_open(client: &mut Client<'_>, path: &[&str], args: Args<'_>) -> Result<(Stateid, Delegation<'static>), Status> {
     match &client.run_at(path, &[args]).1[..] {
@@ -29,9 +24,7 @@ fn write(stateid: Stateid) -> Args<'static> {
 }
 
 fn make_shared_dir(fixture: &Fixture) {
-    let (kind, mode) = (op::CreateType::Plain(FileType::Directory), mode(0o777));
-    let args = Args::Create(op::CreateArgs { kind, name: Name(b"d"), attrs: mode.fattr() });
-    assert_eq!(Client::new(fixture, "root", 0).status(&["export"], &[args]), Status::OK);
+    assert_eq!(Client::new(fixture, "root", 0).status(&["export"], &[mkdir("d", &mode(0o777))]), Status::OK);
 }
 
 const BY_NAME: OpenClaim<'static> = OpenClaim::Null(Name(b"f"));
@@ -47,7 +40,7 @@ fn second_open_adds_only_requested_access() {
     let (first, _) = try_open(&mut client, SHARED_DIR, created).unwrap();
     let (second, _) = try_open(&mut client, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
     assert_eq!(first.other, second.other);
-    let read = Args::Read(op::ReadArgs { stateid: second, offset: 0, count: 9 });
+    let read = read(second, 0, 9);
     assert_eq!(client.status(FILE, &[write(second), read]), Status::OK);
     // An existing write open grants no right to a new one.
     assert_eq!(try_open(&mut client, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
@@ -67,12 +60,12 @@ fn widening_open_keeps_access_that_user_has_lost() {
     let (reading, _) = try_open(&mut user, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
     let set = |client: &mut Client<'_>, bits| {
         let mode = mode(bits);
-        client.status(FILE, &[Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: mode.fattr() })])
+        client.status(FILE, &[setattr(&mode)])
     };
     assert_eq!(set(&mut owner, 0o602), Status::OK);
     let (both, _) = try_open(&mut user, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap();
     assert_eq!(reading.other, both.other);
-    let read = Args::Read(op::ReadArgs { stateid: both, offset: 0, count: 9 });
+    let read = read(both, 0, 9);
     assert_eq!(user.status(FILE, &[write(both), read.clone()]), Status::OK);
     // Another user with the same open owner gets only its own rights.
     user.principal = crate::fixture::user(3000);
@@ -92,7 +85,7 @@ fn truncating_open_conflicts_with_deny_write() {
     let fixture = Fixture::new();
     make_shared_dir(&fixture);
     let (mut one, mut two) = (Client::new(&fixture, "one", 1000), Client::new(&fixture, "two", 1000));
-    let empty = crate::fixture::Packed::new(&[4], &vouch_nfs4::Attributes { size: Some(0), ..Default::default() });
+    let empty = crate::ops::Packed::new(&[4], &vouch_nfs4::Attributes { size: Some(0), ..Default::default() });
     let truncate = || open(READ, OpenHow::Create(CreateHow::Unchecked(empty.fattr())), BY_NAME);
     let created = mode(0o666);
     try_open(&mut one, SHARED_DIR, open(WRITE, OpenHow::Create(CreateHow::Unchecked(created.fattr())), BY_NAME)).unwrap();
@@ -104,7 +97,7 @@ fn truncating_open_conflicts_with_deny_write() {
         how: OpenHow::NoCreate,
         claim: BY_NAME,
     };
-    let closed = |client: &mut Client<'_>, stateid| client.status(FILE, &[Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid })]);
+    let closed = |client: &mut Client<'_>, stateid| client.status(FILE, &[close(stateid)]);
     let (writing, _) = try_open(&mut one, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap();
     assert_eq!(one.status(FILE, &[write(writing)]), Status::OK);
     assert_eq!(closed(&mut one, writing), Status::OK);
@@ -112,7 +105,7 @@ fn truncating_open_conflicts_with_deny_write() {
     assert_eq!(try_open(&mut two, SHARED_DIR, truncate()).unwrap_err(), Status::SHARE_DENIED);
     assert_eq!(closed(&mut one, denying_open), Status::OK);
     try_open(&mut two, SHARED_DIR, truncate()).unwrap();
-    let (_, list) = two.run_at(FILE, &[crate::fixture::getattr(&[4])]);
+    let (_, list) = two.run_at(FILE, &[crate::ops::getattr(&[4])]);
     assert_eq!(crate::fixture::attributes(&list[0]).size, Some(0));
 }
 
@@ -132,13 +125,13 @@ fn retried_exclusive_create_opens_same_file() {
         let (again, _) = try_open(&mut client, SHARED_DIR, make(1)).unwrap();
         assert_eq!(first.other, again.other);
         // Also after CLOSE.
-        assert_eq!(client.status(FILE, &[Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: again })]), Status::OK);
+        assert_eq!(client.status(FILE, &[close(again)]), Status::OK);
         let (third, _) = try_open(&mut client, SHARED_DIR, make(1)).unwrap();
         assert_eq!(try_open(&mut client, SHARED_DIR, make(2)).unwrap_err(), Status::EXIST);
         assert!(try_open(&mut other, SHARED_DIR, make(1)).is_err(), "another user's file");
         assert_eq!(client.status(FILE, &[write(third)]), Status::OK);
-        assert_eq!(client.status(FILE, &[Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: third })]), Status::OK);
-        assert_eq!(client.status(SHARED_DIR, &[Args::Remove(op::RemoveArgs { name: Name(b"f") })]), Status::OK);
+        assert_eq!(client.status(FILE, &[close(third)]), Status::OK);
+        assert_eq!(client.status(SHARED_DIR, &[remove("f")]), Status::OK);
     }
 }
 
@@ -162,7 +155,7 @@ fn reclaimed_write_delegation_allows_writes() {
     one.reclaim_complete();
     two.reclaim_complete();
     assert_eq!(one.status(&["export", "a"], &[write(delegation.stateid)]), Status::OK);
-    let read = Args::Read(op::ReadArgs { stateid: open, offset: 0, count: 9 });
+    let read = read(open, 0, 9);
     assert_eq!(two.status(&["export", "b"], &[read]), Status::OK);
 }
 

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Bytes, ClientOwner, Name, NetAddr, OwnerSeq, StateOwner, Status, Verifier};
+use vouch_nfs4::{Bytes, Name, OwnerSeq, StateOwner, Status};
 use vouch_nfs4_server::{Connection, Effect, Flavour, Principal, Progress};
 use vouch_vfs::Patience;
 use vouch_vfs::memory::Call;
 
-use crate::fixture::{Client, Fixture, compound, lookup, mode, results, user};
+use crate::fixture::{Client, Fixture, compound, results, user};
+use crate::ops::{lookup, mkdir, mode, setclientid};
 
 /// Runs a call as the worker threads do, which survive panics. Returns the reply and the effects.
 fn run(fixture: &Fixture, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Option<Vec<u8>>, Vec<Effect>) {
@@ -23,10 +23,6 @@ fn run(fixture: &Fixture, connection: &Arc<Connection>, principal: &Principal, b
 
 fn panic_on(fixture: &Fixture, which: Call) {
     fixture.files.set_fault(move |call, _| if call == which { panic!("injected panic") } else { None });
-}
-
-fn mkdir<'a>(name: &'a str, attrs: &'a crate::fixture::Packed) -> Args<'a> {
-    Args::Create(op::CreateArgs { kind: op::CreateType::Plain(FileType::Directory), name: Name(name.as_bytes()), attrs: attrs.fattr() })
 }
 
 // RFC 7530, section 3.1.1.
@@ -69,13 +65,7 @@ fn panicking_call_releases_its_open_owner() {
     let fixture = Fixture::new();
     let (connection, who, attrs) = (fixture.connect(), user(0), mode(0o644));
     let call = |ops: &[Args<'_>]| results(run(&fixture, &connection, &who, compound(0, ops)).0.expect("a reply"));
-    let location = NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"0.0.0.0.0.0") };
-    let args = op::SetclientidArgs {
-        client: ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"c") },
-        callback: op::CallbackClient { program: 0, location },
-        callback_ident: 0,
-    };
-    let (_, list) = call(&[Args::Setclientid(args)]);
+    let (_, list) = call(&[setclientid("c")]);
     let [Results::Setclientid(Ok(ok))] = &list[..] else { panic!("{list:?}") };
     let client = ok.client;
     assert_eq!(call(&[Args::SetclientidConfirm(op::SetclientidConfirmArgs { client, confirm: ok.confirm })]).0, Status::OK);

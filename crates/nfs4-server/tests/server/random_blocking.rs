@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use vouch_nfs4::op::{self, Args, CreateHow, OpenClaim, OpenHow, ShareAccess, ShareDeny, StableHow};
 use vouch_nfs4::{Bytes, ClientId, Cookie, Name, OwnerSeq, StateOwner, Stateid, Verifier};
 
-use crate::fixture::{Client, Fixture, Packed, compound, getattr, lookup, mode};
+use crate::fixture::{Client, Fixture, compound};
+use crate::ops::{Packed, getattr, lookup, mode};
 
 const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 

@@ -2,15 +2,14 @@
 //! COMMIT without permission.
 
 use vouch_nfs4::op::{self, Args, CreateHow, OpenHow, Results};
-use vouch_nfs4::{
-    Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, ClientId, Name, OwnerSeq, ReplyHead, StateOwner, Stateid, Status, Verifier,
-};
+use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, Name, ReplyHead, Status, Verifier};
 use vouch_nfs4_server::Limits;
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Caller, Error, FileSystem as _, Patience, PosixAclKind, SetAttributes};
 use vouch_xdr::{Reader, Writer};
 
-use crate::fixture::{Client, Fixture, Packed, attributes, compound, getattr, lookup, mode, user};
+use crate::fixture::{Client, Fixture, attributes, compound, user};
+use crate::ops::{Packed, close, commit, getattr, lookup, mode, open, setattr};
 
 const FILE: &[&str] = &["export", "f"];
 
@@ -188,14 +187,7 @@ fn with_acl() -> Packed {
 }
 
 fn create(how: CreateHow<'_>) -> Args<'_> {
-    Args::Open(op::OpenArgs {
-        seq: OwnerSeq(0),
-        access: op::ShareAccess::BOTH,
-        deny: op::ShareDeny(0),
-        owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
-        how: OpenHow::Create(how),
-        claim: op::OpenClaim::Null(Name(b"f")),
-    })
+    open(op::ShareAccess::BOTH, OpenHow::Create(how), op::OpenClaim::Null(Name(b"f")))
 }
 
 /// Creates "f" by OPEN in one of three modes, or as a directory.
@@ -254,7 +246,7 @@ fn failed_create_keeps_file_used_by_others() {
             let stateid = other.create("f");
             if method == 0 {
                 let write = op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") };
-                let close = Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid });
+                let close = close(stateid);
                 assert_eq!(other.status(FILE, &[Args::Write(write), close]), Status::OK);
             }
             wait.0.send(()).unwrap();
@@ -265,36 +257,23 @@ fn failed_create_keeps_file_used_by_others() {
     }
 }
 
+// RFC 8881, section 18.16.3: without room for an open, OPEN creates nothing.
 #[test]
 fn open_beyond_client_limit_creates_nothing() {
+    let attrs = mode(0o644);
     for method in 0..3 {
         let fixture = Fixture::with_limits(Limits { opens_per_client_max: 1, ..Limits::default() });
         let mut client = Client::new(&fixture, "one", 0);
-        client.create("there");
+        let open = client.create("other");
         let change = |client: &mut Client<'_>| attributes(&client.run_at(&["export"], &[getattr(&[3])]).1[0]).change;
         let before = change(&mut client);
-        let attrs = mode(0o644);
         assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::NOSPC, "{method}");
         assert_eq!(change(&mut client), before, "{method}: the directory is unchanged");
-        client.create("there");
-    }
-}
-
-// RFC 8881, section 18.16.3: without room for an open, OPEN creates nothing.
-#[test]
-fn failed_open_creates_nothing() {
-    let fixture = Fixture::with_limits(vouch_nfs4_server::Limits { opens_per_client_max: 1, ..Default::default() });
-    let mut client = Client::new(&fixture, "one", 0);
-    let open_stateid = client.create("other");
-    let attrs = mode(0o644);
-    for method in 0..2 {
-        assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::NOSPC, "{method}");
         assert_eq!(client.status(&["export"], &[lookup("f")]), Status::NOENT, "{method}");
+        assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (1, 2));
+        assert_eq!(client.status(&["export", "other"], &[close(open)]), Status::OK);
+        assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::OK, "{method}: the name is free");
     }
-    assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (1, 2));
-    let close = Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: open_stateid });
-    assert_eq!(client.status(&["export", "other"], &[close]), Status::OK);
-    assert_eq!(client.status(&["export"], &[create_by(1, &attrs)]), Status::OK, "the name is free");
 }
 
 // RFC 8881, section 18.16.3: the server may have crashed between creating the file and setting its
@@ -323,32 +302,29 @@ fn commit_requires_write_access() {
     let fixture = Fixture::new();
     let mut root = Client::new(&fixture, "one", 0);
     let mut alice = Client::new(&fixture, "two", 1000);
-    let commit = || Args::Commit(op::CommitArgs { offset: 0, count: 0 });
     let chmod = |client: &mut Client<'_>, bits| {
         let attrs = mode(bits);
-        let set = Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() });
+        let set = setattr(&attrs);
         assert_eq!(client.status(FILE, &[set]), Status::OK);
     };
     let open = root.create("f");
     assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "open by another user");
     assert_eq!(root.status(FILE, &[commit()]), Status::OK);
-    let close = |stateid| Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid });
     assert_eq!(root.status(FILE, &[close(open)]), Status::OK);
     assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "open by nobody");
     chmod(&mut root, 0o646);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);
     // An open for writing allows COMMIT until it is closed.
-    let (status, list) = alice.run_at(&["export"], &[crate::fixture::open_args("f", None)]);
+    let (status, list) = alice.run_at(&["export"], &[crate::ops::open_by_name("f", None)]);
     let [Results::Open(Ok(opened))] = &list[..] else { panic!("{status:?}") };
     chmod(&mut root, 0o600);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);
     assert_eq!(alice.status(FILE, &[close(opened.stateid)]), Status::OK);
-    fixture.now_ms.fetch_add(5_000, std::sync::atomic::Ordering::Relaxed);
-    fixture.server.tick(fixture.now());
+    fixture.advance(5_000);
     assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS);
     // The owner needs no write permission.
     let attrs = Packed::new(&[33, 36], &Attributes { mode: Some(0o444), owner: Some(Bytes(b"1000")), ..Attributes::default() });
-    let give = Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() });
+    let give = setattr(&attrs);
     assert_eq!(root.status(FILE, &[give]), Status::OK);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);
     alice.principal = user(2000);

@@ -7,31 +7,21 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner, Stateid, Status};
+use vouch_nfs4::Status;
+use vouch_nfs4::op::Results;
 use vouch_nfs4_server::{ClientAccess, Export, Exports, Flavour, FlavourAccess};
 use vouch_vfs::{Caller, FileId, FileSystem as _, Name};
 
 use crate::client_access::{CLIENT_IP, ListedHosts, restricted_export};
-use crate::fixture::{Client, Fixture, MemoryFs, export, flavour_access, open_args, sys_access};
+use crate::fixture::{Client, Fixture, MemoryFs, export, flavour_access, sys_access};
 use crate::flavours::{flavours_access, gss};
-
-fn lock(open: Stateid) -> Args<'static> {
-    let owner = StateOwner { client: ClientId(0), owner: Bytes(b"locker") };
-    Args::Lock(op::LockArgs {
-        kind: op::LockType::Write,
-        reclaim: false,
-        offset: 0,
-        length: 10,
-        locker: op::Locker::New(op::NewLockOwner { open_seq: OwnerSeq(0), open, lock_seq: OwnerSeq(0), owner }),
-    })
-}
+use crate::ops::{lock, open_by_name, putfh};
 
 /// Opens "f" in the export at `path`, and locks it.
 fn open_and_lock(client: &mut Client<'_>, path: &str) {
-    let (status, list) = client.run_at(&[path], &[open_args("f", None)]);
+    let (status, list) = client.run_at(&[path], &[open_by_name("f", None)]);
     let [Results::Open(Ok(ok))] = &list[..] else { panic!("{status:?}: {list:?}") };
-    assert_eq!(client.status(&[path, "f"], &[lock(ok.stateid)]), Status::OK);
+    assert_eq!(client.status(&[path, "f"], &[lock(ok.stateid, 0, 10)]), Status::OK);
 }
 
 /// Number of entries of state that end with these exports.
@@ -61,7 +51,7 @@ fn state_ends_when_export_drops_its_flavour() {
     let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
     open_and_lock(&mut one, "export");
     (two.flavour, two.principal) = (Flavour::Krb5p, gss("alice@EXAMPLE.ORG"));
-    let (status, _) = two.run_at(&["export"], &[open_args("f", None)]);
+    let (status, _) = two.run_at(&["export"], &[open_by_name("f", None)]);
     assert_eq!((status, state_counts(&fixture)), (Status::OK, (2, 1)));
     assert_eq!(replace_exports(&fixture, exports_for(&[Flavour::Krb5p, Flavour::Sys])), 0);
     assert_eq!(replace_exports(&fixture, exports_for(&[Flavour::Krb5p])), 1);
@@ -99,7 +89,7 @@ fn hiding_file_in_one_export_keeps_opens_through_other() {
     let other = || export(8, &["other"], &files, sys_access());
     let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access()), other()]);
     let (mut first, mut second) = (Client::new(&fixture, "first", 0), Client::new(&fixture, "second", 0));
-    assert_eq!(first.status(&["other"], &[open_args("f", None)]), Status::OK);
+    assert_eq!(first.status(&["other"], &[open_by_name("f", None)]), Status::OK);
     open_and_lock(&mut second, "export");
     let without = Arc::new(files.without(file));
     assert_eq!(replace_exports(&fixture, vec![export(7, &["export"], &without, sys_access()), other()]), 1);
@@ -119,12 +109,10 @@ fn state_ends_when_undecided_host_is_denied() {
     assert_eq!((fixture.server.clients_changed().ended, state_counts(&fixture)), (0, (1, 1)));
     // Connections cache the matcher's answer for a while.
     hosts.allowed.lock().append(&mut hosts.undecided.lock());
-    let (_, list) = client.run_at(&["export"], &[Args::Getfh]);
-    let [Results::Getfh(Ok(ok))] = &list[..] else { panic!("{list:?}") };
-    let handle = ok.handle;
+    let handle = client.filehandle(&["export"], &[]);
     hosts.allowed.lock().clear();
     assert_eq!((fixture.server.clients_changed().ended, state_counts(&fixture)), (1, (0, 0)));
-    let again = [Args::Putfh(op::PutfhArgs { handle }), open_args("f", None)];
+    let again = [putfh(handle), open_by_name("f", None)];
     assert_eq!((client.run(&again).0, state_counts(&fixture)), (Status::STALE, (0, 0)));
 }
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use vouch_nfs4::op::{self, Args, LockType, Locker, Results};
-use vouch_nfs4::{Bytes, ClientId, ClientOwner, Filehandle, Name, NetAddr, OwnerSeq, StateOwner, Stateid, Status, Verifier};
+use vouch_nfs4::{Bytes, ClientId, Filehandle, Name, OwnerSeq, StateOwner, Stateid, Status};
 use vouch_nfs4_server::{Connection, Flavour};
 
-use crate::fixture::{Client, Fixture, MemoryFs, compound, export, lookup, mode, open_args, results};
+use crate::fixture::{Client, Fixture, MemoryFs, compound, export, results};
 use crate::flavours::{flavours_access, gss};
+use crate::ops::{lookup, mode, open_by_name, putfh, setclientid};
 
 const ALICE: &str = "alice@EXAMPLE.ORG";
 const MACHINE: &str = "nfs/client.example.org@EXAMPLE.ORG";
@@ -59,16 +60,10 @@ impl KerberosClient {
         let fixture =
             Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Sys, Flavour::Krb5p]))]);
         let attrs = mode(0o666);
-        assert_eq!(Client::new(&fixture, "root", 0).status(&["e"], &[open_args("f", Some(&attrs))]), Status::OK);
+        assert_eq!(Client::new(&fixture, "root", 0).status(&["e"], &[open_by_name("f", Some(&attrs))]), Status::OK);
         let connection = fixture.connect();
         let mut client = KerberosClient { fixture, connection, id: ClientId(0) };
-        let location = NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"0.0.0.0.0.0") };
-        let args = op::SetclientidArgs {
-            client: ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"c") },
-            callback: op::CallbackClient { program: 0, location },
-            callback_ident: 0,
-        };
-        let (_, list) = client.call(MACHINE, &[Args::Setclientid(args)]);
+        let (_, list) = client.call(MACHINE, &[setclientid("c")]);
         let [Results::Setclientid(Ok(ok))] = &list[..] else { panic!("{list:?}") };
         client.id = ok.client;
         let confirm = op::SetclientidConfirmArgs { client: ok.client, confirm: ok.confirm };
@@ -94,7 +89,7 @@ fn new_lock_owner_restarts_seqid_and_machine_releases_it() {
     let id = client.id;
     let (handle, opened) = client.open();
     let on_file = |who: &str, one: Args<'static>| {
-        let (status, mut list) = client.call(who, &[Args::Putfh(op::PutfhArgs { handle }), one]);
+        let (status, mut list) = client.call(who, &[putfh(handle), one]);
         (status, list.pop().expect("a result"))
     };
     let confirm = op::OpenConfirmArgs { stateid: opened, seq: OwnerSeq(2) };
@@ -127,7 +122,7 @@ fn only_user_and_machine_return_v40_state() {
     let call = |who: &str, ops: &[Args<'_>]| client.call(who, ops);
     let (handle, opened) = client.open();
     let on_file = |who: &str, one: Args<'static>| {
-        let (status, mut list) = call(who, &[Args::Putfh(op::PutfhArgs { handle }), one]);
+        let (status, mut list) = call(who, &[putfh(handle), one]);
         (status, list.pop().expect("a result"))
     };
     let confirm = |seq| Args::OpenConfirm(op::OpenConfirmArgs { stateid: opened, seq: OwnerSeq(seq) });
