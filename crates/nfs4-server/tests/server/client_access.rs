@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use parking_lot::Mutex;
 use vouch_nfs4::Name as WireName;
 use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Attributes, Bytes, ClientId, CreateSeq, OwnerSeq, StateOwner, StateProtect, Stateid, Status, Verifier};
+use vouch_nfs4::{ClientId, CreateSeq, StateProtect, Stateid, Status, Verifier};
 use vouch_nfs4_server::testing::LEASE_MS;
 use vouch_nfs4_server::{ClientAccess, ClientMatcher, Connection, Export, Exports, Flavour, Progress};
 use vouch_vfs::{FileSystem as _, Name};
 
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, results, sys_access, user};
-use crate::ops::{Packed, copy, create_session, exchange_id, getattr, lookup, open_by_name, putfh, read, setattr, setclientid};
+use crate::ops::{copy, create_session, exchange_id, getattr, lookup, open_as, open_by_name, putfh, read, setattr, setclientid, size};
 
 /// Allows the listed addresses. Others may be undecided, as while a netgroup lookup runs.
 #[derive(Default)]
@@ -172,8 +172,7 @@ fn reload_ends_state_of_hidden_files() {
     let behind = Arc::new(files.without(find("behind").unwrap().0));
     let replaced = fixture.server.replace_exports(Exports::new([export(7, &["export"], &behind, sys_access())]).unwrap());
     assert_eq!((replaced.ended, files.open_count()), (1, 1));
-    let read = read(inside, 0, 1);
-    assert_eq!(client.status(&["export", "inside"], &[read]), Status::OK);
+    assert_eq!(client.status(&["export", "inside"], &[read(inside, 0, 1)]), Status::OK);
 }
 
 /// Large enough for a background copy and for a blocking truncation.
@@ -192,28 +191,20 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
             let fixture = Fixture::with_exports(files.clone(), vec![original()]);
             let mut client = Client::new(&fixture, "one", 0);
             let stateid = client.create("f");
-            let size = |size| Packed::new(&[4], &Attributes { size: Some(size), ..Attributes::default() });
             let (long, none) = (size(LARGE_LEN), size(0));
             let set = Args::Setattr(op::SetattrArgs { stateid, attrs: long.fattr() });
             assert_eq!(client.status(&["export", "f"], &[set]), Status::OK);
             let truncate = op::OpenHow::Create(op::CreateHow::Unchecked(none.fattr()));
-            let open = Args::Open(op::OpenArgs {
-                seq: OwnerSeq(0),
-                access: op::ShareAccess::BOTH,
-                deny: op::ShareDeny(0),
-                owner: StateOwner { client: ClientId(0), owner: Bytes(b"another") },
-                how: truncate,
-                claim: op::OpenClaim::Null(WireName(b"f")),
-            });
+            let open = open_as(ClientId(0), b"another", 0, op::ShareAccess::BOTH, truncate, op::OpenClaim::Null(WireName(b"f")));
             let copy = copy((Stateid::ANONYMOUS, 0), (Stateid::ANONYMOUS, LARGE_LEN), LARGE_LEN, false);
             let mut ops = vec![client.next_sequence(false), Args::Putrootfh, lookup("export")];
             ops.extend(if is_open { vec![open] } else { vec![lookup("f"), Args::Savefh, copy] });
             let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
             assert!(matches!(call.run(&fixture.server, vouch_vfs::Patience::None), Progress::Blocked));
             let replaced = fixture.server.replace_exports(Exports::new(after.iter().cloned()).unwrap());
-            let Progress::Done(Some(reply)) = call.run(&fixture.server, vouch_vfs::Patience::Any) else { panic!("no reply") };
+            let status = fixture.run_to_status(&mut call, vouch_vfs::Patience::Any);
             let totals = fixture.server.totals(fixture.now()).0;
-            (results(reply.bytes[28..].to_vec()).0, replaced.ended, totals.opens + totals.copies)
+            (status, replaced.ended, totals.opens + totals.copies)
         })
     };
     let elsewhere = Arc::new(MemoryFs::new());
@@ -236,8 +227,8 @@ fn call_across_reload_leaves_no_created_file_behind() {
     let mut client = Client::new(&fixture, "one", 0);
     client.create("long");
     let mode = crate::ops::mode(0o644);
-    let big = Packed::new(&[4], &Attributes { size: Some(LARGE_LEN), ..Attributes::default() });
-    let none = Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() });
+    let big = size(LARGE_LEN);
+    let none = size(0);
     assert_eq!(client.status(&["export", "long"], &[setattr(&big)]), Status::OK);
     let before = files.file_count();
     // The call blocks in the truncation, before it creates the file.
@@ -247,8 +238,7 @@ fn call_across_reload_leaves_no_created_file_behind() {
     let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
     assert!(matches!(call.run(&fixture.server, vouch_vfs::Patience::None), Progress::Blocked));
     drop(fixture.server.replace_exports(Exports::new([]).unwrap()));
-    let Progress::Done(Some(reply)) = call.run(&fixture.server, vouch_vfs::Patience::Any) else { panic!("no reply") };
-    assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::STALE);
+    assert_eq!(fixture.run_to_status(&mut call, vouch_vfs::Patience::Any), Status::STALE);
     assert_eq!((files.file_count(), files.open_count()), (before, 0));
 }
 

@@ -8,7 +8,7 @@ use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Squash, SquashWho}
 use vouch_vfs::memory::Call;
 
 use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, flavour_access, sys_access};
-use crate::ops::{close, commit, copy, getattr, lookup, mode, open_by_name, read, remove, setattr};
+use crate::ops::{close, commit, copy, getattr, lock, lookup, mode, open_as, open_by_name, read, remove, setattr};
 
 const FILE: &[&str] = &["export", "f"];
 
@@ -128,31 +128,21 @@ fn lock_conflicts_with_lock_of_other_client() {
     let Results::Open(Ok(ok)) = &list[0] else { panic!("{list:?}") };
     let other = ok.stateid;
     let owner = StateOwner { client: ClientId(0), owner: Bytes(b"locker") };
-    let lock = |open, length| {
-        Args::Lock(op::LockArgs {
-            kind: op::LockType::Write,
-            reclaim: false,
-            offset: 10,
-            length,
-            locker: op::Locker::New(op::NewLockOwner { open_seq: OwnerSeq(0), open, lock_seq: OwnerSeq(0), owner }),
-        })
-    };
-    let (status, list) = one.run_at(FILE, &[lock(open, 10)]);
+    let (status, list) = one.run_at(FILE, &[lock(open, 10, 10)]);
     assert_eq!(status, Status::OK);
     let Results::Lock(Ok(held)) = &list[0] else { panic!("{list:?}") };
-    let (status, list) = two.run_at(FILE, &[lock(other, 5)]);
+    let (status, list) = two.run_at(FILE, &[lock(other, 10, 5)]);
     assert_eq!(status, Status::DENIED);
     let Results::Lock(Err(op::LockFailure::Denied(denied))) = &list[0] else { panic!("{list:?}") };
     assert_eq!((denied.offset, denied.length, denied.owner.owner.0), (10, 10, &b"locker"[..]));
-    assert_eq!(two.status(FILE, &[lock(other, 0)]), Status::INVAL);
+    assert_eq!(two.status(FILE, &[lock(other, 10, 0)]), Status::INVAL);
     let test = |offset| Args::Lockt(op::LocktArgs { kind: op::LockType::Read, offset, length: 1, owner });
     assert_eq!((two.status(FILE, &[test(15)]), two.status(FILE, &[test(20)])), (Status::DENIED, Status::OK));
-    let close = close(open);
-    assert_eq!(one.status(FILE, &[close]), Status::LOCKS_HELD);
+    assert_eq!(one.status(FILE, &[close(open)]), Status::LOCKS_HELD);
     let unlock =
         Args::Locku(op::LockuArgs { kind: op::LockType::Write, seq: OwnerSeq(0), stateid: held.stateid, offset: 0, length: u64::MAX });
     assert_eq!(one.status(FILE, &[unlock]), Status::OK);
-    assert_eq!(two.status(FILE, &[lock(other, 5)]), Status::OK);
+    assert_eq!(two.status(FILE, &[lock(other, 10, 5)]), Status::OK);
     assert_eq!(two.status(&["export"], &[test(0)]), Status::ISDIR);
 }
 
@@ -229,17 +219,7 @@ fn execute_permission_allows_open_for_reading() {
     let stateid = root.create("f");
     assert_eq!(root.status(FILE, &[write(stateid, 0, b"program"), chmod(0o711)]), Status::OK);
     let mut client = Client::new(&fixture, "two", 1000);
-    let open = |owner, access| {
-        let owner = StateOwner { client: ClientId(0), owner: Bytes(owner) };
-        Args::Open(op::OpenArgs {
-            seq: OwnerSeq(0),
-            access,
-            deny: op::ShareDeny(0),
-            owner,
-            how: op::OpenHow::NoCreate,
-            claim: op::OpenClaim::Null(Name(b"f")),
-        })
-    };
+    let open = |owner, access| open_as(ClientId(0), owner, 0, access, op::OpenHow::NoCreate, op::OpenClaim::Null(Name(b"f")));
     let requested = op::Access::READ | op::Access::MODIFY | op::Access::EXECUTE;
     // The second OPEN reuses the file that the first opened.
     for _ in 0..2 {

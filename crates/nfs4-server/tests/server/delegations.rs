@@ -2,15 +2,13 @@
 //! delegation (RFC 8881, section 10.4.3; RFC 9754).
 
 use vouch_nfs4::op::{self, Args, Delegation, OpenResultFlags, Results, ShareAccess};
-use vouch_nfs4::{
-    Attributes, Bytes, CallbackHead, ChangeId, ClientId, Fattr, Name, OwnerSeq, ReplyWriter, StateOwner, Stateid, Status, Time, cb,
-};
+use vouch_nfs4::{Attributes, Bytes, CallbackHead, ChangeId, Fattr, Name, OwnerSeq, ReplyWriter, Stateid, Status, Time, cb};
 use vouch_nfs4_server::{Effect, Flavour};
 use vouch_oncrpc::{Accepted, Call, Reply};
 use vouch_xdr::{Reader, Writer};
 
 use crate::fixture::{Client, Fixture, attributes, compound, results};
-use crate::ops::{Packed, close, getattr, lookup, mode};
+use crate::ops::{Packed, close, getattr, lookup, mode, open, readdir};
 
 /// Opens "f" with these `want` flags; creates it if attributes are given.
 pub(crate) fn open_with_want(
@@ -18,15 +16,8 @@ pub(crate) fn open_with_want(
     want: ShareAccess,
     attrs: Option<&Packed>,
 ) -> (Stateid, OpenResultFlags, Delegation<'static>) {
-    let args = op::OpenArgs {
-        seq: OwnerSeq(0),
-        access: ShareAccess::BOTH | want,
-        deny: op::ShareDeny(0),
-        owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
-        how: attrs.map_or(op::OpenHow::NoCreate, |attrs| op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr()))),
-        claim: op::OpenClaim::Null(Name(b"f")),
-    };
-    let (_, list) = client.run_at(&["export"], &[Args::Open(args)]);
+    let how = attrs.map_or(op::OpenHow::NoCreate, |attrs| op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr())));
+    let (_, list) = client.run_at(&["export"], &[open(ShareAccess::BOTH | want, how, op::OpenClaim::Null(Name(b"f")))]);
     let [Results::Open(Ok(ok))] = &list[..] else { panic!("{list:?}") };
     (ok.stateid, ok.flags, ok.delegation)
 }
@@ -143,11 +134,6 @@ fn readdir_and_nverify_ask_delegation_holder() {
     assert!(matches!(delegation, Delegation::Write(_)), "{delegation:?}");
     let answer = Attributes { change: Some(ChangeId(1 << 60)), size: Some(77), ..Attributes::default() };
     let answer = Packed::new(&[3, 4], &answer);
-    let readdir = |wanted: &[u32]| {
-        let (cookie, verifier) = (vouch_nfs4::Cookie(0), vouch_nfs4::Verifier([0; 8]));
-        let wanted = vouch_nfs4::Bitmap::of(wanted);
-        Args::Readdir(op::ReaddirArgs { cookie, verifier, dir_count: 4096, max_count: 4096, wanted })
-    };
     let call_as = |client: &mut Client<'_>, path: &[&str], op: Args<'static>, answer: &dyn Fn(&[Effect])| {
         let mut call = vec![client.next_sequence(false), Args::Putrootfh];
         call.extend(path.iter().map(|part| Args::Lookup(op::LookupArgs { name: Name(part.as_bytes().to_vec().leak()) })));
@@ -164,10 +150,10 @@ fn readdir_and_nverify_ask_delegation_holder() {
     // No CB_GETATTR for the holder's own call, nor for other attributes.
     for (client, wanted) in [(&mut holder, &[3, 4][..]), (&mut other, &[1, 33])] {
         let (status, _, callbacks) =
-            call_as(client, &["export"], readdir(wanted), &|effects| assert!(effects.is_empty(), "unexpected callback"));
+            call_as(client, &["export"], readdir(0, 4096, wanted), &|effects| assert!(effects.is_empty(), "unexpected callback"));
         assert_eq!((status, callbacks), (Status::OK, 0));
     }
-    let (status, listed, callbacks) = call_as(&mut other, &["export"], readdir(&[3, 4, 11]), &answer_getattr(&fixture, &answer));
+    let (status, listed, callbacks) = call_as(&mut other, &["export"], readdir(0, 4096, &[3, 4, 11]), &answer_getattr(&fixture, &answer));
     assert_eq!((status, callbacks), (Status::OK, 1), "{listed:?}");
     let seen = sizes(&listed);
     assert!(
@@ -188,7 +174,7 @@ fn readdir_and_nverify_ask_delegation_holder() {
 
     // A silent holder makes only its own entry fail.
     fixture.now_ms.store(9_000, std::sync::atomic::Ordering::Relaxed);
-    let (status, listed, _) = call_as(&mut other, &["export"], readdir(&[3, 4, 11]), &|_| ());
+    let (status, listed, _) = call_as(&mut other, &["export"], readdir(0, 4096, &[3, 4, 11]), &|_| ());
     let seen = sizes(&listed);
     assert_eq!(status, Status::OK);
     assert!(
@@ -275,18 +261,13 @@ fn truncating_open_recalls_delegations_of_others() {
         let (mut holder, mut other) = (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
         let mut creator = Client::new(&fixture, "maker", 0);
         let made = creator.create("f");
-        let close = close(made);
-        assert_eq!(creator.status(&["export", "f"], &[write(made), close]), Status::OK);
+        assert_eq!(creator.status(&["export", "f"], &[write(made), close(made)]), Status::OK);
         fixture.now_ms.store(60_000, std::sync::atomic::Ordering::Relaxed);
         for client in [&mut holder, &mut other] {
             assert_eq!(client.run(&[]).0, Status::OK);
         }
         bind_backchannel(&holder);
-        let opening = |access, how| {
-            let owner = StateOwner { client: ClientId(0), owner: Bytes(b"owner") };
-            let claim = op::OpenClaim::Null(Name(b"f"));
-            Args::Open(op::OpenArgs { seq: OwnerSeq(0), access, deny: op::ShareDeny(0), owner, how, claim })
-        };
+        let opening = |access, how| open(access, how, op::OpenClaim::Null(Name(b"f")));
         let (_, list) = holder.run_at(&["export"], &[opening(access | want, op::OpenHow::NoCreate)]);
         let [Results::Open(Ok(opened))] = &list[..] else { panic!("{list:?}") };
         let delegation = match &opened.delegation {

@@ -9,7 +9,7 @@ use vouch_nfs4::{Attributes, Bytes, GssInfo, GssService, Name, SecInfo, StatePro
 use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
 
 use crate::fixture::{Client, Fixture, MemoryFs, attributes, compound, export, flavour_access, name_of, results, sys_access, user};
-use crate::ops::{Packed, exchange_id, getattr, lookup, mkdir, mode, open, open_by_name, putfh, setattr};
+use crate::ops::{Packed, exchange_id, getattr, lookup, mkdir, mode, open, open_by_name, putfh, readdir, setattr};
 
 pub(crate) fn gss(name: &str) -> Principal {
     Principal::Gss { name: name.into() }
@@ -253,9 +253,8 @@ fn readdir_lists_exports_of_other_flavours() {
     let (files, other, below) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
     // The directory under the nested export.
     let attrs = mode(0o755);
-    let make = mkdir("c", &attrs);
     let fixture = Fixture::with_exports(other.clone(), vec![export(2, &["b"], &other, sys_access())]);
-    assert_eq!(Client::new(&fixture, "one", 0).status(&["b"], &[make]), Status::OK);
+    assert_eq!(Client::new(&fixture, "one", 0).status(&["b"], &[mkdir("c", &attrs)]), Status::OK);
     let exports = vec![
         export(1, &["x", "a"], &files, flavours_access(&[Flavour::Krb5p])),
         export(2, &["x", "b"], &other, sys_access()),
@@ -265,15 +264,7 @@ fn readdir_lists_exports_of_other_flavours() {
     let mut client = Client::new(&fixture, "one", 0);
     let mut list = |flavour, path: &[&str], wanted: &[u32]| {
         client.flavour = flavour;
-        let wanted = vouch_nfs4::Bitmap::of(wanted);
-        let args = op::ReaddirArgs {
-            cookie: vouch_nfs4::Cookie(0),
-            verifier: vouch_nfs4::Verifier([0; 8]),
-            dir_count: 0,
-            max_count: 4096,
-            wanted,
-        };
-        match &client.run_at(path, &[Args::Readdir(args)]).1[0] {
+        match &client.run_at(path, &[readdir(0, 4096, wanted)]).1[0] {
             Results::Readdir(Ok(ok)) => {
                 let entries = ok.entries.iter().map(|entry| {
                     let attrs_of_entry = entry.attrs.attributes().expect("valid attributes");

@@ -5,18 +5,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Bytes, Cookie, Name, Status, Verifier};
+use vouch_nfs4::{Bytes, Cookie, Name, Status};
 use vouch_nfs4_server::{Export, Exports};
 
 use crate::fixture::{Client, Fixture, MemoryFs, export, sys_access};
+use crate::ops::readdir;
 
 /// One page: names, the last cookie, and whether it is the last page.
 type Page = (Vec<String>, u64, bool);
 
-fn readdir(client: &mut Client<'_>, path: &[&str], cookie: u64, max_count: u32) -> Result<Page, Status> {
-    let wanted = vouch_nfs4::Bitmap::of(&[20]);
-    let args = op::ReaddirArgs { cookie: Cookie(cookie), verifier: Verifier([0; 8]), dir_count: 0, max_count, wanted };
-    match &client.run_at(path, &[Args::Readdir(args)]).1[..] {
+fn list_names(client: &mut Client<'_>, path: &[&str], cookie: u64, max_count: u32) -> Result<Page, Status> {
+    match &client.run_at(path, &[readdir(cookie, max_count, &[20])]).1[..] {
         [Results::Readdir(Ok(ok))] => {
             let names = ok.entries.iter().map(|entry| String::from_utf8(entry.name.0.to_vec()).unwrap()).collect();
             Ok((names, ok.entries.iter().last().map_or(cookie, |entry| entry.cookie.0), ok.eof))
@@ -25,7 +24,7 @@ fn readdir(client: &mut Client<'_>, path: &[&str], cookie: u64, max_count: u32) 
     }
 }
 
-fn listxattrs(client: &mut Client<'_>, cookie: u64, max_count: u32) -> Result<Page, Status> {
+fn list_xattrs(client: &mut Client<'_>, cookie: u64, max_count: u32) -> Result<Page, Status> {
     match &client.run_at(&["export", "f"], &[Args::Listxattrs(op::ListxattrsArgs { cookie: Cookie(cookie), max_count })]).1[..] {
         [Results::Listxattrs(Ok(ok))] => {
             let names = ok.names.iter().map(|name| String::from_utf8(name.0.to_vec()).unwrap()).collect();
@@ -75,30 +74,30 @@ fn listing_of_exports_continues_across_reload() {
     let files = Arc::new(MemoryFs::new());
     let fixture = Fixture::with_exports(files.clone(), exports(&files, 0..60));
     let mut client = Client::new(&fixture, "one", 0);
-    assert_eq!(readdir(&mut client, &["srv"], 0, 16), Err(Status::TOOSMALL));
+    assert_eq!(list_names(&mut client, &["srv"], 0, 16), Err(Status::TOOSMALL));
     for max_len in [120, 500, 1000] {
         for (before, after) in [(0..60, 20..60), (20..60, 0..60), (0..60, 10..90), (10..90, 0..60)] {
             let _ = fixture.server.replace_exports(Exports::new(exports(&files, before.clone())).unwrap());
-            let (page, cookie, eof) = readdir(&mut client, &["srv"], 0, max_len).unwrap();
+            let (page, cookie, eof) = list_names(&mut client, &["srv"], 0, max_len).unwrap();
             assert!(!eof && !page.is_empty());
             let _ = fixture.server.replace_exports(Exports::new(exports(&files, after.clone())).unwrap());
-            let later = list_to_end(|cookie| readdir(&mut client, &["srv"], cookie, max_len), cookie);
+            let later = list_to_end(|cookie| list_names(&mut client, &["srv"], cookie, max_len), cookie);
             assert_stable_listing(&page, &later, before, after);
         }
     }
     // A cookie past the last entry.
-    assert_eq!(readdir(&mut client, &["srv"], u64::MAX, 1000), Ok((vec![], u64::MAX, true)));
-    assert_eq!(readdir(&mut client, &["srv"], 2, 1000), Err(Status::BAD_COOKIE));
+    assert_eq!(list_names(&mut client, &["srv"], u64::MAX, 1000), Ok((vec![], u64::MAX, true)));
+    assert_eq!(list_names(&mut client, &["srv"], 2, 1000), Err(Status::BAD_COOKIE));
 }
 
 #[test]
 fn listing_of_exports_continues_across_restart() {
     let files = Arc::new(MemoryFs::new());
     let fixture = Fixture::with_exports(files.clone(), exports(&files, 0..60));
-    let (page, cookie, _) = readdir(&mut Client::new(&fixture, "one", 0), &["srv"], 0, 1000).unwrap();
+    let (page, cookie, _) = list_names(&mut Client::new(&fixture, "one", 0), &["srv"], 0, 1000).unwrap();
     let fixture = fixture.restart_with_exports(exports(&files, 30..90));
     let mut client = Client::new(&fixture, "one", 0);
-    assert_stable_listing(&page, &list_to_end(|cookie| readdir(&mut client, &["srv"], cookie, 1000), cookie), 0..60, 30..90);
+    assert_stable_listing(&page, &list_to_end(|cookie| list_names(&mut client, &["srv"], cookie, 1000), cookie), 0..60, 30..90);
 }
 
 #[test]
@@ -115,14 +114,14 @@ fn listing_of_xattrs_continues_across_changes() {
         };
         assert_eq!(client.status(&["export", "f"], &[one]), Status::OK);
     };
-    assert_eq!(listxattrs(&mut client, 0, 100), Ok((vec![], 0, true)));
+    assert_eq!(list_xattrs(&mut client, 0, 100), Ok((vec![], 0, true)));
     (0..60).for_each(|number| set_xattr_present(&mut client, number, true));
-    let (page, cookie, eof) = listxattrs(&mut client, 0, 200).unwrap();
+    let (page, cookie, eof) = list_xattrs(&mut client, 0, 200).unwrap();
     assert!(!eof && !page.is_empty());
     (0..20).for_each(|number| set_xattr_present(&mut client, number, false));
     (60..80).for_each(|number| set_xattr_present(&mut client, number, true));
-    let later = list_to_end(|cookie| listxattrs(&mut client, cookie, 200), cookie);
+    let later = list_to_end(|cookie| list_xattrs(&mut client, cookie, 200), cookie);
     assert_stable_listing(&page, &later, 0..60, 20..80);
-    assert_eq!(listxattrs(&mut client, 0, 20), Err(Status::TOOSMALL));
-    assert_eq!(listxattrs(&mut client, u64::MAX, 200), Ok((vec![], u64::MAX, true)));
+    assert_eq!(list_xattrs(&mut client, 0, 20), Err(Status::TOOSMALL));
+    assert_eq!(list_xattrs(&mut client, u64::MAX, 200), Ok((vec![], u64::MAX, true)));
 }

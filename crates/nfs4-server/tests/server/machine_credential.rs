@@ -120,8 +120,7 @@ fn machine_returns_state_of_its_users() {
     act_as_machine(&mut client);
     // Other operations stay refused.
     assert_eq!(client.run(&[putfh(), getattr(&[1])]).0, Status::WRONGSEC);
-    let read = read(stateid, 0, 4);
-    let (status, list) = client.run(&[putfh(), getattr(&[1]), read, close()]);
+    let (status, list) = client.run(&[putfh(), getattr(&[1]), read(stateid, 0, 4), close()]);
     assert_eq!((status, list.len()), (Status::WRONGSEC, 3), "{list:?}");
     let (status, list) = client.run(&[putfh(), write(stateid), close()]);
     assert_eq!((status, list.len()), (Status::WRONGSEC, 2), "{list:?}");
@@ -145,8 +144,7 @@ fn machine_writes_for_users_if_export_allows() {
         let (status, list) = client.run_at(&["export", "f"], &[write(stateid)]);
         assert_eq!(status, expected, "{list:?}");
         // WRITE permission does not include READ.
-        let read = read(stateid, 0, 4);
-        assert_eq!(client.run_at(&["export", "f"], &[read]).0, Status::ACCESS);
+        assert_eq!(client.run_at(&["export", "f"], &[read(stateid, 0, 4)]).0, Status::ACCESS);
     }
 }
 
@@ -267,8 +265,8 @@ fn only_machine_reclaims_or_ends_its_state_after_restart() {
     let wanted = StateProtectOps { must_enforce: op_bitmap(&ENFORCED), must_allow: op_bitmap(&WANTED) };
     let mut client = Client::after_server_restart_as(&fixture, MACHINE, gss(MACHINE), Flavour::Krb5i, StateProtect::MachineCred(wanted));
     act_as(&mut client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
-    let open = open(op::ShareAccess::BOTH, op::OpenHow::NoCreate, op::OpenClaim::Previous(op::DelegationType::None));
-    let (status, list) = client.run_at(&["export", "f"], &[open]);
+    let (status, list) = client
+        .run_at(&["export", "f"], &[open(op::ShareAccess::BOTH, op::OpenHow::NoCreate, op::OpenClaim::Previous(op::DelegationType::None))]);
     assert_eq!(status, Status::OK, "{list:?}");
 }
 

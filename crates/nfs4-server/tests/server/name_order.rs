@@ -96,11 +96,17 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
     fixture.files.set_slow_sync(true);
     take_events(&model);
     let mut calls = Vec::new();
-    let read = read(Stateid::ANONYMOUS, 0, 1);
     for (client, (old, new)) in clients.iter_mut().zip([("a", "b"), ("b", "c")]) {
         // Later operations of the call are reported late too.
-        let ops =
-            [client.next_sequence(true), Args::Putrootfh, lookup("export"), Args::Savefh, rename(old, new), lookup(new), read.clone()];
+        let ops = [
+            client.next_sequence(true),
+            Args::Putrootfh,
+            lookup("export"),
+            Args::Savefh,
+            rename(old, new),
+            lookup(new),
+            read(Stateid::ANONYMOUS, 0, 1),
+        ];
         let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
         assert!(matches!(call.run(&fixture.server, Patience::None), Progress::Blocked));
         calls.push(call);

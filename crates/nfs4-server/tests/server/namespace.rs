@@ -53,9 +53,8 @@ fn directories_are_created_renamed_and_removed() {
     assert_eq!(client.status(&["export"], &[mkdir("d", &mode(0o755))]), Status::OK);
     assert_eq!(client.status(&["export"], &[mkdir("d", &mode(0o755))]), Status::EXIST);
     assert_eq!(client.status(&["export", "d"], &[Args::Getfh]), Status::OK);
-    let rename = rename("d", "e");
-    assert_eq!(client.status(&["export"], &[Args::Savefh, rename.clone()]), Status::OK);
-    assert_eq!(client.status(&["export"], &[Args::Savefh, rename]), Status::NOENT);
+    assert_eq!(client.status(&["export"], &[Args::Savefh, rename("d", "e")]), Status::OK);
+    assert_eq!(client.status(&["export"], &[Args::Savefh, rename("d", "e")]), Status::NOENT);
     client.create("f");
     for (name, status) in [("e", Status::OK), ("f", Status::OK), ("g", Status::NOENT), ("", Status::INVAL), ("..", Status::BADNAME)] {
         assert_eq!(client.status(&["export"], &[remove(name)]), status, "{name}");
@@ -92,8 +91,7 @@ fn current_stateid_is_that_of_preceding_open() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let write = Args::Write(op::WriteArgs { stateid: Stateid::CURRENT, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"x") });
-    let close = close(Stateid::CURRENT);
-    assert_eq!(client.status(&["export"], &[open_by_name("f", Some(&mode(0o600))), write.clone(), close]), Status::OK);
+    assert_eq!(client.status(&["export"], &[open_by_name("f", Some(&mode(0o600))), write.clone(), close(Stateid::CURRENT)]), Status::OK);
     assert_eq!(client.status(&["export", "f"], &[write]), Status::BAD_STATEID);
 }
 
@@ -168,17 +166,14 @@ fn blocked_operations_resume_and_run_once() {
     fixture.files.set_slow_sync(true);
     let stateid = client.create("f");
     let write = Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") });
-    let read = read(stateid, 0, 9);
-    let commit = commit();
     for _ in 0..3 {
         fixture.files.chill();
         let dir = mode(0o700);
-        let (status, list) = client.run_at(&["export", "f"], &[write.clone(), read.clone(), commit.clone()]);
+        let (status, list) = client.run_at(&["export", "f"], &[write.clone(), read(stateid, 0, 9), commit()]);
         assert_eq!(status, Status::OK, "{list:?}");
         assert!(matches!(&list[1], Results::Read(Ok(ok)) if ok.data.0 == b"data"));
         fixture.files.chill();
-        let remove = remove("d");
         assert_eq!(client.status(&["export"], &[mkdir("d", &dir), readdir(0, 1000, READDIR_ATTRS)]), Status::OK);
-        assert_eq!(client.status(&["export"], &[remove]), Status::OK);
+        assert_eq!(client.status(&["export"], &[remove("d")]), Status::OK);
     }
 }

@@ -40,8 +40,7 @@ fn second_open_adds_only_requested_access() {
     let (first, _) = try_open(&mut client, SHARED_DIR, created).unwrap();
     let (second, _) = try_open(&mut client, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
     assert_eq!(first.other, second.other);
-    let read = read(second, 0, 9);
-    assert_eq!(client.status(FILE, &[write(second), read]), Status::OK);
+    assert_eq!(client.status(FILE, &[write(second), read(second, 0, 9)]), Status::OK);
     // An existing write open grants no right to a new one.
     assert_eq!(try_open(&mut client, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
     let mut other = Client::new(&fixture, "two", 2000);
@@ -155,8 +154,7 @@ fn reclaimed_write_delegation_allows_writes() {
     one.reclaim_complete();
     two.reclaim_complete();
     assert_eq!(one.status(&["export", "a"], &[write(delegation.stateid)]), Status::OK);
-    let read = read(open, 0, 9);
-    assert_eq!(two.status(&["export", "b"], &[read]), Status::OK);
+    assert_eq!(two.status(&["export", "b"], &[read(open, 0, 9)]), Status::OK);
 }
 
 // RFC 8881, section 18.48.

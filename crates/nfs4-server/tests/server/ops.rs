@@ -69,8 +69,20 @@ pub(crate) fn readdir(cookie: u64, max_count: u32, wanted: &[u32]) -> Args<'stat
 
 /// OPEN of the owner "owner" that denies nothing.
 pub(crate) fn open<'a>(access: op::ShareAccess, how: op::OpenHow<'a>, claim: op::OpenClaim<'a>) -> Args<'a> {
-    let owner = StateOwner { client: ClientId(0), owner: Bytes(b"owner") };
-    Args::Open(op::OpenArgs { seq: OwnerSeq(0), access, deny: op::ShareDeny(0), owner, how, claim })
+    open_as(ClientId(0), b"owner", 0, access, how, claim)
+}
+
+/// OPEN of another owner, with a seqid for 4.0.
+pub(crate) fn open_as<'a>(
+    client: ClientId,
+    owner: &'a [u8],
+    seq: u32,
+    access: op::ShareAccess,
+    how: op::OpenHow<'a>,
+    claim: op::OpenClaim<'a>,
+) -> Args<'a> {
+    let owner = StateOwner { client, owner: Bytes(owner) };
+    Args::Open(op::OpenArgs { seq: OwnerSeq(seq), access, deny: op::ShareDeny(0), owner, how, claim })
 }
 
 /// OPEN for reading and writing; creates the file if attributes are given.

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Bytes, Name, OwnerSeq, StateOwner, Status};
+use vouch_nfs4::{Name, Status};
 use vouch_nfs4_server::{Connection, Effect, Flavour, Principal, Progress};
 use vouch_vfs::Patience;
 use vouch_vfs::memory::Call;
 
 use crate::fixture::{Client, Fixture, compound, results, user};
-use crate::ops::{lookup, mkdir, mode, setclientid};
+use crate::ops::{lookup, mkdir, mode, open_as, setclientid};
 
 /// Runs a call as the worker threads do, which survive panics. Returns the reply and the effects.
 fn run(fixture: &Fixture, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Option<Vec<u8>>, Vec<Effect>) {
@@ -70,14 +70,8 @@ fn panicking_call_releases_its_open_owner() {
     let client = ok.client;
     assert_eq!(call(&[Args::SetclientidConfirm(op::SetclientidConfirmArgs { client, confirm: ok.confirm })]).0, Status::OK);
     let open = |seq, name: &'static str| {
-        Args::Open(op::OpenArgs {
-            seq: OwnerSeq(seq),
-            access: op::ShareAccess::BOTH,
-            deny: op::ShareDeny(0),
-            owner: StateOwner { client, owner: Bytes(b"o") },
-            how: op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr())),
-            claim: op::OpenClaim::Null(Name(name.as_bytes())),
-        })
+        let how = op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr()));
+        open_as(client, b"o", seq, op::ShareAccess::BOTH, how, op::OpenClaim::Null(Name(name.as_bytes())))
     };
     assert_eq!(call(&[Args::Putrootfh, lookup("export"), open(1, "f")]).0, Status::OK);
     panic_on(&fixture, Call::Create);

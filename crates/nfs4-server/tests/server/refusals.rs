@@ -246,8 +246,7 @@ fn failed_create_keeps_file_used_by_others() {
             let stateid = other.create("f");
             if method == 0 {
                 let write = op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") };
-                let close = close(stateid);
-                assert_eq!(other.status(FILE, &[Args::Write(write), close]), Status::OK);
+                assert_eq!(other.status(FILE, &[Args::Write(write), close(stateid)]), Status::OK);
             }
             wait.0.send(()).unwrap();
             assert_eq!(making.join().unwrap(), Status::NOSPC, "{method}");

@@ -8,7 +8,7 @@ use vouch_nfs4_server::{Connection, Flavour};
 
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, results};
 use crate::flavours::{flavours_access, gss};
-use crate::ops::{lookup, mode, open_by_name, putfh, setclientid};
+use crate::ops::{lookup, mode, open_as, open_by_name, putfh, setclientid};
 
 const ALICE: &str = "alice@EXAMPLE.ORG";
 const MACHINE: &str = "nfs/client.example.org@EXAMPLE.ORG";
@@ -23,14 +23,7 @@ fn owner(client: ClientId) -> StateOwner<'static> {
 
 /// An OPEN of the existing file.
 fn open(client: ClientId, seq: u32) -> Args<'static> {
-    Args::Open(op::OpenArgs {
-        seq: OwnerSeq(seq),
-        access: op::ShareAccess::BOTH,
-        deny: op::ShareDeny(0),
-        owner: owner(client),
-        how: op::OpenHow::NoCreate,
-        claim: op::OpenClaim::Null(Name(b"f")),
-    })
+    open_as(client, b"owner", seq, op::ShareAccess::BOTH, op::OpenHow::NoCreate, op::OpenClaim::Null(Name(b"f")))
 }
 
 fn lock(client: ClientId, open: Stateid, open_seq: u32) -> Args<'static> {
