@@ -85,7 +85,7 @@ const SEGMENT_LEN_MIN: u64 = 4096;
 
 fn parse_segment(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
-        len if len < SEGMENT_LEN_MIN => Err("a segment has 4K at least".into()),
+        len if len < SEGMENT_LEN_MIN => Err("a segment has at least 4K".into()),
         len => Ok(len),
     }
 }
@@ -95,7 +95,7 @@ fn parse_durable(text: &str) -> Result<Durability, String> {
         "each" => Ok(Durability::Each),
         "none" => Ok(Durability::System),
         _ => match text.parse::<u64>() {
-            Ok(0) => Err("a number of records is at least 1".into()),
+            Ok(0) => Err("the number of records is at least 1".into()),
             Ok(count) => Ok(Durability::Records(count)),
             Err(_) => when::parse_duration(text).map(Durability::Every),
         },

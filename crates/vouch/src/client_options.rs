@@ -85,7 +85,7 @@ impl ClientArgs {
         for dir in &self.statements {
             // The user who names a directory relies on its statements.
             std::fs::read_dir(dir)
-                .map_err(|error| Failure::input(dir.display(), error).cure("name a directory of key statements that this user may read"))?;
+                .map_err(|error| Failure::input(dir.display(), error).cure("give a directory of key statements that this user may read"))?;
         }
         let mut certificate_dirs = self.statements.clone();
         if Path::new(STATEMENTS).is_dir() {

@@ -180,7 +180,7 @@ pub(crate) fn remove(path: &PathBuf) {
         Err(_) => return,
     };
     if let Err(error) = removed {
-        tracing::warn!(path = %path.display(), %error, "what was copied in part could not be removed");
+        tracing::warn!(path = %path.display(), %error, "cannot remove the incomplete copy");
     }
 }
 

@@ -33,9 +33,9 @@ pub(crate) fn create_directory(dir: &Path) -> Outcome {
     }
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     // A missing parent was created, so "not found" means that the file system can't create it.
-    made.map_err(
-        |error| if error.kind() == io::ErrorKind::NotFound { io::Error::other("this file system makes no directories") } else { error },
-    )
+    made.map_err(|error| {
+        if error.kind() == io::ErrorKind::NotFound { io::Error::other("this file system cannot create directories") } else { error }
+    })
     .at(dir.display())?;
     sync_directory(parent(dir))
 }
@@ -105,11 +105,11 @@ pub(crate) fn read_signing(dir: &Path, passphrase: &PassphraseArgs) -> Outcome<(
     let cert = read_cert(&cert_path)?;
     let key = read_secret(&key_path, Role::Signing, passphrase)?;
     if key.public() != cert.signing {
-        return Err(Failure::input(key_path.display(), format_args!("is not the key that {} certifies", cert_path.display()))
-            .cure("put the pair that `vouch certify` made side by side, or make a new one"));
+        return Err(Failure::input(key_path.display(), format_args!("is not the key of {}", cert_path.display()))
+            .cure("use a pair from one run of `vouch certify`"));
     }
     if !cert.is_signed_by(&cert.root.hostid()) {
-        return Err(Failure::input(cert_path.display(), "its signature does not fit").cure("make a new one by `vouch certify`"));
+        return Err(Failure::input(cert_path.display(), "invalid signature").cure("create a new one with `vouch certify`"));
     }
     Ok((key, cert))
 }
@@ -143,10 +143,10 @@ fn refuse_exposed(path: &Path) -> Outcome {
         return Ok(());
     }
     if meta.uid() == rustix::process::geteuid().as_raw() {
-        return Err(Failure::input(path.display(), format_args!("others have rights to this private key (mode {mode:03o})"))
-            .cure("chmod 600 it; if somebody may have read it, replace it (vouch certify)"));
+        return Err(Failure::input(path.display(), format_args!("this private key is accessible by other users (mode {mode:03o})"))
+            .cure("run `chmod 600` on it; if it may have been read, replace it (vouch certify)"));
     }
-    tracing::warn!(path = %path.display(), mode = format_args!("{mode:03o}"), "others than its owner have rights to this private key");
+    tracing::warn!(path = %path.display(), mode = format_args!("{mode:03o}"), "this private key is accessible by other users");
     Ok(())
 }
 

@@ -37,7 +37,7 @@ impl PassphraseArgs {
         }
         let first = prompt("New passphrase of the root key: ")?;
         if first.is_empty() {
-            return Err(Failure::input("passphrase", "is empty").cure("leave --passphrase out for a key without one"));
+            return Err(Failure::input("passphrase", "is empty").cure("omit --passphrase for an unencrypted key"));
         }
         if *first != *prompt("The same again: ")? {
             return Err(Failure::input("passphrase", "the two differ").cure("try again"));
@@ -49,13 +49,13 @@ impl PassphraseArgs {
 fn from_file(path: &Path) -> Outcome<Zeroizing<String>> {
     let text = Zeroizing::new(std::fs::read_to_string(path).at(path.display())?);
     let line = Zeroizing::new(text.lines().next().unwrap_or_default().to_owned());
-    if line.is_empty() { Err(Failure::input(path.display(), "has no passphrase in its first line")) } else { Ok(line) }
+    if line.is_empty() { Err(Failure::input(path.display(), "has an empty first line")) } else { Ok(line) }
 }
 
 fn prompt(question: &str) -> Outcome<Zeroizing<String>> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::input("passphrase", "needed, and there is no terminal to ask on")
-            .cure("name a file by --passphrase-file or VOUCH_PASSPHRASE_FILE"));
+        return Err(Failure::input("passphrase", "required, but there is no terminal to ask on")
+            .cure("give a file with --passphrase-file or VOUCH_PASSPHRASE_FILE"));
     }
     rpassword::prompt_password(question).map(Zeroizing::new).at("passphrase")
 }

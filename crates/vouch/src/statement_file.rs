@@ -51,15 +51,15 @@ impl StatementArgs {
                 let root = keys::read_secret(&dir.join(keys::ROOT_KEY), Role::Root, &self.passphrase)?;
                 KeyStatement::issue(&root, when::now_s(), body)
             }
-            _ => return Err(Failure::usage("KEYS", "missing").cure("name the directory with root.key, or --statement FILE")),
+            _ => return Err(Failure::usage("KEYS", "missing").cure("give the directory with root.key, or --statement FILE")),
         };
         let place = self.statement.as_deref().unwrap_or(Path::new("statement")).display();
         match statement.verified() {
-            None => return Err(Failure::refused(place, "its signature does not fit")),
+            None => return Err(Failure::refused(place, "invalid signature")),
             Some(body) if !fits(body) => return Err(Failure::input(place, "is a statement of the other kind")),
             Some(Body::Forwarding { to }) if *to.hostid() == statement.hostid() => {
-                return Err(Failure::input(to, "has the HOSTID that it forwards from, so nobody would get there")
-                    .cure("give the name of a tree with another key; for another host under the same key no pointer is needed"));
+                return Err(Failure::input(to, "has the same HOSTID as the old name")
+                    .cure("give the name of a tree with another key; a new host with the same key needs no pointer"));
             }
             Some(_) => {}
         }
@@ -100,7 +100,7 @@ fn put_into(db: &Path, statement: &KeyStatement) -> Outcome {
         return Ok(());
     }
     if all.len() >= STATEMENTS_MAX {
-        return Err(Failure::input(db.display(), format_args!("holds {STATEMENTS_MAX} statements already")));
+        return Err(Failure::input(db.display(), format_args!("has {STATEMENTS_MAX} statements already")));
     }
     all.push(bytes);
     writer.set_statements(all).at(db.display())

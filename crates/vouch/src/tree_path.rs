@@ -72,7 +72,7 @@ impl OpenTree {
         let _ = self.tree.refresh().await;
         let newer = self.tree.revision().ok().filter(|newest| newest.order() > self.revision.order());
         let Some(newer) = newer else { return false };
-        tracing::info!("the replicas have gone on to revision {}", newer.number());
+        tracing::info!("the replicas have moved on to revision {}", newer.number());
         self.revision = newer;
         true
     }
@@ -112,8 +112,8 @@ impl OpenTree {
 /// A revision by its number.
 async fn at(tree: &Arc<Tree>, number: u64) -> Outcome<Arc<Revision>> {
     tree.revision_at(number).await?.ok_or_else(|| {
-        Failure::not_found(format_args!("revision {number}"), "no replica keeps it, or there never was one")
-            .cure("`vouch log` lists those that are kept")
+        Failure::not_found(format_args!("revision {number}"), "no replica has it, or it never existed")
+            .cure("`vouch log` lists the available revisions")
     })
 }
 

@@ -35,14 +35,14 @@ pub(crate) fn parse_date(text: &str) -> Result<u64, String> {
 /// The same with fractions of a second, in nanoseconds since 1970.
 pub(crate) fn parse_date_ns(text: &str) -> Result<u64, String> {
     let ns = parse_instant(text)?.as_nanosecond();
-    u64::try_from(ns).map_err(|_| if ns < 0 { "lies before 1970" } else { "lies too far ahead" }.to_owned())
+    u64::try_from(ns).map_err(|_| if ns < 0 { "lies before 1970" } else { "is too far in the future" }.to_owned())
 }
 
 fn parse_instant(text: &str) -> Result<Timestamp, String> {
     if let Ok(instant) = text.parse::<Timestamp>() {
         return Ok(instant);
     }
-    let date = text.parse::<civil::Date>().map_err(|_| "write a date as 2027-11-21 or an instant as 2027-11-21T10:00:00Z".to_owned())?;
+    let date = text.parse::<civil::Date>().map_err(|_| "write a date as 2027-11-21 or a time as 2027-11-21T10:00:00Z".to_owned())?;
     date.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp()).map_err(|error| error.to_string())
 }
 

@@ -48,7 +48,7 @@ async fn write_all(args: &Args, paths: &[TreePath]) -> Outcome {
                 Err(error) if open.moves_on(&error).await => {
                     let (newer_found, newer) = content(&mut open, &path.path).await?;
                     if offset > 0 && newer != blob {
-                        return Err(Failure::input(printable(&found), "changed while it was read, and no replica keeps it as it was"));
+                        return Err(Failure::input(printable(&found), "changed during the read, and no replica has the old revision"));
                     }
                     (found, blob) = (newer_found, newer);
                     file = open.tree.open_file(blob.clone());

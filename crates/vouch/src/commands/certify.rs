@@ -54,19 +54,19 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let last = last_serial(&args.keys)?;
     let serial = match (args.serial, last) {
         (Some(serial), Some(last)) if serial <= last => {
-            return Err(Failure::usage(format_args!("--serial {serial}"), format_args!("certificate {last} has been issued already"))
+            return Err(Failure::usage(format_args!("--serial {serial}"), format_args!("certificate {last} was issued already"))
                 .cure(format_args!("use {} or more", last + 1)));
         }
         (Some(serial), _) => serial,
         (None, Some(last)) => last + 1,
         (None, None) => {
-            return Err(Failure::input(args.keys.join(keys::ROOT_SERIAL).display(), "is missing, so the next serial is unknown")
-                .cure("give one above all before by --serial"));
+            return Err(Failure::input(args.keys.join(keys::ROOT_SERIAL).display(), "is missing, so the next serial number is unknown")
+                .cure("give a number above all earlier ones with --serial"));
         }
     };
     if serial == u64::MAX {
-        return Err(Failure::usage(format_args!("serial {serial}"), "is the last that there is, so this key could never be replaced")
-            .cure("give the one after the newest certificate's"));
+        return Err(Failure::usage(format_args!("serial {serial}"), "is the largest serial number, so this key could never be replaced")
+            .cure("give the number after the newest certificate's"));
     }
     let root = keys::read_secret(&args.keys.join(keys::ROOT_KEY), Role::Root, &args.passphrase)?;
     let signing = SecretKey::from_seed(&*keys::random()?);
@@ -88,7 +88,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         return output::json(&Report { hostid, directory: out.display().to_string(), serial, not_after: when::utc(not_after) });
     }
     output::text(&format!(
-        "HOSTID       {hostid}\nsigning key  {}   certificate {serial}, until {}\nnext         publish, so that clients learn of it\n",
+        "HOSTID       {hostid}\nsigning key  {}   certificate {serial}, until {}\nnext         publish, which tells clients\n",
         out.join(keys::SIGNING_KEY).display(),
         when::utc(not_after)
     ))

@@ -208,7 +208,7 @@ fn greeting(server: &Server) -> String {
         ));
     }
     if let Some(uid) = server.acting_user() {
-        text.push_str(&format!("  not run by root: everything is done with the rights of user {uid}\n"));
+        text.push_str(&format!("  not run by root: all access uses the rights of user {uid}\n"));
     }
     text
 }

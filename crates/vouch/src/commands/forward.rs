@@ -27,7 +27,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         (Some(to), false) => Some(Body::Forwarding { to: to.parse::<TreeName>().at("--to")? }),
         (None, false) => return Err(Failure::usage("--to", "missing").cure("give the new name: --to @HOST[:PORT],HOSTID")),
         (None, true) => None,
-        (Some(_), true) => return Err(Failure::usage("--to", "belongs to a new statement, --statement names one made before")),
+        (Some(_), true) => return Err(Failure::usage("--to", "is for a new statement, but --statement gives an existing one")),
     };
     args.common.carry_out(body, |body| matches!(body, Body::Forwarding { .. }))
 }

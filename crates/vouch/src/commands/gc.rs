@@ -85,9 +85,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
             seconds: started.elapsed().as_secs_f64(),
         });
     }
-    let anew = repaired.map_or_else(String::new, |repaired| {
-        format!("index built anew: {} frames in {}\n", repaired.frames, output::bytes(repaired.bytes))
-    });
+    let anew = repaired
+        .map_or_else(String::new, |repaired| format!("index rebuilt: {} frames in {}\n", repaired.frames, output::bytes(repaired.bytes)));
     output::text(&format!(
         "{anew}kept {} frames in {}, dropped {} frames, freed {} in {:.1} s\n",
         done.live_frames,

@@ -74,7 +74,9 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
             copy_out::remove(&partial);
             if failure.is_full_disk() {
                 let above = dest.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-                return Err(failure.cure(format_args!("make room in the file system of {}, or choose another place", above.display())));
+                return Err(
+                    failure.cure(format_args!("free space in the file system of {}, or choose another destination", above.display()))
+                );
             }
             Err(failure)
         }
@@ -275,7 +277,7 @@ impl Report {
             format!("revision {}: {} entries, {} in {:.1} s\n", self.revision, self.entries, output::bytes(self.bytes), self.seconds);
         if self.not_kept > 0 {
             text.push_str(&format!(
-                "{} owners, attributes or special files could not be kept; --log-level info lists them\n",
+                "{} owners, attributes or special files could not be set; --log-level info lists them\n",
                 self.not_kept
             ));
         }

@@ -82,7 +82,7 @@ async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, asked: &Tr
                 out.flush().at("standard output")?;
                 let shown = below_base(asked.name.to_string().as_bytes(), &below_base(base, &prefix));
                 // The reader of standard error may be gone.
-                let _ = writeln!(io::stderr(), "{} is opaque: its names are not listed; name them", printable(&shown));
+                let _ = writeln!(io::stderr(), "{} is opaque: its names are hidden; give a name in it", printable(&shown));
                 break;
             }
             let position = last.as_ref().map_or(Position::Start, |name| Position::After(name));

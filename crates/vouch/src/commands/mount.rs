@@ -114,7 +114,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let (tree, point) = match (&args.second, args.auto) {
         (Some(point), false) => (Some(TreePath::parse(&args.first)?), point.clone()),
         (None, true) => (None, PathBuf::from(&args.first)),
-        _ => return Err(Failure::usage("DIR", "missing").cure("name the mount point")),
+        _ => return Err(Failure::usage("DIR", "missing").cure("give the mount point")),
     };
     if tree.as_ref().is_some_and(|tree| !tree.path.is_empty()) {
         return Err(Failure::usage("NAME", "a whole tree is mounted, not a path in it"));
@@ -218,8 +218,8 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Optio
     mounted.serve_until(until).await?;
     client.flush().await;
     if halted {
-        let why = io::Error::other("records can't be kept, and the policy is to halt");
-        return Err(Failure::new("--audit", Cause::Io(why)).cure("make room, or mend what the log tells of"));
+        let why = io::Error::other("records can't be written, and the policy is halt");
+        return Err(Failure::new("--audit", Cause::Io(why)).cure("free disk space, or fix the error in the log"));
     }
     Ok(())
 }

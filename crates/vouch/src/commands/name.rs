@@ -76,7 +76,7 @@ fn of_path_or_text(what: &str) -> Outcome<HostId> {
         return of_file(path);
     }
     what.parse().map_err(|_| {
-        Failure::not_found(what, "no such file or directory, and neither a name nor a HOSTID").cure("a name looks like @HOST[:PORT],HOSTID")
+        Failure::not_found(what, "no such file or directory, and not a name or HOSTID").cure("a name looks like @HOST[:PORT],HOSTID")
     })
 }
 

@@ -86,14 +86,14 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let (key, cert) = keys::read_signing(&args.keys, &args.passphrase)?;
     let hostid = cert.root.hostid();
     let name = TreeName::new(&args.location, hostid).at("--location")?;
-    let duration_s = u32::try_from(args.duration.as_secs()).map_err(|_| Failure::usage("--duration", "longer than the format can say"))?;
+    let duration_s = u32::try_from(args.duration.as_secs()).map_err(|_| Failure::usage("--duration", "longer than the format allows"))?;
     if !args.source.is_dir() {
         let failure = if args.source.exists() {
             Failure::input(args.source.display(), "not a directory")
         } else {
             Failure::not_found(args.source.display(), "no such directory")
         };
-        return Err(failure.cure("name the directory to publish"));
+        return Err(failure.cure("give the directory to publish"));
     }
     let (db, wait) = (args.db, args.wait);
     let options = Options {
@@ -163,7 +163,7 @@ fn summary_text(s: &Summary) -> String {
         vec!["shared".to_owned(), format!("{} in {} frames", output::bytes(s.shared_bytes), s.shared_frames)],
     ];
     if s.adopted_bytes > 0 {
-        rows.push(vec!["taken over".to_owned(), format!("{} from a run that was interrupted", output::bytes(s.adopted_bytes))]);
+        rows.push(vec!["taken over".to_owned(), format!("{} from an interrupted run", output::bytes(s.adopted_bytes))]);
     }
     if s.skipped_count > 0 {
         rows.push(vec!["skipped".to_owned(), s.skipped_count.to_string()]);

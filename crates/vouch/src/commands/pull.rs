@@ -105,7 +105,7 @@ fn progress_text(now: &PullProgress) -> String {
         PullPhase::Collect => "collecting garbage",
     };
     format!(
-        "{phase}: {} of {} frames, {}, {} held already",
+        "{phase}: {} of {} frames, {}, {} already present",
         now.frames_done,
         now.frames_known,
         output::bytes(now.bytes),
@@ -128,10 +128,10 @@ fn print(args: &Args, report: &PullReport) -> Outcome {
         return output::json_line(&row);
     }
     if report.was_current {
-        return output::text(&format!("revision {} is here already\n", report.revision));
+        return output::text(&format!("revision {} is already present\n", report.revision));
     }
     output::text(&format!(
-        "revision {}: {} new frames, {}, {} held already, {} freed, {:.1} s\n",
+        "revision {}: {} new frames, {}, {} already present, {} freed, {:.1} s\n",
         report.revision,
         report.new_frames,
         output::bytes(report.new_bytes),

@@ -7,7 +7,7 @@ use crate::exit::Outcome;
 
 /// Unmount a tree mounted by `vouch mount`; also clears a mount whose process is dead.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch umount /mnt\n\nRefuses what is not a vouch mount.")]
+#[command(after_help = "Examples:\n  vouch umount /mnt\n\nRefuses mounts of other programs.")]
 pub(crate) struct Args {
     /// The mount point.
     #[arg(value_name = "DIR")]

@@ -88,7 +88,7 @@ async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<(Repo
         match event {
             VerifyEvent::Progress { frames, bytes, waiting } => {
                 (report.frames, report.bytes) = (frames, bytes);
-                bar.set_message(format!("{frames} frames, {}, {waiting} known to be left", output::bytes(bytes)));
+                bar.set_message(format!("{frames} frames, {}, {waiting} left so far", output::bytes(bytes)));
             }
             VerifyEvent::Bad { path, error } => report.add_problem(format!("{}: {error}", printable(&path))),
             VerifyEvent::Done { frames, bytes, bad, .. } => {
@@ -166,7 +166,7 @@ impl Report {
         let (bytes, seconds) = (output::bytes(self.bytes), self.seconds);
         let verdict = match self.problem_count {
             0 => "sound".to_owned(),
-            count if self.ended_early => format!("{count} PROBLEMS, and not all was read"),
+            count if self.ended_early => format!("{count} PROBLEMS, incomplete"),
             count => format!("{count} PROBLEMS"),
         };
         format!("{}: {of}{} frames, {bytes} in {seconds:.1} s: {verdict}\n", self.what, self.frames)

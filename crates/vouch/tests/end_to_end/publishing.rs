@@ -98,7 +98,7 @@ fn a_damaged_index_is_found_and_built_anew() {
         std::fs::write(segment.expect("an entry").path(), "rubbish").expect("ours");
     }
     assert!(!world.run(["verify", "--db", "db"]).status.success());
-    assert!(world.ok(["gc", "--db", "db", "--repair"]).contains("index built anew"));
+    assert!(world.ok(["gc", "--db", "db", "--repair"]).contains("index rebuilt"));
     assert!(world.ok(["verify", "--db", "db"]).contains("sound"));
     assert_eq!(world.publish()["revision"], 2);
 }

@@ -47,7 +47,7 @@ fn ls_shows_nothing_of_an_opaque_directory_but_what_is_named() {
     world.write("src/o/below/deep", "y");
     world.publish_with(&["--opaque", "o"]);
     let _replica = world.serve();
-    let note = format!("{} is opaque: its names are not listed; name them\n", world.name("/o"));
+    let note = format!("{} is opaque: its names are hidden; give a name in it\n", world.name("/o"));
     for args in [&["ls"][..], &["ls", "-l"], &["ls", "--json"], &["ls", "-R", "--json"]] {
         let output = world.run([args, &[&world.name("/o")]].concat());
         assert_eq!(

@@ -36,7 +36,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let anchor = match (&args.public, &args.checkpoint) {
         (Some(public), _) => Anchor::Key(verify::public(public)?),
         (None, Some(path)) => Anchor::Checkpoint(Box::new(read_checkpoint(path).at(path.display())?)),
-        (None, None) => return Err(Failure::usage("--public", "say what is trusted")),
+        (None, None) => return Err(Failure::usage("--public", "give what is trusted: --public or --checkpoint")),
     };
     let what = args.proof.display();
     let proof = Proof::decode(&std::fs::read(&args.proof).at(what)?).map_err(|error| Failure::input(args.proof.display(), error))?;

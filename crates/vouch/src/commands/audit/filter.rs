@@ -74,7 +74,7 @@ impl Filter {
         let mut operations = None;
         for word in &self.operation {
             let set = operations::parse_operations(word)
-                .ok_or_else(|| Failure::input(word, "is no operation of NFS, and no system call that one answers to"))?;
+                .ok_or_else(|| Failure::input(word, "is neither an NFS operation nor a system call that corresponds to one"))?;
             *operations.get_or_insert(0) |= set;
         }
         let mut query = Query {
@@ -145,7 +145,7 @@ fn instant(text: &str) -> Result<u64, String> {
     match when::parse_duration(text) {
         Ok(ago) if text.ends_with(|c: char| c.is_ascii_alphabetic()) && !text.contains('T') => {
             let seconds = when::now_s().saturating_sub(ago.as_secs());
-            seconds.checked_mul(1_000_000_000).ok_or_else(|| "lies too far ahead".into())
+            seconds.checked_mul(1_000_000_000).ok_or_else(|| "is too far in the future".into())
         }
         _ => when::parse_date_ns(text),
     }
@@ -155,7 +155,7 @@ fn result(text: &str) -> Result<Done, String> {
     match text {
         "success" => Ok(Done::Success),
         "failure" => Ok(Done::Failure),
-        _ => text.parse().map(Done::Is).map_err(|_| "say success, failure or a status's number".into()),
+        _ => text.parse().map(Done::Is).map_err(|_| "give success, failure or a status number".into()),
     }
 }
 
@@ -164,7 +164,7 @@ fn class(text: &str) -> Result<Class, String> {
         .iter()
         .copied()
         .find(|class| class.name() == text)
-        .ok_or_else(|| "say operation, refusal, administrative, gap or host".into())
+        .ok_or_else(|| "give operation, refusal, administrative, gap or host".into())
 }
 
 fn user(text: &str) -> Outcome<u32> {
@@ -172,7 +172,7 @@ fn user(text: &str) -> Outcome<u32> {
         return Ok(number);
     }
     let found = nix::unistd::User::from_name(text).map_err(std::io::Error::from).at(text)?;
-    found.map(|user| user.uid.as_raw()).ok_or_else(|| Failure::not_found(text, "no user has this name here; give the number"))
+    found.map(|user| user.uid.as_raw()).ok_or_else(|| Failure::not_found(text, "unknown user; give the number"))
 }
 
 #[cfg(test)]

@@ -194,7 +194,7 @@ impl Keeper {
         if !is_new && !is_same_boot {
             self.tell_missed(
                 None,
-                "the machine was started anew since the last event of this trail: what came before this program is missing",
+                "the machine rebooted since the last event of this trail: events before this program's start are missing",
             );
         }
         self.sync()?;
@@ -247,7 +247,7 @@ fn go_on(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>>
     }
     if keeper.going_on == GoingOn::All {
         keeper.going_on = GoingOn::Newer(last);
-        keeper.tell_missed(None, "the log does not hold the last event of this trail any more: what came between may be missing");
+        keeper.tell_missed(None, "the log no longer holds the last event of this trail: events in between may be missing");
     }
     while opened.len() > 1 {
         let mut reader = BufReader::with_capacity(LINE_LEN_MAX, opened.pop().expect("there are two"));
@@ -367,7 +367,7 @@ fn listen(keeper: &mut Keeper, mut serials: Serials) -> Outcome {
                 let kind = u16::from_ne_bytes([head[4], head[5]]);
                 if let Some(line) = Line::parse_message(kind, message.trim_ascii_end()) {
                     if let Some(count) = serials.see(line.stamp.serial) {
-                        keeper.tell_missed(Some(count), "by the numbers that the kernel gives, so many of its events were not read");
+                        keeper.tell_missed(Some(count), "events missing by the kernel's serial numbers");
                     }
                     keeper.line(&line);
                 }
@@ -380,7 +380,7 @@ fn listen(keeper: &mut Keeper, mut serials: Serials) -> Outcome {
             Err(rustix::io::Errno::NOBUFS) => {
                 serials.are_lost();
                 // The number is known when the next event comes.
-                keeper.tell_missed(None, "the kernel's audit came faster than it was read");
+                keeper.tell_missed(None, "the kernel produced audit events faster than they were read");
             }
             Err(error) => return Err(io::Error::from(error)).at(what),
         }

@@ -31,7 +31,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let path = args.key.unwrap_or_else(|| args.directory.join(KEY_FILE));
     if path.exists() {
-        return Err(Failure::input(path.display(), "a trail has this key already; begin another trail in another directory"));
+        return Err(Failure::input(path.display(), "the trail's key exists already; use another directory for another trail"));
     }
     std::fs::create_dir_all(&args.directory).at(args.directory.display())?;
     let (mut trail, mut seed) = ([0; 16], Zeroizing::new([0; 32]));

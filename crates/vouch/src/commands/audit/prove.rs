@@ -35,7 +35,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let since = args.checkpoint.as_ref().map(|path| read_checkpoint(path).at(path.display())).transpose()?;
     let proof = prove(&args.directory, args.seq, since.as_ref()).at(args.directory.display())?;
     let proof = proof.ok_or_else(|| {
-        let cure = "wait for the next seal if it is new, or give an older checkpoint";
+        let cure = "wait for the next seal if the record is new, or give an older checkpoint";
         Failure::not_found(format!("record {}", args.seq), "is not in the trail, or not sealed since the checkpoint").cure(cure)
     })?;
     std::fs::write(&args.out, proof.encode()).at(args.out.display())

@@ -94,11 +94,11 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         args.tls.config()?;
         args.tls.name(&args.to.host)?;
     } else if args.tls.any() {
-        return Err(Failure::usage("--to", "has no TLS, and options of TLS are given").cure("write syslog+tls:// or nats+tls://"));
+        return Err(Failure::usage("--to", "has no TLS, but TLS options are given").cure("write syslog+tls:// or nats+tls://"));
     }
     match args.to.protocol.is_nats() {
         true => drop(args.nats.options()?),
-        false if args.nats.any() => return Err(Failure::usage("--to", "is no NATS server, and options of NATS are given")),
+        false if args.nats.any() => return Err(Failure::usage("--to", "is no NATS server, but NATS options are given")),
         false => {}
     }
     if args.to.protocol == Protocol::NatsTls {
@@ -123,9 +123,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
                 position::resume(&args.position, &args.directory, trail.as_deref())?;
             }
             if !is_warned && lacks_checkpoint(&args.directory)? {
-                let fault = "has seals, and no checkpoint that says how far it may be sent: nothing is";
+                let fault = "has seals but no checkpoint, so nothing is sent";
                 if args.once {
-                    let cure = "copy `checkpoint` along with the segments, and after them";
+                    let cure = "copy `checkpoint` too, after the segments";
                     return Err(Failure::input(args.directory.display(), fault).cure(cure));
                 }
                 tracing::warn!(trail = %args.directory.display(), "the trail {fault}");
@@ -156,7 +156,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
                 if args.once && (trouble.is_refusal || plain_ends == PLAIN_ENDS_MAX) {
                     return Err(trouble.into_failure(&args.to));
                 }
-                tracing::warn!(to = %args.to, "the collector did not take all, and it is sent again: {trouble}");
+                tracing::warn!(to = %args.to, "the collector did not accept all records; sending them again: {trouble}");
                 nats = None;
                 follower = Follower::from_position(&args.directory, position::resume(&args.position, &args.directory, trail.as_deref())?);
                 std::thread::sleep(retry);

@@ -49,7 +49,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     bar.finish_and_clear();
     let found = found?;
     if found.segments == 0 && found.faults.is_empty() {
-        return Err(Failure::not_found(args.directory.display(), "holds no segment of an audit trail"));
+        return Err(Failure::not_found(args.directory.display(), "contains no segment of an audit trail"));
     }
     let time = |ns: u64| when::utc(ns / 1_000_000_000);
     let report = Report {
@@ -98,7 +98,7 @@ pub(super) fn public(given: &str) -> Outcome<[u8; 32]> {
         return Ok(key);
     }
     let text = std::fs::read_to_string(given).at(given)?;
-    decode(&text).ok_or_else(|| Failure::input(given, "is no public key: 64 hexadecimal digits are"))
+    decode(&text).ok_or_else(|| Failure::input(given, "is not a public key of 64 hexadecimal digits"))
 }
 
 #[derive(Serialize)]

@@ -50,7 +50,7 @@ pub(super) fn token(file: &Path) -> Outcome<Vec<u8>> {
     use std::os::unix::fs::PermissionsExt as _;
     let mode = std::fs::metadata(file).at(file.display())?.permissions().mode();
     if mode & 0o077 != 0 {
-        return Err(Failure::input(file.display(), "others may read it").cure(format!("chmod 600 {}", file.display())));
+        return Err(Failure::input(file.display(), "other users can read it").cure(format!("chmod 600 {}", file.display())));
     }
     let token = std::fs::read(file).at(file.display())?.trim_ascii().to_vec();
     if token.len() < TOKEN_LEN_MIN {

@@ -153,7 +153,7 @@ impl Measure {
         outcome?;
         match run.results.is_empty() {
             true => Err(Failure::not_found("", run.left_out.first().map_or("nothing could be measured", String::as_str))),
-            false if run.incomplete => Err(Failure::incomplete("something failed in the middle, and is told among what was left out")),
+            false if run.incomplete => Err(Failure::incomplete("part of the run failed; see the list of what was left out")),
             false => Ok(()),
         }
     }

@@ -125,7 +125,7 @@ fn all_used(option: &str, sources: &[Labelled<ServerCpu>], names: &[Option<&str>
             let what = label.map_or("a source without a label".to_owned(), |label| format!("{label}=…"));
             return Err(Failure::usage(
                 option,
-                format!("{what} is of no server or mount here, or the second of its kind; label them as --target and --mount do"),
+                format!("{what} matches no --target or --mount, or is given twice; use the labels of --target and --mount"),
             ));
         }
     }
@@ -148,7 +148,7 @@ impl Subjects {
         all_used("--client-cpu", &self.client_cpu, &mounts.collect::<Vec<_>>())?;
         let elsewhere = !self.mount.is_empty() || self.target.iter().any(|target| !matches!(target.value, Target::Nfs(_)));
         match !self.agent.is_empty() && elsewhere {
-            true => Err(Failure::usage("--agent", "agents measure NFS servers alone; measure --mount and scp:// by themselves")),
+            true => Err(Failure::usage("--agent", "agents measure only NFS servers; measure --mount and scp:// in a separate run")),
             false => Ok(()),
         }
     }
@@ -169,22 +169,22 @@ impl Subjects {
     /// Creates all subjects. If one fails, earlier ones are removed. `depth`: most calls in flight.
     pub(super) fn make(&self, depth: u32, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
         if self.are_none() {
-            return Err(Failure::usage("--target", "say what to measure, or name a mounted directory by --mount; see `vouch help bench`"));
+            return Err(Failure::usage("--target", "give --target or --mount; see `vouch help bench`"));
         }
         self.check()?;
         let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
         let made = self.fill(depth, run, stop, &mut subjects);
         let labels: Vec<String> = subjects.iter().map(|subject| subject.info().label).collect();
         let twice = labels.iter().enumerate().find(|(at, label)| labels[..*at].contains(label));
-        let made = made.and(
-            twice.map_or(Ok(()), |(_, label)| Err(Failure::usage("--target", format!("{label} would name two; label them: LABEL=…")))),
-        );
+        let made = made.and(twice.map_or(Ok(()), |(_, label)| {
+            Err(Failure::usage("--target", format!("{label} would name two subjects; give labels: LABEL=…")))
+        }));
         if let Err(failure) = made {
             // Each one for itself; the reason is reported last.
             for subject in &mut subjects {
                 let (label, place) = (subject.info().label, subject.place().unwrap_or_default());
                 if let Err(error) = subject.clean() {
-                    tracing::warn!("{label}: what was made could not be removed: {error}; left behind: {place}");
+                    tracing::warn!("{label}: cannot remove the run's files: {error}; left behind: {place}");
                 }
             }
             return Err(failure);
@@ -287,7 +287,7 @@ impl Subjects {
         let mut addresses: Vec<(SocketAddr, String)> = Vec::new();
         for agent in &self.agent {
             let found = agent.to_socket_addrs().ok().and_then(|mut all| all.next());
-            let address = found.ok_or_else(|| Failure::not_found(agent, "no such host; write HOST:PORT"))?;
+            let address = found.ok_or_else(|| Failure::not_found(agent, "unknown host; write HOST:PORT"))?;
             addresses.push((address, agent.rsplit_once(':').map_or(agent.clone(), |(host, _)| host.to_owned())));
         }
         let secret = self.token_file.as_deref().map(token).transpose()?;

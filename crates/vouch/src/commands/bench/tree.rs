@@ -179,12 +179,12 @@ impl World {
             details: vec![detail.into()],
         };
         let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
-        let local = about("local directory", source.display().to_string(), "what the tree was made from");
+        let local = about("local directory", source.display().to_string(), "source directory of the tree");
         subjects.push(Box::new(ReadSubject::new(local, source.clone(), Box::new(|| Ok(None)), None, stop)));
         for (label, detail, warm, cached) in [
-            ("tree cold", "mounted anew for each round, empty disk cache; every byte verified", false, true),
+            ("tree cold", "mounted again for each round, empty disk cache; every byte verified", false, true),
             ("tree warm", "mounted once; caches of the client and of the kernel", true, true),
-            ("tree without disk cache", "mounted anew for each round, without a disk cache", false, false),
+            ("tree without disk cache", "mounted again for each round, without a disk cache", false, false),
         ] {
             let at = self.place(label)?;
             let cache = cached.then(|| self.directory.path().join(format!("cache-{}", subjects.len())));
@@ -196,7 +196,7 @@ impl World {
             subjects.push(Box::new(ReadSubject::new(about(label, self.name.clone(), detail), at, forget, server, stop)));
         }
         for (label, detail, warm) in [
-            ("sshfs cold", "sshfs of the directory, by an sshd on loopback, mounted anew for each round", false),
+            ("sshfs cold", "sshfs of the directory, by an sshd on loopback, mounted again for each round", false),
             ("sshfs warm", "the same, mounted once", true),
         ] {
             let keys = self.place(&format!("{label} keys"))?;
@@ -264,7 +264,7 @@ impl World {
             vec![Box::new(ConnectSubject::new("replica".into(), address, Request::Records(records), None, stop))];
         let paths = NAMES.map(|name| format!("/{name}"));
         match &self.web {
-            Err(why) => run.left_out.push(format!("a web server of its own: {why}")),
+            Err(why) => run.left_out.push(format!("private web server: {why}")),
             Ok(web) => {
                 run.machine.with_version("nginx", "-v");
                 run.machine.with_version("openssl", "version");

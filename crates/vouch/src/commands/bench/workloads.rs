@@ -164,7 +164,7 @@ impl All {
         };
         let mut parts = Vec::new();
         if self.subjects.are_none() {
-            left_out.push("transfer, iops, concurrency: neither --target nor --mount says what to measure".into());
+            left_out.push("transfer, iops, concurrency: neither --target nor --mount is given".into());
         } else {
             parts.push(on(&self.subjects, DEPTH, work));
         }

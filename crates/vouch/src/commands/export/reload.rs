@@ -17,6 +17,6 @@ pub(super) fn run(state: &Path) -> Outcome {
     match super::status::ask(state, Question::Reload)? {
         Answer::Reloaded(comments) => output::text(&comments.iter().map(|comment| format!("{comment}\n")).collect::<String>()),
         Answer::Failed(why) => Err(Failure::input("exports", why)),
-        Answer::Status(_) => Err(Failure::input("server", "answered something else; is it of another version?")),
+        Answer::Status(_) => Err(Failure::input("server", "unexpected answer; is the server of another version?")),
     }
 }

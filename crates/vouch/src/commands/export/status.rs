@@ -22,7 +22,7 @@ pub(super) fn run(args: &Args, state: &Path) -> Outcome {
         Answer::Status(status) if args.json => output::json(&status),
         Answer::Status(status) => output::text(&table(&status)),
         Answer::Failed(why) => Err(Failure::input("server", why)),
-        Answer::Reloaded(_) => Err(Failure::input("server", "answered something else; is it of another version?")),
+        Answer::Reloaded(_) => Err(Failure::input("server", "unexpected answer; is the server of another version?")),
     }
 }
 
@@ -31,7 +31,7 @@ pub(super) fn ask(state: &Path, question: Question) -> Outcome<Answer> {
     let path = control_path(state);
     ask_socket(&path, question).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            Failure::not_found(path.display(), "no server runs with this state directory").cure("name its directory with --state")
+            Failure::not_found(path.display(), "no server is running with this state directory").cure("name its directory with --state")
         }
         _ => Failure::new(path.display(), crate::exit::Cause::Io(error)),
     })
@@ -47,9 +47,9 @@ fn table(status: &Status) -> String {
         if status.grace_left_ms > 0 { format!(", grace for {} s more", status.grace_left_ms.div_ceil(1000)) } else { String::new() },
     );
     let pressed = [
-        (status.held_back, "times a connection was not read because too much of its address or of all was waiting"),
-        (status.clients_displaced, "clients without state, or silent, made room for others"),
-        (status.clients_refused, "clients were refused because there was no room"),
+        (status.held_back, "pauses of reading because too many calls of an address, or in all, were waiting"),
+        (status.clients_displaced, "idle or expired clients evicted to make room"),
+        (status.clients_refused, "clients refused for lack of room"),
     ];
     for (count, what) in pressed.into_iter().filter(|(count, _)| *count > 0) {
         text.push_str(&format!("{count} {what}\n"));

@@ -52,11 +52,11 @@ impl MountAudit {
         match self.account.read() {
             Ok(new) => {
                 self.account.put(&self.trail, &self.rules, new);
-                tracing::info!("audit rules read anew");
+                tracing::info!("audit rules reloaded");
             }
             Err(error) => {
                 self.account.failed(&self.trail, &error.to_string());
-                tracing::error!(%error, "the new audit rules are faulty; the old ones stay in force");
+                tracing::error!(%error, "the new audit rules have errors; the old rules stay in force");
             }
         }
     }
@@ -200,7 +200,7 @@ impl Observer for MountAudit {
             }
             TreeEvent::Restored { tree, revision: now } => revision(tree, &format!("revision {now} is shown again")),
             TreeEvent::Withdrawn { tree, class, why } => {
-                let detail = format!("nothing of this tree is shown any more: {why}");
+                let detail = format!("this tree is no longer shown: {why}");
                 self.refuse(refusal_to_show(class).unwrap_or(Refusal::Altered), None, tree, &detail);
             }
             TreeEvent::NotOpened { tree, class, why } => {

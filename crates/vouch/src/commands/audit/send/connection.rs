@@ -56,7 +56,7 @@ impl Connection {
 fn datagram(socket: &UdpSocket, message: &Message) -> io::Result<()> {
     match (socket.send(message.text.as_bytes()), &message.short) {
         (Err(error), Some(short)) if error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error()) => {
-            tracing::warn!(record = message.seq, bytes = message.text.len(), "the record is too long for a datagram, and is sent cut");
+            tracing::warn!(record = message.seq, bytes = message.text.len(), "the record is too long for a datagram and is truncated");
             socket.send(short.as_bytes()).map(drop)
         }
         (sent, _) => sent.map(drop),

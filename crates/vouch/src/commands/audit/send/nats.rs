@@ -91,9 +91,9 @@ impl Nats {
 /// Id of the trail, from its first segment.
 pub(super) fn trail_of(directory: &Path) -> Outcome<String> {
     let files = segments(directory).at(directory.display())?;
-    let Some(file) = files.first() else { return Err(Failure::input(directory.display(), "holds no segment of a trail")) };
+    let Some(file) = files.first() else { return Err(Failure::input(directory.display(), "contains no segment of a trail")) };
     let header = Segment::open(file).and_then(|segment| segment.frame_at(MAGIC.len() as u64)).at(file.path.display())?;
-    let header = Header::decode(&header.1).ok_or_else(|| Failure::input(file.path.display(), "does not begin as a segment does"))?;
+    let header = Header::decode(&header.1).ok_or_else(|| Failure::input(file.path.display(), "is no valid segment"))?;
     Ok(super::super::hex(&header.trail))
 }
 
@@ -110,8 +110,8 @@ fn of_connect(error: &async_nats::ConnectError) -> Trouble {
     }
     match error.kind() {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => Trouble::refusal(
-            "the NATS server does not let us in",
-            "give --nats-user and --nats-password-file, or --tls-cert and --tls-key, of a user that it knows",
+            "the NATS server refuses the login",
+            "give --nats-user and --nats-password-file, or --tls-cert and --tls-key, of a user known to the server",
         ),
         _ => Trouble::new(chain(error)),
     }
@@ -120,8 +120,8 @@ fn of_connect(error: &async_nats::ConnectError) -> Trouble {
 fn of_publish(error: &async_nats::jetstream::context::PublishError) -> Trouble {
     match error.kind() {
         PublishErrorKind::StreamNotFound => Trouble::refusal(
-            "no stream of JetStream takes this subject, so nothing would be stored",
-            "make one: nats stream add --subjects SUBJECT",
+            "no JetStream stream has this subject, so nothing would be stored",
+            "create one: nats stream add --subjects SUBJECT",
         ),
         PublishErrorKind::MaxPayloadExceeded => Trouble::refusal(chain(error), "raise max_payload of the NATS server"),
         _ => Trouble::new(chain(error)),

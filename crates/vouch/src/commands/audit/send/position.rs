@@ -17,8 +17,8 @@ fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     };
     place::parse(&text, trail).map_err(|fault| match fault {
         Unreadable::OfAnother => Failure::input(path.display(), "is the position of another trail")
-            .cure("give each trail a file of its own, or remove it to send all"),
-        Unreadable::Nothing => Failure::input(path.display(), "holds no position").cure("remove it to send all again"),
+            .cure("use one file for each trail, or remove the file to send everything"),
+        Unreadable::Nothing => Failure::input(path.display(), "holds no position").cure("remove it to send everything again"),
     })
 }
 
@@ -30,14 +30,14 @@ pub(super) fn resume(path: &Path, directory: &Path, trail: Option<&str>) -> Outc
         return Ok(place);
     }
     let why = match position_state(directory, place).at(directory.display())? {
-        PositionState::Is(found) if tag.is_some_and(|tag| tag != found) => "has other records than those that were sent",
+        PositionState::Is(found) if tag.is_some_and(|tag| tag != found) => "differs from the records that were sent",
         PositionState::Beyond => "ends before what was sent",
         // Earlier versions stored no tag; then only the number can tell.
         PositionState::Is(_) if tag.is_none() && is_beyond_seals(directory, place)? => "ends before what was sent",
         PositionState::Is(_) | PositionState::Removed => return Ok(place),
     };
-    let fault = format!("{why} (record {}): an older copy was put in its place", place.next_seq.saturating_sub(1));
-    let cure = format!("put back the trail that was sent, or remove {} to send all of this one again", path.display());
+    let fault = format!("{why} (record {}): it was replaced by an older copy", place.next_seq.saturating_sub(1));
+    let cure = format!("restore the trail that was sent, or remove {} to send all of this one", path.display());
     Err(Failure::refused(directory.display(), fault).cure(cure))
 }
 

@@ -52,13 +52,13 @@ impl Target {
         let (rest, subject) = match rest.split_once('/') {
             Some((rest, subject)) if protocol.is_nats() => (rest, subject),
             None if !protocol.is_nats() => (rest, ""),
-            Some(_) => return Err("syslog has no subjects: end it after the port".into()),
+            Some(_) => return Err("syslog has no subjects: remove everything after the port".into()),
             None => return Err("the subject is missing".into()),
         };
         // Wildcards are for subscribers only.
         let is_token = |token: &str| !token.is_empty() && token.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '*' | '>' | '/'));
         if protocol.is_nats() && !subject.split('.').all(is_token) {
-            return Err(format!("{subject:?} is no subject to publish under"));
+            return Err(format!("{subject:?} is not a valid subject for publishing"));
         }
         // An IPv6 address has brackets, as in all URLs.
         let (host, port) = match rest.strip_prefix('[').map(|rest| rest.split_once(']')) {

@@ -38,7 +38,7 @@ pub(super) struct TlsArgs {
 }
 
 fn server_name(text: &str) -> Result<ServerName<'static>, String> {
-    ServerName::try_from(text.to_owned()).map_err(|_| format!("{text:?} is no name of a host"))
+    ServerName::try_from(text.to_owned()).map_err(|_| format!("{text:?} is not a host name"))
 }
 
 impl TlsArgs {
@@ -50,13 +50,12 @@ impl TlsArgs {
     /// Reads the files. Each connection does this, so renewed certificates need no restart.
     pub(super) fn config(&self) -> Outcome<ClientConfig> {
         let Some(ca) = &self.tls_ca else {
-            return Err(
-                Failure::usage("--tls-ca", "missing: without it nobody could be believed").cure("name the file of the CA's certificate")
-            );
+            return Err(Failure::usage("--tls-ca", "missing: without a CA no collector can be trusted")
+                .cure("give the file of the CA's certificate"));
         };
         let mut roots = RootCertStore::empty();
         for certificate in certificates(ca)? {
-            roots.add(certificate).map_err(|error| Failure::input(ca.display(), format!("holds no certificate of a CA: {error}")))?;
+            roots.add(certificate).map_err(|error| Failure::input(ca.display(), format!("contains no CA certificate: {error}")))?;
         }
         // Explicit, so that no other crate chooses the process's provider.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -68,7 +67,7 @@ impl TlsArgs {
             (Some(certificate), Some(key)) => {
                 let chain = certificates(certificate)?;
                 let private = PrivateKeyDer::from_pem_file(key).map_err(|error| pem_failure(key, error, "private key"))?;
-                let refused = |error| Failure::input(key.display(), format!("does not go with {}: {error}", certificate.display()));
+                let refused = |error| Failure::input(key.display(), format!("does not match {}: {error}", certificate.display()));
                 config.with_client_auth_cert(chain, private).map_err(refused)
             }
             _ => Ok(config.with_no_client_auth()),
@@ -150,13 +149,13 @@ impl Tls {
                 Err(error) => return Err(trouble(&error)),
             }
             if begun.elapsed() > limit {
-                return Err(Trouble::new("the collector does not end the connection"));
+                return Err(Trouble::new("the collector does not close the connection"));
             }
         }
         // Both sides ended TLS. A collector with unread data would reset the connection.
         while self.stream.sock.read(&mut ignored)? > 0 {
             if begun.elapsed() > limit {
-                return Err(Trouble::new("the collector does not end the connection"));
+                return Err(Trouble::new("the collector does not close the connection"));
             }
         }
         Ok(unacknowledged::wait(&self.stream.sock, limit)?)
@@ -178,7 +177,7 @@ fn said_before(stream: &mut StreamOwned<ClientConnection, TcpStream>, error: &io
 fn certificates(path: &Path) -> Outcome<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(certificates) if certificates.is_empty() => Err(Failure::input(path.display(), "holds no certificate in PEM")),
+        Ok(certificates) if certificates.is_empty() => Err(Failure::input(path.display(), "contains no PEM certificate")),
         other => other.map_err(|error| pem_failure(path, error, "certificate")),
     }
 }
@@ -186,7 +185,7 @@ fn certificates(path: &Path) -> Outcome<Vec<CertificateDer<'static>>> {
 fn pem_failure(path: &Path, error: rustls::pki_types::pem::Error, what: &str) -> Failure {
     match error {
         rustls::pki_types::pem::Error::Io(error) => Failure::new(path.display(), error),
-        error => Failure::input(path.display(), format!("holds no {what} in PEM: {error}")),
+        error => Failure::input(path.display(), format!("contains no PEM {what}: {error}")),
     }
 }
 
@@ -195,7 +194,7 @@ pub(super) fn trouble(error: &io::Error) -> Trouble {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let Some(inner) = inner else {
         let ended = error.kind() == io::ErrorKind::UnexpectedEof;
-        return Trouble::new(if ended { "the collector ended the connection".to_owned() } else { chain(error) });
+        return Trouble::new(if ended { "the collector closed the connection".to_owned() } else { chain(error) });
     };
     use CertificateError::{
         BadSignature, Expired, ExpiredContext, InvalidPurpose, InvalidPurposeContext, NotValidForName, NotValidForNameContext, NotValidYet,
@@ -214,19 +213,19 @@ pub(super) fn trouble(error: &io::Error) -> Trouble {
                     "write the collector's name in --to, or its certificate's in --tls-name; nothing was sent"
                 }
                 InvalidPurpose | InvalidPurposeContext { .. } => "the collector needs a certificate for servers; nothing was sent",
-                _ => "the collector needs another certificate; nothing was sent",
+                _ => "the collector's certificate must be replaced; nothing was sent",
             };
-            Trouble::refusal(format!("the collector's certificate is not believed: {why}"), cure)
+            Trouble::refusal(format!("the collector's certificate is not trusted: {why}"), cure)
         }
         rustls::Error::InvalidMessage(_) => {
-            Trouble::refusal("the other side does not speak TLS", "give the port on which the collector does; nothing was sent")
+            Trouble::refusal("the other side does not speak TLS", "give the collector's TLS port; nothing was sent")
         }
         rustls::Error::AlertReceived(alert) if is_of_our_certificate(*alert) => {
-            let cure = "give --tls-cert and --tls-key that the collector's CA has signed and that are in date";
-            Trouble::refusal(format!("the collector does not take our certificate: {alert:?}"), cure)
+            let cure = "give a valid --tls-cert and --tls-key, signed by the collector's CA";
+            Trouble::refusal(format!("the collector rejects our certificate: {alert:?}"), cure)
         }
         rustls::Error::AlertReceived(AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure) => {
-            Trouble::refusal(inner, "the collector must take TLS 1.2 or 1.3 with AEAD ciphers")
+            Trouble::refusal(inner, "the collector must support TLS 1.2 or 1.3 with AEAD ciphers")
         }
         _ => Trouble::new(inner),
     }

@@ -28,8 +28,8 @@ impl Trouble {
 
     /// The other side sent no close_notify.
     pub(super) fn plain_end() -> Trouble {
-        let why = "the connection ended without the collector's close_notify, so anybody may have cut it";
-        let cure = Some("a collector that answers close_notify, or --tls-plain-end if you trust the wire");
+        let why = "the connection ended without the collector's close_notify, so an attacker may have cut it";
+        let cure = Some("use a collector that answers close_notify, or --tls-plain-end if you trust the network");
         Trouble { cure, is_plain_end: true, ..Trouble::new(why) }
     }
 

@@ -92,7 +92,7 @@ impl Mounted {
                 let _ = child.kill();
                 let _ = child.wait();
                 self.child = None;
-                return Err(Error::Program(said.lines().last().unwrap_or("it is not mounted in time").to_owned()));
+                return Err(Error::Program(said.lines().last().unwrap_or("the mount took too long").to_owned()));
             }
             std::thread::sleep(Duration::from_millis(2));
         }

@@ -50,7 +50,7 @@ impl World {
             message(call).and_then(|call| Call::decode(call).ok()).is_some_and(|call| call.procedure == Procedure::GetData as u32)
         };
         if !calls.iter().any(is_data) {
-            return Err(Error::NotFound("the mount asked for no data".into()).into());
+            return Err(Error::NotFound("the mount requested no data".into()).into());
         }
         Ok(calls)
     }
