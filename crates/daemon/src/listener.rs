@@ -1,15 +1,15 @@
-//! The listening sockets: one a thread for each address, so that the kernel spreads connections and
-//! no thread waits for another's lock.
+//! Listening sockets: for each address one in each thread, so that the kernel spreads connections
+//! without a shared lock.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Binds `threads` listeners to one address. Port 0 takes a free one, the same for all.
+/// Binds `threads` listeners to one address. Port 0 selects one free port for all.
 pub fn bind(address: SocketAddr, threads: usize) -> io::Result<Vec<TcpListener>> {
-    // Several processes may share a port by SO_REUSEPORT, and would then each get some of the
-    // connections, which nobody means who starts a replica twice. A socket without it finds out.
+    // With SO_REUSEPORT a second replica would silently share the port. This socket without it
+    // detects that.
     let probe = socket(address, false)?;
     let address = local_address(&probe)?;
     drop(probe);
@@ -24,14 +24,13 @@ pub fn bind(address: SocketAddr, threads: usize) -> io::Result<Vec<TcpListener>>
 
 fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-    // A restarted replica need not wait for the last one's connections to be forgotten.
+    // Allows a restart while old connections are in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    // Inherited by accepted sockets: replies are sent whole, so waiting for more to send only delays
-    // them.
+    // Inherited by accepted sockets: replies are sent whole, so Nagle's algorithm only delays them.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
@@ -41,8 +40,7 @@ fn local_address(socket: &Socket) -> io::Result<SocketAddr> {
     socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
-/// Connections that the kernel holds for us before they are accepted; it lowers this to
-/// `net.core.somaxconn`.
+/// Length of the accept queue; the kernel lowers it to `net.core.somaxconn`.
 const BACKLOG: i32 = 8192;
 
 #[cfg(test)]
@@ -54,14 +52,14 @@ mod tests {
     }
 
     #[test]
-    fn all_threads_share_one_free_port() {
+    fn threads_share_one_free_port() {
         let listeners = bind(any(), 3).unwrap();
         let ports: Vec<_> = listeners.iter().map(|l| l.local_addr().unwrap().port()).collect();
         assert!(ports[0] != 0 && ports.iter().all(|port| *port == ports[0]));
     }
 
     #[test]
-    fn port_of_a_running_replica_is_refused() {
+    fn port_of_running_replica_is_refused() {
         let first = bind(any(), 1).unwrap();
         let error = bind(first[0].local_addr().unwrap(), 1).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);

@@ -1,6 +1,5 @@
-//! The second port: `/metrics` for Prometheus, `/health` for balancers and people. HTTP/1.1,
-//! read-only. Deliberately has no authentication: bind it to an address that only the right ones
-//! reach.
+//! Metrics and health page: `/metrics` for Prometheus, `/health` for load balancers. HTTP/1.1,
+//! read-only, without authentication: bind it to a protected address.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -17,16 +16,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-/// What there is to show. Asked from the page's own thread.
+/// Source of the page. Called from the page's own thread.
 pub trait PageSource: Send + Sync + 'static {
-    /// In Prometheus' text format.
+    /// Metrics in Prometheus text format.
     fn metrics(&self) -> String;
-    /// Whether all is well at this time (seconds since 1970), and what there is to say of it, in
-    /// JSON.
+    /// Whether the service is healthy at this time (seconds since 1970), and details in JSON.
     fn health(&self, now_s: u64) -> (bool, String);
 }
 
-/// Serves the page until `stop` is notified. Runs on the calling thread alone.
+/// Serves the page on the calling thread until `stop` is notified.
 pub fn run<P: PageSource>(listener: TcpListener, report: &Arc<P>, stop: &Arc<Notify>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
@@ -48,7 +46,7 @@ async fn serve<P: PageSource>(listener: tokio::net::TcpListener, report: &Arc<P>
             continue;
         };
         open.retain(|connection| !connection.is_finished());
-        // The oldest makes room: whoever asks is answered, however many hold connections without reading.
+        // The oldest connection makes room, so idle connections block nobody.
         if open.len() >= PAGE_CONNECTIONS_MAX
             && let Some(oldest) = open.pop_front()
         {
@@ -62,8 +60,7 @@ async fn serve<P: PageSource>(listener: tokio::net::TcpListener, report: &Arc<P>
             });
             let mut http = hyper::server::conn::http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(PAGE_SECONDS_MAX).max_buf_size(REQUEST_LEN_MAX);
-            // A whole connection gets ten times a request's time; a scraper that keeps it open longer opens
-            // another.
+            // A connection may last for ten request times; a scraper can open another.
             let _ = tokio::time::timeout(PAGE_SECONDS_MAX * 10, http.serve_connection(TokioIo::new(socket), service)).await;
         });
         open.push_back(connection.abort_handle());
@@ -98,17 +95,16 @@ fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
-/// Request line and headers of a scraper or a browser; hyper takes no less.
+/// Longest request line with headers; the minimum of hyper.
 const REQUEST_LEN_MAX: usize = 8 * 1024;
 
-/// Connections of the metrics and health page at once: one scraper, one balancer, somebody looking.
-/// The oldest makes room for one more.
+/// Most connections. The oldest makes room for a new one.
 const PAGE_CONNECTIONS_MAX: usize = 64;
 
-/// A request to the metrics page must be made, and its answer taken, within this.
+/// Time limit for a request and its answer.
 const PAGE_SECONDS_MAX: Duration = Duration::from_secs(10);
 
-/// Pause after the system refused another connection for want of descriptors or memory.
+/// Pause after accept failed for lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -131,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_answered_at_once_however_many_hold_connections() {
+    fn idle_connections_do_not_delay_answers() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = Arc::new(Notify::new());

@@ -1,14 +1,13 @@
-//! File names of any bytes, shown so that no name can control a terminal or forge a log line.
+//! Escaping of file names, so that no name can control a terminal or forge a log line.
 
-/// A name of any bytes for a person: control characters, those that turn the direction of writing,
-/// and what is not UTF-8 as `\xNN`, so that no name can move a cursor or stand elsewhere than
-/// it does.
+/// Escapes a name: control characters, bidirectional controls and bytes that are not UTF-8 become
+/// `\xNN`.
 pub fn printable(name: &[u8]) -> String {
     escaped(name, "")
 }
 
-/// A name within quotes: those in it, and backslashes, stand behind a backslash, so that what is
-/// shown is of one name only.
+/// Escapes a name within quotes: quotes and backslashes get a backslash, so that different names
+/// look different.
 pub fn quoted(name: &[u8]) -> String {
     format!("\"{}\"", escaped(name, "\"\\"))
 }
@@ -32,8 +31,8 @@ fn escaped(name: &[u8], marked: &str) -> String {
     text
 }
 
-/// The format characters of Unicode's bidirectional algorithm (UAX #9, section 2), and the
-/// separators of lines and paragraphs.
+/// The format characters of Unicode's bidirectional algorithm (UAX #9, section 2), and line and
+/// paragraph separators.
 fn turns_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

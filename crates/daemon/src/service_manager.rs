@@ -1,7 +1,5 @@
-//! The service manager: it is told how far we are (sd_notify(3)), and may have opened our sockets
-//! (sd_listen_fds(3)). Where there is none, nothing happens.
-//!
-//! Knows nothing of what is served.
+//! Service manager: notifications (sd_notify(3)) and passed sockets (sd_listen_fds(3)). Without a
+//! manager, nothing happens.
 
 use std::io;
 use std::net::TcpListener;
@@ -10,8 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
 
-/// Connects to the manager, if there is one: before a sandbox could forbid it. Later calls change
-/// nothing.
+/// Connects to the manager, if there is one. Called before a sandbox could forbid it; later calls
+/// do nothing.
 pub fn meet() {
     MANAGER.get_or_init(|| {
         let name = std::env::var_os("NOTIFY_SOCKET")?;
@@ -22,27 +20,27 @@ pub fn meet() {
             };
             let socket = UnixDatagram::unbound()?;
             socket.connect_addr(&address)?;
-            // A manager that does not listen must not stop us.
+            // A manager that does not read must not block the service.
             socket.set_nonblocking(true)?;
             Ok(socket)
         };
-        connect().inspect_err(|error| tracing::warn!(%error, name = %name.display(), "the service manager can't be told anything")).ok()
+        connect().inspect_err(|error| tracing::warn!(%error, name = %name.display(), "cannot connect to the service manager")).ok()
     });
 }
 
-/// Clients are answered from now on; also after a reload. `status`: a line for people.
+/// Reports that clients are served, also after a reload. `status`: a line for people.
 pub fn ready(status: &str) {
     tell(&format!("READY=1\nSTATUS={}", status.replace('\n', " ")));
 }
 
-/// The configuration is being read anew; [`ready`] ends it.
+/// Reports that the configuration is being reloaded; [`ready`] ends it.
 pub fn reloading() {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let micros = now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000;
     tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
 }
 
-/// What is under way is finished, and then we end.
+/// Reports that the service is shutting down.
 pub fn stopping() {
     tell("STOPPING=1");
 }
@@ -57,8 +55,8 @@ pub fn listeners() -> io::Result<Vec<TcpListener>> {
     for number in 0..passed.len() {
         if let Some(listener) = passed.take_tcp_listener(number)? {
             listener.set_nonblocking(true)?;
-            // Inherited by accepted sockets: replies are sent whole, so waiting for more to send only delays
-            // them.
+            // Inherited by accepted sockets: replies are sent whole, so Nagle's algorithm only
+            // delays them.
             socket2::SockRef::from(&listener).set_tcp_nodelay(true)?;
             listeners.push(listener);
         }
@@ -70,7 +68,7 @@ fn tell(state: &str) {
     if let Some(Some(socket)) = MANAGER.get()
         && let Err(error) = socket.send(state.as_bytes())
     {
-        tracing::warn!(%error, state, "the service manager could not be told");
+        tracing::warn!(%error, state, "cannot notify the service manager");
     }
 }
 

@@ -30,7 +30,7 @@ use names::{MOVED, MovedPaths, Names, Paths};
 pub(super) use refusals::Refused;
 pub(super) use replica_faults::ReplicaFaultReporter;
 
-use vouch_daemon::audit_trail::{self as trail, Account, Bounds, InForce, KeyWatch, NewRules, TrailConfig, now_ns};
+use vouch_daemon::audit_trail::{self as trail, Account, ActiveRules, KeyWatch, NewRules, RefusalLimit, TrailConfig, now_ns};
 
 /// Configuration of the audit trail.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct AuditConfig {
 /// The trail of a server.
 pub(super) struct Audit {
     trail: Trail,
-    rules: InForce,
+    rules: ActiveRules,
     account: Account,
     config: AuditConfig,
     denied: RwLock<Vec<ExportId>>,
@@ -55,7 +55,7 @@ pub(super) struct Audit {
     /// wait for the trail's disk.
     save_moved_paths: Mutex<Option<(mpsc::Sender<()>, thread::JoinHandle<()>)>>,
     hosts: Arc<Hosts>,
-    bounds: Bounds,
+    bounds: RefusalLimit,
     keytab: Mutex<Option<KeyWatch>>,
     halted: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -72,7 +72,7 @@ impl Audit {
         let keeper = thread::Builder::new().name("audit-moved".into()).spawn(move || asked.iter().for_each(|()| moved.save_requested()));
         let keeper = keeper.map_err(|source| ExportError::System { doing: "a thread", source })?;
         let save_moved_paths = Mutex::new(Some((save_moved_paths, keeper)));
-        let (denied, bounds) = (RwLock::default(), Bounds::default());
+        let (denied, bounds) = (RwLock::default(), RefusalLimit::default());
         let denies = !config.deny.is_empty();
         let keytab = Mutex::default();
         Ok(Audit { trail, rules, account, config, denied, denies, names, save_moved_paths, hosts, bounds, keytab, halted })
@@ -147,14 +147,14 @@ impl Audit {
     /// keytab changed.
     pub(super) fn watch_keytab(&self, keytab: PathBuf) {
         let keytab = KeyWatch::new(keytab);
-        self.account.keys_are(keytab.seen());
+        self.account.set_keys(keytab.seen());
         *self.keytab.lock() = Some(keytab);
     }
 
     /// Records a change of the keytab. Call this at intervals.
     pub(super) fn check_keytab(&self) {
         for keytab in self.keytab.lock().iter() {
-            if keytab.look(&self.trail) {
+            if keytab.check(&self.trail) {
                 self.account.keys_changed(keytab.seen());
             }
         }

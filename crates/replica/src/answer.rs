@@ -1,5 +1,5 @@
-//! The replica's procedures: a request record to the pieces of its answer. Never looks into a
-//! frame.
+//! Procedures of the replica: from a request record to the pieces of its answer. Frames stay
+//! opaque.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::counters::{Counters, Request};
 use super::output::Output;
 use super::trees::{Pack, Trees};
 
-/// The procedures over a set of trees.
+/// The procedures for a set of trees.
 #[derive(Debug)]
 pub(super) struct Replica {
     pub(super) trees: Arc<Trees>,
@@ -47,7 +47,7 @@ impl Service for Replica {
     }
 }
 
-/// An answer of RPC itself.
+/// RPC-level refusals.
 enum Refusal {
     Outcome(Accepted<'static>),
     Denied(Denied),
@@ -61,9 +61,8 @@ impl From<vouch_xdr::Error> for Refusal {
 
 impl Replica {
     fn dispatch(&self, call: &Call<'_>, output: &mut Output<Pack>) -> Result<Request, Refusal> {
-        // What we serve is public, so whoever the caller says it is makes no difference. A flavour that
-        // would have to wrap the answer is refused (RFC 5531, section 9: AUTH_TOO_WEAK and its kin
-        // say "try another").
+        // All data is public, so any credential will do. Flavours that would wrap the answer are
+        // refused (RFC 5531, section 9).
         if !matches!(call.cred.flavor, Flavor::NONE | Flavor::SYS) {
             return Err(Refusal::Denied(Denied::AuthError(AuthStat::REJECTED_CRED)));
         }
@@ -112,7 +111,8 @@ impl Replica {
         for handle in &args.handles {
             let place = match &tree {
                 Some(tree) => tree.locate(handle).map_err(|error| {
-                    // Ours, not the client's: it must not take this for "there is no such frame".
+                    // The fault is ours: the client must not conclude that the frame does not
+                    // exist.
                     tree.note_unlocatable(handle, &error);
                     self.counters.request(Request::DataFailed);
                     Refusal::Outcome(Accepted::SystemErr)
@@ -148,10 +148,10 @@ impl Replica {
     }
 }
 
-/// What stands for a frame that isn't here.
+/// Result for a missing frame.
 const NOT_FOUND_RECORD: [u8; 4] = NOT_FOUND.to_be_bytes();
 
-/// Record mark, reply header, and the count of handles.
+/// Record mark, reply header, and number of handles.
 const REPLY_HEAD_LEN: usize = 4 + 24 + 4;
 
 fn push_reply(reply: &Reply<'_>, output: &mut Output<Pack>) {

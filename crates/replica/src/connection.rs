@@ -1,5 +1,5 @@
-//! One connection as a state machine: bytes in, pieces to send out, and a verdict on its silence.
-//! Does no I/O and reads no clock; `worker` drives it.
+//! A connection as a state machine: bytes in, pieces to send out, and time-outs. No I/O and no
+//! clock; `worker` drives it.
 
 use std::time::{Duration, Instant};
 
@@ -8,29 +8,29 @@ use vouch_oncrpc::{RecordError, RecordReader};
 use super::limits::{IDLE_CROWDED_MAX, Limits, OUTPUT_LEN_MAX, PIECES_MAX, REQUEST_LEN_MAX, STALL_LEN_MIN};
 use super::output::Output;
 
-/// Answers requests; implemented by the replica's procedures and by tests.
+/// Answers requests.
 pub(super) trait Service {
-    /// A file that answers lie in.
+    /// Type of files that hold answers.
     type File: Clone + PartialEq;
 
-    /// Answers one whole request record by appending to `output`.
+    /// Answers a request record by appending to `output`.
     fn answer(&self, record: &[u8], output: &mut Output<Self::File>) -> Result<(), NotRpc>;
 }
 
-/// A record that nothing can be answered to.
+/// Not an RPC record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotRpc;
 
-/// Why a connection ends by our doing.
+/// Reasons why the replica closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The stream is not RPC, or a request is over the limit.
+    /// Not RPC, or a request over the limit.
     BadRequest,
-    /// Nothing was asked for too long.
+    /// No request for too long.
     Idle,
-    /// A request was begun and not ended in time.
+    /// An incomplete request took too long.
     SlowRequest,
-    /// Replies were not taken in time.
+    /// The peer accepted replies too slowly.
     SlowReader,
 }
 
@@ -40,29 +40,28 @@ impl From<RecordError> for Fault {
     }
 }
 
-/// The state of one connection.
+/// State of a connection.
 #[derive(Debug)]
 pub(super) struct Connection<F> {
     reader: RecordReader,
-    /// Input that waits until output has left; empty but for a peer that sends faster than it
-    /// reads.
+    /// Input that waits until output is sent; filled only by peers that send faster than they read.
     undecoded: Vec<u8>,
     output: Output<F>,
     phase: Phase,
-    /// When the phase began, or last showed what counts as progress in it.
+    /// Start of the phase, or time of its last progress.
     since: Instant,
-    /// Bytes taken by the peer since then.
+    /// Bytes that the peer accepted since then.
     taken: u64,
 }
 
-/// What the connection waits for.
+/// Phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// A request.
+    /// Waits for a request.
     Idle,
-    /// The rest of a request.
+    /// Waits for the rest of a request.
     Request,
-    /// The peer to take its replies.
+    /// Waits for the peer to accept replies.
     Reply,
 }
 
@@ -72,18 +71,18 @@ impl<F: Clone + PartialEq> Connection<F> {
         Self { reader, undecoded: Vec::new(), output, phase: Phase::Idle, since: now, taken: 0 }
     }
 
-    /// What is to be sent.
+    /// Output to send.
     pub(super) const fn output(&self) -> &Output<F> {
         &self.output
     }
 
-    /// Whether input waits for output to leave. Only without it may more be read.
+    /// Whether input waits for output. Otherwise more may be read.
     pub(super) const fn has_undecoded(&self) -> bool {
         !self.undecoded.is_empty()
     }
 
-    /// Takes what was read and answers the requests in it, until the output is full: the rest is
-    /// kept for [`Connection::resume`].
+    /// Answers the requests in new input until the output is full, and keeps the rest for
+    /// [`Connection::resume`].
     pub(super) fn feed<S: Service<File = F>>(&mut self, mut input: &[u8], service: &S) -> Result<(), Fault> {
         debug_assert!(self.undecoded.is_empty(), "what came first is decoded first");
         self.decode(&mut input, service)?;
@@ -91,7 +90,7 @@ impl<F: Clone + PartialEq> Connection<F> {
         Ok(())
     }
 
-    /// Goes on with kept input once output has left.
+    /// Continues with kept input after output was sent.
     pub(super) fn resume<S: Service<File = F>>(&mut self, service: &S) -> Result<(), Fault> {
         let undecoded = std::mem::take(&mut self.undecoded);
         let mut input = &undecoded[..];
@@ -114,7 +113,7 @@ impl<F: Clone + PartialEq> Connection<F> {
         self.output.pieces().len() >= PIECES_MAX || self.output.len() >= OUTPUT_LEN_MAX
     }
 
-    /// Takes note that `n` bytes of output have left.
+    /// Notes that `n` bytes of output were sent.
     pub(super) fn sent(&mut self, n: u64) {
         self.output.advance(n);
         self.taken = self.taken.saturating_add(n);
@@ -123,7 +122,7 @@ impl<F: Clone + PartialEq> Connection<F> {
         }
     }
 
-    /// Ends a turn: from `now` on silence counts against what the connection waits for.
+    /// Ends a turn: time-outs start at `now`.
     pub(super) fn rest(&mut self, now: Instant) {
         let phase = match (self.output.is_empty(), self.reader.at_boundary()) {
             (false, _) => Phase::Reply,
@@ -135,8 +134,7 @@ impl<F: Clone + PartialEq> Connection<F> {
         }
     }
 
-    /// Whether the connection has been silent for too long. To be asked now and then, not at the
-    /// end of a turn.
+    /// Whether a time-out has passed. Called at intervals.
     pub(super) fn expire(&mut self, now: Instant, limits: &Limits, crowded: bool) -> Option<Fault> {
         let silence = now.saturating_duration_since(self.since);
         let past = |max: Duration| silence >= max;
@@ -154,7 +152,7 @@ impl<F: Clone + PartialEq> Connection<F> {
         }
     }
 
-    /// Memory held for this connection beside its own size, in bytes.
+    /// Memory of this connection beyond its own size, bytes.
     #[cfg(test)]
     pub(super) fn held_len(&self) -> usize {
         self.reader.held_len() + self.undecoded.capacity() + self.output.held_len()
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn pipelined_requests_wait_while_output_is_full_and_are_all_answered() {
+    fn pipelined_requests_wait_for_output_and_are_answered() {
         let now = Instant::now();
         let mut connection = Connection::new(now);
         let input = request(30).repeat(100);
@@ -213,9 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_requests_stays_within_the_memory_of_a_connection() {
+    fn flood_of_requests_stays_within_connection_memory() {
         let mut connection = Connection::new(Instant::now());
-        // Each request adds 128 pieces, as the largest GETDATA may.
+        // Each request adds 128 pieces, like the largest GETDATA.
         let input = request(64).repeat(READ_LEN_MAX / 68 + 1);
         connection.feed(&input[..READ_LEN_MAX], &Pieces).unwrap();
         assert!(connection.has_undecoded());
@@ -244,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_connection_is_closed_after_its_time_and_sooner_in_a_crowd() {
+    fn idle_connection_closes_in_time_and_earlier_in_crowd() {
         let now = Instant::now();
         let mut connection: Connection<u8> = Connection::new(now);
         connection.rest(now);
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn request_that_drips_in_is_closed_though_each_byte_is_in_time() {
+    fn dripping_request_is_closed() {
         let start = Instant::now();
         let mut connection = Connection::new(start);
         let bytes = request(100);
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn reader_that_sips_is_closed_and_one_that_reads_is_not() {
+    fn slow_reader_is_closed_and_steady_one_is_not() {
         for (sip, closed) in [(1, true), (STALL_LEN_MIN / 20, false)] {
             let start = Instant::now();
             let mut connection = Connection::new(start);

@@ -1,10 +1,9 @@
-//! What each thread counts, and the sum of it. One set a thread, so that counting never bounces a
-//! cache line between cores.
+//! Counters of each thread, and their sums. Separate counters avoid cache line contention.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// One count.
+/// A counter.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
 
@@ -18,7 +17,7 @@ impl Count {
     }
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
     Null,
@@ -26,12 +25,12 @@ pub(super) enum Request {
     FsinfoNoTree,
     DataOk,
     DataFailed,
-    /// RPC's own refusals: another program, version or procedure, arguments that can't be read.
+    /// Refused by RPC: wrong program, version or procedure, or invalid arguments.
     Rejected,
 }
 
 impl Request {
-    /// All, with the procedure and result that the metrics page calls them by.
+    /// All outcomes, with procedure and result as on the metrics page.
     pub(super) const ALL: [(Self, &'static str, &'static str); 6] = [
         (Self::Null, "null", "ok"),
         (Self::FsinfoOk, "getfsinfo", "ok"),
@@ -42,12 +41,12 @@ impl Request {
     ];
 }
 
-/// Why a connection ended.
+/// Reason for the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
     /// The peer closed it.
     Peer,
-    /// It failed under us.
+    /// The connection failed.
     Failed,
     BadRequest,
     Idle,
@@ -59,7 +58,7 @@ pub(super) enum Closed {
 }
 
 impl Closed {
-    /// All, with the names that the metrics page gives them.
+    /// All reasons, with their names on the metrics page.
     pub(super) const ALL: [(Self, &'static str); 8] = [
         (Self::Peer, "peer"),
         (Self::Failed, "failed"),
@@ -72,11 +71,11 @@ impl Closed {
     ];
 }
 
-/// Upper bounds of the latency histogram's buckets, in microseconds: powers of four from 4 µs to
-/// 4.2 s. What is above is in the histogram's count only.
+/// Upper bounds of the latency buckets, in microseconds: powers of four from 4 µs to 4.2 s. Larger
+/// values appear only in the total count.
 pub(super) const LATENCY_US_MAX: [u64; 11] = [4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304];
 
-/// The counts of one thread.
+/// Counters of one thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Counters {
@@ -110,8 +109,7 @@ impl Counters {
         self.closed[reason as usize].get()
     }
 
-    /// Counts the time from reading requests to handing the last byte of their answers to the
-    /// kernel.
+    /// Adds the time from reading a request to sending the last byte of its answer.
     pub(super) fn latency(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let bucket = LATENCY_US_MAX.iter().position(|&max| us <= max).unwrap_or(LATENCY_US_MAX.len());
@@ -119,8 +117,7 @@ impl Counters {
         self.latency_us.add(us);
     }
 
-    /// Answers that took at most so long, for each of [`LATENCY_US_MAX`] and then all; and the sum
-    /// of their times in µs.
+    /// Cumulative counts for each of [`LATENCY_US_MAX`] and in all, and the sum in µs.
     pub(super) fn latencies(&self) -> ([u64; LATENCY_US_MAX.len() + 1], u64) {
         let mut below = 0;
         let cumulative = std::array::from_fn(|i| {
@@ -136,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latencies_are_cumulative_as_prometheus_wants_them() {
+    fn latencies_are_cumulative_like_prometheus_buckets() {
         let counters = Counters::default();
         for us in [1, 4, 5, 1000, 5_000_000] {
             counters.latency(Duration::from_micros(us));
@@ -145,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_name_each_case_at_its_own_place() {
+    fn lists_have_each_case_at_its_index() {
         assert!(Request::ALL.iter().enumerate().all(|(i, (request, ..))| *request as usize == i));
         assert!(Closed::ALL.iter().enumerate().all(|(i, (closed, _))| *closed as usize == i));
     }

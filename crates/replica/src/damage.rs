@@ -1,5 +1,4 @@
-//! What a replica found unreadable while it served, and whether it still is. Reads no more of a
-//! pack than a frame's length or two.
+//! Damage found while serving, and whether it persists. Reads at most a frame's length of a pack.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,7 +11,7 @@ use vouch_tree_store::Snapshot;
 use super::output::Span;
 use super::trees::Pack;
 
-/// One thing that could not be read.
+/// Unreadable data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Damage {
     place: Place,
@@ -21,7 +20,7 @@ pub(super) struct Damage {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
-    /// A run of bytes of a pack.
+    /// Bytes of a pack.
     Pack { path: PathBuf, offset: u64, len: u64 },
     /// A frame that can't be found.
     Frame(BlockHandle),
@@ -38,13 +37,13 @@ impl Damage {
         Self { place: Place::Frame(*handle), what: error.to_string() }
     }
 
-    /// Whether it can be read now, in a database whose packs have their lengths.
+    /// Whether the data is readable now, in a database with correct pack lengths.
     pub(super) fn is_mended(&self, snapshot: &Snapshot) -> bool {
         match &self.place {
             Place::Frame(handle) => snapshot.locate(handle).is_ok(),
             Place::Pack { path, offset, len } => match File::open(path) {
                 Ok(file) => file.read_exact_at(&mut vec![0; *len as usize], *offset).is_ok(),
-                // A collection has replaced it.
+                // A garbage collection replaced the pack.
                 Err(error) => error.kind() == io::ErrorKind::NotFound,
             },
         }
@@ -57,5 +56,5 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Sending stops where a file can't be read, or within a buffer's length of it.
+/// Sending fails at the unreadable byte or up to a buffer's length before it.
 const READ_BACK_LEN_MAX: u64 = 256 * 1024;

@@ -1,5 +1,5 @@
-//! Holds the protocol against its description: each vector of `docs/formats/protocol.md` is what
-//! the code makes and reads.
+//! Checks the protocol against its description: the code writes and reads each vector of
+//! `docs/formats/protocol.md`.
 
 use vouch_oncrpc::{Accepted, Call, OpaqueAuth, Reply, begin_record, end_record};
 use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, PROGRAM, VERSION};
@@ -8,7 +8,7 @@ use vouch_xdr::{Writer, Xdr as _};
 
 const DOCUMENT: &str = include_str!("../../../docs/formats/protocol.md");
 
-/// The bytes of the block with this name.
+/// Bytes of the block with this name.
 fn vector(name: &str) -> Vec<u8> {
     let fence = format!("```hex {name}\n");
     let start = DOCUMENT.find(&fence).unwrap_or_else(|| panic!("no vector {name}")) + fence.len();
@@ -39,7 +39,7 @@ fn hostid() -> HostId {
 }
 
 #[test]
-fn null_and_a_refusal() {
+fn null_and_refusal_match_vectors() {
     assert_eq!(call(1, 0, &[]), vector("call-null"));
     assert_eq!(reply(1, Accepted::Success(&[])), vector("reply-null"));
     assert_eq!(reply(5, Accepted::GarbageArgs), vector("reply-garbage-args"));

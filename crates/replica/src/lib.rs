@@ -1,9 +1,9 @@
-//! The replica server: many trees in one process, no secret, no knowledge of what it serves.
+//! The replica server: many trees in one process, without secrets and without knowledge of what it
+//! serves.
 //!
-//! Owns the sockets, the threads and the order of things at start and stop. The way of a request:
-//! `worker` reads, `connection` cuts and queues, `answer` finds where the frames lie in the packs
-//! (`trees`), `send` hands these places to the kernel. Deliberately lacks any trust in or need for
-//! keys: a client believes nothing that a replica says.
+//! A request passes these modules: `worker` reads, `connection` cuts and queues, `answer` finds the
+//! frames in the packs (`trees`), `send` gives them to the kernel. Clients trust nothing that a
+//! replica sends.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -44,63 +44,63 @@ use report::Report;
 use trees::{Tree, Trees};
 use worker::{Shared, Worker};
 
-/// What to serve, where, and within which bounds.
+/// Configuration of a replica.
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
-    /// Directories of databases; at least one must be readable at the start, the others may come up
+    /// Directories of databases. At least one must be readable at the start; others may appear
     /// later.
     pub databases: Vec<PathBuf>,
-    /// Addresses to answer clients on.
+    /// Addresses to listen on.
     pub listen: Vec<SocketAddr>,
-    /// Sockets that listen already, and are to be used besides; all threads share each.
+    /// Further sockets that already listen; all threads share each.
     pub passed: Vec<Arc<TcpListener>>,
     /// Address of the metrics and health page.
     pub metrics: Option<SocketAddr>,
-    /// Threads; as many as there are cores if `None`.
+    /// Threads; one for each core if `None`.
     pub threads: Option<usize>,
-    /// Bounds.
+    /// Limits.
     pub limits: Limits,
-    /// How much of a sandbox is wanted.
+    /// Sandbox mode.
     pub sandbox: SandboxMode,
 }
 
-/// Why a replica does not start or go on.
+/// Errors of starting and running a replica.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The configuration names nothing to do.
+    /// The configuration has nothing to do.
     #[error("{0}")]
     Config(&'static str),
-    /// An address can't be listened on.
+    /// Can't listen on an address.
     #[error("{address}: {source}")]
     Listen {
-        /// The address.
+        /// Address.
         address: SocketAddr,
-        /// The system's reason.
+        /// System error.
         source: io::Error,
     },
-    /// None of the databases can be opened; this is the first one's reason.
+    /// No database can be opened; this is the error of the first.
     #[error(transparent)]
     Database(#[from] vouch_tree_store::Error),
     /// Two databases are of one tree.
     #[error("{first} and {second} are databases of the same tree; serve one of them")]
     SameTree {
-        /// The one that was named first.
+        /// The first.
         first: PathBuf,
-        /// The other.
+        /// The second.
         second: PathBuf,
     },
-    /// The sandbox.
+    /// Sandbox error.
     #[error("sandbox: {0}; --sandbox off runs without it")]
     Sandbox(#[from] SandboxError),
-    /// The system under us.
+    /// System error.
     #[error("{doing}: {source}")]
     System {
-        /// What was tried.
+        /// Attempted operation.
         doing: &'static str,
-        /// The system's reason.
+        /// System error.
         source: io::Error,
     },
-    /// A thread ended though it was not told to: a fault of ours.
+    /// A thread ended early: a bug.
     #[error("a serving thread ended by itself; this is a fault of this program")]
     ThreadEnded,
 }
@@ -114,8 +114,7 @@ pub fn run(config: ServeConfig, stop: impl Fn() -> bool) -> Result<(), ServeErro
     Server::open(config)?.run(stop)
 }
 
-/// A replica with everything open and, if so wanted, already in its sandbox; nothing is answered
-/// yet.
+/// A replica with open databases and sockets, sandboxed if requested, not yet serving.
 pub struct Server {
     workers: Vec<Worker>,
     page: Option<TcpListener>,
@@ -173,12 +172,12 @@ impl Server {
         Ok(Self { workers, page, report: Arc::new(report), addresses, waiting })
     }
 
-    /// Where clients are answered; with the port that was found where 0 was asked for.
+    /// Listening addresses, with the real ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Where the metrics page is.
+    /// Address of the metrics page.
     pub fn page_address(&self) -> Option<SocketAddr> {
         self.page.as_ref().and_then(|page| page.local_addr().ok())
     }
@@ -226,7 +225,7 @@ impl Server {
         if ended { Err(ServeError::ThreadEnded) } else { Ok(()) }
     }
 
-    /// Takes up new revisions, and databases that could not be opened before.
+    /// Takes up new revisions, and databases that appeared.
     fn look_for_news(&mut self) {
         for tree in self.report.trees.all() {
             let before = tree.trouble();
@@ -261,7 +260,7 @@ impl Server {
     }
 }
 
-/// Opens what can be opened; the rest is tried again later, unless it is all.
+/// Opens the readable databases; the others are retried later, unless none is readable.
 fn open_trees(paths: &[PathBuf]) -> Result<(Trees, Vec<PathBuf>), ServeError> {
     let trees = Trees::default();
     let mut failed = Vec::new();
@@ -289,7 +288,7 @@ fn enter_sandbox(databases: &[PathBuf], mode: SandboxMode) -> Result<(), ServeEr
         tracing::warn!("no sandbox: a compromise of this process could read whatever its user can");
         return Ok(());
     }
-    // A database that isn't there yet can't be allowed; it can only come up inside its directory.
+    // A missing database can only be permitted by its parent directory.
     let directories: Vec<&Path> = databases.iter().map(PathBuf::as_path).filter(|path| path.is_dir()).collect();
     let applied = sandbox::apply(&directories, mode)?;
     if applied.files {
@@ -300,7 +299,7 @@ fn enter_sandbox(databases: &[PathBuf], mode: SandboxMode) -> Result<(), ServeEr
     Ok(())
 }
 
-/// Raises the limit on descriptors as far as it goes; how many of them connections may take.
+/// Raises the limit of descriptors, and returns the number for connections.
 fn descriptors_for_connections() -> Result<usize, ServeError> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
@@ -309,5 +308,5 @@ fn descriptors_for_connections() -> Result<usize, ServeError> {
     Ok(all - DESCRIPTORS_RESERVED.min(all / 2))
 }
 
-/// How often the order to stop is looked for.
+/// Interval of checking for the order to stop.
 const STOP_STEP: Duration = Duration::from_millis(100);

@@ -1,5 +1,4 @@
-//! What a connection still has to send: a queue of pieces, most of them places in pack files rather
-//! than bytes. Deliberately lacks the sending; see `send`.
+//! Output of a connection: a queue of pieces, most of them runs of bytes in pack files.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,24 +11,24 @@ pub(super) struct Span<F> {
     pub(super) len: u64,
 }
 
-/// What leaves next.
+/// A piece of output.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece<F> {
-    /// Bytes of this connection alone: reply headers.
+    /// Bytes of this connection: reply headers.
     Own {
-        /// All of them.
+        /// The bytes.
         bytes: Vec<u8>,
-        /// How many have left.
+        /// Number sent.
         sent: usize,
     },
-    /// Bytes that many connections send.
+    /// Bytes shared by connections.
     Shared {
-        /// All of them.
+        /// The bytes.
         bytes: Arc<[u8]>,
-        /// How many have left.
+        /// Number sent.
         sent: usize,
     },
-    /// Bytes of a file; shrinks as they leave.
+    /// The unsent rest of a run in a file.
     File(Span<F>),
 }
 
@@ -55,7 +54,7 @@ impl<F: Clone + PartialEq> Output<F> {
         Self { pieces: VecDeque::new(), len: 0 }
     }
 
-    /// Bytes still to send.
+    /// Bytes to send.
     pub(super) const fn len(&self) -> u64 {
         self.len
     }
@@ -64,12 +63,12 @@ impl<F: Clone + PartialEq> Output<F> {
         self.len == 0
     }
 
-    /// The pieces, first to leave first.
+    /// Pieces in order.
     pub(super) fn pieces(&self) -> impl ExactSizeIterator<Item = &Piece<F>> {
         self.pieces.iter()
     }
 
-    /// Appends bytes; joins them to the piece before where that is of the same sort.
+    /// Appends bytes, to the last piece if it is of the same kind.
     pub(super) fn push_bytes(&mut self, new: &[u8]) {
         if new.is_empty() {
             return;
@@ -81,7 +80,7 @@ impl<F: Clone + PartialEq> Output<F> {
         }
     }
 
-    /// Appends bytes that others send too, from `from` on.
+    /// Appends shared bytes, from `from` on.
     pub(super) fn push_shared(&mut self, bytes: Arc<[u8]>, from: usize) {
         if from < bytes.len() {
             self.len += (bytes.len() - from) as u64;
@@ -89,7 +88,7 @@ impl<F: Clone + PartialEq> Output<F> {
         }
     }
 
-    /// Appends a run of a file; makes one run of two that adjoin.
+    /// Appends a run of a file, and joins adjacent runs.
     pub(super) fn push_span(&mut self, span: Span<F>) {
         if span.len == 0 {
             return;
@@ -101,7 +100,7 @@ impl<F: Clone + PartialEq> Output<F> {
         }
     }
 
-    /// Takes note that the first `n` bytes have left.
+    /// Notes that `n` bytes were sent.
     pub(super) fn advance(&mut self, n: u64) {
         debug_assert!(n <= self.len, "no more leaves than was queued");
         self.len -= n;
@@ -126,7 +125,7 @@ impl<F: Clone + PartialEq> Output<F> {
         }
     }
 
-    /// Memory held by the queue, in bytes, without what it shares.
+    /// Memory of the queue in bytes, without shared bytes.
     #[cfg(test)]
     pub(super) fn held_len(&self) -> usize {
         let own = |piece: &Piece<F>| if let Piece::Own { bytes, .. } = piece { bytes.capacity() } else { 0 };
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn adjoining_runs_of_one_file_become_one() {
+    fn adjacent_runs_of_one_file_are_joined() {
         let mut output = Output::new();
         output.push_span(span('a', 0, 10));
         output.push_span(span('a', 10, 5));
@@ -173,7 +172,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// However the bytes leave, what leaves is what was queued.
+        /// For any write sizes, the bytes sent are the bytes queued.
         #[test]
         fn any_steps_send_the_same_bytes(
             queue in proptest::collection::vec((0u8..3, 0u64..20), 0..20),

@@ -1,5 +1,4 @@
-//! What the replica tells about itself: the metrics in Prometheus's text format, the health as
-//! JSON.
+//! Metrics in Prometheus text format, and health as JSON.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use super::counters::{Closed, Count, Counters, LATENCY_US_MAX, Request};
 use super::trees::Trees;
 use super::worker::Shared;
 
-/// Where the figures come from.
+/// Sources of the figures.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) trees: Arc<Trees>,
@@ -19,7 +18,7 @@ pub(super) struct Report {
     pub(super) threads: Vec<Arc<Counters>>,
     /// New revisions taken up.
     pub(super) reloads: Count,
-    /// Looks at a database that failed.
+    /// Failed checks of a database.
     pub(super) reload_failures: Count,
 }
 
@@ -34,7 +33,7 @@ struct Health {
 struct TreeHealth {
     hostid: String,
     /// "fresh", "expired" (clients reject it), "empty" (nothing complete yet) or "broken" (the old
-    /// revision is served on).
+    /// revision is still served).
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
@@ -60,12 +59,12 @@ impl vouch_daemon::metrics_page::PageSource for Report {
     }
 }
 
-/// Picks a counter.
+/// Selects a counter.
 type OneCount = fn(&Counters) -> &Count;
 
 impl Report {
-    /// Whether all is well at `now` (seconds since 1970), and the whole of it in JSON. An expired
-    /// tree is served all the same, as it's the client who decides, but it isn't well.
+    /// Whether the replica is healthy at `now` (seconds since 1970), and details in JSON. An
+    /// expired tree is still served, since clients decide, but it is unhealthy.
     pub(super) fn health(&self, now: u64) -> (bool, String) {
         let trees: Vec<_> = self.trees.all().iter().map(|tree| TreeHealth::new(tree, now)).collect();
         let healthy = !trees.is_empty() && trees.iter().all(|tree| tree.state == "fresh");
@@ -190,7 +189,7 @@ impl TreeHealth {
     }
 }
 
-/// Prometheus's text format, version 0.0.4.
+/// Prometheus text format, version 0.0.4.
 struct Page(String);
 
 impl Page {

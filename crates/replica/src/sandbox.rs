@@ -1,6 +1,5 @@
-//! What a compromise of the replica could still do: read the databases, answer on sockets that are
-//! open, and no more. Landlock for files, new TCP sockets and signals; no new privileges; no
-//! capabilities but one.
+//! Sandbox: limits a compromised replica to reading databases and answering on open sockets.
+//! Landlock for files, new TCP sockets and signals; no_new_privs; at most one capability.
 
 use std::fmt;
 use std::path::Path;
@@ -11,26 +10,26 @@ use landlock::{
 };
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// How much of a sandbox is wanted.
+/// Sandbox mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SandboxMode {
-    /// As much as the kernel has; a warning where it has none.
+    /// As far as the kernel supports it; a warning if it doesn't.
     #[default]
     BestEffort,
-    /// Refuse to run where the kernel can't restrict files.
+    /// Refuse to run if the kernel can't restrict files.
     Required,
     /// None, with a warning.
     Off,
 }
 
-/// What was applied.
+/// Restrictions in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Applied {
-    /// Landlock is in force at least for files.
+    /// Landlock restricts files.
     pub(super) files: bool,
-    /// The newest features that we know of are in force too: TCP sockets and signals.
+    /// Landlock restricts TCP sockets and signals too.
     pub(super) sockets: bool,
-    /// No capability is left but reading files of other users.
+    /// No capability but reading files of other users.
     pub(super) capabilities: bool,
 }
 
@@ -41,29 +40,29 @@ impl fmt::Display for Applied {
     }
 }
 
-/// Why the sandbox could not be set up.
+/// Sandbox errors.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// A directory to be allowed can't be opened.
+    /// A permitted directory can't be opened.
     #[error("{path}: {source}")]
     Path {
-        /// The directory.
+        /// Directory.
         path: String,
-        /// The system's reason.
+        /// System error.
         source: landlock::PathFdError,
     },
     /// The kernel refused the rules.
     #[error("landlock: {0}")]
     Landlock(#[from] RulesetError),
-    /// A privilege can't be given up.
+    /// A privilege can't be dropped.
     #[error("privileges: {0}")]
     Privileges(#[from] rustix::io::Errno),
-    /// The kernel has no landlock, and it is required.
+    /// The kernel has no Landlock, and it is required.
     #[error("this kernel has no landlock (Linux 5.13 and later, in the list of CONFIG_LSM or lsm=)")]
     Missing,
 }
 
-/// Restricts this thread, and all that it starts from now on, to reading below `directories`.
+/// Restricts this thread, and the threads that it starts, to reading below `directories`.
 pub(super) fn apply(directories: &[&Path], mode: SandboxMode) -> Result<Applied, SandboxError> {
     rustix::thread::set_no_new_privs(true)?;
     let (files, sockets) = restrict(directories)?;
@@ -93,8 +92,8 @@ fn restrict(directories: &[&Path]) -> Result<(bool, bool), SandboxError> {
     Ok((status.ruleset != RulesetStatus::NotEnforced, sockets))
 }
 
-/// Gives up all capabilities but reading files that belong to others: a publisher may run as
-/// another user, and landlock bounds what that right is worth to the databases. Whether it worked.
+/// Drops all capabilities but reading files of other users: a publisher may be another user, and
+/// Landlock limits this right to the databases. Returns whether it succeeded.
 fn drop_capabilities() -> Result<bool, SandboxError> {
     let kept = rustix::thread::capabilities(None)?.permitted & CapabilitySet::DAC_READ_SEARCH;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
@@ -102,7 +101,7 @@ fn drop_capabilities() -> Result<bool, SandboxError> {
     Ok(rustix::thread::capabilities(None)?.permitted == kept)
 }
 
-/// The landlock version whose rights we ask for: files (1 to 3, 5), TCP (4), signals and abstract
+/// Landlock version whose rights are requested: files (1 to 3, 5), TCP (4), signals and abstract
 /// sockets (6).
 const NEWEST: ABI = ABI::V6;
 
@@ -113,13 +112,13 @@ mod tests {
     use std::io::ErrorKind;
     use std::net::{TcpListener, TcpStream};
 
-    /// Past the capture of a test's output, so that a run that has shown nothing says so.
+    /// Bypasses the capture of test output, so that the skip is visible.
     fn skip(why: &str) {
         use std::io::Write as _;
         let _ = writeln!(std::io::stderr(), "skipped: {}: {why}", std::thread::current().name().unwrap_or("sandbox"));
     }
 
-    /// Landlock binds the thread, so each test has its own and the others stay free.
+    /// Landlock binds a thread, so each test has its own.
     fn in_sandbox(directory: &Path, test: impl FnOnce(&Path) + Send) {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_come_later_are_read_and_nothing_else_is() {
+    fn later_files_in_databases_are_readable_and_no_others() {
         let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let secret = outside.path().join("secret");
         fs::write(&secret, "s").unwrap();
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn open_listener_accepts_and_no_new_socket_is_bound_or_connected() {
+    fn open_listener_works_and_new_sockets_are_refused() {
         let inside = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

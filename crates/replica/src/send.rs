@@ -1,5 +1,5 @@
-//! Sends a connection's output: runs in packs by sendfile, the rest from one buffer of the thread.
-//! Nothing that has not left is kept: what the socket did not take is read from its file again.
+//! Sends a connection's output: pack runs by sendfile, other bytes from a buffer of the thread.
+//! Unsent bytes are not kept but read again from their file.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,30 +9,30 @@ use rustix::net::SendFlags;
 use super::limits::{SEND_BUFFER_LEN, SENDFILE_LEN_MIN};
 use super::output::{Output, Piece, Span};
 
-/// Why output could not be sent.
+/// Errors of sending.
 #[derive(Debug)]
 pub(super) enum SendError<F> {
-    /// The peer's connection failed.
+    /// The connection failed.
     Peer,
-    /// A file ended before what its index promised, or can't be read: the database is damaged.
+    /// A file is too short or unreadable: the database is damaged.
     File {
-        /// Where it was to be read.
+        /// Location.
         place: Span<F>,
-        /// The system's reason.
+        /// System error.
         error: io::Error,
     },
 }
 
-/// What one step of sending came to.
+/// Result of one send.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// So many bytes have left, and more may.
+    /// This many bytes were sent; the socket may accept more.
     Sent(u64),
-    /// So many bytes have left, and the socket takes no more now.
+    /// This many bytes were sent; the socket is full.
     Full(u64),
 }
 
-/// A thread's buffer for what doesn't go by sendfile.
+/// Buffer of a thread for data without sendfile.
 pub(super) struct SendBuffer {
     bytes: Box<[u8; SEND_BUFFER_LEN]>,
     len: usize,
@@ -47,7 +47,7 @@ impl SendBuffer {
         &mut self.bytes[self.len..]
     }
 
-    /// Appends as much of `bytes` as there is room for.
+    /// Appends as many bytes as fit.
     fn append(&mut self, bytes: &[u8]) {
         let room = self.room();
         let n = bytes.len().min(room.len());
@@ -55,7 +55,7 @@ impl SendBuffer {
         self.len += n;
     }
 
-    /// Appends as much of a run of a file as there is room for.
+    /// Appends as much of a run as fits.
     fn append_file<F: AsFd>(&mut self, span: &Span<F>) -> io::Result<()> {
         let (file, end) = (span.file.as_fd(), span.offset + span.len);
         let mut at = span.offset;
@@ -74,7 +74,7 @@ impl SendBuffer {
     }
 }
 
-/// Sends from the front of `output` what one system call takes; the caller advances it.
+/// Sends the front of `output` by one system call; the caller advances it.
 pub(super) fn step<F: AsFd + Clone + PartialEq>(
     socket: BorrowedFd<'_>,
     output: &Output<F>,
@@ -109,8 +109,8 @@ fn send_span<F: AsFd + Clone>(socket: BorrowedFd<'_>, span: &Span<F>) -> Result<
     }
 }
 
-/// Fills the buffer from the front of the output, up to a run that is for sendfile. Whether more
-/// waits behind.
+/// Fills the buffer from the front of the output, up to a run for sendfile. Returns whether more
+/// follows.
 fn gather<F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &mut SendBuffer) -> Result<bool, SendError<F>> {
     buffer.len = 0;
     for piece in output.pieces() {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn mixed_output_arrives_in_order_through_a_small_socket() {
+    fn mixed_output_arrives_in_order_through_small_socket() {
         let (file, bytes) = file(300_000);
         let mut output = Output::new();
         let mut expected = Vec::new();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_ends_early_is_an_error_of_the_file() {
+    fn truncated_file_is_a_file_error() {
         let (file, _) = file(100);
         let (here, _there) = UnixStream::pair().unwrap();
         for len in [200, SENDFILE_LEN_MIN] {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_peer_is_an_error_of_the_peer() {
+    fn closed_peer_is_a_peer_error() {
         let (here, there) = UnixStream::pair().unwrap();
         drop(there);
         let mut output: Output<Shared> = Output::new();

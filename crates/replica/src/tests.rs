@@ -1,4 +1,4 @@
-//! The replica as clients meet it: over real sockets on loopback, with real databases.
+//! The replica over real sockets on loopback, with real databases.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -104,7 +104,7 @@ fn start(config: ServeConfig) -> Running {
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, told) = std::sync::mpsc::channel();
     let stopping = stop.clone();
-    // The sandbox binds the thread that opens the server, so that must not be the test's own.
+    // The sandbox binds the thread that opens the server, so the test uses another one.
     let thread = std::thread::spawn(move || {
         let server = Server::open(config)?;
         tell.send((server.addresses()[0], server.page_address().unwrap())).unwrap();
@@ -232,7 +232,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn frames_arrive_as_they_were_stored_and_missing_ones_are_told() {
+fn stored_frames_arrive_and_missing_ones_are_reported() {
     let made = Made::new(1);
     let server = serve(&made);
     let mut client = server.connect();
@@ -250,7 +250,7 @@ fn frames_arrive_as_they_were_stored_and_missing_ones_are_told() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order_to_a_slow_reader() {
+fn pipelined_requests_are_answered_to_slow_reader() {
     let made = Made::new(1);
     let server = serve(&made);
     let mut client = server.connect();
@@ -273,7 +273,7 @@ fn pipelined_requests_are_answered_in_order_to_a_slow_reader() {
 }
 
 #[test]
-fn client_that_closes_its_half_still_gets_its_answers() {
+fn half_closed_client_gets_its_answers() {
     let made = Made::new(1);
     let server = serve(&made);
     let mut client = server.connect();
@@ -285,7 +285,7 @@ fn client_that_closes_its_half_still_gets_its_answers() {
 }
 
 #[test]
-fn new_revision_is_offered_without_restart_and_only_when_committed() {
+fn committed_revision_is_offered_without_restart() {
     let made = Made::new(1);
     let server = serve(&made);
     let mut client = server.connect();
@@ -300,7 +300,7 @@ fn new_revision_is_offered_without_restart_and_only_when_committed() {
 }
 
 #[test]
-fn many_trees_are_served_and_a_broken_one_leaves_the_others_alone() {
+fn broken_tree_leaves_others_alone() {
     let (one, two) = (Made::new(1), Made::new(2));
     one.commit(1, u32::MAX);
     let signed = two.commit(1, u32::MAX);
@@ -312,12 +312,12 @@ fn many_trees_are_served_and_a_broken_one_leaves_the_others_alone() {
     assert_eq!(server.http("/health").0, 503);
     assert_eq!(client.fsinfo(hostid(2), false).unwrap().signed_fsinfo, signed);
     assert!(client.data(hostid(2), vec![two.frames[0].0])[0].is_some());
-    // What was open is served on.
+    // Open data is still served.
     assert!(client.data(hostid(1), vec![one.frames[0].0])[0].is_some());
 }
 
 #[test]
-fn database_that_comes_later_is_taken_up() {
+fn database_that_appears_later_is_served() {
     let (one, two) = (Made::new(1), Made::new(2));
     let hidden = two.path().join("hidden");
     std::fs::rename(two.path().join("manifest"), &hidden).unwrap();
@@ -328,7 +328,7 @@ fn database_that_comes_later_is_taken_up() {
 }
 
 #[test]
-fn start_is_refused_without_a_readable_database_and_with_one_tree_twice() {
+fn start_needs_readable_databases_of_different_trees() {
     let nothing = config(vec![PathBuf::from("/nonexistent/db")]);
     assert!(matches!(Server::open(nothing), Err(ServeError::Database(_))));
     let (one, again) = (Made::new(1), Made::new(1));
@@ -336,7 +336,7 @@ fn start_is_refused_without_a_readable_database_and_with_one_tree_twice() {
 }
 
 #[test]
-fn rpc_refusals_are_the_rfcs() {
+fn rpc_refusals_follow_the_rfc() {
     // RFC 5531, section 9.
     let made = Made::new(1);
     let server = serve(&made);
@@ -365,7 +365,7 @@ fn rpc_refusals_are_the_rfcs() {
 }
 
 #[test]
-fn garbage_closes_its_own_connection_and_no_other() {
+fn garbage_closes_only_its_own_connection() {
     let made = Made::new(1);
     let server = serve(&made);
     let mut good = server.connect();
@@ -381,7 +381,7 @@ fn garbage_closes_its_own_connection_and_no_other() {
 }
 
 #[test]
-fn connections_over_the_limit_are_turned_away_until_one_leaves() {
+fn connections_over_limit_wait_for_a_free_slot() {
     let made = Made::new(1);
     let mut config = config(vec![made.path()]);
     config.limits.connections_max = 3;
@@ -396,7 +396,7 @@ fn connections_over_the_limit_are_turned_away_until_one_leaves() {
 }
 
 #[test]
-fn sleepers_and_stalled_peers_are_closed() {
+fn idle_and_stalled_peers_are_closed() {
     let made = Made::new(1);
     let mut config = config(vec![made.path()]);
     config.limits.idle_max = Duration::from_secs(1);
@@ -406,7 +406,7 @@ fn sleepers_and_stalled_peers_are_closed() {
     half.send(&record_mark(100));
     let handles: Vec<_> = made.frames.iter().filter(|(_, bytes)| bytes.len() > 100_000).map(|(handle, _)| *handle).collect();
     let args = GetDataArgs { hostid: hostid(1), handles: [&handles[..]; 6].concat() }.to_xdr();
-    // More than any socket buffer takes.
+    // More than any socket buffer holds.
     stalled.send(&record(&call_to(PROGRAM, VERSION, 2, &args)).repeat(4));
     for reason in ["idle", "slow_request", "slow_reader"] {
         wait_until(reason, || server.metric(&format!("vouch_connections_closed_total{{reason=\"{reason}\"}}")) == 1);
@@ -415,7 +415,7 @@ fn sleepers_and_stalled_peers_are_closed() {
 }
 
 #[test]
-fn stop_lets_answers_leave_and_closes_the_rest() {
+fn stop_sends_pending_answers_and_closes() {
     let made = Made::new(1);
     let mut server = serve(&made);
     let mut idle = server.connect();
@@ -433,7 +433,7 @@ fn stop_lets_answers_leave_and_closes_the_rest() {
 }
 
 #[test]
-fn health_tells_fresh_from_expired() {
+fn health_distinguishes_fresh_and_expired() {
     let made = Made::new(1);
     made.commit(1, u32::MAX);
     let server = serve(&made);
@@ -444,7 +444,7 @@ fn health_tells_fresh_from_expired() {
     assert_eq!((&health["trees"][0]["revision"], &health["trees"][0]["expires"]), (&1.into(), &u32::MAX.into()));
     made.commit(2, 10);
     wait_until("the expiry", || server.http("/health").0 == 503);
-    // The client decides: it is served all the same.
+    // The client decides: the tree is still served.
     assert!(server.connect().fsinfo(hostid(1), false).is_some());
     assert_eq!(server.http("/nothing").0, 404);
 }

@@ -1,5 +1,4 @@
-//! The trees that a replica offers: by HOSTID the database, and the answer to GETFSINFO made ready
-//! once a revision. Understands of a tree only what the health page tells.
+//! Trees that a replica offers: the database of each HOSTID, and its prepared answer to GETFSINFO.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +17,7 @@ use vouch_xdr::{Writer, Xdr as _};
 use super::damage::Damage;
 use super::output::Span;
 
-/// A pack file that answers lie in.
+/// A pack file that holds answers.
 #[derive(Debug, Clone)]
 pub(super) struct Pack(pub(super) Arc<PackFile>);
 
@@ -34,8 +33,7 @@ impl AsFd for Pack {
     }
 }
 
-/// All trees, as threads see them. Changes only when a database that could not be opened at the
-/// start comes up later.
+/// All trees. Changes only when a missing database appears.
 #[derive(Debug, Default)]
 pub(super) struct Trees {
     by_hostid: RwLock<HashMap<HostId, Arc<Tree>>>,
@@ -47,14 +45,14 @@ impl Trees {
         self.by_hostid.read().get(hostid).cloned()
     }
 
-    /// All, in the order of their HOSTIDs.
+    /// All trees in order of HOSTID.
     pub(super) fn all(&self) -> Vec<Arc<Tree>> {
         let mut all: Vec<_> = self.by_hostid.read().values().cloned().collect();
         all.sort_by_key(|tree| tree.hostid);
         all
     }
 
-    /// Adds a tree; the path of the one that is there already if there is one.
+    /// Adds a tree. Errors: the path of an existing database of the same tree.
     pub(super) fn add(&self, tree: Tree) -> Result<(), PathBuf> {
         let mut by_hostid = self.by_hostid.write();
         if let Some(there) = by_hostid.get(&tree.hostid) {
@@ -64,11 +62,10 @@ impl Trees {
         Ok(())
     }
 
-    /// Takes note that a place in a pack, which was to be sent, can't be read; its tree is told
-    /// broken until it can.
+    /// Notes unreadable bytes of a pack; the tree counts as broken until they are readable.
     pub(super) fn note_unreadable(&self, place: &Span<Pack>, error: &io::Error) {
         let pack = place.file.0.path();
-        // A pack lies in its database's directory.
+        // A pack is in its database's directory.
         let tree = self.all().into_iter().find(|tree| pack.starts_with(&tree.path));
         let Some(tree) = tree else {
             tracing::error!(pack = %pack.display(), %error, "a pack ends early or can't be read; a connection is closed");
@@ -82,7 +79,7 @@ impl Trees {
     }
 }
 
-/// One tree.
+/// A tree.
 #[derive(Debug)]
 pub(super) struct Tree {
     hostid: HostId,
@@ -95,41 +92,41 @@ pub(super) struct Tree {
 struct State {
     offer: Arc<Offer>,
     trouble: Option<String>,
-    /// When the packs' lengths were looked at, and whether one is wrong.
+    /// Time of the last check of pack lengths, and its error.
     packs_checked: Instant,
     pack_trouble: Option<String>,
-    /// What could not be read when it was asked for, until it can.
+    /// Unreadable data, until it is readable again.
     damage: Option<Damage>,
 }
 
-/// What a replica answers to GETFSINFO while a revision is the newest.
+/// Answer to GETFSINFO for the newest revision.
 #[derive(Debug)]
 pub(super) struct Offer {
-    /// The newest revision, if there is one.
+    /// Newest revision, if there is one.
     pub(super) revision: Option<OfferedRevision>,
-    /// Records to send: without companions and with them. The first 8 bytes are the record mark and
-    /// room for the xid.
+    /// Records to send, without and with companions. The first 8 bytes are the record mark and room
+    /// for the xid.
     plain: Option<Arc<[u8]>>,
     with_companions: Option<Arc<[u8]>>,
 }
 
-/// What the health page tells of a revision.
+/// A revision on the health page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OfferedRevision {
     pub(super) number: u64,
-    /// When it was signed, in seconds since 1970.
+    /// Time of signing, in seconds since 1970.
     pub(super) start: u64,
-    /// From when on clients reject it.
+    /// Time of expiry.
     pub(super) end: u64,
     pub(super) files: u64,
     pub(super) bytes: u64,
 }
 
 impl Tree {
-    /// Opens a database and makes its offer ready.
+    /// Opens a database and prepares its offer.
     pub(super) fn open(path: &Path) -> vouch_tree_store::Result<Self> {
         let snapshot = Database::open_read(path)?;
-        // Served all the same: what is whole of it is of use, and readers verify.
+        // Still served: intact parts are useful, and readers verify.
         let pack_trouble = snapshot.check_packs().err().map(|error| error.to_string());
         let offer = Arc::new(Offer::new(&snapshot));
         let state = State { offer, trouble: pack_trouble.clone(), packs_checked: Instant::now(), pack_trouble, damage: None };
@@ -144,8 +141,8 @@ impl Tree {
         &self.path
     }
 
-    /// Looks for a newer generation of the database; true when there is one. When it fails the old
-    /// one is offered on.
+    /// Checks for a newer generation of the database; true if there is one. On failure the old one
+    /// is still offered.
     pub(super) fn refresh(&self) -> Result<bool, String> {
         let looked = self.snapshot.refresh().map_err(|error| error.to_string()).and_then(|new| {
             let found = self.snapshot.hostid();
@@ -158,7 +155,7 @@ impl Tree {
                 let due = new || damage.is_some() || last.elapsed() >= PACKS_CHECK_INTERVAL;
                 let checked = due.then(|| self.snapshot.check_packs().err().map(|error| error.to_string()));
                 let is_mended = checked == Some(None) && damage.as_ref().is_some_and(|damage| damage.is_mended(&self.snapshot));
-                // Threads that serve may have noted something meanwhile.
+                // Serving threads may have noted damage meanwhile.
                 let mut state = self.state.write();
                 if let Some(offer) = offer {
                     state.offer = offer;
@@ -179,13 +176,13 @@ impl Tree {
         }
     }
 
-    /// Takes note of a frame that the database should have and can't find.
+    /// Notes a frame that the database should have and can't find.
     pub(super) fn note_unlocatable(&self, handle: &BlockHandle, error: &vouch_tree_store::Error) {
         tracing::error!(path = %self.path.display(), %handle, %error, "frame can't be served");
         self.note(Damage::of_frame(handle, error));
     }
 
-    /// Takes note of damage; true if none was known.
+    /// Notes damage; true if none was known.
     fn note(&self, damage: Damage) -> bool {
         let mut state = self.state.write();
         if state.damage.is_some() {
@@ -200,17 +197,17 @@ impl Tree {
         self.state.read().damage.clone()
     }
 
-    /// What is wrong with the database since the last look at it.
+    /// Error of the last check of the database.
     pub(super) fn trouble(&self) -> Option<String> {
         self.state.read().trouble.clone()
     }
 
-    /// What is offered now.
+    /// The present offer.
     pub(super) fn offer(&self) -> Arc<Offer> {
         self.state.read().offer.clone()
     }
 
-    /// Where a frame's record lies.
+    /// Location of a frame's record.
     pub(super) fn locate(&self, handle: &BlockHandle) -> vouch_tree_store::Result<Option<Span<Pack>>> {
         Ok(self.snapshot.locate(handle)?.map(|location: Location| {
             let (len, offset) = (location.record_len(), location.offset);
@@ -237,7 +234,7 @@ impl Offer {
         }
     }
 
-    /// The record to send, with the xid left out; `None` where there is nothing to offer.
+    /// The record to send, without the xid; `None` without an offer.
     pub(super) fn record(&self, companions: bool) -> Option<&Arc<[u8]>> {
         if companions { self.with_companions.as_ref() } else { self.plain.as_ref() }
     }
@@ -251,8 +248,8 @@ impl OfferedRevision {
     }
 }
 
-/// The companion frames within the protocol's limits. One that can't be read is left out: the
-/// client will ask for it.
+/// Companion frames within the protocol's limits. Unreadable ones are left out; the client requests
+/// them.
 fn companions(snapshot: &Snapshot, view: &View) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut len = 0;
@@ -279,6 +276,5 @@ fn record(result: GetFsinfoResult) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// How often packs are looked at while no new revision comes: one system call for each 32 MiB of a
-/// database.
+/// Interval of checking packs without a new revision. Costs one system call for each 32 MiB.
 const PACKS_CHECK_INTERVAL: Duration = Duration::from_secs(30);

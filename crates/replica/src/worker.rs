@@ -1,5 +1,4 @@
-//! One thread of the replica: its listeners, its connections, and whose turn it is. Joins sockets
-//! to [`Connection`]s; decides nothing about requests.
+//! A thread of the replica: listeners, connections, and scheduling.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _};
@@ -18,31 +17,31 @@ use super::limits::{ACCEPT_PAUSE, Limits, READ_LEN_MAX, TICK, TURN_ACCEPTS_MAX, 
 use super::send::{self, SendBuffer, SendError, Step};
 use super::trees::Pack;
 
-/// What all threads share.
+/// State shared by all threads.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
-    /// Connections open now, over all threads.
+    /// Open connections of all threads.
     pub(super) open: AtomicUsize,
-    /// Set once, when the replica is to stop.
+    /// Set when the replica must stop.
     pub(super) stop: AtomicBool,
 }
 
-/// One thread's state.
+/// State of one thread.
 pub(super) struct Worker {
     poll: Poll,
     waker: Arc<Waker>,
     listeners: Vec<Listener>,
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
-    /// Peers that have more to do without any news from the system.
+    /// Peers with more to do without a new event.
     again: VecDeque<usize>,
     tools: Tools,
     shared: Arc<Shared>,
     drain_until: Option<Instant>,
 }
 
-/// What a turn needs beside the peer.
+/// Shared parts of a turn, apart from the peer.
 struct Tools {
     replica: Replica,
     read_buffer: Box<[u8; READ_LEN_MAX]>,
@@ -63,7 +62,7 @@ impl Listener {
 }
 
 impl Worker {
-    /// A thread's state over its own listeners.
+    /// A worker with its own listeners.
     pub(super) fn new(listeners: Vec<std::net::TcpListener>, replica: Replica, shared: Arc<Shared>) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
@@ -78,12 +77,12 @@ impl Worker {
         Ok(Self { poll, waker, listeners: taken, peers, free, again, tools, shared, drain_until: None })
     }
 
-    /// Makes the thread look at [`Shared::stop`].
+    /// Makes the thread check [`Shared::stop`].
     pub(super) fn waker(&self) -> Arc<Waker> {
         self.waker.clone()
     }
 
-    /// Serves until told to stop and, from then on, until replies under way have left.
+    /// Serves until stopped, then finishes replies in progress.
     pub(super) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut tick_at = Instant::now() + TICK;
@@ -130,7 +129,7 @@ impl Worker {
         }
     }
 
-    /// How long the system may keep us waiting.
+    /// Time to wait for events.
     fn patience(&self, tick_at: Instant) -> Duration {
         if !self.again.is_empty() || self.listeners.iter().any(Listener::may_accept) {
             return Duration::ZERO;
@@ -152,7 +151,7 @@ impl Worker {
             match listener.socket.accept() {
                 Ok((socket, _)) => self.admit(socket, now),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => listener.ready = false,
-                // accept(2): errors that were pending on the new connection are its own.
+                // accept(2): pending errors of the new connection are its own.
                 Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
                 Err(error) => {
                     listener.paused_until = Some(now + ACCEPT_PAUSE);
@@ -174,13 +173,12 @@ impl Worker {
             self.peers.push(None);
             self.peers.len() - 1
         });
-        // A client sends at once, so the request is mostly there already, and a short connection may need
-        // no more news.
+        // A client usually sends at once, and a short connection may need no further event.
         self.peers[id] = Some(Peer::new(socket, now));
         self.turn(id, now);
     }
 
-    /// Lets a peer go on as far as it can and may, then arranges for its next turn.
+    /// Runs a peer as far as it can and may, then schedules its next turn.
     fn turn(&mut self, id: usize, now: Instant) {
         let Some(Some(peer)) = self.peers.get_mut(id) else { return };
         let mut end = peer.turn(&mut self.tools, now);
@@ -216,7 +214,7 @@ impl Worker {
         }
     }
 
-    /// Closes those that were silent for too long. O(n) in this thread's connections.
+    /// Closes connections that timed out. O(n) in this thread's connections.
     fn expire(&mut self, now: Instant) {
         let limits = self.shared.limits.clone();
         let crowded = self.shared.open.load(Ordering::Relaxed) > limits.connections_max / 10 * 9;
@@ -228,8 +226,7 @@ impl Worker {
         }
     }
 
-    /// After the order to stop: takes no one new, lets replies under way leave; true when all is
-    /// done.
+    /// After the order to stop: accepts nobody and finishes replies; true when done.
     fn drain(&mut self, now: Instant) -> bool {
         if self.drain_until.is_none() {
             self.drain_until = Some(now + self.shared.limits.drain_max);
@@ -256,24 +253,24 @@ struct Peer {
     connection: Connection<Pack>,
     /// Input may be waiting.
     readable: bool,
-    /// The peer has closed its half: a short read does not mean that the end has been seen.
+    /// The peer closed its half, so a short read is not the end.
     read_closed: bool,
-    /// Output may be taken.
+    /// The socket may accept output.
     writable: bool,
-    /// What the system tells us about, once it has been asked to.
+    /// Registered events, if any.
     interest: Option<Interest>,
-    /// In the queue for another turn.
+    /// Whether it is in the queue for another turn.
     queued: bool,
-    /// Looked for more before the system was asked for news, in vain since something was last read.
+    /// Whether it was read once more without an event since the last successful read.
     looked_again: bool,
-    /// When the requests were read whose answers are leaving.
+    /// Time when the requests of the outgoing answers were read.
     asked_at: Option<Instant>,
 }
 
 enum TurnEnd {
-    /// Nothing to do before the system has news.
+    /// Nothing to do before the next event.
     Wait,
-    /// There is more to do, but others have their turn first.
+    /// More to do, after others had their turn.
     Again,
     Close(Closed),
 }
@@ -293,8 +290,8 @@ impl Peer {
         self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
     }
 
-    /// News is edge-triggered, so asking once is enough; of room for output we hear only from the
-    /// first lack of it on.
+    /// Events are edge-triggered: one registration is enough. Write events are registered at the
+    /// first full socket.
     fn register(&mut self, registry: &mio::Registry, token: Token) -> io::Result<()> {
         let wanted = if self.writable && self.interest != Some(BOTH) { Interest::READABLE } else { BOTH };
         let old = self.interest.replace(wanted);
@@ -305,9 +302,9 @@ impl Peer {
         }
     }
 
-    /// Whether to look for more once all others have had their turn, instead of asking the system
-    /// for news: a client that has its answer asks on at once or leaves, and most connections
-    /// are so short that they never need the system's list. Once after each read.
+    /// Whether to read again after the others' turns instead of waiting for an event. A client with
+    /// its answer soon asks again or leaves, and short connections never need epoll. Once after
+    /// each read.
     fn may_look_again(&mut self) -> bool {
         let may = self.interest.is_none() && !self.queued && self.writable && !std::mem::replace(&mut self.looked_again, true);
         self.readable |= may;
@@ -339,7 +336,7 @@ impl Peer {
                     }
                     Err(SendError::Peer) => return Ok(TurnEnd::Close(Closed::Failed)),
                     Err(SendError::File { place, error }) => {
-                        // The length of the answer is out already: only a close tells the client that it won't come.
+                        // The length of the answer was sent already: only a close tells the client.
                         tools.replica.trees.note_unreadable(&place, &error);
                         return Ok(TurnEnd::Close(Closed::Database));
                     }
@@ -373,7 +370,7 @@ impl Peer {
                 };
                 tools.counters().received_len.add(n as u64);
                 self.looked_again = false;
-                // A short read has emptied the socket (epoll(7)); the end, if it comes later, is news.
+                // A short read emptied the socket (epoll(7)); a later end is an event.
                 self.readable = n == READ_LEN_MAX || self.read_closed;
                 self.connection.feed(&tools.read_buffer[..n], &tools.replica)?;
             }
@@ -397,10 +394,10 @@ impl From<Fault> for Closed {
 
 const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
-/// Tokens below this are listeners', the others connections'.
+/// Tokens below this belong to listeners, others to connections.
 const LISTENERS_MAX: usize = 64;
 
 const WAKE: Token = Token(usize::MAX);
 
-/// While draining, how often to see whether it is done.
+/// Interval of checks while draining.
 const DRAIN_STEP: Duration = Duration::from_millis(50);

@@ -1,5 +1,4 @@
-//! Whether a file of keys was changed, which is an administrative act of whoever did it. Reads none
-//! of it.
+//! Detects changes of a key file, which are administrative acts. Never reads the file.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,28 +9,28 @@ use vouch_audit::record::Act;
 use vouch_audit::trail::Trail;
 
 use super::act;
-use super::written::{Keys, Stamp};
+use super::configuration_text::{Keys, Stamp};
 
-/// A file of keys, and how it was when it was last looked at.
+/// A key file and its last known stamp.
 pub struct KeyWatch {
     path: PathBuf,
     seen: Mutex<Option<Stamp>>,
 }
 
 impl KeyWatch {
-    /// Remembers the file as it is now.
+    /// Notes the file's present stamp.
     pub fn new(path: PathBuf) -> KeyWatch {
         let seen = Mutex::new(stamp(&path));
         KeyWatch { path, seen }
     }
 
-    /// How it was at the last look.
+    /// Stamp at the last check.
     pub fn seen(&self) -> Keys {
         Keys { path: self.path.as_os_str().as_bytes().to_owned(), stamp: *self.seen.lock() }
     }
 
-    /// Records it if the file is another than at the last look, or is gone; whether it is.
-    pub fn look(&self, trail: &Trail) -> bool {
+    /// Records a change or removal of the file since the last check. Returns whether there was one.
+    pub fn check(&self, trail: &Trail) -> bool {
         let now = stamp(&self.path);
         let before = std::mem::replace(&mut *self.seen.lock(), now);
         if before == now {
@@ -44,8 +43,8 @@ impl KeyWatch {
 }
 
 impl Keys {
-    /// What has become of them since, in words; nothing if they are as they were.
-    pub(super) fn told(&self, before: &Keys) -> Option<String> {
+    /// Describes the change since then; nothing if there was none.
+    pub(super) fn describe(&self, before: &Keys) -> Option<String> {
         let name = |keys: &Keys| String::from_utf8_lossy(&keys.path).into_owned();
         match (self.path == before.path, self.stamp.is_some()) {
             (false, _) => Some(format!("the keytab is {}, and was {}", name(self), name(before))),
@@ -58,6 +57,6 @@ impl Keys {
 
 fn stamp(path: &Path) -> Option<Stamp> {
     let of = std::fs::metadata(path).ok()?;
-    // The time of the change can't be set by whoever writes.
+    // ctime can't be set by a writer.
     Some((of.ino(), of.size(), of.ctime(), of.ctime_nsec()))
 }

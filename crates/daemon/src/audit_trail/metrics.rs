@@ -1,13 +1,13 @@
-//! What is counted of a trail, in Prometheus' text format.
+//! Trail metrics in Prometheus text format.
 
 use std::fmt::Write as _;
 
 use vouch_audit::trail::Trail;
 
-use super::Bounds;
+use super::RefusalLimit;
 
-/// Appends the series of a trail, whose names begin with this.
-pub fn write(prefix: &str, trail: &Trail, bounds: &Bounds, out: &mut String) {
+/// Appends the metrics of a trail, with this prefix.
+pub fn write(prefix: &str, trail: &Trail, bounds: &RefusalLimit, out: &mut String) {
     let counts = trail.counts();
     let series = [
         ("records_total", "Audit records written.", "counter", counts.written),

@@ -1,13 +1,13 @@
-//! The audit trail of a service, whichever it is: from what its administrator chose to a trail that
-//! is written and rules that are in force. What becomes a record is the service's own business.
+//! The audit trail of a service process: from the administrator's configuration to an open trail
+//! and rules in force. Each service creates its own records.
 
-mod in_force;
+mod active_rules;
+mod configuration;
+mod configuration_text;
 mod key_watch;
 pub mod metrics;
 mod refusal_limit;
 mod replica_faults;
-mod standing;
-mod written;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,48 +18,48 @@ use vouch_audit::record::{Act, Class};
 use vouch_audit::rules::{Resolve, Rules};
 use vouch_audit::trail::{Disk, Log, Options, Policy, Rotation, Trail, WriterOptions};
 
-pub use in_force::InForce;
+pub use active_rules::ActiveRules;
+pub use configuration::{Account, NewRules};
 pub use key_watch::KeyWatch;
-pub use refusal_limit::{Bounds, Untold};
+pub use refusal_limit::{Omitted, RefusalLimit};
 pub use replica_faults::refusal_of;
-pub use standing::{Account, NewRules};
 
-/// What is recorded, where, and how.
+/// Configuration of a trail.
 #[derive(Clone, Debug)]
 pub struct TrailConfig {
-    /// The trail's directory.
+    /// Directory of the trail.
     pub directory: PathBuf,
-    /// The key, if it lies elsewhere.
+    /// File of the key, if outside of the directory.
     pub key: Option<PathBuf>,
-    /// The rules; everything if none.
+    /// File of the rules; without it, everything is recorded.
     pub rules: Option<PathBuf>,
-    /// How the trail is kept.
+    /// Failure policy and durability.
     pub keeping: WriterOptions,
-    /// When segments end and seals are made.
+    /// Ends of segments, and seals.
     pub rotation: Rotation,
 }
 
-/// Why there is no trail, or no rules.
+/// Error in opening a trail or reading rules.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
 pub struct TrailError {
-    /// The directory, or the file of rules.
+    /// Directory, or file of rules.
     pub path: PathBuf,
-    /// Why not.
+    /// Reason.
     pub why: String,
-    /// Whether it is the disk, which has no room.
+    /// Whether the disk is full.
     pub is_full: bool,
 }
 
-/// Goes on with a trail: with exports on which nothing is done that can't be recorded, and an
-/// account of what is in force. The rules must be good. `halt` is called at most once,
-/// where the policy says to stop.
+/// Opens or creates a trail, with the exports that need records and the account of the
+/// configuration in force. The rules must be valid. `halt` is called at most once, when the failure
+/// policy stops the service.
 pub fn begin(
     config: &TrailConfig,
     disk: Arc<dyn Disk>,
     deny: &[String],
     halt: impl Fn() + Send + 'static,
-) -> Result<(Trail, InForce, Account), TrailError> {
+) -> Result<(Trail, ActiveRules, Account), TrailError> {
     let (rules, text) = read_rules(config)?;
     let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
     let failed = |why: String| TrailError { path: config.directory.clone(), why, is_full: false };
@@ -83,10 +83,10 @@ pub fn begin(
     let account = Account::new(config, deny, text, log.next_seq() == 1);
     let keeping = WriterOptions { some_replies_wait: !deny.is_empty(), ..config.keeping.clone() };
     let trail = Trail::start(log, disk, keeping, halt).map_err(|error| failed(error.to_string()))?;
-    Ok((trail, InForce::new(Arc::new(rules)), account))
+    Ok((trail, ActiveRules::new(Arc::new(rules)), account))
 }
 
-/// Records what was done to the service, or to what it serves under the name of an export.
+/// Records an administrative act on the service, or on an export.
 pub fn act(trail: &Trail, what: Act, export: &[u8], detail: &str) {
     record_act(trail, what, 0, export, detail);
 }
@@ -104,7 +104,7 @@ fn record_act(trail: &Trail, what: Act, result: u32, export: &[u8], detail: &str
     });
 }
 
-/// The wall clock, as records have it.
+/// Wall clock of records.
 pub fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -118,7 +118,7 @@ fn read_rules(config: &TrailConfig) -> Result<(Rules, Option<Vec<u8>>), TrailErr
     Ok((rules, Some(text)))
 }
 
-/// Names of users and groups by the system.
+/// User and group names of the system.
 struct System;
 
 impl Resolve for System {
@@ -131,7 +131,7 @@ impl Resolve for System {
     }
 }
 
-/// The number of this boot, as the kernel gives it.
+/// Boot id of the kernel.
 fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();

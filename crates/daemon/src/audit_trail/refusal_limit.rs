@@ -1,5 +1,5 @@
-//! How much is recorded of what others can cause as fast as they like: refusals. What is left out
-//! is counted, for a record of its own. The clock is passed in.
+//! Rate limit for audit records of refused calls, which any peer can trigger. Omitted refusals are
+//! counted in a record. The caller passes the clock.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -11,51 +11,50 @@ use vouch_audit::record::{Class, Refusal};
 use vouch_audit::trail::Trail;
 
 use super::now_ns;
-use crate::rate_limit::{LeftOut, Rate, Throttle};
+use crate::rate_limit::{OmittedMessages, Rate, Throttle};
 
-/// What may still be recorded of refusals.
-pub struct Bounds {
+/// Limits on refusal records.
+pub struct RefusalLimit {
     throttle: Mutex<Throttle>,
     left_out: AtomicU64,
 }
 
-/// How many refusals of the same address were left out before this one.
-pub type Untold = Option<u64>;
+/// Number of refusals of the same address omitted before this one.
+pub type Omitted = Option<u64>;
 
-impl Default for Bounds {
+impl Default for RefusalLimit {
     fn default() -> Self {
-        Bounds { throttle: Mutex::new(Throttle::new(OF_CLIENT, OF_ALL)), left_out: AtomicU64::new(0) }
+        RefusalLimit { throttle: Mutex::new(Throttle::new(OF_CLIENT, OF_ALL)), left_out: AtomicU64::new(0) }
     }
 }
 
-impl Bounds {
-    /// How many were left out since the start.
+impl RefusalLimit {
+    /// Number omitted since the start.
     pub fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }
 
-    /// Whether a refusal that this address has caused is recorded. If not, it is counted.
-    pub fn admit(&self, address: IpAddr, mono_ms: u64) -> Option<Untold> {
+    /// Whether to record a refusal of this address; otherwise counts it.
+    pub fn admit(&self, address: IpAddr, mono_ms: u64) -> Option<Omitted> {
         let admitted = self.throttle.lock().admit(address, mono_ms);
         if admitted.is_none() {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
-        admitted.map(|untold| (untold > 0).then_some(untold))
+        admitted.map(|omitted| (omitted > 0).then_some(omitted))
     }
 
-    /// Records how many refusals were left out since this was last told, if any were. To be called
-    /// now and then.
-    pub fn tell_left_out(&self, trail: &Trail, mono_ms: u64) {
+    /// Records the number of refusals omitted since the last such record. Call this at intervals.
+    pub fn record_omitted(&self, trail: &Trail, mono_ms: u64) {
         let left_out = {
             let mut throttle = self.throttle.lock();
-            let left_out = throttle.take_left_out();
+            let left_out = throttle.take_omitted();
             throttle.expire(mono_ms);
             left_out
         };
         if left_out.count == 0 {
             return;
         }
-        let detail = told(&left_out);
+        let detail = describe(&left_out);
         let address = match left_out.clients[..] {
             [(address, count)] if count == left_out.count => Some(address),
             _ => None,
@@ -72,7 +71,7 @@ impl Bounds {
     }
 }
 
-fn told(left_out: &LeftOut) -> String {
+fn describe(left_out: &OmittedMessages) -> String {
     let mut text = String::from("refusals beyond the rate that is recorded:");
     let named: u64 = left_out.clients.iter().map(|(_, count)| count).sum();
     for (address, count) in &left_out.clients {
@@ -87,8 +86,7 @@ fn told(left_out: &LeftOut) -> String {
     text
 }
 
-/// Refusals of one address that are recorded: a user's mistakes are all there, a loop's are
-/// counted.
+/// Rate for one address: a user's mistakes are all recorded, a loop is counted.
 const OF_CLIENT: Rate = Rate { count: 100, each_ms: 1000 };
-/// And of all: with some 100 bytes a record on disk at most about 150 MB a day, whoever is at it.
+/// Rate for all addresses: at most about 150 MB a day, at 100 bytes a record.
 const OF_ALL: Rate = Rate { count: 1000, each_ms: 50 };

@@ -70,14 +70,14 @@ impl Audit {
             ..Record::default()
         };
         let Some(key) = self.rules.with(|rules| rules.select_refusal(&record).map(Box::<[u8]>::from)) else { return };
-        let Some(untold) = self.bounds.admit(refused.peer.ip(), clock::mono_ms()) else { return };
-        record.gap = untold;
+        let Some(omitted) = self.bounds.admit(refused.peer.ip(), clock::mono_ms()) else { return };
+        record.gap = omitted;
         record.key = &key;
         self.trail.record(&record);
     }
 
     /// Records the number of refusals omitted since the last such record. Call this at intervals.
     pub(crate) fn record_omitted_refusals(&self) {
-        self.bounds.tell_left_out(&self.trail, clock::mono_ms());
+        self.bounds.record_omitted(&self.trail, clock::mono_ms());
     }
 }

@@ -1,9 +1,9 @@
-//! Packs that are cut short, before a replica starts and under it.
+//! Truncated packs, before a replica starts and while it runs.
 
 use super::*;
 
 #[test]
-fn pack_cut_short_under_us_closes_the_connection_and_lies_to_no_one() {
+fn pack_truncated_while_serving_closes_connection() {
     let made = Made::new(1);
     let server = serve(&made);
     let mut client = server.connect();
@@ -14,12 +14,12 @@ fn pack_cut_short_under_us_closes_the_connection_and_lies_to_no_one() {
     }
     client.send(&record(&call_to(PROGRAM, VERSION, 2, &GetDataArgs { hostid: hostid(1), handles: vec![big] }.to_xdr())));
     assert_eq!(client.receive(), None);
-    // Counted just after the end that the client has seen.
+    // The counter follows the end that the client has seen.
     wait_until("the count", || server.metric("vouch_connections_closed_total{reason=\"database\"}") == 1);
 }
 
 #[test]
-fn packs_cut_short_show_in_the_health() {
+fn truncated_packs_show_in_health() {
     let made = Made::new(1);
     made.commit(1, u32::MAX);
     for pack in std::fs::read_dir(made.path().join("packs")).unwrap() {
@@ -30,7 +30,7 @@ fn packs_cut_short_show_in_the_health() {
 }
 
 #[test]
-fn a_pack_found_cut_short_breaks_its_tree_until_it_is_whole_again() {
+fn truncated_pack_breaks_tree_until_restored() {
     let (one, two) = (Made::new(1), Made::new(2));
     one.commit(1, u32::MAX);
     two.commit(1, u32::MAX);
@@ -41,7 +41,7 @@ fn a_pack_found_cut_short_breaks_its_tree_until_it_is_whole_again() {
     assert!(has(&one) && server.http("/health").0 == 200);
     let packs: Vec<_> = listing(&one.path().join("packs"));
     for (path, _) in &packs {
-        // Beyond the header, so that it is opened again as what it is.
+        // Beyond the header, so that it opens as a pack.
         std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(100).unwrap();
     }
     let mut client = server.connect();
@@ -52,7 +52,7 @@ fn a_pack_found_cut_short_breaks_its_tree_until_it_is_whole_again() {
     assert!(status == 503 && body.contains("broken") && packs.iter().any(|(path, _)| body.contains(path.to_str().unwrap())), "{body}");
     assert_eq!((broken(&one), broken(&two)), (1, 0));
     assert!(has(&two));
-    // As a copy would bring them back: under the same names, in other files.
+    // Restored as a copy would: under the same names, as other files.
     for (path, bytes) in &packs {
         let copy = one.path().join("copy");
         std::fs::write(&copy, bytes).unwrap();

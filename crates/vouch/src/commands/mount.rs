@@ -211,7 +211,7 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Optio
                     halted = true;
                     return;
                 }
-                _ = step.tick() => audit.tell_left_out(),
+                _ = step.tick() => audit.record_omitted(),
             }
         }
     };

@@ -17,17 +17,17 @@ use vouch_tree_client::{ErrorClass, FaultObserver, ReplicaFault};
 use vouch_tree_mount::{Observation, Observer, Operation, Recorded, TreeEvent};
 
 use crate::exit::Outcome;
-use vouch_daemon::audit_trail::{self as trail, Account, Bounds, InForce, TrailConfig, now_ns};
+use vouch_daemon::audit_trail::{self as trail, Account, ActiveRules, RefusalLimit, TrailConfig, now_ns};
 use vouch_daemon::metrics_page::PageSource;
 
 /// The trail of a mount.
 pub(super) struct MountAudit {
     trail: Trail,
-    rules: InForce,
+    rules: ActiveRules,
     account: Account,
     /// Mount point, which begins the paths in records.
     point: Vec<u8>,
-    bounds: Bounds,
+    bounds: RefusalLimit,
     since: Instant,
     halt: Arc<Notify>,
     /// Whether the trail has ended, so nothing more is recorded or answered. Recorders hold it for
@@ -44,7 +44,16 @@ impl MountAudit {
         // A dead mount at the path can't be resolved.
         let point = point.canonicalize().or_else(|_| std::path::absolute(point)).unwrap_or_else(|_| point.to_owned());
         let point = point.as_os_str().as_bytes().to_vec();
-        Ok(MountAudit { trail, rules, account, point, bounds: Bounds::default(), since: Instant::now(), halt, ended: RwLock::new(false) })
+        Ok(MountAudit {
+            trail,
+            rules,
+            account,
+            point,
+            bounds: RefusalLimit::default(),
+            since: Instant::now(),
+            halt,
+            ended: RwLock::new(false),
+        })
     }
 
     /// Reads the rules again; an error changes nothing.
@@ -67,8 +76,8 @@ impl MountAudit {
     }
 
     /// Records the number of refusals omitted since the last time.
-    pub(super) fn tell_left_out(&self) {
-        self.bounds.tell_left_out(&self.trail, self.mono_ms());
+    pub(super) fn record_omitted(&self) {
+        self.bounds.record_omitted(&self.trail, self.mono_ms());
     }
 
     /// Ready when the failure policy stops the service.
@@ -79,7 +88,7 @@ impl MountAudit {
     /// Closes the trail with this detail. The mount answers nothing from now on.
     pub(super) fn stop(&self, detail: &str) {
         *self.ended.write() = true;
-        self.tell_left_out();
+        self.record_omitted();
         trail::act(&self.trail, Act::Stop, b"", detail);
         self.trail.stop();
     }
@@ -104,8 +113,8 @@ impl MountAudit {
         };
         let Some(key) = self.rules.with(|rules| rules.select_refusal(&record).map(Box::<[u8]>::from)) else { return };
         let address = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |(replica, _)| replica.ip());
-        let Some(untold) = self.bounds.admit(address, self.mono_ms()) else { return };
-        record.gap = untold;
+        let Some(omitted) = self.bounds.admit(address, self.mono_ms()) else { return };
+        record.gap = omitted;
         record.key = &key;
         self.trail.record(&record);
     }

@@ -1,40 +1,38 @@
-//! What is in force, as it is written for the next start: the policy's numbers in a line, the
-//! exports on which nothing is done that can't be recorded, an empty line, the rules. Knows no
-//! file.
+//! Text form of the configuration in force: a line of numbers, the exports in `deny`, an empty
+//! line, the rules.
 
 use vouch_audit::trail::Retention;
 
-/// What is in force.
+/// The configuration in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
-    /// How much is done where a record can't be kept: more is stricter.
+pub(super) struct Configuration {
+    /// Strictness of the failure policy; higher is stricter.
     pub(super) strictness: u8,
-    /// How soon records are durable: more is later.
+    /// Delay until records are durable; higher is later.
     pub(super) lateness: (u8, u128),
-    /// Sorted.
+    /// Exports, sorted.
     pub(super) deny: Vec<String>,
-    /// None: everything.
+    /// None: everything is recorded.
     pub(super) rules: Option<Vec<u8>>,
     pub(super) kept: Kept,
-    /// Where there are any.
+    /// Key file, if there is one.
     pub(super) keys: Option<Keys>,
 }
 
-/// How long what was recorded can't be rewritten, and is there.
+/// Seal interval and retention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// Records wait at most so long for a seal, nanoseconds.
+    /// Longest time until a seal, nanoseconds.
     pub(super) seal_ns: u64,
-    /// What is removed: as [`Retention`] has it.
+    /// Retention.
     pub(super) retention: Retention,
 }
 
-/// Inode number, length, and when it was changed: seconds, and nanoseconds. Not the device, whose
-/// number another boot may give to another.
+/// Inode number, length, and ctime in seconds and nanoseconds. Without the device, whose number may
+/// change at boot.
 pub(super) type Stamp = (u64, u64, i64, i64);
 
-/// A file of keys as it is kept for the next start: its path, and how it was; none if it was not
-/// there.
+/// A key file's path and stamp; no stamp if it did not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
     pub(super) path: Vec<u8>,
@@ -59,22 +57,22 @@ impl Kept {
     }
 }
 
-impl Standing {
-    pub(super) fn parse(text: &[u8]) -> Option<Standing> {
+impl Configuration {
+    pub(super) fn parse(text: &[u8]) -> Option<Configuration> {
         let (head, rest) = cut(text, b"\n")?;
         let (deny, rest) = cut(rest, b"\n\n")?;
-        // Of what comes before the rules, all is text.
+        // Everything before the rules is text.
         let (head, deny) = (std::str::from_utf8(head).ok()?, std::str::from_utf8(deny).ok()?);
         let mut words = head.split(' ');
         let mut number = || words.next()?.parse::<u128>().ok();
         let (strictness, kind, late, has_rules) = (number()?, number()?, number()?, number()?);
-        Some(Standing {
+        Some(Configuration {
             strictness: u8::try_from(strictness).ok().filter(|strictness| *strictness < 3)?,
             lateness: (u8::try_from(kind).ok()?, late),
             deny: deny.lines().map(str::to_owned).collect(),
             rules: (has_rules == 1).then(|| rest.to_owned()),
             kept: Kept::read(&mut words)?,
-            // An earlier version has written none.
+            // Earlier versions wrote no keys.
             keys: Keys::read(&mut words),
         })
     }
@@ -90,7 +88,7 @@ impl Standing {
     }
 }
 
-/// What stands before and behind the first of these bytes.
+/// Splits at the first occurrence of these bytes.
 fn cut<'t>(text: &'t [u8], at: &[u8]) -> Option<(&'t [u8], &'t [u8])> {
     let begin = text.windows(at.len()).position(|part| part == at)?;
     Some((&text[..begin], &text[begin + at.len()..]))

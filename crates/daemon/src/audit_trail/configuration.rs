@@ -1,7 +1,8 @@
-//! What is in force: policy, when records are durable and sealed, what is kept, which exports are
-//! denied, which rules; told when the service starts and when it changes, and compared with what
-//! was in force at the last stop, so that turning audit down by a restart leaves a trace. What was
-//! is kept in a file beside the trail; where that is missing, that is told.
+//! Audit configuration in force: policy, durability, seals, retention, exports in `deny`, and
+//! rules. Recorded at each start and change, and compared with the configuration at the last stop,
+//! so that reduced auditing leaves a record.
+//!
+//! The last configuration is in a file beside the trail; a missing file is recorded too.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -15,8 +16,8 @@ use vouch_audit::record::Act;
 use vouch_audit::rules::Rules;
 use vouch_audit::trail::{Durability, Policy, Retention, SystemDisk, Trail, replace_file};
 
-use super::written::{Kept, Keys, Standing};
-use super::{InForce, System, TrailConfig, TrailError, act, boot_id, read_rules, record_act};
+use super::configuration_text::{Configuration, Kept, Keys};
+use super::{ActiveRules, System, TrailConfig, TrailError, act, boot_id, read_rules, record_act};
 
 impl Kept {
     fn is_less_than(&self, before: &Kept) -> bool {
@@ -29,7 +30,7 @@ impl Kept {
             || (removes && now.age_ns_min < old.age_ns_min)
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let seconds = |ns: u64| format!("{}s", ns as f64 / 1e9);
         let Retention { age_ns_max, len_max, age_ns_min } = self.retention;
         let mut text = format!("seal {}", seconds(self.seal_ns));
@@ -47,13 +48,13 @@ impl Kept {
     }
 }
 
-/// Name of the file, in the trail's directory.
+/// Name of the file in the trail's directory.
 const IN_FORCE: &str = "in-force";
-/// Bytes of it, which are read whole into memory: far more rules than anybody has.
+/// Longest file that is read, bytes: far more than any rules need.
 const IN_FORCE_LEN_MAX: u64 = 16 << 20;
 
-impl Standing {
-    fn of(config: &TrailConfig, deny: &[String], rules: Option<Vec<u8>>) -> Standing {
+impl Configuration {
+    fn of(config: &TrailConfig, deny: &[String], rules: Option<Vec<u8>>) -> Configuration {
         let strictness = match config.keeping.policy {
             Policy::Count => 0,
             Policy::Halt => 1,
@@ -69,11 +70,11 @@ impl Standing {
         deny.sort();
         deny.dedup();
         let kept = Kept { seal_ns: config.rotation.seal_ns_max, retention: config.keeping.retention };
-        Standing { strictness, lateness, deny, rules, kept, keys: None }
+        Configuration { strictness, lateness, deny, rules, kept, keys: None }
     }
 
-    /// In words, for a record.
-    fn told(&self, count: usize) -> String {
+    /// Describes the configuration in a record.
+    fn describe(&self, count: usize) -> String {
         let policy = ["count", "halt", "block"][usize::from(self.strictness)];
         let sync = match self.lateness {
             (0, _) => "each".to_owned(),
@@ -81,7 +82,7 @@ impl Standing {
             (2, ms) => format!("{ms}ms"),
             _ => "none".to_owned(),
         };
-        let mut text = format!("policy {policy}, sync {sync}, {}, {count} rules", self.kept.told());
+        let mut text = format!("policy {policy}, sync {sync}, {}, {count} rules", self.kept.describe());
         match &self.rules {
             None => text.push_str(" (everything)"),
             Some(rules) => {
@@ -94,8 +95,8 @@ impl Standing {
         text
     }
 
-    /// Whether less is recorded, or less surely, than before.
-    fn is_less_than(&self, before: &Standing) -> bool {
+    /// Whether less is recorded, or less durably, than before.
+    fn is_less_than(&self, before: &Configuration) -> bool {
         let parse = |rules: &Option<Vec<u8>>| match rules {
             None => Some(Rules::everything()),
             Some(text) => Rules::parse(text, &System).ok(),
@@ -103,7 +104,7 @@ impl Standing {
         let rules_are_less = self.rules != before.rules
             && match (parse(&self.rules), parse(&before.rules)) {
                 (Some(now), Some(before)) => now.audits_less_than(&before),
-                // A user of whom they spoke is gone, perhaps.
+                // A user in the rules may have been removed.
                 _ => true,
             };
         self.strictness < before.strictness
@@ -113,37 +114,37 @@ impl Standing {
             || rules_are_less
     }
 
-    /// Whether records may be durable later. So many records and so long don't compare: what was
-    /// exchanged for the other counts as later, but for `each`.
-    fn is_later_than(&self, before: &Standing) -> bool {
+    /// Whether records may become durable later. A change between a number and a duration counts as
+    /// later, except from `each`.
+    fn is_later_than(&self, before: &Configuration) -> bool {
         let ((kind, late), (kind_before, late_before)) = (self.lateness, before.lateness);
         if kind == kind_before { late > late_before } else { kind != 0 }
     }
 
-    /// What was in force; none if that isn't known.
-    fn read(directory: &Path) -> Option<Standing> {
+    /// Reads the last configuration; none if unknown.
+    fn read(directory: &Path) -> Option<Configuration> {
         let mut text = Vec::new();
         File::open(directory.join(IN_FORCE)).ok()?.take(IN_FORCE_LEN_MAX).read_to_end(&mut text).ok()?;
-        // One that was cut would be taken for fewer rules.
-        Standing::parse(&text).filter(|_| (text.len() as u64) < IN_FORCE_LEN_MAX)
+        // A truncated file would look like fewer rules.
+        Configuration::parse(&text).filter(|_| (text.len() as u64) < IN_FORCE_LEN_MAX)
     }
 
-    /// Keeps it for the next start, for nobody but the owner: threads that act as callers have no
-    /// umask.
+    /// Writes the file for the next start, readable by the owner only. The mode is explicit:
+    /// threads that act as callers have no umask.
     fn write(&self, directory: &Path) -> io::Result<()> {
         replace_file(&SystemDisk, &directory.join(IN_FORCE), &self.text())
     }
 }
 
-/// What is in force in a trail that is being written, and was before.
+/// Present and previous configuration of an open trail.
 pub struct Account {
     config: TrailConfig,
-    standing: Mutex<Standing>,
-    /// Nothing was recorded before.
+    current: Mutex<Configuration>,
+    /// Whether the trail is new.
     is_new: bool,
 }
 
-/// Rules that were read and are not in force.
+/// Rules that were read but not applied.
 pub struct NewRules {
     rules: Rules,
     text: Option<Vec<u8>>,
@@ -151,74 +152,73 @@ pub struct NewRules {
 
 impl Account {
     pub(super) fn new(config: &TrailConfig, deny: &[String], text: Option<Vec<u8>>, is_new: bool) -> Account {
-        Account { config: config.clone(), standing: Mutex::new(Standing::of(config, deny, text)), is_new }
+        Account { config: config.clone(), current: Mutex::new(Configuration::of(config, deny, text)), is_new }
     }
 
-    /// Reads the rules anew, and puts nothing in force.
+    /// Reads the rules without applying them.
     pub fn read(&self) -> Result<NewRules, TrailError> {
         read_rules(&self.config).map(|(rules, text)| NewRules { rules, text })
     }
 
-    /// Puts rules in force, and records that.
-    pub fn put(&self, trail: &Trail, rules: &InForce, new: NewRules) {
+    /// Applies rules and records that.
+    pub fn put(&self, trail: &Trail, rules: &ActiveRules, new: NewRules) {
         let after = Arc::new(new.rules);
         let before = rules.replace(after.clone());
         let what = if after.audits_less_than(&before) { Act::TurnedDown } else { Act::Rules };
-        let mut standing = self.standing.lock();
-        standing.rules = new.text;
-        act(trail, what, b"", &format!("{}; {} rules before", standing.told(after.len()), before.len()));
-        self.keep(&standing);
+        let mut configuration = self.current.lock();
+        configuration.rules = new.text;
+        act(trail, what, b"", &format!("{}; {} rules before", configuration.describe(after.len()), before.len()));
+        self.save(&configuration);
     }
 
-    /// Records the start, what is in force from now on, and whether that is less than at the last
-    /// one.
-    pub fn started(&self, trail: &Trail, rules: &InForce, program: &str) {
-        let standing = self.standing.lock();
-        let told = standing.told(rules.with(Rules::len));
+    /// Records the start, the configuration, and whether it is weaker than the last one.
+    pub fn started(&self, trail: &Trail, rules: &ActiveRules, program: &str) {
+        let configuration = self.current.lock();
+        let description = configuration.describe(rules.with(Rules::len));
         let boot = data_encoding::HEXLOWER.encode(&boot_id());
-        act(trail, Act::Start, b"", &format!("{program}; boot {boot}; {told}"));
-        let before = Standing::read(&self.config.directory);
-        if let (Some(keys), Some(known)) = (&standing.keys, before.as_ref().and_then(|before| before.keys.as_ref()))
-            && let Some(told) = keys.told(known)
+        act(trail, Act::Start, b"", &format!("{program}; boot {boot}; {description}"));
+        let before = Configuration::read(&self.config.directory);
+        if let (Some(keys), Some(known)) = (&configuration.keys, before.as_ref().and_then(|before| before.keys.as_ref()))
+            && let Some(description) = keys.describe(known)
         {
-            act(trail, Act::Key, b"", &told);
+            act(trail, Act::Key, b"", &description);
         }
         match before {
-            // Which rules those were is in the start before, by their hash.
-            Some(before) if standing.is_less_than(&before) => {
-                act(trail, Act::TurnedDown, b"", "less is recorded, or less surely, than at the last start");
+            // The previous start's record has the hash of the previous rules.
+            Some(before) if configuration.is_less_than(&before) => {
+                act(trail, Act::TurnedDown, b"", "auditing is weaker than at the last start");
             }
-            None if !self.is_new => act(trail, Act::TurnedDown, b"", "what was in force at the last start is not known any more"),
+            None if !self.is_new => act(trail, Act::TurnedDown, b"", "the audit configuration of the last start is unknown"),
             _ => {}
         }
-        self.keep(&standing);
+        self.save(&configuration);
     }
 
-    /// Which keys there are, before the start is recorded.
-    pub fn keys_are(&self, keys: Keys) {
-        self.standing.lock().keys = Some(keys);
+    /// Sets the key file's stamp, before the start is recorded.
+    pub fn set_keys(&self, keys: Keys) {
+        self.current.lock().keys = Some(keys);
     }
 
-    /// They are others now, and that was recorded.
+    /// Notes a recorded change of the key file.
     pub fn keys_changed(&self, keys: Keys) {
-        let mut standing = self.standing.lock();
-        standing.keys = Some(keys);
-        self.keep(&standing);
+        let mut configuration = self.current.lock();
+        configuration.keys = Some(keys);
+        self.save(&configuration);
     }
 
-    /// Records a reload that failed, and changed nothing.
+    /// Records a failed reload.
     pub fn failed(&self, trail: &Trail, why: &str) {
         record_act(trail, Act::Reload, INVAL, b"", why);
     }
 
-    fn keep(&self, standing: &Standing) {
-        if let Err(error) = standing.write(&self.config.directory) {
-            tracing::warn!(%error, "what is in force can't be kept beside the audit trail; the next start will say that it isn't known");
+    fn save(&self, configuration: &Configuration) {
+        if let Err(error) = configuration.write(&self.config.directory) {
+            tracing::warn!(%error, "cannot save the audit configuration beside the trail; the next start will report it as unknown");
         }
     }
 }
 
-/// Status of what was asked for and can't be (RFC 8881, section 15.1).
+/// NFS4ERR_INVAL (RFC 8881, section 15.1).
 const INVAL: u32 = 22;
 
 #[cfg(test)]
@@ -226,8 +226,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn later_is_less_and_so_is_what_does_not_compare() {
-        let of = |lateness| Standing { strictness: 0, lateness, deny: Vec::new(), rules: None, kept: Kept::default(), keys: None };
+    fn later_or_incomparable_durability_is_weaker() {
+        let of = |lateness| Configuration { strictness: 0, lateness, deny: Vec::new(), rules: None, kept: Kept::default(), keys: None };
         let (each, few, many, soon, late, never) =
             (of((0, 0)), of((1, 10)), of((1, 4_000_000_000)), of((2, 10)), of((2, 1000)), of((3, 0)));
         for (now, before) in [(&few, &each), (&many, &few), (&late, &soon), (&many, &soon), (&soon, &few), (&never, &late), (&late, &never)]
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_seal_and_what_is_kept_for_less_are_less() {
+    fn later_seal_and_shorter_retention_are_weaker() {
         let kept = |seal_ns, age_ns_max, len_max, age_ns_min| Kept { seal_ns, retention: Retention { age_ns_max, len_max, age_ns_min } };
         let all = kept(10, None, None, 30);
         for less in [kept(11, None, None, 30), kept(10, Some(50), None, 30), kept(10, None, Some(1 << 30), 30)] {
@@ -250,7 +250,7 @@ mod tests {
         for less in [kept(10, Some(49), Some(100), 30), kept(10, Some(50), Some(99), 30), kept(10, Some(50), Some(100), 29)] {
             assert!(less.is_less_than(&some) && !some.is_less_than(&less), "{less:?}");
         }
-        // Where nothing is removed, it means nothing how young that may not be.
+        // Without removal of segments, their minimum age means nothing.
         assert!(!kept(10, None, None, 0).is_less_than(&all) && !kept(1, None, None, 30).is_less_than(&some));
         for kept in [all, some] {
             assert_eq!(Kept::read(&mut kept.write().split(' ')), Some(kept));
@@ -259,24 +259,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_force_is_written_for_its_owner_alone_and_read_as_far_as_it_may_be_long() {
+    fn file_is_private_and_read_up_to_its_limit() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(IN_FORCE);
-        let standing = Standing { strictness: 0, lateness: (0, 0), deny: Vec::new(), rules: None, kept: Kept::default(), keys: None };
+        let configuration =
+            Configuration { strictness: 0, lateness: (0, 0), deny: Vec::new(), rules: None, kept: Kept::default(), keys: None };
         std::fs::write(&file, "").unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
-        standing.write(directory.path()).unwrap();
+        configuration.write(directory.path()).unwrap();
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(Standing::read(directory.path()), Some(standing));
+        assert_eq!(Configuration::read(directory.path()), Some(configuration));
         let rules = format!("{}# {}\n", std::fs::read_to_string(&file).unwrap().replacen(" 0 ", " 1 ", 1), "x".repeat(17 << 20));
         std::fs::write(&file, rules).unwrap();
-        assert_eq!(Standing::read(directory.path()), None);
+        assert_eq!(Configuration::read(directory.path()), None);
     }
 
     #[test]
-    fn what_is_in_force_is_read_back() {
-        let of = |rules: Option<&[u8]>, deny: &[&str], keys| Standing {
+    fn configuration_round_trips() {
+        let of = |rules: Option<&[u8]>, deny: &[&str], keys| Configuration {
             strictness: 2,
             lateness: (1, 10),
             deny: deny.iter().map(|path| (*path).to_owned()).collect(),
@@ -285,13 +286,13 @@ mod tests {
             keys,
         };
         let keys = |stamp| Some(Keys { path: b"/etc/a key\n\xff".to_vec(), stamp });
-        for standing in [
+        for configuration in [
             of(None, &[], None),
             of(Some(b"-w /a\n\n-w /b\xff\n"), &["/srv", "/home"], None),
             of(Some(b""), &[], keys(None)),
             of(None, &["/srv"], keys(Some((1, 2, -3, 4)))),
         ] {
-            assert_eq!(Standing::parse(&standing.text()), Some(standing));
+            assert_eq!(Configuration::parse(&configuration.text()), Some(configuration));
         }
     }
 }
