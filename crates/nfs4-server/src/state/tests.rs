@@ -115,6 +115,22 @@ pub(super) fn session_args(client: ClientId, seq: CreateSeq) -> CreateSessionArg
     }
 }
 
+/// OPEN without a claim or a wanted delegation.
+pub(super) fn open_call<'a>(peer: &Peer, owner: &'a [u8], number: u8, share: Share) -> OpenCall<'a> {
+    OpenCall {
+        client: peer.client,
+        owner,
+        file: file(number),
+        share,
+        claim: Claim::New,
+        want: Want::Unstated,
+        extra: Extra::default(),
+        truncate: false,
+        terms: TERMS,
+        opener: None,
+    }
+}
+
 impl Fixture {
     pub(super) fn new() -> Self {
         Self::with_config(config(), &[])
@@ -137,11 +153,15 @@ impl Fixture {
     /// A client with a session that has not sent RECLAIM_COMPLETE.
     pub(super) fn reclaiming_peer(&mut self, name: &'static str, boot: u8) -> Peer {
         let introduced = self.exchange_id(name, boot, 0).unwrap();
+        self.confirm(&introduced, sys(&user(0))).unwrap()
+    }
+
+    /// CREATE_SESSION of a registered client.
+    pub(super) fn confirm(&mut self, introduced: &Introduced, by: Credential<'_>) -> Result<Peer, Status> {
         let connection = self.new_connection();
-        let args = session_args(introduced.client, introduced.seq);
-        let ok = self.state.create_session(&args, connection, sys(&user(0)), self.now).unwrap();
+        let ok = self.state.create_session(&session_args(introduced.client, introduced.seq), connection, by, self.now)?;
         let client = self.state.client_by_id(introduced.client).unwrap();
-        Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) }
+        Ok(Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) })
     }
 
     /// A client with a session after RECLAIM_COMPLETE.
@@ -196,18 +216,7 @@ impl Fixture {
         claim: Claim,
         want: Want,
     ) -> Result<Opened, Status> {
-        let call = OpenCall {
-            client: peer.client,
-            owner: owner.as_bytes(),
-            file: file(number),
-            share,
-            claim,
-            want,
-            extra: Extra::default(),
-            truncate: false,
-            terms: TERMS,
-            opener: None,
-        };
+        let call = OpenCall { claim, want, ..open_call(peer, owner.as_bytes(), number, share) };
         let plan = self.state.check_open(&call, self.now)?;
         self.state.open(&call, self.handle.clone(), plan.union, self.now)
     }
@@ -244,6 +253,10 @@ impl Fixture {
         let range = Range::new(range.0, range.1)?;
         let call = LockCall { client: Some(peer.client), file: file(number), by, range, mode, wait, reclaim };
         self.state.lock(&call, self.now)
+    }
+
+    pub(super) fn unlock(&mut self, peer: &Peer, lock: &Stateid, number: u8, range: (u64, u64)) -> Result<Stateid, Status> {
+        self.state.unlock(Some(peer.client), lock, &file(number), Range::new(range.0, range.1)?, self.now)
     }
 
     /// Takes the effects. Returns the callbacks among them.

@@ -55,8 +55,7 @@ fn restarted_client_loses_state_when_new_record_is_confirmed() {
     let introduced = fixture.exchange_id("a", 2, 0).unwrap();
     assert_ne!(introduced.client, old.id);
     assert!(fixture.renew_lease(&mut old).is_ok());
-    let connection = fixture.new_connection();
-    fixture.state.create_session(&session_args(introduced.client, introduced.seq), connection, sys(&user(0)), 0).unwrap();
+    fixture.confirm(&introduced, sys(&user(0))).unwrap();
     assert_eq!(fixture.renew_lease(&mut old), Err(Status::BADSESSION));
     assert_eq!(fixture.open_files(), 0);
 }
@@ -193,8 +192,7 @@ fn exchange_id_without_integrity_replaces_no_protected_client() {
     let protected = |boot| ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..exchange_id_args("a", boot) };
     let mut fixture = Fixture::new();
     let introduced = fixture.state.exchange_id(&protected(1), by(Flavour::Krb5i), 0).unwrap();
-    let connection = fixture.new_connection();
-    fixture.state.create_session(&session_args(introduced.client, introduced.seq), connection, by(Flavour::Krb5i), 0).unwrap();
+    fixture.confirm(&introduced, by(Flavour::Krb5i)).unwrap();
     for boot in [1, 2] {
         assert_eq!(fixture.state.exchange_id(&exchange_id_args("a", boot), by(Flavour::Krb5), 0), Err(Status::CLID_INUSE));
     }
@@ -284,8 +282,7 @@ fn unconfirmed_clients_evict_no_confirmed_client() {
     // A client that confirms soon gets its session.
     let late = fixture.exchange_id("late", 1, 0).unwrap();
     flood(&mut fixture, 10, 2);
-    let connection = fixture.new_connection();
-    assert!(fixture.state.create_session(&session_args(late.client, late.seq), connection, sys(&user(0)), fixture.now).is_ok());
+    assert!(fixture.confirm(&late, sys(&user(0))).is_ok());
     // So does a client that registers during the flood.
     let peers = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|name| {
         fixture.advance(limits::EVICTION_INTERVAL_MS);

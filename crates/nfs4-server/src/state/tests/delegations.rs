@@ -226,18 +226,7 @@ fn cb_getattr_asks_holder_for_size_and_change() {
 }
 
 fn open_extended(fixture: &mut Fixture, peer: &Peer, share: Share, extra: Extra) -> Opened {
-    let call = OpenCall {
-        client: peer.client,
-        owner: b"o",
-        file: file(1),
-        share,
-        claim: Claim::New,
-        want: Want::Any,
-        extra,
-        truncate: false,
-        terms: TERMS,
-        opener: None,
-    };
+    let call = OpenCall { want: Want::Any, extra, ..open_call(peer, b"o", 1, share) };
     let plan = fixture.state.check_open(&call, 0).unwrap();
     fixture.state.open(&call, fixture.handle.clone(), plan.union, 0).unwrap()
 }

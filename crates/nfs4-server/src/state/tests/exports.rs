@@ -28,8 +28,7 @@ fn lock_conflicts_across_exports_notify_waiter_by_own_handle() {
     let entry = fixture.lock(&a, &first, "l", 1, (0, 10), Mode::Exclusive).unwrap();
     let denied = fixture.lock_call(&b, &second, "m", OTHER, (5, 1), Mode::Shared, true, false);
     assert!(matches!(denied, Err(LockError::Denied(_))), "{denied:?}");
-    let range = Range::new(0, 10).unwrap();
-    fixture.state.unlock(Some(a.client), &entry, &file(1), range, fixture.now).unwrap();
+    fixture.unlock(&a, &entry, 1, (0, 10)).unwrap();
     let notified = fixture.callbacks();
     let [CallbackOp::NotifyLock { file: notified, .. }] = &notified.iter().map(|callback| callback.op.clone()).collect::<Vec<_>>()[..]
     else {

@@ -63,10 +63,10 @@ fn grace_allows_only_reclaims() {
     assert_eq!(fixture.lock(&a, &open, "x", 1, (0, 10), Mode::Exclusive), Err(Status::GRACE.into()));
     assert!(fixture.lock_call(&a, &open, "x", 1, (0, 10), Mode::Exclusive, false, true).is_ok());
     // Section 18.51.3: grace ends when all clients have completed.
-    fixture.state.reclaim_complete(a.client, false).unwrap();
+    reclaim_complete_for(&mut fixture, &a);
     assert!(!fixture.state.in_grace());
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::NO_GRACE));
-    fixture.state.reclaim_complete(b.client, false).unwrap();
+    reclaim_complete_for(&mut fixture, &b);
     assert!(fixture.open(&b, 2, 1, 0).is_ok());
 }
 
@@ -100,7 +100,7 @@ fn grace_ends_after_its_period() {
     store.apply_effects(&mut fixture);
     let mut fixture = store.restart(2);
     let mut b = fixture.reclaiming_peer("b", 1);
-    fixture.state.reclaim_complete(b.client, false).unwrap();
+    reclaim_complete_for(&mut fixture, &b);
     assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::GRACE));
     fixture.advance(LEASE_MS - 1);
     fixture.renew_lease(&mut b).unwrap();
@@ -127,7 +127,7 @@ fn edge_condition_expired_lease_forbids_reclaim() {
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::RECLAIM_BAD));
     // Grace does not wait for the first client.
     let b = fixture.reclaiming_peer("b", 1);
-    fixture.state.reclaim_complete(b.client, false).unwrap();
+    reclaim_complete_for(&mut fixture, &b);
     assert!(!fixture.state.in_grace());
 }
 
@@ -192,10 +192,7 @@ fn gss(name: &str) -> Principal {
 /// EXCHANGE_ID and CREATE_SESSION.
 fn register(fixture: &mut Fixture, name: &'static str, boot: u8, by: Credential<'_>) -> Result<Peer, Status> {
     let introduced = fixture.state.exchange_id(&exchange_id_args(name, boot), by, fixture.now)?;
-    let connection = fixture.new_connection();
-    let ok = fixture.state.create_session(&session_args(introduced.client, introduced.seq), connection, by, fixture.now)?;
-    let client = fixture.state.client_by_id(introduced.client).unwrap();
-    Ok(Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) })
+    fixture.confirm(&introduced, by)
 }
 
 #[test]
@@ -208,10 +205,8 @@ fn reclaim_right_belongs_to_kerberos_principal() {
         let protect = vouch_nfs4::StateProtectOps { must_enforce: vouch_nfs4::Bitmap::EMPTY, must_allow: vouch_nfs4::Bitmap::EMPTY };
         let state_protect = if protected { StateProtect::MachineCred(protect) } else { StateProtect::None };
         let introduced = fixture.state.exchange_id(&ExchangeIdArgs { state_protect, ..exchange_id_args("a", 1) }, machine, 0).unwrap();
-        let connection = fixture.new_connection();
-        fixture.state.create_session(&session_args(introduced.client, introduced.seq), connection, machine, 0).unwrap();
-        let client = fixture.state.client_by_id(introduced.client).unwrap();
-        fixture.state.reclaim_complete(client, false).unwrap();
+        let peer = fixture.confirm(&introduced, machine).unwrap();
+        reclaim_complete_for(&mut fixture, &peer);
         store.apply_effects(&mut fixture);
         let mut fixture = store.restart(2);
         let (none, root, other) = (Principal::None, user(0), gss("host/b@R"));
@@ -222,7 +217,7 @@ fn reclaim_right_belongs_to_kerberos_principal() {
             }
             // Other client owners are free.
             let another = register(&mut fixture, "b", 1, by).unwrap();
-            fixture.state.reclaim_complete(another.client, false).unwrap();
+            reclaim_complete_for(&mut fixture, &another);
             fixture.state.destroy_session(&another.session, another.connection, by).unwrap();
             fixture.state.destroy_client(another.id, by).unwrap();
         }
@@ -233,7 +228,7 @@ fn reclaim_right_belongs_to_kerberos_principal() {
         }
         let back = register(&mut fixture, "a", 1, if protected { machine } else { weaker }).unwrap();
         reclaim(&mut fixture, &back).unwrap();
-        fixture.state.reclaim_complete(back.client, false).unwrap();
+        reclaim_complete_for(&mut fixture, &back);
         assert!(!fixture.state.in_grace());
     }
 }
@@ -243,7 +238,7 @@ fn unclaimed_client_owner_is_free_after_grace() {
     let host = gss("host/a@R");
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let peer = register(&mut fixture, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) }).unwrap();
-    fixture.state.reclaim_complete(peer.client, false).unwrap();
+    reclaim_complete_for(&mut fixture, &peer);
     store.apply_effects(&mut fixture);
     let mut fixture = store.restart(2);
     assert_eq!(fixture.exchange_id("a", 1, 0).err(), Some(Status::CLID_INUSE));

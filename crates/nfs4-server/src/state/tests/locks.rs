@@ -6,7 +6,7 @@ use crate::CallbackTo;
 
 fn expect_denied<T: std::fmt::Debug>(result: Result<T, LockError>) -> Denied {
     match result {
-        Err(LockError::Denied(expect_denied)) => expect_denied,
+        Err(LockError::Denied(denied)) => denied,
         other => panic!("not denied: {other:?}"),
     }
 }
@@ -18,9 +18,9 @@ fn conflicting_lock_reports_owner_and_range() {
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     let (open_a, open_b) = (fixture.open(&a, 1, 3, 0).unwrap(), fixture.open(&b, 1, 3, 0).unwrap());
     fixture.lock(&a, &open_a, "x", 1, (10, 10), Mode::Exclusive).unwrap();
-    let notified = expect_denied(fixture.lock(&b, &open_b, "y", 1, (0, u64::MAX), Mode::Shared));
+    let conflict = expect_denied(fixture.lock(&b, &open_b, "y", 1, (0, u64::MAX), Mode::Shared));
     assert_eq!(
-        (notified.range.offset(), notified.range.length(), notified.mode, notified.client, &*notified.owner),
+        (conflict.range.offset(), conflict.range.length(), conflict.mode, conflict.client, &*conflict.owner),
         (10, 10, Mode::Exclusive, a.id, &b"x"[..])
     );
     assert!(fixture.lock(&b, &open_b, "y", 1, (0, 10), Mode::Exclusive).is_ok());
@@ -44,7 +44,7 @@ fn owner_changes_and_releases_part_of_its_lock() {
     assert_eq!(lock.seq, vouch_nfs4::StateSeq(2));
     assert!(fixture.lock(&b, &open_b, "y", 1, (0, 50), Mode::Shared).is_ok());
     expect_denied(fixture.lock(&a, &open_a, "x", 1, (0, 100), Mode::Exclusive));
-    fixture.state.unlock(Some(a.client), &lock, &file(1), Range::new(60, 10).unwrap(), 0).unwrap();
+    fixture.unlock(&a, &lock, 1, (60, 10)).unwrap();
     assert_eq!(fixture.state.totals().locks, 4);
     assert!(fixture.lock(&b, &open_b, "y", 1, (60, 10), Mode::Exclusive).is_ok());
 }
@@ -60,87 +60,120 @@ fn lock_requires_matching_open_access() {
     assert_eq!(fixture.lock(&peer, &open, "x", 1, (0, 0), Mode::Shared), Err(Status::INVAL.into()));
 }
 
+/// Clients that have file 1 open. Each locks as owner "x".
+struct Clients {
+    fixture: Fixture,
+    peers: Vec<Peer>,
+    opens: Vec<Stateid>,
+}
+
+impl Clients {
+    fn new(names: &[&'static str]) -> Self {
+        let mut fixture = Fixture::new();
+        let peers: Vec<Peer> = names.iter().map(|name| fixture.peer(name)).collect();
+        let opens = peers.iter().map(|peer| fixture.open(peer, 1, 3, 0).unwrap()).collect();
+        Clients { fixture, peers, opens }
+    }
+
+    /// A LOCK that waits.
+    fn wait(&mut self, at: usize, range: (u64, u64), mode: Mode) -> Result<Stateid, LockError> {
+        self.fixture.lock_call(&self.peers[at], &self.opens[at], "x", 1, range, mode, true, false)
+    }
+
+    fn expect_wait(&mut self, at: usize, range: (u64, u64), mode: Mode) {
+        expect_denied(self.wait(at, range, mode));
+    }
+
+    /// The clients that are notified of a free lock.
+    fn notified(&mut self) -> Vec<usize> {
+        let position = |callback: OutgoingCallback| {
+            assert!(matches!(&callback.op, CallbackOp::NotifyLock { owner, .. } if **owner == *b"x"));
+            self.peers.iter().position(|peer| callback.to == CallbackTo::Connection(peer.connection)).unwrap()
+        };
+        self.fixture.callbacks().into_iter().map(position).collect()
+    }
+
+    /// The first client holds bytes 0 to 9, and the other two wait for them.
+    fn with_two_waiters() -> (Self, Stateid) {
+        let mut clients = Clients::new(&["a", "b", "c"]);
+        let lock = clients.wait(0, (0, 10), Mode::Exclusive).unwrap();
+        clients.expect_wait(1, (0, 10), Mode::Exclusive);
+        clients.expect_wait(2, (0, 10), Mode::Exclusive);
+        clients.fixture.effects.clear();
+        (clients, lock)
+    }
+
+    fn unlock(&mut self, at: usize, lock: &Stateid, range: (u64, u64)) -> Stateid {
+        self.fixture.unlock(&self.peers[at], lock, 1, range).unwrap()
+    }
+}
+
 #[test]
 fn waiters_are_notified_in_order() {
     // Sections 9.6 and 20.11.
-    let mut fixture = Fixture::new();
-    let peers = [fixture.peer("a"), fixture.peer("b"), fixture.peer("c")];
-    let opens = peers.map(|peer| fixture.open(&peer, 1, 3, 0).unwrap());
-    let wait = |fixture: &mut Fixture, at: usize| fixture.lock_call(&peers[at], &opens[at], "x", 1, (0, 10), Mode::Exclusive, true, false);
-    let lock = wait(&mut fixture, 0).unwrap();
-    expect_denied(wait(&mut fixture, 1));
-    expect_denied(wait(&mut fixture, 2));
-    fixture.callbacks();
-    fixture.state.unlock(Some(peers[0].client), &lock, &file(1), Range::new(0, 10).unwrap(), 0).unwrap();
-    let callbacks = fixture.callbacks();
-    assert_eq!(callbacks.len(), 1);
-    assert!(matches!(&callbacks[0].op, CallbackOp::NotifyLock { owner, .. } if **owner == *b"x"));
-    assert_eq!(callbacks[0].to, crate::CallbackTo::Connection(peers[1].connection));
+    let (mut clients, lock) = Clients::with_two_waiters();
+    clients.unlock(0, &lock, (0, 10));
+    assert_eq!(clients.notified(), [1]);
     // A later waiter may not overtake the first.
-    expect_denied(wait(&mut fixture, 2));
-    let lock = wait(&mut fixture, 1).unwrap();
-    expect_denied(wait(&mut fixture, 2));
-    fixture.state.unlock(Some(peers[1].client), &lock, &file(1), Range::new(0, 10).unwrap(), 0).unwrap();
-    assert_eq!(fixture.callbacks()[0].to, crate::CallbackTo::Connection(peers[2].connection));
+    clients.expect_wait(2, (0, 10), Mode::Exclusive);
+    let lock = clients.wait(1, (0, 10), Mode::Exclusive).unwrap();
+    clients.expect_wait(2, (0, 10), Mode::Exclusive);
+    clients.unlock(1, &lock, (0, 10));
+    assert_eq!(clients.notified(), [2]);
 }
 
 #[test]
 fn lock_downgrade_notifies_waiting_readers() {
     // Section 9.5.
-    let mut fixture = Fixture::new();
-    let peers = [fixture.peer("a"), fixture.peer("b"), fixture.peer("c")];
-    let opens = peers.map(|peer| fixture.open(&peer, 1, 3, 0).unwrap());
-    let wait = |fixture: &mut Fixture, at: usize, mode| fixture.lock_call(&peers[at], &opens[at], "x", 1, (0, 10), mode, true, false);
-    fixture.lock(&peers[0], &opens[0], "x", 1, (0, 100), Mode::Exclusive).unwrap();
-    expect_denied(wait(&mut fixture, 1, Mode::Shared));
-    expect_denied(wait(&mut fixture, 2, Mode::Exclusive));
-    fixture.callbacks();
-    fixture.lock(&peers[0], &opens[0], "x", 1, (0, 100), Mode::Shared).unwrap();
-    let notified: Vec<_> = fixture.callbacks().into_iter().map(|callback| callback.to).collect();
-    assert_eq!(notified, [CallbackTo::Connection(peers[1].connection)]);
-    assert!(wait(&mut fixture, 1, Mode::Shared).is_ok());
-    expect_denied(wait(&mut fixture, 2, Mode::Exclusive));
+    let mut clients = Clients::new(&["a", "b", "c"]);
+    clients.wait(0, (0, 100), Mode::Exclusive).unwrap();
+    clients.expect_wait(1, (0, 10), Mode::Shared);
+    clients.expect_wait(2, (0, 10), Mode::Exclusive);
+    clients.wait(0, (0, 100), Mode::Shared).unwrap();
+    assert_eq!(clients.notified(), [1]);
+    assert!(clients.wait(1, (0, 10), Mode::Shared).is_ok());
+    clients.expect_wait(2, (0, 10), Mode::Exclusive);
 }
 
 #[test]
 fn notified_waiter_loses_its_turn_after_timeout() {
     // Section 9.6.
-    let mut fixture = Fixture::new();
-    let peers = [fixture.peer("a"), fixture.peer("b"), fixture.peer("c")];
-    let opens = peers.map(|peer| fixture.open(&peer, 1, 3, 0).unwrap());
-    let wait = |fixture: &mut Fixture, at: usize| fixture.lock_call(&peers[at], &opens[at], "x", 1, (0, 10), Mode::Exclusive, true, false);
-    wait(&mut fixture, 0).unwrap();
-    expect_denied(wait(&mut fixture, 1));
-    expect_denied(wait(&mut fixture, 2));
-    fixture.state.revoke_client(peers[0].id);
-    assert_eq!(fixture.callbacks().len(), 1);
-    fixture.advance(3000);
-    assert_eq!(fixture.callbacks()[0].to, crate::CallbackTo::Connection(peers[2].connection));
-    assert!(wait(&mut fixture, 2).is_ok());
+    let (mut clients, _) = Clients::with_two_waiters();
+    clients.fixture.state.revoke_client(clients.peers[0].id);
+    assert_eq!(clients.notified(), [1]);
+    clients.fixture.advance(3000);
+    assert_eq!(clients.notified(), [2]);
+    assert!(clients.wait(2, (0, 10), Mode::Exclusive).is_ok());
 }
 
 #[test]
 fn waiters_are_notified_repeatedly() {
     // Section 20.11: a waiter must not lose its turn because a callback was lost.
-    let mut fixture = Fixture::new();
-    let peers = [fixture.peer("a"), fixture.peer("b"), fixture.peer("c")];
-    let opens = peers.map(|peer| fixture.open(&peer, 1, 3, 0).unwrap());
-    let wait = |fixture: &mut Fixture, at: usize| fixture.lock_call(&peers[at], &opens[at], "x", 1, (0, 10), Mode::Exclusive, true, false);
-    wait(&mut fixture, 0).unwrap();
-    expect_denied(wait(&mut fixture, 1));
-    expect_denied(wait(&mut fixture, 2));
-    fixture.state.revoke_client(peers[0].id);
-    let notified: Vec<CallbackTo> = (0..4)
-        .map(|_| {
-            let callbacks = fixture.callbacks();
-            fixture.advance(2500);
-            assert_eq!(callbacks.len(), 1);
-            callbacks[0].to
-        })
-        .collect();
-    let [b, c] = [peers[1], peers[2]].map(|peer| CallbackTo::Connection(peer.connection));
-    assert_eq!(notified, [b, c, b, c]);
-    assert!(wait(&mut fixture, 1).is_ok());
+    let (mut clients, _) = Clients::with_two_waiters();
+    clients.fixture.state.revoke_client(clients.peers[0].id);
+    for at in [1, 2, 1, 2] {
+        assert_eq!(clients.notified(), [at]);
+        clients.fixture.advance(2500);
+    }
+    assert!(clients.wait(1, (0, 10), Mode::Exclusive).is_ok());
+}
+
+#[test]
+fn unlock_notifies_only_waiters_for_freed_range() {
+    let mut clients = Clients::new(&["a", "b", "c", "d"]);
+    let lock = clients.wait(0, (0, 100), Mode::Exclusive).unwrap();
+    for (at, range) in [(1, (0, 10)), (2, (5, 20)), (3, (50, 10))] {
+        clients.expect_wait(at, range, Mode::Exclusive);
+    }
+    let lock = clients.unlock(0, &lock, (0, 10));
+    assert_eq!(clients.notified(), [1]);
+    // The second waiter still waits for the bytes reserved for the first.
+    let lock = clients.unlock(0, &lock, (10, 20));
+    assert_eq!(clients.notified(), [0; 0]);
+    clients.unlock(0, &lock, (30, 70));
+    assert_eq!(clients.notified(), [3]);
+    assert!(clients.wait(1, (0, 10), Mode::Exclusive).is_ok());
+    assert!(clients.wait(3, (50, 10), Mode::Exclusive).is_ok());
 }
 
 #[test]
@@ -175,18 +208,17 @@ fn lock_ranges_per_client_are_limited() {
     let peer = fixture.peer("a");
     let open = fixture.open(&peer, 1, 3, 0).unwrap();
     let mut lock = fixture.lock(&peer, &open, "x", 1, (0, 1000), Mode::Exclusive).unwrap();
-    let outcome =
-        (0..100).find_map(|at| match fixture.state.unlock(Some(peer.client), &lock, &file(1), Range::new(at * 3 + 1, 1).unwrap(), 0) {
-            Ok(next) => {
-                lock = next;
-                None
-            }
-            Err(status) => Some(status),
-        });
+    let outcome = (0..100).find_map(|at| match fixture.unlock(&peer, &lock, 1, (at * 3 + 1, 1)) {
+        Ok(next) => {
+            lock = next;
+            None
+        }
+        Err(status) => Some(status),
+    });
     assert_eq!(outcome, Some(Status::LOCK_RANGE));
     assert!(fixture.lock(&peer, &open, "y", 1, (5000, 1), Mode::Exclusive).is_err());
     // An unlock that adds no range still works.
-    assert!(fixture.state.unlock(Some(peer.client), &lock, &file(1), Range::new(0, 1000).unwrap(), 0).is_ok());
+    assert!(fixture.unlock(&peer, &lock, 1, (0, 1000)).is_ok());
     assert_eq!(fixture.state.totals().locks, 0);
 }
 
@@ -220,35 +252,6 @@ fn lock_owners_of_file_are_shared_between_hosts() {
     assert!(first <= limits::LOCK_OWNERS_PER_FILE_MAX / 5 * 4 + 1 && second > 500, "{first} {second}");
     let one_more = fixture.lock(&peers[0], &opens[0], "one more", 1, (0, 1), Mode::Shared);
     assert_eq!(one_more, Err(LockError::Status(Status::DELAY)), "DELAY, because 4.1 has no RESOURCE");
-}
-
-#[test]
-fn unlock_notifies_only_waiters_for_freed_range() {
-    let mut fixture = Fixture::new();
-    let peers = [fixture.peer("a"), fixture.peer("b"), fixture.peer("c"), fixture.peer("d")];
-    let opens = peers.map(|peer| fixture.open(&peer, 1, 3, 0).unwrap());
-    let wait =
-        |fixture: &mut Fixture, at: usize, range| fixture.lock_call(&peers[at], &opens[at], "x", 1, range, Mode::Exclusive, true, false);
-    let lock = wait(&mut fixture, 0, (0, 100)).unwrap();
-    expect_denied(wait(&mut fixture, 1, (0, 10)));
-    expect_denied(wait(&mut fixture, 2, (5, 20)));
-    expect_denied(wait(&mut fixture, 3, (50, 10)));
-    fixture.callbacks();
-    let free = |fixture: &mut Fixture, lock: &Stateid, range: (u64, u64)| {
-        let range = Range::new(range.0, range.1).unwrap();
-        let lock = fixture.state.unlock(Some(peers[0].client), lock, &file(1), range, 0).unwrap();
-        let notified: Vec<_> = fixture.callbacks().into_iter().map(|callback| callback.to).collect();
-        (lock, notified)
-    };
-    let (lock, notified) = free(&mut fixture, &lock, (0, 10));
-    assert_eq!(notified, [CallbackTo::Connection(peers[1].connection)]);
-    // The second waiter still waits for the bytes reserved for the first.
-    let (lock, notified) = free(&mut fixture, &lock, (10, 20));
-    assert!(notified.is_empty());
-    let (_, notified) = free(&mut fixture, &lock, (30, 70));
-    assert_eq!(notified, [CallbackTo::Connection(peers[3].connection)]);
-    assert!(wait(&mut fixture, 1, (0, 10)).is_ok());
-    assert!(wait(&mut fixture, 3, (50, 10)).is_ok());
 }
 
 #[test]
@@ -295,7 +298,7 @@ fn unlock_examines_all_waiters_in_few_steps() {
     expect_denied(wait(&mut fixture, waiting, 5));
     fixture.callbacks();
     lock::interval_tree::take_steps();
-    fixture.state.unlock(Some(a.client), &last, &file(1), Range::new(0, 5).unwrap(), 0).unwrap();
+    fixture.unlock(&a, &last, 1, (0, 5)).unwrap();
     let steps = lock::interval_tree::take_steps();
     assert!(steps < limits::WAITERS_PER_FILE_MAX * 12 * 12, "{steps}");
     assert_eq!(fixture.callbacks().len(), 1, "the last waiter is notified");
@@ -323,10 +326,10 @@ fn lock_cost_does_not_grow_with_owners() {
     assert!(steps > 0 && steps < 50 * log, "{steps}");
     // The reported conflict is the one with the lowest offset.
     fixture.lock(&b, &open_b, "y", 1, (100 + OWNERS, 1), Mode::Exclusive).unwrap();
-    let notified = expect_denied(fixture.lock(&a, &open_a, "x0", 1, (100 + OWNERS / 2, u64::MAX), Mode::Exclusive));
-    assert_eq!((notified.range.offset(), notified.mode), (0, Mode::Shared));
-    let notified = expect_denied(fixture.lock(&a, &open_a, "x0", 1, (99 + OWNERS, u64::MAX), Mode::Shared));
-    assert_eq!((notified.range.offset(), notified.mode, notified.client), (100 + OWNERS, Mode::Exclusive, b.id));
+    let conflict = expect_denied(fixture.lock(&a, &open_a, "x0", 1, (100 + OWNERS / 2, u64::MAX), Mode::Exclusive));
+    assert_eq!((conflict.range.offset(), conflict.mode), (0, Mode::Shared));
+    let conflict = expect_denied(fixture.lock(&a, &open_a, "x0", 1, (99 + OWNERS, u64::MAX), Mode::Shared));
+    assert_eq!((conflict.range.offset(), conflict.mode, conflict.client), (100 + OWNERS, Mode::Exclusive, b.id));
 }
 
 #[test]
@@ -347,7 +350,7 @@ fn locks_of_many_silent_clients_give_way_at_once() {
     // A live conflict: no silent client loses its lock.
     expect_denied(fixture.lock(&c, &open_c, "x", 1, (9, 10), Mode::Exclusive));
     assert!(fixture.state.totals().locks > 1);
-    fixture.state.unlock(Some(b.client), &lock, &file(1), Range::new(9, 1).unwrap(), fixture.now).unwrap();
+    fixture.unlock(&b, &lock, 1, (9, 1)).unwrap();
     assert!(fixture.lock(&c, &open_c, "x", 1, (9, 10), Mode::Exclusive).is_ok());
     assert_eq!(fixture.state.totals().locks, 1);
 }
@@ -367,9 +370,9 @@ fn refused_lock_takes_nothing_from_silent_client() {
     fixture.advance(20);
     let other = fixture.peer("other");
     let open_other = fixture.open(&other, 1, 3, 0).unwrap();
-    let notified = expect_denied(fixture.lock(&other, &open_other, "x", 1, (0, u64::MAX), Mode::Exclusive));
-    assert_eq!((notified.client, notified.range.offset(), fixture.state.totals().locks), (live.id, behind, count as usize + 1));
-    fixture.state.unlock(Some(live.client), &lock, &file(1), Range::new(behind, 1).unwrap(), fixture.now).unwrap();
+    let conflict = expect_denied(fixture.lock(&other, &open_other, "x", 1, (0, u64::MAX), Mode::Exclusive));
+    assert_eq!((conflict.client, conflict.range.offset(), fixture.state.totals().locks), (live.id, behind, count as usize + 1));
+    fixture.unlock(&live, &lock, 1, (behind, 1)).unwrap();
     assert!(fixture.lock(&other, &open_other, "x", 1, (0, u64::MAX), Mode::Exclusive).is_ok());
     assert_eq!(fixture.state.totals().locks, 1);
 }
@@ -397,6 +400,6 @@ fn lock_queue_quota_of_source_leaves_room_for_others() {
     expect_denied(wait(&mut fixture, 3, "x"));
     assert_eq!(queued(&fixture), [greedy, 1, 1]);
     fixture.callbacks();
-    fixture.state.unlock(Some(peers[0].client), &lock, &file(1), Range::new(0, 10).unwrap(), 0).unwrap();
+    fixture.unlock(&peers[0], &lock, 1, (0, 10)).unwrap();
     assert_eq!(fixture.callbacks()[0].to, CallbackTo::Connection(peers[1].connection));
 }

@@ -80,7 +80,7 @@ fn open_with_locks_is_not_closed() {
     assert_eq!(fixture.state.free_stateid(peer.client, &lock), Err(Status::LOCKS_HELD));
     assert_eq!(fixture.state.free_stateid(peer.client, &open), Err(Status::LOCKS_HELD));
     assert!(io(&mut fixture, &peer, &lock, 1, Io::Write).is_ok());
-    let lock = fixture.state.unlock(client, &lock, &file(1), Range::new(0, u64::MAX).unwrap(), 0).unwrap();
+    let lock = fixture.unlock(&peer, &lock, 1, (0, u64::MAX)).unwrap();
     assert_eq!(fixture.state.test_stateid(peer.client, &lock), Status::OK);
     assert_eq!(fixture.state.free_stateid(peer.client, &lock), Ok(()));
     assert_eq!(fixture.state.test_stateid(peer.client, &lock), Status::BAD_STATEID);
@@ -221,18 +221,7 @@ fn slow_open_does_not_expire_its_own_client() {
     let mut fixture = Fixture::with_config(config, &[]);
     let peer = super::v40::v40_client(&mut fixture, "a");
     let count = (1..=20).take_while(|&number| fixture.open(&peer, number, 1, 0).is_ok()).count();
-    let call = OpenCall {
-        client: peer.client,
-        owner: b"owner",
-        file: file(100),
-        share: share(1, 0),
-        claim: Claim::New,
-        want: Want::Unstated,
-        extra: Extra::default(),
-        truncate: false,
-        terms: TERMS,
-        opener: None,
-    };
+    let call = open_call(&peer, b"owner", 100, share(1, 0));
     let plan = fixture.state.check_open(&call, fixture.now).unwrap();
     fixture.advance(LEASE_MS + 1);
     let handle = fixture.handle.clone();

@@ -24,13 +24,9 @@ fn exchange_id_from(fixture: &mut Fixture, from: IpAddr, name: &str) -> Result<I
 
 /// CREATE_SESSION and RECLAIM_COMPLETE.
 fn confirm(fixture: &mut Fixture, from: IpAddr, introduced: &Introduced) -> Result<Peer, Status> {
-    let connection = fixture.new_connection();
-    let args = session_args(introduced.client, introduced.seq);
-    let credential = user(0);
-    let ok = fixture.state.create_session(&args, connection, Credential { address: from, ..sys(&credential) }, fixture.now)?;
-    let client = fixture.state.client_by_id(introduced.client).unwrap();
-    fixture.state.reclaim_complete(client, false)?;
-    Ok(Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) })
+    let peer = fixture.confirm(introduced, Credential { address: from, ..sys(&user(0)) })?;
+    fixture.state.reclaim_complete(peer.client, false)?;
+    Ok(peer)
 }
 
 pub(super) fn peer_from(fixture: &mut Fixture, from: IpAddr, name: &str) -> Result<Peer, Status> {

@@ -342,18 +342,7 @@ pub(super) fn open_by(fixture: &mut Fixture, peer: &Peer, name: &str, principal:
 
 pub(super) fn try_open_by(fixture: &mut Fixture, peer: &Peer, name: &str, principal: Option<&str>) -> Result<Stateid, Status> {
     let opener = principal.map(Arc::from);
-    let call = OpenCall {
-        client: peer.client,
-        owner: name.as_bytes(),
-        file: file(1),
-        share: share(3, 0),
-        claim: Claim::New,
-        want: Want::Unstated,
-        extra: Extra::default(),
-        truncate: false,
-        terms: TERMS,
-        opener: opener.as_ref(),
-    };
+    let call = OpenCall { opener: opener.as_ref(), ..open_call(peer, name.as_bytes(), 1, share(3, 0)) };
     let first = fixture.state.owner_turn(peer.client, OwnerKind::Open, name.as_bytes(), OwnerSeq(1)).unwrap();
     let opened = fixture.state.open(&call, fixture.handle.clone(), share(3, 0), fixture.now);
     finish_owner_call(fixture, first, opened.as_ref().map_or_else(|status| *status, |_| Status::OK), 18);

@@ -30,7 +30,7 @@ fn expired_client_leaves_no_waiters_and_wait_list_is_bounded() {
         assert!(wait_for_lock(&mut fixture, &b, &own_open, number).is_err() && wait_for_lock(&mut fixture, &c, &other, number).is_err());
         if number > 10 {
             // The waiter gets its lock.
-            fixture.state.unlock(Some(a.client), &lock, &file(number), Range::new(0, 10).unwrap(), fixture.now).unwrap();
+            fixture.unlock(&a, &lock, number, (0, 10)).unwrap();
             wait_for_lock(&mut fixture, &b, &own_open, number).unwrap();
         }
     }
