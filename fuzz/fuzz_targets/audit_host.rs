@@ -1,4 +1,4 @@
-//! The kernel's audit log: any lines, in any order.
+//! Fuzzes the parser of the kernel's audit log with arbitrary lines.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,7 +13,7 @@ fuzz_target!(|input: &[u8]| {
     }
     assembler.finish(|event| whole.push(event));
     for event in whole {
-        // Whatever it says, its record is one, and none of it is longer than a record keeps.
+        // The record encodes without truncation.
         let record = event.to_record(b"", b"");
         let mut bytes = Vec::new();
         record.encode(&mut bytes);

@@ -1,19 +1,19 @@
-//! What lies beside an audit trail and is read at a start or a search: what was moved, what was lost, what is in force, indexes, and how far it was sent. Whatever is in those files, they
-//! are read or refused; what was read is written and read back the same. Parsers of the command are taken by their paths: they need nothing of it.
+//! Fuzzes the small files of an audit trail: moved paths, lost-record count, policy in force, index and send position.
+//! Arbitrary bytes must parse or be rejected, and parsed values must round-trip. Private parsers are included by path.
 #![no_main]
 #![allow(dead_code, unreachable_pub)]
 
 use libfuzzer_sys::fuzz_target;
 use vouch_audit::trail::{Index, LostCount, Segment, SegmentFile, Term, segments};
 
-#[path = "../../crates/export/src/audit/names/moved/known.rs"]
-mod known;
 #[path = "../../crates/vouch/src/commands/audit/send/place.rs"]
 mod place;
+#[path = "../../crates/export/src/audit/names/moved_paths/table.rs"]
+mod table;
 #[path = "../../crates/daemon/src/audit_trail/written.rs"]
 mod written;
 
-/// The index of a segment of so many bytes, whose head says so.
+/// Opens an index whose header matches an 8-byte segment.
 fn index(bytes: &[u8]) {
     let directory = std::path::Path::new("/dev/shm").join(format!("vouch-fuzz-index-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("memory holds a directory");
@@ -40,21 +40,21 @@ fuzz_target!(|input: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
     match kind % 5 {
         0 => {
-            let known = known::Known::parse(&text);
-            assert_eq!(known::Known::parse(&known.text()), known);
+            let table = table::Table::parse(&text);
+            assert_eq!(table::Table::parse(&table.text()), table);
         }
         1 => {
-            // Under a right checksum.
+            // With a valid checksum.
             let mut rest = bytes.to_vec();
             rest.resize(504, 0);
             let file = [&vouch_audit::chain::digest(&rest)[..8], &rest[..]].concat();
             let lost = LostCount::decode(&file).expect("the checksum is right");
-            let again = LostCount::decode(&lost.encode()).expect("what was written is read");
+            let again = LostCount::decode(&lost.encode()).expect("the encoded form decodes");
             assert_eq!((again.count(1), &again), (lost.count(1), &lost));
         }
         2 => {
             if let Some(standing) = written::Standing::parse(bytes) {
-                assert!(written::Standing::parse(&standing.text()).is_some(), "what was written is read");
+                assert!(written::Standing::parse(&standing.text()).is_some(), "the encoded form decodes");
             }
         }
         3 => index(bytes),

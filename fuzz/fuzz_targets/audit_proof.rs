@@ -1,4 +1,4 @@
-//! Proofs of audit records: bytes that are one are written the same, and none that was invented is believed.
+//! Fuzzes inclusion proofs: a decoded proof encodes to the same bytes, and an arbitrary proof is never valid.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

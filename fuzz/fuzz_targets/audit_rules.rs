@@ -1,13 +1,13 @@
-//! Audit rules: any text is taken or refused by its lines, and what was taken decides on any record.
+//! Fuzzes the audit rule parser: any text parses or fails with line numbers, and parsed rules select from any record.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use vouch_audit::Record;
 use vouch_audit::rules::{Resolve, Rules};
 
-struct Nobody;
+struct TestResolver;
 
-impl Resolve for Nobody {
+impl Resolve for TestResolver {
     fn user(&self, name: &str) -> Option<u32> {
         u32::try_from(name.len()).ok()
     }
@@ -18,7 +18,7 @@ impl Resolve for Nobody {
 }
 
 fuzz_target!(|input: &str| {
-    match Rules::parse(input, &Nobody) {
+    match Rules::parse(input, &TestResolver) {
         Ok(rules) => {
             for operation in 0..80 {
                 let record = Record { operation, path: b"/a/b", path2: b"/c", uid: Some(3), principal: b"a@B", ..Record::default() };

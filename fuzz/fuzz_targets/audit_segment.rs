@@ -1,4 +1,4 @@
-//! Segments of an audit trail, whole, single frames and verification: whatever lies in the directory is read or refused.
+//! Fuzzes reading and verification of audit trail segments with arbitrary bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
