@@ -9,19 +9,19 @@ pub type Hash = [u8; 32];
 
 /// Length of the chain tag in each frame, in bytes. The tag locates a break at its frame instead of
 /// at the next seal.
-pub const TAG_LEN: usize = 8;
+pub(crate) const TAG_LEN: usize = 8;
 
 /// The chain value after all frames so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chain(pub Hash);
+pub(crate) struct Chain(pub Hash);
 
 impl Chain {
     /// The chain value before the first frame of a trail.
-    pub const START: Chain = Chain([0; 32]);
+    pub(crate) const START: Chain = Chain([0; 32]);
 
     /// Returns the chain value after a frame with this leaf hash.
     #[must_use]
-    pub fn extend(self, leaf: &Hash) -> Chain {
+    pub(crate) fn extend(self, leaf: &Hash) -> Chain {
         Chain(self.steps(leaf).hash())
     }
 
@@ -32,7 +32,7 @@ impl Chain {
     }
 
     /// Returns the first bytes of the chain value, which a frame carries as its tag.
-    pub fn tag(&self) -> [u8; TAG_LEN] {
+    pub(crate) fn tag(&self) -> [u8; TAG_LEN] {
         let mut tag = [0; TAG_LEN];
         tag.copy_from_slice(&self.0[..TAG_LEN]);
         tag
@@ -47,7 +47,7 @@ pub fn digest(bytes: &[u8]) -> Hash {
 /// Hashes a frame's head and body, without its tag. The chain and the Merkle tree are built from
 /// these leaf hashes. The leading zero byte separates leaves from inner nodes (RFC 6962, section
 /// 2.1).
-pub fn leaf_hash(frame: &[u8]) -> Hash {
+pub(crate) fn leaf_hash(frame: &[u8]) -> Hash {
     hash_parts::<LEAF_BLOCKS, 2>(leaf_parts(frame))
 }
 

@@ -7,12 +7,12 @@ use crate::merkle::Frontier;
 /// The first bytes of a segment file.
 pub const MAGIC: [u8; 8] = *b"VOUCHTR1";
 /// Length of a frame's head, in bytes.
-pub const HEAD_LEN: usize = 4;
+pub(crate) const HEAD_LEN: usize = 4;
 /// Length of a frame's head and tag, in bytes.
-pub const OVERHEAD: usize = HEAD_LEN + TAG_LEN;
+pub(crate) const OVERHEAD: usize = HEAD_LEN + TAG_LEN;
 /// Maximum length of a body, in bytes. Two paths, a principal and all other fields fit with room to
 /// spare.
-pub const BODY_LEN_MAX: usize = 64 * 1024;
+pub(crate) const BODY_LEN_MAX: usize = 64 * 1024;
 
 /// The kind of a frame's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,13 +95,13 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
 }
 
 /// Encodes the head of a frame.
-pub fn head(kind: Kind, body_len: usize) -> [u8; HEAD_LEN] {
+pub(crate) fn head(kind: Kind, body_len: usize) -> [u8; HEAD_LEN] {
     assert!(body_len > 0 && body_len <= BODY_LEN_MAX, "bodies are made within the limit");
     ((kind as u32) << 24 | body_len as u32).to_le_bytes()
 }
 
 /// Appends a frame, advances the chain and returns the leaf hash.
-pub fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Chain) -> Hash {
+pub(crate) fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Chain) -> Hash {
     let start = out.len();
     out.extend_from_slice(&head(kind, body.len()));
     out.extend_from_slice(body);
@@ -188,7 +188,7 @@ pub struct Header {
 }
 
 /// Length of a header's body, in bytes.
-pub const HEADER_LEN: usize = 132;
+pub(crate) const HEADER_LEN: usize = 132;
 const VERSION: u16 = 1;
 
 impl Header {

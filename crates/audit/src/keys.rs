@@ -17,7 +17,7 @@ pub struct Ratchet {
 }
 
 /// Length of a key file, in bytes.
-pub const KEY_LEN: usize = 8 + 16 + 8 + 32 + 32;
+pub(crate) const KEY_LEN: usize = 8 + 16 + 8 + 32 + 32;
 const KEY_MAGIC: &[u8; 8] = b"VOUCHAK1";
 const STEP: &[u8; 24] = b"vouch audit ratchet v1\0\0";
 

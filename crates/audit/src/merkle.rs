@@ -8,14 +8,14 @@ use crate::chain::{BlockHasher, Hash};
 /// An incremental Merkle tree. It holds the roots of the complete subtrees from left to right, so
 /// it takes O(log n) memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Frontier {
+pub(crate) struct Frontier {
     count: u64,
     roots: Vec<Hash>,
 }
 
 impl Frontier {
     /// Appends a leaf.
-    pub fn push(&mut self, leaf: Hash) {
+    pub(crate) fn push(&mut self, leaf: Hash) {
         let mut insertion = self.insertion(leaf);
         while insertion.step() {}
     }
@@ -31,12 +31,12 @@ impl Frontier {
     }
 
     /// Returns the number of leaves.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
     /// Returns the root over all leaves, or the hash of nothing for an empty tree. O(log n).
-    pub fn root(&self) -> Hash {
+    pub(crate) fn root(&self) -> Hash {
         let mut roots = self.roots.iter().rev();
         match roots.next() {
             None => Sha256::digest([]).into(),
@@ -84,7 +84,7 @@ impl LeafInsertion<'_> {
 
 /// Returns the inclusion path of a leaf, lowest sibling first. Returns `None` if there is no such
 /// leaf. O(n).
-pub fn inclusion_path(leaves: &[Hash], index: u64) -> Option<Vec<Hash>> {
+pub(crate) fn inclusion_path(leaves: &[Hash], index: u64) -> Option<Vec<Hash>> {
     let index = usize::try_from(index).ok().filter(|index| *index < leaves.len())?;
     let mut path = Vec::new();
     collect_path(leaves, index, &mut path);
@@ -113,7 +113,7 @@ fn root_of(leaves: &[Hash]) -> Hash {
 
 /// Returns the root that a leaf and its path lead to in a tree of `count` leaves (RFC 9162, section
 /// 2.1.3.2). Returns `None` if the path does not fit the leaf's position.
-pub fn root_from_path(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> {
+pub(crate) fn root_from_path(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> {
     if index >= count {
         return None;
     }

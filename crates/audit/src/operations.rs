@@ -175,13 +175,13 @@ pub fn name(number: u16) -> &'static str {
 }
 
 /// Returns the number of an operation by its name, ignoring case.
-pub fn number_of_name(name: &str) -> Option<u16> {
+pub(crate) fn number_of_name(name: &str) -> Option<u16> {
     ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(number, _)| *number)
 }
 
 /// Returns whether the NFS operation behind system call `word` also serves calls that are not in
 /// `named`.
-pub fn serves_other_calls(word: &str, named: &[String]) -> bool {
+pub(crate) fn serves_other_calls(word: &str, named: &[String]) -> bool {
     let group = CALLS_SHARING_OPERATION.iter().find(|group| group.iter().any(|calls| calls.contains(&word)));
     // Variants of one call are equivalent. At least one variant of each kind must be named.
     group.is_some_and(|group| group.iter().any(|calls| !calls.iter().any(|call| named.iter().any(|name| name == call))))
@@ -237,7 +237,7 @@ pub fn parse_operations(word: &str) -> Option<Set> {
 
 /// Returns the x86-64 system call that is closest to an operation, for audit tools that do not know
 /// NFS.
-pub fn system_call(number: u16) -> u32 {
+pub(crate) fn system_call(number: u16) -> u32 {
     match number {
         READ => 0,
         WRITE => 1,
@@ -286,13 +286,13 @@ pub fn errno(status: u32) -> i32 {
 }
 
 /// Returns the errno with this name, among those that [`errno`] returns.
-pub fn errno_of_name(name: &str) -> Option<i32> {
+pub(crate) fn errno_of_name(name: &str) -> Option<i32> {
     ERRNOS.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
 }
 
 /// Iterates over all results that an operation can have, as rules write them: 0 or a negative
 /// errno. Values may repeat.
-pub fn possible_results() -> impl Iterator<Item = i64> {
+pub(crate) fn possible_results() -> impl Iterator<Item = i64> {
     // NFSv4 statuses are Unix errno values below 100 and values from 10001 up.
     (0..100).chain(10_001..10_100).map(|status| -i64::from(errno(status)))
 }

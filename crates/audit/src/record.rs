@@ -359,12 +359,12 @@ pub fn seq_and_time(body: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// Decodes the class number of a record's body.
-pub fn class_of(body: &[u8]) -> Option<u8> {
+pub(crate) fn class_of(body: &[u8]) -> Option<u8> {
     body.get(16).copied()
 }
 
 /// Writes the sequence number into an encoded body.
-pub fn set_seq(body: &mut [u8], seq: u64) {
+pub(crate) fn set_seq(body: &mut [u8], seq: u64) {
     body[..8].copy_from_slice(&seq.to_le_bytes());
 }
 

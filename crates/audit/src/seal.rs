@@ -35,7 +35,7 @@ pub struct Seal {
 }
 
 /// Length of an encoded seal, in bytes.
-pub const SEAL_LEN: usize = 16 + 5 * 8 + 4 * 32 + 64;
+pub(crate) const SEAL_LEN: usize = 16 + 5 * 8 + 4 * 32 + 64;
 /// Domain separation: no other signature of Vouch covers bytes with this prefix.
 const PREFIX: &[u8; 24] = b"vouch audit trail v1\0\0\0\0";
 

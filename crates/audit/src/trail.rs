@@ -16,19 +16,15 @@ mod search;
 mod verify;
 mod writer;
 
-pub use compress::compress;
 pub use disk::{Disk, DiskFile, Lock, SystemDisk};
 pub use file_history::{FileHistory, FileSeed, Moment, NameSpan, file_history};
-pub use files::{
-    CHECKPOINT_FILE, KEY_FILE, REMOVED_SEALS_FILE, SegmentFile, TORN_EXTENSION, create_key, read_checkpoint, read_key, read_removed_seals,
-    replace_file, segments,
-};
+pub use files::{CHECKPOINT_FILE, KEY_FILE, SegmentFile, create_key, read_checkpoint, read_key, replace_file, segments};
 pub use follow::{Follower, Position};
-pub use index::{INDEX_EXTENSION, Index, Term, build_index};
-pub use log::{AppendBatch, LOST_COUNT_FILE, Log, LogError, LostCount, Options, QuarantineFile, Recovery, Rotation};
+pub use index::{Index, Term};
+pub use log::{AppendBatch, Log, LogError, LostCount, Options, QuarantineFile, Recovery, Rotation};
 pub use position_state::{ChainTag, PositionState, position_state};
 pub use prove::prove;
-pub use prune::{PRUNED_PREFIX, Retention, prune};
+pub use prune::Retention;
 pub use reader::{Entry, Segment, entries};
 pub use search::{Alternatives, Hit, Outcome, Query, SearchCost, SearchMode, search};
 pub use verify::{Fault, FaultKind, Report, Trust, verify};

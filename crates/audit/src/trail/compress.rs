@@ -28,14 +28,9 @@ pub(super) struct Block {
 }
 
 /// Compresses a closed segment and then removes the original. After a crash, at least one of the
-/// two files is complete.
-pub fn compress(disk: &dyn Disk, segment: &SegmentFile) -> io::Result<SegmentFile> {
-    compress_while(disk, segment, &|| true)
-}
-
-/// Like [`compress`], but stops with `Interrupted` before writing anything if `is_wanted` returns
+/// two files is complete. Stops with `Interrupted` before writing anything if `is_wanted` returns
 /// false.
-pub(super) fn compress_while(disk: &dyn Disk, segment: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<SegmentFile> {
+pub(super) fn compress(disk: &dyn Disk, segment: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<SegmentFile> {
     let directory = segment.path.parent().unwrap_or(std::path::Path::new("."));
     let is_compressed = SegmentFile::is_compressed(directory, segment.number);
     let new = is_compressed.path.with_extension("zst.new");

@@ -15,9 +15,9 @@ pub const KEY_FILE: &str = "key";
 /// Name of the file with the latest seal.
 pub const CHECKPOINT_FILE: &str = "checkpoint";
 /// File name extension for damaged bytes that were cut from a segment.
-pub const TORN_EXTENSION: &str = "torn";
+pub(crate) const TORN_EXTENSION: &str = "torn";
 /// Name of the file with the seals of removed segments.
-pub const REMOVED_SEALS_FILE: &str = "removed.seals";
+pub(crate) const REMOVED_SEALS_FILE: &str = "removed.seals";
 const OPEN: &str = "trail";
 const PACKED: &str = "trail.zst";
 const NEW: &str = "new";
@@ -66,7 +66,7 @@ pub fn segments(directory: &Path) -> io::Result<Vec<SegmentFile>> {
 }
 
 /// Reads the frames with the seals of removed segments.
-pub fn read_removed_seals(directory: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_removed_seals(directory: &Path) -> io::Result<Vec<u8>> {
     match fs::read(directory.join(REMOVED_SEALS_FILE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         other => other,

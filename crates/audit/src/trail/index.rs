@@ -18,7 +18,7 @@ use crate::operations::number::{LINK, REMOVE, RENAME};
 use crate::record::Class;
 
 /// File name extension of an index.
-pub const INDEX_EXTENSION: &str = "index";
+pub(crate) const INDEX_EXTENSION: &str = "index";
 const INDEX_MAGIC: &[u8; 8] = b"VOUCHIX2";
 const HEAD_LEN: usize = 64;
 const TERM_LEN: usize = 24;
@@ -203,7 +203,7 @@ pub(super) fn is_indexed(file: &SegmentFile) -> io::Result<bool> {
 
 /// Builds or replaces the index of a closed segment. Takes about twice the segment's length in
 /// memory. Records that cannot be decoded are left out.
-pub fn build_index(file: &SegmentFile) -> io::Result<()> {
+pub(crate) fn build_index(file: &SegmentFile) -> io::Result<()> {
     build_index_while(file, &|| true)
 }
 

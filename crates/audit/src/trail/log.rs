@@ -25,7 +25,9 @@ use crate::merkle::Frontier;
 use crate::record::Record;
 use crate::seal::Seal;
 pub use append_batch::AppendBatch;
-pub use lost_count::{LOST_COUNT_FILE, LostCount};
+#[cfg(test)]
+pub(crate) use lost_count::LOST_COUNT_FILE;
+pub use lost_count::LostCount;
 pub use open::Recovery;
 pub use quarantine::QuarantineFile;
 use recovery_steps::RecoveryStep;
@@ -169,7 +171,7 @@ impl Log {
     }
 
     /// Stores a count of unwritten records for the next start, in a preallocated file.
-    pub fn store_lost_count(&self, lost: &LostCount) -> io::Result<()> {
+    pub(crate) fn store_lost_count(&self, lost: &LostCount) -> io::Result<()> {
         lost_count::write(&*self.disk, &self.directory, lost)
     }
 
@@ -184,17 +186,17 @@ impl Log {
     }
 
     /// Returns the number of bytes not yet written to the file.
-    pub fn pending_len(&self) -> usize {
+    pub(crate) fn pending_len(&self) -> usize {
         self.buffers.iter().map(|buffer| buffer.pending.len() - buffer.written).sum()
     }
 
     /// Returns the number of bytes in memory that are not known to be durable.
-    pub fn unsynced_len(&self) -> usize {
+    pub(crate) fn unsynced_len(&self) -> usize {
         self.buffers.iter().map(|buffer| buffer.pending.len()).sum()
     }
 
     /// Takes the list of segments that were closed and are uncompressed.
-    pub fn take_closed(&mut self) -> Vec<SegmentFile> {
+    pub(crate) fn take_closed(&mut self) -> Vec<SegmentFile> {
         std::mem::take(&mut self.closed)
     }
 

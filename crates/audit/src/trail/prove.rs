@@ -4,8 +4,9 @@
 use std::io;
 use std::path::Path;
 
+use super::files::read_removed_seals;
 use super::index::{Index, Term};
-use super::{Segment, SegmentFile, read_removed_seals, segments};
+use super::{Segment, SegmentFile, segments};
 use crate::frame::{Frame, Kind, MAGIC, parse};
 use crate::merkle;
 use crate::proof::{Proof, SEALS_MAX};

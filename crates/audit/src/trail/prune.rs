@@ -24,12 +24,12 @@ pub struct Retention {
 
 /// Start of the detail in a retention record, followed by the number of the last removed segment.
 /// Missing segments without such a record are a fault.
-pub const PRUNED_PREFIX: &str = "segments are removed up to ";
+pub(crate) const PRUNED_PREFIX: &str = "segments are removed up to ";
 
 /// Removes segments, oldest first, and returns their number. Stops at the first segment for which
 /// `may_remove` is false, and keeps at least two. `record_removal` first records the number of the last segment
 /// to remove. If it returns false, nothing is removed.
-pub fn prune(
+pub(crate) fn prune(
     disk: &dyn Disk,
     directory: &Path,
     retention: &Retention,

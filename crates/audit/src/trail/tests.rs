@@ -16,6 +16,11 @@ mod writer;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::compress::compress;
+use super::files::{REMOVED_SEALS_FILE, TORN_EXTENSION};
+use super::index::{INDEX_EXTENSION, build_index};
+use super::log::LOST_COUNT_FILE;
+use super::prune::{PRUNED_PREFIX, prune};
 use super::*;
 use crate::keys::Ratchet;
 use crate::record::{Class, Record};
@@ -134,7 +139,7 @@ fn compressed_segments_verify_and_return_single_frames() {
     .unwrap();
     let mut len = 0;
     for segment in segments(directory.path()).unwrap() {
-        let is_compressed = compress(&SystemDisk, &segment).unwrap();
+        let is_compressed = compress(&SystemDisk, &segment, &|| true).unwrap();
         len += std::fs::metadata(&is_compressed.path).unwrap().len();
     }
     let files = segments(directory.path()).unwrap();

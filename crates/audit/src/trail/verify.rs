@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 
-use super::files::{SegmentFile, segments};
-use super::{Segment, read_removed_seals};
+use super::Segment;
+use super::files::{SegmentFile, read_removed_seals, segments};
 use crate::chain::Chain;
 use crate::frame::{self, Frame, FrameError, Header, Kind, MAGIC};
 use crate::merkle::Frontier;

@@ -8,7 +8,7 @@ use crate::chain::digest;
 use crate::trail::Disk;
 
 /// Name of the file in the trail's directory.
-pub const LOST_COUNT_FILE: &str = "lost";
+pub(crate) const LOST_COUNT_FILE: &str = "lost";
 
 /// Records that are in no segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,6 @@ use super::faulty_disk::FaultyDisk;
 use super::writer::{record, start, until};
 use super::*;
 use crate::record::Act;
-use crate::trail::compress::compress_while;
 use crate::trail::index::{build_index_while, is_indexed};
 
 /// Returns the details of all retention records.
@@ -67,11 +66,11 @@ fn interrupted_maintenance_leaves_segment_unchanged() {
         let interrupted = |error: std::io::Error| error.kind() == std::io::ErrorKind::Interrupted;
         assert!(build_index_while(&file, &is_wanted).is_err_and(interrupted) && !is_indexed(&file).unwrap());
         left.set(steps);
-        assert!(compress_while(&SystemDisk, &file, &is_wanted).is_err_and(interrupted));
+        assert!(compress(&SystemDisk, &file, &is_wanted).is_err_and(interrupted));
     }
     assert_eq!(segments(directory.path()).unwrap(), std::slice::from_ref(&file));
     build_index_while(&file, &|| true).unwrap();
-    compress_while(&SystemDisk, &file, &|| true).unwrap();
+    compress(&SystemDisk, &file, &|| true).unwrap();
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
 }
 

@@ -79,7 +79,7 @@ fn proof_reads_only_seals_and_own_segment() {
         .iter()
         .map(|file| {
             build_index(file).unwrap();
-            compress(&SystemDisk, file).unwrap()
+            compress(&SystemDisk, file, &|| true).unwrap()
         })
         .collect();
     for (seq, plain) in (1..).zip(&plain) {

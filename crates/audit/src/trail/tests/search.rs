@@ -84,7 +84,7 @@ fn index_finds_same_records_as_scan() {
     random(directory.path(), 600);
     let files = segments(directory.path()).unwrap();
     for file in files.iter().take(files.len() / 2) {
-        compress(&SystemDisk, file).unwrap();
+        compress(&SystemDisk, file, &|| true).unwrap();
     }
     for query in questions() {
         let (wanted, scanned) = seqs(directory.path(), &query, false, SearchMode::Scan);
@@ -269,7 +269,7 @@ fn follower_survives_rotation_and_compression_and_resumes() {
             if number.is_multiple_of(21) {
                 log.sync().unwrap();
                 for file in log.take_closed() {
-                    compress(&SystemDisk, &file).unwrap();
+                    compress(&SystemDisk, &file, &|| true).unwrap();
                 }
             }
         }

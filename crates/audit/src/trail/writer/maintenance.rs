@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::super::compress::compress_while;
+use super::super::compress::compress;
 use super::super::index::{build_index_while, is_indexed};
 use super::super::prune::{PRUNED_PREFIX, prune};
 use super::super::{Disk, SegmentFile, segments};
@@ -79,7 +79,7 @@ impl Shared {
     fn index_and_compress(&self, disk: &dyn Disk, segment: &SegmentFile) {
         self.index(segment);
         if self.options.compress
-            && let Err(error) = compress_while(disk, segment, &|| self.is_running())
+            && let Err(error) = compress(disk, segment, &|| self.is_running())
             && self.is_running()
         {
             tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail stays uncompressed");

@@ -1,0 +1,47 @@
+//! Prints the records of an audit trail in auditd's text format and verifies the trail.
+//!
+//! Usage: `cargo run -p vouch-audit --example verify_trail -- DIRECTORY [PUBLIC_KEY_IN_HEX]`
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use vouch_audit::frame::Kind;
+use vouch_audit::trail::{Trust, entries, verify};
+use vouch_audit::{Record, text};
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let mut args = std::env::args_os().skip(1);
+    let directory = PathBuf::from(args.next().ok_or("usage: verify_trail DIRECTORY [PUBLIC_KEY_IN_HEX]")?);
+    let public = args.next().map(|digits| parse_key(&digits.to_string_lossy())).transpose()?;
+
+    let mut lines = String::new();
+    let mut scratch = Vec::new();
+    entries(&directory, 1, |entry| {
+        if entry.kind == Kind::Record
+            && let Ok(record) = Record::decode(&entry.body, &mut scratch)
+        {
+            text::write(&record, &mut lines);
+        }
+        true
+    })?;
+    print!("{lines}");
+
+    // Without a public key, the report trusts the first key in the trail itself.
+    let report = verify(&directory, &Trust { public, ..Trust::default() }, |_, _| {})?;
+    report.notes.iter().for_each(|note| println!("note: {}", note.escape_debug()));
+    report.faults.iter().for_each(|fault| println!("fault: {}", fault.to_string().escape_debug()));
+    println!("{} records in {} segments, {} faults", report.records, report.segments, report.faults.len());
+    Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn parse_key(digits: &str) -> Result<[u8; 32], Box<dyn Error>> {
+    if digits.len() != 64 || !digits.is_ascii() {
+        return Err("the public key must have 64 hexadecimal digits".into());
+    }
+    let mut key = [0; 32];
+    for (index, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16)?;
+    }
+    Ok(key)
+}
