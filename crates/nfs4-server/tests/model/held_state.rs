@@ -77,8 +77,8 @@ impl HeldState {
     /// Agents whose locks conflict with these bytes.
     pub(crate) fn lock_conflicts(&self, by: Key, bytes: std::ops::Range<usize>, exclusive: bool) -> BTreeSet<usize> {
         let others = self.locks.iter().filter(|(key, _)| **key != by && key.2 == by.2);
-        let in_the_way = |locks: &Locks| locks.bytes[bytes.clone()].iter().any(|&mode| mode == 2 || mode == 1 && exclusive);
-        others.filter(|(_, locks)| in_the_way(locks)).map(|(key, _)| key.0).collect()
+        let conflicts = |locks: &Locks| locks.bytes[bytes.clone()].iter().any(|&mode| mode == 2 || mode == 1 && exclusive);
+        others.filter(|(_, locks)| conflicts(locks)).map(|(key, _)| key.0).collect()
     }
 
     /// The server has recalled the agent's delegation of the file.
@@ -92,11 +92,11 @@ impl HeldState {
     pub(crate) fn take_overdue(&mut self, now_ms: u64) -> Vec<(usize, Stateid)> {
         let mut overdue = Vec::new();
         self.delegations.retain(|&(agent, _), held| {
-            let late = held.recalled_ms.is_some_and(|at| now_ms >= at + LEASE_MS);
-            if late {
+            let is_overdue = held.recalled_ms.is_some_and(|at| now_ms >= at + LEASE_MS);
+            if is_overdue {
                 overdue.push((agent, held.stateid));
             }
-            !late
+            !is_overdue
         });
         overdue
     }

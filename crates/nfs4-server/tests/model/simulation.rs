@@ -259,8 +259,8 @@ impl Simulation {
             return;
         }
         // State ends only with the lease or the server.
-        let had = self.held.take_agent(agent);
-        assert!(is_new_boot || was_silent || had.is_empty() || agent_status.lost, "{} lost its state", NAMES[agent].0);
+        let previous = self.held.take_agent(agent);
+        assert!(is_new_boot || was_silent || previous.is_empty() || agent_status.lost, "{} lost its state", NAMES[agent].0);
         agent_status.boot = self.driver.boot;
         agent_status.complete = false;
         agent_status.lost = false;
@@ -314,7 +314,7 @@ impl Simulation {
     /// Reclaims the state from before the server restart, if allowed.
     fn reclaim(&mut self, agent: usize) {
         let to_reclaim = std::mem::take(&mut self.agent_status[agent].to_reclaim);
-        let may = std::mem::take(&mut self.agent_status[agent].may_reclaim) && self.in_grace();
+        let is_allowed = std::mem::take(&mut self.agent_status[agent].may_reclaim) && self.in_grace();
         for (key, open) in to_reclaim.opens {
             let kind = match to_reclaim.delegations.get(&(agent, key.2)) {
                 Some(held) if held.write => op::DelegationType::Write,
@@ -322,10 +322,10 @@ impl Simulation {
                 None => op::DelegationType::None,
             };
             let outcome = self.open(key, open.access, open.deny, ShareAccess(0), OpenClaim::Previous(kind));
-            match (may, outcome) {
+            match (is_allowed, outcome) {
                 (true, outcome) => assert!(outcome.is_ok(), "{} could not reclaim its open: {outcome:?}", NAMES[agent].0),
                 (false, outcome) => {
-                    assert!(outcome.is_err(), "{} reclaimed state that others may hold", NAMES[agent].0);
+                    assert!(outcome.is_err(), "{} reclaimed state that others is_allowed hold", NAMES[agent].0);
                     return;
                 }
             }

@@ -68,7 +68,7 @@ fn rename_over_large_file_blocks() {
 }
 
 #[test]
-fn a_clone_waits() {
+fn clone_blocks() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let (source, destination) = (client.create("f"), client.create("g"));
@@ -79,7 +79,7 @@ fn a_clone_waits() {
 }
 
 #[test]
-fn clone_blocks() {
+fn last_close_of_removed_large_file_runs_in_background() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let stateid = client.create("small");
@@ -104,7 +104,7 @@ fn clone_blocks() {
 }
 
 #[test]
-fn last_close_of_removed_large_file_runs_in_background() {
+fn many_expired_opens_are_closed_in_background() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let count = 1000;

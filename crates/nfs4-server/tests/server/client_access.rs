@@ -165,12 +165,12 @@ fn reload_ends_state_of_hidden_files() {
     let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
     let mut client = Client::new(&fixture, "one", 0);
     let inside = client.create("inside");
-    client.create("behind");
+    client.create("hidden");
     assert_eq!(files.open_count(), 2);
     let find =
         |name: &str| files.lookup(&vouch_vfs::Caller::root(), &files.root(), Name::new(name.as_bytes()).unwrap(), vouch_vfs::Patience::Any);
-    let behind = Arc::new(files.without(find("behind").unwrap().0));
-    let replaced = fixture.server.replace_exports(Exports::new([export(7, &["export"], &behind, sys_access())]).unwrap());
+    let without_hidden = Arc::new(files.without(find("hidden").unwrap().0));
+    let replaced = fixture.server.replace_exports(Exports::new([export(7, &["export"], &without_hidden, sys_access())]).unwrap());
     assert_eq!((replaced.ended, files.open_count()), (1, 1));
     assert_eq!(client.status(&["export", "inside"], &[read(inside, 0, 1)]), Status::OK);
 }
@@ -207,10 +207,10 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
             (status, replaced.ended, totals.opens + totals.copies)
         })
     };
-    let elsewhere = Arc::new(MemoryFs::new());
+    let other_files = Arc::new(MemoryFs::new());
     let ended = [(Status::STALE, 1, 0); 2];
     assert_eq!(outcomes_across_reload(vec![]), ended);
-    assert_eq!(outcomes_across_reload(vec![export(7, &["export"], &elsewhere, sys_access())]), ended, "another directory");
+    assert_eq!(outcomes_across_reload(vec![export(7, &["export"], &other_files, sys_access())]), ended, "another directory");
     assert_eq!(outcomes_across_reload(vec![restricted_export(&files, &hosts)]), ended, "client not allowed");
     hosts.undecided.lock().push(CLIENT_IP.into());
     assert_eq!(outcomes_across_reload(vec![restricted_export(&files, &hosts)]), [(Status::DELAY, 0, 1); 2], "client undecided");
@@ -269,12 +269,12 @@ fn pseudo_fs_lookup_cost_does_not_grow_with_exports() {
     let list = |last: Option<IpAddr>| {
         let others = (1..EXPORTS).map(|id| of(id, &["home", &id.to_string()], None));
         // The client may not use the nested export.
-        let more = [
+        let last_exports = [
             of(EXPORTS, &["home", "ours"], last),
             of(EXPORTS + 1, &["home", "ours", "covered"], None),
             of(EXPORTS + 2, &["own"], Some(home)),
         ];
-        Exports::new(others.chain(more)).unwrap()
+        Exports::new(others.chain(last_exports)).unwrap()
     };
     let fixture = Fixture::with_exports(files.clone(), list(Some(home)).all().iter().map(|export| Export::clone(export)).collect());
     let mut client = Client::new(&fixture, "one", 0);

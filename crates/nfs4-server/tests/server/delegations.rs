@@ -80,13 +80,8 @@ fn getattr_returns_answer_of_delegation_holder() {
     };
     let answer = Packed::new(&[3, 4, 84, 85], &answer);
     let mut call = vec![other.next_sequence(false), Args::Putrootfh, lookup("export"), lookup("f"), getattr(&[3, 4, 47, 53])];
-    let answer_getattr = |effects: &[Effect]| {
-        for effect in effects {
-            let Effect::Callback { id, record, .. } = effect else { continue };
-            fixture.server.callback_reply(*id, Ok(&getattr_reply(record, answer.fattr())), fixture.now());
-        }
-    };
-    let (reply, _) = fixture.call_with_effects(Flavour::Sys, &other.connection, &other.principal, compound(2, &call), answer_getattr);
+    let (connection, principal) = (&other.connection, &other.principal);
+    let (reply, _) = fixture.call_with_effects(Flavour::Sys, connection, principal, compound(2, &call), answer_getattr(&fixture, &answer));
     let (status, list) = results(reply);
     assert_eq!(status, Status::OK, "{list:?}");
     let seen = attributes(list.last().unwrap());

@@ -152,10 +152,10 @@ fn each_call_syncs_itself_after_shared_sync_failed() {
     let counted = synced.clone();
     // The third call's own sync fails too.
     let third = Arc::new(AtomicUsize::new(usize::MAX));
-    let bad = third.clone();
+    let failing_sync = third.clone();
     fixture.files.set_fault(move |call, _| {
         let at = if call == Call::SyncMetadata { counted.fetch_add(1, Ordering::SeqCst) } else { return None };
-        (at == 0 || at == bad.load(Ordering::SeqCst)).then(bad_block)
+        (at == 0 || at == failing_sync.load(Ordering::SeqCst)).then(bad_block)
     });
     Compound::sync_together(&fixture.server, &mut calls);
     assert_eq!(synced.load(Ordering::SeqCst), 1);

@@ -69,8 +69,8 @@ fn make_alices_file(fixture: &Fixture, name: &str, bits: u32) {
     let mut root = Client::new(fixture, name, 0);
     assert_eq!(root.status(&["shared"], &[open_by_name(name, Some(&mode(bits)))]), Status::OK);
     let owner = crate::ops::Packed::new(&[36], &vouch_nfs4::Attributes { owner: Some(Bytes(b"1000")), ..Default::default() });
-    let give = setattr(&owner);
-    assert_eq!(root.status(&["shared", name], &[give]), Status::OK);
+    let set_owner = setattr(&owner);
+    assert_eq!(root.status(&["shared", name], &[set_owner]), Status::OK);
 }
 
 /// Alice opens a file. Also returns its filehandle.
@@ -102,8 +102,8 @@ fn grants_operations_that_linux_requests_except_write() {
     let (_, ops) = protected_client(&fixture);
     // Linux disables state protection if the reply lists an operation that it did not request.
     assert_eq!(ops.must_enforce, op_bitmap(&ENFORCED));
-    let unwanted = op_bitmap(&[Op::LAYOUTRETURN, Op::WRITE, Op::COMMIT]);
-    assert_eq!(ops.must_allow, op_bitmap(&WANTED).minus(unwanted));
+    let not_granted = op_bitmap(&[Op::LAYOUTRETURN, Op::WRITE, Op::COMMIT]);
+    assert_eq!(ops.must_allow, op_bitmap(&WANTED).minus(not_granted));
     let fixture = self::fixture(true);
     assert_eq!(protected_client(&fixture).1.must_allow, op_bitmap(&WANTED).minus(op_bitmap(&[Op::LAYOUTRETURN])));
 }
@@ -295,8 +295,7 @@ fn machine_gets_secinfo_without_search_permission() {
     let fixture = fixture(false);
     let mut root = Client::new(&fixture, "root", 0);
     let attrs = mode(0o700);
-    let make_alices_file = mkdir("private", &attrs);
-    assert_eq!(root.status(&["shared"], &[make_alices_file]), Status::OK);
+    assert_eq!(root.status(&["shared"], &[mkdir("private", &attrs)]), Status::OK);
     let (mut client, _) = protected_client(&fixture);
     act_as(&mut client, MACHINE, Flavour::Krb5p);
     let secinfo = Args::Secinfo(op::SecinfoArgs { name: Name(b"x") });

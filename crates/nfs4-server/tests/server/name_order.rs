@@ -117,8 +117,8 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
     fixture.fail_with_io(Call::SyncMetadata);
     assert!(matches!(calls[0].run(&fixture.server, Patience::Any), Progress::Done(_)));
     let io = Status::IO.0;
-    let late = ["noted LOOKUP: 0", "noted READ: 0"];
-    assert_eq!(take_events(&model), [&["renamed b c: 0"], &late[..], &[&*format!("renamed a b: {io}")], &late].concat());
+    let deferred = ["noted LOOKUP: 0", "noted READ: 0"];
+    assert_eq!(take_events(&model), [&["renamed b c: 0"], &deferred[..], &[&*format!("renamed a b: {io}")], &deferred].concat());
 }
 
 /// Runs `ops` while the file system blocks in `call`, until `meanwhile` has returned. Returns the
@@ -275,7 +275,7 @@ fn notifications_match_directory_after_concurrent_renames() {
         }
     });
     let (root, caller) = (fixture.files.root(), Caller::new(0, 0, []));
-    let is: BTreeMap<Vec<u8>, FileId> = names
+    let actual: BTreeMap<Vec<u8>, FileId> = names
         .iter()
         .filter_map(|name| {
             let component = vouch_vfs::Name::new(name.as_bytes()).unwrap();
@@ -283,5 +283,5 @@ fn notifications_match_directory_after_concurrent_renames() {
             Some((name.as_bytes().to_vec(), found.0))
         })
         .collect();
-    assert_eq!(*model.names.lock(), is);
+    assert_eq!(*model.names.lock(), actual);
 }

@@ -260,11 +260,11 @@ fn begin_copy(fixture: &Fixture, client: &mut Client<'_>) -> (vouch_nfs4_server:
     let (from, to) = (client.create("from"), client.create("to"));
     let last = Args::Write(op::WriteArgs { stateid: from, offset: LONG - 1, stable: op::StableHow::Unstable, data: Bytes(b"x") });
     assert_eq!(client.status(&["export", "from"], &[last]), Status::OK);
-    let walk = |name| [Args::Putrootfh, lookup("export"), lookup(name)];
+    let path_to = |name| [Args::Putrootfh, lookup("export"), lookup(name)];
     let mut ops = vec![client.next_sequence(false)];
-    ops.extend(walk("from"));
+    ops.extend(path_to("from"));
     ops.push(Args::Savefh);
-    ops.extend(walk("to"));
+    ops.extend(path_to("to"));
     ops.push(copy((Stateid::ANONYMOUS, 0), (to, 0), 0, false));
     let (reply, effects) = fixture.call(&client.connection, &client.principal, compound(2, &ops));
     let (status, list) = results(reply);
@@ -314,14 +314,14 @@ fn background_copy_ends_only_after_observer_event() {
         let reported = notes.transfers.lock().last().map(|&(op, _, stage, ..)| (op, stage));
         assert_eq!(reported, Some((Op::COPY.0, Stage::Ended)));
         notes.transfers.lock().clear();
-        let mut run_to_end = || {
+        let mut offload_status = || {
             let (_, list) = client.run_at(&["export", "to"], &[Args::OffloadStatus(op::OffloadStatusArgs { stateid })]);
             let Some(Results::OffloadStatus(Ok(ok))) = list.last() else { panic!("{list:?}") };
             ok.complete
         };
-        assert_eq!(run_to_end(), None);
+        assert_eq!(offload_status(), None);
         assert!(matches!(job.step(&fixture.server, fixture.now()), JobProgress::Done(_)));
-        assert_eq!(run_to_end(), Some(if fails { Status::SERVERFAULT } else { Status::OK }));
+        assert_eq!(offload_status(), Some(if fails { Status::SERVERFAULT } else { Status::OK }));
         assert!(notes.transfers.lock().iter().all(|(op, ..)| *op != Op::COPY.0), "reported once");
     }
 }

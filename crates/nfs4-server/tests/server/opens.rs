@@ -163,11 +163,11 @@ fn test_stateid_checks_many_stateids_in_order() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let good = client.create("f");
-    let places = [0, 511, 512, 1024, 1299];
-    let stateids: Vec<Stateid> = (0..1300).map(|at| if places.contains(&at) { good } else { Stateid::ANONYMOUS }).collect();
+    let positions = [0, 511, 512, 1024, 1299];
+    let stateids: Vec<Stateid> = (0..1300).map(|at| if positions.contains(&at) { good } else { Stateid::ANONYMOUS }).collect();
     let test = Args::TestStateid(op::TestStateidArgs { stateids: vouch_nfs4::List(stateids) });
     let (_, list) = client.run(&[test]);
     let Some(Results::TestStateid(Ok(ok))) = list.last() else { panic!("{list:?}") };
     let found: Vec<usize> = (0..1300).filter(|&at| ok.statuses[at] == Status::OK).collect();
-    assert_eq!((ok.statuses.len(), found), (1300, places.to_vec()));
+    assert_eq!((ok.statuses.len(), found), (1300, positions.to_vec()));
 }

@@ -181,9 +181,9 @@ fn replies_to(calls: &[(bool, Vec<Operation>)], seed: u64) -> Vec<Vec<u8>> {
     fixture.files.set_reluctance(seed);
     let mut replies = Vec::new();
     for (cached, operations) in calls {
-        let encode_call = encode_call(&mut client, operations, *cached);
+        let body = encode_call(&mut client, operations, *cached);
         for _ in 0..2 {
-            replies.push(fixture.call(&client.connection, &client.principal, encode_call.clone()).0);
+            replies.push(fixture.call(&client.connection, &client.principal, body.clone()).0);
         }
     }
     replies

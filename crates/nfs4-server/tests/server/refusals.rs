@@ -240,7 +240,7 @@ fn failed_create_keeps_file_used_by_others() {
             })
         });
         std::thread::scope(|scope| {
-            let making = scope.spawn(|| client.status(&["export"], &[create_by(method, &attrs)]));
+            let creating = scope.spawn(|| client.status(&["export"], &[create_by(method, &attrs)]));
             reached_acl.1.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
             // The other client opens the file, and writes to it.
             let stateid = other.create("f");
@@ -249,7 +249,7 @@ fn failed_create_keeps_file_used_by_others() {
                 assert_eq!(other.status(FILE, &[Args::Write(write), close(stateid)]), Status::OK);
             }
             wait.0.send(()).unwrap();
-            assert_eq!(making.join().unwrap(), Status::NOSPC, "{method}");
+            assert_eq!(creating.join().unwrap(), Status::NOSPC, "{method}");
         });
         fixture.files.clear_fault();
         assert_eq!(other.status(FILE, &[]), Status::OK, "{method}: the file exists");
@@ -323,8 +323,8 @@ fn commit_requires_write_access() {
     assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS);
     // The owner needs no write permission.
     let attrs = Packed::new(&[33, 36], &Attributes { mode: Some(0o444), owner: Some(Bytes(b"1000")), ..Attributes::default() });
-    let give = setattr(&attrs);
-    assert_eq!(root.status(FILE, &[give]), Status::OK);
+    let set_owner = setattr(&attrs);
+    assert_eq!(root.status(FILE, &[set_owner]), Status::OK);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);
     alice.principal = user(2000);
     assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS, "read permission only");

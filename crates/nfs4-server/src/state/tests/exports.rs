@@ -25,10 +25,10 @@ fn lock_conflicts_across_exports_notify_waiter_by_own_handle() {
     let mut fixture = Fixture::new();
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     let (first, second) = (fixture.open(&a, 1, BOTH, 0).unwrap(), fixture.open(&b, OTHER, BOTH, 0).unwrap());
-    let entry = fixture.lock(&a, &first, "l", 1, (0, 10), Mode::Exclusive).unwrap();
+    let held_lock = fixture.lock(&a, &first, "l", 1, (0, 10), Mode::Exclusive).unwrap();
     let denied = fixture.lock_call(&b, &second, "m", OTHER, (5, 1), Mode::Shared, true, false);
     assert!(matches!(denied, Err(LockError::Denied(_))), "{denied:?}");
-    fixture.unlock(&a, &entry, 1, (0, 10)).unwrap();
+    fixture.unlock(&a, &held_lock, 1, (0, 10)).unwrap();
     let notified = fixture.callbacks();
     let [CallbackOp::NotifyLock { file: notified, .. }] = &notified.iter().map(|callback| callback.op.clone()).collect::<Vec<_>>()[..]
     else {

@@ -202,8 +202,8 @@ fn reclaim_right_belongs_to_kerberos_principal() {
     let machine = Credential { flavour: Flavour::Krb5i, ..sys(&host) };
     for protected in [false, true] {
         let (mut store, mut fixture) = (Store::default(), Fixture::new());
-        let protect = vouch_nfs4::StateProtectOps { must_enforce: vouch_nfs4::Bitmap::EMPTY, must_allow: vouch_nfs4::Bitmap::EMPTY };
-        let state_protect = if protected { StateProtect::MachineCred(protect) } else { StateProtect::None };
+        let no_operations = vouch_nfs4::StateProtectOps { must_enforce: vouch_nfs4::Bitmap::EMPTY, must_allow: vouch_nfs4::Bitmap::EMPTY };
+        let state_protect = if protected { StateProtect::MachineCred(no_operations) } else { StateProtect::None };
         let introduced = fixture.state.exchange_id(&ExchangeIdArgs { state_protect, ..exchange_id_args("a", 1) }, machine, 0).unwrap();
         let peer = fixture.confirm(&introduced, machine).unwrap();
         reclaim_complete_for(&mut fixture, &peer);
@@ -439,9 +439,9 @@ fn recovery_record_follows_address_of_open_connections() {
     assert_reclaims_from(&mut fixture, 2);
     fixture.state.connection_closed(second);
     assert_reclaims_from(&mut fixture, 3);
-    let home = call(&mut fixture, 1);
+    let fourth = call(&mut fixture, 1);
     assert_reclaims_from(&mut fixture, 1);
-    fixture.state.connection_closed(home);
+    fixture.state.connection_closed(fourth);
     assert_reclaims_from(&mut fixture, 3);
     fixture.state.connection_closed(third);
     assert_reclaims_from(&mut fixture, 3);

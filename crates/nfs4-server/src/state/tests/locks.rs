@@ -229,11 +229,14 @@ fn lock_quota_of_source_leaves_room_for_others() {
     let mut fixture = Fixture::with_config(config, &[]);
     let (a, b) = (peer_from(&mut fixture, address(1), "a").unwrap(), peer_from(&mut fixture, address(1), "another name").unwrap());
     let c = peer_from(&mut fixture, address(2), "c").unwrap();
-    let greedy = |fixture: &mut Fixture, peer: &Peer, number: u8| {
+    let lock_until_refused = |fixture: &mut Fixture, peer: &Peer, number: u8| {
         let open = fixture.open(peer, number, 3, 0).unwrap();
         (0..100).take_while(|&at| fixture.lock(peer, &open, "x", number, (at * 2, 1), Mode::Exclusive).is_ok()).count()
     };
-    assert_eq!((greedy(&mut fixture, &a, 1), greedy(&mut fixture, &b, 2), greedy(&mut fixture, &c, 3)), (79, 0, 15));
+    assert_eq!(
+        (lock_until_refused(&mut fixture, &a, 1), lock_until_refused(&mut fixture, &b, 2), lock_until_refused(&mut fixture, &c, 3)),
+        (79, 0, 15)
+    );
     let open = fixture.open(&a, 1, 3, 0).unwrap();
     assert_eq!(fixture.lock(&a, &open, "x", 1, (900, 1), Mode::Exclusive), Err(LockError::Status(Status::DELAY)));
 }
@@ -243,12 +246,12 @@ fn lock_owners_of_file_are_shared_between_hosts() {
     let mut fixture = Fixture::new();
     let peers = [1, 2].map(|last| peer_from(&mut fixture, address(last), &format!("{last}")).unwrap());
     let opens = peers.map(|peer| fixture.open(&peer, 1, 3, 0).unwrap());
-    let mut greedy = |at: usize| {
+    let mut lock_until_refused = |at: usize| {
         (0..limits::LOCK_OWNERS_PER_FILE_MAX)
             .take_while(|number| fixture.lock(&peers[at], &opens[at], &format!("{at} {number}"), 1, (0, 1), Mode::Shared).is_ok())
             .count()
     };
-    let (first, second) = (greedy(0), greedy(1));
+    let (first, second) = (lock_until_refused(0), lock_until_refused(1));
     assert!(first <= limits::LOCK_OWNERS_PER_FILE_MAX / 5 * 4 + 1 && second > 500, "{first} {second}");
     let one_more = fixture.lock(&peers[0], &opens[0], "one more", 1, (0, 1), Mode::Shared);
     assert_eq!(one_more, Err(LockError::Status(Status::DELAY)), "DELAY, because 4.1 has no RESOURCE");

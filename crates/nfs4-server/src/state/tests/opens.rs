@@ -59,10 +59,10 @@ fn open_downgrade_returns_to_earlier_share() {
     let (a, b) = (fixture.peer("a"), fixture.peer("b"));
     fixture.open(&a, 1, 1, 0).unwrap();
     let open = fixture.open(&a, 1, 2, 2).unwrap();
-    let mut down = |stateid: &Stateid, to| fixture.state.downgrade(Some(a.client), stateid, &file(1), to, 0);
-    assert_eq!(down(&open, share(2, 0)), Err(Status::INVAL));
-    assert_eq!(down(&open, share(3, 3)), Err(Status::INVAL));
-    let open = down(&open, share(1, 0)).unwrap();
+    let mut downgrade = |stateid: &Stateid, to| fixture.state.downgrade(Some(a.client), stateid, &file(1), to, 0);
+    assert_eq!(downgrade(&open, share(2, 0)), Err(Status::INVAL));
+    assert_eq!(downgrade(&open, share(3, 3)), Err(Status::INVAL));
+    let open = downgrade(&open, share(1, 0)).unwrap();
     assert_eq!(open.seq, StateSeq(3));
     assert_eq!(io(&mut fixture, &a, &open, 1, Io::Write), Err(Status::OPENMODE));
     assert!(fixture.open(&b, 1, 3, 0).is_ok());
@@ -94,11 +94,11 @@ fn open_with_locks_is_not_closed() {
 /// ended.
 fn take_ended(fixture: &mut Fixture) -> Vec<(bool, Loss)> {
     let effects = fixture.state.take_effects();
-    let take_ended = effects.iter().filter_map(|effect| match effect {
+    let ended = effects.iter().filter_map(|effect| match effect {
         StateEffect::Lost { delegation, why, .. } => Some((*delegation, *why)),
         _ => None,
     });
-    take_ended.collect()
+    ended.collect()
 }
 
 #[test]
@@ -204,9 +204,9 @@ fn futile_eviction_scan_does_not_block_other_clients() {
     let open_until_refused =
         |fixture: &mut Fixture, peer: &Peer| (1..=50).take_while(|&number| fixture.open(peer, number, 1, 0).is_ok()).count();
     assert!(open_until_refused(&mut fixture, &a) > 40);
-    let more = |fixture: &mut Fixture| (60..=110).find(|&number| fixture.open(&a, number, 1, 0).is_err());
+    let first_refused = |fixture: &mut Fixture| (60..=110).find(|&number| fixture.open(&a, number, 1, 0).is_err());
     // No client has more opens than the requester.
-    assert!(more(&mut fixture).is_some());
+    assert!(first_refused(&mut fixture).is_some());
     assert!((0..100).all(|_| fixture.open(&a, 120, 1, 0) == Err(Status::NOSPC)));
     assert!(fixture.state.clients.get(laptop.client).is_some());
     let many = open_until_refused(&mut fixture, &b);

@@ -70,7 +70,7 @@ fn idle_client_flood_evicts_only_its_own_clients() {
     assert!(fixture.renew_lease(flood.last_mut().unwrap()).is_ok());
     let newcomers: Vec<Peer> = (3..9).map(|last| peer_from(&mut fixture, address(last), &format!("new {last}")).unwrap()).collect();
     assert!(fixture.renew_lease(&mut quiet).is_ok());
-    assert!(newcomers.into_iter().all(|mut peer_from| fixture.renew_lease(&mut peer_from).is_ok()));
+    assert!(newcomers.into_iter().all(|mut peer| fixture.renew_lease(&mut peer).is_ok()));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn least_recently_used_idle_client_is_evicted_first() {
         fixture.renew_lease(&mut idle[at]).unwrap();
     }
     assert!(peer_from(&mut fixture, address(200), "new").is_ok());
-    let alive: Vec<bool> = idle.iter_mut().map(|peer_from| fixture.renew_lease(peer_from).is_ok()).collect();
+    let alive: Vec<bool> = idle.iter_mut().map(|peer| fixture.renew_lease(peer).is_ok()).collect();
     assert_eq!(alive, [true, false, true]);
     assert_eq!(fixture.open_files(), 5);
 }
@@ -100,15 +100,15 @@ fn clients_with_state_leave_room_for_other_sources() {
     let mut count = 0;
     let refused = loop {
         match peer_from(&mut fixture, greedy, &count.to_string()) {
-            Ok(peer_from) => fixture.open(&peer_from, count, 1, 0).unwrap(),
+            Ok(peer) => fixture.open(&peer, count, 1, 0).unwrap(),
             Err(status) => break status,
         };
         count += 1;
     };
     assert_eq!((refused, count), (Status::DELAY, 80), "four fifths");
     for last in 2..12 {
-        let peer_from = peer_from(&mut fixture, address(last), &format!("new {last}")).unwrap();
-        fixture.open(&peer_from, last, 1, 0).unwrap();
+        let peer = peer_from(&mut fixture, address(last), &format!("new {last}")).unwrap();
+        fixture.open(&peer, last, 1, 0).unwrap();
     }
     assert_eq!(fixture.open_files(), 90);
     assert_eq!(fixture.state.totals().clients_refused, 1);
@@ -137,9 +137,9 @@ fn cluster_behind_one_address_is_admitted() {
 fn source_counts_return_to_zero() {
     let mut fixture = fixture(100);
     for number in 0..20u8 {
-        let peer_from = peer_from(&mut fixture, address(number % 3), &number.to_string()).unwrap();
+        let peer = peer_from(&mut fixture, address(number % 3), &number.to_string()).unwrap();
         if number % 2 == 0 {
-            fixture.open(&peer_from, number, 1, 0).unwrap();
+            fixture.open(&peer, number, 1, 0).unwrap();
         }
         exchange_id_from(&mut fixture, address(number), &format!("only {number}")).unwrap();
     }

@@ -27,8 +27,8 @@ fn create_session_does_not_promise_persistence() {
     let mut fixture = Fixture::new();
     let introduced = fixture.exchange_id("a", 1, 0).unwrap();
     let connection = fixture.new_connection();
-    let wishes = CreateSessionFlags::PERSIST | CreateSessionFlags::CONN_BACK_CHAN;
-    let args = CreateSessionArgs { flags: wishes, ..session_args(introduced.client, introduced.seq) };
+    let flags = CreateSessionFlags::PERSIST | CreateSessionFlags::CONN_BACK_CHAN;
+    let args = CreateSessionArgs { flags, ..session_args(introduced.client, introduced.seq) };
     let made = fixture.state.create_session(&args, connection, sys(&user(0)), 0).unwrap();
     assert_eq!(made.flags, CreateSessionFlags::CONN_BACK_CHAN);
 }

@@ -254,8 +254,8 @@ fn owners_of_failed_calls_are_forgotten() {
     let peer = v40_client(&mut fixture, "a");
     let confirmed = confirmed_open(&mut fixture, &peer);
     for number in 0..100u32 {
-        let begin_owner_call = fixture.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1)).unwrap();
-        finish_owner_call(&mut fixture, begin_owner_call, Status::NOENT, 18);
+        let turn = fixture.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1)).unwrap();
+        finish_owner_call(&mut fixture, turn, Status::NOENT, 18);
     }
     assert_eq!(fixture.state.owners.len(), 1);
     assert!(fixture.state.io(None, &confirmed, &file(1), Io::Read, 0).is_ok());

@@ -282,12 +282,12 @@ impl Simulation {
             }
         }
         // Grace lasts while a client that has not returned may still reclaim.
-        let owed = self.agent_status.iter().any(|agent_status| {
+        let can_be_reclaimed = self.agent_status.iter().any(|agent_status| {
             agent_status.boot != self.driver.boot && agent_status.may_reclaim && !agent_status.to_reclaim.opens.is_empty()
         });
-        let early = self.driver.now_ms < self.started_ms + LEASE_MS;
-        assert!(!(owed && early) || self.in_grace(), "grace lasts while a client may reclaim");
-        assert!(early || !self.in_grace(), "grace ends after a lease");
+        let is_early = self.driver.now_ms < self.started_ms + LEASE_MS;
+        assert!(!(can_be_reclaimed && is_early) || self.in_grace(), "grace lasts while a client may reclaim");
+        assert!(is_early || !self.in_grace(), "grace ends after a lease");
     }
 
     /// The server's counts must equal the model's.
