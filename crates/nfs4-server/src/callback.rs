@@ -62,7 +62,8 @@ fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
             Args::Recall(CbRecallArgs { stateid: *stateid, truncate: *truncate, handle: handle(file) }).encode(args);
         }
         CallbackOp::RecallAny { keep } => {
-            Args::RecallAny(CbRecallAnyArgs { keep: *keep, kinds: Bitmap::of(&[READ_DELEGATIONS, WRITE_DELEGATIONS]) }).encode(args);
+            Args::RecallAny(CbRecallAnyArgs { objects_to_keep: *keep, type_mask: Bitmap::of(&[READ_DELEGATIONS, WRITE_DELEGATIONS]) })
+                .encode(args);
         }
         CallbackOp::Getattr { file, times } => {
             let mut wanted = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);

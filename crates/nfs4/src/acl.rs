@@ -1,4 +1,4 @@
-//! Access control lists (RFC 8881, section 6.2). What they mean for a file is elsewhere.
+//! Access control lists on the wire (RFC 8881, section 6.2).
 
 use std::borrow::Cow;
 
@@ -7,66 +7,66 @@ use vouch_xdr::{Error, Reader, Writer};
 use crate::macros::{wire_bits, wire_newtype, wire_struct};
 use crate::{Bytes, Wire};
 
-/// Most entries of a list. Linux takes about 170 in a page of its own; this leaves room for other
-/// clients.
-pub const ACES_MAX: usize = 4096;
-/// Longest name of whom an entry is about, or of an owner.
-pub const ACL_WHO_LEN_MAX: usize = 1024;
+/// Maximum number of entries in a list. Linux file systems store about 170; the limit leaves room
+/// for other clients.
+pub(crate) const ACES_MAX: usize = 4096;
+/// Maximum length of a principal's name in an entry, and of an owner attribute.
+pub(crate) const ACL_WHO_LEN_MAX: usize = 1024;
 
 wire_newtype! {
-    /// What an entry does (`acetype4`).
+    /// Type of an entry (`acetype4`).
     pub struct AceType(pub u32);
 }
 
 impl AceType {
-    /// Allows.
+    /// The entry allows access.
     pub const ALLOW: Self = Self(0);
-    /// Denies.
+    /// The entry denies access.
     pub const DENY: Self = Self(1);
-    /// Asks for an audit record.
+    /// The entry requests an audit record.
     pub const AUDIT: Self = Self(2);
-    /// Asks for an alarm.
+    /// The entry requests an alarm.
     pub const ALARM: Self = Self(3);
 }
 
 wire_bits! {
-    /// How an entry is inherited and whom it means (`aceflag4`).
+    /// Inheritance of an entry and kind of its principal (`aceflag4`).
     pub struct AceFlags {
-        /// New files inherit it.
+        /// New files inherit the entry.
         FILE_INHERIT = 1,
-        /// New directories inherit it.
+        /// New directories inherit the entry.
         DIRECTORY_INHERIT = 2,
-        /// It is inherited once only.
+        /// Children inherit the entry, but their children do not.
         NO_PROPAGATE_INHERIT = 4,
-        /// It is only there to be inherited.
+        /// The entry does not apply to the directory itself; children inherit it.
         INHERIT_ONLY = 8,
-        /// Audit or alarm at success.
+        /// Audit or alarm on success.
         SUCCESSFUL_ACCESS = 0x10,
-        /// Audit or alarm at failure.
+        /// Audit or alarm on failure.
         FAILED_ACCESS = 0x20,
-        /// The name is a group's.
+        /// The principal is a group.
         IDENTIFIER_GROUP = 0x40,
-        /// It was inherited.
+        /// The entry was inherited.
         INHERITED = 0x80,
     }
 }
 
 wire_bits! {
-    /// What an entry is about (`acemask4`).
+    /// Kinds of access that an entry covers (`acemask4`).
     pub struct AceMask {
-        /// Read data, or list a directory.
+        /// Read data or list a directory.
         READ_DATA = 1,
-        /// Write data, or add a file.
+        /// Write data or add a file to a directory.
         WRITE_DATA = 2,
-        /// Append, or add a directory.
+        /// Append data or add a subdirectory.
         APPEND_DATA = 4,
         /// Read named attributes.
         READ_NAMED_ATTRS = 8,
         /// Write named attributes.
         WRITE_NAMED_ATTRS = 0x10,
-        /// Execute, or search.
+        /// Execute a file or search a directory.
         EXECUTE = 0x20,
-        /// Remove from the directory.
+        /// Remove a child of the directory.
         DELETE_CHILD = 0x40,
         /// Read attributes.
         READ_ATTRIBUTES = 0x80,
@@ -74,43 +74,43 @@ wire_bits! {
         WRITE_ATTRIBUTES = 0x100,
         /// Write retention attributes.
         WRITE_RETENTION = 0x200,
-        /// Write retention hold.
+        /// Change a retention hold.
         WRITE_RETENTION_HOLD = 0x400,
-        /// Remove it.
+        /// Remove the object.
         DELETE = 0x1_0000,
-        /// Read the list.
+        /// Read the access control list.
         READ_ACL = 0x2_0000,
-        /// Write the list and the mode.
+        /// Write the access control list and the mode.
         WRITE_ACL = 0x4_0000,
-        /// Give it away.
+        /// Change the owner and the group.
         WRITE_OWNER = 0x8_0000,
-        /// Use it synchronously.
+        /// Use the object synchronously.
         SYNCHRONIZE = 0x10_0000,
     }
 }
 
 wire_bits! {
-    /// How a list as a whole is inherited (`aclflag4`).
+    /// Flags of a whole list (`aclflag4`).
     pub struct AclFlags {
-        /// It changes with the directory's.
+        /// The server propagates changes of the parent's list to this list.
         AUTO_INHERIT = 1,
-        /// It does not.
+        /// Automatic inheritance does not change this list.
         PROTECTED = 2,
-        /// Nobody has set it.
+        /// The server chose the list by default.
         DEFAULTED = 4,
     }
 }
 
 wire_bits! {
-    /// Which entries a server takes (`aclsupport`).
+    /// Entry types that a server supports (`aclsupport`).
     pub struct AclSupport {
-        /// Those that allow.
+        /// `ALLOW` entries.
         ALLOW = 1,
-        /// Those that deny.
+        /// `DENY` entries.
         DENY = 2,
-        /// Those that audit.
+        /// `AUDIT` entries.
         AUDIT = 4,
-        /// Those that alarm.
+        /// `ALARM` entries.
         ALARM = 8,
     }
 }
@@ -119,18 +119,18 @@ wire_struct! {
     /// One entry (`nfsace4`).
     #[derive(Copy)]
     pub struct Ace<'a> {
-        /// What it does.
+        /// Entry type.
         pub kind: AceType,
-        /// How it is inherited.
+        /// Inheritance flags.
         pub flags: AceFlags,
-        /// What it is about.
+        /// Kinds of access.
         pub mask: AceMask,
-        /// Whom it is about: `OWNER@` and its kin, or a name.
+        /// The principal: a special name such as `OWNER@`, or a user or group name.
         pub who: Bytes<'a, ACL_WHO_LEN_MAX>,
     }
 }
 
-/// A list of entries (`nfsace4<>`), in order; the sender's slice, or the receiver's own.
+/// An ordered list of entries (`nfsace4<>`). A sender borrows the slice; a receiver owns it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Acl<'a>(pub Cow<'a, [Ace<'a>]>);
 
@@ -156,12 +156,12 @@ impl<'a> Wire<'a> for Acl<'a> {
 }
 
 wire_struct! {
-    /// A list with flags of its own (`nfsacl41`), as dacl and sacl have it.
+    /// An access control list with flags (`nfsacl41`), used by `dacl` and `sacl`.
     #[derive(Default)]
     pub struct Acl41<'a> {
-        /// How it is inherited as a whole.
+        /// Flags of the list.
         pub flags: AclFlags,
-        /// Its entries.
+        /// Entries of the list.
         pub aces: Acl<'a>,
     }
 }

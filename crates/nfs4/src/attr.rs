@@ -1,11 +1,11 @@
-//! Attributes: their numbers, a structure of their values, and the packed form that carries those
-//! that a bitmap names.
+//! File attributes: numbers, values, and the packed form that carries the values that a bitmap
+//! selects.
 
 mod fattr;
 mod table;
 mod types;
 
-pub use fattr::{ATTR_VALUES_LEN_MAX, Fattr};
+pub use fattr::Fattr;
 pub use table::{Attr, Attributes};
 pub use types::{
     ChangeAttrType, ChangePolicy, FhExpireType, FileType, FsStatus, FsStatusType, LayoutHint, ModeMasked, ModeUmask, OpenArguments,

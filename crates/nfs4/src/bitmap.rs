@@ -1,28 +1,29 @@
-//! Bitmaps: sets of small numbers, of attributes and of operations. Kept inline in three words,
-//! which hold all numbers that exist.
+//! Bitmaps: sets of attribute or operation numbers. Three words, stored inline, hold all defined
+//! numbers.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::Wire;
 
-/// Most words that are read. Three hold all that is defined; a peer that knows more may send more.
-pub const BITMAP_WORDS_MAX: usize = 256;
+/// Maximum number of words that the decoder accepts. Three words hold all defined numbers; a newer
+/// peer can send more.
+pub(crate) const BITMAP_WORDS_MAX: usize = 256;
 
-/// A set of numbers below 96 (`bitmap4`), and whether others came along.
+/// A set of numbers below 96 (`bitmap4`), and a flag for received numbers of 96 or more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Bitmap {
     words: [u32; 3],
-    beyond: bool,
+    has_unknown: bool,
 }
 
 impl Bitmap {
     /// The empty set.
-    pub const EMPTY: Self = Self { words: [0; 3], beyond: false };
+    pub const EMPTY: Self = Self { words: [0; 3], has_unknown: false };
 
-    /// The set of these numbers.
+    /// Returns the set of these numbers.
     ///
     /// # Panics
-    /// If one is 96 or more; at compile time in constants.
+    /// If a number is 96 or more. In a constant, the compiler reports the panic.
     pub const fn of(numbers: &[u32]) -> Self {
         let mut set = Self::EMPTY;
         let mut at = 0;
@@ -33,16 +34,16 @@ impl Bitmap {
         set
     }
 
-    /// The set with `number` added.
+    /// Returns the set with `number` added.
     ///
     /// # Panics
-    /// If it is 96 or more; at compile time in constants.
+    /// If `number` is 96 or more. In a constant, the compiler reports the panic.
     pub const fn with(mut self, number: u32) -> Self {
         self.words[(number / 32) as usize] |= 1 << (number % 32);
         self
     }
 
-    /// The set without `number`.
+    /// Returns the set without `number`.
     pub const fn without(mut self, number: u32) -> Self {
         if number < 96 {
             self.words[(number / 32) as usize] &= !(1 << (number % 32));
@@ -50,40 +51,41 @@ impl Bitmap {
         self
     }
 
-    /// Whether `number` is in the set.
+    /// Returns whether the set contains `number`.
     pub const fn has(&self, number: u32) -> bool {
         number < 96 && self.words[(number / 32) as usize] & (1 << (number % 32)) != 0
     }
 
-    /// Whether the set came with numbers of 96 or more, which nothing here knows.
-    pub const fn has_beyond(&self) -> bool {
-        self.beyond
+    /// Returns whether the received bitmap had numbers of 96 or more, which this crate does not
+    /// know.
+    pub(crate) const fn has_unknown_bits(&self) -> bool {
+        self.has_unknown
     }
 
-    /// Whether nothing is in the set.
+    /// Returns whether the set is empty.
     pub const fn is_empty(&self) -> bool {
-        self.words[0] | self.words[1] | self.words[2] == 0 && !self.beyond
+        self.words[0] | self.words[1] | self.words[2] == 0 && !self.has_unknown
     }
 
-    /// What is in both.
+    /// Returns the intersection.
     pub const fn and(self, other: Self) -> Self {
         let (a, b) = (self.words, other.words);
-        Self { words: [a[0] & b[0], a[1] & b[1], a[2] & b[2]], beyond: self.beyond && other.beyond }
+        Self { words: [a[0] & b[0], a[1] & b[1], a[2] & b[2]], has_unknown: self.has_unknown && other.has_unknown }
     }
 
-    /// What is in either.
+    /// Returns the union.
     pub const fn or(self, other: Self) -> Self {
         let (a, b) = (self.words, other.words);
-        Self { words: [a[0] | b[0], a[1] | b[1], a[2] | b[2]], beyond: self.beyond || other.beyond }
+        Self { words: [a[0] | b[0], a[1] | b[1], a[2] | b[2]], has_unknown: self.has_unknown || other.has_unknown }
     }
 
-    /// What is in this one and not in `other`. Numbers beyond stay.
+    /// Returns the numbers that `other` does not contain. The flag for numbers of 96 or more stays.
     pub const fn minus(self, other: Self) -> Self {
         let (a, b) = (self.words, other.words);
-        Self { words: [a[0] & !b[0], a[1] & !b[1], a[2] & !b[2]], beyond: self.beyond }
+        Self { words: [a[0] & !b[0], a[1] & !b[1], a[2] & !b[2]], has_unknown: self.has_unknown }
     }
 
-    /// The numbers in ascending order.
+    /// Iterates over the numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<> {
         let words = self.words;
         (0..3u32).flat_map(move |at| {
@@ -104,14 +106,14 @@ impl<'a> Wire<'a> for Bitmap {
         for at in 0..r.count(BITMAP_WORDS_MAX)? {
             let word = r.u32()?;
             match set.words.get_mut(at) {
-                Some(place) => *place = word,
-                None => set.beyond |= word != 0,
+                Some(known) => *known = word,
+                None => set.has_unknown |= word != 0,
             }
         }
         Ok(set)
     }
 
-    /// Without zero words at the end. Numbers beyond are not written: they mean nothing here.
+    /// Omits zero words at the end, and numbers of 96 or more, which this crate does not know.
     #[inline]
     fn encode(&self, w: &mut Writer) {
         let count = self.words.iter().rposition(|&word| word != 0).map_or(0, |at| at + 1);
@@ -121,7 +123,7 @@ impl<'a> Wire<'a> for Bitmap {
 
     #[cfg(test)]
     fn sample(s: &mut crate::sample::Sampler) -> Self {
-        Self { words: std::array::from_fn(|_| s.number() as u32), beyond: false }
+        Self { words: std::array::from_fn(|_| s.number() as u32), has_unknown: false }
     }
 }
 
@@ -129,7 +131,7 @@ impl std::fmt::Debug for Bitmap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut set = f.debug_set();
         set.entries(self.iter());
-        if self.beyond {
+        if self.has_unknown {
             set.entry(&"…");
         }
         set.finish()
@@ -142,7 +144,8 @@ mod tests {
 
     #[test]
     fn bitmap_golden_bytes() {
-        // RFC 8881, section 3.3.7: word n / 32, bit n % 32, the least significant first.
+        // RFC 8881, section 3.3.7: number n is bit n % 32 of word n / 32; bit 0 is the least
+        // significant.
         let mut w = Writer::new();
         Bitmap::of(&[1, 4, 33]).encode(&mut w);
         assert_eq!(w.as_bytes(), [0, 0, 0, 2, 0, 0, 0, 0x12, 0, 0, 0, 2]);
@@ -151,12 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn words_beyond_are_remembered_and_more_are_refused() {
+    fn accepts_unknown_words_and_refuses_too_many() {
         let mut w = Writer::new();
         w.count(4);
         [0, 0, 0, 8].iter().for_each(|&word| w.u32(word));
         let set = Bitmap::decode(&mut Reader::new(w.as_bytes())).unwrap();
-        assert!(set.has_beyond() && !set.is_empty() && set.iter().next().is_none());
+        assert!(set.has_unknown_bits() && !set.is_empty() && set.iter().next().is_none());
         let many = [0, 0, 1, 1, 0, 0, 0, 0];
         assert_eq!(Bitmap::decode(&mut Reader::new(&many)), Err(Error::TooLong { len: 257, max: BITMAP_WORDS_MAX }));
     }

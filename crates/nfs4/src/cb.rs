@@ -1,4 +1,4 @@
-//! Callbacks: the operations that a server asks of a client (RFC 8881, section 20; RFC 7530,
+//! Callbacks: the operations that a server sends to a client (RFC 8881, section 20; RFC 7530,
 //! section 15; RFC 7862, section 16).
 
 mod layout;
@@ -10,16 +10,16 @@ mod sequence;
 use vouch_xdr::{Error, Reader, Writer};
 
 pub use layout::{CbLayoutrecallArgs, LayoutRecall, LayoutRecallFile};
-pub use notify::{CbNotifyArgs, CbNotifyDeviceidArgs, CbNotifyLockArgs, CbPushDelegArgs, CbWantsCancelledArgs, NOTIFICATIONS_MAX, Notify};
+pub use notify::{CbNotifyArgs, CbNotifyDeviceidArgs, CbNotifyLockArgs, CbPushDelegArgs, CbWantsCancelledArgs, Notify};
 pub use offload::{CbOffloadArgs, OffloadInfo};
 pub use recall::{CbGetattrArgs, CbGetattrOk, CbRecallAnyArgs, CbRecallArgs, CbRecallSlotArgs};
-pub use sequence::{CbSequenceArgs, CbSequenceOk, REFERRING_CALLS_MAX, ReferringCall, ReferringCalls};
+pub use sequence::{CbSequenceArgs, CbSequenceOk, ReferringCall, ReferringCalls};
 
 use crate::Status;
 use crate::macros::operations;
 use crate::op::ILLEGAL;
 
-/// The number of a callback (`nfs_cb_opnum4`); any value may come.
+/// A callback operation number (`nfs_cb_opnum4`). Any value can be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Op(pub u32);
 
@@ -30,24 +30,24 @@ operations! { 'a, "nfs_cb_opnum4";
     4 CB_RECALL Recall(args: CbRecallArgs) -> Result<(), Status>, 0;
     /// Recalls layouts (section 20.3).
     5 CB_LAYOUTRECALL Layoutrecall(args: CbLayoutrecallArgs) -> Result<(), Status>, 1;
-    /// Tells of changes in a directory (section 20.4).
+    /// Reports changes in a directory (section 20.4).
     6 CB_NOTIFY Notify(args: CbNotifyArgs<'a>) -> Result<(), Status>, 1;
     /// Offers a delegation (section 20.5).
     7 CB_PUSH_DELEG PushDeleg(args: CbPushDelegArgs<'a>) -> Result<(), Status>, 1;
-    /// Asks for some state back (section 20.6).
+    /// Asks the client to return some state (section 20.6).
     8 CB_RECALL_ANY RecallAny(args: CbRecallAnyArgs) -> Result<(), Status>, 1;
-    /// Tells that there are resources again (section 20.7).
+    /// Reports that resources are available again (section 20.7).
     9 CB_RECALLABLE_OBJ_AVAIL RecallableObjAvail(args: CbRecallAnyArgs) -> Result<(), Status>, 1;
-    /// Asks for slots back (section 20.8).
+    /// Asks the client to use fewer slots (section 20.8).
     10 CB_RECALL_SLOT RecallSlot(args: CbRecallSlotArgs) -> Result<(), Status>, 1;
-    /// Takes a slot of the back channel (section 20.9).
+    /// Uses a slot of the back channel (section 20.9).
     11 CB_SEQUENCE Sequence(args: CbSequenceArgs) -> Result<CbSequenceOk, Status>, 1;
-    /// Tells that wishes are withdrawn (section 20.10).
+    /// Reports that delegation requests are cancelled (section 20.10).
     12 CB_WANTS_CANCELLED WantsCancelled(args: CbWantsCancelledArgs) -> Result<(), Status>, 1;
-    /// Tells that a lock may be free (section 20.11).
+    /// Reports that a lock may be available (section 20.11).
     13 CB_NOTIFY_LOCK NotifyLock(args: CbNotifyLockArgs<'a>) -> Result<(), Status>, 1;
-    /// Tells of changes of devices (section 20.12).
+    /// Reports changes of devices (section 20.12).
     14 CB_NOTIFY_DEVICEID NotifyDeviceid(args: CbNotifyDeviceidArgs<'a>) -> Result<(), Status>, 1;
-    /// Tells how a copy ended (RFC 7862, section 16.1).
+    /// Reports the result of an asynchronous copy (RFC 7862, section 16.1).
     15 CB_OFFLOAD Offload(args: CbOffloadArgs) -> Result<(), Status>, 2;
 }

@@ -1,42 +1,40 @@
-//! Names of directory entries. What the wire carries is a [`Name`]; what a file system is asked for
-//! is a [`Component`], which has been judged once and for all. Names are bytes: clients send
-//! whatever their users type, so UTF-8 is not asked for.
+//! Names of directory entries. The wire carries a [`Name`]; a file system takes a [`Component`],
+//! which is validated. Names are bytes, not UTF-8, because clients send the bytes that users type.
 
 use crate::macros::{wire_newtype, wire_struct};
 use crate::{Bytes, List, Status, Wire};
 
-/// Longest name of a directory entry.
+/// Maximum length of a directory entry's name.
 pub const NAME_LEN_MAX: usize = 255;
-/// Longest name that is read from the wire at all; between this and [`NAME_LEN_MAX`] the answer is
-/// NAMETOOLONG, beyond it BADXDR.
-pub const NAME_WIRE_LEN_MAX: usize = 8192;
-/// Most components of a path in `fs_locations`: more than any path of a Linux system can have in
-/// its 4,096 bytes.
-pub const PATH_COMPONENTS_MAX: usize = 2048;
+/// Maximum length of a name that the decoder accepts. A longer name is BADXDR; a name between
+/// [`NAME_LEN_MAX`] and this limit is NAMETOOLONG.
+pub(crate) const NAME_WIRE_LEN_MAX: usize = 8192;
+/// Maximum number of components of a path in `fs_locations`. A Linux path of 4,096 bytes has fewer.
+pub(crate) const PATH_COMPONENTS_MAX: usize = 2048;
 
-/// A name as it came (`component4`): any bytes, at most [`NAME_WIRE_LEN_MAX`].
+/// A name as received (`component4`): any bytes, at most 8,192.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Name<'a>(pub &'a [u8]);
 
-/// A name that a directory entry can have: not empty, not `.` or `..`, no `/`, no NUL, at most
+/// A valid name of a directory entry: not empty, not `.` or `..`, no `/`, no NUL, at most
 /// [`NAME_LEN_MAX`] bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Component<'a>(&'a [u8]);
 
 impl<'a> Name<'a> {
-    /// The name if a directory entry can have it, or the status that says why not.
+    /// Validates the name for a directory entry.
     pub fn component(self) -> Result<Component<'a>, Status> {
         Component::parse(self.0)
     }
 }
 
 impl<'a> Component<'a> {
-    /// The one place where names are judged.
+    /// Validates a name. All names pass through this function.
     pub fn parse(name: &'a [u8]) -> Result<Self, Status> {
         match name {
-            // RFC 8881, sections 18.13.3 and 18.16.3: a name of no length is INVAL.
+            // RFC 8881, sections 18.13.3 and 18.16.3: an empty name is INVAL.
             b"" => Err(Status::INVAL),
-            // RFC 8881, section 14.5: names that the server can't take are BADNAME.
+            // RFC 8881, section 14.5: names that the server cannot use are BADNAME.
             b"." | b".." => Err(Status::BADNAME),
             _ if name.len() > NAME_LEN_MAX => Err(Status::NAMETOOLONG),
             _ if name.contains(&b'/') => Err(Status::BADNAME),
@@ -45,7 +43,7 @@ impl<'a> Component<'a> {
         }
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the name.
     pub const fn as_bytes(self) -> &'a [u8] {
         self.0
     }
@@ -72,32 +70,32 @@ impl<'a> Wire<'a> for Name<'a> {
     }
 }
 
-/// A path, component by component (`pathname4`).
+/// A path as a list of components (`pathname4`).
 pub type Pathname<'a> = List<Name<'a>, PATH_COMPONENTS_MAX>;
 
 wire_struct! {
-    /// Where a file system also is (`fs_location4`).
+    /// Another location of a file system (`fs_location4`).
     pub struct FsLocation<'a> {
-        /// Servers, by name or address.
+        /// Servers, as names or addresses.
         pub servers: List<Bytes<'a, 1024>, 64>,
-        /// Its root there.
+        /// Root of the file system on these servers.
         pub root: Pathname<'a>,
     }
 }
 
 wire_struct! {
-    /// Where a file system is (`fs_locations4`).
+    /// Locations of a file system (`fs_locations4`).
     #[derive(Default)]
     pub struct FsLocations<'a> {
-        /// Its root here.
+        /// Root of the file system on this server.
         pub root: Pathname<'a>,
-        /// Its other places.
+        /// Other locations.
         pub locations: List<FsLocation<'a>, 64>,
     }
 }
 
 wire_newtype! {
-    /// Which character sets names may have (`fs_charset_cap4`).
+    /// Character sets that names can use (`fs_charset_cap4`).
     pub struct CharsetCap(pub u32);
 }
 
@@ -106,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_no_entry_can_have_are_refused() {
+    fn refuses_names_that_no_entry_can_have() {
         let long = [b'n'; 256];
         for (name, status) in [
             (&b""[..], Status::INVAL),
@@ -122,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn all_other_bytes_are_names() {
+    fn accepts_all_other_bytes_in_names() {
         for name in [&b"..."[..], b"\xff\xfe", b"a b", &[b'n'; 255]] {
             assert_eq!(Component::parse(name).map(Component::as_bytes), Ok(name));
         }

@@ -1,32 +1,30 @@
-//! What stands before the operations of a compound and of its reply. How many operations are
-//! allowed is the receiver's to say.
+//! Heads of COMPOUND calls and replies. The receiver limits the number of operations.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::{Status, Wire};
 
-/// Longest tag. RFC 8881 leaves it open; clients use it as a note for people who read traces.
+/// Maximum length of a tag. RFC 8881 sets no limit; clients use tags as notes in packet traces.
 pub const TAG_LEN_MAX: usize = 1024;
 
-/// The head of a COMPOUND (`COMPOUND4args` up to the operations, `count` of which follow).
+/// The head of a COMPOUND: the fields of `COMPOUND4args` before the `count` operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompoundHead<'a> {
-    /// A note that the reply repeats.
+    /// Tag, which the reply repeats.
     pub tag: &'a [u8],
     /// The minor version.
     pub minor: u32,
-    /// How many operations are said to follow; not yet believed.
+    /// Number of operations that the caller claims to send; not verified.
     pub count: u32,
 }
 
 impl<'a> CompoundHead<'a> {
-    /// Reads it.
+    /// Decodes the head.
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(Self { tag: r.opaque(TAG_LEN_MAX)?, minor: r.u32()?, count: r.u32()? })
     }
 
-    /// Appends it, and returns where the count stands, to be set by [`Writer::set_u32`] when it is
-    /// known.
+    /// Encodes the head. Returns the position of the count, for [`Writer::set_u32`].
     pub fn encode(&self, w: &mut Writer) -> usize {
         w.opaque(self.tag);
         w.u32(self.minor);
@@ -38,24 +36,23 @@ impl<'a> CompoundHead<'a> {
 /// The head of a CB_COMPOUND.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallbackHead<'a> {
-    /// A note that the reply repeats.
+    /// Tag, which the reply repeats.
     pub tag: &'a [u8],
     /// The minor version.
     pub minor: u32,
-    /// What SETCLIENTID gave (4.0); zero in 4.1.
+    /// Callback identifier from SETCLIENTID (4.0); zero in 4.1.
     pub ident: u32,
-    /// How many operations are said to follow; not yet believed.
+    /// Number of operations that the caller claims to send; not verified.
     pub count: u32,
 }
 
 impl<'a> CallbackHead<'a> {
-    /// Reads it.
+    /// Decodes the head.
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(Self { tag: r.opaque(TAG_LEN_MAX)?, minor: r.u32()?, ident: r.u32()?, count: r.u32()? })
     }
 
-    /// Appends it, and returns where the count stands, to be set by [`Writer::set_u32`] when it is
-    /// known.
+    /// Encodes the head. Returns the position of the count, for [`Writer::set_u32`].
     pub fn encode(&self, w: &mut Writer) -> usize {
         w.opaque(self.tag);
         [self.minor, self.ident, self.count].into_iter().for_each(|word| w.u32(word));
@@ -63,24 +60,24 @@ impl<'a> CallbackHead<'a> {
     }
 }
 
-/// The head of a reply to either.
+/// The head of a COMPOUND or CB_COMPOUND reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyHead<'a> {
-    /// The status of the last operation.
+    /// Status of the last operation.
     pub status: Status,
-    /// The call's tag.
+    /// Tag of the call.
     pub tag: &'a [u8],
-    /// How many results are said to follow; not yet believed.
+    /// Number of results that the sender claims to send; not verified.
     pub count: u32,
 }
 
 impl<'a> ReplyHead<'a> {
-    /// Reads it.
+    /// Decodes the head.
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(Self { status: Status::decode(r)?, tag: r.opaque(TAG_LEN_MAX)?, count: r.u32()? })
     }
 
-    /// Appends it.
+    /// Encodes the head.
     pub fn encode(&self, w: &mut Writer) {
         w.u32(self.status.0);
         w.opaque(self.tag);
@@ -88,16 +85,16 @@ impl<'a> ReplyHead<'a> {
     }
 }
 
-/// Writes the head of a reply before status and count are known.
+/// Writes the head of a reply before its status and count are known.
 #[derive(Clone, Copy, Debug)]
-#[must_use = "the head is whole only after `finish`"]
+#[must_use = "the head is complete only after `finish`"]
 pub struct ReplyWriter {
     status_at: usize,
     count_at: usize,
 }
 
 impl ReplyWriter {
-    /// Appends the head; the results follow.
+    /// Appends the head. The caller appends the results.
     pub fn begin(w: &mut Writer, tag: &[u8]) -> Self {
         let status_at = w.len();
         w.u32(0);
@@ -106,7 +103,7 @@ impl ReplyWriter {
         Self { status_at, count_at: w.len() - 4 }
     }
 
-    /// Fills in the status of the last operation and how many results were appended.
+    /// Fills in the status of the last operation and the number of results.
     pub fn finish(self, w: &mut Writer, status: Status, count: u32) {
         w.set_u32(self.status_at, status.0);
         w.set_u32(self.count_at, count);

@@ -1,13 +1,13 @@
-//! Filehandles: opaque bytes kept inline, so that a compound copies them about without allocation.
+//! Filehandles: opaque bytes, stored inline so that a copy needs no allocation.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::Wire;
 
-/// Longest filehandle (RFC 8881, `NFS4_FHSIZE`).
+/// Maximum length of a filehandle (RFC 8881, `NFS4_FHSIZE`).
 pub const FILEHANDLE_LEN_MAX: usize = 128;
 
-/// The server's name of a file (`nfs_fh4`), at most [`FILEHANDLE_LEN_MAX`] bytes.
+/// A filehandle (`nfs_fh4`), at most [`FILEHANDLE_LEN_MAX`] bytes.
 #[derive(Clone, Copy)]
 pub struct Filehandle {
     len: u8,
@@ -15,7 +15,7 @@ pub struct Filehandle {
 }
 
 impl Filehandle {
-    /// The handle of these bytes; none if they are too many.
+    /// Creates a filehandle, or returns `None` if there are too many bytes.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let len = u8::try_from(bytes.len()).ok().filter(|&len| usize::from(len) <= FILEHANDLE_LEN_MAX)?;
         let mut all = [0; FILEHANDLE_LEN_MAX];
@@ -23,7 +23,7 @@ impl Filehandle {
         Some(Self { len, bytes: all })
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the filehandle.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -33,7 +33,7 @@ impl<'a> Wire<'a> for Filehandle {
     #[inline]
     fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
         let bytes = r.opaque(FILEHANDLE_LEN_MAX)?;
-        Ok(Self::new(bytes).expect("the reader has refused longer ones"))
+        Ok(Self::new(bytes).expect("the reader refuses longer filehandles"))
     }
 
     #[inline]

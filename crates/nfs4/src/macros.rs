@@ -1,7 +1,7 @@
-//! Macros that turn a structure's definition into its two directions, so that the definition is the
-//! one place that has its fields' order.
+//! Macros that generate both codec directions from one definition, so that the order of fields is
+//! written only once.
 
-/// A structure: its fields, one after another.
+/// Generates a structure whose fields are encoded in order.
 macro_rules! wire_struct {
     ($(#[$meta:meta])* pub struct $name:ident <$lt:lifetime> { $( $(#[$fmeta:meta])* pub $field:ident : $type:ty ),* $(,)? }) => {
         $(#[$meta])*
@@ -39,7 +39,7 @@ macro_rules! wire_struct {
     };
 }
 
-/// An identifier or quantity: one value under a name of its own.
+/// Generates a distinct type for an identifier or quantity.
 macro_rules! wire_newtype {
     ($( $(#[$meta:meta])* pub struct $name:ident(pub $inner:ty); )*) => { $(
         $(#[$meta])*
@@ -65,7 +65,7 @@ macro_rules! wire_newtype {
     )* };
 }
 
-/// A word of flags; unknown ones are kept as they came.
+/// Generates a set of flags. Unknown flags are preserved.
 macro_rules! wire_bits {
     ($(#[$meta:meta])* pub struct $name:ident { $( $(#[$bmeta:meta])* $bit:ident = $value:expr ),* $(,)? }) => {
         $crate::macros::wire_newtype! { $(#[$meta])* pub struct $name(pub u32); }
@@ -73,17 +73,17 @@ macro_rules! wire_bits {
         impl $name {
             $( $(#[$bmeta])* pub const $bit: Self = Self($value); )*
 
-            /// Whether all bits of `other` are set.
+            /// Returns whether all bits of `other` are set.
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// Whether any bit of `other` is set.
+            /// Returns whether any bit of `other` is set.
             pub const fn intersects(self, other: Self) -> bool {
                 self.0 & other.0 != 0
             }
 
-            /// Whether no bit is set.
+            /// Returns whether no bit is set.
             pub const fn is_empty(self) -> bool {
                 self.0 == 0
             }
@@ -113,7 +113,7 @@ macro_rules! wire_bits {
     };
 }
 
-/// An enumeration that admits no other values.
+/// Generates an enumeration. Other values are decoding errors.
 macro_rules! wire_enum {
     ($(#[$meta:meta])* pub enum $name:ident = $what:literal { $( $(#[$vmeta:meta])* $variant:ident = $value:literal ),* $(,)? }) => {
         $(#[$meta])*
@@ -144,7 +144,7 @@ macro_rules! wire_enum {
     };
 }
 
-/// A discriminated union: a number, then what belongs to it.
+/// Generates a discriminated union.
 macro_rules! wire_union {
     ($(#[$meta:meta])* pub enum $name:ident <$lt:lifetime> = $what:literal {
         $( $(#[$vmeta:meta])* $value:literal => $variant:ident $( ( $part:ident : $type:ty ) )? ),* $(,)?
@@ -195,12 +195,12 @@ macro_rules! wire_union {
                 }
                 chosen = chosen.wrapping_sub(1);
             )*
-            unreachable!("one of {count} was chosen, {chosen}")
+            unreachable!("no variant {chosen} of {count}")
         }
     };
 }
 
-/// A failure of which one status comes with a body.
+/// Generates a failure type: one status carries a body.
 macro_rules! wire_failure {
     ($(#[$meta:meta])* pub enum $name:ident $(<$lt:lifetime>)? { $(#[$vmeta:meta])* $special:ident => $variant:ident($type:ty) }) => {
         $(#[$meta])*
@@ -214,7 +214,7 @@ macro_rules! wire_failure {
 
         impl $(<$lt>)? From<$crate::Status> for $name $(<$lt>)? {
             fn from(status: $crate::Status) -> Self {
-                debug_assert!(status != $crate::Status::$special, "this status comes with its body");
+                debug_assert!(status != $crate::Status::$special, "this status requires a body");
                 Self::Status(status)
             }
         }
@@ -262,7 +262,7 @@ macro_rules! wire_failure {
     };
 }
 
-/// A table of operations: their numbers, and the enumerations of their arguments and results.
+/// Generates operation numbers and the enumerations of arguments and results.
 macro_rules! operations {
     ($lt:lifetime, $what:literal; $(
         $(#[$meta:meta])*
@@ -271,7 +271,8 @@ macro_rules! operations {
         impl Op {
             $( $(#[$meta])* pub const $constant: Self = Self($number); )*
 
-            /// The name in the RFCs, without its prefix; none for a number that they don't give to any.
+            /// Returns the operation's name in the RFCs without its prefix, or `None` if the RFCs
+            /// do not define the number.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $( $number => Some(stringify!($constant)), )*
@@ -279,7 +280,8 @@ macro_rules! operations {
                 }
             }
 
-            /// The first minor version that has the operation; none for a number that the RFCs don't give to any.
+            /// Returns the first minor version that has the operation, or `None` if the RFCs do not
+            /// define the number.
             pub const fn since(self) -> Option<u32> {
                 match self.0 {
                     $( $number => Some($since), )*
@@ -295,12 +297,14 @@ macro_rules! operations {
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Args<$lt> {
             $( $(#[$meta])* $variant $( ($args_type) )?, )*
-            /// A number that the compound's minor version doesn't have; what follows can't be read.
+            /// The minor version does not define this number. The rest of the compound cannot be
+            /// decoded.
             Illegal(Op),
         }
 
         impl<$lt> Args<$lt> {
-            /// Reads the number and the arguments of one operation of a compound of the minor version `minor`.
+            /// Decodes the number and the arguments of one operation in a compound of the minor
+            /// version `minor`.
             pub fn decode(minor: u32, r: &mut Reader<$lt>) -> Result<Self, Error> {
                 let op = Op(r.u32()?);
                 if op.since().is_none_or(|since| since > minor) {
@@ -312,7 +316,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Appends number and arguments.
+            /// Appends the number and the arguments.
             pub fn encode(&self, w: &mut Writer) {
                 w.u32(self.op().0);
                 match self {
@@ -321,7 +325,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Which operation this is.
+            /// Returns the operation number.
             pub const fn op(&self) -> Op {
                 match self {
                     $( Self::$variant { .. } => Op::$constant, )*
@@ -338,16 +342,16 @@ macro_rules! operations {
             }
         }
 
-        /// An operation's outcome.
+        /// The result of an operation.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Results<$lt> {
             $( $(#[$meta])* $variant($result_type), )*
-            /// What answers a number that isn't known; the status is [`Status::OP_ILLEGAL`].
+            /// Result of an unknown operation; the status is [`Status::OP_ILLEGAL`].
             Illegal(Status),
         }
 
         impl<$lt> Results<$lt> {
-            /// Reads the number, the status and the body of one operation's outcome.
+            /// Decodes the number, the status and the body of one result.
             pub fn decode(r: &mut Reader<$lt>) -> Result<Self, Error> {
                 match r.u32()? {
                     $( $number => $crate::op::decode_outcome(r).map(Self::$variant), )*
@@ -356,7 +360,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Appends number, status and body.
+            /// Appends the number, the status and the body.
             pub fn encode(&self, w: &mut Writer) {
                 w.u32(self.op().0);
                 match self {
@@ -365,7 +369,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Which operation was answered; [`ILLEGAL`] for one that isn't known.
+            /// Returns the operation number, or [`ILLEGAL`] for an unknown operation.
             pub const fn op(&self) -> Op {
                 match self {
                     $( Self::$variant(_) => Op::$constant, )*
@@ -373,7 +377,7 @@ macro_rules! operations {
                 }
             }
 
-            /// How it went.
+            /// Returns the status.
             pub fn status(&self) -> Status {
                 match self {
                     $( Self::$variant(outcome) => $crate::op::outcome_status(outcome), )*
@@ -381,7 +385,7 @@ macro_rules! operations {
                 }
             }
 
-            /// The outcome of an operation that failed with nothing to say but the status.
+            /// Creates a failed result that has no body.
             pub fn failure(op: Op, status: Status) -> Self {
                 match op.0 {
                     $( $number => Self::$variant(Err(status.into())), )*

@@ -1,32 +1,32 @@
-//! Network addresses as text (RFC 5665), and places of servers.
+//! Network addresses as text (RFC 5665), and locations of servers.
 
 use crate::Bytes;
 use crate::macros::{wire_struct, wire_union};
 
-/// Longest network identifier, address or server name. Names of hosts have at most 255 bytes, URLs
-/// of servers not much more.
-pub const NET_NAME_LEN_MAX: usize = 1024;
+/// Maximum length of a network identifier, address or server name. A host name has at most 255
+/// bytes; the limit leaves room for URLs.
+pub(crate) const NET_NAME_LEN_MAX: usize = 1024;
 
 wire_struct! {
-    /// An address (`netaddr4`, `clientaddr4`): `tcp` and `192.0.2.1.8.1`.
+    /// A network address (`netaddr4`, `clientaddr4`), such as `tcp` and `192.0.2.1.8.1`.
     #[derive(Copy)]
     pub struct NetAddr<'a> {
-        /// The network.
+        /// Network identifier.
         pub netid: Bytes<'a, NET_NAME_LEN_MAX>,
-        /// The universal address.
+        /// Universal address.
         pub address: Bytes<'a, NET_NAME_LEN_MAX>,
     }
 }
 
 wire_union! {
-    /// Where a server is (`netloc4`).
+    /// Location of a server (`netloc4`).
     #[derive(Copy)]
     pub enum NetLoc<'a> = "netloc_type4" {
-        /// By name.
+        /// Host name.
         1 => Name(name: Bytes<'a, NET_NAME_LEN_MAX>),
-        /// By URL.
+        /// URL.
         2 => Url(url: Bytes<'a, NET_NAME_LEN_MAX>),
-        /// By address.
+        /// Network address.
         3 => Address(address: NetAddr<'a>),
     }
 }

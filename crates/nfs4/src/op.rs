@@ -1,4 +1,4 @@
-//! The operations: a table of all, and a file for each or for those that belong together.
+//! Operations: a table of all numbers, and a module for each operation or group of operations.
 
 mod access;
 mod allocate;
@@ -49,8 +49,8 @@ pub use clone::CloneArgs;
 pub use close::{CloseArgs, CloseOk};
 pub use commit::{CommitArgs, CommitOk};
 pub use copy::{
-    CopyArgs, CopyFailure, CopyNotifyArgs, CopyNotifyOk, CopyOk, CopyRequirements, NET_LOCS_MAX, OffloadCancelArgs, OffloadStatusArgs,
-    OffloadStatusOk, WriteResponse,
+    CopyArgs, CopyFailure, CopyNotifyArgs, CopyNotifyOk, CopyOk, CopyRequirements, OffloadCancelArgs, OffloadStatusArgs, OffloadStatusOk,
+    WriteResponse,
 };
 pub use create::{CreateArgs, CreateOk, CreateType, LINK_TEXT_LEN_MAX};
 pub use create_session::{ChannelAttrs, CreateSessionArgs, CreateSessionFlags, CreateSessionOk};
@@ -81,8 +81,8 @@ pub use outcome::Failure;
 #[cfg(test)]
 pub(crate) use outcome::sample_outcome;
 pub(crate) use outcome::{decode_outcome, encode_outcome, outcome_status};
-pub use read::{IO_LEN_MAX, ReadArgs, ReadOk, ReadWriter};
-pub use read_plus::{Content, DataContent, DataSegment, HoleSegment, READ_PLUS_SEGMENTS_MAX, ReadPlusArgs, ReadPlusOk, ReadPlusWriter};
+pub use read::{ReadArgs, ReadOk, ReadWriter};
+pub use read_plus::{Content, DataContent, DataSegment, HoleSegment, ReadPlusArgs, ReadPlusOk, ReadPlusWriter};
 pub use readdir::{DirEntries, DirEntry, ReaddirArgs, ReaddirOk, ReaddirWriter};
 pub use readlink::ReadlinkOk;
 pub use remove::{RemoveArgs, RemoveOk};
@@ -94,43 +94,42 @@ pub use session_end::{DestroyClientidArgs, DestroySessionArgs, ReclaimCompleteAr
 pub use set_ssv::{SetSsvArgs, SetSsvOk};
 pub use setattr::{SetattrArgs, SetattrFailure, SetattrOk};
 pub use setclientid::{CallbackClient, RenewArgs, SetclientidArgs, SetclientidConfirmArgs, SetclientidFailure, SetclientidOk};
-pub use stateids::{FreeStateidArgs, STATEIDS_MAX, TestStateidArgs, TestStateidOk};
+pub use stateids::{FreeStateidArgs, TestStateidArgs, TestStateidOk};
 pub use verify::VerifyArgs;
 pub use write::{StableHow, WriteArgs, WriteOk};
 pub use write_same::{AppDataBlock, WriteSameArgs};
 pub use xattr::{
-    GetxattrArgs, GetxattrOk, ListxattrsArgs, ListxattrsOk, RemovexattrArgs, SetxattrArgs, SetxattrOption, XATTR_NAMES_MAX,
-    XATTR_VALUE_LEN_MAX, XattrChange,
+    GetxattrArgs, GetxattrOk, ListxattrsArgs, ListxattrsOk, RemovexattrArgs, SetxattrArgs, SetxattrOption, XATTR_NAMES_MAX, XattrChange,
 };
 
 use crate::Status;
 use crate::macros::operations;
 
-/// The number of an operation (`nfs_opnum4`); any value may come.
+/// An operation number (`nfs_opnum4`). Any value can be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Op(pub u32);
 
-/// The number that answers one that isn't known (`OP_ILLEGAL`).
+/// The number in the result of an unknown operation (`OP_ILLEGAL`).
 pub const ILLEGAL: u32 = 10044;
 
 impl Op {
-    /// Whether 4.1 has put something else in its place (RFC 8881, section 17: MUST NOT be
-    /// implemented; it is answered with NOTSUPP).
+    /// Returns whether 4.1 removed the operation. RFC 8881, section 17: a server must not implement
+    /// it and answers NOTSUPP.
     pub const fn removed_in_4_1(self) -> bool {
         matches!(self, Self::OPEN_CONFIRM | Self::RENEW | Self::SETCLIENTID | Self::SETCLIENTID_CONFIRM | Self::RELEASE_LOCKOWNER)
     }
 }
 
 operations! { 'a, "nfs_opnum4";
-    /// Which kinds of access the caller has (RFC 8881, section 18.1).
+    /// Checks the caller's access rights (RFC 8881, section 18.1).
     3 ACCESS Access(args: AccessArgs) -> Result<AccessOk, Status>, 0;
-    /// Ends an open (section 18.2).
+    /// Closes a file (section 18.2).
     4 CLOSE Close(args: CloseArgs) -> Result<CloseOk, Status>, 0;
-    /// Makes unstable writes durable (section 18.3).
+    /// Commits unstable writes to stable storage (section 18.3).
     5 COMMIT Commit(args: CommitArgs) -> Result<CommitOk, Status>, 0;
-    /// Makes what is not a regular file (section 18.4).
+    /// Creates an object that is not a regular file (section 18.4).
     6 CREATE Create(args: CreateArgs<'a>) -> Result<CreateOk, Status>, 0;
-    /// Gives up delegations that were to be reclaimed (section 18.5).
+    /// Purges delegations that the client will not reclaim (section 18.5).
     7 DELEGPURGE Delegpurge(args: DelegpurgeArgs) -> Result<(), Status>, 0;
     /// Returns a delegation (section 18.6).
     8 DELEGRETURN Delegreturn(args: DelegreturnArgs) -> Result<(), Status>, 0;
@@ -138,33 +137,33 @@ operations! { 'a, "nfs_opnum4";
     9 GETATTR Getattr(args: GetattrArgs) -> Result<GetattrOk<'a>, Status>, 0;
     /// Reads the current filehandle (section 18.8).
     10 GETFH Getfh -> Result<GetfhOk, Status>, 0;
-    /// Makes a hard link (section 18.9).
+    /// Creates a hard link (section 18.9).
     11 LINK Link(args: LinkArgs<'a>) -> Result<LinkOk, Status>, 0;
-    /// Takes a byte-range lock (section 18.10).
+    /// Creates a byte-range lock (section 18.10).
     12 LOCK Lock(args: LockArgs<'a>) -> Result<LockOk, LockFailure<'a>>, 0;
-    /// Tests for one (section 18.11).
+    /// Tests for a byte-range lock (section 18.11).
     13 LOCKT Lockt(args: LocktArgs<'a>) -> Result<(), LockFailure<'a>>, 0;
-    /// Gives one back (section 18.12).
+    /// Removes a byte-range lock (section 18.12).
     14 LOCKU Locku(args: LockuArgs) -> Result<LockuOk, Status>, 0;
-    /// Goes to an entry of the current directory (section 18.13).
+    /// Looks up an entry of the current directory (section 18.13).
     15 LOOKUP Lookup(args: LookupArgs<'a>) -> Result<(), Status>, 0;
-    /// Goes to the parent (section 18.14).
+    /// Looks up the parent directory (section 18.14).
     16 LOOKUPP Lookupp -> Result<(), Status>, 0;
-    /// Goes on if attributes differ (section 18.15).
+    /// Continues the compound if attributes differ (section 18.15).
     17 NVERIFY Nverify(args: VerifyArgs<'a>) -> Result<(), Status>, 0;
-    /// Opens a file, and makes it (section 18.16).
+    /// Opens a file and can create it (section 18.16).
     18 OPEN Open(args: OpenArgs<'a>) -> Result<OpenOk<'a>, Status>, 0;
-    /// Goes to the named attributes (section 18.17).
+    /// Opens the directory of named attributes (section 18.17).
     19 OPENATTR Openattr(args: OpenattrArgs) -> Result<(), Status>, 0;
     /// Confirms an open owner, 4.0 only (RFC 7530, section 16.18).
     20 OPEN_CONFIRM OpenConfirm(args: OpenConfirmArgs) -> Result<OpenConfirmOk, Status>, 0;
-    /// Gives up some of an open's access (section 18.18).
+    /// Reduces the access of an open (section 18.18).
     21 OPEN_DOWNGRADE OpenDowngrade(args: OpenDowngradeArgs) -> Result<OpenDowngradeOk, Status>, 0;
     /// Sets the current filehandle (section 18.19).
     22 PUTFH Putfh(args: PutfhArgs) -> Result<(), Status>, 0;
-    /// Sets it to the public one (section 18.20).
+    /// Sets the current filehandle to the public filehandle (section 18.20).
     23 PUTPUBFH Putpubfh -> Result<(), Status>, 0;
-    /// Sets it to the root (section 18.21).
+    /// Sets the current filehandle to the root (section 18.21).
     24 PUTROOTFH Putrootfh -> Result<(), Status>, 0;
     /// Reads data (section 18.22).
     25 READ Read(args: ReadArgs) -> Result<ReadOk<'a>, Status>, 0;
@@ -182,90 +181,90 @@ operations! { 'a, "nfs_opnum4";
     31 RESTOREFH Restorefh -> Result<(), Status>, 0;
     /// Saves the current filehandle (section 18.28).
     32 SAVEFH Savefh -> Result<(), Status>, 0;
-    /// Which flavours an entry may be reached by (section 18.29).
+    /// Lists the security flavours for an entry (section 18.29).
     33 SECINFO Secinfo(args: SecinfoArgs<'a>) -> Result<SecinfoOk<'a>, Status>, 0;
     /// Sets attributes (section 18.30).
     34 SETATTR Setattr(args: SetattrArgs<'a>) -> Result<SetattrOk, SetattrFailure>, 0;
-    /// Introduces a client, 4.0 only (RFC 7530, section 16.33).
+    /// Registers a client, 4.0 only (RFC 7530, section 16.33).
     35 SETCLIENTID Setclientid(args: SetclientidArgs<'a>) -> Result<SetclientidOk, SetclientidFailure<'a>>, 0;
-    /// Confirms it, 4.0 only (RFC 7530, section 16.34).
+    /// Confirms a client, 4.0 only (RFC 7530, section 16.34).
     36 SETCLIENTID_CONFIRM SetclientidConfirm(args: SetclientidConfirmArgs) -> Result<(), Status>, 0;
-    /// Goes on if attributes are the same (section 18.31).
+    /// Continues the compound if attributes are equal (section 18.31).
     37 VERIFY Verify(args: VerifyArgs<'a>) -> Result<(), Status>, 0;
     /// Writes data (section 18.32).
     38 WRITE Write(args: WriteArgs<'a>) -> Result<WriteOk, Status>, 0;
-    /// Forgets a lock owner, 4.0 only (RFC 7530, section 16.37).
+    /// Releases a lock owner, 4.0 only (RFC 7530, section 16.37).
     39 RELEASE_LOCKOWNER ReleaseLockowner(args: ReleaseLockownerArgs<'a>) -> Result<(), Status>, 0;
-    /// Changes the back channel (section 18.33).
+    /// Changes the parameters of the back channel (section 18.33).
     40 BACKCHANNEL_CTL BackchannelCtl(args: BackchannelCtlArgs<'a>) -> Result<(), Status>, 1;
-    /// Adds a connection to a session (section 18.34).
+    /// Binds a connection to a session (section 18.34).
     41 BIND_CONN_TO_SESSION BindConnToSession(args: BindConnArgs) -> Result<BindConnOk, Status>, 1;
-    /// Introduces a client (section 18.35).
+    /// Registers a client (section 18.35).
     42 EXCHANGE_ID ExchangeId(args: ExchangeIdArgs<'a>) -> Result<ExchangeIdOk<'a>, Status>, 1;
-    /// Makes a session (section 18.36).
+    /// Creates a session (section 18.36).
     43 CREATE_SESSION CreateSession(args: CreateSessionArgs<'a>) -> Result<CreateSessionOk, Status>, 1;
-    /// Ends it (section 18.37).
+    /// Destroys a session (section 18.37).
     44 DESTROY_SESSION DestroySession(args: DestroySessionArgs) -> Result<(), Status>, 1;
-    /// Forgets a stateid (section 18.38).
+    /// Frees a stateid (section 18.38).
     45 FREE_STATEID FreeStateid(args: FreeStateidArgs) -> Result<(), Status>, 1;
-    /// Asks for a delegation of a directory (section 18.39).
+    /// Requests a delegation of a directory (section 18.39).
     46 GET_DIR_DELEGATION GetDirDelegation(args: GetDirDelegationArgs) -> Result<GetDirDelegationReply, Status>, 1;
-    /// Where a layout's device is (section 18.40).
+    /// Reads the address of a layout's device (section 18.40).
     47 GETDEVICEINFO Getdeviceinfo(args: GetdeviceinfoArgs) -> Result<GetdeviceinfoOk<'a>, GetdeviceinfoFailure>, 1;
-    /// All devices (section 18.41).
+    /// Lists all devices (section 18.41).
     48 GETDEVICELIST Getdevicelist(args: GetdevicelistArgs) -> Result<GetdevicelistOk, Status>, 1;
-    /// Commits writes by way of a layout (section 18.42).
+    /// Commits writes made through a layout (section 18.42).
     49 LAYOUTCOMMIT Layoutcommit(args: LayoutcommitArgs<'a>) -> Result<LayoutcommitOk, Status>, 1;
-    /// Asks for a layout (section 18.43).
+    /// Requests a layout (section 18.43).
     50 LAYOUTGET Layoutget(args: LayoutgetArgs) -> Result<LayoutgetOk<'a>, LayoutgetFailure>, 1;
-    /// Returns it (section 18.44).
+    /// Returns a layout (section 18.44).
     51 LAYOUTRETURN Layoutreturn(args: LayoutreturnArgs<'a>) -> Result<LayoutreturnOk, Status>, 1;
-    /// Which flavours the current file or its parent may be reached by (section 18.45).
+    /// Lists the security flavours for the current file or its parent (section 18.45).
     52 SECINFO_NO_NAME SecinfoNoName(args: SecinfoNoNameArgs) -> Result<SecinfoOk<'a>, Status>, 1;
-    /// Takes a slot of a session (section 18.46).
+    /// Uses a slot of a session (section 18.46).
     53 SEQUENCE Sequence(args: SequenceArgs) -> Result<SequenceOk, Status>, 1;
-    /// Changes the shared secret (section 18.47).
+    /// Changes the secret state verifier (section 18.47).
     54 SET_SSV SetSsv(args: SetSsvArgs<'a>) -> Result<SetSsvOk<'a>, Status>, 1;
-    /// Which stateids are valid (section 18.48).
+    /// Tests whether stateids are valid (section 18.48).
     55 TEST_STATEID TestStateid(args: TestStateidArgs) -> Result<TestStateidOk, Status>, 1;
-    /// Asks for a delegation (section 18.49).
+    /// Requests a delegation (section 18.49).
     56 WANT_DELEGATION WantDelegation(args: WantDelegationArgs) -> Result<Delegation<'a>, Status>, 1;
-    /// Ends a client (section 18.50).
+    /// Destroys a client identifier (section 18.50).
     57 DESTROY_CLIENTID DestroyClientid(args: DestroyClientidArgs) -> Result<(), Status>, 1;
     /// Ends the client's reclaims (section 18.51).
     58 RECLAIM_COMPLETE ReclaimComplete(args: ReclaimCompleteArgs) -> Result<(), Status>, 1;
     /// Reserves space (RFC 7862, section 15.1).
     59 ALLOCATE Allocate(args: AllocateArgs) -> Result<(), Status>, 2;
-    /// Copies within or between servers (RFC 7862, section 15.2).
+    /// Copies a range within or between servers (RFC 7862, section 15.2).
     60 COPY Copy(args: CopyArgs<'a>) -> Result<CopyOk, CopyFailure>, 2;
-    /// Tells the source of a copy between servers (RFC 7862, section 15.3).
+    /// Announces a copy to the source server (RFC 7862, section 15.3).
     61 COPY_NOTIFY CopyNotify(args: CopyNotifyArgs<'a>) -> Result<CopyNotifyOk<'a>, Status>, 2;
-    /// Punches a hole (RFC 7862, section 15.4).
+    /// Deallocates a range of a file (RFC 7862, section 15.4).
     62 DEALLOCATE Deallocate(args: DeallocateArgs) -> Result<(), Status>, 2;
-    /// Tells what I/O is to come (RFC 7862, section 15.5).
+    /// Describes the expected I/O (RFC 7862, section 15.5).
     63 IO_ADVISE IoAdvise(args: IoAdviseArgs) -> Result<IoAdviseOk, Status>, 2;
-    /// Reports errors of a layout (RFC 7862, section 15.6).
+    /// Reports errors of layout I/O (RFC 7862, section 15.6).
     64 LAYOUTERROR Layouterror(args: LayouterrorArgs) -> Result<(), Status>, 2;
-    /// Reports what a layout was used for (RFC 7862, section 15.7).
+    /// Reports statistics of layout I/O (RFC 7862, section 15.7).
     65 LAYOUTSTATS Layoutstats(args: LayoutstatsArgs<'a>) -> Result<(), Status>, 2;
-    /// Stops a copy (RFC 7862, section 15.8).
+    /// Cancels an asynchronous copy (RFC 7862, section 15.8).
     66 OFFLOAD_CANCEL OffloadCancel(args: OffloadCancelArgs) -> Result<(), Status>, 2;
-    /// How far a copy is (RFC 7862, section 15.9).
+    /// Reads the progress of an asynchronous copy (RFC 7862, section 15.9).
     67 OFFLOAD_STATUS OffloadStatus(args: OffloadStatusArgs) -> Result<OffloadStatusOk, Status>, 2;
     /// Reads data and holes (RFC 7862, section 15.10).
     68 READ_PLUS ReadPlus(args: ReadPlusArgs) -> Result<ReadPlusOk<'a>, Status>, 2;
-    /// Finds data or a hole (RFC 7862, section 15.11).
+    /// Finds the next data or hole (RFC 7862, section 15.11).
     69 SEEK Seek(args: SeekArgs) -> Result<SeekOk, Status>, 2;
-    /// Writes a pattern (RFC 7862, section 15.12).
+    /// Writes a repeated pattern (RFC 7862, section 15.12).
     70 WRITE_SAME WriteSame(args: WriteSameArgs<'a>) -> Result<WriteResponse, Status>, 2;
     /// Shares blocks between files (RFC 7862, section 15.13).
     71 CLONE Clone(args: CloneArgs) -> Result<(), Status>, 2;
     /// Reads an extended attribute (RFC 8276, section 8.4.1).
     72 GETXATTR Getxattr(args: GetxattrArgs<'a>) -> Result<GetxattrOk<'a>, Status>, 2;
-    /// Sets one (RFC 8276, section 8.4.2).
+    /// Sets an extended attribute (RFC 8276, section 8.4.2).
     73 SETXATTR Setxattr(args: SetxattrArgs<'a>) -> Result<XattrChange, Status>, 2;
-    /// Lists them (RFC 8276, section 8.4.3).
+    /// Lists extended attributes (RFC 8276, section 8.4.3).
     74 LISTXATTRS Listxattrs(args: ListxattrsArgs) -> Result<ListxattrsOk<'a>, Status>, 2;
-    /// Removes one (RFC 8276, section 8.4.4).
+    /// Removes an extended attribute (RFC 8276, section 8.4.4).
     75 REMOVEXATTR Removexattr(args: RemovexattrArgs<'a>) -> Result<XattrChange, Status>, 2;
 }

@@ -1,15 +1,15 @@
-//! Values for tests of both directions: every type can make one up from a seeded stream of words.
+//! Sample values for codec tests, generated from a seed.
 
-/// A stream of words (xorshift64*), and bytes that live for ever to borrow from.
+/// A pseudo-random generator (xorshift64*).
 pub struct Sampler(u64);
 
 impl Sampler {
-    /// The stream that this seed starts.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
 
-    /// The next word.
+    /// Returns the next word.
     pub fn word(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -17,7 +17,7 @@ impl Sampler {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Numbers at the edges as often as others.
+    /// Returns a number. Half of the numbers are at the edges of the range.
     pub fn number(&mut self) -> u64 {
         match self.word() % 4 {
             0 => 0,
@@ -27,12 +27,12 @@ impl Sampler {
         }
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         (self.word() % end as u64) as usize
     }
 
-    /// At most `len_max` bytes.
+    /// Returns at most `len_max` bytes.
     pub fn bytes(&mut self, len_max: usize) -> &'static [u8] {
         static POOL: [u8; 512] = {
             let mut pool = [0; 512];

@@ -1,49 +1,51 @@
-//! Security as the operations carry it: flavours that SECINFO lists, credentials of callbacks,
-//! protection of state. Proves nothing.
+//! Security parameters in operations: flavours of SECINFO, credentials of callbacks, state
+//! protection.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::macros::{wire_enum, wire_struct, wire_union};
 use crate::{Bitmap, Bytes, List, Wire};
 
-/// Most flavours in one list: AUTH_NONE, AUTH_SYS, and three services of a few mechanisms.
+/// Maximum number of flavours in one list: AUTH_NONE, AUTH_SYS, and three services of several
+/// mechanisms.
 pub const SEC_PARMS_MAX: usize = 32;
-/// Longest object identifier in DER.
+/// Maximum length of an object identifier in DER.
 const OID_LEN_MAX: usize = 256;
-/// Longest handle of a GSS context (RFC 2203 leaves it open; a credential has 400 bytes).
+/// Maximum length of a GSS context handle. RFC 2203 sets no limit, but a credential has at most 400
+/// bytes.
 const GSS_HANDLE_LEN_MAX: usize = 400;
 
 wire_enum! {
-    /// What RPCSEC_GSS does to the body (`rpc_gss_svc_t`).
+    /// Protection of the body by RPCSEC_GSS (`rpc_gss_svc_t`).
     pub enum GssService = "rpc_gss_svc_t" {
-        /// Only the header is proven: krb5.
+        /// The header is authenticated: krb5.
         None = 1,
-        /// The body is proven: krb5i.
+        /// The body is authenticated too: krb5i.
         Integrity = 2,
-        /// The body is sealed: krb5p.
+        /// The body is also encrypted: krb5p.
         Privacy = 3,
     }
 }
 
 wire_struct! {
-    /// A mechanism and what it does (`rpcsec_gss_info`).
+    /// A GSS mechanism and service (`rpcsec_gss_info`).
     #[derive(Copy)]
     pub struct GssInfo<'a> {
-        /// The mechanism, in DER.
+        /// Object identifier of the mechanism, in DER.
         pub oid: Bytes<'a, OID_LEN_MAX>,
         /// Quality of protection.
         pub qop: u32,
-        /// The service.
+        /// Protection service.
         pub service: GssService,
     }
 }
 
-/// A flavour that a file may be reached by (`secinfo4`).
+/// A security flavour that a file accepts (`secinfo4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecInfo<'a> {
-    /// One of RPC's own, by number.
+    /// An RPC flavour by number.
     Flavor(u32),
-    /// RPCSEC_GSS.
+    /// RPCSEC_GSS with a mechanism.
     Gss(GssInfo<'a>),
 }
 
@@ -79,17 +81,17 @@ impl<'a> Wire<'a> for SecInfo<'a> {
 }
 
 wire_struct! {
-    /// A user's numbers, unproven (`authsys_parms`).
+    /// AUTH_SYS credential (`authsys_parms`).
     pub struct SysCred<'a> {
-        /// Arbitrary.
+        /// Arbitrary number chosen by the caller.
         pub stamp: u32,
-        /// The machine.
+        /// Name of the machine.
         pub machine_name: Bytes<'a, 255>,
-        /// The user.
+        /// User ID.
         pub uid: u32,
-        /// The group.
+        /// Group ID.
         pub gid: u32,
-        /// Other groups.
+        /// Supplementary group IDs.
         pub gids: List<u32, 16>,
     }
 }
@@ -98,23 +100,23 @@ wire_struct! {
     /// GSS contexts for callbacks (`gss_cb_handles4`).
     #[derive(Copy)]
     pub struct GssCallbackHandles<'a> {
-        /// The service.
+        /// Protection service.
         pub service: GssService,
-        /// The server's handle.
+        /// Context handle of the server.
         pub from_server: Bytes<'a, GSS_HANDLE_LEN_MAX>,
-        /// The client's.
+        /// Context handle of the client.
         pub from_client: Bytes<'a, GSS_HANDLE_LEN_MAX>,
     }
 }
 
-/// How callbacks may be authenticated (`callback_sec_parms4`).
+/// Authentication of callbacks (`callback_sec_parms4`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallbackSec<'a> {
-    /// Not at all.
+    /// No authentication.
     None,
-    /// As this user.
+    /// AUTH_SYS with this credential.
     Sys(SysCred<'a>),
-    /// By these contexts.
+    /// RPCSEC_GSS with these contexts.
     Gss(GssCallbackHandles<'a>),
 }
 
@@ -153,70 +155,70 @@ impl<'a> Wire<'a> for CallbackSec<'a> {
 }
 
 wire_struct! {
-    /// Operations under protection, as sets of operation numbers (`state_protect_ops4`).
+    /// Protected operations, as sets of operation numbers (`state_protect_ops4`).
     #[derive(Copy, Default)]
     pub struct StateProtectOps {
-        /// Those that only the machine's credential may do.
+        /// Operations that require the machine credential.
         pub must_enforce: Bitmap,
-        /// Those that it may do for others.
+        /// Operations that the machine credential may perform for other users.
         pub must_allow: Bitmap,
     }
 }
 
 wire_struct! {
-    /// Protection by a shared secret, as asked for (`ssv_sp_parms4`).
+    /// Requested protection by a secret state verifier (`ssv_sp_parms4`).
     pub struct SsvParms<'a> {
-        /// Which operations.
+        /// Protected operations.
         pub ops: StateProtectOps,
-        /// Hashes that the client has.
+        /// Hash algorithms that the client supports.
         pub hash_algs: List<Bytes<'a, OID_LEN_MAX>, 16>,
-        /// Ciphers that the client has.
+        /// Ciphers that the client supports.
         pub encr_algs: List<Bytes<'a, OID_LEN_MAX>, 16>,
-        /// How many versions of the secret live on.
+        /// Number of old secrets that stay valid.
         pub window: u32,
-        /// How many contexts the client wants.
+        /// Number of GSS contexts that the client wants.
         pub gss_handles: u32,
     }
 }
 
 wire_union! {
-    /// Protection of state, as asked for (`state_protect4_a`).
+    /// Requested state protection (`state_protect4_a`).
     pub enum StateProtect<'a> = "state_protect_how4" {
-        /// None.
+        /// No protection.
         0 => None,
-        /// By the machine's credential.
+        /// Protection by the machine credential.
         1 => MachineCred(ops: StateProtectOps),
-        /// By a shared secret.
+        /// Protection by a secret state verifier.
         2 => Ssv(parms: SsvParms<'a>),
     }
 }
 
 wire_struct! {
-    /// Protection by a shared secret, as granted (`ssv_prot_info4`).
+    /// Granted protection by a secret state verifier (`ssv_prot_info4`).
     pub struct SsvInfo<'a> {
-        /// Which operations.
+        /// Protected operations.
         pub ops: StateProtectOps,
-        /// The hash, as an index of what was offered.
+        /// Index of the hash algorithm in the client's list.
         pub hash_alg: u32,
-        /// The cipher, likewise.
+        /// Index of the cipher in the client's list.
         pub encr_alg: u32,
         /// Length of the secret.
         pub ssv_len: u32,
-        /// How many versions live on.
+        /// Number of old secrets that stay valid.
         pub window: u32,
-        /// Contexts.
+        /// Handles of the GSS contexts.
         pub handles: List<Bytes<'a, GSS_HANDLE_LEN_MAX>, 16>,
     }
 }
 
 wire_union! {
-    /// Protection of state, as granted (`state_protect4_r`).
+    /// Granted state protection (`state_protect4_r`).
     pub enum StateProtectReply<'a> = "state_protect_how4" {
-        /// None.
+        /// No protection.
         0 => None,
-        /// By the machine's credential.
+        /// Protection by the machine credential.
         1 => MachineCred(ops: StateProtectOps),
-        /// By a shared secret.
+        /// Protection by a secret state verifier.
         2 => Ssv(info: SsvInfo<'a>),
     }
 }

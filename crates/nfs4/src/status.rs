@@ -1,10 +1,10 @@
-//! Statuses: `nfsstat4` of RFC 7530, RFC 8881 (section 15), RFC 7862 (section 11) and RFC 8276. A
-//! peer may send any number; those that the RFCs know have names.
+//! Status codes: `nfsstat4` of RFC 7530, RFC 8881 (section 15), RFC 7862 (section 11) and RFC 8276.
+//! A peer can send any number; the defined numbers have names.
 
 use crate::macros::wire_newtype;
 
 wire_newtype! {
-    /// How an operation or a compound went.
+    /// Status of an operation or a compound.
     pub struct Status(pub u32);
 }
 
@@ -13,7 +13,8 @@ macro_rules! statuses {
         impl Status {
             $( $(#[$meta])* pub const $name: Self = Self($value); )*
 
-            /// The name in the RFCs without `NFS4ERR_`; none for a number that they don't know.
+            /// Returns the name in the RFCs without `NFS4ERR_`, or `None` if the RFCs do not define
+            /// the number.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $( $value => Some(stringify!($name)), )*
@@ -25,7 +26,7 @@ macro_rules! statuses {
 }
 
 impl Status {
-    /// Whether all went well.
+    /// Returns whether the status is OK.
     pub const fn is_ok(self) -> bool {
         self.0 == 0
     }
@@ -44,7 +45,7 @@ impl std::fmt::Display for Status {
 impl std::error::Error for Status {}
 
 statuses! {
-    /// Done.
+    /// Success.
     OK = 0,
     /// The caller is neither privileged nor the owner.
     PERM = 1,
@@ -56,17 +57,17 @@ statuses! {
     NXIO = 6,
     /// Access denied.
     ACCESS = 13,
-    /// Exists already.
+    /// The object already exists.
     EXIST = 17,
-    /// Crosses file systems.
+    /// The operation would cross file systems.
     XDEV = 18,
-    /// Not a directory.
+    /// The object is not a directory.
     NOTDIR = 20,
-    /// A directory.
+    /// The object is a directory.
     ISDIR = 21,
     /// An argument is not valid.
     INVAL = 22,
-    /// Larger than a file can be.
+    /// The file would exceed the maximum size.
     FBIG = 27,
     /// No space left.
     NOSPC = 28,
@@ -78,195 +79,195 @@ statuses! {
     NAMETOOLONG = 63,
     /// The directory is not empty.
     NOTEMPTY = 66,
-    /// Over the quota.
+    /// The quota is exceeded.
     DQUOT = 69,
-    /// The file is gone.
+    /// The filehandle's file no longer exists.
     STALE = 70,
-    /// Not a filehandle of this server.
+    /// The server did not create the filehandle.
     BADHANDLE = 10001,
-    /// A READDIR cookie that no longer means anything.
+    /// The READDIR cookie is no longer valid.
     BAD_COOKIE = 10003,
-    /// Not supported.
+    /// The server does not support the operation.
     NOTSUPP = 10004,
-    /// The limit of the response is too small.
+    /// The reply does not fit the requested limit.
     TOOSMALL = 10005,
-    /// A fault of the server.
+    /// An internal error of the server.
     SERVERFAULT = 10006,
-    /// A type that CREATE can not make.
+    /// CREATE cannot create this type.
     BADTYPE = 10007,
     /// Try again later.
     DELAY = 10008,
     /// NVERIFY: the attributes are the same.
     SAME = 10009,
-    /// Another holds the lock.
+    /// Another owner holds a conflicting lock.
     DENIED = 10010,
     /// The lease has expired.
     EXPIRED = 10011,
-    /// A mandatory lock forbids it.
+    /// A mandatory lock prevents the I/O.
     LOCKED = 10012,
-    /// The server is in grace.
+    /// The server is in its grace period.
     GRACE = 10013,
     /// The filehandle has expired.
     FHEXPIRED = 10014,
-    /// A share reservation forbids it.
+    /// A share reservation prevents the open.
     SHARE_DENIED = 10015,
-    /// Another security flavour is asked for.
+    /// The security flavour is not allowed here.
     WRONGSEC = 10016,
     /// Another principal uses the client identifier.
     CLID_INUSE = 10017,
-    /// Out of resources (4.0).
+    /// The server is out of resources (4.0).
     RESOURCE = 10018,
-    /// The file system is elsewhere.
+    /// The file system is at another location.
     MOVED = 10019,
-    /// No current filehandle.
+    /// There is no current filehandle.
     NOFILEHANDLE = 10020,
-    /// The minor version is not supported.
+    /// The server does not support the minor version.
     MINOR_VERS_MISMATCH = 10021,
-    /// The client id is of another instance of the server.
+    /// An earlier instance of the server issued the client identifier.
     STALE_CLIENTID = 10022,
-    /// The stateid is of another instance of the server.
+    /// An earlier instance of the server issued the stateid.
     STALE_STATEID = 10023,
-    /// The stateid has been succeeded.
+    /// A newer version of the stateid exists.
     OLD_STATEID = 10024,
-    /// The stateid means nothing here.
+    /// The stateid is not valid.
     BAD_STATEID = 10025,
-    /// Out of order for its owner (4.0).
+    /// The sequence number is out of order for its owner (4.0).
     BAD_SEQID = 10026,
     /// VERIFY: the attributes differ.
     NOT_SAME = 10027,
-    /// The range does not match that of the lock.
+    /// The range does not match an existing lock.
     LOCK_RANGE = 10028,
-    /// A symbolic link.
+    /// The object is a symbolic link.
     SYMLINK = 10029,
-    /// No saved filehandle.
+    /// There is no saved filehandle.
     RESTOREFH = 10030,
     /// A lease has moved with its file system.
     LEASE_MOVED = 10031,
-    /// The attribute is not supported.
+    /// The server does not support the attribute.
     ATTRNOTSUPP = 10032,
-    /// A reclaim outside of grace.
+    /// The client reclaims state outside the grace period.
     NO_GRACE = 10033,
-    /// Nothing to reclaim.
+    /// The client reclaims state that it did not hold.
     RECLAIM_BAD = 10034,
-    /// The reclaim conflicts.
+    /// The reclaim conflicts with other state.
     RECLAIM_CONFLICT = 10035,
-    /// The arguments can not be read.
+    /// The server cannot decode the arguments.
     BADXDR = 10036,
-    /// Locks are held.
+    /// The client still holds locks.
     LOCKS_HELD = 10037,
-    /// The open does not allow it.
+    /// The open does not allow this access.
     OPENMODE = 10038,
-    /// The owner can not be translated.
+    /// The server cannot translate the owner.
     BADOWNER = 10039,
-    /// A character is not supported.
+    /// The server does not support a character of the name.
     BADCHAR = 10040,
-    /// The name is not supported.
+    /// The server does not support the name.
     BADNAME = 10041,
-    /// The lock range is not supported.
+    /// The server does not support the lock range.
     BAD_RANGE = 10042,
-    /// The lock can not be up- or downgraded at once.
+    /// The server cannot upgrade or downgrade the lock atomically.
     LOCK_NOTSUPP = 10043,
-    /// No such operation.
+    /// The operation is not defined.
     OP_ILLEGAL = 10044,
-    /// The lock would never be granted.
+    /// The lock would cause a deadlock.
     DEADLOCK = 10045,
     /// The file is open.
     FILE_OPEN = 10046,
     /// An administrator has revoked the state.
     ADMIN_REVOKED = 10047,
-    /// Callbacks do not get through.
+    /// Callbacks do not reach the client.
     CB_PATH_DOWN = 10048,
-    /// The I/O mode of a layout is not right.
+    /// The I/O mode of the layout is not valid.
     BADIOMODE = 10049,
-    /// The layout is not right.
+    /// The layout is not valid.
     BADLAYOUT = 10050,
-    /// The digest of SET_SSV does not fit.
+    /// The digest of SET_SSV does not match.
     BAD_SESSION_DIGEST = 10051,
-    /// No such session.
+    /// The session does not exist.
     BADSESSION = 10052,
-    /// No such slot.
+    /// The slot does not exist.
     BADSLOT = 10053,
-    /// RECLAIM_COMPLETE came before.
+    /// The client already sent RECLAIM_COMPLETE.
     COMPLETE_ALREADY = 10054,
     /// The connection is not bound to the session.
     CONN_NOT_BOUND_TO_SESSION = 10055,
-    /// The delegation is already wanted.
+    /// The client already requested the delegation.
     DELEG_ALREADY_WANTED = 10056,
-    /// Callbacks are outstanding.
+    /// Callbacks are still in progress.
     BACK_CHAN_BUSY = 10057,
-    /// No layout for now.
+    /// No layout is available now.
     LAYOUTTRYLATER = 10058,
-    /// No layout for this.
+    /// No layout is available for this file.
     LAYOUTUNAVAILABLE = 10059,
-    /// No such layout.
+    /// The layout does not exist.
     NOMATCHING_LAYOUT = 10060,
-    /// A recall is on its way.
+    /// The layout is being recalled.
     RECALLCONFLICT = 10061,
-    /// The layout type is not known.
+    /// The layout type is unknown.
     UNKNOWN_LAYOUTTYPE = 10062,
-    /// The slot awaits another sequence number.
+    /// The sequence number is not the slot's next or last number.
     SEQ_MISORDERED = 10063,
-    /// SEQUENCE stands elsewhere than first.
+    /// SEQUENCE is not the first operation.
     SEQUENCE_POS = 10064,
-    /// The request is larger than the session allows.
+    /// The request exceeds the session's limit.
     REQ_TOO_BIG = 10065,
-    /// The reply would be larger than the session allows.
+    /// The reply would exceed the session's limit.
     REP_TOO_BIG = 10066,
-    /// The reply would be larger than the session caches.
+    /// The reply would exceed the session's limit for cached replies.
     REP_TOO_BIG_TO_CACHE = 10067,
-    /// A retry whose reply was not cached.
+    /// The server did not cache the reply of the retried request.
     RETRY_UNCACHED_REP = 10068,
-    /// A retry or recovery of the compound would be too hard.
+    /// The server could not retry or recover the compound safely.
     UNSAFE_COMPOUND = 10069,
-    /// More operations than the session allows.
+    /// The compound has more operations than the session allows.
     TOO_MANY_OPS = 10070,
-    /// The operation needs a SEQUENCE before it.
+    /// The operation requires a preceding SEQUENCE.
     OP_NOT_IN_SESSION = 10071,
-    /// The hash algorithm is not supported.
+    /// The server does not support the hash algorithm.
     HASH_ALG_UNSUPP = 10072,
-    /// The client id has state.
+    /// The client identifier still has state.
     CLIENTID_BUSY = 10074,
-    /// I/O to a hole of a sparse layout.
+    /// The I/O addresses a hole of a sparse layout.
     PNFS_IO_HOLE = 10075,
-    /// A retry that differs from the original.
+    /// The retry differs from the original request.
     SEQ_FALSE_RETRY = 10076,
-    /// The highest slot named is not right.
+    /// The highest slot in the request is not valid.
     BAD_HIGH_SLOT = 10077,
-    /// The session is dead.
+    /// The session is being destroyed.
     DEADSESSION = 10078,
-    /// The cipher is not supported.
+    /// The server does not support the cipher.
     ENCR_ALG_UNSUPP = 10079,
-    /// I/O without a layout.
+    /// The client performed I/O without a layout.
     PNFS_NO_LAYOUT = 10080,
-    /// The operation must be alone.
+    /// The operation must be the only operation of its compound.
     NOT_ONLY_OP = 10081,
-    /// Another credential is asked for.
+    /// The operation requires another credential.
     WRONG_CRED = 10082,
-    /// An object of another type is asked for.
+    /// The object has the wrong type.
     WRONG_TYPE = 10083,
-    /// No delegation of this directory.
+    /// The server cannot delegate the directory.
     DIRDELEG_UNAVAIL = 10084,
     /// The client rejects the delegation.
     REJECT_DELEG = 10085,
-    /// A layout is asked for before another is returned.
+    /// The client requested a layout before it returned another layout.
     RETURNCONFLICT = 10086,
-    /// The delegation was revoked.
+    /// The server revoked the delegation.
     DELEG_REVOKED = 10087,
-    /// Copies between servers are not supported.
+    /// The server does not support copies between servers.
     PARTNER_NOTSUPP = 10088,
-    /// Copies between these servers are not authorised.
+    /// The servers are not authorised to copy between each other.
     PARTNER_NO_AUTH = 10089,
-    /// This arm of the union is not supported.
+    /// The server does not support this arm of the union.
     UNION_NOTSUPP = 10090,
-    /// The destination does not allow the copy.
+    /// The destination server refuses the copy.
     OFFLOAD_DENIED = 10091,
-    /// The label format is not supported.
+    /// The server does not support the label format.
     WRONG_LFS = 10092,
-    /// The label is not right.
+    /// The label is not valid.
     BADLABEL = 10093,
-    /// The destination does not meet the requirements.
+    /// The destination does not meet the requirements of the copy.
     OFFLOAD_NO_REQS = 10094,
-    /// No such extended attribute.
+    /// The extended attribute does not exist.
     NOXATTR = 10095,
     /// The extended attribute is too large.
     XATTR2BIG = 10096,

@@ -1,4 +1,4 @@
-//! Both directions of everything, and what liars may send.
+//! Codec tests of all types in both directions, and tests with malformed input.
 
 use proptest::prelude::*;
 use vouch_xdr::{Error, Reader, Writer};
@@ -7,7 +7,8 @@ use crate::attr::FileType;
 use crate::sample::Sampler;
 use crate::{Attributes, Bitmap, ChangeId, CompoundHead, Fattr, Fsid, Name, ReplyHead, ReplyWriter, Stateid, Status, Time, Wire, cb, op};
 
-/// What is read is what was written, nothing is left over, and no part of it is read as a whole.
+/// Checks that decoding returns the encoded value, consumes all bytes, and refuses every
+/// truncation.
 macro_rules! round_trip {
     ($value:expr, $decode:expr) => {{
         let value = $value;
@@ -29,7 +30,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn arguments_are_read_back(seed: u64) {
+    fn decodes_encoded_arguments(seed: u64) {
         let mut s = Sampler::new(seed);
         for &number in op::Op::ALL {
             round_trip!(op::Args::sample(number, &mut s), |r| op::Args::decode(2, r));
@@ -37,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn results_are_read_back(seed: u64) {
+    fn decodes_encoded_results(seed: u64) {
         let mut s = Sampler::new(seed);
         for &number in op::Op::ALL {
             round_trip!(op::Results::sample(number, &mut s), op::Results::decode);
@@ -45,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn callbacks_are_read_back(seed: u64) {
+    fn decodes_encoded_callbacks(seed: u64) {
         let mut s = Sampler::new(seed);
         for &number in cb::Op::ALL {
             round_trip!(cb::Args::sample(number, &mut s), |r| cb::Args::decode(2, r));
@@ -54,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn attributes_are_read_back(seed: u64) {
+    fn decodes_encoded_attributes(seed: u64) {
         let mut s = Sampler::new(seed);
         let (has, wanted) = (Bitmap::sample(&mut s), Bitmap::sample(&mut s));
         let all = Attributes::sample(has, &mut s);
@@ -84,14 +85,15 @@ proptest! {
     }
 }
 
-/// Bytes of these words.
+/// Encodes words as bytes.
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 #[test]
 fn compound_golden_bytes() {
-    // RFC 8881, section 16.2.1: tag, minorversion, argarray; here PUTROOTFH, LOOKUP "srv", GETFH.
+    // RFC 8881, section 16.2.1: tag, minorversion, argarray. The operations are PUTROOTFH, LOOKUP
+    // "srv" and GETFH.
     let golden = [words(&[2]), b"hi\0\0".to_vec(), words(&[1, 3, 24, 15, 3]), b"srv\0".to_vec(), words(&[10])].concat();
     let mut w = Writer::new();
     let count_at = CompoundHead { tag: b"hi", minor: 1, count: 0 }.encode(&mut w);
@@ -110,8 +112,8 @@ fn compound_golden_bytes() {
 
 #[test]
 fn reply_golden_bytes() {
-    // RFC 8881, section 16.2.2: status, tag, resarray; here GETATTR with type, change and size, then a
-    // LOOKUP that fails.
+    // RFC 8881, section 16.2.2: status, tag, resarray. The results are GETATTR with type, change
+    // and size, and a failed LOOKUP.
     let golden = [
         words(&[2, 0, 2]),                 // NFS4ERR_NOENT, no tag, two results
         words(&[9, 0, 1, 0x1a, 20]),       // GETATTR, OK, one word: bits 1, 3, 4; 20 bytes
@@ -162,7 +164,7 @@ fn open_golden_bytes() {
 }
 
 #[test]
-fn read_and_write_golden_bytes() {
+fn encodes_golden_read_and_write() {
     // RFC 8881, sections 18.22 and 18.32.
     let stateid = Stateid { seq: crate::StateSeq(1), other: *b"abcdefghijkl" };
     let state = [words(&[1]), b"abcdefghijkl".to_vec()].concat();
@@ -182,7 +184,7 @@ fn read_and_write_golden_bytes() {
 }
 
 #[test]
-fn read_plus_in_place_is_the_same_as_at_once() {
+fn read_plus_writer_matches_encoder() {
     let mut w = Writer::new();
     let mut plus = op::ReadPlusWriter::begin(&mut w);
     plus.hole(&mut w, 0, 4096);
@@ -210,12 +212,12 @@ fn sequence_golden_bytes() {
         cache_this: true,
     };
     assert_eq!(op::Args::decode(1, &mut Reader::new(&golden)), Ok(op::Args::Sequence(args)));
-    // 4.0 does not have it.
+    // 4.0 does not define SEQUENCE.
     assert_eq!(op::Args::decode(0, &mut Reader::new(&golden)), Ok(op::Args::Illegal(op::Op::SEQUENCE)));
 }
 
 #[test]
-fn operations_exist_from_their_minor_version_on() {
+fn decodes_operations_only_from_their_minor_version() {
     for (number, since) in [(3, Some(0)), (39, Some(0)), (40, Some(1)), (58, Some(1)), (59, Some(2)), (75, Some(2)), (2, None), (76, None)]
     {
         assert_eq!(op::Op(number).since(), since, "{number}");
@@ -228,8 +230,9 @@ fn operations_exist_from_their_minor_version_on() {
 }
 
 #[test]
-fn callback_recall_golden_bytes() {
-    // RFC 8881, section 20.2; heads as in section 16.2.1 with the identifier of RFC 7530, section 15.1.
+fn encodes_golden_callback_recall() {
+    // RFC 8881, section 20.2. The heads follow section 16.2.1, with the identifier of RFC 7530,
+    // section 15.1.
     let golden = [words(&[4, 1]), vec![5; 12], words(&[0, 3]), b"fh1\0".to_vec()].concat();
     let args = cb::CbRecallArgs {
         stateid: Stateid { seq: crate::StateSeq(1), other: [5; 12] },
@@ -243,7 +246,7 @@ fn callback_recall_golden_bytes() {
 }
 
 #[test]
-fn settings_tell_what_is_wrong_with_them() {
+fn settings_returns_status_for_invalid_attributes() {
     // RFC 8881, section 5.5.
     let mut values = Writer::new();
     values.u32(0o600);
@@ -258,15 +261,15 @@ fn settings_tell_what_is_wrong_with_them() {
         let wrong = Fattr { mask: Bitmap::of(&[33]), values };
         assert_eq!(wrong.settings(Attributes::KNOWN), Err(Status::BADXDR));
     }
-    let mut beyond = words(&[4, 0, 0, 0, 1, 0]);
-    let fattr = Fattr::decode(&mut Reader::new(&beyond)).unwrap();
+    let mut unknown = words(&[4, 0, 0, 0, 1, 0]);
+    let fattr = Fattr::decode(&mut Reader::new(&unknown)).unwrap();
     assert_eq!(fattr.settings(Attributes::KNOWN), Err(Status::ATTRNOTSUPP));
-    beyond.truncate(20);
-    assert!(Fattr::decode(&mut Reader::new(&beyond)).is_err());
+    unknown.truncate(20);
+    assert!(Fattr::decode(&mut Reader::new(&unknown)).is_err());
 }
 
 #[test]
-fn lengths_over_the_limits_are_refused_before_anything_is_taken() {
+fn refuses_lengths_over_limit_before_allocating() {
     for (bytes, max) in [(words(&[22, 129]), 128), (words(&[15, 8193]), 8192), (words(&[55, 65_537]), 65_536)] {
         let len = max + 1;
         assert_eq!(op::Args::decode(2, &mut Reader::new(&bytes)), Err(Error::TooLong { len, max }));
@@ -275,9 +278,9 @@ fn lengths_over_the_limits_are_refused_before_anything_is_taken() {
 }
 
 #[test]
-fn attributes_have_their_numbers() {
-    // RFC 8881, section 5.8 and RFC 7862, section 12.2: in ascending order, whatever the order of the
-    // request.
+fn attributes_have_rfc_numbers() {
+    // RFC 8881, section 5.8 and RFC 7862, section 12.2: values are in ascending order, independent
+    // of the order of the request.
     let attributes = Attributes {
         mode: Some(0o755),
         fsid: Some(Fsid { major: 1, minor: 2 }),

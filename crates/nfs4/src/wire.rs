@@ -1,6 +1,5 @@
-//! The trait of every value that goes over the wire, and the forms that all structures are made of.
-//! Decoding borrows: what it returns points into the message. Nothing is allocated by a count
-//! alone: lists grow as their elements are found.
+//! The trait of wire values, and common wire forms. Decoded values borrow from the message. Lists
+//! grow with their elements, so a false count cannot cause a large allocation.
 
 use std::ops::Deref;
 
@@ -9,15 +8,15 @@ use vouch_xdr::{Error, Reader, Writer};
 #[cfg(test)]
 use crate::sample::Sampler;
 
-/// A value with one XDR form, whose parts may borrow from the message.
+/// A value with an XDR form. Its parts may borrow from the message.
 pub trait Wire<'a>: Sized {
-    /// Reads one value from the front of `r`; what follows it stays unread.
+    /// Decodes one value from the front of `r`.
     fn decode(r: &mut Reader<'a>) -> Result<Self, Error>;
 
-    /// Appends the value's XDR form.
+    /// Appends the XDR form.
     fn encode(&self, w: &mut Writer);
 
-    /// Some value, for tests of both directions.
+    /// Creates a sample value for codec tests.
     #[cfg(test)]
     fn sample(s: &mut Sampler) -> Self;
 }
@@ -26,7 +25,7 @@ pub trait Wire<'a>: Sized {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct Bytes<'a, const MAX: usize>(pub &'a [u8]);
 
-/// At most `MAX` elements.
+/// A list of at most `MAX` elements.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct List<T, const MAX: usize>(pub Vec<T>);
 
@@ -36,7 +35,7 @@ impl<'a, const MAX: usize> Wire<'a> for Bytes<'a, MAX> {
     }
 
     fn encode(&self, w: &mut Writer) {
-        debug_assert!(self.0.len() <= MAX, "senders keep within the limits that receivers set");
+        debug_assert!(self.0.len() <= MAX, "senders obey the limits of receivers");
         w.opaque(self.0);
     }
 
@@ -56,7 +55,7 @@ impl<const MAX: usize> Deref for Bytes<'_, MAX> {
 
 impl<const MAX: usize> std::fmt::Debug for Bytes<'_, MAX> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Data of a WRITE in a log line helps nobody.
+        // Long data is not useful in logs.
         match self.0.len() {
             0..=256 => write!(f, "\"{}\"", self.0.escape_ascii()),
             len => write!(f, "[{len} bytes]"),
@@ -75,7 +74,7 @@ impl<'a, T: Wire<'a>, const MAX: usize> Wire<'a> for List<T, MAX> {
     }
 
     fn encode(&self, w: &mut Writer) {
-        debug_assert!(self.0.len() <= MAX, "senders keep within the limits that receivers set");
+        debug_assert!(self.0.len() <= MAX, "senders obey the limits of receivers");
         w.count(self.0.len());
         self.0.iter().for_each(|item| item.encode(w));
     }
@@ -100,7 +99,7 @@ impl<T, const MAX: usize> Default for List<T, MAX> {
     }
 }
 
-/// Optional data, and arrays of at most one element, which look the same (RFC 4506, section 4.19).
+/// Optional data. An array of at most one element has the same form (RFC 4506, section 4.19).
 impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
         r.optional(T::decode)
@@ -116,7 +115,7 @@ impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
     }
 }
 
-/// Nothing at all: the body of results that carry only a status.
+/// The empty body of results that carry only a status.
 impl<'a> Wire<'a> for () {
     fn decode(_: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(())

@@ -1,27 +1,26 @@
-//! The packed form of attributes (`fattr4`): a bitmap, and the values of its attributes one after
-//! another in ascending order.
+//! The packed form of attributes (`fattr4`): a bitmap, then the values in ascending order of
+//! attribute number.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::{Attributes, Bitmap, Status, Wire};
 
-/// Longest run of values: a full list of ACL entries with names of usual length.
-pub const ATTR_VALUES_LEN_MAX: usize = 512 * 1024;
+/// Maximum length of all values: a full access control list with names of usual length.
+pub(crate) const ATTR_VALUES_LEN_MAX: usize = 512 * 1024;
 
-/// Attributes as they came: which, and their values still packed.
+/// Packed attributes as received: a bitmap and undecoded values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fattr<'a> {
-    /// Which attributes.
+    /// The attributes that `values` contains.
     pub mask: Bitmap,
-    /// Their values.
+    /// The packed values.
     pub values: &'a [u8],
 }
 
 impl<'a> Fattr<'a> {
-    /// The values. An error if one is of an attribute that isn't known, since nobody can tell how
-    /// long it is.
+    /// Decodes the values. Fails on an unknown attribute, because its length is unknown.
     pub fn attributes(&self) -> Result<Attributes<'a>, Error> {
-        if self.mask.has_beyond() {
+        if self.mask.has_unknown_bits() {
             return Err(Error::Invalid("attribute number"));
         }
         let mut r = Reader::new(self.values);
@@ -30,9 +29,9 @@ impl<'a> Fattr<'a> {
         Ok(attributes)
     }
 
-    /// What a client asks to be set, by a server that supports `supported`. RFC 8881, section 5.5:
-    /// an attribute that isn't supported is ATTRNOTSUPP; one that can't be set is INVAL; values
-    /// that can't be read are BADXDR.
+    /// Decodes the attributes that a client asks to set, for a server that supports `supported`.
+    /// RFC 8881, section 5.5: an unsupported attribute is ATTRNOTSUPP, a read-only attribute is
+    /// INVAL, and undecodable values are BADXDR.
     pub fn settings(&self, supported: Bitmap) -> Result<Attributes<'a>, Status> {
         if !self.mask.minus(supported).is_empty() {
             return Err(Status::ATTRNOTSUPP);
@@ -43,8 +42,8 @@ impl<'a> Fattr<'a> {
         self.attributes().map_err(|_| Status::BADXDR)
     }
 
-    /// The values that VERIFY and NVERIFY compare, by a server that supports `supported`. RFC 8881,
-    /// section 18.30.3: those that can only be set, and rdattr_error, are INVAL.
+    /// Decodes the attributes that VERIFY and NVERIFY compare, for a server that supports
+    /// `supported`. RFC 8881, section 18.30.3: write-only attributes and rdattr_error are INVAL.
     pub fn comparison(&self, supported: Bitmap) -> Result<Attributes<'a>, Status> {
         if !self.mask.minus(supported).is_empty() {
             return Err(Status::ATTRNOTSUPP);
@@ -73,7 +72,7 @@ impl<'a> Wire<'a> for Fattr<'a> {
 }
 
 impl Attributes<'_> {
-    /// Appends as a `fattr4` the attributes of `wanted` that have a value here, in ascending order.
+    /// Encodes as `fattr4` the attributes in `wanted` that have a value, in ascending order.
     pub fn encode(&self, wanted: Bitmap, w: &mut Writer) {
         let mask = self.present(wanted);
         mask.encode(w);

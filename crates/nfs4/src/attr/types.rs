@@ -1,10 +1,10 @@
-//! The types of attributes that no other part of the protocol has.
+//! Types that only attributes use.
 
 use crate::macros::{wire_bits, wire_enum, wire_newtype, wire_struct};
 use crate::{Bitmap, Bytes, Time};
 
 wire_enum! {
-    /// What a file is (`nfs_ftype4`).
+    /// Type of a file (`nfs_ftype4`).
     pub enum FileType = "nfs_ftype4" {
         /// A regular file.
         Regular = 1,
@@ -20,7 +20,7 @@ wire_enum! {
         Socket = 6,
         /// A FIFO.
         Fifo = 7,
-        /// The directory of a file's named attributes.
+        /// A directory of named attributes.
         AttrDir = 8,
         /// A named attribute.
         NamedAttr = 9,
@@ -28,66 +28,67 @@ wire_enum! {
 }
 
 wire_bits! {
-    /// When filehandles expire (`fh_expire_type`); never, if no bit is set.
+    /// When filehandles expire (`fh_expire_type`); zero means never.
     pub struct FhExpireType {
-        /// Not while the file is open.
+        /// Filehandles of open files do not expire.
         NOEXPIRE_WITH_OPEN = 1,
-        /// At any time.
+        /// A filehandle can expire at any time.
         VOLATILE_ANY = 2,
-        /// At migration.
+        /// A filehandle expires when its file system migrates.
         VOL_MIGRATION = 4,
-        /// At rename.
+        /// A filehandle expires when its file is renamed.
         VOL_RENAME = 8,
     }
 }
 
 wire_newtype! {
-    /// How the change attribute moves (`change_attr_type4`, RFC 7862, section 12.2.3).
+    /// How the change attribute changes (`change_attr_type4`, RFC 7862, section 12.2.3).
     pub struct ChangeAttrType(pub u32);
 }
 
 impl ChangeAttrType {
-    /// It only grows.
+    /// The attribute increases with every change.
     pub const MONOTONIC_INCR: Self = Self(0);
-    /// It counts changes.
+    /// The attribute counts changes.
     pub const VERSION_COUNTER: Self = Self(1);
-    /// It counts changes, but for writes by way of pNFS.
+    /// The attribute counts changes, except pNFS writes.
     pub const VERSION_COUNTER_NOPNFS: Self = Self(2);
-    /// It is the time of the last change of metadata.
+    /// The attribute is the time of the last metadata change.
     pub const TIME_METADATA: Self = Self(3);
-    /// Nothing is promised.
+    /// The attribute has no defined order.
     pub const UNDEFINED: Self = Self(4);
 }
 
 wire_struct! {
-    /// The numbers of a device (`specdata4`).
+    /// Device numbers (`specdata4`).
     #[derive(Copy, Default)]
     pub struct SpecData {
-        /// Major.
+        /// Major number.
         pub major: u32,
-        /// Minor.
+        /// Minor number.
         pub minor: u32,
     }
 }
 
 wire_struct! {
-    /// Some bits of the mode (`mode_masked4`).
+    /// A change of selected mode bits (`mode_masked4`).
     #[derive(Copy)]
     pub struct ModeMasked {
-        /// Their values.
+        /// New values of the bits.
         pub value: u32,
-        /// Which bits.
+        /// The bits to change.
         pub mask: u32,
     }
 }
 
 wire_struct! {
-    /// The mode of a new file, and the umask that an inherited ACL overrides (RFC 8275).
+    /// Mode and umask of a new file, sent separately because an inherited access control list
+    /// overrides the umask (RFC 8275).
     #[derive(Copy)]
     pub struct ModeUmask {
-        /// The mode before the umask.
+        /// Mode before the umask applies.
         pub mode: u32,
-        /// The umask.
+        /// Umask of the creating process.
         pub umask: u32,
     }
 }
@@ -96,107 +97,109 @@ wire_struct! {
     /// A security label (`sec_label4`).
     #[derive(Copy)]
     pub struct SecLabel<'a> {
-        /// Its format.
+        /// Label format.
         pub format: u32,
-        /// The policy within the format.
+        /// Policy within the format.
         pub policy: u32,
-        /// The label.
+        /// Label data.
         pub data: Bytes<'a, 4096>,
     }
 }
 
 wire_struct! {
-    /// Changes with the policies of a file system (`change_policy4`).
+    /// Version of a file system's policies (`change_policy4`).
     #[derive(Copy)]
     pub struct ChangePolicy {
-        /// Major part.
+        /// Major part of the version.
         pub major: u64,
-        /// Minor part.
+        /// Minor part of the version.
         pub minor: u64,
     }
 }
 
 wire_enum! {
-    /// What kind of copy a file system is (`fs4_status_type`).
+    /// Kind of file system copy (`fs4_status_type`).
     pub enum FsStatusType = "fs4_status_type" {
-        /// It never changes.
+        /// The copy never changes.
         Fixed = 1,
-        /// It changes from time to time.
+        /// The copy is updated from a source from time to time.
         Updated = 2,
-        /// It is one version of something.
+        /// The copy is one version of a source.
         Versioned = 3,
-        /// It is written to.
+        /// Clients can write to the file system.
         Writable = 4,
-        /// It is elsewhere.
+        /// The file system is at another location.
         Referral = 5,
     }
 }
 
 wire_struct! {
-    /// How a file system fares (`fs4_status`).
+    /// Status of a file system (`fs4_status`).
     #[derive(Copy)]
     pub struct FsStatus<'a> {
-        /// Whether it isn't here.
+        /// Whether the file system is absent from this server.
         pub absent: bool,
-        /// What it is.
+        /// Kind of copy.
         pub kind: FsStatusType,
-        /// What it is a copy of.
+        /// Source of the copy.
         pub source: Bytes<'a, 4096>,
-        /// Which version.
+        /// Current version of the copy.
         pub current: Bytes<'a, 4096>,
-        /// How old, in seconds; negative if unknown.
+        /// Age in seconds; negative if unknown.
         pub age_s: i32,
-        /// When it was up to date.
+        /// Time at which the copy was up to date.
         pub version: Time,
     }
 }
 
 wire_struct! {
-    /// A wish about the layout (`layouthint4`).
+    /// Preferred layout (`layouthint4`).
     #[derive(Copy)]
     pub struct LayoutHint<'a> {
-        /// The layout's type.
+        /// Layout type.
         pub kind: u32,
-        /// What the type makes of it.
+        /// Body, as defined by the layout type.
         pub body: Bytes<'a, 4096>,
     }
 }
 
 wire_struct! {
-    /// How long a file is retained (`retention_get4`).
+    /// Retention time of a file (`retention_get4`).
     #[derive(Copy)]
     pub struct RetentionGet {
-        /// Seconds.
+        /// Duration in seconds.
         pub duration_s: u64,
-        /// Since when.
+        /// Start of the retention.
         pub begin: Option<Time>,
     }
 }
 
 wire_struct! {
-    /// How long a file shall be retained (`retention_set4`).
+    /// New retention time of a file (`retention_set4`).
     #[derive(Copy)]
     pub struct RetentionSet {
-        /// Whether retention starts.
+        /// Whether the retention starts now.
         pub enable: bool,
-        /// Seconds.
+        /// Duration in seconds.
         pub duration_s: Option<u64>,
     }
 }
 
 wire_struct! {
-    /// What OPEN understands (`open_arguments4`, RFC 9754, section 3): sets of the values and bit numbers of its arguments.
+    /// OPEN arguments that a server supports (`open_arguments4`, RFC 9754, section 3). Each set
+    /// contains argument values or bit numbers.
     #[derive(Copy)]
     pub struct OpenArguments {
-        /// Values of the access.
+        /// Supported access values.
         pub share_access: Bitmap,
-        /// Values of the denial.
+        /// Supported deny values.
         pub share_deny: Bitmap,
-        /// Wishes: values of the byte that names a delegation, and numbers of the bits above it.
+        /// Supported delegation requests: values of the delegation byte, and numbers of the bits
+        /// above it.
         pub share_access_want: Bitmap,
-        /// Claims.
+        /// Supported claim types.
         pub open_claim: Bitmap,
-        /// Ways to make the file.
+        /// Supported create modes.
         pub create_mode: Bitmap,
     }
 }

@@ -5,29 +5,29 @@ use crate::op::LayoutIoMode;
 use crate::{Filehandle, Fsid, Stateid};
 
 wire_struct! {
-    /// A part of a file (`layoutrecall_file4`).
+    /// A range of a file (`layoutrecall_file4`).
     #[derive(Copy)]
     pub struct LayoutRecallFile {
         /// The file.
         pub handle: Filehandle,
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many.
+        /// Number of bytes.
         pub length: u64,
-        /// The layout.
+        /// Stateid of the layout.
         pub stateid: Stateid,
     }
 }
 
 wire_union! {
-    /// What is recalled (`layoutrecall4`).
+    /// Layouts to recall (`layoutrecall4`).
     #[derive(Copy)]
     pub enum LayoutRecall = "layoutrecall_type4" {
-        /// The layouts of a file.
+        /// Layouts of one file.
         1 => File(file: LayoutRecallFile),
-        /// Those of a file system.
+        /// Layouts of one file system.
         2 => Fsid(fsid: Fsid),
-        /// All.
+        /// All layouts of the client.
         3 => All,
     }
 }
@@ -36,13 +36,13 @@ wire_struct! {
     /// `CB_LAYOUTRECALL4args`.
     #[derive(Copy)]
     pub struct CbLayoutrecallArgs {
-        /// The layout's type.
+        /// Layout type.
         pub kind: u32,
-        /// What it is for.
+        /// I/O mode of the layouts.
         pub iomode: LayoutIoMode,
-        /// Whether it has changed.
+        /// Whether the layout has changed.
         pub changed: bool,
-        /// What is recalled.
+        /// Layouts to recall.
         pub recall: LayoutRecall,
     }
 }

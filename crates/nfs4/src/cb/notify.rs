@@ -1,21 +1,21 @@
 //! CB_NOTIFY, CB_PUSH_DELEG, CB_WANTS_CANCELLED, CB_NOTIFY_LOCK and CB_NOTIFY_DEVICEID (RFC 8881,
-//! sections 20.4, 20.5, 20.10 to 20.12). What notifications say stays packed: no client here asks
-//! for any.
+//! sections 20.4, 20.5, 20.10 to 20.12). Notifications stay packed, because the client requests
+//! none.
 
 use crate::macros::wire_struct;
 use crate::op::Delegation;
 use crate::{Bitmap, Bytes, Filehandle, List, StateOwner, Stateid};
 
-/// Most notifications of one call.
-pub const NOTIFICATIONS_MAX: usize = 1024;
+/// Maximum number of notifications in one call.
+pub(crate) const NOTIFICATIONS_MAX: usize = 1024;
 
 wire_struct! {
-    /// Notifications of some kinds (`notify4`).
+    /// A set of notifications (`notify4`).
     #[derive(Copy)]
     pub struct Notify<'a> {
-        /// Which kinds.
+        /// Types of the notifications.
         pub mask: Bitmap,
-        /// What they say.
+        /// Packed notifications.
         pub values: Bytes<'a, 65_536>,
     }
 }
@@ -23,11 +23,11 @@ wire_struct! {
 wire_struct! {
     /// `CB_NOTIFY4args`.
     pub struct CbNotifyArgs<'a> {
-        /// The delegation of the directory.
+        /// Stateid of the directory delegation.
         pub stateid: Stateid,
         /// The directory.
         pub handle: Filehandle,
-        /// What has changed.
+        /// Changes in the directory.
         pub changes: List<Notify<'a>, NOTIFICATIONS_MAX>,
     }
 }
@@ -47,9 +47,9 @@ wire_struct! {
     /// `CB_WANTS_CANCELLED4args`.
     #[derive(Copy)]
     pub struct CbWantsCancelledArgs {
-        /// Those that waited for others.
+        /// Cancels delegation requests that wait for a conflict to end.
         pub contended: bool,
-        /// Those that waited for resources.
+        /// Cancels delegation requests that wait for resources.
         pub resourced: bool,
     }
 }
@@ -60,7 +60,7 @@ wire_struct! {
     pub struct CbNotifyLockArgs<'a> {
         /// The file.
         pub handle: Filehandle,
-        /// Who waits.
+        /// Owner that waits for the lock.
         pub owner: StateOwner<'a>,
     }
 }
@@ -68,7 +68,7 @@ wire_struct! {
 wire_struct! {
     /// `CB_NOTIFY_DEVICEID4args`.
     pub struct CbNotifyDeviceidArgs<'a> {
-        /// What has changed.
+        /// Changes of devices.
         pub changes: List<Notify<'a>, NOTIFICATIONS_MAX>,
     }
 }

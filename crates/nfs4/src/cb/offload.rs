@@ -6,12 +6,12 @@ use crate::macros::wire_struct;
 use crate::op::WriteResponse;
 use crate::{Filehandle, Stateid, Status, Wire};
 
-/// How a copy ended (`offload_info4`).
+/// Result of a copy (`offload_info4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OffloadInfo {
-    /// Well.
+    /// The copy succeeded.
     Done(WriteResponse),
-    /// With this status, after so many bytes.
+    /// The copy failed with this status, after this number of bytes.
     Failed(Status, u64),
 }
 
@@ -49,11 +49,11 @@ wire_struct! {
     /// `CB_OFFLOAD4args`.
     #[derive(Copy)]
     pub struct CbOffloadArgs {
-        /// The destination.
+        /// The destination file.
         pub handle: Filehandle,
-        /// The copy.
+        /// Stateid of the copy.
         pub stateid: Stateid,
-        /// How it ended.
+        /// Result of the copy.
         pub info: OffloadInfo,
     }
 }

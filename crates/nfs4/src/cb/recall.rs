@@ -10,7 +10,7 @@ wire_struct! {
     pub struct CbGetattrArgs {
         /// The file.
         pub handle: Filehandle,
-        /// Which attributes.
+        /// Requested attributes.
         pub wanted: Bitmap,
     }
 }
@@ -19,7 +19,7 @@ wire_struct! {
     /// `CB_GETATTR4resok`.
     #[derive(Copy)]
     pub struct CbGetattrOk<'a> {
-        /// Those that there are.
+        /// Attributes that the client knows.
         pub attrs: Fattr<'a>,
     }
 }
@@ -28,9 +28,9 @@ wire_struct! {
     /// `CB_RECALL4args`.
     #[derive(Copy)]
     pub struct CbRecallArgs {
-        /// The delegation.
+        /// Stateid of the delegation.
         pub stateid: Stateid,
-        /// Whether the file is to be truncated, so that nothing need be written back.
+        /// Whether the server will truncate the file, so that the client need not write data back.
         pub truncate: bool,
         /// The file.
         pub handle: Filehandle,
@@ -41,10 +41,10 @@ wire_struct! {
     /// `CB_RECALL_ANY4args` and `CB_RECALLABLE_OBJ_AVAIL4args`.
     #[derive(Copy)]
     pub struct CbRecallAnyArgs {
-        /// How many may be kept.
-        pub keep: u32,
-        /// Of which kinds.
-        pub kinds: Bitmap,
+        /// Number of objects that the client may keep.
+        pub objects_to_keep: u32,
+        /// Types of objects to return.
+        pub type_mask: Bitmap,
     }
 }
 
@@ -52,7 +52,7 @@ wire_struct! {
     /// `CB_RECALL_SLOT4args`.
     #[derive(Copy)]
     pub struct CbRecallSlotArgs {
-        /// The highest slot that the client should use.
+        /// Highest slot that the client should use.
         pub target_highest_slot: SlotId,
     }
 }

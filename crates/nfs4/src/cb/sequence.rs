@@ -3,15 +3,15 @@
 use crate::macros::wire_struct;
 use crate::{List, SessionId, SlotId, SlotSeq};
 
-/// Most sessions, and most calls of each, that a callback refers to: a session has no more slots in
-/// use.
-pub const REFERRING_CALLS_MAX: usize = 1024;
+/// Maximum number of sessions, and of calls of each session, that a callback refers to. A session
+/// has at most this number of slots in use.
+pub(crate) const REFERRING_CALLS_MAX: usize = 1024;
 
 wire_struct! {
-    /// A call that the callback is about (`referring_call4`).
+    /// A call that the callback relates to (`referring_call4`).
     #[derive(Copy)]
     pub struct ReferringCall {
-        /// The slot's number.
+        /// Sequence number of the slot.
         pub seq: SlotSeq,
         /// The slot.
         pub slot: SlotId,
@@ -19,7 +19,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// Those of one session (`referring_call_list4`).
+    /// Calls of one session (`referring_call_list4`).
     pub struct ReferringCalls {
         /// The session.
         pub session: SessionId,
@@ -33,15 +33,15 @@ wire_struct! {
     pub struct CbSequenceArgs {
         /// The session.
         pub session: SessionId,
-        /// The slot's number.
+        /// Sequence number of the slot.
         pub seq: SlotSeq,
         /// The slot.
         pub slot: SlotId,
         /// The highest slot in use.
         pub highest_slot: SlotId,
-        /// Whether to keep the reply.
+        /// Whether the client caches the reply.
         pub cache_this: bool,
-        /// Calls whose replies may not have come yet.
+        /// Calls whose replies the client may not have received yet.
         pub referring: List<ReferringCalls, REFERRING_CALLS_MAX>,
     }
 }
@@ -52,13 +52,13 @@ wire_struct! {
     pub struct CbSequenceOk {
         /// The session.
         pub session: SessionId,
-        /// The slot's number.
+        /// Sequence number of the slot.
         pub seq: SlotSeq,
         /// The slot.
         pub slot: SlotId,
-        /// The highest slot that the client takes now.
+        /// Highest slot that the client accepts now.
         pub highest_slot: SlotId,
-        /// The highest that it would like to be used.
+        /// Highest slot that the client wants the server to use.
         pub target_highest_slot: SlotId,
     }
 }

@@ -3,19 +3,19 @@
 use crate::macros::{wire_bits, wire_struct};
 
 wire_bits! {
-    /// Kinds of access.
+    /// Access rights.
     pub struct Access {
         /// Read data or list a directory.
         READ = 1,
-        /// Look up in a directory.
+        /// Look up entries of a directory.
         LOOKUP = 2,
-        /// Change data or entries.
+        /// Change data or directory entries.
         MODIFY = 4,
-        /// Append data or add entries.
+        /// Append data or add directory entries.
         EXTEND = 8,
-        /// Remove an entry.
+        /// Remove a directory entry.
         DELETE = 0x10,
-        /// Execute.
+        /// Execute a file.
         EXECUTE = 0x20,
         /// Read extended attributes (RFC 8276, section 8.3).
         XAREAD = 0x40,
@@ -30,7 +30,7 @@ wire_struct! {
     /// `ACCESS4args`.
     #[derive(Copy)]
     pub struct AccessArgs {
-        /// What is asked about.
+        /// Rights to check.
         pub access: Access,
     }
 }
@@ -39,9 +39,9 @@ wire_struct! {
     /// `ACCESS4resok`.
     #[derive(Copy)]
     pub struct AccessOk {
-        /// What could be told.
+        /// Rights that the server could check.
         pub supported: Access,
-        /// What is granted.
+        /// Rights that the caller has.
         pub access: Access,
     }
 }

@@ -7,11 +7,11 @@ wire_struct! {
     /// `ALLOCATE4args`.
     #[derive(Copy)]
     pub struct AllocateArgs {
-        /// An open for writing.
+        /// Stateid of an open for writing.
         pub stateid: Stateid,
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many bytes.
+        /// Number of bytes.
         pub length: u64,
     }
 }
@@ -20,11 +20,11 @@ wire_struct! {
     /// `DEALLOCATE4args`.
     #[derive(Copy)]
     pub struct DeallocateArgs {
-        /// An open for writing.
+        /// Stateid of an open for writing.
         pub stateid: Stateid,
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many bytes.
+        /// Number of bytes.
         pub length: u64,
     }
 }

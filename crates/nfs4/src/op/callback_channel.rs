@@ -6,35 +6,35 @@ use crate::{CallbackSec, List, SEC_PARMS_MAX, SessionId};
 wire_struct! {
     /// `BACKCHANNEL_CTL4args`.
     pub struct BackchannelCtlArgs<'a> {
-        /// The client's callback program.
+        /// Number of the client's callback program.
         pub program: u32,
-        /// How callbacks may be authenticated.
+        /// Security parameters of callbacks.
         pub sec_parms: List<CallbackSec<'a>, SEC_PARMS_MAX>,
     }
 }
 
 wire_enum! {
-    /// What a client wants a connection to carry (`channel_dir_from_client4`).
+    /// Channels that a client requests for a connection (`channel_dir_from_client4`).
     pub enum ChannelDirClient = "channel_dir_from_client4" {
-        /// Calls.
+        /// The fore channel.
         Fore = 1,
-        /// Callbacks.
+        /// The back channel.
         Back = 2,
-        /// Calls, or both.
+        /// The fore channel; the server can add the back channel.
         ForeOrBoth = 3,
-        /// Callbacks, or both.
+        /// The back channel; the server can add the fore channel.
         BackOrBoth = 7,
     }
 }
 
 wire_enum! {
-    /// What it carries (`channel_dir_from_server4`).
+    /// Channels of a connection (`channel_dir_from_server4`).
     pub enum ChannelDirServer = "channel_dir_from_server4" {
-        /// Calls.
+        /// The fore channel.
         Fore = 1,
-        /// Callbacks.
+        /// The back channel.
         Back = 2,
-        /// Both.
+        /// Both channels.
         Both = 3,
     }
 }
@@ -45,9 +45,9 @@ wire_struct! {
     pub struct BindConnArgs {
         /// The session.
         pub session: SessionId,
-        /// What to carry.
+        /// Requested channels.
         pub dir: ChannelDirClient,
-        /// Whether to use RDMA.
+        /// Whether the client requests RDMA.
         pub rdma: bool,
     }
 }
@@ -58,9 +58,9 @@ wire_struct! {
     pub struct BindConnOk {
         /// The session.
         pub session: SessionId,
-        /// What is carried.
+        /// Granted channels.
         pub dir: ChannelDirServer,
-        /// Whether RDMA is used.
+        /// Whether the connection uses RDMA.
         pub rdma: bool,
     }
 }

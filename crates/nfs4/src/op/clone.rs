@@ -7,15 +7,15 @@ wire_struct! {
     /// `CLONE4args`. The saved filehandle is the source.
     #[derive(Copy)]
     pub struct CloneArgs {
-        /// An open of the source for reading.
+        /// Stateid of the open source file.
         pub source: Stateid,
-        /// An open of the destination for writing.
+        /// Stateid of the destination file, open for writing.
         pub destination: Stateid,
-        /// Where to read.
+        /// Offset in the source.
         pub source_offset: u64,
-        /// Where to write.
+        /// Offset in the destination.
         pub destination_offset: u64,
-        /// How much; zero is up to the end.
+        /// Number of bytes; zero means up to the end of the source.
         pub count: u64,
     }
 }

@@ -7,18 +7,18 @@ wire_struct! {
     /// `CLOSE4args`.
     #[derive(Copy)]
     pub struct CloseArgs {
-        /// The open owner's number (4.0).
+        /// Sequence number of the open owner (4.0).
         pub seq: OwnerSeq,
-        /// The open.
+        /// Stateid of the open.
         pub stateid: Stateid,
     }
 }
 
 wire_struct! {
-    /// The result.
+    /// Result of CLOSE.
     #[derive(Copy)]
     pub struct CloseOk {
-        /// Of no use any more.
+        /// Stateid without a meaning after CLOSE.
         pub stateid: Stateid,
     }
 }

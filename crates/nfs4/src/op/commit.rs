@@ -7,9 +7,9 @@ wire_struct! {
     /// `COMMIT4args`.
     #[derive(Copy)]
     pub struct CommitArgs {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many; zero is up to the end.
+        /// Number of bytes; zero means up to the end of the file.
         pub count: u32,
     }
 }
@@ -18,7 +18,8 @@ wire_struct! {
     /// `COMMIT4resok`.
     #[derive(Copy)]
     pub struct CommitOk {
-        /// The server's life; if it is another than that of the writes, they must be sent again.
+        /// Write verifier of the server instance. If it differs from the verifier of a WRITE, the
+        /// client must repeat the WRITE.
         pub verifier: Verifier,
     }
 }

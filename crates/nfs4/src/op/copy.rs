@@ -5,53 +5,53 @@ use super::StableHow;
 use crate::macros::{wire_failure, wire_struct};
 use crate::{List, NetLoc, Stateid, Status, Time, Verifier};
 
-/// Most places of a server.
-pub const NET_LOCS_MAX: usize = 64;
+/// Maximum number of locations of a server.
+pub(crate) const NET_LOCS_MAX: usize = 64;
 
 wire_struct! {
     /// `COPY4args`. The saved filehandle is the source.
     pub struct CopyArgs<'a> {
-        /// An open of the source for reading.
+        /// Stateid of the open source file.
         pub source: Stateid,
-        /// An open of the destination for writing.
+        /// Stateid of the destination file, open for writing.
         pub destination: Stateid,
-        /// Where to read.
+        /// Offset in the source.
         pub source_offset: u64,
-        /// Where to write.
+        /// Offset in the destination.
         pub destination_offset: u64,
-        /// How much; zero is up to the end.
+        /// Number of bytes; zero means up to the end of the source.
         pub count: u64,
-        /// Whether the bytes must be copied in order.
+        /// Whether the server must copy the bytes in order.
         pub consecutive: bool,
-        /// Whether to answer only when it is done.
+        /// Whether the server must answer only after the copy is complete.
         pub synchronous: bool,
-        /// Where the source is, if elsewhere.
+        /// Locations of the source server; empty for a copy within the server.
         pub source_server: List<NetLoc<'a>, NET_LOCS_MAX>,
     }
 }
 
 wire_struct! {
-    /// How a copy is or must be done (`copy_requirements4`).
+    /// Mode of a copy, as requested or performed (`copy_requirements4`).
     #[derive(Copy)]
     pub struct CopyRequirements {
-        /// In order.
+        /// The server copies the bytes in order.
         pub consecutive: bool,
-        /// Before it is answered.
+        /// The server answers after the copy is complete.
         pub synchronous: bool,
     }
 }
 
 wire_struct! {
-    /// What was written, or the copy that will (`write_response4`).
+    /// Result of a copy or write (`write_response4`).
     #[derive(Copy)]
     pub struct WriteResponse {
-        /// The copy, if it goes on.
+        /// Stateid of the asynchronous copy, if it is not complete.
         pub callback: Option<Stateid>,
-        /// Bytes so far.
+        /// Number of bytes written so far.
         pub count: u64,
-        /// How durably.
+        /// How the data was committed.
         pub committed: StableHow,
-        /// The server's life.
+        /// Write verifier of the server instance.
         pub verifier: Verifier,
     }
 }
@@ -60,17 +60,17 @@ wire_struct! {
     /// `COPY4resok`.
     #[derive(Copy)]
     pub struct CopyOk {
-        /// What was written.
+        /// Result of the copy.
         pub response: WriteResponse,
-        /// How.
+        /// Mode of the copy.
         pub requirements: CopyRequirements,
     }
 }
 
 wire_failure! {
-    /// How COPY fails.
+    /// Failure of COPY.
     pub enum CopyFailure {
-        /// The server can only do it so.
+        /// The server supports only this mode.
         OFFLOAD_NO_REQS => NoReqs(CopyRequirements)
     }
 }
@@ -79,9 +79,9 @@ wire_struct! {
     /// `COPY_NOTIFY4args`.
     #[derive(Copy)]
     pub struct CopyNotifyArgs<'a> {
-        /// An open of the source.
+        /// Stateid of the open source file.
         pub source: Stateid,
-        /// Who will fetch it.
+        /// Location of the destination server.
         pub destination: NetLoc<'a>,
     }
 }
@@ -89,11 +89,11 @@ wire_struct! {
 wire_struct! {
     /// `COPY_NOTIFY4resok`.
     pub struct CopyNotifyOk<'a> {
-        /// How long it may take to begin.
+        /// Time within which the copy must begin.
         pub lease_time: Time,
-        /// What to give the destination.
+        /// Stateid that the destination server presents.
         pub stateid: Stateid,
-        /// Where the source can be reached.
+        /// Locations of the source server.
         pub source_server: List<NetLoc<'a>, NET_LOCS_MAX>,
     }
 }
@@ -102,7 +102,7 @@ wire_struct! {
     /// `OFFLOAD_CANCEL4args`.
     #[derive(Copy)]
     pub struct OffloadCancelArgs {
-        /// The copy.
+        /// Stateid of the copy.
         pub stateid: Stateid,
     }
 }
@@ -111,7 +111,7 @@ wire_struct! {
     /// `OFFLOAD_STATUS4args`.
     #[derive(Copy)]
     pub struct OffloadStatusArgs {
-        /// The copy.
+        /// Stateid of the copy.
         pub stateid: Stateid,
     }
 }
@@ -120,9 +120,9 @@ wire_struct! {
     /// `OFFLOAD_STATUS4resok`.
     #[derive(Copy)]
     pub struct OffloadStatusOk {
-        /// Bytes so far.
+        /// Number of bytes copied so far.
         pub count: u64,
-        /// How it ended, if it has.
+        /// Final status, if the copy is complete.
         pub complete: Option<Status>,
     }
 }

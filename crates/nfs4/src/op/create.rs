@@ -6,10 +6,10 @@ use crate::attr::{FileType, SpecData};
 use crate::macros::wire_struct;
 use crate::{Bitmap, ChangeInfo, Fattr, Name, Wire};
 
-/// Longest text of a symbolic link that is read from the wire; file systems allow less.
+/// Maximum length of a symbolic link's text that the decoder accepts. File systems allow less.
 pub const LINK_TEXT_LEN_MAX: usize = 16 * 1024;
 
-/// What to make (`createtype4`).
+/// Type of object to create (`createtype4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreateType<'a> {
     /// A symbolic link with this text.
@@ -18,10 +18,10 @@ pub enum CreateType<'a> {
     Block(SpecData),
     /// A character device.
     Character(SpecData),
-    /// A type that needs no more; those that CREATE can't make are among them, and answered with
-    /// BADTYPE.
+    /// Any other type, without further data. It includes types that CREATE cannot create; the
+    /// server answers BADTYPE for them.
     Plain(FileType),
-    /// A number that is no type: BADTYPE.
+    /// An undefined type; the server answers BADTYPE.
     Unknown(u32),
 }
 
@@ -77,11 +77,11 @@ wire_struct! {
     /// `CREATE4args`.
     #[derive(Copy)]
     pub struct CreateArgs<'a> {
-        /// What.
+        /// Type of the new object.
         pub kind: CreateType<'a>,
-        /// Under which name.
+        /// Name of the new object.
         pub name: Name<'a>,
-        /// With which attributes.
+        /// Attributes of the new object.
         pub attrs: Fattr<'a>,
     }
 }
@@ -90,9 +90,9 @@ wire_struct! {
     /// `CREATE4resok`.
     #[derive(Copy)]
     pub struct CreateOk {
-        /// What it did to the directory.
+        /// Change of the directory.
         pub change: ChangeInfo,
-        /// Which attributes were set.
+        /// Attributes that the server has set.
         pub attrs_set: Bitmap,
     }
 }

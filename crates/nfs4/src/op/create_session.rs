@@ -4,13 +4,13 @@ use crate::macros::{wire_bits, wire_struct};
 use crate::{CallbackSec, ClientId, CreateSeq, List, SEC_PARMS_MAX, SessionId};
 
 wire_bits! {
-    /// What a session is to be, and is.
+    /// Flags of a session, as requested or granted.
     pub struct CreateSessionFlags {
-        /// Its replies survive a restart.
+        /// The reply cache survives a restart of the server.
         PERSIST = 1,
-        /// This connection carries its callbacks as well.
+        /// This connection also carries callbacks.
         CONN_BACK_CHAN = 2,
-        /// This connection goes over to RDMA.
+        /// This connection changes to RDMA.
         CONN_RDMA = 4,
     }
 }
@@ -23,13 +23,13 @@ wire_struct! {
         pub header_pad_size: u32,
         /// Longest request, RPC header included.
         pub request_len_max: u32,
-        /// Longest reply, RPC header included.
+        /// Longest reply that the server caches for retries.
         pub response_len_max: u32,
         /// Longest reply that is kept for retries.
         pub response_cached_len_max: u32,
-        /// Most operations of a compound.
+        /// Maximum number of operations in a compound.
         pub operations_max: u32,
-        /// Most requests at once: how many slots.
+        /// Maximum number of requests in flight: the number of slots.
         pub requests_max: u32,
         /// RDMA credits.
         pub rdma_ird: Option<u32>,
@@ -41,17 +41,17 @@ wire_struct! {
     pub struct CreateSessionArgs<'a> {
         /// The client.
         pub client: ClientId,
-        /// Its number, for retries.
+        /// Sequence number of the call, for retries.
         pub seq: CreateSeq,
-        /// What the session is to be.
+        /// Requested flags.
         pub flags: CreateSessionFlags,
-        /// Calls.
+        /// Requested limits of the fore channel.
         pub fore: ChannelAttrs,
-        /// Callbacks.
+        /// Requested limits of the back channel.
         pub back: ChannelAttrs,
-        /// The client's callback program.
+        /// Number of the client's callback program.
         pub callback_program: u32,
-        /// How callbacks may be authenticated.
+        /// Security parameters of callbacks.
         pub sec_parms: List<CallbackSec<'a>, SEC_PARMS_MAX>,
     }
 }
@@ -62,13 +62,13 @@ wire_struct! {
     pub struct CreateSessionOk {
         /// The session.
         pub session: SessionId,
-        /// The call's number.
+        /// Sequence number of the call.
         pub seq: CreateSeq,
-        /// What the session is.
+        /// Granted flags.
         pub flags: CreateSessionFlags,
-        /// Calls.
+        /// Limits of the fore channel.
         pub fore: ChannelAttrs,
-        /// Callbacks.
+        /// Limits of the back channel.
         pub back: ChannelAttrs,
     }
 }

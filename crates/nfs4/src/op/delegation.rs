@@ -9,7 +9,7 @@ wire_struct! {
     /// `DELEGPURGE4args`.
     #[derive(Copy)]
     pub struct DelegpurgeArgs {
-        /// The client; 4.1 takes it from the session.
+        /// The client. A 4.1 server takes it from the session instead.
         pub client: ClientId,
     }
 }
@@ -18,7 +18,7 @@ wire_struct! {
     /// `DELEGRETURN4args`.
     #[derive(Copy)]
     pub struct DelegreturnArgs {
-        /// The delegation.
+        /// Stateid of the delegation.
         pub stateid: Stateid,
     }
 }
@@ -27,17 +27,17 @@ wire_struct! {
     /// `GET_DIR_DELEGATION4args`.
     #[derive(Copy)]
     pub struct GetDirDelegationArgs {
-        /// Whether to be told when there is one.
+        /// Whether the server signals when a delegation becomes available.
         pub signal: bool,
-        /// Which notifications.
+        /// Requested notifications.
         pub notifications: Bitmap,
-        /// How late those of entries' attributes may be.
+        /// Maximum delay of notifications about attributes of entries.
         pub child_delay: Time,
-        /// How late those of the directory's may be.
+        /// Maximum delay of notifications about attributes of the directory.
         pub dir_delay: Time,
-        /// Which attributes of entries.
+        /// Attributes of entries to report.
         pub child_attrs: Bitmap,
-        /// Which of the directory.
+        /// Attributes of the directory to report.
         pub dir_attrs: Bitmap,
     }
 }
@@ -46,15 +46,15 @@ wire_struct! {
     /// `GET_DIR_DELEGATION4resok`.
     #[derive(Copy)]
     pub struct GetDirDelegationOk {
-        /// The verifier of cookies.
+        /// Cookie verifier of the directory.
         pub cookie_verifier: Verifier,
-        /// The delegation.
+        /// Stateid of the delegation.
         pub stateid: Stateid,
-        /// Which notifications will come.
+        /// Notifications that the server will send.
         pub notifications: Bitmap,
-        /// Which attributes of entries.
+        /// Attributes of entries that the server will report.
         pub child_attrs: Bitmap,
-        /// Which of the directory.
+        /// Attributes of the directory that the server will report.
         pub dir_attrs: Bitmap,
     }
 }
@@ -63,22 +63,23 @@ wire_union! {
     /// `GET_DIR_DELEGATION4res_non_fatal`.
     #[derive(Copy)]
     pub enum GetDirDelegationReply = "gddrnf4_status" {
-        /// Granted.
+        /// The server granted the delegation.
         0 => Granted(ok: GetDirDelegationOk),
-        /// Not now; whether the client will be told.
+        /// The delegation is not available; the flag says whether the server will signal when it
+        /// is.
         1 => Unavailable(will_signal: bool),
     }
 }
 
 wire_union! {
-    /// On what grounds (`deleg_claim4`).
+    /// Claim type of a delegation request (`deleg_claim4`).
     #[derive(Copy)]
     pub enum DelegClaim = "deleg_claim4" {
-        /// Held before the server restarted.
+        /// The client reclaims a delegation from before a server restart.
         1 => Previous(kind: DelegationType),
-        /// New.
+        /// The client requests a new delegation.
         4 => Fh,
-        /// Held before the client restarted.
+        /// The client reclaims a delegation from before its own restart.
         6 => DelegPrevFh,
     }
 }
@@ -87,9 +88,9 @@ wire_struct! {
     /// `WANT_DELEGATION4args`.
     #[derive(Copy)]
     pub struct WantDelegationArgs {
-        /// What is wanted.
+        /// Requested type of delegation.
         pub want: ShareAccess,
-        /// On what grounds.
+        /// Claim type.
         pub claim: DelegClaim,
     }
 }

@@ -4,45 +4,45 @@ use crate::macros::{wire_bits, wire_struct};
 use crate::{Bytes, ClientId, ClientOwner, CreateSeq, OPAQUE_LIMIT, ServerOwner, StateProtect, StateProtectReply, Time};
 
 wire_bits! {
-    /// What client and server can do and are.
+    /// Features and roles of a client or server.
     pub struct ExchangeIdFlags {
-        /// Referrals are understood.
+        /// The client handles referrals.
         SUPP_MOVED_REFER = 1,
-        /// Migration is understood.
+        /// The client handles migration.
         SUPP_MOVED_MIGR = 2,
-        /// Fencing is understood.
+        /// The server supports fencing.
         SUPP_FENCE_OPS = 4,
         /// Stateids are bound to principals.
         BIND_PRINC_STATEID = 0x100,
-        /// No pNFS.
+        /// The server is not a pNFS server.
         USE_NON_PNFS = 0x1_0000,
-        /// A metadata server.
+        /// The server is a pNFS metadata server.
         USE_PNFS_MDS = 0x2_0000,
-        /// A data server.
+        /// The server is a pNFS data server.
         USE_PNFS_DS = 0x4_0000,
-        /// All that is about pNFS.
+        /// All pNFS roles.
         MASK_PNFS = 0x7_0000,
-        /// The client updates what is confirmed.
+        /// The client updates its confirmed record.
         UPD_CONFIRMED_REC_A = 0x4000_0000,
-        /// The client id is confirmed.
+        /// The client identifier is confirmed.
         CONFIRMED_R = 0x8000_0000,
     }
 }
 
 impl ExchangeIdFlags {
-    /// What a client may send; other bits are INVAL (section 18.35.3).
+    /// Flags that a client may send. Other flags are INVAL (section 18.35.3).
     pub const FROM_CLIENT: Self = Self(0x4007_0107);
 }
 
 wire_struct! {
-    /// Who made the software (`nfs_impl_id4`).
+    /// Implementation of a client or server (`nfs_impl_id4`).
     #[derive(Copy)]
     pub struct ImplId<'a> {
-        /// Their domain.
+        /// Domain of the implementor.
         pub domain: Bytes<'a, OPAQUE_LIMIT>,
-        /// Its name and version.
+        /// Name and version of the software.
         pub name: Bytes<'a, OPAQUE_LIMIT>,
-        /// When it was made.
+        /// Build date.
         pub date: Time,
     }
 }
@@ -52,11 +52,11 @@ wire_struct! {
     pub struct ExchangeIdArgs<'a> {
         /// The client.
         pub owner: ClientOwner<'a>,
-        /// What it can do.
+        /// Features of the client.
         pub flags: ExchangeIdFlags,
-        /// Which protection of state it wants.
+        /// Requested state protection.
         pub state_protect: StateProtect<'a>,
-        /// Its maker.
+        /// Implementation of the client.
         pub impl_id: Option<ImplId<'a>>,
     }
 }
@@ -66,17 +66,17 @@ wire_struct! {
     pub struct ExchangeIdOk<'a> {
         /// The client's number.
         pub client: ClientId,
-        /// What its CREATE_SESSION must send.
+        /// Sequence number that the client's CREATE_SESSION must send.
         pub seq: CreateSeq,
-        /// What the server can do.
+        /// Features and roles of the server.
         pub flags: ExchangeIdFlags,
-        /// The protection granted.
+        /// Granted state protection.
         pub state_protect: StateProtectReply<'a>,
-        /// The server, for trunking.
+        /// The server's owner, for trunking.
         pub server_owner: ServerOwner<'a>,
-        /// How far client ids and filehandles mean the same.
+        /// Server scope. Servers with equal scopes share client identifiers and filehandles.
         pub server_scope: Bytes<'a, OPAQUE_LIMIT>,
-        /// Its maker.
+        /// Implementation of the server.
         pub impl_id: Option<ImplId<'a>>,
     }
 }

@@ -10,7 +10,7 @@ wire_struct! {
     /// `GETATTR4args`.
     #[derive(Copy)]
     pub struct GetattrArgs {
-        /// Which attributes.
+        /// Requested attributes.
         pub wanted: Bitmap,
     }
 }
@@ -19,13 +19,14 @@ wire_struct! {
     /// `GETATTR4resok`.
     #[derive(Copy)]
     pub struct GetattrOk<'a> {
-        /// Those that there are.
+        /// Attributes that the server returns.
         pub attrs: Fattr<'a>,
     }
 }
 
 impl GetattrOk<'_> {
-    /// Appends a whole successful result: those of `wanted` that have a value in `attributes`.
+    /// Appends a successful result with the attributes of `wanted` that have a value in
+    /// `attributes`.
     pub fn write(w: &mut Writer, wanted: Bitmap, attributes: &Attributes<'_>) {
         w.u32(Op::GETATTR.0);
         w.u32(Status::OK.0);

@@ -3,31 +3,31 @@
 use crate::macros::wire_struct;
 use crate::{Bitmap, Stateid};
 
-/// Numbers of the bits in hints (`IO_ADVISE_type4`).
+/// Bit numbers of I/O hints (`IO_ADVISE_type4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum IoAdvice {
-    /// Nothing special.
+    /// No particular access pattern.
     Normal = 0,
-    /// In order.
+    /// Sequential access.
     Sequential = 1,
-    /// In reverse order.
+    /// Sequential access in reverse order.
     SequentialBackwards = 2,
-    /// In no order.
+    /// Random access.
     Random = 3,
-    /// Soon.
+    /// The client will access the range soon.
     Willneed = 4,
-    /// Perhaps soon.
+    /// The client may access the range soon.
     WillneedOpportunistic = 5,
-    /// Not soon.
+    /// The client will not access the range soon.
     Dontneed = 6,
-    /// Once.
+    /// The client will access the range once.
     Noreuse = 7,
-    /// Reads.
+    /// The client will read the range.
     Read = 8,
-    /// Writes.
+    /// The client will write the range.
     Write = 9,
-    /// It is near.
+    /// The client is close to the server's storage.
     InitProximity = 10,
 }
 
@@ -35,13 +35,13 @@ wire_struct! {
     /// `IO_ADVISE4args`.
     #[derive(Copy)]
     pub struct IoAdviseArgs {
-        /// An open.
+        /// Stateid of the open.
         pub stateid: Stateid,
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many; zero is up to the end.
+        /// Number of bytes; zero means up to the end of the file.
         pub count: u64,
-        /// What is to come, as numbers of [`IoAdvice`].
+        /// Hints, as a set of [`IoAdvice`] numbers.
         pub hints: Bitmap,
     }
 }
@@ -50,7 +50,7 @@ wire_struct! {
     /// `IO_ADVISE4resok`.
     #[derive(Copy)]
     pub struct IoAdviseOk {
-        /// What the server makes use of.
+        /// Hints that the server uses.
         pub hints: Bitmap,
     }
 }

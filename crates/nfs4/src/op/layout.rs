@@ -1,36 +1,36 @@
-//! Parallel NFS, as far as it must be read to be refused: GETDEVICEINFO, GETDEVICELIST and LAYOUT*
-//! (RFC 8881, sections 18.40 to 18.44; RFC 7862, sections 15.6 and 15.7). Bodies of layout types
-//! stay opaque.
+//! Parallel NFS operations: GETDEVICEINFO, GETDEVICELIST and LAYOUT* (RFC 8881, sections 18.40 to
+//! 18.44; RFC 7862, sections 15.6 and 15.7). Bodies of layout types stay opaque, because the server
+//! refuses these operations.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::macros::{wire_enum, wire_failure, wire_struct};
 use crate::{Bitmap, Bytes, Cookie, DeviceId, List, Stateid, Status, Time, Verifier, Wire};
 
-/// Longest body that a layout type explains.
+/// Maximum length of an opaque body of a layout type.
 const LAYOUT_BODY_LEN_MAX: usize = 64 * 1024;
-/// Most layouts, devices or errors in one list.
+/// Maximum number of layouts, devices or errors in one list.
 const LAYOUT_LIST_MAX: usize = 1024;
 
 wire_enum! {
-    /// What a layout is for (`layoutiomode4`).
+    /// I/O mode of a layout (`layoutiomode4`).
     pub enum LayoutIoMode = "layoutiomode4" {
-        /// Reading.
+        /// Layout for reading.
         Read = 1,
-        /// Both.
+        /// Layout for reading and writing.
         ReadWrite = 2,
-        /// Any, when it is returned or recalled.
+        /// Layouts of both modes, in LAYOUTRETURN and CB_LAYOUTRECALL.
         Any = 3,
     }
 }
 
 wire_struct! {
-    /// Where a device is (`device_addr4`).
+    /// Address of a device (`device_addr4`).
     #[derive(Copy)]
     pub struct DeviceAddr<'a> {
-        /// The layout's type.
+        /// Layout type.
         pub kind: u32,
-        /// What the type makes of it.
+        /// Body, as defined by the layout type.
         pub body: Bytes<'a, LAYOUT_BODY_LEN_MAX>,
     }
 }
@@ -41,11 +41,11 @@ wire_struct! {
     pub struct GetdeviceinfoArgs {
         /// The device.
         pub device: DeviceId,
-        /// The layout's type.
+        /// Layout type.
         pub kind: u32,
-        /// Most bytes of the result's body.
+        /// Maximum length of the result's body.
         pub max_count: u32,
-        /// Which notifications.
+        /// Requested notifications.
         pub notifications: Bitmap,
     }
 }
@@ -54,17 +54,17 @@ wire_struct! {
     /// `GETDEVICEINFO4resok`.
     #[derive(Copy)]
     pub struct GetdeviceinfoOk<'a> {
-        /// Where it is.
+        /// Address of the device.
         pub address: DeviceAddr<'a>,
-        /// Which notifications will come.
+        /// Notifications that the server will send.
         pub notifications: Bitmap,
     }
 }
 
 wire_failure! {
-    /// How GETDEVICEINFO fails.
+    /// Failure of GETDEVICEINFO.
     pub enum GetdeviceinfoFailure {
-        /// It takes so many bytes.
+        /// The result needs this number of bytes.
         TOOSMALL => TooSmall(u32)
     }
 }
@@ -73,13 +73,13 @@ wire_struct! {
     /// `GETDEVICELIST4args`.
     #[derive(Copy)]
     pub struct GetdevicelistArgs {
-        /// The layout's type.
+        /// Layout type.
         pub kind: u32,
-        /// Most devices.
+        /// Maximum number of devices in the reply.
         pub devices_max: u32,
-        /// After which.
+        /// Position after which the list continues.
         pub cookie: Cookie,
-        /// What came with it.
+        /// Verifier of the cookie.
         pub verifier: Verifier,
     }
 }
@@ -87,13 +87,13 @@ wire_struct! {
 wire_struct! {
     /// `GETDEVICELIST4resok`.
     pub struct GetdevicelistOk {
-        /// Where to go on.
+        /// Position at which the next call continues.
         pub cookie: Cookie,
-        /// To be sent with it.
+        /// Verifier of the cookie.
         pub verifier: Verifier,
         /// The devices.
         pub devices: List<DeviceId, LAYOUT_LIST_MAX>,
-        /// Whether they are the last.
+        /// Whether the list is complete.
         pub eof: bool,
     }
 }
@@ -102,19 +102,19 @@ wire_struct! {
     /// `LAYOUTCOMMIT4args`.
     #[derive(Copy)]
     pub struct LayoutcommitArgs<'a> {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many.
+        /// Number of bytes.
         pub length: u64,
-        /// Whether the server restarted.
+        /// Whether the client reclaims the layout after a server restart.
         pub reclaim: bool,
-        /// The layout.
+        /// Stateid of the layout.
         pub stateid: Stateid,
-        /// The last byte written.
+        /// Offset of the last byte written.
         pub last_write_offset: Option<u64>,
-        /// When.
+        /// Modification time to set.
         pub time_modify: Option<Time>,
-        /// What the type makes of it.
+        /// Update, as defined by the layout type.
         pub update: DeviceAddr<'a>,
     }
 }
@@ -123,7 +123,7 @@ wire_struct! {
     /// `LAYOUTCOMMIT4resok`.
     #[derive(Copy)]
     pub struct LayoutcommitOk {
-        /// The new size.
+        /// New size of the file, if it changed.
         pub size: Option<u64>,
     }
 }
@@ -132,21 +132,21 @@ wire_struct! {
     /// `LAYOUTGET4args`.
     #[derive(Copy)]
     pub struct LayoutgetArgs {
-        /// Whether to be told when there is one.
+        /// Whether the server signals when a layout becomes available.
         pub signal: bool,
-        /// The layout's type.
+        /// Layout type.
         pub kind: u32,
-        /// What it is for.
+        /// I/O mode of the layout.
         pub iomode: LayoutIoMode,
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many.
+        /// Number of bytes.
         pub length: u64,
-        /// How many at least.
+        /// Minimum length of the range.
         pub length_min: u64,
-        /// An open or a layout.
+        /// Stateid of the open or of the layout.
         pub stateid: Stateid,
-        /// Most bytes of the result's body.
+        /// Maximum length of the result's body.
         pub max_count: u32,
     }
 }
@@ -155,13 +155,13 @@ wire_struct! {
     /// A layout (`layout4`).
     #[derive(Copy)]
     pub struct Layout<'a> {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many.
+        /// Number of bytes.
         pub length: u64,
-        /// What it is for.
+        /// I/O mode of the layout.
         pub iomode: LayoutIoMode,
-        /// What the type makes of it.
+        /// Content, as defined by the layout type.
         pub content: DeviceAddr<'a>,
     }
 }
@@ -169,9 +169,9 @@ wire_struct! {
 wire_struct! {
     /// `LAYOUTGET4resok`.
     pub struct LayoutgetOk<'a> {
-        /// Whether to return it at CLOSE.
+        /// Whether the client returns the layout at CLOSE.
         pub return_on_close: bool,
-        /// The layouts' stateid.
+        /// Stateid of the layouts.
         pub stateid: Stateid,
         /// The layouts.
         pub layouts: List<Layout<'a>, LAYOUT_LIST_MAX>,
@@ -179,36 +179,36 @@ wire_struct! {
 }
 
 wire_failure! {
-    /// How LAYOUTGET fails.
+    /// Failure of LAYOUTGET.
     pub enum LayoutgetFailure {
-        /// Not now; whether the client will be told.
+        /// No layout is available; the flag says whether the server will signal when one is.
         LAYOUTTRYLATER => TryLater(bool)
     }
 }
 
 wire_struct! {
-    /// A part of a file (`layoutreturn_file4`).
+    /// Range of a file (`layoutreturn_file4`).
     #[derive(Copy)]
     pub struct LayoutReturnFile<'a> {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many.
+        /// Number of bytes.
         pub length: u64,
-        /// The layout.
+        /// Stateid of the layout.
         pub stateid: Stateid,
-        /// What the type makes of it.
+        /// Body, as defined by the layout type.
         pub body: Bytes<'a, LAYOUT_BODY_LEN_MAX>,
     }
 }
 
-/// What is returned (`layoutreturn4`).
+/// Layouts to return (`layoutreturn4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayoutReturn<'a> {
-    /// The layouts of a file.
+    /// Layouts of one file.
     File(LayoutReturnFile<'a>),
-    /// Those of a file system.
+    /// Layouts of one file system.
     Fsid,
-    /// All.
+    /// All layouts of the client.
     All,
 }
 
@@ -247,22 +247,22 @@ wire_struct! {
     /// `LAYOUTRETURN4args`.
     #[derive(Copy)]
     pub struct LayoutreturnArgs<'a> {
-        /// Whether the server restarted.
+        /// Whether the client returns the layout after a server restart.
         pub reclaim: bool,
-        /// The layout's type.
+        /// Layout type.
         pub kind: u32,
-        /// What it was for.
+        /// I/O mode of the layouts.
         pub iomode: LayoutIoMode,
-        /// What is returned.
+        /// Layouts to return.
         pub what: LayoutReturn<'a>,
     }
 }
 
 wire_struct! {
-    /// The result of LAYOUTRETURN.
+    /// Result of LAYOUTRETURN.
     #[derive(Copy)]
     pub struct LayoutreturnOk {
-        /// What remains of the layout.
+        /// Stateid of the remaining layout.
         pub stateid: Option<Stateid>,
     }
 }
@@ -273,9 +273,9 @@ wire_struct! {
     pub struct DeviceError {
         /// The device.
         pub device: DeviceId,
-        /// What it said.
+        /// Status from the device.
         pub status: Status,
-        /// To which operation.
+        /// Operation that failed.
         pub op: u32,
     }
 }
@@ -283,11 +283,11 @@ wire_struct! {
 wire_struct! {
     /// `LAYOUTERROR4args`.
     pub struct LayouterrorArgs {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many.
+        /// Number of bytes.
         pub length: u64,
-        /// The layout.
+        /// Stateid of the layout.
         pub stateid: Stateid,
         /// The errors.
         pub errors: List<DeviceError, LAYOUT_LIST_MAX>,
@@ -295,12 +295,12 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// How much (`io_info4`).
+    /// Amount of I/O (`io_info4`).
     #[derive(Copy)]
     pub struct IoInfo {
-        /// Operations.
+        /// Number of operations.
         pub count: u64,
-        /// Bytes.
+        /// Number of bytes.
         pub bytes: u64,
     }
 }
@@ -309,19 +309,19 @@ wire_struct! {
     /// `LAYOUTSTATS4args`.
     #[derive(Copy)]
     pub struct LayoutstatsArgs<'a> {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many.
+        /// Number of bytes.
         pub length: u64,
-        /// The layout.
+        /// Stateid of the layout.
         pub stateid: Stateid,
-        /// What was read.
+        /// Amount of reads.
         pub read: IoInfo,
-        /// What was written.
+        /// Amount of writes.
         pub write: IoInfo,
         /// The device.
         pub device: DeviceId,
-        /// What the type makes of it.
+        /// Update, as defined by the layout type.
         pub update: DeviceAddr<'a>,
     }
 }

@@ -7,7 +7,7 @@ wire_struct! {
     /// `LINK4args`. The saved filehandle is the file.
     #[derive(Copy)]
     pub struct LinkArgs<'a> {
-        /// The new name in the current directory.
+        /// Name of the new link in the current directory.
         pub name: Name<'a>,
     }
 }
@@ -16,7 +16,7 @@ wire_struct! {
     /// `LINK4resok`.
     #[derive(Copy)]
     pub struct LinkOk {
-        /// What it did to the directory.
+        /// Change of the directory.
         pub change: ChangeInfo,
     }
 }

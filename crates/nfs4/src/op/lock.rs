@@ -7,28 +7,28 @@ use crate::macros::{wire_enum, wire_failure, wire_struct};
 use crate::{OwnerSeq, StateOwner, Stateid, Wire};
 
 wire_enum! {
-    /// What kind of lock (`nfs_lock_type4`).
+    /// Type of a lock (`nfs_lock_type4`).
     pub enum LockType = "nfs_lock_type4" {
-        /// Shared.
+        /// Shared lock.
         Read = 1,
-        /// Exclusive.
+        /// Exclusive lock.
         Write = 2,
-        /// Shared, and the client will wait.
+        /// Shared lock; the client will wait for it.
         ReadWait = 3,
-        /// Exclusive, and the client will wait.
+        /// Exclusive lock; the client will wait for it.
         WriteWait = 4,
     }
 }
 
 wire_struct! {
-    /// A lock owner's first lock of a file (`open_to_lock_owner4`).
+    /// First lock of an owner on a file (`open_to_lock_owner4`).
     #[derive(Copy)]
     pub struct NewLockOwner<'a> {
-        /// The open owner's number (4.0).
+        /// Sequence number of the open owner (4.0).
         pub open_seq: OwnerSeq,
-        /// The open.
+        /// Stateid of the open.
         pub open: Stateid,
-        /// The lock owner's number (4.0).
+        /// Sequence number of the lock owner (4.0).
         pub lock_seq: OwnerSeq,
         /// The lock owner.
         pub owner: StateOwner<'a>,
@@ -36,22 +36,22 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// A lock owner's further locks (`exist_lock_owner4`).
+    /// Further lock of an owner on a file (`exist_lock_owner4`).
     #[derive(Copy)]
     pub struct OldLockOwner {
-        /// Its locks of the file.
+        /// Lock stateid of the owner on the file.
         pub lock: Stateid,
-        /// Its number (4.0).
+        /// Sequence number of the lock owner (4.0).
         pub seq: OwnerSeq,
     }
 }
 
-/// Who locks (`locker4`).
+/// Owner of a new lock (`locker4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Locker<'a> {
-    /// An owner that has no locks of the file yet.
+    /// The owner has no lock stateid on the file yet.
     New(NewLockOwner<'a>),
-    /// One that has.
+    /// The owner has a lock stateid on the file.
     Old(OldLockOwner),
 }
 
@@ -84,30 +84,30 @@ wire_struct! {
     /// `LOCK4args`.
     #[derive(Copy)]
     pub struct LockArgs<'a> {
-        /// What kind.
+        /// Type of lock.
         pub kind: LockType,
-        /// Whether it was held before the server restarted.
+        /// Whether the client reclaims the lock after a server restart.
         pub reclaim: bool,
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many; all ones is up to the end.
+        /// Number of bytes; all ones means up to the end of the file.
         pub length: u64,
-        /// Who locks.
+        /// Owner of the lock.
         pub locker: Locker<'a>,
     }
 }
 
 wire_struct! {
-    /// The lock in the way (`LOCK4denied`).
+    /// The conflicting lock (`LOCK4denied`).
     #[derive(Copy)]
     pub struct LockDenied<'a> {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many.
+        /// Number of bytes.
         pub length: u64,
-        /// What kind.
+        /// Type of lock.
         pub kind: LockType,
-        /// Whose.
+        /// Owner of the lock.
         pub owner: StateOwner<'a>,
     }
 }
@@ -116,15 +116,15 @@ wire_struct! {
     /// `LOCK4resok`.
     #[derive(Copy)]
     pub struct LockOk {
-        /// The owner's locks of the file.
+        /// Lock stateid of the owner on the file.
         pub stateid: Stateid,
     }
 }
 
 wire_failure! {
-    /// How LOCK and LOCKT fail.
+    /// Failure of LOCK and LOCKT.
     pub enum LockFailure<'a> {
-        /// Another holds a lock.
+        /// Another owner holds a conflicting lock.
         DENIED => Denied(LockDenied<'a>)
     }
 }
@@ -133,13 +133,13 @@ wire_struct! {
     /// `LOCKT4args`.
     #[derive(Copy)]
     pub struct LocktArgs<'a> {
-        /// What kind.
+        /// Type of lock.
         pub kind: LockType,
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many; all ones is up to the end.
+        /// Number of bytes; all ones means up to the end of the file.
         pub length: u64,
-        /// Who would lock.
+        /// Owner to test.
         pub owner: StateOwner<'a>,
     }
 }
@@ -148,24 +148,24 @@ wire_struct! {
     /// `LOCKU4args`.
     #[derive(Copy)]
     pub struct LockuArgs {
-        /// What kind.
+        /// Type of lock.
         pub kind: LockType,
-        /// The lock owner's number (4.0).
+        /// Sequence number of the lock owner (4.0).
         pub seq: OwnerSeq,
-        /// The owner's locks of the file.
+        /// Lock stateid of the owner on the file.
         pub stateid: Stateid,
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many; all ones is up to the end.
+        /// Number of bytes; all ones means up to the end of the file.
         pub length: u64,
     }
 }
 
 wire_struct! {
-    /// The result.
+    /// Result of LOCKU.
     #[derive(Copy)]
     pub struct LockuOk {
-        /// The owner's locks of the file.
+        /// Lock stateid of the owner on the file.
         pub stateid: Stateid,
     }
 }

@@ -7,7 +7,7 @@ wire_struct! {
     /// `LOOKUP4args`.
     #[derive(Copy)]
     pub struct LookupArgs<'a> {
-        /// The entry.
+        /// Name of the entry.
         pub name: Name<'a>,
     }
 }

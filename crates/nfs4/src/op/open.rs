@@ -6,56 +6,57 @@ use crate::macros::{wire_bits, wire_enum, wire_struct, wire_union};
 use crate::{Ace, Bitmap, ChangeInfo, Fattr, Name, OwnerSeq, StateOwner, Stateid, Verifier, Wire};
 
 wire_bits! {
-    /// What an open allows, and which delegation is wanted.
+    /// Access of an open, and the requested delegation.
     pub struct ShareAccess {
-        /// Reading.
+        /// Read access.
         READ = 1,
-        /// Writing.
+        /// Write access.
         WRITE = 2,
-        /// Both.
+        /// Read and write access.
         BOTH = 3,
-        /// All bits of the access proper.
+        /// All bits of the access.
         MASK = 0xff,
-        /// All bits of the wish (4.1).
+        /// All bits of the delegation type (4.1).
         WANT_MASK = 0xff00,
-        /// A delegation to read is wanted.
+        /// The client wants a read delegation.
         WANT_READ_DELEG = 0x100,
-        /// A delegation to write is wanted.
+        /// The client wants a write delegation.
         WANT_WRITE_DELEG = 0x200,
-        /// Any delegation is wanted.
+        /// The client wants any delegation.
         WANT_ANY_DELEG = 0x300,
-        /// None is wanted.
+        /// The client wants no delegation.
         WANT_NO_DELEG = 0x400,
-        /// An earlier wish is withdrawn.
+        /// The client cancels an earlier request.
         WANT_CANCEL = 0x500,
-        /// Tell when there are resources.
+        /// The server signals when resources are available.
         WANT_SIGNAL = 0x1_0000,
-        /// Push a delegation when nobody contends.
+        /// The server pushes a delegation when the conflict ends.
         WANT_PUSH = 0x2_0000,
-        /// A delegation shall cover the times of access and of change (RFC 9754, section 5).
+        /// The client wants a delegation that covers access and modification times (RFC 9754,
+        /// section 5).
         WANT_DELEG_TIMESTAMPS = 0x10_0000,
-        /// Where there is a delegation, no stateid of an open is wanted beside it (RFC 9754, section 4).
+        /// The client wants either a delegation or an open stateid, not both (RFC 9754, section 4).
         WANT_OPEN_XOR_DELEGATION = 0x20_0000,
     }
 }
 
 wire_bits! {
-    /// What an open forbids to others.
+    /// Access that an open denies to other opens.
     pub struct ShareDeny {
-        /// Reading.
+        /// Deny read access.
         READ = 1,
-        /// Writing.
+        /// Deny write access.
         WRITE = 2,
-        /// Both.
+        /// Deny read and write access.
         BOTH = 3,
     }
 }
 
 wire_struct! {
-    /// The verifier of an exclusive create, and attributes (`creatverfattr`).
+    /// Verifier and attributes of an exclusive create (`creatverfattr`).
     #[derive(Copy)]
     pub struct CreateVerifierAttrs<'a> {
-        /// Names the attempt.
+        /// Identifies the attempt.
         pub verifier: Verifier,
         /// Attributes of the new file.
         pub attrs: Fattr<'a>,
@@ -63,77 +64,77 @@ wire_struct! {
 }
 
 wire_union! {
-    /// How to make the file (`createhow4`).
+    /// How OPEN creates the file (`createhow4`).
     #[derive(Copy)]
     pub enum CreateHow<'a> = "createmode4" {
-        /// Or use one that is there.
+        /// Use an existing file, or create one.
         0 => Unchecked(attrs: Fattr<'a>),
-        /// Only if none is there.
+        /// Fail if the file exists.
         1 => Guarded(attrs: Fattr<'a>),
-        /// Only if none is there but by an earlier attempt.
+        /// Fail if the file exists, unless an earlier attempt with this verifier created it.
         2 => Exclusive(verifier: Verifier),
-        /// The same with attributes (4.1).
+        /// Exclusive create with attributes (4.1).
         3 => Exclusive41(both: CreateVerifierAttrs<'a>),
     }
 }
 
 wire_union! {
-    /// Whether to make the file (`openflag4`).
+    /// Whether OPEN creates the file (`openflag4`).
     #[derive(Copy)]
     pub enum OpenHow<'a> = "opentype4" {
-        /// No.
+        /// OPEN does not create the file.
         0 => NoCreate,
-        /// Yes.
+        /// OPEN creates the file.
         1 => Create(how: CreateHow<'a>),
     }
 }
 
 wire_enum! {
-    /// A kind of delegation (`open_delegation_type4`).
+    /// Type of a delegation (`open_delegation_type4`).
     pub enum DelegationType = "open_delegation_type4" {
-        /// None.
+        /// No delegation.
         None = 0,
-        /// To read.
+        /// Read delegation.
         Read = 1,
-        /// To write.
+        /// Write delegation.
         Write = 2,
-        /// None, and why (4.1).
+        /// No delegation, with a reason (4.1).
         NoneExt = 3,
-        /// To read, and of the time of access (RFC 9754).
+        /// Read delegation that covers the access time (RFC 9754).
         ReadAttrs = 4,
-        /// To write, and of the times of access and of change (RFC 9754).
+        /// Write delegation that covers access and modification times (RFC 9754).
         WriteAttrs = 5,
     }
 }
 
 wire_struct! {
-    /// A file under a delegation that is held (`open_claim_delegate_cur4`).
+    /// A file below a held delegation (`open_claim_delegate_cur4`).
     #[derive(Copy)]
     pub struct DelegateCur<'a> {
-        /// The delegation.
+        /// Stateid of the delegation.
         pub stateid: Stateid,
-        /// The file in the current directory.
+        /// Name in the current directory.
         pub name: Name<'a>,
     }
 }
 
 wire_union! {
-    /// Which file, and on what grounds (`open_claim4`).
+    /// File to open and the claim on it (`open_claim4`).
     #[derive(Copy)]
     pub enum OpenClaim<'a> = "open_claim_type4" {
-        /// This one in the current directory.
+        /// An entry of the current directory.
         0 => Null(name: Name<'a>),
-        /// The current file, open before the server restarted; with the delegation held then.
+        /// The current file, reclaimed after a server restart with this type of delegation.
         1 => Previous(kind: DelegationType),
-        /// A file under a delegation.
+        /// An entry of the current directory, under a held delegation.
         2 => DelegateCur(cur: DelegateCur<'a>),
-        /// A file under a delegation from before the client restarted.
+        /// An entry of the current directory, under a delegation from before a client restart.
         3 => DelegatePrev(name: Name<'a>),
         /// The current file (4.1).
         4 => Fh,
-        /// The current file, under this delegation (4.1).
+        /// The current file, under a held delegation (4.1).
         5 => DelegCurFh(stateid: Stateid),
-        /// The current file, under a delegation from before the client restarted (4.1).
+        /// The current file, under a delegation from before a client restart (4.1).
         6 => DelegPrevFh,
     }
 }
@@ -142,17 +143,17 @@ wire_struct! {
     /// `OPEN4args`.
     #[derive(Copy)]
     pub struct OpenArgs<'a> {
-        /// The open owner's number (4.0).
+        /// Sequence number of the open owner (4.0).
         pub seq: OwnerSeq,
-        /// What the open allows.
+        /// Access of the open.
         pub access: ShareAccess,
-        /// What it forbids to others.
+        /// Access denied to other opens.
         pub deny: ShareDeny,
         /// The open owner.
         pub owner: StateOwner<'a>,
-        /// Whether to make the file.
+        /// Whether and how to create the file.
         pub how: OpenHow<'a>,
-        /// Which file.
+        /// File to open.
         pub claim: OpenClaim<'a>,
     }
 }
@@ -161,20 +162,20 @@ wire_struct! {
     /// A limit in blocks (`nfs_modified_limit4`).
     #[derive(Copy)]
     pub struct SpaceBlocks {
-        /// How many.
+        /// Number of blocks.
         pub blocks: u32,
-        /// How long each.
+        /// Bytes in each block.
         pub bytes_per_block: u32,
     }
 }
 
 wire_union! {
-    /// How much a client may write before it must flush (`nfs_space_limit4`).
+    /// Amount of data that a client may write before it must flush (`nfs_space_limit4`).
     #[derive(Copy)]
     pub enum SpaceLimit = "limit_by4" {
-        /// Up to this size of the file.
+        /// Maximum size of the file.
         1 => Size(bytes: u64),
-        /// So many blocks.
+        /// Maximum number of blocks.
         2 => Blocks(blocks: SpaceBlocks),
     }
 }
@@ -183,11 +184,11 @@ wire_struct! {
     /// `open_read_delegation4`.
     #[derive(Copy)]
     pub struct ReadDelegation<'a> {
-        /// The delegation.
+        /// Stateid of the delegation.
         pub stateid: Stateid,
-        /// Whether it is recalled at once.
+        /// Whether the server recalls the delegation immediately.
         pub recall: bool,
-        /// Who may open without asking.
+        /// Principals that may open the file without a request to the server.
         pub permissions: Ace<'a>,
     }
 }
@@ -196,42 +197,42 @@ wire_struct! {
     /// `open_write_delegation4`.
     #[derive(Copy)]
     pub struct WriteDelegation<'a> {
-        /// The delegation.
+        /// Stateid of the delegation.
         pub stateid: Stateid,
-        /// Whether it is recalled at once.
+        /// Whether the server recalls the delegation immediately.
         pub recall: bool,
-        /// How much may be written.
+        /// Amount of data that the client may write.
         pub space_limit: SpaceLimit,
-        /// Who may open without asking.
+        /// Principals that may open the file without a request to the server.
         pub permissions: Ace<'a>,
     }
 }
 
-/// Why there is no delegation (`open_none_delegation4`).
+/// Reason for not granting a delegation (`open_none_delegation4`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoDelegation {
-    /// Others use the file; whether one will be pushed.
+    /// Other clients use the file; the flag says whether the server will push a delegation.
     Contention(bool),
-    /// No resources; whether the client will be told.
+    /// No resources are available; the flag says whether the server will signal when they are.
     Resource(bool),
     /// Another reason (`why_no_delegation4`).
     Other(u32),
 }
 
 impl NoDelegation {
-    /// It wasn't wanted.
+    /// The client did not want a delegation.
     pub const NOT_WANTED: Self = Self::Other(0);
-    /// Not for this type of file.
+    /// The file type does not support delegations.
     pub const NOT_SUPP_FTYPE: Self = Self::Other(3);
-    /// Not to write this type of file.
+    /// The file type does not support write delegations.
     pub const WRITE_NOT_SUPP_FTYPE: Self = Self::Other(4);
-    /// Upgrades aren't supported.
+    /// The server does not support upgrades.
     pub const NOT_SUPP_UPGRADE: Self = Self::Other(5);
-    /// Downgrades aren't supported.
+    /// The server does not support downgrades.
     pub const NOT_SUPP_DOWNGRADE: Self = Self::Other(6);
-    /// The wish was withdrawn.
+    /// The client cancelled the request.
     pub const CANCELLED: Self = Self::Other(7);
-    /// It is a directory.
+    /// The object is a directory.
     pub const IS_DIR: Self = Self::Other(8);
 }
 
@@ -269,36 +270,37 @@ impl<'a> Wire<'a> for NoDelegation {
 }
 
 wire_union! {
-    /// The delegation that came with an open (`open_delegation4`).
+    /// Delegation in the result of OPEN (`open_delegation4`).
     #[derive(Copy)]
     pub enum Delegation<'a> = "open_delegation_type4" {
-        /// None.
+        /// No delegation.
         0 => None,
-        /// To read.
+        /// Read delegation.
         1 => Read(delegation: ReadDelegation<'a>),
-        /// To write.
+        /// Write delegation.
         2 => Write(delegation: WriteDelegation<'a>),
-        /// None, and why (4.1).
+        /// No delegation, with a reason (4.1).
         3 => NoneExt(why: NoDelegation),
-        /// To read, and of the time of access (RFC 9754).
+        /// Read delegation that covers the access time (RFC 9754).
         4 => ReadAttrs(delegation: ReadDelegation<'a>),
-        /// To write, and of the times of access and of change (RFC 9754).
+        /// Write delegation that covers access and modification times (RFC 9754).
         5 => WriteAttrs(delegation: WriteDelegation<'a>),
     }
 }
 
 wire_bits! {
-    /// About the open (`rflags`).
+    /// Flags in the result of OPEN (`rflags`).
     pub struct OpenResultFlags {
-        /// The owner must be confirmed (4.0).
+        /// The client must confirm the open owner (4.0).
         CONFIRM = 2,
-        /// Locks are those of POSIX.
+        /// Byte-range locks have POSIX semantics.
         LOCKTYPE_POSIX = 4,
-        /// The file outlives its last name while it is open.
+        /// The server preserves the open file after its last name is removed.
         PRESERVE_UNLINKED = 8,
-        /// There is no stateid of the open: the delegation serves in its place (RFC 9754, section 4).
+        /// The result has no open stateid; the client uses the delegation stateid (RFC 9754,
+        /// section 4).
         NO_OPEN_STATEID = 0x10,
-        /// Locks that become free are notified.
+        /// The server may send CB_NOTIFY_LOCK.
         MAY_NOTIFY_LOCK = 0x20,
     }
 }
@@ -307,13 +309,13 @@ wire_struct! {
     /// `OPEN4resok`.
     #[derive(Copy)]
     pub struct OpenOk<'a> {
-        /// The open.
+        /// Stateid of the open.
         pub stateid: Stateid,
-        /// What it did to the directory.
+        /// Change of the directory.
         pub change: ChangeInfo,
-        /// About the open.
+        /// Result flags.
         pub flags: OpenResultFlags,
-        /// Which attributes were set.
+        /// Attributes that the server has set.
         pub attrs_set: Bitmap,
         /// The delegation, if any.
         pub delegation: Delegation<'a>,

@@ -1,5 +1,5 @@
-//! What follows an OPEN: OPEN_CONFIRM (RFC 7530, section 16.18), OPEN_DOWNGRADE and OPENATTR (RFC
-//! 8881, sections 18.18 and 18.17).
+//! OPEN_CONFIRM (RFC 7530, section 16.18), OPEN_DOWNGRADE and OPENATTR (RFC 8881, sections 18.18
+//! and 18.17).
 
 use super::{ShareAccess, ShareDeny};
 use crate::macros::wire_struct;
@@ -9,7 +9,7 @@ wire_struct! {
     /// `OPENATTR4args`.
     #[derive(Copy)]
     pub struct OpenattrArgs {
-        /// Whether to make the directory of named attributes.
+        /// Whether to create the directory of named attributes.
         pub create: bool,
     }
 }
@@ -18,9 +18,9 @@ wire_struct! {
     /// `OPEN_CONFIRM4args`.
     #[derive(Copy)]
     pub struct OpenConfirmArgs {
-        /// The open.
+        /// Stateid of the open.
         pub stateid: Stateid,
-        /// The open owner's number.
+        /// Sequence number of the open owner.
         pub seq: OwnerSeq,
     }
 }
@@ -29,7 +29,7 @@ wire_struct! {
     /// `OPEN_CONFIRM4resok`.
     #[derive(Copy)]
     pub struct OpenConfirmOk {
-        /// The open.
+        /// Stateid of the open.
         pub stateid: Stateid,
     }
 }
@@ -38,13 +38,13 @@ wire_struct! {
     /// `OPEN_DOWNGRADE4args`.
     #[derive(Copy)]
     pub struct OpenDowngradeArgs {
-        /// The open.
+        /// Stateid of the open.
         pub stateid: Stateid,
-        /// The open owner's number (4.0).
+        /// Sequence number of the open owner (4.0).
         pub seq: OwnerSeq,
-        /// What remains allowed.
+        /// Remaining access.
         pub access: ShareAccess,
-        /// What remains forbidden to others.
+        /// Remaining access denied to other opens.
         pub deny: ShareDeny,
     }
 }
@@ -53,7 +53,7 @@ wire_struct! {
     /// `OPEN_DOWNGRADE4resok`.
     #[derive(Copy)]
     pub struct OpenDowngradeOk {
-        /// The open.
+        /// Stateid of the open.
         pub stateid: Stateid,
     }
 }

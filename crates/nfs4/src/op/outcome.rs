@@ -1,21 +1,21 @@
-//! The form of every result: a status, then what belongs to it.
+//! The common form of all results: a status and a body.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::{Status, Wire};
 
-/// How an operation fails: a status, and for a few statuses of a few operations a body.
+/// Failure of an operation: a status, and a body for some statuses of some operations.
 pub trait Failure<'a>: From<Status> {
-    /// The status.
+    /// Returns the status.
     fn status(&self) -> Status;
 
-    /// Reads what belongs to a status other than OK.
+    /// Decodes the body of a status other than OK.
     fn decode_body(status: Status, r: &mut Reader<'a>) -> Result<Self, Error>;
 
-    /// Appends what belongs to the status.
+    /// Appends the body of the status.
     fn encode_body(&self, w: &mut Writer);
 
-    /// Some failure, for tests of both directions.
+    /// Creates a sample failure for codec tests.
     #[cfg(test)]
     fn sample(s: &mut crate::sample::Sampler) -> Self;
 }

@@ -1,5 +1,5 @@
-//! READ (RFC 8881, section 18.22). The data of a reply is written in place, or spliced in by the
-//! caller.
+//! READ (RFC 8881, section 18.22). The server writes the data of a reply in place, or splices it
+//! in.
 
 use vouch_xdr::Writer;
 
@@ -7,18 +7,19 @@ use super::Op;
 use crate::macros::wire_struct;
 use crate::{Bytes, Stateid, Status};
 
-/// Longest data of a READ or WRITE that is taken from the wire; a record and a session allow less.
-pub const IO_LEN_MAX: usize = 64 * 1024 * 1024;
+/// Maximum length of READ or WRITE data that the decoder accepts. Record and session limits are
+/// lower.
+pub(crate) const IO_LEN_MAX: usize = 64 * 1024 * 1024;
 
 wire_struct! {
     /// `READ4args`.
     #[derive(Copy)]
     pub struct ReadArgs {
-        /// An open, a lock, a delegation, or a special one.
+        /// Stateid of an open, a lock or a delegation, or a special stateid.
         pub stateid: Stateid,
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many.
+        /// Number of bytes.
         pub count: u32,
     }
 }
@@ -34,17 +35,17 @@ wire_struct! {
     }
 }
 
-/// Writes a successful result in place: [`Self::begin`], the data appended to
-/// [`Writer::bytes_mut`], [`Self::finish`].
+/// Writes a successful result in place. Call [`Self::begin`], append the data to
+/// [`Writer::bytes_mut`], then call [`Self::finish`].
 #[derive(Debug)]
-#[must_use = "the result is whole only after `finish`"]
+#[must_use = "the result is complete only after `finish`"]
 pub struct ReadWriter {
     eof_at: usize,
     start: usize,
 }
 
 impl ReadWriter {
-    /// Appends what stands before the data.
+    /// Appends the fields before the data.
     pub fn begin(w: &mut Writer) -> Self {
         w.u32(Op::READ.0);
         w.u32(Status::OK.0);
@@ -52,19 +53,19 @@ impl ReadWriter {
         Self { eof_at: w.len() - 4, start: w.begin_opaque() }
     }
 
-    /// Where the result begins: truncate to this if the read fails after all.
+    /// Returns the start of the result. Truncate the writer to this position if the read fails.
     pub const fn result_start(&self) -> usize {
         self.eof_at - 8
     }
 
-    /// Fills in what depends on the data that was appended.
+    /// Fills in the fields that depend on the appended data.
     pub fn finish(self, w: &mut Writer, eof: bool) {
         w.set_u32(self.eof_at, eof.into());
         w.end_opaque(self.start);
     }
 
-    /// Appends what stands before `len` bytes of data that the caller sends by other means, with
-    /// padding after them.
+    /// Appends the fields before `len` bytes of data. The caller sends the data and its padding
+    /// separately.
     pub fn head(w: &mut Writer, eof: bool, len: u32) {
         w.u32(Op::READ.0);
         w.u32(Status::OK.0);

@@ -1,16 +1,17 @@
-//! READ_PLUS (RFC 7862, section 15.10). The segments of a reply are written in place.
+//! READ_PLUS (RFC 7862, section 15.10). The server writes the segments of a reply in place.
 
 use vouch_xdr::Writer;
 
-use super::{IO_LEN_MAX, Op};
+use super::Op;
+use super::read::IO_LEN_MAX;
 use crate::macros::{wire_enum, wire_struct, wire_union};
 use crate::{Bytes, List, Stateid, Status};
 
-/// Most segments of a reply that a client reads.
-pub const READ_PLUS_SEGMENTS_MAX: usize = 64 * 1024;
+/// Maximum number of segments in a reply that a client accepts.
+pub(crate) const READ_PLUS_SEGMENTS_MAX: usize = 64 * 1024;
 
 wire_enum! {
-    /// What there is at a place (`data_content4`).
+    /// Type of a segment's content (`data_content4`).
     pub enum DataContent = "data_content4" {
         /// Data.
         Data = 0,
@@ -23,20 +24,20 @@ wire_struct! {
     /// `READ_PLUS4args`.
     #[derive(Copy)]
     pub struct ReadPlusArgs {
-        /// An open, a lock, a delegation, or a special one.
+        /// Stateid of an open, a lock or a delegation, or a special stateid.
         pub stateid: Stateid,
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many.
+        /// Number of bytes.
         pub count: u32,
     }
 }
 
 wire_struct! {
-    /// `data4`.
+    /// A segment with data (`data4`).
     #[derive(Copy)]
     pub struct DataSegment<'a> {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
         /// The data.
         pub data: Bytes<'a, IO_LEN_MAX>,
@@ -44,12 +45,12 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `data_info4`.
+    /// A hole (`data_info4`).
     #[derive(Copy)]
     pub struct HoleSegment {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How many.
+        /// Number of bytes.
         pub length: u64,
     }
 }
@@ -70,21 +71,21 @@ wire_struct! {
     pub struct ReadPlusOk<'a> {
         /// Whether the segments reach the end of the file.
         pub eof: bool,
-        /// In order.
+        /// Segments in file order.
         pub contents: List<Content<'a>, READ_PLUS_SEGMENTS_MAX>,
     }
 }
 
-/// Writes a successful result in place, segment by segment.
+/// Writes a successful result in place, one segment after another.
 #[derive(Debug)]
-#[must_use = "the result is whole only after `finish`"]
+#[must_use = "the result is complete only after `finish`"]
 pub struct ReadPlusWriter {
     eof_at: usize,
     segments: u32,
 }
 
 impl ReadPlusWriter {
-    /// Appends what stands before the segments.
+    /// Appends the fields before the segments.
     pub fn begin(w: &mut Writer) -> Self {
         w.u32(Op::READ_PLUS.0);
         w.u32(Status::OK.0);
@@ -93,7 +94,7 @@ impl ReadPlusWriter {
         Self { eof_at: w.len() - 8, segments: 0 }
     }
 
-    /// Where the result begins: truncate to this if the read fails after all.
+    /// Returns the start of the result. Truncate the writer to this position if the read fails.
     pub const fn result_start(&self) -> usize {
         self.eof_at - 8
     }
@@ -106,8 +107,8 @@ impl ReadPlusWriter {
         self.segments += 1;
     }
 
-    /// Appends what stands before data, which the caller appends to [`Writer::bytes_mut`]; then
-    /// [`Self::end_data`] with what this returns.
+    /// Appends the head of a data segment. The caller appends the data to [`Writer::bytes_mut`] and
+    /// passes the returned position to [`Self::end_data`].
     pub fn begin_data(&mut self, w: &mut Writer, offset: u64) -> usize {
         w.u32(DataContent::Data as u32);
         w.u64(offset);
@@ -115,12 +116,12 @@ impl ReadPlusWriter {
         w.begin_opaque()
     }
 
-    /// Ends data.
+    /// Ends the data segment that starts at `start`.
     pub fn end_data(&mut self, w: &mut Writer, start: usize) {
         w.end_opaque(start);
     }
 
-    /// Fills in the count of the segments and whether they reach the end of the file.
+    /// Fills in the number of segments and the end-of-file flag.
     pub fn finish(self, w: &mut Writer, eof: bool) {
         w.set_u32(self.eof_at, eof.into());
         w.set_u32(self.eof_at + 4, self.segments);

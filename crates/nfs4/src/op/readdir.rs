@@ -1,5 +1,5 @@
-//! READDIR (RFC 8881, section 18.23). The entries of a reply are written in place up to a limit,
-//! and read one by one.
+//! READDIR (RFC 8881, section 18.23). The server writes entries in place up to a limit. The client
+//! reads them one by one.
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -11,40 +11,40 @@ wire_struct! {
     /// `READDIR4args`.
     #[derive(Copy)]
     pub struct ReaddirArgs {
-        /// After which entry; zero is from the start.
+        /// Cookie of the last entry already read; zero means the start.
         pub cookie: Cookie,
-        /// What came with it.
+        /// Verifier of the cookie.
         pub verifier: Verifier,
-        /// About how many bytes of names and cookies; a hint.
+        /// Approximate number of bytes of names and cookies; a hint.
         pub dir_count: u32,
-        /// Most bytes of the result's body.
+        /// Maximum length of the result's body.
         pub max_count: u32,
-        /// Which attributes of the entries.
+        /// Requested attributes of the entries.
         pub wanted: Bitmap,
     }
 }
 
 wire_struct! {
-    /// An entry (`entry4`), without the mark that stands before each.
+    /// A directory entry (`entry4`), without the flag before it.
     #[derive(Copy)]
     pub struct DirEntry<'a> {
-        /// Where to go on after it.
+        /// Position after this entry.
         pub cookie: Cookie,
-        /// Its name.
+        /// Name of the entry.
         pub name: Name<'a>,
-        /// Its attributes.
+        /// Attributes of the entry.
         pub attrs: Fattr<'a>,
     }
 }
 
-/// The entries of a reply, still packed; all of them can be read.
+/// Packed entries of a reply. The decoder has already checked them all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirEntries<'a> {
     packed: &'a [u8],
 }
 
 impl<'a> DirEntries<'a> {
-    /// The entries, in the reply's order.
+    /// Iterates over the entries in the order of the reply.
     pub fn iter(&self) -> impl Iterator<Item = DirEntry<'a>> + use<'a> {
         let mut r = Reader::new(self.packed);
         std::iter::from_fn(move || match r.bool() {
@@ -57,11 +57,11 @@ impl<'a> DirEntries<'a> {
 /// `READDIR4resok`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReaddirOk<'a> {
-    /// To be sent with cookies.
+    /// Verifier of the cookies.
     pub verifier: Verifier,
     /// The entries.
     pub entries: DirEntries<'a>,
-    /// Whether they reach the end of the directory.
+    /// Whether the entries reach the end of the directory.
     pub eof: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Wire<'a> for ReaddirOk<'a> {
         while r.bool()? {
             DirEntry::decode(r)?;
         }
-        // Without the mark that says that none follows.
+        // Excludes the flag for the end of the list.
         let packed = &start[..start.len() - r.remaining() - 4];
         Ok(Self { verifier, entries: DirEntries { packed }, eof: r.bool()? })
     }
@@ -95,22 +95,21 @@ impl<'a> Wire<'a> for ReaddirOk<'a> {
     }
 }
 
-/// Writes a successful result in place, entry by entry, within a limit of bytes.
+/// Writes a successful result in place, one entry after another, up to a length limit.
 #[derive(Debug)]
-#[must_use = "the result is whole only after `finish`"]
+#[must_use = "the result is complete only after `finish`"]
 pub struct ReaddirWriter {
     result_start: usize,
     end_max: usize,
-    names_len: usize,
     entries: usize,
 }
 
-/// Length of what follows the last entry: no more entries, and whether that is the end.
+/// Length of the flags after the last entry: end of list and end of directory.
 const TAIL_LEN: usize = 8;
 
 impl ReaddirWriter {
-    /// Appends what stands before the entries. The result's body (`READDIR4resok`) will have at
-    /// most `body_len_max` bytes; none if that is too little for a body without entries.
+    /// Appends the fields before the entries. The result's body (`READDIR4resok`) will have at most
+    /// `body_len_max` bytes. Returns `None` if an empty body does not fit.
     pub fn begin(w: &mut Writer, verifier: Verifier, body_len_max: usize) -> Option<Self> {
         let result_start = w.len();
         let end_max = (result_start + 8).saturating_add(body_len_max);
@@ -118,45 +117,38 @@ impl ReaddirWriter {
             w.u32(Op::READDIR.0);
             w.u32(Status::OK.0);
             verifier.encode(w);
-            Self { result_start, end_max, names_len: 0, entries: 0 }
+            Self { result_start, end_max, entries: 0 }
         })
     }
 
-    /// Where the result begins: truncate to this if it fails after all, as with TOOSMALL when not
-    /// even one entry fits.
+    /// Returns the start of the result. Truncate the writer to this position on failure, for
+    /// example TOOSMALL if no entry fits.
     pub const fn result_start(&self) -> usize {
         self.result_start
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub const fn entries(&self) -> usize {
         self.entries
     }
 
-    /// Bytes of names and cookies, which `dir_count` is about.
-    pub const fn names_len(&self) -> usize {
-        self.names_len
-    }
-
-    /// Appends an entry with those of `wanted` that have a value. False if it doesn't fit; then
-    /// nothing was appended.
+    /// Appends an entry with the attributes of `wanted` that have a value. Returns false and
+    /// appends nothing if the entry does not fit.
     pub fn push(&mut self, w: &mut Writer, cookie: Cookie, name: Name<'_>, wanted: Bitmap, attributes: &Attributes<'_>) -> bool {
         let start = w.len();
         w.bool(true);
         cookie.encode(w);
         name.encode(w);
-        let names_len = w.len() - start - 4;
         attributes.encode(wanted, w);
         if w.len() + TAIL_LEN > self.end_max {
             w.truncate(start);
             return false;
         }
         self.entries += 1;
-        self.names_len += names_len;
         true
     }
 
-    /// Ends the list.
+    /// Ends the list of entries.
     pub fn finish(self, w: &mut Writer, eof: bool) {
         w.bool(false);
         w.bool(eof);
@@ -173,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_in_place_is_read_back() {
+    fn reads_back_entries_written_in_place() {
         let mut w = Writer::new();
         let mut list = ReaddirWriter::begin(&mut w, Verifier([3; 8]), 4096).unwrap();
         let wanted = Bitmap::of(&[20, 33]);
@@ -189,8 +181,9 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_does_not_fit_leaves_no_trace() {
-        // An entry here has 4 + 8 + 8 + 12 + 4 + 8 = 36 bytes and a body without entries 16.
+    fn appends_nothing_when_entry_does_not_fit() {
+        // In this test an entry has 4 + 8 + 8 + 12 + 4 + 8 = 36 bytes, and a body without entries
+        // has 16 bytes.
         for (limit, fits) in [(15, None), (16, Some(0)), (51, Some(0)), (52, Some(1)), (87, Some(1)), (88, Some(2))] {
             let mut w = Writer::new();
             w.u32(9);

@@ -8,7 +8,7 @@ wire_struct! {
     /// `READLINK4resok`.
     #[derive(Copy)]
     pub struct ReadlinkOk<'a> {
-        /// The link's text.
+        /// Text of the link.
         pub link: Bytes<'a, LINK_TEXT_LEN_MAX>,
     }
 }

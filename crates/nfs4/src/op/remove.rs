@@ -7,7 +7,7 @@ wire_struct! {
     /// `REMOVE4args`.
     #[derive(Copy)]
     pub struct RemoveArgs<'a> {
-        /// The entry of the current directory.
+        /// Name of the entry in the current directory.
         pub name: Name<'a>,
     }
 }
@@ -16,7 +16,7 @@ wire_struct! {
     /// `REMOVE4resok`.
     #[derive(Copy)]
     pub struct RemoveOk {
-        /// What it did to the directory.
+        /// Change of the directory.
         pub change: ChangeInfo,
     }
 }

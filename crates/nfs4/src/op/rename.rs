@@ -4,12 +4,13 @@ use crate::macros::wire_struct;
 use crate::{ChangeInfo, Name};
 
 wire_struct! {
-    /// `RENAME4args`. The saved filehandle is the source directory, the current one the target.
+    /// `RENAME4args`. The saved filehandle is the source directory; the current filehandle is the
+    /// target directory.
     #[derive(Copy)]
     pub struct RenameArgs<'a> {
-        /// The entry of the source directory.
+        /// Name in the source directory.
         pub old: Name<'a>,
-        /// Its name in the target directory.
+        /// Name in the target directory.
         pub new: Name<'a>,
     }
 }
@@ -18,9 +19,9 @@ wire_struct! {
     /// `RENAME4resok`.
     #[derive(Copy)]
     pub struct RenameOk {
-        /// What it did to the source directory.
+        /// Change of the source directory.
         pub source: ChangeInfo,
-        /// And to the target.
+        /// Change of the target directory.
         pub target: ChangeInfo,
     }
 }

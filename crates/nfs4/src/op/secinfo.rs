@@ -7,17 +7,17 @@ wire_struct! {
     /// `SECINFO4args`.
     #[derive(Copy)]
     pub struct SecinfoArgs<'a> {
-        /// The entry of the current directory.
+        /// Name of the entry in the current directory.
         pub name: Name<'a>,
     }
 }
 
 wire_enum! {
-    /// Which file (`secinfo_style4`).
+    /// Object of SECINFO_NO_NAME (`secinfo_style4`).
     pub enum SecinfoStyle = "secinfo_style4" {
-        /// The current one.
+        /// The current file.
         CurrentFh = 0,
-        /// Its parent.
+        /// The parent of the current file.
         Parent = 1,
     }
 }
@@ -26,7 +26,7 @@ wire_struct! {
     /// `SECINFO_NO_NAME4args`.
     #[derive(Copy)]
     pub struct SecinfoNoNameArgs {
-        /// Which file.
+        /// Object of the request.
         pub style: SecinfoStyle,
     }
 }
@@ -34,7 +34,7 @@ wire_struct! {
 wire_struct! {
     /// `SECINFO4resok`.
     pub struct SecinfoOk<'a> {
-        /// The flavours, the preferred one first.
+        /// Security flavours in order of preference.
         pub flavors: List<SecInfo<'a>, SEC_PARMS_MAX>,
     }
 }

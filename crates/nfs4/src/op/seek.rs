@@ -8,11 +8,11 @@ wire_struct! {
     /// `SEEK4args`.
     #[derive(Copy)]
     pub struct SeekArgs {
-        /// An open.
+        /// Stateid of the open.
         pub stateid: Stateid,
-        /// From where.
+        /// Offset at which the search starts.
         pub offset: u64,
-        /// What to find.
+        /// Content to find.
         pub what: DataContent,
     }
 }
@@ -21,9 +21,9 @@ wire_struct! {
     /// `seek_res4`.
     #[derive(Copy)]
     pub struct SeekOk {
-        /// Whether it is at or past the end of the file.
+        /// Whether the offset is at or after the end of the file.
         pub eof: bool,
-        /// Where it is.
+        /// Offset of the content.
         pub offset: u64,
     }
 }

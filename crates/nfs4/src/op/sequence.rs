@@ -4,33 +4,33 @@ use crate::macros::{wire_bits, wire_struct};
 use crate::{SessionId, SlotId, SlotSeq};
 
 wire_bits! {
-    /// What the client should know.
+    /// Conditions that the server reports to the client.
     pub struct SequenceFlags {
         /// No connection carries callbacks.
         CB_PATH_DOWN = 1,
         /// GSS contexts for callbacks expire soon.
         CB_GSS_CONTEXTS_EXPIRING = 2,
-        /// They have expired.
+        /// GSS contexts for callbacks have expired.
         CB_GSS_CONTEXTS_EXPIRED = 4,
-        /// The lease expired and all state is gone.
+        /// The lease expired and the server revoked all state.
         EXPIRED_ALL_STATE_REVOKED = 8,
-        /// Some of it is gone.
+        /// The lease expired and the server revoked some state.
         EXPIRED_SOME_STATE_REVOKED = 0x10,
-        /// An administrator took state away.
+        /// An administrator revoked state.
         ADMIN_STATE_REVOKED = 0x20,
-        /// What was not returned in time is gone.
+        /// The server revoked state that the client did not return in time.
         RECALLABLE_STATE_REVOKED = 0x40,
-        /// Leases have moved.
+        /// Leases moved to another server.
         LEASE_MOVED = 0x80,
-        /// The server has restarted: reclaim.
+        /// The server restarted; the client must reclaim its state.
         RESTART_RECLAIM_NEEDED = 0x100,
         /// No connection carries this session's callbacks.
         CB_PATH_DOWN_SESSION = 0x200,
-        /// Callbacks of this session are in trouble.
+        /// Callbacks of this session fail.
         BACKCHANNEL_FAULT = 0x400,
         /// A device has changed.
         DEVID_CHANGED = 0x800,
-        /// A device is gone.
+        /// A device was deleted.
         DEVID_DELETED = 0x1000,
     }
 }
@@ -41,13 +41,13 @@ wire_struct! {
     pub struct SequenceArgs {
         /// The session.
         pub session: SessionId,
-        /// The slot's number.
+        /// Sequence number of the slot.
         pub seq: SlotSeq,
         /// The slot.
         pub slot: SlotId,
         /// The highest slot in use.
         pub highest_slot: SlotId,
-        /// Whether to keep the reply.
+        /// Whether the server caches the reply.
         pub cache_this: bool,
     }
 }
@@ -58,15 +58,15 @@ wire_struct! {
     pub struct SequenceOk {
         /// The session.
         pub session: SessionId,
-        /// The slot's number.
+        /// Sequence number of the slot.
         pub seq: SlotSeq,
         /// The slot.
         pub slot: SlotId,
-        /// The highest slot that the server takes now.
+        /// Highest slot that the server accepts now.
         pub highest_slot: SlotId,
-        /// The highest that it would like to be used.
+        /// Highest slot that the server wants the client to use.
         pub target_highest_slot: SlotId,
-        /// What the client should know.
+        /// Conditions that the server reports.
         pub flags: SequenceFlags,
     }
 }

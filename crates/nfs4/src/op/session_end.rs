@@ -26,7 +26,7 @@ wire_struct! {
     /// `RECLAIM_COMPLETE4args`.
     #[derive(Copy)]
     pub struct ReclaimCompleteArgs {
-        /// Only for the current file system.
+        /// Whether the reclaims end only for the current file system.
         pub one_fs: bool,
     }
 }

@@ -3,16 +3,16 @@
 use crate::Bytes;
 use crate::macros::wire_struct;
 
-/// Longest secret or digest: well over the longest hash.
+/// Maximum length of a secret or digest; longer than any hash.
 const SSV_LEN_MAX: usize = 1024;
 
 wire_struct! {
     /// `SET_SSV4args`.
     #[derive(Copy)]
     pub struct SetSsvArgs<'a> {
-        /// What changes the secret.
+        /// Value that changes the secret.
         pub ssv: Bytes<'a, SSV_LEN_MAX>,
-        /// Digest of the SEQUENCE.
+        /// Digest of the SEQUENCE arguments.
         pub digest: Bytes<'a, SSV_LEN_MAX>,
     }
 }
@@ -21,7 +21,7 @@ wire_struct! {
     /// `SET_SSV4resok`.
     #[derive(Copy)]
     pub struct SetSsvOk<'a> {
-        /// Digest of the SEQUENCE's result.
+        /// Digest of the SEQUENCE result.
         pub digest: Bytes<'a, SSV_LEN_MAX>,
     }
 }

@@ -1,4 +1,4 @@
-//! SETATTR (RFC 8881, section 18.30), whose result names what was set also when it fails.
+//! SETATTR (RFC 8881, section 18.30). Its result names the changed attributes even on failure.
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -10,28 +10,28 @@ wire_struct! {
     /// `SETATTR4args`.
     #[derive(Copy)]
     pub struct SetattrArgs<'a> {
-        /// An open for writing if the size is set, or a special one.
+        /// Stateid of an open for writing if the size changes, or a special stateid.
         pub stateid: Stateid,
-        /// What to set.
+        /// Attributes to set.
         pub attrs: Fattr<'a>,
     }
 }
 
 wire_struct! {
-    /// The result.
+    /// Result of SETATTR.
     #[derive(Copy)]
     pub struct SetattrOk {
-        /// What was set.
+        /// Attributes that the server has set.
         pub attrs_set: Bitmap,
     }
 }
 
-/// How SETATTR fails.
+/// Failure of SETATTR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetattrFailure {
-    /// Why.
+    /// Status of the failure.
     pub status: Status,
-    /// What was set all the same.
+    /// Attributes that the server set before the failure.
     pub attrs_set: Bitmap,
 }
 

@@ -1,16 +1,16 @@
-//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW, of 4.0 alone (RFC 7530, sections 16.33, 16.34 and
-//! 16.29).
+//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW, which only 4.0 has (RFC 7530, sections 16.33, 16.34
+//! and 16.29).
 
 use crate::macros::{wire_failure, wire_struct};
 use crate::{ClientId, ClientOwner, NetAddr, Verifier};
 
 wire_struct! {
-    /// Where callbacks go (`cb_client4`).
+    /// Address of the client's callback program (`cb_client4`).
     #[derive(Copy)]
     pub struct CallbackClient<'a> {
-        /// The program there.
+        /// Number of the callback program.
         pub program: u32,
-        /// The address.
+        /// Network address of the client.
         pub location: NetAddr<'a>,
     }
 }
@@ -21,9 +21,9 @@ wire_struct! {
     pub struct SetclientidArgs<'a> {
         /// The client.
         pub client: ClientOwner<'a>,
-        /// Where callbacks go.
+        /// Address of the client's callback program.
         pub callback: CallbackClient<'a>,
-        /// What they carry.
+        /// Identifier that callbacks carry.
         pub callback_ident: u32,
     }
 }
@@ -32,17 +32,17 @@ wire_struct! {
     /// `SETCLIENTID4resok`.
     #[derive(Copy)]
     pub struct SetclientidOk {
-        /// The client's number.
+        /// Client identifier.
         pub client: ClientId,
-        /// What confirms it.
+        /// Verifier for SETCLIENTID_CONFIRM.
         pub confirm: Verifier,
     }
 }
 
 wire_failure! {
-    /// How SETCLIENTID fails.
+    /// Failure of SETCLIENTID.
     pub enum SetclientidFailure<'a> {
-        /// Another uses the name.
+        /// Another client uses the name.
         CLID_INUSE => InUse(NetAddr<'a>)
     }
 }
@@ -51,9 +51,9 @@ wire_struct! {
     /// `SETCLIENTID_CONFIRM4args`.
     #[derive(Copy)]
     pub struct SetclientidConfirmArgs {
-        /// The client's number.
+        /// Client identifier.
         pub client: ClientId,
-        /// What confirms it.
+        /// Verifier from SETCLIENTID.
         pub confirm: Verifier,
     }
 }

@@ -3,13 +3,13 @@
 use crate::macros::wire_struct;
 use crate::{List, Stateid, Status};
 
-/// Most stateids of one TEST_STATEID: what a request of a megabyte could hold.
-pub const STATEIDS_MAX: usize = 65_536;
+/// Maximum number of stateids in one TEST_STATEID: a request of one megabyte holds no more.
+pub(crate) const STATEIDS_MAX: usize = 65_536;
 
 wire_struct! {
     /// `TEST_STATEID4args`.
     pub struct TestStateidArgs {
-        /// Which.
+        /// Stateids to test.
         pub stateids: List<Stateid, STATEIDS_MAX>,
     }
 }
@@ -17,7 +17,7 @@ wire_struct! {
 wire_struct! {
     /// `TEST_STATEID4resok`.
     pub struct TestStateidOk {
-        /// How each fares, in the arguments' order.
+        /// Status of each stateid, in the order of the arguments.
         pub statuses: List<Status, STATEIDS_MAX>,
     }
 }
@@ -26,7 +26,7 @@ wire_struct! {
     /// `FREE_STATEID4args`.
     #[derive(Copy)]
     pub struct FreeStateidArgs {
-        /// Which.
+        /// Stateid to free.
         pub stateid: Stateid,
     }
 }

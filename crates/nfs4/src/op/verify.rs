@@ -7,7 +7,7 @@ wire_struct! {
     /// `VERIFY4args` and `NVERIFY4args`.
     #[derive(Copy)]
     pub struct VerifyArgs<'a> {
-        /// What to compare with.
+        /// Attributes to compare.
         pub attrs: Fattr<'a>,
     }
 }

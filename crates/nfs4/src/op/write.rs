@@ -1,18 +1,18 @@
 //! WRITE (RFC 8881, section 18.32).
 
-use super::IO_LEN_MAX;
+use super::read::IO_LEN_MAX;
 use crate::macros::{wire_enum, wire_struct};
 use crate::{Bytes, Stateid, Verifier};
 
 wire_enum! {
-    /// How durable written data is (`stable_how4`).
+    /// Stability of written data (`stable_how4`).
     #[derive(PartialOrd, Ord)]
     pub enum StableHow = "stable_how4" {
-        /// Not until COMMIT.
+        /// The data is not durable before COMMIT.
         Unstable = 0,
-        /// The data is.
+        /// The data is durable.
         DataSync = 1,
-        /// Data and metadata are.
+        /// The data and all metadata are durable.
         FileSync = 2,
     }
 }
@@ -21,11 +21,11 @@ wire_struct! {
     /// `WRITE4args`.
     #[derive(Copy)]
     pub struct WriteArgs<'a> {
-        /// An open, a lock, a delegation, or a special one.
+        /// Stateid of an open, a lock or a delegation, or a special stateid.
         pub stateid: Stateid,
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// How durable it must be.
+        /// Required stability.
         pub stable: StableHow,
         /// The data.
         pub data: Bytes<'a, IO_LEN_MAX>,
@@ -36,11 +36,11 @@ wire_struct! {
     /// `WRITE4resok`.
     #[derive(Copy)]
     pub struct WriteOk {
-        /// How much was written.
+        /// Number of bytes written.
         pub count: u32,
-        /// How durably.
+        /// Stability of the written data.
         pub committed: StableHow,
-        /// The server's life.
+        /// Write verifier of the server instance.
         pub verifier: Verifier,
     }
 }

@@ -1,24 +1,25 @@
 //! WRITE_SAME (RFC 7862, section 15.12).
 
-use super::{IO_LEN_MAX, StableHow};
+use super::StableHow;
+use super::read::IO_LEN_MAX;
 use crate::macros::wire_struct;
 use crate::{Bytes, Stateid};
 
 wire_struct! {
-    /// A pattern and where it goes (`app_data_block4`).
+    /// Pattern and its placement (`app_data_block4`).
     #[derive(Copy)]
     pub struct AppDataBlock<'a> {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
         /// Length of a block.
         pub block_size: u64,
         /// How many blocks.
         pub block_count: u64,
-        /// Where in a block its number stands.
+        /// Offset of the block number in each block.
         pub number_offset: u64,
-        /// The first number.
+        /// Number of the first block.
         pub number: u32,
-        /// Where in a block the pattern stands.
+        /// Offset of the pattern in each block.
         pub pattern_offset: u64,
         /// The pattern.
         pub pattern: Bytes<'a, IO_LEN_MAX>,
@@ -29,11 +30,11 @@ wire_struct! {
     /// `WRITE_SAME4args`.
     #[derive(Copy)]
     pub struct WriteSameArgs<'a> {
-        /// An open for writing.
+        /// Stateid of an open for writing.
         pub stateid: Stateid,
-        /// How durable it must be.
+        /// Required stability.
         pub stable: StableHow,
-        /// What goes where.
+        /// Pattern and its placement.
         pub block: AppDataBlock<'a>,
     }
 }

@@ -1,41 +1,41 @@
-//! GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276, section 8.4). Names are without the
-//! `user.` of Linux.
+//! GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276, section 8.4). Names omit the Linux
+//! prefix `user.`.
 
 use crate::macros::{wire_enum, wire_struct};
 use crate::{Bytes, ChangeInfo, Cookie, List, Name};
 
-/// Longest value of an extended attribute that is read; beyond what Linux keeps (64 KiB) the answer
-/// is XATTR2BIG.
-pub const XATTR_VALUE_LEN_MAX: usize = 1024 * 1024;
-/// Most names of one reply: what Linux lists in 64 KiB.
+/// Maximum length of an extended attribute's value that the decoder accepts. The server answers
+/// XATTR2BIG above the Linux limit of 64 KiB.
+pub(crate) const XATTR_VALUE_LEN_MAX: usize = 1024 * 1024;
+/// Maximum number of names in one reply: a Linux list of 64 KiB holds no more.
 pub const XATTR_NAMES_MAX: usize = 32 * 1024;
 
 wire_struct! {
     /// `GETXATTR4args`.
     #[derive(Copy)]
     pub struct GetxattrArgs<'a> {
-        /// Which.
+        /// Name of the extended attribute.
         pub name: Name<'a>,
     }
 }
 
 wire_struct! {
-    /// The result of GETXATTR.
+    /// Result of GETXATTR.
     #[derive(Copy)]
     pub struct GetxattrOk<'a> {
-        /// Its value.
+        /// Value of the extended attribute.
         pub value: Bytes<'a, XATTR_VALUE_LEN_MAX>,
     }
 }
 
 wire_enum! {
-    /// What may be there before (`setxattr_option4`).
+    /// Whether SETXATTR creates or replaces (`setxattr_option4`).
     pub enum SetxattrOption = "setxattr_option4" {
-        /// Either.
+        /// Create or replace.
         Either = 0,
-        /// Nothing.
+        /// Create; fail if the attribute exists.
         Create = 1,
-        /// Another value.
+        /// Replace; fail if the attribute does not exist.
         Replace = 2,
     }
 }
@@ -44,20 +44,20 @@ wire_struct! {
     /// `SETXATTR4args`.
     #[derive(Copy)]
     pub struct SetxattrArgs<'a> {
-        /// What may be there before.
+        /// Whether to create or replace.
         pub option: SetxattrOption,
-        /// Which.
+        /// Name of the extended attribute.
         pub name: Name<'a>,
-        /// Its value.
+        /// New value.
         pub value: Bytes<'a, XATTR_VALUE_LEN_MAX>,
     }
 }
 
 wire_struct! {
-    /// The result of SETXATTR and REMOVEXATTR.
+    /// Result of SETXATTR and REMOVEXATTR.
     #[derive(Copy)]
     pub struct XattrChange {
-        /// What it did to the file.
+        /// Change of the file.
         pub change: ChangeInfo,
     }
 }
@@ -66,9 +66,9 @@ wire_struct! {
     /// `LISTXATTRS4args`.
     #[derive(Copy)]
     pub struct ListxattrsArgs {
-        /// After which name; zero is from the start.
+        /// Position after which the list continues; zero means the start.
         pub cookie: Cookie,
-        /// Most bytes of the result's body.
+        /// Maximum length of the result's body.
         pub max_count: u32,
     }
 }
@@ -76,11 +76,11 @@ wire_struct! {
 wire_struct! {
     /// `LISTXATTRS4resok`.
     pub struct ListxattrsOk<'a> {
-        /// Where to go on.
+        /// Position at which the next call continues.
         pub cookie: Cookie,
-        /// The names.
+        /// Names of extended attributes.
         pub names: List<Name<'a>, XATTR_NAMES_MAX>,
-        /// Whether they are the last.
+        /// Whether the list is complete.
         pub eof: bool,
     }
 }
@@ -89,7 +89,7 @@ wire_struct! {
     /// `REMOVEXATTR4args`.
     #[derive(Copy)]
     pub struct RemovexattrArgs<'a> {
-        /// Which.
+        /// Name of the extended attribute.
         pub name: Name<'a>,
     }
 }
