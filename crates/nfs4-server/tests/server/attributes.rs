@@ -6,7 +6,7 @@ use vouch_nfs4_server::Exports;
 use vouch_vfs::{Caller, FileSystem as _, Patience, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag};
 
 use crate::fixture::{Client, Fixture, attributes, export, sys_access};
-use crate::ops::{Packed, getattr, setattr};
+use crate::ops::{Packed, getattr, setattr, size};
 
 // RFC 8881, section 5.6.
 #[test]
@@ -86,7 +86,7 @@ fn verify_and_nverify_compare_attributes() {
     let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
     let same = Packed::new(&[4, 33], &Attributes { size: Some(0), mode: Some(0o644), ..Attributes::default() });
-    let other = Packed::new(&[4], &Attributes { size: Some(1), ..Attributes::default() });
+    let other = size(1);
     let verify = |packed| Args::Verify(op::VerifyArgs { attrs: Packed::fattr(packed) });
     let nverify = |packed| Args::Nverify(op::VerifyArgs { attrs: Packed::fattr(packed) });
     let path = &["export", "f"];

@@ -14,7 +14,9 @@ use vouch_nfs4_server::{ClientAccess, ClientMatcher, Connection, Export, Exports
 use vouch_vfs::{FileSystem as _, Name};
 
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, results, sys_access, user};
-use crate::ops::{copy, create_session, exchange_id, getattr, lookup, open_as, open_by_name, putfh, read, setattr, setclientid, size};
+use crate::ops::{
+    copy, create_session, exchange_id, getattr, lookup, mode, open_as, open_by_name, putfh, read, setattr, setclientid, size,
+};
 
 /// Allows the listed addresses. Others may be undecided, as while a netgroup lookup runs.
 #[derive(Default)]
@@ -147,7 +149,7 @@ fn reload_ends_state_of_hosts_without_access() {
     let fixture = Fixture::with_exports(files.clone(), vec![restricted_export(&files, &hosts), other()]);
     let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
-    let (status, _) = client.run_at(&["other"], &[crate::ops::open_by_name("f", None)]);
+    let (status, _) = client.run_at(&["other"], &[open_by_name("f", None)]);
     assert_eq!((status, files.open_count()), (Status::OK, 2));
     hosts.allowed.lock().clear();
     let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts), other()]).unwrap());
@@ -226,7 +228,7 @@ fn call_across_reload_leaves_no_created_file_behind() {
     let fixture = Fixture::with_exports(files.clone(), vec![original()]);
     let mut client = Client::new(&fixture, "one", 0);
     client.create("long");
-    let mode = crate::ops::mode(0o644);
+    let mode = mode(0o644);
     let big = size(LARGE_LEN);
     let none = size(0);
     assert_eq!(client.status(&["export", "long"], &[setattr(&big)]), Status::OK);

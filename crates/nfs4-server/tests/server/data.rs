@@ -7,8 +7,8 @@ use vouch_nfs4::{Bytes, ClientId, Cookie, Name, OwnerSeq, StateOwner, Stateid, S
 use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Squash, SquashWho};
 use vouch_vfs::memory::Call;
 
-use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, flavour_access, sys_access};
-use crate::ops::{close, commit, copy, getattr, lock, lookup, mode, open_as, open_by_name, read, remove, setattr};
+use crate::fixture::{Client, Fixture, MemoryFs, attributes, export, flavour_access, sys_access, user};
+use crate::ops::{Packed, close, commit, copy, getattr, lock, lookup, mode, open_as, open_by_name, read, remove, setattr};
 
 const FILE: &[&str] = &["export", "f"];
 
@@ -186,7 +186,7 @@ fn stateid_of_other_user_gives_no_write_access() {
     let mut client = Client::new(&fixture, "one", 0);
     let stateid = client.create("f");
     assert_eq!(client.status(FILE, &[write(stateid, 0, b"mine")]), Status::OK);
-    client.principal = crate::fixture::user(1000);
+    client.principal = user(1000);
     assert_eq!(client.status(FILE, &[write(stateid, 0, b"his")]), Status::ACCESS);
     let (_, list) = client.run_at(FILE, &[read(stateid, 0, 9), getattr(&[4])]);
     assert!(matches!(&list[0], Results::Read(Ok(_))), "the mode allows reads: {list:?}");
@@ -239,7 +239,7 @@ fn execute_permission_allows_open_for_reading() {
 }
 
 fn chmod(bits: u32) -> Args<'static> {
-    let attrs: &'static crate::ops::Packed = Box::leak(Box::new(mode(bits)));
+    let attrs: &'static Packed = Box::leak(Box::new(mode(bits)));
     setattr(attrs)
 }
 

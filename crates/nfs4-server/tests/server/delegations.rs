@@ -8,7 +8,7 @@ use vouch_oncrpc::{Accepted, Call, Reply};
 use vouch_xdr::{Reader, Writer};
 
 use crate::fixture::{Client, Fixture, attributes, compound, results};
-use crate::ops::{Packed, close, getattr, lookup, mode, open, readdir};
+use crate::ops::{Packed, close, getattr, lookup, mode, open, readdir, size};
 
 /// Opens "f" with these `want` flags; creates it if attributes are given.
 pub(crate) fn open_with_want(
@@ -157,7 +157,7 @@ fn readdir_and_nverify_ask_delegation_holder() {
     );
 
     fixture.now_ms.store(5_000, std::sync::atomic::Ordering::Relaxed);
-    let compared = Packed::new(&[4], &Attributes { size: Some(77), ..Attributes::default() });
+    let compared = size(77);
     let compared: &'static Packed = Box::leak(Box::new(compared));
     let (status, ..) = call_as(
         &mut other,
@@ -255,8 +255,8 @@ fn truncating_open_recalls_delegations_of_others() {
         let fixture = Fixture::new();
         let (mut holder, mut other) = (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
         let mut creator = Client::new(&fixture, "maker", 0);
-        let made = creator.create("f");
-        assert_eq!(creator.status(&["export", "f"], &[write(made), close(made)]), Status::OK);
+        let stateid = creator.create("f");
+        assert_eq!(creator.status(&["export", "f"], &[write(stateid), close(stateid)]), Status::OK);
         fixture.now_ms.store(60_000, std::sync::atomic::Ordering::Relaxed);
         for client in [&mut holder, &mut other] {
             assert_eq!(client.run(&[]).0, Status::OK);
@@ -271,7 +271,7 @@ fn truncating_open_recalls_delegations_of_others() {
             other => panic!("{other:?}"),
         };
         // The requested share conflicts with no open.
-        let empty = Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() });
+        let empty = size(0);
         let truncate = || opening(ShareAccess::READ, op::OpenHow::Create(op::CreateHow::Unchecked(empty.fattr())));
         let size = |client: &mut Client<'_>| attributes(&client.run_at(&["export", "f"], &[getattr(&[4])]).1[0]).size;
         let ops = [other.next_sequence(false), Args::Putrootfh, lookup("export"), truncate()];
@@ -290,7 +290,7 @@ fn truncating_open_keeps_own_delegation() {
     let fixture = Fixture::new();
     let mut holder = Client::new(&fixture, "holder", 0);
     bind_backchannel(&holder);
-    let empty = Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() });
+    let empty = size(0);
     for _ in 0..2 {
         let (_, _, delegation) = open_with_want(&mut holder, ShareAccess::WANT_WRITE_DELEG, Some(&empty));
         assert!(!matches!(delegation, Delegation::Read(_)), "{delegation:?}");

@@ -9,7 +9,7 @@ use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
 
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, flavour_access, results, user};
 use crate::flavours::{flavours_access, gss};
-use crate::ops::{close, commit, create_session, exchange_id, getattr, mkdir, mode, open, open_by_name, putfh, read, setattr};
+use crate::ops::{Packed, close, commit, create_session, exchange_id, getattr, mkdir, mode, open, open_by_name, putfh, read, setattr};
 
 /// Operations that Linux reserves for the machine principal.
 const ENFORCED: [Op; 5] = [Op::BIND_CONN_TO_SESSION, Op::EXCHANGE_ID, Op::CREATE_SESSION, Op::DESTROY_SESSION, Op::DESTROY_CLIENTID];
@@ -29,7 +29,7 @@ const WANTED: [Op; 11] = [
 ];
 
 fn op_bitmap(ops: &[Op]) -> Bitmap {
-    ops.iter().fold(Bitmap::EMPTY, |op_bitmap, op| op_bitmap.with(op.0))
+    ops.iter().fold(Bitmap::EMPTY, |bitmap, op| bitmap.with(op.0))
 }
 
 fn fixture(machine_writes: bool) -> Fixture {
@@ -68,7 +68,7 @@ fn open_by_alice(fixture: &Fixture, client: &mut Client<'_>) -> Stateid {
 fn make_alices_file(fixture: &Fixture, name: &str, bits: u32) {
     let mut root = Client::new(fixture, name, 0);
     assert_eq!(root.status(&["shared"], &[open_by_name(name, Some(&mode(bits)))]), Status::OK);
-    let owner = crate::ops::Packed::new(&[36], &vouch_nfs4::Attributes { owner: Some(Bytes(b"1000")), ..Default::default() });
+    let owner = Packed::new(&[36], &vouch_nfs4::Attributes { owner: Some(Bytes(b"1000")), ..Default::default() });
     let set_owner = setattr(&owner);
     assert_eq!(root.status(&["shared", name], &[set_owner]), Status::OK);
 }
@@ -124,7 +124,7 @@ fn machine_returns_state_of_its_users() {
     assert_eq!((status, list.len()), (Status::WRONGSEC, 3), "{list:?}");
     let (status, list) = client.run(&[putfh(), write(stateid), close()]);
     assert_eq!((status, list.len()), (Status::WRONGSEC, 2), "{list:?}");
-    // Neither without integrity nor by another machine.
+    // Refused: a call without integrity, and another machine.
     act_as(&mut client, MACHINE, Flavour::Krb5);
     assert_eq!(client.run(&[putfh(), getattr(&[1]), close()]).0, Status::WRONGSEC);
     act_as(&mut client, "nfs/other.example.org@EXAMPLE.ORG", Flavour::Krb5i);
@@ -173,7 +173,7 @@ fn machine_writes_under_other_flavour_only_with_users_stateid() {
     act_as_machine(&mut client);
     let (status, list) = client.run(&[putfh(handle), write(own_stateid), getattr(&[4]), commit()]);
     assert_eq!(status, Status::OK, "{list:?}");
-    // Neither with stateids of other files, nor after an allowed operation.
+    // A stateid of another file is refused, even after an allowed WRITE.
     for stateid in [Stateid::ANONYMOUS, other_stateid, strict_stateid] {
         refused(&mut client, handle, &[write(own_stateid), write(stateid)], 3);
     }
@@ -208,7 +208,7 @@ fn machine_getattr_under_other_flavour_requires_returned_state() {
         f
     };
     act_as_machine(&mut client);
-    let useless_ops: [&[Args<'_>]; 6] = [
+    let unrelated_ops: [&[Args<'_>]; 6] = [
         &[Args::TestStateid(op::TestStateidArgs { stateids: vouch_nfs4::List(vec![]) })],
         &[Args::TestStateid(op::TestStateidArgs { stateids: vouch_nfs4::List(vec![g_stateid]) })],
         &[Args::FreeStateid(op::FreeStateidArgs { stateid: g_stateid })],
@@ -216,7 +216,7 @@ fn machine_getattr_under_other_flavour_requires_returned_state() {
         &[close(g_stateid)],
         &[putfh(g), close(g_stateid)],
     ];
-    for ops in useless_ops {
+    for ops in unrelated_ops {
         let all = [&[putfh(f), getattr(&[4])][..], ops].concat();
         let (status, list) = client.run(&all);
         assert_eq!((status, list.len()), (Status::WRONGSEC, 1), "{list:?}");

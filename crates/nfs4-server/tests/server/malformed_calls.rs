@@ -6,7 +6,7 @@ use vouch_nfs4::{ReplyHead, Status};
 use vouch_xdr::{Reader, Writer};
 
 use crate::fixture::{Client, Fixture, compound, results, user};
-use crate::ops::{getattr, lookup, mkdir};
+use crate::ops::{getattr, lookup, mkdir, mode};
 
 // RFC 8881, section 16.2.3.
 #[test]
@@ -45,7 +45,7 @@ fn sequence_operations_are_refused_in_wrong_places() {
 fn retry_gets_cached_reply() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
-    let attrs = crate::ops::mode(0o755);
+    let attrs = mode(0o755);
     let make = mkdir("d", &attrs);
     let body = compound(2, &[client.next_sequence(true), Args::Putrootfh, lookup("export"), make]);
     let (first, _) = fixture.call(&client.connection, &client.principal, body.clone());
@@ -63,7 +63,7 @@ fn retry_gets_cached_reply() {
 fn cached_reply_is_marked_as_replay() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
-    let attrs = crate::ops::mode(0o755);
+    let attrs = mode(0o755);
     let make = |name| {
         let kind = vouch_nfs4::op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory);
         Args::Create(vouch_nfs4::op::CreateArgs { kind, name: vouch_nfs4::Name(name), attrs: attrs.fattr() })

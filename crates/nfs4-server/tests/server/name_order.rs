@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{Name, Stateid, Status};
 use vouch_nfs4_server::{Compound, Export, ExportId, NameChange, NameOrder, Observation, Observer, ObserverNote, Progress};
@@ -15,7 +14,7 @@ use vouch_vfs::memory::Call;
 use vouch_vfs::{Caller, FileId, FileSystem as _, Patience};
 
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, name_of, sys_access};
-use crate::ops::{lookup, mode, open_by_name, read, remove, rename};
+use crate::ops::{lookup, mkdir, mode, open_by_name, read, remove, rename};
 
 /// The names of one directory, as the notifications report them.
 #[derive(Default)]
@@ -40,10 +39,10 @@ impl Observer for NameModel {
         thread::yield_now();
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let mut names = self.names.lock();
-        let events = match *change {
+        let event = match *change {
             NameChange::Created(file, (_, name)) => {
                 names.insert(name.into(), *file);
-                format!("found {}", text(name))
+                format!("created {}", text(name))
             }
             NameChange::Linked(file, (_, name)) => {
                 names.insert(name.into(), *file);
@@ -59,20 +58,20 @@ impl Observer for NameModel {
                 format!("renamed {} {}", text(old), text(new))
             }
         };
-        self.events.lock().push(events.clone());
-        Some(Box::new(events))
+        self.events.lock().push(event.clone());
+        Some(Box::new(event))
     }
 
     fn before_deferral(&self, seen: &Observation<'_>) -> Option<ObserverNote> {
-        let events = format!("noted {}", name_of(op::Op(seen.op)));
-        self.events.lock().push(events.clone());
-        Some(Box::new(events))
+        let event = format!("deferred {}", name_of(op::Op(seen.op)));
+        self.events.lock().push(event.clone());
+        Some(Box::new(event))
     }
 
     fn operation(&self, seen: &Observation<'_>) {
-        if let Some(named) = seen.details.as_ref().and_then(|details| details.note) {
-            let named = named.downcast_ref::<String>().unwrap();
-            self.events.lock().push(format!("{named}: {}", seen.status));
+        if let Some(event) = seen.details.as_ref().and_then(|details| details.note) {
+            let event = event.downcast_ref::<String>().unwrap();
+            self.events.lock().push(format!("{event}: {}", seen.status));
         }
     }
 }
@@ -111,13 +110,13 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
         assert!(matches!(call.run(&fixture.server, Patience::None), Progress::Blocked));
         calls.push(call);
     }
-    assert_eq!(take_events(&model), ["renamed a b", "noted LOOKUP", "noted READ", "renamed b c", "noted LOOKUP", "noted READ"]);
+    assert_eq!(take_events(&model), ["renamed a b", "deferred LOOKUP", "deferred READ", "renamed b c", "deferred LOOKUP", "deferred READ"]);
     // The second call reaches the disk first; the first call fails.
     assert!(matches!(calls[1].run(&fixture.server, Patience::Any), Progress::Done(_)));
     fixture.fail_with_io(Call::SyncMetadata);
     assert!(matches!(calls[0].run(&fixture.server, Patience::Any), Progress::Done(_)));
     let io = Status::IO.0;
-    let deferred = ["noted LOOKUP: 0", "noted READ: 0"];
+    let deferred = ["deferred LOOKUP: 0", "deferred READ: 0"];
     assert_eq!(take_events(&model), [&["renamed b c: 0"], &deferred[..], &[&*format!("renamed a b: {io}")], &deferred].concat());
 }
 
@@ -150,11 +149,10 @@ fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops
 /// An OPEN, CREATE, REMOVE, RENAME and LINK, each begun by its own client and not run.
 fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
     let mode = mode(0o755);
-    let directory = op::CreateArgs { kind: op::CreateType::Plain(FileType::Directory), name: Name(b"directory"), attrs: mode.fattr() };
     let link = [lookup("linked"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"link") })];
     let all: [&[Args<'_>]; 5] = [
         &[open_by_name("opened", Some(&mode))],
-        &[Args::Create(directory)],
+        &[mkdir("directory", &mode)],
         &[remove("removed")],
         &[Args::Savefh, rename("old", "new")],
         &link,
@@ -197,9 +195,10 @@ fn blocked_name_changes_have_no_effect_before_their_turn() {
     assert_eq!(fixture.files.file_count(), count);
     assert_eq!(take_events(&model), ["renamed a b", "renamed a b: 0"]);
     // Each call then runs once.
-    for (call, events) in calls.iter_mut().zip(["found opened", "found directory", "removed removed", "renamed old new", "linked link"]) {
-        assert_eq!(fixture.run_to_status(call, Patience::Any), Status::OK, "{events}");
-        assert_eq!(take_events(&model), [events, &format!("{events}: 0")]);
+    for (call, event) in calls.iter_mut().zip(["created opened", "created directory", "removed removed", "renamed old new", "linked link"])
+    {
+        assert_eq!(fixture.run_to_status(call, Patience::Any), Status::OK, "{event}");
+        assert_eq!(take_events(&model), [event, &format!("{event}: 0")]);
     }
     // The removed file is still open.
     assert_eq!(fixture.files.file_count(), count + 2);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vouch_nfs4::op::{self, Access, AccessArgs, Args, Op, Results};
-use vouch_nfs4::{Attributes, Bytes, Stateid, Status};
+use vouch_nfs4::{Bytes, Stateid, Status};
 use vouch_nfs4_server::testing::LEASE_MS;
 use vouch_nfs4_server::{
     ClientAccess, ClientMatcher, Denial, Denied, Effect, EndedState, Flavour, JobProgress, Loss, Observation, Observer, Stage, Totals,
@@ -15,20 +15,20 @@ use vouch_vfs::Patience;
 use vouch_vfs::memory::Call;
 
 use crate::fixture::{Client, Fixture, MemoryFs, compound, export, name_of, results, sys_access, user};
-use crate::ops::{Packed, close, copy, getattr, lookup, mkdir, mode, open_by_name, read, setattr};
+use crate::ops::{close, copy, getattr, lookup, mkdir, mode, open_by_name, read, setattr, size};
 
 /// Operation, requested access, stage, bytes read and written, status.
-type Moved = (u32, u32, Stage, (u64, u64), u32);
+type Transfer = (u32, u32, Stage, (u64, u64), u32);
 
 /// Records all events.
 #[derive(Default)]
 struct RecordingObserver {
-    seen: Mutex<Vec<(String, u32)>>,
+    operations: Mutex<Vec<(String, u32)>>,
     totals: Mutex<Vec<Totals>>,
     granted: Mutex<Vec<u32>>,
-    lost: Mutex<Vec<(u16, Loss, Totals)>>,
+    ended: Mutex<Vec<(u16, Loss, Totals)>>,
     /// READ, WRITE, COPY and CLONE.
-    transfers: Mutex<Vec<Moved>>,
+    transfers: Mutex<Vec<Transfer>>,
     denied: Mutex<Vec<(String, Denial)>>,
     /// Requested access and offset of each COMMIT.
     commits: Mutex<Vec<(u32, u64)>>,
@@ -46,7 +46,7 @@ impl Observer for RecordingObserver {
     fn operation(&self, seen: &Observation<'_>) {
         let details = seen.details.as_ref().expect("details were requested");
         let name = details.arguments.name.map_or_else(String::new, |name| format!(" {}", String::from_utf8_lossy(name)));
-        self.seen.lock().push((format!("{}{name}", name_of(Op(seen.op))), seen.status));
+        self.operations.lock().push((format!("{}{name}", name_of(Op(seen.op))), seen.status));
         self.totals.lock().extend(details.totals);
         if [Op::READ, Op::WRITE, Op::COPY, Op::CLONE].contains(&Op(seen.op)) {
             let access = details.arguments.access.expect("requested access");
@@ -70,16 +70,16 @@ impl Observer for RecordingObserver {
         self.denied.lock().push((denied.export.source.to_string(), denied.why));
     }
 
-    fn state_ended(&self, lost: &EndedState<'_>) {
-        assert_eq!((lost.principal, lost.flavour, lost.delegation), (&user(0), Flavour::Sys, false));
-        self.lost.lock().push((lost.peer.port(), lost.why, lost.totals));
+    fn state_ended(&self, ended: &EndedState<'_>) {
+        assert_eq!((ended.principal, ended.flavour, ended.delegation), (&user(0), Flavour::Sys, false));
+        self.ended.lock().push((ended.peer.port(), ended.why, ended.totals));
     }
 }
 
 fn fixture() -> (Fixture, Arc<RecordingObserver>) {
-    let (files, notes) = (Arc::new(MemoryFs::new()), Arc::new(RecordingObserver::default()));
+    let (files, recorder) = (Arc::new(MemoryFs::new()), Arc::new(RecordingObserver::default()));
     let exports = vec![export(7, &["export"], &files, sys_access())];
-    (Fixture::with_observer(files, exports, notes.clone()), notes)
+    (Fixture::with_observer(files, exports, recorder.clone()), recorder)
 }
 
 fn write(stateid: Stateid, data: &[u8]) -> Args<'_> {
@@ -88,32 +88,32 @@ fn write(stateid: Stateid, data: &[u8]) -> Args<'_> {
 
 #[test]
 fn operation_is_reported_once_with_status_of_sync() {
-    let (fixture, notes) = fixture();
+    let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     fixture.files.set_slow_sync(true);
-    notes.seen.lock().clear();
+    recorder.operations.lock().clear();
     let mode = mode(0o644);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), open_by_name("a", Some(&mode)), Args::Getfh, getattr(&[1])];
     let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
     // The call blocks on the disk. The file exists, but the observer has no event of it yet.
     assert!(matches!(call.run(&fixture.server, Patience::None), vouch_nfs4_server::Progress::Blocked));
-    let reported: Vec<_> = notes.seen.lock().iter().map(|(name, _)| name.clone()).collect();
+    let reported: Vec<_> = recorder.operations.lock().iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(reported, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
     fixture.fail_with_io(Call::SyncMetadata);
     let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&fixture.server, Patience::Any) else { panic!("not done") };
     assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::IO);
-    let seen = std::mem::take(&mut *notes.seen.lock());
+    let seen = std::mem::take(&mut *recorder.operations.lock());
     // The later operations ran on a file that a power cut may remove.
     let after: Vec<_> = seen[3..].iter().map(|(name, status)| (name.as_str(), *status)).collect();
     assert_eq!(after, [("OPEN a", Status::IO.0), ("GETFH", 0), ("GETATTR", 0)]);
     fixture.files.clear_fault();
     assert_eq!(client.status(&["export"], &[open_by_name("a", Some(&mode))]), Status::OK);
-    assert_eq!(notes.seen.lock().last(), Some(&("OPEN a".to_owned(), 0)));
+    assert_eq!(recorder.operations.lock().last(), Some(&("OPEN a".to_owned(), 0)));
 }
 
 #[test]
 fn close_reports_bytes_moved_by_its_open() {
-    let (fixture, notes) = fixture();
+    let (fixture, recorder) = fixture();
     let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
     // One user with two clients.
     let (own_stateid, other) = (one.create("a"), two.create("a"));
@@ -129,17 +129,17 @@ fn close_reports_bytes_moved_by_its_open() {
     fixture.now_ms.fetch_add(1500, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(one.status(&at, &[close(second_open)]), Status::OK);
     assert_eq!(two.status(&at, &[close(other)]), Status::OK);
-    let totals = notes.totals.lock().clone();
+    let totals = recorder.totals.lock().clone();
     assert_eq!(totals, [Totals { read: 111, written: 5000, open_ms: 1500 }, Totals { read: 4000, written: 0, open_ms: 1500 }]);
     // A new open starts at zero.
     let third = one.create("a");
     assert_eq!(one.status(&at, &[close(third)]), Status::OK);
-    assert_eq!(notes.totals.lock().last(), Some(&Totals { read: 0, written: 0, open_ms: 0 }));
+    assert_eq!(recorder.totals.lock().last(), Some(&Totals { read: 0, written: 0, open_ms: 0 }));
 }
 
 #[test]
 fn unclosed_open_is_reported_once_with_its_bytes() {
-    let (fixture, notes) = fixture();
+    let (fixture, recorder) = fixture();
     let (mut silent, mut restarting) = (Client::new(&fixture, "silent", 0), Client::new(&fixture, "restarting", 0));
     let (first, second) = (silent.create("a"), restarting.create("b"));
     assert_eq!(silent.status(&["export", "a"], &[write(first, &[1; 5000])]), Status::OK);
@@ -148,46 +148,46 @@ fn unclosed_open_is_reported_once_with_its_bytes() {
     fixture.advance(500);
     // The client restarts; its old state ends when it makes a new session.
     Client::rebooted(&fixture, "restarting", 0);
-    assert_eq!(*notes.lost.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
+    assert_eq!(*recorder.ended.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
     // The other client is silent. Its state stays for a day unless another client needs it.
     fixture.advance(LEASE_MS);
     fixture.advance(LEASE_MS);
-    assert_eq!(notes.lost.lock().len(), 1);
+    assert_eq!(recorder.ended.lock().len(), 1);
     fixture.server.connection_closed(&silent.connection, fixture.now());
     fixture.advance(25 * 3600 * 1000);
     let open_ms = 500 + 2 * LEASE_MS + 25 * 3600 * 1000;
-    assert_eq!(notes.lost.lock()[1..], [(peers[0], Loss::Expired, Totals { read: 0, written: 5000, open_ms })]);
+    assert_eq!(recorder.ended.lock()[1..], [(peers[0], Loss::Expired, Totals { read: 0, written: 5000, open_ms })]);
     // A closed file is not lost when its client expires.
     let mut later = Client::new(&fixture, "later", 0);
     let third = later.create("c");
     assert_eq!(later.status(&["export", "c"], &[close(third)]), Status::OK);
     fixture.advance(LEASE_MS);
     fixture.advance(25 * 3600 * 1000);
-    assert_eq!(notes.lost.lock().len(), 2);
+    assert_eq!(recorder.ended.lock().len(), 2);
 }
 
 #[test]
 fn access_and_open_report_granted_access() {
-    let (fixture, notes) = fixture();
+    let (fixture, recorder) = fixture();
     let mut root = Client::new(&fixture, "one", 0);
     root.create("a");
     let mut other_user = Client::new(&fixture, "two", 4000);
-    notes.granted.lock().clear();
+    recorder.granted.lock().clear();
     let requested = Access::READ | Access::MODIFY | Access::EXTEND;
     let (status, list) = other_user.run_at(&["export", "a"], &[Args::Access(AccessArgs { access: requested })]);
     assert_eq!(status, Status::OK);
     let [Results::Access(Ok(ok))] = &list[..] else { panic!("{list:?}") };
-    assert_eq!((ok.access, notes.granted.lock().clone()), (Access::READ, vec![Access::READ.0]));
-    notes.granted.lock().clear();
+    assert_eq!((ok.access, recorder.granted.lock().clone()), (Access::READ, vec![Access::READ.0]));
+    recorder.granted.lock().clear();
     root.create("b");
-    assert_eq!(*notes.granted.lock(), [requested.0 | requested::CREATE]);
+    assert_eq!(*recorder.granted.lock(), [requested.0 | requested::CREATE]);
 }
 
 #[test]
 fn open_reports_truncation_and_creation() {
-    let (fixture, notes) = fixture();
+    let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
-    let (mode, empty) = (mode(0o644), Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() }));
+    let (mode, empty) = (mode(0o644), size(0));
     let both = (Access::READ | Access::MODIFY | Access::EXTEND).0;
     let with_create = both | requested::CREATE;
     // Creates the file, opens it, truncates it, and creates one with size 0.
@@ -197,9 +197,9 @@ fn open_reports_truncation_and_creation() {
         ("a", &empty, with_create | requested::TRUNCATE, requested::TRUNCATE),
         ("b", &empty, with_create | requested::TRUNCATE, requested::CREATE),
     ] {
-        notes.opens.lock().clear();
+        recorder.opens.lock().clear();
         assert_eq!(client.status(&["export"], &[open_by_name(name, Some(attrs))]), Status::OK);
-        assert_eq!(*notes.opens.lock(), [(requested, both | outcome_bits)], "{name}");
+        assert_eq!(*recorder.opens.lock(), [(requested, both | outcome_bits)], "{name}");
     }
 }
 
@@ -212,25 +212,25 @@ impl RecordingObserver {
 
 #[test]
 fn io_by_stateid_of_other_user_is_reported_unopened() {
-    let (fixture, notes) = fixture();
+    let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     let own_stateid = client.create("a");
     let at = ["export", "a"];
     assert_eq!(client.status(&at, &[write(own_stateid, b"secret"), read(own_stateid, 0, 6)]), Status::OK);
-    assert_eq!(notes.take_unopened_flags(), [false, false]);
+    assert_eq!(recorder.take_unopened_flags(), [false, false]);
     // Another user of the same session may read the file but not write it.
     client.principal = user(1000);
     assert_eq!(client.status(&at, &[read(own_stateid, 0, 6)]), Status::OK);
     assert_eq!(client.status(&at, &[write(own_stateid, b"x")]), Status::ACCESS);
-    assert_eq!(notes.take_unopened_flags(), [true, true]);
+    assert_eq!(recorder.take_unopened_flags(), [true, true]);
     client.principal = user(0);
     assert_eq!(client.status(&at, &[read(own_stateid, 0, 6), read(Stateid::ANONYMOUS, 0, 6)]), Status::OK);
-    assert_eq!(notes.take_unopened_flags(), [false, true]);
+    assert_eq!(recorder.take_unopened_flags(), [false, true]);
 }
 
 #[test]
 fn first_io_by_delegation_is_reported_unopened() {
-    let (fixture, notes) = fixture();
+    let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     crate::delegations::bind_backchannel(&client);
     let (own_stateid, _, delegation) =
@@ -242,14 +242,14 @@ fn first_io_by_delegation_is_reported_unopened() {
             .status(&at, &[write(own_stateid, b"x"), write(stateid, b"y"), write(stateid, b"z"), read(stateid, 0, 1), read(stateid, 0, 1)]),
         Status::OK
     );
-    assert_eq!(notes.take_unopened_flags(), [false, true, false, true, false]);
+    assert_eq!(recorder.take_unopened_flags(), [false, true, false, true, false]);
     // I/O after CLOSE belongs to an open that the server does not see.
     assert_eq!(client.status(&at, &[close(own_stateid)]), Status::OK);
     assert_eq!(client.status(&at, &[read(stateid, 0, 1), read(stateid, 0, 1)]), Status::OK);
-    assert_eq!(notes.take_unopened_flags(), [true, false]);
+    assert_eq!(recorder.take_unopened_flags(), [true, false]);
     client.principal = user(1000);
     assert_eq!(client.status(&at, &[read(stateid, 0, 1), read(stateid, 0, 1)]), Status::OK);
-    assert_eq!(notes.take_unopened_flags(), [true, true]);
+    assert_eq!(recorder.take_unopened_flags(), [true, true]);
 }
 
 const LONG: u64 = 65 << 20;
@@ -280,11 +280,11 @@ fn run_to_end(fixture: &Fixture, mut job: vouch_nfs4_server::Job) {
 
 #[test]
 fn background_copy_is_reported_with_bytes_or_error() {
-    let (fixture, notes) = fixture();
+    let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     let (job, to, _) = begin_copy(&fixture, &mut client);
     let access = requested::UNOPENED | Access::READ.0 | Access::MODIFY.0;
-    let copies = || notes.transfers.lock().iter().filter(|(op, ..)| *op == Op::COPY.0).copied().collect::<Vec<_>>();
+    let copies = || recorder.transfers.lock().iter().filter(|(op, ..)| *op == Op::COPY.0).copied().collect::<Vec<_>>();
     let started = (Op::COPY.0, access, Stage::Begun, (0, 0), 0);
     assert_eq!(copies(), [started]);
     run_to_end(&fixture, job);
@@ -292,8 +292,8 @@ fn background_copy_is_reported_with_bytes_or_error() {
     assert_eq!(copies(), [started, (Op::COPY.0, opened, Stage::Ended, (LONG, LONG), 0)]);
     // The written bytes count for the destination's open.
     assert_eq!(client.status(&["export", "to"], &[close(to)]), Status::OK);
-    assert_eq!(notes.totals.lock().last().map(|totals| totals.written), Some(LONG));
-    notes.transfers.lock().clear();
+    assert_eq!(recorder.totals.lock().last().map(|totals| totals.written), Some(LONG));
+    recorder.transfers.lock().clear();
     let (job, ..) = begin_copy(&fixture, &mut client);
     fixture.fail_with_io(Call::Region);
     run_to_end(&fixture, job);
@@ -302,7 +302,7 @@ fn background_copy_is_reported_with_bytes_or_error() {
 
 #[test]
 fn background_copy_ends_only_after_observer_event() {
-    let (fixture, notes) = fixture();
+    let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     for fails in [false, true] {
         let (mut job, _, stateid) = begin_copy(&fixture, &mut client);
@@ -311,9 +311,9 @@ fn background_copy_ends_only_after_observer_event() {
         }
         while matches!(job.step(&fixture.server, fixture.now()), JobProgress::More) {}
         fixture.files.clear_fault();
-        let reported = notes.transfers.lock().last().map(|&(op, _, stage, ..)| (op, stage));
+        let reported = recorder.transfers.lock().last().map(|&(op, _, stage, ..)| (op, stage));
         assert_eq!(reported, Some((Op::COPY.0, Stage::Ended)));
-        notes.transfers.lock().clear();
+        recorder.transfers.lock().clear();
         let mut offload_status = || {
             let (_, list) = client.run_at(&["export", "to"], &[Args::OffloadStatus(op::OffloadStatusArgs { stateid })]);
             let Some(Results::OffloadStatus(Ok(ok))) = list.last() else { panic!("{list:?}") };
@@ -322,19 +322,19 @@ fn background_copy_ends_only_after_observer_event() {
         assert_eq!(offload_status(), None);
         assert!(matches!(job.step(&fixture.server, fixture.now()), JobProgress::Done(_)));
         assert_eq!(offload_status(), Some(if fails { Status::SERVERFAULT } else { Status::OK }));
-        assert!(notes.transfers.lock().iter().all(|(op, ..)| *op != Op::COPY.0), "reported once");
+        assert!(recorder.transfers.lock().iter().all(|(op, ..)| *op != Op::COPY.0), "reported once");
     }
 }
 
 #[test]
 fn panic_in_background_copy_ends_it_with_serverfault() {
-    let (fixture, notes) = fixture();
+    let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     let (job, ..) = begin_copy(&fixture, &mut client);
     fixture.files.set_fault(|call, _| if call == Call::Region { panic!("injected panic") } else { None });
     run_to_end(&fixture, job);
     fixture.files.clear_fault();
-    let reported = notes.transfers.lock().iter().rfind(|(op, ..)| *op == Op::COPY.0).copied();
+    let reported = recorder.transfers.lock().iter().rfind(|(op, ..)| *op == Op::COPY.0).copied();
     assert_eq!(reported.map(|(_, _, stage, bytes, status)| (stage, bytes, status)), Some((Stage::Ended, (0, 0), Status::SERVERFAULT.0)));
     let errors = fixture.server.status(fixture.now()).recent_errors;
     assert!(errors[0].message.contains("panic") && errors[0].operation == "COPY", "{errors:?}");
@@ -356,20 +356,20 @@ impl ClientMatcher for DenyAll {
 
 #[test]
 fn lookup_of_export_denied_to_client_is_reported() {
-    let (files, notes) = (Arc::new(MemoryFs::new()), Arc::new(RecordingObserver::default()));
+    let (files, recorder) = (Arc::new(MemoryFs::new()), Arc::new(RecordingObserver::default()));
     let hidden = vouch_nfs4_server::Export { clients: Arc::new(DenyAll), ..export(8, &["hidden"], &files, sys_access()) };
     let source = hidden.source.to_string();
-    let fixture = Fixture::with_observer(files.clone(), vec![export(7, &["export"], &files, sys_access()), hidden], notes.clone());
+    let fixture = Fixture::with_observer(files.clone(), vec![export(7, &["export"], &files, sys_access()), hidden], recorder.clone());
     let mut client = Client::new(&fixture, "one", 0);
     assert_eq!(client.run(&[Args::Putrootfh, lookup("hidden")]).0, Status::NOENT);
     assert_eq!(client.run(&[Args::Putrootfh, lookup("no such")]).0, Status::NOENT);
     assert_eq!(client.run(&[Args::Putrootfh, lookup("export")]).0, Status::OK);
-    assert_eq!(*notes.denied.lock(), [(source, Denial::Client)]);
+    assert_eq!(*recorder.denied.lock(), [(source, Denial::Client)]);
 }
 
 #[test]
 fn setattr_and_create_report_requested_access() {
-    let (fixture, notes) = fixture();
+    let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     client.create("a");
     let attrs = mode(0o600);
@@ -378,22 +378,22 @@ fn setattr_and_create_report_requested_access() {
     let make = mkdir("d", &attrs);
     assert_eq!(client.status(&["export"], &[make]), Status::OK);
     let wanted = [(Op::SETATTR.0, requested::MODE), (Op::CREATE.0, 2 << requested::TYPE_SHIFT)];
-    assert_eq!(*notes.set_access.lock(), wanted);
+    assert_eq!(*recorder.set_access.lock(), wanted);
 }
 
 // RFC 8881, section 18.3.4: COMMIT needs write access.
 #[test]
 fn refused_commit_is_reported_with_requested_access() {
-    let (fixture, notes) = fixture();
+    let (fixture, recorder) = fixture();
     let mut root = Client::new(&fixture, "one", 0);
     root.create("a");
     let mut alice = Client::new(&fixture, "two", 1000);
-    notes.seen.lock().clear();
+    recorder.operations.lock().clear();
     let commit = || Args::Commit(op::CommitArgs { offset: 4096, count: 0 });
     assert_eq!(alice.status(&["export", "a"], &[commit()]), Status::ACCESS);
     assert_eq!(root.status(&["export", "a"], &[commit()]), Status::OK);
-    let commits: Vec<u32> = notes.seen.lock().iter().filter(|(name, _)| name == "COMMIT").map(|(_, status)| *status).collect();
+    let commits: Vec<u32> = recorder.operations.lock().iter().filter(|(name, _)| name == "COMMIT").map(|(_, status)| *status).collect();
     assert_eq!(commits, [Status::ACCESS.0, Status::OK.0]);
     let modify = vouch_vfs::Access::MODIFY.0;
-    assert_eq!(*notes.commits.lock(), [(modify, 4096), (modify, 4096)]);
+    assert_eq!(*recorder.commits.lock(), [(modify, 4096), (modify, 4096)]);
 }

@@ -3,8 +3,8 @@
 use vouch_nfs4::op::{self, Args, CreateHow, Delegation, DelegationType, OpenClaim, OpenHow, Results, ShareAccess, ShareDeny};
 use vouch_nfs4::{Bytes, ClientId, Name, OwnerSeq, StateOwner, Stateid, Status, Verifier};
 
-use crate::fixture::{Client, Fixture};
-use crate::ops::{close, mkdir, mode, open, read, remove, setattr};
+use crate::fixture::{Client, Fixture, attributes, user};
+use crate::ops::{close, getattr, mkdir, mode, open, read, remove, setattr, size};
 
 const READ: ShareAccess = ShareAccess(1);
 const WRITE: ShareAccess = ShareAccess(2);
@@ -53,28 +53,28 @@ fn second_open_adds_only_requested_access() {
 fn widening_open_keeps_access_that_user_has_lost() {
     let fixture = Fixture::new();
     make_shared_dir(&fixture);
-    let (mut owner, mut user) = (Client::new(&fixture, "owner", 1000), Client::new(&fixture, "user", 2000));
+    let (mut owner, mut reader) = (Client::new(&fixture, "owner", 1000), Client::new(&fixture, "reader", 2000));
     let all = mode(0o666);
     try_open(&mut owner, SHARED_DIR, open(WRITE, OpenHow::Create(CreateHow::Unchecked(all.fattr())), BY_NAME)).unwrap();
-    let (reading, _) = try_open(&mut user, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
+    let (reading, _) = try_open(&mut reader, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
     let set = |client: &mut Client<'_>, bits| {
         let mode = mode(bits);
         client.status(FILE, &[setattr(&mode)])
     };
     assert_eq!(set(&mut owner, 0o602), Status::OK);
-    let (both, _) = try_open(&mut user, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap();
+    let (both, _) = try_open(&mut reader, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap();
     assert_eq!(reading.other, both.other);
     let read = read(both, 0, 9);
-    assert_eq!(user.status(FILE, &[write(both), read.clone()]), Status::OK);
+    assert_eq!(reader.status(FILE, &[write(both), read.clone()]), Status::OK);
     // Another user with the same open owner gets only its own rights.
-    user.principal = crate::fixture::user(3000);
-    assert_eq!(user.status(FILE, std::slice::from_ref(&read)), Status::ACCESS);
+    reader.principal = user(3000);
+    assert_eq!(reader.status(FILE, std::slice::from_ref(&read)), Status::ACCESS);
     assert_eq!(set(&mut owner, 0o604), Status::OK);
-    assert_eq!(user.status(FILE, &[read]), Status::OK);
+    assert_eq!(reader.status(FILE, &[read]), Status::OK);
     let mut third = Client::new(&fixture, "third", 3000);
     try_open(&mut third, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
     assert_eq!(set(&mut owner, 0o602), Status::OK);
-    third.principal = crate::fixture::user(4000);
+    third.principal = user(4000);
     assert_eq!(try_open(&mut third, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
 }
 
@@ -84,7 +84,7 @@ fn truncating_open_conflicts_with_deny_write() {
     let fixture = Fixture::new();
     make_shared_dir(&fixture);
     let (mut one, mut two) = (Client::new(&fixture, "one", 1000), Client::new(&fixture, "two", 1000));
-    let empty = crate::ops::Packed::new(&[4], &vouch_nfs4::Attributes { size: Some(0), ..Default::default() });
+    let empty = size(0);
     let truncate = || open(READ, OpenHow::Create(CreateHow::Unchecked(empty.fattr())), BY_NAME);
     let created = mode(0o666);
     try_open(&mut one, SHARED_DIR, open(WRITE, OpenHow::Create(CreateHow::Unchecked(created.fattr())), BY_NAME)).unwrap();
@@ -104,8 +104,8 @@ fn truncating_open_conflicts_with_deny_write() {
     assert_eq!(try_open(&mut two, SHARED_DIR, truncate()).unwrap_err(), Status::SHARE_DENIED);
     assert_eq!(closed(&mut one, denying_open), Status::OK);
     try_open(&mut two, SHARED_DIR, truncate()).unwrap();
-    let (_, list) = two.run_at(FILE, &[crate::ops::getattr(&[4])]);
-    assert_eq!(crate::fixture::attributes(&list[0]).size, Some(0));
+    let (_, list) = two.run_at(FILE, &[getattr(&[4])]);
+    assert_eq!(attributes(&list[0]).size, Some(0));
 }
 
 // RFC 8881, section 18.16.3: a retry gets the same result, whatever mode the file has.

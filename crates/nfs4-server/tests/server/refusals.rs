@@ -9,7 +9,7 @@ use vouch_vfs::{Caller, Error, FileSystem as _, Patience, PosixAclKind, SetAttri
 use vouch_xdr::{Reader, Writer};
 
 use crate::fixture::{Client, Fixture, attributes, compound, user};
-use crate::ops::{Packed, close, commit, getattr, lookup, mode, open, setattr};
+use crate::ops::{Packed, close, commit, getattr, lookup, mode, open, open_by_name, setattr};
 
 const FILE: &[&str] = &["export", "f"];
 
@@ -314,7 +314,7 @@ fn commit_requires_write_access() {
     chmod(&mut root, 0o646);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);
     // An open for writing allows COMMIT until it is closed.
-    let (status, list) = alice.run_at(&["export"], &[crate::ops::open_by_name("f", None)]);
+    let (status, list) = alice.run_at(&["export"], &[open_by_name("f", None)]);
     let [Results::Open(Ok(opened))] = &list[..] else { panic!("{status:?}") };
     chmod(&mut root, 0o600);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);

@@ -24,7 +24,7 @@ fn open_and_lock(client: &mut Client<'_>, path: &str) {
     assert_eq!(client.status(&[path, "f"], &[lock(ok.stateid, 0, 10)]), Status::OK);
 }
 
-/// Number of entries of state that end with these exports.
+/// Replaces the exports. Returns the number of opens and delegations that ended.
 fn replace_exports(fixture: &Fixture, exports: Vec<Export>) -> usize {
     fixture.server.replace_exports(Exports::new(exports).unwrap()).ended
 }
