@@ -29,10 +29,15 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 
     // Without a public key, the report trusts the first key in the trail itself.
     let report = verify(&directory, &Trust { public, ..Trust::default() }, |_, _| {})?;
-    report.notes.iter().for_each(|note| println!("note: {}", note.escape_debug()));
-    report.faults.iter().for_each(|fault| println!("fault: {}", fault.to_string().escape_debug()));
+    report.notes.iter().for_each(|note| println!("note: {}", printable(note)));
+    report.faults.iter().for_each(|fault| println!("fault: {}", printable(&fault.to_string())));
     println!("{} records in {} segments, {} faults", report.records, report.segments, report.faults.len());
     Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Replaces control characters, because notes and faults may quote text from the trail.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn parse_key(digits: &str) -> Result<[u8; 32], Box<dyn Error>> {

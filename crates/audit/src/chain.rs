@@ -28,7 +28,7 @@ impl Chain {
     /// Like [`Chain::extend`], but hashes one block at a time.
     #[inline]
     pub(crate) fn steps(self, leaf: &Hash) -> BlockHasher<2> {
-        BlockHasher::of([&self.0, leaf]).expect("two hashes and what is put behind them are two blocks")
+        BlockHasher::of([&self.0, leaf]).expect("two hashes and their padding fit in two blocks")
     }
 
     /// Returns the first bytes of the chain value, which a frame carries as its tag.

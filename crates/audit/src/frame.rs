@@ -73,10 +73,10 @@ impl Frame<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The bytes end before the frame ends.
-    #[error("the frame is cut off")]
+    #[error("the frame is truncated")]
     Cut,
     /// The kind is unknown or the length is out of range.
-    #[error("this is no frame")]
+    #[error("the frame is malformed")]
     Malformed,
 }
 
@@ -96,7 +96,7 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
 
 /// Encodes the head of a frame.
 pub(crate) fn head(kind: Kind, body_len: usize) -> [u8; HEAD_LEN] {
-    assert!(body_len > 0 && body_len <= BODY_LEN_MAX, "bodies are made within the limit");
+    assert!(body_len > 0 && body_len <= BODY_LEN_MAX, "bodies respect the length limit");
     ((kind as u32) << 24 | body_len as u32).to_le_bytes()
 }
 

@@ -61,7 +61,7 @@ impl Ratchet {
         seal.public = key.verifying_key().to_bytes();
         seal.next = self.next().public();
         seal.signature = key.sign(&seal.signed()).to_bytes();
-        debug_assert!(seal.is_signed(), "what was signed verifies");
+        debug_assert!(seal.is_signed(), "the signature just made is valid");
     }
 
     /// Encodes the key file.

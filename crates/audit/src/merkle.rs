@@ -143,7 +143,7 @@ fn join(left: &Hash, right: &Hash) -> Hash {
 
 #[inline]
 fn join_hasher(left: &Hash, right: &Hash) -> BlockHasher<2> {
-    BlockHasher::of([&[1], left, right]).expect("a byte, two hashes and what is put behind them are two blocks")
+    BlockHasher::of([&[1], left, right]).expect("a byte, two hashes and their padding fit in two blocks")
 }
 
 #[cfg(test)]

@@ -36,16 +36,16 @@ pub enum Anchor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
     /// The bytes are not a proof.
-    #[error("this is no proof of an audit record, or it is damaged")]
+    #[error("not a proof of an audit record, or damaged")]
     Malformed,
     /// The anchor does not authenticate the first seal.
-    #[error("what is trusted does not vouch for the proof's first seal")]
+    #[error("the trusted key or checkpoint does not authenticate the proof's first seal")]
     Anchor,
     /// A seal's signature is wrong, or the previous seal names another key.
-    #[error("seal {0} is not signed by the key that is due")]
+    #[error("seal {0} is not signed by the key that the previous seal names")]
     Seal(u64),
     /// The record does not lead to the sealed root.
-    #[error("the record is not the one that was sealed")]
+    #[error("the record is not covered by the seal")]
     Record,
 }
 

@@ -201,13 +201,13 @@ const FIXED_LEN: usize = 8 + 8 + 1 + 1 + 1 + 2 + 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// The bytes end too early.
-    #[error("the record is cut off")]
+    #[error("the record is truncated")]
     Cut,
     /// A value that this version does not know.
-    #[error("the record has {0} that this version doesn't know")]
+    #[error("the record has {0} that this version does not know")]
     Unknown(&'static str),
     /// Bytes follow the last field.
-    #[error("the record is followed by bytes that are not its own")]
+    #[error("extra bytes follow the record")]
     Longer,
 }
 
@@ -322,7 +322,7 @@ impl<'a> Record<'a> {
         record.path = decoder.text()?;
         if !below.is_empty() {
             if !record.path.is_empty() {
-                return Err(RecordError::Unknown("two forms of a path"));
+                return Err(RecordError::Unknown("two encodings of a path"));
             }
             scratch.clear();
             scratch.extend_from_slice(record.export);
@@ -476,7 +476,7 @@ impl<'a> FieldDecoder<'a> {
         let len = usize::try_from(self.varint()?).map_err(|_| RecordError::Cut)?;
         let (text, rest) = self.rest.split_at_checked(len).ok_or(RecordError::Cut)?;
         self.rest = rest;
-        if text.is_empty() { Err(RecordError::Unknown("an empty text")) } else { Ok(text) }
+        if text.is_empty() { Err(RecordError::Unknown("an empty string")) } else { Ok(text) }
     }
 }
 

@@ -80,7 +80,7 @@ impl Rules {
     }
 
     fn compile(rules: Vec<Rule>) -> Rules {
-        assert!(u32::try_from(rules.len()).is_ok(), "rules come from a text that fits memory, a line each");
+        assert!(u32::try_from(rules.len()).is_ok(), "the number of rules fits 32 bits");
         let mut all = Rules {
             index: Index::of(&rules),
             has_path_rules: false,

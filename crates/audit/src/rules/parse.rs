@@ -55,7 +55,7 @@ fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         }
     }
     words.extend(word);
-    if quote.is_some() { Err("a quote is not closed".into()) } else { Ok(words) }
+    if quote.is_some() { Err("missing closing quote".into()) } else { Ok(words) }
 }
 
 /// Decodes a word that must be UTF-8: everything except file names and keys.
@@ -84,16 +84,16 @@ fn rule(words: &[Vec<u8>], resolve: &dyn Resolve) -> Result<Option<Rule>, String
     let mut clears = false;
     while let Some(word) = words.next() {
         let word = text(word)?;
-        let mut value = |reason: &str| words.next().map(Vec::as_slice).ok_or_else(|| format!("{word} wants {reason}"));
+        let mut value = |argument: &str| words.next().map(Vec::as_slice).ok_or_else(|| format!("{word} requires {argument}"));
         match word {
             "-a" => draft.action(text(value("a list and an action")?)?)?,
-            "-A" => return Err("-A puts a rule before all others there: put this line first, with -a".into()),
+            "-A" => return Err("-A is not supported: use -a and put the line first".into()),
             "-w" => {
                 draft.conditions.push(Condition::Dir(path(value("a path")?)?));
                 draft.watch = true;
-                set_once(&mut draft.always, true, "-w beside -a or -w")?;
+                set_once(&mut draft.always, true, "-w cannot be combined with -a or another -w")?;
             }
-            "-p" => draft.perm(text(value("some of r, w, x, a")?)?)?,
+            "-p" => draft.perm(text(value("a combination of r, w, x and a")?)?)?,
             "-k" => draft.keys.push(value("a key")?.to_owned()),
             "-S" => {
                 let names = text(value("operations")?)?;
@@ -103,12 +103,14 @@ fn rule(words: &[Vec<u8>], resolve: &dyn Resolve) -> Result<Option<Rule>, String
             "-F" => draft.field(value("a field")?, resolve)?,
             // A reload always replaces all rules.
             "-D" => clears = true,
-            "-C" => return Err("-C compares fields of the kernel's, which an operation of ours has but once".into()),
+            "-C" => return Err("-C is not supported: it compares kernel fields that NFS operations do not have".into()),
             "-b" | "-f" | "-r" | "-e" | "--backlog_wait_time" | "--loginuid-immutable" => {
-                return Err(format!("{word} is the kernel's; what is done when records can't be written is --audit-policy's"));
+                return Err(format!(
+                    "{word} configures the kernel; to choose what happens when records cannot be written, use --audit-policy"
+                ));
             }
-            "-W" | "-d" => return Err(format!("{word}: rules are replaced as a whole, not taken away one by one")),
-            other => return Err(format!("{other} is no option of a rule")),
+            "-W" | "-d" => return Err(format!("{word} is not supported: a reload replaces all rules")),
+            other => return Err(format!("unknown option {other}")),
         }
     }
     draft.finish(clears)
@@ -116,17 +118,17 @@ fn rule(words: &[Vec<u8>], resolve: &dyn Resolve) -> Result<Option<Rule>, String
 
 impl Draft {
     fn action(&mut self, text: &str) -> Result<(), String> {
-        let (a, b) = text.split_once(',').ok_or("-a wants a list and an action, as always,exit")?;
+        let (a, b) = text.split_once(',').ok_or("-a requires a list and an action, for example always,exit")?;
         let (list, action) = if matches!(a, "always" | "never") { (b, a) } else { (a, b) };
         if list != "exit" {
-            return Err(format!("there is no list {list} here, only exit: an operation is looked at once, when its result is known"));
+            return Err(format!("unknown list {list}: only exit is supported, because rules are evaluated once the result is known"));
         }
         let always = match action {
             "always" => true,
             "never" => false,
-            other => return Err(format!("the action is always or never, not {other}")),
+            other => return Err(format!("unknown action {other}: use always or never")),
         };
-        set_once(&mut self.always, always, "-a beside -w or -a")
+        set_once(&mut self.always, always, "-a cannot be combined with -w or another -a")
     }
 
     fn perm(&mut self, text: &str) -> Result<(), String> {
@@ -137,19 +139,19 @@ impl Draft {
                 'w' => PERM_WRITE,
                 'x' => PERM_EXECUTE,
                 'a' => PERM_ATTRIBUTES,
-                other => return Err(format!("{other} is none of r, w, x, a")),
+                other => return Err(format!("unknown permission {other}: use r, w, x or a")),
             };
         }
         if bits == 0 {
-            return Err("a permission is wanted".into());
+            return Err("the permission list is empty".into());
         }
-        set_once(&mut self.perm, bits, "permissions twice")
+        set_once(&mut self.perm, bits, "permissions are given twice")
     }
 
     fn operations(&mut self, text: &str) -> Result<(), String> {
         for name in text.split(',') {
-            let set = parse_operations(name)
-                .ok_or_else(|| format!("{name} is neither an operation of NFS nor a system call that one answers to"))?;
+            let set =
+                parse_operations(name).ok_or_else(|| format!("{name} is neither an NFS operation nor a system call that maps to one"))?;
             *self.operations.get_or_insert(0) |= set;
         }
         Ok(())
@@ -160,9 +162,9 @@ impl Draft {
         let equality = || match compare {
             Compare::Equal => Ok(true),
             Compare::Unequal => Ok(false),
-            _ => Err(format!("{field} knows = and != only")),
+            _ => Err(format!("{field} supports only = and !=")),
         };
-        let only_equal = || if compare == Compare::Equal { Ok(()) } else { Err(format!("{field} knows = only")) };
+        let only_equal = || if compare == Compare::Equal { Ok(()) } else { Err(format!("{field} supports only =")) };
         let of_bytes = matches!(field, "path" | "dir" | "key" | "principal" | "export");
         let value = if of_bytes { "" } else { text(bytes)? };
         let condition = match field {
@@ -183,7 +185,7 @@ impl Draft {
                 let success = match value {
                     "1" | "yes" => true,
                     "0" | "no" => false,
-                    other => return Err(format!("success is 0 or 1, not {other}")),
+                    other => return Err(format!("success must be 0 or 1, not {other}")),
                 };
                 Condition::Success(success == equality()?)
             }
@@ -201,10 +203,10 @@ impl Draft {
                 let flavour = Flavour::ALL.iter().find(|flavour| flavour.name() == value);
                 Condition::Flavour(
                     equality()?,
-                    *flavour.ok_or_else(|| format!("{value} is no flavour: none, sys, krb5, krb5i, krb5p, local"))?,
+                    *flavour.ok_or_else(|| format!("unknown flavour {value}: use none, sys, krb5, krb5i, krb5p or local"))?,
                 )
             }
-            other => return Err(format!("there is no field {other} here")),
+            other => return Err(format!("unknown field {other}")),
         };
         self.conditions.push(condition);
         Ok(())
@@ -213,21 +215,23 @@ impl Draft {
     fn finish(mut self, clears: bool) -> Result<Option<Rule>, String> {
         let Some(always) = self.always else {
             let empty = self.conditions.is_empty() && self.keys.is_empty() && self.perm.is_none() && self.operations.is_none();
-            return if empty { Ok(None) } else { Err("a rule begins with -a or -w".into()) };
+            return if empty { Ok(None) } else { Err("a rule requires -a or -w".into()) };
         };
         if clears {
-            return Err("-D stands alone".into());
+            return Err("-D must be the only option on its line".into());
         }
         if self.watch && self.operations.is_some() {
-            return Err("-S goes with -a, not with -w".into());
+            return Err("-S requires -a and cannot be combined with -w".into());
         }
         if !always && self.excludes_default_arch {
-            return Err("never with this arch would leave out everything: operations have no machine's numbers here".into());
+            return Err(
+                "a never rule with this arch would exclude everything, because NFS operations do not depend on the architecture".into()
+            );
         }
         // A `never` rule must not exclude more calls than it names.
         if !always && let Some(wide) = self.names.iter().find(|name| serves_other_calls(name, &self.names)) {
             return Err(format!(
-                "never with {wide} would also leave out other system calls that the same operation of NFS answers to: name the operation, or all of those calls"
+                "a never rule with {wide} would also exclude other system calls that map to the same NFS operation: name the operation, or all of these calls"
             ));
         }
         if let Some(bits) = self.perm.or(self.watch.then_some(PERM_READ | PERM_WRITE | PERM_EXECUTE | PERM_ATTRIBUTES)) {
@@ -236,7 +240,7 @@ impl Draft {
         // The kernel joins keys in the same way.
         let key = self.keys.join(&1).into_boxed_slice();
         if key.len() > KEY_LEN_MAX {
-            return Err(format!("a key has at most {KEY_LEN_MAX} bytes, and all of a rule together with one between them"));
+            return Err(format!("a key has at most {KEY_LEN_MAX} bytes, and so have all keys of a rule joined by one byte"));
         }
         let names_operations = self.operations.is_some_and(|set| set != file_operations());
         Ok(Some(Rule {
@@ -262,8 +266,10 @@ fn set_once<T>(place: &mut Option<T>, value: T, twice: &str) -> Result<(), Strin
 /// Splits a field into name, operator and value.
 fn split(word: &[u8]) -> Result<(&str, Compare, &[u8]), String> {
     let shown = || word.escape_ascii();
-    let at =
-        word.iter().position(|byte| b"=!<>&".contains(byte)).ok_or_else(|| format!("{} has no operator: =, !=, <, <=, >, >=", shown()))?;
+    let at = word
+        .iter()
+        .position(|byte| b"=!<>&".contains(byte))
+        .ok_or_else(|| format!("{} has no operator: use =, !=, <, <=, > or >=", shown()))?;
     let (field, rest) = (text(&word[..at])?, &word[at..]);
     let known: [(&[u8], Compare); 6] = [
         (b"!=", Compare::Unequal),
@@ -274,14 +280,14 @@ fn split(word: &[u8]) -> Result<(&str, Compare, &[u8]), String> {
         (b">", Compare::Greater),
     ];
     let found = known.iter().find_map(|(text, compare)| rest.strip_prefix(*text).map(|value| (*compare, value)));
-    let (compare, value) = found.ok_or_else(|| format!("{}: the operators here are =, !=, <, <=, >, >=", shown()))?;
+    let (compare, value) = found.ok_or_else(|| format!("{}: unknown operator: use =, !=, <, <=, > or >=", shown()))?;
     if value.is_empty() { Err(format!("{field} has no value")) } else { Ok((field, compare, value)) }
 }
 
 fn path(word: &[u8]) -> Result<Box<[u8]>, String> {
     let trimmed = &word[..word.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1)];
     if !word.starts_with(b"/") || trimmed.split(|byte| *byte == b'/').skip(1).any(|part| matches!(part, b"" | b"." | b"..")) {
-        return Err(format!("{} is no absolute path as operations have it: one / between names, no . and no ..", word.escape_ascii()));
+        return Err(format!("{} is not a normalized absolute path: use one / between names, no . and no ..", word.escape_ascii()));
     }
     Ok(if trimmed.is_empty() { b"/" } else { trimmed }.into())
 }
@@ -289,7 +295,7 @@ fn path(word: &[u8]) -> Result<Box<[u8]>, String> {
 fn id(text: &str, by_name: &dyn Fn(&str) -> Option<u32>) -> Result<u32, String> {
     match text {
         "unset" | "-1" => Ok(UNSET),
-        _ => text.parse().ok().or_else(|| by_name(text)).ok_or_else(|| format!("nobody is called {text} here")),
+        _ => text.parse().ok().or_else(|| by_name(text)).ok_or_else(|| format!("unknown user or group {text}")),
     }
 }
 
@@ -297,12 +303,15 @@ fn exit(compare: Compare, text: &str) -> Result<Condition, String> {
     let (sign, name) = text.strip_prefix('-').map_or((1, text), |name| (-1, name));
     let number = match errno_of_name(name) {
         Some(number) => number.into(),
-        None => name.parse::<i64>().map_err(|_| format!("{text} is no result of an operation"))?,
+        None => name.parse::<i64>().map_err(|_| format!("{text} is not a result of an operation"))?,
     };
     let exit = sign * number;
     // A rule for an impossible result would never match, and its silence would look like evidence.
     if !possible_results().any(|result| compare.holds(result, exit)) {
-        return Err(format!("no operation has such a result as exit {} {text}: they have 0 and errors, as -EACCES", compare.sign()));
+        return Err(format!(
+            "no operation has a result with exit {} {text}: results are 0 or negative, for example -EACCES",
+            compare.sign()
+        ));
     }
     Ok(Condition::Exit(compare, exit))
 }
@@ -313,18 +322,18 @@ fn client(equal: bool, text: &str) -> Result<Condition, String> {
         return match bits {
             // A host name never ends in a number (RFC 3696, section 2) and contains no colon.
             None if text.contains(':') || (text.contains('.') && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')) => {
-                Err(format!("{text} is no address"))
+                Err(format!("{text} is not a valid address"))
             }
             // This pattern could only match addresses.
             None if text.contains('.')
                 && text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'*'))
                 && text != "*.*" =>
             {
-                Err(format!("{text} means addresses, and * stands for parts of names: write a network, as 10.1.0.0/16"))
+                Err(format!("{text} matches addresses, but * is for names only: use a network, for example 10.1.0.0/16"))
             }
             // The resolver's names are in lower case.
             None => Ok(Condition::Client(equal, text.to_ascii_lowercase().into_bytes().into())),
-            Some(_) => Err(format!("{text} is neither a host's name nor a network, as 10.1.0.0/16")),
+            Some(_) => Err(format!("{text} is neither a host name nor a network, for example 10.1.0.0/16")),
         };
     };
     let all = if address.is_ipv4() { 32 } else { 128 };
@@ -334,7 +343,7 @@ fn client(equal: bool, text: &str) -> Result<Condition, String> {
             .parse()
             .ok()
             .filter(|bits| *bits <= all)
-            .ok_or_else(|| format!("{text}: the length of a network is 0 to {all}, as 10.1.0.0/16"))?,
+            .ok_or_else(|| format!("{text}: the prefix length must be 0 to {all}, for example 10.1.0.0/16"))?,
     };
     Ok(Condition::Network(equal, address, bits))
 }

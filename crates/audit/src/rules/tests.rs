@@ -136,7 +136,7 @@ fn unsupported_lines_are_rejected_with_line_number() {
     let errors = Rules::parse(text, &TestResolver).unwrap_err();
     let lines: Vec<usize> = errors.iter().map(|error| error.line).collect();
     assert_eq!(lines, (2..=20).collect::<Vec<_>>(), "{errors:#?}");
-    assert!(errors[0].to_string().starts_with("line 2: there is no list task here"));
+    assert!(errors[0].to_string().starts_with("line 2: unknown list task"));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn paths_may_have_any_bytes_other_words_must_be_utf8() {
         Rules::parse(b"-w /ok\n-a always,exit -F uid=\xff\n-\xff\n-a always,exit -F \xff=1\n-w relative\xff\n", &TestResolver).unwrap_err();
     let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(told[..3], ["line 2: \\xff is not UTF-8", "line 3: -\\xff is not UTF-8", "line 4: \\xff is not UTF-8"]);
-    assert!(told[3].starts_with("line 5: relative\\xff is no absolute path"), "{told:?}");
+    assert!(told[3].starts_with("line 5: relative\\xff is not a normalized absolute path"), "{told:?}");
 }
 
 #[test]

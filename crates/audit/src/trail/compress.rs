@@ -80,18 +80,19 @@ fn pack(plain: &[u8], is_wanted: &dyn Fn() -> bool) -> io::Result<Vec<u8>> {
 
 /// Reads the block table of a compressed segment of `len` bytes. `read` reads bytes at an offset.
 pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>) -> io::Result<Vec<Block>> {
-    let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("the compressed segment's table is damaged: {what}"));
-    let footer_at = len.checked_sub(FOOTER_LEN as u64).ok_or_else(|| damaged("too short"))?;
+    let damaged =
+        |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("the block table of the compressed segment is damaged: {what}"));
+    let footer_at = len.checked_sub(FOOTER_LEN as u64).ok_or_else(|| damaged("the file is too short"))?;
     let footer = read(footer_at, FOOTER_LEN)?;
     let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     if footer[4] != 0 || word(&footer[5..]) != SEEKABLE {
-        return Err(damaged("no end"));
+        return Err(damaged("the footer is missing"));
     }
     let table_len = u64::from(word(&footer)) * 8;
-    let table_at = footer_at.checked_sub(table_len).filter(|at| *at >= 8).ok_or_else(|| damaged("longer than the file"))?;
+    let table_at = footer_at.checked_sub(table_len).filter(|at| *at >= 8).ok_or_else(|| damaged("the table is longer than the file"))?;
     let head = read(table_at - 8, 8)?;
     if word(&head) != SKIPPABLE || u64::from(word(&head[4..])) != table_len + FOOTER_LEN as u64 {
-        return Err(damaged("no beginning"));
+        return Err(damaged("the head is missing"));
     }
     let table = read(table_at, table_len as usize)?;
     let (mut at, mut plain_at) = (0u64, 0u64);
@@ -99,14 +100,14 @@ pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>)
     for entry in table.chunks_exact(8) {
         let (len, plain_len) = (word(entry) as usize, word(&entry[4..]) as usize);
         if plain_len > 2 * BLOCK_LEN {
-            return Err(damaged("a block too long"));
+            return Err(damaged("a block is too long"));
         }
         blocks.push(Block { at, len, plain_at, plain_len });
         at += len as u64;
         plain_at += plain_len as u64;
     }
     if at != table_at - 8 {
-        return Err(damaged("blocks of another length"));
+        return Err(damaged("the block lengths do not add up"));
     }
     Ok(blocks)
 }
@@ -115,7 +116,7 @@ pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>)
 pub(super) fn unpack(bytes: &[u8], block: &Block) -> io::Result<Vec<u8>> {
     let plain = zstd::bulk::decompress(bytes, block.plain_len)?;
     if plain.len() != block.plain_len {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a compressed block has another length than its table says"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the length of a compressed block differs from its table entry"));
     }
     Ok(plain)
 }

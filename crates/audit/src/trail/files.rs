@@ -76,14 +76,14 @@ pub(crate) fn read_removed_seals(directory: &Path) -> io::Result<Vec<u8>> {
 /// Reads a key file.
 pub fn read_key(path: &Path) -> io::Result<Ratchet> {
     let bytes = Zeroizing::new(fs::read(path)?);
-    Ratchet::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is no key of an audit trail, or it is damaged"))
+    Ratchet::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a key of an audit trail, or damaged"))
 }
 
 /// Reads a checkpoint file, in the trail's directory or a copy of it.
 pub fn read_checkpoint(path: &Path) -> io::Result<Seal> {
     let bytes = fs::read(path)?;
     let seal = Seal::decode(&bytes).filter(Seal::is_signed);
-    seal.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is no checkpoint of an audit trail, or it is damaged"))
+    seal.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a checkpoint of an audit trail, or damaged"))
 }
 
 /// Creates a trail's key file, which must not exist yet.

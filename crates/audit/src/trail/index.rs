@@ -181,7 +181,7 @@ pub(super) fn remove_index(file: &SegmentFile) {
     if let Err(error) = fs::remove_file(index_path(file))
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::debug!(segment = file.number, %error, "the index of a removed segment stays");
+        tracing::debug!(segment = file.number, %error, "could not remove the index of a removed segment");
     }
 }
 

@@ -75,7 +75,7 @@ pub enum LogError {
     /// The key is not the one that the last seal names: the trail was truncated, or the key was
     /// replaced.
     #[error(
-        "the key is number {key}, and the trail's end wants number {wanted}: the trail was cut, or this is not its key; ask `vouch audit verify`, then begin another trail"
+        "the key has epoch {key}, but the trail's end requires epoch {wanted}: the trail was truncated, or the key is not its own; run `vouch audit verify`, then start a new trail"
     )]
     Key {
         /// Epoch of the key.
@@ -84,7 +84,7 @@ pub enum LogError {
         wanted: u64,
     },
     /// Another process writes the trail.
-    #[error("{}: another program writes this trail; one alone may: stop it, or name another directory", path.display())]
+    #[error("{}: another process writes this trail; stop that process, or use another directory", path.display())]
     Busy {
         /// The trail's directory.
         path: PathBuf,

@@ -25,7 +25,7 @@ pub(super) fn limit_seals(proof: Option<Proof>, seals_max: usize) -> io::Result<
     match proof {
         Some(proof) if proof.seals.len() > seals_max => {
             let why = format!(
-                "the proof would hold {} seals, and none may hold more than {seals_max}: give a younger checkpoint, which the other side must have kept",
+                "the proof would need {} seals, and the limit is {seals_max}: use a later checkpoint that the verifier has stored",
                 proof.seals.len()
             );
             Err(io::Error::new(io::ErrorKind::InvalidInput, why))

@@ -115,7 +115,7 @@ impl Segment {
             Some(blocks) => {
                 let at = blocks.partition_point(|block| block.plain_at <= offset).checked_sub(1);
                 let block = at.map(|at| &blocks[at]).filter(|block| offset < block.plain_at + block.plain_len as u64);
-                let block = block.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "no frame begins there"))?;
+                let block = block.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "no frame starts at this offset"))?;
                 let mut recent = self.recent.lock();
                 if recent.as_ref().is_none_or(|(at, _)| *at != block.plain_at) {
                     *recent = Some((block.plain_at, unpack(&read(&self.file, block.at, block.len)?, block)?));
@@ -136,19 +136,19 @@ pub fn entries(directory: &Path, first: u64, mut each: impl FnMut(Entry) -> bool
         let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", file.path.display()));
         let mut at = MAGIC.len();
         if !bytes.starts_with(&MAGIC) && !bytes.is_empty() {
-            return Err(damaged("is no segment of an audit trail"));
+            return Err(damaged("not a segment of an audit trail"));
         }
         let mut boot = None;
         while at < bytes.len() {
             let frame = match parse(&bytes[at..]) {
                 Ok(frame) => frame,
                 Err(FrameError::Cut) => break,
-                Err(FrameError::Malformed) => return Err(damaged("holds what is no frame")),
+                Err(FrameError::Malformed) => return Err(damaged("the segment contains a malformed frame")),
             };
             if frame.kind == Kind::Header {
                 boot = Header::decode(frame.body).map(|header| header.boot);
             }
-            let boot = boot.ok_or_else(|| damaged("does not begin with a header"))?;
+            let boot = boot.ok_or_else(|| damaged("the segment does not start with a header"))?;
             let entry = Entry { segment: file.number, boot, offset: at as u64, kind: frame.kind, body: frame.body.to_vec() };
             at += frame.len();
             if !each(entry) {

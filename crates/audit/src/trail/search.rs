@@ -261,7 +261,7 @@ fn open_index(file: &SegmentFile, segment: &Segment, cost: &mut SearchCost) -> O
         return Some(index);
     }
     if let Err(error) = build_index(file) {
-        tracing::debug!(segment = file.number, %error, "no index could be built");
+        tracing::debug!(segment = file.number, %error, "could not build an index");
         return None;
     }
     cost.built += 1;
@@ -342,7 +342,7 @@ fn scan(file: &SegmentFile, segment: &Segment, query: &Query, newest_first: bool
         is_wanted
     });
     if error == Some(FrameError::Malformed) {
-        tracing::warn!(segment = file.number, "holds what is no frame; `vouch audit verify` says more");
+        tracing::warn!(segment = file.number, "the segment contains a malformed frame; run `vouch audit verify` for details");
     }
     Ok(is_wanted && candidates.into_iter().rev().all(|offset| each(&hit(offset))))
 }

@@ -81,7 +81,7 @@ fn written_trail_verifies_and_reads_back() {
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
     assert_eq!(report.faults, vec![]);
     // The key file is inside the trail's directory, so it does not protect the trail's end.
-    assert!(matches!(&report.notes[..], [note] if note.starts_with("nothing out of the reach")), "{:?}", report.notes);
+    assert!(matches!(&report.notes[..], [note] if note.starts_with("nothing outside this directory")), "{:?}", report.notes);
     let elsewhere = tempfile::tempdir().unwrap();
     let key = elsewhere.path().join(KEY_FILE);
     std::fs::copy(directory.path().join(KEY_FILE), &key).unwrap();

@@ -113,7 +113,7 @@ impl Verifier<'_> {
                 // An interrupted removal may have left an incomplete frame; its segment then still
                 // exists.
                 if first.is_none_or(|first| first > self.segment + 1) || !is_closed {
-                    self.fault(FaultKind::Unreadable, at, 0, "the file of removed segments' seals is damaged");
+                    self.fault(FaultKind::Unreadable, at, 0, "the file with the seals of removed segments is damaged");
                 }
                 return;
             };
@@ -130,7 +130,7 @@ impl Verifier<'_> {
                     FaultKind::Removed,
                     at,
                     seq,
-                    format!("among the seals of removed segments, those before segment {} are missing", seal.segment),
+                    format!("the seals of removed segments before segment {} are missing", seal.segment),
                 );
             }
             is_closed = frame.kind == Kind::Close;
@@ -191,27 +191,27 @@ impl Verifier<'_> {
         let mut at = MAGIC.len();
         if !bytes.starts_with(&MAGIC) {
             if is_last && MAGIC.starts_with(bytes) {
-                return self.report.notes.push(format!("segment {} is being made", self.segment));
+                return self.report.notes.push(format!("segment {} is being created", self.segment));
             }
-            self.fault(FaultKind::Altered, 0, self.next_seq.unwrap_or(1), "the segment does not begin as segments do");
+            self.fault(FaultKind::Altered, 0, self.next_seq.unwrap_or(1), "the segment does not start with the magic bytes");
             at = at.min(bytes.len());
         }
         let mut is_first = true;
         while at < bytes.len() {
             let seq = self.next_seq.unwrap_or(0);
             if state.is_closed {
-                self.fault(FaultKind::Inserted, at, seq, format!("{} bytes follow the segment's end", bytes.len() - at));
+                self.fault(FaultKind::Inserted, at, seq, format!("{} bytes follow the closing seal", bytes.len() - at));
                 return;
             }
             let frame = match frame::parse(&bytes[at..]) {
                 Ok(frame) if (frame.kind == Kind::Header) == is_first => frame,
                 Err(FrameError::Cut) if is_last && !seal_follows(bytes, at, &state.trail) => {
-                    self.report.notes.push(format!("the last frame, at byte {at} of segment {}, is not whole yet", self.segment));
+                    self.report.notes.push(format!("the last frame, at byte {at} of segment {}, is incomplete", self.segment));
                     break;
                 }
                 _ => {
                     if self.chain.is_some() || is_first {
-                        self.fault(FaultKind::Altered, at, seq, "there is no frame where one must be");
+                        self.fault(FaultKind::Altered, at, seq, "a malformed frame");
                     }
                     self.lose_chain(&mut state);
                     match find_seal(bytes, at + 1, &state.trail) {
@@ -276,7 +276,7 @@ impl Verifier<'_> {
                 match Seal::decode(frame.body) {
                     Some(seal) => self.seal(&seal, frame, at, state),
                     None if self.chain.is_some() => {
-                        self.fault(FaultKind::Forged, at, self.next_seq.unwrap_or(0), "a seal of another length")
+                        self.fault(FaultKind::Forged, at, self.next_seq.unwrap_or(0), "a seal has the wrong length")
                     }
                     None => {}
                 }
@@ -294,7 +294,10 @@ impl Verifier<'_> {
             && let Some(after) = follows(chain, next)
             && frame::parse(&rest[next.len()..]).ok().is_none_or(|third| follows(after, &third).is_some())
         {
-            return Some((FaultKind::Inserted, "this frame was never chained; the next one follows the one before".into()));
+            return Some((
+                FaultKind::Inserted,
+                "this frame is not part of the chain: the next frame continues from the previous one".into(),
+            ));
         }
         let wanted = self.next_seq.unwrap_or(0);
         if frame.kind != Kind::Record {
@@ -303,31 +306,32 @@ impl Verifier<'_> {
                 Some(seal) if seal.next_seq > wanted => {
                     (FaultKind::Removed, format!("records {wanted} to {} are missing", seal.next_seq - 1))
                 }
-                Some(_) => {
-                    (FaultKind::Rewritten, "what stands before this seal is not what was sealed, and the chain was computed anew".into())
-                }
+                Some(_) => (
+                    FaultKind::Rewritten,
+                    "the frames before this seal are not those that were sealed, and the chain was recomputed".into(),
+                ),
                 None => (FaultKind::Altered, "the seal was altered".into()),
             });
         }
         let seq_of = |frame: &Frame<'_>| (frame.kind == Kind::Record).then(|| seq_and_time(frame.body)).flatten().map(|(seq, _)| seq);
         let seq = seq_of(frame)?;
         Some(if seq == wanted {
-            (FaultKind::Altered, "the record is not the one that was chained here".into())
+            (FaultKind::Altered, "the record does not match the chain".into())
         } else if follower.as_ref().and_then(seq_of).is_some_and(|next| next < seq) {
-            (FaultKind::Reordered, format!("record {seq} stands where {wanted} belongs"))
+            (FaultKind::Reordered, format!("record {seq} is in the place of record {wanted}"))
         } else if seq > wanted && seq - wanted < SEQ_JUMP_MAX {
             (FaultKind::Removed, format!("records {wanted} to {} are missing", seq - 1))
         } else if seq < wanted {
-            (FaultKind::Reordered, format!("record {seq} stands where {wanted} belongs"))
+            (FaultKind::Reordered, format!("record {seq} is in the place of record {wanted}"))
         } else {
-            (FaultKind::Altered, "the record's number was altered".into())
+            (FaultKind::Altered, "the record's sequence number was altered".into())
         })
     }
 
     fn header(&mut self, frame: &Frame<'_>, at: usize, state: &mut SegmentState) {
         let seq = self.next_seq.unwrap_or(1);
         let Some(header) = Header::decode(frame.body) else {
-            self.fault(FaultKind::Altered, at, seq, "the header can't be read");
+            self.fault(FaultKind::Altered, at, seq, "the header cannot be decoded");
             return self.lose_chain(state);
         };
         state.trail = header.trail;
@@ -340,19 +344,19 @@ impl Verifier<'_> {
             }
         };
         check(chain.tag() == frame.tag, "the header was altered");
-        check(header.segment == self.segment, "it is another segment's");
-        check(*self.report.trail.get_or_insert(header.trail) == header.trail, "it belongs to another trail");
+        check(header.segment == self.segment, "the header belongs to another segment");
+        check(*self.report.trail.get_or_insert(header.trail) == header.trail, "the header belongs to another trail");
         check(
             !first || (header.previous == Chain::START.0 && header.first_seq == 1 && header.epoch == 0),
-            "it is not a trail's first segment",
+            "the header is not that of a first segment",
         );
-        check(self.chain.is_none_or(|chain| chain.0 == header.previous), "it does not follow the segment before");
-        check(self.next_seq.is_none_or(|next| next == header.first_seq), "its records do not follow those before");
-        check(self.key.is_none_or(|key| key == (header.epoch, header.public)), "it names another key than the seal before");
+        check(self.chain.is_none_or(|chain| chain.0 == header.previous), "the chain does not continue from the previous segment");
+        check(self.next_seq.is_none_or(|next| next == header.first_seq), "the sequence numbers do not continue from the previous segment");
+        check(self.key.is_none_or(|key| key == (header.epoch, header.public)), "the header names another key than the previous seal");
         if wrong.is_empty() {
             if self.report.public.is_none() {
                 self.report.public = Some(header.public);
-                self.report.notes.push("no public key was given: the trail's own word is taken for its first key".into());
+                self.report.notes.push("no public key was given, so the first key in the trail itself is trusted".into());
             }
             self.key = Some((header.epoch, header.public));
             (self.chain, self.next_seq) = (Some(chain), Some(header.first_seq));
@@ -371,7 +375,7 @@ impl Verifier<'_> {
         self.unsealed += 1;
         let Some((seq, time)) = seq_and_time(frame.body) else {
             if self.chain.is_some() {
-                self.fault(FaultKind::Altered, at, self.next_seq.unwrap_or(0), "a record too short");
+                self.fault(FaultKind::Altered, at, self.next_seq.unwrap_or(0), "a record is too short");
             }
             return;
         };
@@ -383,14 +387,14 @@ impl Verifier<'_> {
                 FaultKind::Rewritten,
                 at,
                 wanted,
-                format!("record {seq} stands where {wanted} belongs, and the chain was computed anew"),
+                format!("record {seq} is in the place of record {wanted}, and the chain was recomputed"),
             );
         }
         match administrative(frame.body) {
             Some((act, detail)) if act == Act::Recovered as u16 => {
                 self.report
                     .notes
-                    .push(format!("segment {}, record {seq}: the trail was taken up again after a crash: {detail:?}", self.segment));
+                    .push(format!("segment {}, record {seq}: the trail was continued after a crash: {detail:?}", self.segment));
             }
             Some((act, detail)) if act == Act::Pruned as u16 => {
                 self.recorded_removal = self.recorded_removal.max(recorded_removal(&detail).unwrap_or(0));
@@ -417,7 +421,7 @@ impl Verifier<'_> {
             {
                 let (seq, since) = state.since;
                 let description = format!(
-                    "records {seq} to {} are not those that were sealed, and the chain was computed anew",
+                    "records {seq} to {} are not those that were sealed, and the chain was recomputed",
                     seal.next_seq.saturating_sub(1)
                 );
                 self.fault(FaultKind::Rewritten, since as usize, seq, description);
@@ -441,7 +445,7 @@ impl Verifier<'_> {
         let seq = self.next_seq.unwrap_or(0);
         if !seal.is_signed() {
             if self.chain.is_some() || self.report.faults.is_empty() {
-                self.fault(FaultKind::Forged, at, seq, "the seal's signature is wrong");
+                self.fault(FaultKind::Forged, at, seq, "the seal's signature is invalid");
             }
             return false;
         }
@@ -451,7 +455,7 @@ impl Verifier<'_> {
         {
             let description = match seal.epoch > epoch && seal.trail == trail {
                 true => format!("seals {epoch} to {} are missing", seal.epoch - 1),
-                false => "the seal is by another key than the one before named".into(),
+                false => "the seal is signed by another key than the previous seal names".into(),
             };
             self.fault(if seal.epoch > epoch { FaultKind::Removed } else { FaultKind::Forged }, at, seq, description);
         }

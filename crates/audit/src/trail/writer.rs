@@ -191,7 +191,7 @@ impl Trail {
         self.shared.room_freed.notify_all();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the audit trail failed; this is a fault of this program");
+                tracing::error!("a thread of the audit trail panicked; this is a bug");
             }
         }
     }

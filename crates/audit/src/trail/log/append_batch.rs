@@ -24,7 +24,7 @@ pub struct AppendBatch<'l> {
 impl AppendBatch<'_> {
     /// Like [`Log::append`].
     pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
-        debug_assert!(body.len() <= BODY_LEN_MAX, "texts have limits that add up to less");
+        debug_assert!(body.len() <= BODY_LEN_MAX, "text limits keep bodies below the frame limit");
         let seq = *self.next_seq;
         record::set_seq(body, seq);
         *self.next_seq += 1;

@@ -132,7 +132,7 @@ impl Log {
         let scan = SegmentScan::of(&bytes);
         let Some(header) = &scan.header else {
             if file.is_compressed {
-                return Err(LogError::Damaged { path: file.path.clone(), what: "is no segment of an audit trail" });
+                return Err(LogError::Damaged { path: file.path.clone(), what: "not a segment of an audit trail" });
             }
             // The crash came while the segment was created. If it ever held a seal, the key check
             // on the previous segment fails.
@@ -154,7 +154,7 @@ impl Log {
             return Ok(None);
         };
         if header.trail != self.key.trail() {
-            return Err(LogError::Damaged { path: file.path.clone(), what: "belongs to another trail than the key" });
+            return Err(LogError::Damaged { path: file.path.clone(), what: "the segment and the key belong to different trails" });
         }
         let (wanted, public) = scan.seal.as_ref().map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
         // The seal was written, but the key was not replaced.
@@ -191,7 +191,7 @@ impl Log {
         let torn = &bytes[scan.len..];
         if !torn.is_empty() {
             if scan.is_closed || file.is_compressed {
-                return Err(LogError::Damaged { path: file.path.clone(), what: "goes on after its end" });
+                return Err(LogError::Damaged { path: file.path.clone(), what: "bytes follow the closing seal" });
             }
             // An interrupted start may have quarantined these bytes without cutting them off.
             let name = quarantine::find_with_bytes(&opened.quarantined, &self.directory, file.number, torn).unwrap_or_else(|| {
@@ -266,7 +266,7 @@ impl Log {
                 gaps,
                 report_seq: reported,
             }) {
-                tracing::warn!(%error, "what the disk had not taken of the audit trail may be told twice");
+                tracing::warn!(%error, "could not store that lost audit records were reported; they may be reported twice");
             }
         }
     }

@@ -74,7 +74,7 @@ pub(super) fn add_file(quarantined_files: &mut Vec<QuarantineFile>, reported_nam
             _ => format!("{segment:0DIGITS$}.{number}.{TORN_EXTENSION}"),
         })
         .find(|name| !reported_names.contains(name) && quarantined_files.iter().all(|quarantined| quarantined.name != *name))
-        .expect("there are fewer files than numbers");
+        .expect("a free number exists");
     quarantined_files.push(QuarantineFile { segment, name: name.clone(), len });
     name
 }

@@ -108,7 +108,7 @@ impl Log {
                     if error.is_full() {
                         return Err(error);
                     }
-                    tracing::warn!(%error, "there is no file for what the disk refuses: what is lost at the end will not be counted at the next start");
+                    tracing::warn!(%error, "could not create the file that counts lost audit records; losses at the end will not be reported at the next start");
                     Ok(())
                 })
             }

@@ -121,5 +121,5 @@ fn proof_above_seal_limit_is_refused() {
     let limit_seals = crate::trail::prove::limit_seals;
     assert_eq!(limit_seals(Some(proof.clone()), count).unwrap(), Some(proof.clone()));
     let error = limit_seals(Some(proof), count - 1).unwrap_err();
-    assert!(error.kind() == std::io::ErrorKind::InvalidInput && error.to_string().contains("younger checkpoint"), "{error}");
+    assert!(error.kind() == std::io::ErrorKind::InvalidInput && error.to_string().contains("later checkpoint"), "{error}");
 }

@@ -250,7 +250,7 @@ fn checkpoint_of_another_trail_is_reported() {
     open(other.path(), SECOND).close(SECOND).unwrap();
     let checkpoints = vec![read_checkpoint(&other.path().join(CHECKPOINT_FILE)).unwrap()];
     let faults = verify(trail.path(), &Trust { checkpoints, ..trust() }, |_, _| {}).unwrap().faults;
-    let reported = format!("of another trail: {}, and this is {}", "08".repeat(16), "07".repeat(16));
+    let reported = format!("to another trail: {}, and this is {}", "08".repeat(16), "07".repeat(16));
     assert!(matches!(&faults[..], [fault] if fault.kind == FaultKind::Forged && fault.description.ends_with(&reported)), "{faults:?}");
 }
 
@@ -284,7 +284,7 @@ fn forged_key_file_does_not_hide_cut() {
         for trust in [trust(), Trust { key: Some(path.clone()), ..trust() }] {
             let report = verify(trail.path(), &trust, |_, _| {}).unwrap();
             assert!(matches!(&report.faults[..], [fault] if fault.kind == FaultKind::Forged), "{:?}", report.faults);
-            assert!(report.notes.iter().any(|note| note.starts_with("nothing out of the reach")), "{:?}", report.notes);
+            assert!(report.notes.iter().any(|note| note.starts_with("nothing outside this directory")), "{:?}", report.notes);
         }
     }
 }

@@ -69,7 +69,7 @@ impl Verifier<'_> {
         match &self.ends.checkpoint {
             Ok(seal) => known = known.max(Some(seal.epoch + 1)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.report.notes.push("no checkpoint lies beside the trail".into());
+                self.report.notes.push("the trail's directory has no checkpoint".into());
             }
             // A reader of segments may lack permission for this file.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -89,7 +89,7 @@ impl Verifier<'_> {
                 let description = match self.report.trail {
                     Some(trail) if trail != key.trail => format!("{path} is the key of another trail"),
                     _ if is_replaced => {
-                        format!("{path} is not the key number {} of this trail: somebody has put another in its place", key.epoch)
+                        format!("{path} is not key {} of this trail: the file was replaced", key.epoch)
                     }
                     _ => String::new(),
                 };
@@ -106,14 +106,14 @@ impl Verifier<'_> {
         let has_external_end = !self.trust.checkpoints.is_empty() || (self.ends.key.is_ok() && !self.ends.is_inside_trail);
         if !has_external_end {
             self.report.notes.push(
-                "nothing out of the reach of one who can write here says how far the trail must go: give a checkpoint that was kept elsewhere, or the key's file, kept elsewhere"
+                "nothing outside this directory shows how far the trail must extend, so a truncated end would go unnoticed: give a checkpoint or the key file that is stored elsewhere"
                     .into(),
             );
         }
         let has = self.key.map(|(epoch, _)| epoch);
         if let Some(known) = known.filter(|known| has.is_none_or(|has| has < *known)) {
             let has = has.unwrap_or(0);
-            self.fault(FaultKind::Cut, 0, seq, format!("the trail ends before seal {has}; there were {known}"));
+            self.fault(FaultKind::Cut, 0, seq, format!("the trail has {has} seals, but {known} were made"));
         }
         self.report.unsealed = self.unsealed;
     }
@@ -121,12 +121,14 @@ impl Verifier<'_> {
     /// Checks that a retention record covers the missing segments.
     fn check_removals(&mut self) {
         if self.removed > 0 {
-            self.report.notes.push(format!("segments up to {} were removed by retention; their seals are sound", self.removed));
+            self.report.notes.push(format!("segments up to {} were removed by retention; their seals are valid", self.removed));
         }
         if self.removed > self.recorded_removal && self.report.faults.is_empty() {
             let description = match self.recorded_removal {
-                0 => format!("segments up to {} are missing, and no record says that retention removed any", self.removed),
-                told => format!("segments up to {} are missing, and records say that retention removed those up to {told}", self.removed),
+                0 => format!("segments up to {} are missing, but no record says that retention removed any", self.removed),
+                told => {
+                    format!("segments up to {} are missing, but records say that retention removed only those up to {told}", self.removed)
+                }
             };
             self.segment = self.removed;
             self.fault(FaultKind::Removed, 0, 1, description);
@@ -138,8 +140,7 @@ impl Verifier<'_> {
         let mut known: Option<u64> = None;
         for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
             if let Some(trail) = self.report.trail.filter(|trail| *trail != checkpoint.trail) {
-                let description =
-                    format!("the checkpoint that was kept is of another trail: {}, and this is {}", Id(checkpoint.trail), Id(trail));
+                let description = format!("the checkpoint belongs to another trail: {}, and this is {}", Id(checkpoint.trail), Id(trail));
                 self.fault(FaultKind::Forged, 0, self.next_seq.unwrap_or(1), description);
                 continue;
             }
@@ -151,7 +152,7 @@ impl Verifier<'_> {
                     segment: checkpoint.segment,
                     offset: 0,
                     seq: checkpoint.next_seq,
-                    description: format!("the trail's seal number {} is not the one that was kept", checkpoint.epoch),
+                    description: format!("seal {} of the trail differs from the given checkpoint", checkpoint.epoch),
                 });
             } else {
                 known = known.max(Some(wanted));

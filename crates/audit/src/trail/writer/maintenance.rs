@@ -82,7 +82,7 @@ impl Shared {
             && let Err(error) = compress(disk, segment, &|| self.is_running())
             && self.is_running()
         {
-            tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail stays uncompressed");
+            tracing::warn!(%error, segment = segment.number, "could not compress a closed segment of the audit trail");
         }
     }
 
@@ -91,7 +91,7 @@ impl Shared {
         if let Err(error) = build_index_while(segment, &|| self.is_running())
             && self.is_running()
         {
-            tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail has no index; it is searched from end to end");
+            tracing::warn!(%error, segment = segment.number, "could not index a closed segment of the audit trail; searches scan it");
         }
     }
 
@@ -109,7 +109,7 @@ impl Shared {
         // A segment that is being compressed must not be removed, because it would reappear.
         let may_remove = |number| self.is_running() && !backlog.contains_up_to(number);
         if let Err(error) = prune(disk, directory, &self.options.retention, now_ns(), may_remove, |last| self.record_removal(last)) {
-            tracing::warn!(%error, "old segments of the audit trail can't be removed");
+            tracing::warn!(%error, "could not remove old segments of the audit trail");
         }
     }
 }

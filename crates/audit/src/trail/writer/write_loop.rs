@@ -83,7 +83,7 @@ impl Writer {
                 Err(error) => {
                     let is_logged = self.refused(&error);
                     if is_stopped {
-                        tracing::error!(%error, "the end of the audit trail could not be written");
+                        tracing::error!(%error, "could not write the end of the audit trail");
                         self.store_lost_count(self.count_remaining(&mut batch), true);
                         return;
                     }
@@ -95,7 +95,7 @@ impl Writer {
             }
         }
         if let Err(error) = self.log.close(now_ns()) {
-            tracing::error!(%error, "the audit trail has no seal at its end");
+            tracing::error!(%error, "could not seal the end of the audit trail");
         }
     }
 
@@ -209,7 +209,7 @@ impl Writer {
         let stored = self.log.store_lost_count(&lost);
         let is_stored = stored.is_ok();
         if let Some(error) = stored.err().filter(|_| is_logged) {
-            tracing::error!(%error, "what the disk has not taken of the audit trail could not be counted for the next start");
+            tracing::error!(%error, "could not store the number of lost audit records for the next start");
         }
         is_stored
     }
@@ -221,17 +221,17 @@ impl Writer {
         let failures = self.shared.failures.fetch_add(1, Ordering::Relaxed);
         let is_logged = failures.is_power_of_two() || failures == 0;
         if is_logged {
-            tracing::error!(%error, policy = ?self.shared.options.policy, "audit records can't be written; it is tried again");
+            tracing::error!(%error, policy = ?self.shared.options.policy, "could not write audit records; retrying");
         }
-        self.halt("audit records can't be written");
+        self.halt("audit records cannot be written");
         is_logged
     }
 
-    fn halt(&mut self, why: &str) {
+    fn halt(&mut self, reason: &str) {
         if self.shared.options.policy == Policy::Halt
             && let Some(halt) = self.halt.take()
         {
-            tracing::error!("{why}: the service stops, as the policy is to halt");
+            tracing::error!("{reason}: the service stops, because the audit policy is halt");
             halt();
         }
     }
