@@ -58,6 +58,10 @@ pub(super) fn user(uid: u32) -> Principal {
     Principal::Sys { uid, gid: uid, gids: Arc::from([]) }
 }
 
+pub(super) fn gss(name: &str) -> Principal {
+    Principal::Gss { name: name.into() }
+}
+
 pub(super) fn sys(principal: &Principal) -> Credential<'_> {
     Credential { principal, flavour: Flavour::Sys, address: [127, 0, 0, 1].into() }
 }

@@ -144,9 +144,13 @@ fn change_attr_type_is_reported_on_read_only_file_systems() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
-    for (path, is_known) in [(&[][..], true), (&["export"], false), (&["export", "f"], false)] {
+    for (path, is_supported) in [(&[][..], true), (&["export"], false), (&["export", "f"], false)] {
         let values = attributes(&client.run_at(path, &[getattr(&[0, TYPE])]).1[0]);
-        assert_eq!((values.supported_attrs.unwrap().has(TYPE), values.change_attr_type.is_some()), (is_known, is_known), "{path:?}");
+        assert_eq!(
+            (values.supported_attrs.unwrap().has(TYPE), values.change_attr_type.is_some()),
+            (is_supported, is_supported),
+            "{path:?}"
+        );
     }
     // The server reads the flag only when the file system is exported.
     fixture.files.set_read_only(true);

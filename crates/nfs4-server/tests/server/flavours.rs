@@ -42,12 +42,12 @@ fn secinfo_offers_what_the_export_takes_in_its_order() {
     let privacy_first = vec![gss_info(GssService::Privacy), gss_info(GssService::Integrity), SecInfo::Flavor(1)];
     let (_, list) = client.run_at(&[], &[Args::Secinfo(op::SecinfoArgs { name: Name(b"first") })]);
     assert_eq!(offered_flavours(&list[0]), privacy_first);
-    let this = |style| Args::SecinfoNoName(op::SecinfoNoNameArgs { style });
-    let (_, list) = client.run_at(&["first"], &[this(op::SecinfoStyle::CurrentFh)]);
+    let secinfo_no_name = |style| Args::SecinfoNoName(op::SecinfoNoNameArgs { style });
+    let (_, list) = client.run_at(&["first"], &[secinfo_no_name(op::SecinfoStyle::CurrentFh)]);
     assert_eq!(offered_flavours(&list[0]), privacy_first);
     // The pseudo file system takes all flavours of its exports, in the order of the exports.
     let all = [&privacy_first[..], &[gss_info(GssService::None)]].concat();
-    let (_, list) = client.run_at(&["first"], &[this(op::SecinfoStyle::Parent)]);
+    let (_, list) = client.run_at(&["first"], &[secinfo_no_name(op::SecinfoStyle::Parent)]);
     assert_eq!(offered_flavours(&list[0]), all);
     // Section 18.29.3: SECINFO works under a wrong flavour, for missing names too.
     let handle = client.filehandle(&["first"], &[]);
@@ -74,8 +74,8 @@ fn access_rights_differ_by_flavour() {
     assert_eq!(client.status(&[], &[lookup("e")]), Status::WRONGSEC);
     client.flavour = Flavour::Sys;
     client.principal = user(0);
-    let is_wanted = op::Access(0x1f);
-    let (_, list) = client.run_at(&["e"], &[Args::Access(op::AccessArgs { access: is_wanted })]);
+    let requested = op::Access(0x1f);
+    let (_, list) = client.run_at(&["e"], &[Args::Access(op::AccessArgs { access: requested })]);
     assert!(matches!(&list[0], Results::Access(Ok(ok)) if ok.access.0 & 0x1c == 0), "{list:?}");
 }
 
@@ -218,7 +218,7 @@ fn reply_cache_refuses_replay_under_other_flavour() {
     let fixture = Fixture::with_exports(files.clone(), vec![export(1, &["e"], &files, flavours_access(&[Flavour::Krb5p]))]);
     let (mut client, _) = Client::with_protection(&fixture, "one", gss("alice@EXAMPLE.ORG"), Flavour::Krb5p, StateProtect::None);
     let ops = [client.next_sequence(true), Args::Putrootfh, lookup("e"), getattr(&[1, 20])];
-    let (status, attrs_of_entry) = client.send(&ops);
+    let (status, first) = client.send(&ops);
     assert_eq!(status, Status::OK);
     for weaker in [Flavour::Krb5, Flavour::Krb5i] {
         client.flavour = weaker;
@@ -226,7 +226,7 @@ fn reply_cache_refuses_replay_under_other_flavour() {
         assert_eq!((status, list.len()), (Status::SEQ_FALSE_RETRY, 1), "{list:?}");
     }
     client.flavour = Flavour::Krb5p;
-    assert_eq!(client.send(&ops), (Status::OK, attrs_of_entry));
+    assert_eq!(client.send(&ops), (Status::OK, first));
 }
 
 // RFC 7530, section 3.1.1: the reply cache of 4.0.
@@ -238,18 +238,20 @@ fn v40_reply_cache_refuses_replay_under_other_flavour() {
     (client.minor, client.flavour) = (0, Flavour::Krb5p);
     let attrs = mode(0o755);
     let make = [Args::Putrootfh, lookup("e"), mkdir("d", &attrs)];
-    let ops = client.send(&make);
-    assert_eq!(ops.0, Status::OK, "{:?}", ops.1);
+    let first = client.send(&make);
+    assert_eq!(first.0, Status::OK, "{:?}", first.1);
     client.flavour = Flavour::Krb5;
     assert_eq!(client.send(&make).0, Status::WRONGSEC);
     client.flavour = Flavour::Krb5p;
-    assert_eq!(client.send(&make), ops);
+    assert_eq!(client.send(&make), first);
 }
 
 // RFC 8881, section 18.23.3: READDIR reports WRONGSEC of an entry in rdattr_error.
 #[test]
 fn readdir_lists_exports_of_other_flavours() {
-    let [error_of, fileid_of, mounted_on_of] = [11, 20, 55];
+    const RDATTR_ERROR: u32 = 11;
+    const FILEID: u32 = 20;
+    const MOUNTED_ON_FILEID: u32 = 55;
     let (files, other, below) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
     // The directory under the nested export.
     let attrs = mode(0o755);
@@ -267,8 +269,8 @@ fn readdir_lists_exports_of_other_flavours() {
         match &client.run_at(path, &[readdir(0, 4096, wanted)]).1[0] {
             Results::Readdir(Ok(ok)) => {
                 let entries = ok.entries.iter().map(|entry| {
-                    let attrs_of_entry = entry.attrs.attributes().expect("valid attributes");
-                    (entry.name.0.to_vec(), attrs_of_entry.rdattr_error, attrs_of_entry.fileid, attrs_of_entry.mounted_on_fileid)
+                    let attrs = entry.attrs.attributes().expect("valid attributes");
+                    (entry.name.0.to_vec(), attrs.rdattr_error, attrs.fileid, attrs.mounted_on_fileid)
                 });
                 let mut entries: Vec<_> = entries.collect();
                 entries.sort();
@@ -280,15 +282,17 @@ fn readdir_lists_exports_of_other_flavours() {
     for (path, hidden) in [(&["x"][..], b"a"), (&["x", "b"], b"c")] {
         let (all, _): (Vec<(Vec<u8>, _, _, _)>, bool) = list(Flavour::Sys, path, &[]).unwrap();
         assert!(all.iter().any(|(name, ..)| name == hidden), "{all:?}");
-        for wanted in [&[][..], &[mounted_on_of], &[error_of], &[error_of, mounted_on_of], &[error_of, fileid_of, mounted_on_of]] {
+        for wanted in
+            [&[][..], &[MOUNTED_ON_FILEID], &[RDATTR_ERROR], &[RDATTR_ERROR, MOUNTED_ON_FILEID], &[RDATTR_ERROR, FILEID, MOUNTED_ON_FILEID]]
+        {
             let (entries, eof) = list(Flavour::Sys, path, wanted).unwrap();
             let (_, error, fileid, mounted_on) = entries.iter().find(|(name, ..)| name == hidden).expect("the entry is listed");
             let is_wanted = |attr| wanted.contains(&attr);
-            assert_eq!((*error, fileid.is_some()), (is_wanted(error_of).then_some(Status::WRONGSEC), false), "{wanted:?}");
-            assert!(eof && entries.len() == all.len() && mounted_on.is_some() == is_wanted(mounted_on_of), "{wanted:?}: {entries:?}");
+            assert_eq!((*error, fileid.is_some()), (is_wanted(RDATTR_ERROR).then_some(Status::WRONGSEC), false), "{wanted:?}");
+            assert!(eof && entries.len() == all.len() && mounted_on.is_some() == is_wanted(MOUNTED_ON_FILEID), "{wanted:?}: {entries:?}");
             assert_ne!(*mounted_on, Some(0));
         }
         // Without rdattr_error the whole READDIR fails.
-        assert!(matches!(list(Flavour::Sys, path, &[fileid_of]), Err(Status::WRONGSEC) | Ok((_, false))));
+        assert!(matches!(list(Flavour::Sys, path, &[FILEID]), Err(Status::WRONGSEC) | Ok((_, false))));
     }
 }

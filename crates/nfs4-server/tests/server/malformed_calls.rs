@@ -64,18 +64,14 @@ fn cached_reply_is_marked_as_replay() {
     let fixture = Fixture::new();
     let mut client = Client::new(&fixture, "one", 0);
     let attrs = mode(0o755);
-    let make = |name| {
-        let kind = vouch_nfs4::op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory);
-        Args::Create(vouch_nfs4::op::CreateArgs { kind, name: vouch_nfs4::Name(name), attrs: attrs.fattr() })
-    };
-    let of_41 = compound(2, &[client.next_sequence(true), Args::Putrootfh, lookup("export"), make(b"d")]);
-    let of_40 = compound(0, &[Args::Putrootfh, lookup("export"), make(b"e")]);
+    let v41_call = compound(2, &[client.next_sequence(true), Args::Putrootfh, lookup("export"), mkdir("d", &attrs)]);
+    let v40_call = compound(0, &[Args::Putrootfh, lookup("export"), mkdir("e", &attrs)]);
     let is_replay = |body: &[u8]| {
         let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, body.to_vec());
         assert!(matches!(call.run(&fixture.server, vouch_vfs::Patience::Any), vouch_nfs4_server::Progress::Done(Some(_))));
         call.tells_again()
     };
-    for body in [of_41, of_40] {
+    for body in [v41_call, v40_call] {
         assert_eq!([is_replay(&body), is_replay(&body)], [false, true]);
     }
 }

@@ -64,8 +64,13 @@ impl KerberosClient {
         client
     }
 
-    fn call(&self, who: &str, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
-        results(self.fixture.call_with_flavour(Flavour::Krb5p, &self.connection, &gss(who), compound(0, ops)).0)
+    fn call(&self, principal: &str, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+        results(self.fixture.call_with_flavour(Flavour::Krb5p, &self.connection, &gss(principal), compound(0, ops)).0)
+    }
+
+    fn call_on_file(&self, handle: Filehandle, principal: &str, op: Args<'_>) -> (Status, Results<'static>) {
+        let (status, mut list) = self.call(principal, &[putfh(handle), op]);
+        (status, list.pop().expect("a result"))
     }
 
     /// Alice opens the file.
@@ -81,49 +86,42 @@ fn new_lock_owner_restarts_seqid_and_machine_releases_it() {
     let client = KerberosClient::new();
     let id = client.id;
     let (handle, opened) = client.open();
-    let on_file = |who: &str, one: Args<'static>| {
-        let (status, mut list) = client.call(who, &[putfh(handle), one]);
-        (status, list.pop().expect("a result"))
-    };
     let confirm = op::OpenConfirmArgs { stateid: opened, seq: OwnerSeq(2) };
-    let (_, Results::OpenConfirm(Ok(ok))) = on_file(ALICE, Args::OpenConfirm(confirm)) else { panic!("OPEN_CONFIRM failed") };
+    let (_, Results::OpenConfirm(Ok(ok))) = client.call_on_file(handle, ALICE, Args::OpenConfirm(confirm)) else {
+        panic!("OPEN_CONFIRM failed")
+    };
     let opened = ok.stateid;
     let is_locked = || {
         let all = op::LocktArgs { kind: LockType::Write, offset: 0, length: u64::MAX, owner: owner(id) };
-        on_file(MALLORY, Args::Lockt(all)).0 == Status::DENIED
+        client.call_on_file(handle, MALLORY, Args::Lockt(all)).0 == Status::DENIED
     };
     let release = || client.call(MACHINE, &[Args::ReleaseLockowner(op::ReleaseLockownerArgs { owner: owner(id) })]).0;
     // Linux reuses the lock owner's name and first seqid, even without RELEASE_LOCKOWNER before.
     for (turn, is_released) in [(0, true), (1, false), (2, true)] {
-        let (_, Results::Lock(Ok(ok))) = on_file(ALICE, lock(id, opened, 3 + turn)) else { panic!("LOCK failed") };
+        let (_, Results::Lock(Ok(ok))) = client.call_on_file(handle, ALICE, lock(id, opened, 3 + turn)) else { panic!("LOCK failed") };
         assert!(is_locked());
         assert_eq!(release(), Status::LOCKS_HELD);
-        let (_, Results::Locku(Ok(_))) = on_file(ALICE, unlock(ok.stateid, 51)) else { panic!("LOCKU failed") };
+        let (_, Results::Locku(Ok(_))) = client.call_on_file(handle, ALICE, unlock(ok.stateid, 51)) else { panic!("LOCKU failed") };
         assert!(!is_locked(), "turn {turn}");
         if is_released {
             assert_eq!(release(), Status::OK);
-            assert_eq!(on_file(ALICE, unlock(ok.stateid, 52)).0, Status::BAD_STATEID, "the stateid is released");
+            assert_eq!(client.call_on_file(handle, ALICE, unlock(ok.stateid, 52)).0, Status::BAD_STATEID, "the stateid is released");
         }
     }
-    assert_eq!(on_file(ALICE, close(opened, 6)).0, Status::OK);
+    assert_eq!(client.call_on_file(handle, ALICE, close(opened, 6)).0, Status::OK);
 }
 
 #[test]
 fn only_user_and_machine_return_v40_state() {
     let client = KerberosClient::new();
     let id = client.id;
-    let call = |who: &str, ops: &[Args<'_>]| client.call(who, ops);
     let (handle, opened) = client.open();
-    let on_file = |who: &str, one: Args<'static>| {
-        let (status, mut list) = call(who, &[putfh(handle), one]);
-        (status, list.pop().expect("a result"))
-    };
     let confirm = |seq| Args::OpenConfirm(op::OpenConfirmArgs { stateid: opened, seq: OwnerSeq(seq) });
-    assert_eq!(on_file(MALLORY, confirm(2)).0, Status::ACCESS);
-    let (_, Results::OpenConfirm(Ok(ok))) = on_file(ALICE, confirm(2)) else { panic!("OPEN_CONFIRM failed") };
+    assert_eq!(client.call_on_file(handle, MALLORY, confirm(2)).0, Status::ACCESS);
+    let (_, Results::OpenConfirm(Ok(ok))) = client.call_on_file(handle, ALICE, confirm(2)) else { panic!("OPEN_CONFIRM failed") };
     let opened = ok.stateid;
-    assert_eq!(on_file(MALLORY, lock(id, opened, 3)).0, Status::ACCESS);
-    let (_, Results::Lock(Ok(ok))) = on_file(ALICE, lock(id, opened, 3)) else { panic!("LOCK failed") };
+    assert_eq!(client.call_on_file(handle, MALLORY, lock(id, opened, 3)).0, Status::ACCESS);
+    let (_, Results::Lock(Ok(ok))) = client.call_on_file(handle, ALICE, lock(id, opened, 3)) else { panic!("LOCK failed") };
     let locked = ok.stateid;
 
     // Mallory is refused with right and wrong seqids, and gets no cached result.
@@ -132,42 +130,51 @@ fn only_user_and_machine_return_v40_state() {
         Args::OpenDowngrade(op::OpenDowngradeArgs { stateid: opened, seq: OwnerSeq(seq), access, deny })
     };
     for attempt in [lock(id, opened, 3), downgrade(4)] {
-        assert_eq!(on_file(MALLORY, attempt.clone()).0, Status::ACCESS, "{attempt:?}");
+        assert_eq!(client.call_on_file(handle, MALLORY, attempt.clone()).0, Status::ACCESS, "{attempt:?}");
     }
     // Clients do not advance the seqid after NFS4ERR_BAD_STATEID.
     for attempt in [unlock(locked, 51), unlock(locked, 7), close(opened, 4), close(opened, 3)] {
-        assert_eq!(on_file(MALLORY, attempt.clone()).0, Status::BAD_STATEID, "{attempt:?}");
+        assert_eq!(client.call_on_file(handle, MALLORY, attempt.clone()).0, Status::BAD_STATEID, "{attempt:?}");
     }
     // Another principal's owner of the same name is a separate owner, with its own seqid and locks.
-    let (_, list) = call(MALLORY, &[Args::Putrootfh, lookup("e"), open(id, 2)]);
-    let [.., Results::Open(Ok(theirs))] = &list[..] else { panic!("{list:?}") };
-    assert!(theirs.stateid.other != opened.other && theirs.flags.0 & CONFIRM != 0);
-    let confirm = op::OpenConfirmArgs { stateid: theirs.stateid, seq: OwnerSeq(3) };
-    let (_, Results::OpenConfirm(Ok(theirs))) = on_file(MALLORY, Args::OpenConfirm(confirm)) else { panic!("OPEN_CONFIRM failed") };
-    let (status, Results::Lock(Err(op::LockFailure::Denied(denied)))) = on_file(MALLORY, lock(id, theirs.stateid, 4)) else {
+    let (_, list) = client.call(MALLORY, &[Args::Putrootfh, lookup("e"), open(id, 2)]);
+    let [.., Results::Open(Ok(other_open))] = &list[..] else { panic!("{list:?}") };
+    assert!(other_open.stateid.other != opened.other && other_open.flags.0 & CONFIRM != 0);
+    let confirm = op::OpenConfirmArgs { stateid: other_open.stateid, seq: OwnerSeq(3) };
+    let (_, Results::OpenConfirm(Ok(other_open))) = client.call_on_file(handle, MALLORY, Args::OpenConfirm(confirm)) else {
+        panic!("OPEN_CONFIRM failed")
+    };
+    let (status, Results::Lock(Err(op::LockFailure::Denied(denied)))) =
+        client.call_on_file(handle, MALLORY, lock(id, other_open.stateid, 4))
+    else {
         panic!("LOCK succeeded")
     };
     assert_eq!((status, denied.owner), (Status::DENIED, owner(id)));
-    assert_eq!(on_file(MALLORY, close(theirs.stateid, 5)).0, Status::OK);
+    assert_eq!(client.call_on_file(handle, MALLORY, close(other_open.stateid, 5)).0, Status::OK);
     let release = || Args::ReleaseLockowner(op::ReleaseLockownerArgs { owner: owner(id) });
     let renew = || Args::Renew(op::RenewArgs { client: id });
-    assert_eq!([call(MALLORY, &[release()]).0, call(MALLORY, &[renew()]).0], [Status::OK, Status::ACCESS]);
-    assert_eq!(call(ALICE, &[release()]).0, Status::LOCKS_HELD);
+    assert_eq!([client.call(MALLORY, &[release()]).0, client.call(MALLORY, &[renew()]).0], [Status::OK, Status::ACCESS]);
+    assert_eq!(client.call(ALICE, &[release()]).0, Status::LOCKS_HELD);
 
     // The refused calls used no seqid. The machine acts for a user whose ticket has expired.
-    assert_eq!([call(MACHINE, &[renew()]).0, call(ALICE, &[renew()]).0], [Status::OK; 2]);
-    let (status, Results::Locku(Ok(ok))) = on_file(MACHINE, unlock(locked, 51)) else { panic!("LOCKU failed") };
+    assert_eq!([client.call(MACHINE, &[renew()]).0, client.call(ALICE, &[renew()]).0], [Status::OK; 2]);
+    let (status, Results::Locku(Ok(ok))) = client.call_on_file(handle, MACHINE, unlock(locked, 51)) else { panic!("LOCKU failed") };
     assert_eq!(status, Status::OK);
     let relock = Locker::Old(op::OldLockOwner { lock: ok.stateid, seq: OwnerSeq(52) });
     let relock = Args::Lock(op::LockArgs { kind: LockType::Write, reclaim: false, offset: 0, length: 1, locker: relock });
-    let (_, Results::Lock(Ok(ok))) = on_file(ALICE, relock) else { panic!("LOCK failed") };
+    let (_, Results::Lock(Ok(ok))) = client.call_on_file(handle, ALICE, relock) else { panic!("LOCK failed") };
     assert_eq!(
-        on_file(ALICE, Args::Locku(op::LockuArgs { kind: LockType::Write, seq: OwnerSeq(53), stateid: ok.stateid, offset: 0, length: 1 }))
+        client
+            .call_on_file(
+                handle,
+                ALICE,
+                Args::Locku(op::LockuArgs { kind: LockType::Write, seq: OwnerSeq(53), stateid: ok.stateid, offset: 0, length: 1 })
+            )
             .0,
         Status::OK
     );
-    assert_eq!(on_file(ALICE, close(opened, 4)).0, Status::OK);
+    assert_eq!(client.call_on_file(handle, ALICE, close(opened, 4)).0, Status::OK);
     // Another principal's retry is refused too.
-    assert_eq!(on_file(MALLORY, close(opened, 4)).0, Status::BAD_STATEID);
-    assert_eq!(call(ALICE, &[release()]).0, Status::OK);
+    assert_eq!(client.call_on_file(handle, MALLORY, close(opened, 4)).0, Status::BAD_STATEID);
+    assert_eq!(client.call(ALICE, &[release()]).0, Status::OK);
 }

@@ -88,8 +88,8 @@ fn exchange_id_refuses_unknown_flags_and_operations() {
 fn machine_credential_is_required_under_state_protection() {
     // Section 2.10.8.3.
     let mut fixture = Fixture::new();
-    let machine = Principal::Gss { name: "nfs/host@REALM".into() };
-    let alice = Principal::Gss { name: "alice@REALM".into() };
+    let machine = gss("nfs/host@REALM");
+    let alice = gss("alice@REALM");
     let by = |principal, flavour| Credential { flavour, ..sys(principal) };
     let ops = StateProtectOps { must_enforce: Bitmap::of(&[44]), must_allow: Bitmap::of(&[4, 9]) };
     let args = ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..exchange_id_args("a", 1) };
@@ -130,8 +130,7 @@ fn retried_create_session_returns_same_session() {
 // Section 2.10.8: the reply names a session, and anybody who knows its name can use it.
 #[test]
 fn create_session_retry_is_refused_to_other_principals() {
-    let name = |name: &str| Principal::Gss { name: name.into() };
-    let (host, other, root, none) = (name("host/a@R"), name("host/b@R"), user(0), Principal::None);
+    let (host, other, root, none) = (gss("host/a@R"), gss("host/b@R"), user(0), Principal::None);
     let others = [(&none, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)];
     let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::EMPTY };
     for (state_protect, refused) in [(StateProtect::None, Status::CLID_INUSE), (StateProtect::MachineCred(ops), Status::WRONG_CRED)] {
@@ -160,8 +159,7 @@ fn create_session_retry_is_refused_to_other_principals() {
 // session.
 #[test]
 fn kerberos_client_is_managed_only_by_its_principal() {
-    let name = |name: &str| Principal::Gss { name: name.into() };
-    let (host, other, root) = (name("host/a@R"), name("host/b@R"), user(0));
+    let (host, other, root) = (gss("host/a@R"), gss("host/b@R"), user(0));
     let creator = Credential { flavour: Flavour::Krb5, ..sys(&host) };
     let mut fixture = Fixture::new();
     let introduced = fixture.state.exchange_id(&exchange_id_args("a", 1), creator, 0).unwrap();
@@ -186,7 +184,7 @@ fn kerberos_client_is_managed_only_by_its_principal() {
 // Section 2.10.8.3: EXCHANGE_ID needs the machine principal and at least integrity.
 #[test]
 fn exchange_id_without_integrity_replaces_no_protected_client() {
-    let host = Principal::Gss { name: "host/a@R".into() };
+    let host = gss("host/a@R");
     let by = |flavour| Credential { flavour, ..sys(&host) };
     let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::EMPTY };
     let protected = |boot| ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..exchange_id_args("a", boot) };

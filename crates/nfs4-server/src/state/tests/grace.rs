@@ -185,10 +185,6 @@ fn delegations_are_reclaimed_with_their_opens() {
     assert!(matches!(opened.delegation, Granted::Read(_)));
 }
 
-fn gss(name: &str) -> Principal {
-    Principal::Gss { name: name.into() }
-}
-
 /// EXCHANGE_ID and CREATE_SESSION.
 fn register(fixture: &mut Fixture, name: &'static str, boot: u8, by: Credential<'_>) -> Result<Peer, Status> {
     let introduced = fixture.state.exchange_id(&exchange_id_args(name, boot), by, fixture.now)?;

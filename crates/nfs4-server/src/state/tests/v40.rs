@@ -317,11 +317,7 @@ fn callbacks_use_flavour_of_setclientid() {
     assert_eq!(probe.credential, CallbackCredential::Sys { uid: 0, gid: 0, machine: Arc::from([]) });
 }
 
-pub(super) fn gss(name: &str) -> Principal {
-    Principal::Gss { name: name.into() }
-}
-
-pub(super) fn krb5p(principal: &Principal) -> Credential<'_> {
+fn krb5p(principal: &Principal) -> Credential<'_> {
     Credential { flavour: Flavour::Krb5p, ..sys(principal) }
 }
 

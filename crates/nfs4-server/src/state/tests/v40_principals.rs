@@ -24,13 +24,13 @@ fn kerberos_open_is_used_only_by_user_and_machine() {
     // The operation checks access itself; a stranger's call does not renew the lease.
     assert!(fixture.state.io(None, &stateid, &file(1), Io::Read, fixture.now).is_ok());
     assert_eq!(silent_ms(&fixture), 1000);
-    for one in ["alice@R", "host/a@R"] {
-        assert_eq!((check_caller(&mut fixture, &stateid, Some(one)), silent_ms(&fixture)), (Ok(()), 0));
+    for caller in ["alice@R", "host/a@R"] {
+        assert_eq!((check_caller(&mut fixture, &stateid, Some(caller)), silent_ms(&fixture)), (Ok(()), 0));
         fixture.advance(1000);
     }
     // An AUTH_SYS mount of the same client.
-    let unproven_stateid = open_by(&mut fixture, &peer, "auth_sys owner", None);
-    assert_eq!([None, Some("mallory@R")].map(|caller| check_caller(&mut fixture, &unproven_stateid, caller)), [Ok(()); 2]);
+    let auth_sys_stateid = open_by(&mut fixture, &peer, "auth_sys owner", None);
+    assert_eq!([None, Some("mallory@R")].map(|caller| check_caller(&mut fixture, &auth_sys_stateid, caller)), [Ok(()); 2]);
 }
 
 #[test]
@@ -75,8 +75,8 @@ fn kerberos_users_of_auth_sys_client_are_kept_apart() {
 }
 
 /// Number of opens that this principal gets.
-fn open_until_refused(fixture: &mut Fixture, peer: &Peer, principals: Option<&str>) -> usize {
-    (0..100).take_while(|number| try_open_by(fixture, peer, &format!("{principals:?}{number}"), principals).is_ok()).count()
+fn open_until_refused(fixture: &mut Fixture, peer: &Peer, principal: Option<&str>) -> usize {
+    (0..100).take_while(|number| try_open_by(fixture, peer, &format!("{principal:?}{number}"), principal).is_ok()).count()
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn other_principal_gets_half_of_open_quota() {
     let opens = |principals: &[Option<&str>]| {
         let mut fixture = Fixture::with_config(config.clone(), &[]);
         let peer = kerberos_client(&mut fixture);
-        principals.iter().map(|principals| open_until_refused(&mut fixture, &peer, *principals)).collect::<Vec<_>>()
+        principals.iter().map(|principal| open_until_refused(&mut fixture, &peer, *principal)).collect::<Vec<_>>()
     };
     let (mallory, alice, machine) = (Some("mallory@R"), Some("alice@R"), Some("host/a@R"));
     assert_eq!(opens(&[mallory, alice]), [10, 10]);
@@ -103,14 +103,14 @@ fn other_principal_gets_half_of_open_quota() {
 fn idle_owners_of_other_principal_are_evicted() {
     let mut fixture = Fixture::new();
     let peer = kerberos_client(&mut fixture);
-    let alices = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
+    let open = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
         let name = known_as(&number.to_be_bytes(), Some(&"mallory@R".into()));
         let turn = fixture.state.owner_turn(peer.client, OwnerKind::Open, &name, vouch_nfs4::OwnerSeq(1)).unwrap();
         finish_owner_call(&mut fixture, turn, Status::OK, 18);
     }
     assert!(try_open_by(&mut fixture, &peer, "second alice owner", Some("alice@R")).is_ok());
-    let by = LockBy::New { open: &alices, owner: b"l", seq: vouch_nfs4::OwnerSeq(1) };
+    let by = LockBy::New { open: &open, owner: b"l", seq: vouch_nfs4::OwnerSeq(1) };
     let range = Range::new(0, 1).unwrap();
     let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Shared, wait: false, reclaim: false };
     assert!(fixture.state.lock(&call, fixture.now).is_ok());
