@@ -257,7 +257,7 @@ fn size(dir: &Path) {
         let Some(known) = Index::open(file, &segment) else { continue };
         len += len_of(&file.path);
         index += len_of(&dir.join(format!("{:012}.index", file.number)));
-        plain += segment.plain_len();
+        plain += segment.uncompressed_len();
         records += known.span.1;
         count += 1;
     }

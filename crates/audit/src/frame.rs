@@ -260,13 +260,13 @@ mod tests {
             for body in &bodies[..count] {
                 tree.push(append(&mut out, Kind::Record, body, &mut chain));
             }
-            let (mut out_too, mut chain_too, mut tree_too) = (Vec::new(), Chain::START, Frontier::default());
+            let (mut batch_out, mut batch_chain, mut batch_tree) = (Vec::new(), Chain::START, Frontier::default());
             let (one, two) = bodies[..count].split_at(count / 3);
             for part in [one, two] {
-                let mut leaves = LeafBatch { out: &mut out_too, chain: &mut chain_too, tree: &mut tree_too, last: None };
+                let mut leaves = LeafBatch { out: &mut batch_out, chain: &mut batch_chain, tree: &mut batch_tree, last: None };
                 part.iter().for_each(|body| leaves.append(Kind::Record, body));
             }
-            assert!(out_too == out && chain_too == chain && tree_too == tree, "{count}");
+            assert!(batch_out == out && batch_chain == chain && batch_tree == tree, "{count}");
         }
     }
 }

@@ -46,12 +46,12 @@ struct Rule {
 impl Rule {
     /// Returns whether all conditions hold. An `always` rule matches if one side of the operation
     /// matches; a `never` rule only if both do.
-    fn holds(&self, record: &Record<'_>, (one, two): &(Side<'_>, Option<Side<'_>>)) -> bool {
+    fn holds(&self, record: &Record<'_>, (first, second): &(Side<'_>, Option<Side<'_>>)) -> bool {
         let holds = |side: &Side<'_>| self.conditions.iter().all(|condition| condition.holds_of(record, side, self.always));
-        match two {
-            None => holds(one),
-            Some(two) if self.always => holds(one) || holds(two),
-            Some(two) => holds(one) && holds(two),
+        match second {
+            None => holds(first),
+            Some(second) if self.always => holds(first) || holds(second),
+            Some(second) => holds(first) && holds(second),
         }
     }
 }
@@ -151,21 +151,21 @@ impl Rules {
     /// An unknown or incomplete path (`/srv/.../name`) matches each `always` rule that it may
     /// belong to, and no `never` rule.
     pub fn select(&self, record: &Record<'_>) -> Option<&[u8]> {
-        let rule = self.first(record, Lookup::Operation, |rule| rule.operations & single(record.operation) != 0)?;
+        let rule = self.first_match(record, Lookup::Operation, |rule| rule.operations & single(record.operation) != 0)?;
         rule.always.then_some(&*rule.key)
     }
 
     /// Returns the key (possibly empty) to record a refused call with, or `None` if a `never` rule
     /// without operations matches. A refusal that no rule matches is recorded.
     pub fn select_refusal(&self, record: &Record<'_>) -> Option<&[u8]> {
-        match self.first(record, Lookup::Refusal, |rule| !rule.names_operations) {
+        match self.first_match(record, Lookup::Refusal, |rule| !rule.names_operations) {
             Some(rule) => rule.always.then_some(&*rule.key),
             None => Some(b""),
         }
     }
 
     /// Returns the first rule that applies and whose conditions all hold.
-    fn first(&self, record: &Record<'_>, lookup: Lookup, applies: impl Fn(&Rule) -> bool) -> Option<&Rule> {
+    fn first_match(&self, record: &Record<'_>, lookup: Lookup, applies: impl Fn(&Rule) -> bool) -> Option<&Rule> {
         let mut best = u32::MAX;
         // Computed on first use.
         let found = OnceCell::new();

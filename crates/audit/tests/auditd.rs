@@ -48,7 +48,7 @@ fn records() -> Vec<Record<'static>> {
 }
 
 /// Runs a program on the log and returns its output, or `None` if it is not installed.
-fn ask(log: &Path, program: &str, args: &[&str]) -> Option<String> {
+fn run(log: &Path, program: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     command.args(args).arg("-if").arg(log).env("TZ", "UTC").env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
     match command.output() {
@@ -68,7 +68,7 @@ fn ausearch_and_aureport_find_the_written_records() {
     let mut out = String::new();
     records().iter().for_each(|record| text::write(record, &mut out));
     std::fs::write(&log, &out).unwrap();
-    let search = |args: &[&str]| ask(&log, "ausearch", args);
+    let search = |args: &[&str]| run(&log, "ausearch", args);
     let Some(by_file) = search(&["-i", "-f", "/srv/plain"]) else { return };
     assert!(by_file.contains("/srv/plain") && by_file.contains(":1)") && !by_file.contains(":2)"), "{by_file}");
     assert!(by_file.contains("principal"), "{by_file}");
@@ -83,7 +83,7 @@ fn ausearch_and_aureport_find_the_written_records() {
     assert_eq!(events(&["-sv", "no"]), [2, 4]);
     assert_eq!(events(&["-hn", "192.0.2.7"]), [1, 2, 3, 4, 5]);
     assert_eq!(events(&["-m", "USER_AUTH"]), [4]);
-    let report = |args: &[&str]| ask(&log, "aureport", args).unwrap();
+    let report = |args: &[&str]| run(&log, "aureport", args).unwrap();
     let files = report(&["--file"]);
     assert!(files.contains("/srv/plain") && files.contains("with space"), "{files}");
     let users = report(&["--user"]);

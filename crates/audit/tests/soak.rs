@@ -34,7 +34,7 @@ fn count() -> u64 {
 /// Records operations of one thread, numbered by `xid` without gaps.
 fn record_all(trail: &Trail, thread: u64, count: u64, done: &AtomicU64) {
     for at in 0..count {
-        let who = format!("user{}@EXAMPLE.ORG", at * 31 % 997);
+        let principal = format!("user{}@EXAMPLE.ORG", at * 31 % 997);
         let path = format!("/srv/project-{}/run-{}/file-{}", at % 89, at / 500, at * 7 % 50_000);
         let file = [thread.to_le_bytes(), (at % 50_000).to_le_bytes()].concat();
         let taken = trail.record(&Record {
@@ -44,7 +44,7 @@ fn record_all(trail: &Trail, thread: u64, count: u64, done: &AtomicU64) {
             operation: [number::OPEN, number::READ, number::WRITE, number::CLOSE][(at % 4) as usize],
             flavour: Flavour::Krb5p,
             result: if at % 50 == 0 { 13 } else { 0 },
-            principal: who.as_bytes(),
+            principal: principal.as_bytes(),
             uid: Some((at * 31 % 997) as u32),
             gid: Some(100),
             address: Some(std::net::IpAddr::from([10, 0, thread as u8, (at % 250) as u8])),

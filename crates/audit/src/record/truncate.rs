@@ -99,24 +99,24 @@ mod tests {
             [b"/srv".to_vec(), format!("/{}", "d".repeat(250)).repeat(20).into_bytes(), format!("/{last}").into_bytes()].concat()
         };
         let (one, two) = (deep("victim-one"), deep("victim-two"));
-        let kept = truncate_path(&one);
-        assert!(kept.len() <= PATH_LEN_MAX && kept.len() > PATH_LEN_MAX - 256, "{}", kept.len());
-        assert!(kept.starts_with(b"/srv/dd") && kept.ends_with(b"d/victim-one") && kept != truncate_path(&two));
-        let (head, tail) = kept.split_at(memmem::find(&kept, GAP).unwrap());
+        let short = truncate_path(&one);
+        assert!(short.len() <= PATH_LEN_MAX && short.len() > PATH_LEN_MAX - 256, "{}", short.len());
+        assert!(short.starts_with(b"/srv/dd") && short.ends_with(b"d/victim-one") && short != truncate_path(&two));
+        let (head, tail) = short.split_at(memmem::find(&short, GAP).unwrap());
         assert!(one.starts_with(head) && one[head.len()] == b'/' && one.ends_with(&tail[GAP.len() - 1..]));
         // A path that already contains a gap keeps a single gap.
         for at in [4, 2000, 4900] {
             let gapped = [&one[..at], &b"/..."[..], &one[255..]].concat();
-            let kept = truncate_path(&gapped);
-            assert!(kept.len() <= PATH_LEN_MAX && kept.ends_with(b"d/victim-one"));
-            assert_eq!(memmem::find_iter(&kept, GAP).count(), 1, "{at}");
+            let short = truncate_path(&gapped);
+            assert!(short.len() <= PATH_LEN_MAX && short.ends_with(b"d/victim-one"));
+            assert_eq!(memmem::find_iter(&short, GAP).count(), 1, "{at}");
         }
         let near = [&one[..4900], b"/.../x/victim-one"].concat();
-        let kept = truncate_path(&near);
-        assert!(kept.ends_with(b"/.../x/victim-one") && memmem::find_iter(&kept, GAP).count() == 1);
+        let short = truncate_path(&near);
+        assert!(short.ends_with(b"/.../x/victim-one") && memmem::find_iter(&short, GAP).count() == 1);
         // No file name is this long, but the function accepts any text.
-        let kept = truncate_path(&[b'/'; 1]).into_owned();
-        assert_eq!(kept, b"/");
+        let short = truncate_path(&[b'/'; 1]).into_owned();
+        assert_eq!(short, b"/");
         assert_eq!(truncate_path(&[b'x'; 9000]).len(), PATH_LEN_MAX);
         assert!(truncate_path(&[b'/'; 9000]).len() <= PATH_LEN_MAX);
     }

@@ -151,22 +151,22 @@ pub(super) struct Side<'r> {
 /// Splits an operation into sides. COPY and CLONE read one file and write another, so a rule on one
 /// file must see only that file's access.
 pub(super) fn sides<'r>(record: &Record<'r>) -> (Side<'r>, Option<Side<'r>>) {
-    let has_two = matches!(record.operation, RENAME | LINK | COPY | CLONE);
-    let (one, two) = (Name::of(record, record.path, true), Name::of(record, record.path2, has_two));
+    let has_second_path = matches!(record.operation, RENAME | LINK | COPY | CLONE);
+    let (first, second) = (Name::of(record, record.path, true), Name::of(record, record.path2, has_second_path));
     match record.operation {
         COPY | CLONE if record.class == Class::Operation => {
             let side = |name, permissions| Side { names: [name, Name::None], permissions };
-            (side(one, PERM_READ), Some(side(two, PERM_WRITE)))
+            (side(first, PERM_READ), Some(side(second, PERM_WRITE)))
         }
-        _ => (Side { names: [one, two], permissions: permissions(record) }, None),
+        _ => (Side { names: [first, second], permissions: permissions(record) }, None),
     }
 }
 
 impl Condition {
     /// Returns whether the condition holds for any side of a record.
     pub(super) fn holds(&self, record: &Record<'_>) -> bool {
-        let (one, two) = sides(record);
-        self.holds_of(record, &one, true) || two.is_some_and(|two| self.holds_of(record, &two, true))
+        let (first, second) = sides(record);
+        self.holds_of(record, &first, true) || second.is_some_and(|second| self.holds_of(record, &second, true))
     }
 
     /// Returns whether the condition holds for one side of a record. `always` tells whether the

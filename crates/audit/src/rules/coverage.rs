@@ -96,7 +96,7 @@ impl Example {
     /// Returns `None` if some field has no suitable value.
     fn of(rules: &[&Rule], hint: Hint<'_>) -> Option<Example> {
         let all: Vec<&Condition> = rules.iter().flat_map(|rule| &rule.conditions).collect();
-        let near = |number: &u32| [*number, number.wrapping_add(1), number.wrapping_sub(1)];
+        let neighbours = |number: &u32| [*number, number.wrapping_add(1), number.wrapping_sub(1)];
         let literal = |name: &[u8]| name.iter().map(|byte| if *byte == b'*' { 1 } else { *byte }).collect::<Vec<u8>>();
         // Values that no rule names come first, so that an unconstrained field does not match
         // another rule by chance.
@@ -106,7 +106,7 @@ impl Example {
             match condition {
                 Condition::Path(path) => paths.push(path.to_vec()),
                 Condition::Dir(path) => paths.push([path, &b"/\x01"[..]].concat()),
-                Condition::Uid(_, number) | Condition::Login(_, number) | Condition::Gid(_, number) => numbers.extend(near(number)),
+                Condition::Uid(_, number) | Condition::Login(_, number) | Condition::Gid(_, number) => numbers.extend(neighbours(number)),
                 Condition::Principal(_, name) | Condition::Client(_, name) | Condition::Export(_, name) => {
                     names.push(literal(name));
                 }
@@ -117,7 +117,7 @@ impl Example {
         for (condition, edge) in hint.iter().flat_map(|(rule, edge)| rule.conditions.iter().map(move |condition| (condition, *edge))) {
             match condition {
                 Condition::Uid(_, number) | Condition::Login(_, number) | Condition::Gid(_, number) => {
-                    numbers.insert(0, near(number)[edge]);
+                    numbers.insert(0, neighbours(number)[edge]);
                 }
                 Condition::Principal(_, name) | Condition::Client(_, name) | Condition::Export(_, name) => names.insert(0, literal(name)),
                 Condition::Network(_, address, bits) => addresses.insert(0, Some(sample_addresses(*address, *bits)[edge])),
@@ -167,11 +167,11 @@ impl Example {
 }
 
 /// Returns the first value that satisfies all conditions on this field.
-fn find_value<T: Clone>(all: &[&Condition], on: Subject, values: &[T], set: impl for<'a> Fn(&'a T, &mut Record<'a>)) -> Option<T> {
+fn find_value<T: Clone>(all: &[&Condition], field: Subject, values: &[T], set: impl for<'a> Fn(&'a T, &mut Record<'a>)) -> Option<T> {
     let fits = |value: &&T| {
         let mut record = Record::default();
         set(value, &mut record);
-        all.iter().filter(|condition| subject(condition) == on).all(|condition| condition.holds(&record))
+        all.iter().filter(|condition| subject(condition) == field).all(|condition| condition.holds(&record))
     };
     values.iter().find(fits).cloned()
 }

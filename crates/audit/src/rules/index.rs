@@ -223,15 +223,15 @@ impl Index {
         }
         consider(&self.flavours[record.flavour as usize]);
         if self.permissions.iter().any(|numbers| !numbers.is_empty()) {
-            let (one, two) = sides();
-            let done = usize::from(one.permissions | two.map_or(0, |two| two.permissions));
+            let (first, second) = sides();
+            let done = usize::from(first.permissions | second.map_or(0, |second| second.permissions));
             self.permissions.iter().enumerate().filter(|(bits, _)| bits & done != 0).for_each(|(_, numbers)| consider(numbers));
         }
     }
 
-    fn by_paths(&self, record: &Record<'_>, (one, two): &(Side<'_>, Option<Side<'_>>), consider: &mut impl FnMut(&[u32])) {
+    fn by_paths(&self, record: &Record<'_>, (first, second): &(Side<'_>, Option<Side<'_>>), consider: &mut impl FnMut(&[u32])) {
         let moves = moves_names(record);
-        for name in one.names.into_iter().chain(two.iter().flat_map(|side| side.names)) {
+        for name in first.names.into_iter().chain(second.iter().flat_map(|side| side.names)) {
             let path = match name {
                 Name::Known(path) => path,
                 Name::None => continue,

@@ -152,9 +152,9 @@ fn paths_may_have_any_bytes_other_words_must_be_utf8() {
     assert!(rules.select(&open(b"/srv/y \xff")).is_some() && rules.select(&open(b"/srv/x\xfe")).is_none());
     let errors =
         Rules::parse(b"-w /ok\n-a always,exit -F uid=\xff\n-\xff\n-a always,exit -F \xff=1\n-w relative\xff\n", &TestResolver).unwrap_err();
-    let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    assert_eq!(told[..3], ["line 2: \\xff is not UTF-8", "line 3: -\\xff is not UTF-8", "line 4: \\xff is not UTF-8"]);
-    assert!(told[3].starts_with("line 5: relative\\xff is not a normalized absolute path"), "{told:?}");
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(messages[..3], ["line 2: \\xff is not UTF-8", "line 3: -\\xff is not UTF-8", "line 4: \\xff is not UTF-8"]);
+    assert!(messages[3].starts_with("line 5: relative\\xff is not a normalized absolute path"), "{messages:?}");
 }
 
 #[test]
@@ -190,15 +190,15 @@ fn refusals_are_recorded_unless_never_rule_without_operations_matches() {
         principal: b"alice@EXAMPLE.ORG",
         ..Record::default()
     };
-    let kept = |text: &str| rules(text).select_refusal(&refusal).map(|key| String::from_utf8(key.to_vec()).unwrap());
-    assert_eq!(kept("").as_deref(), Some(""));
-    assert_eq!(kept("-a never,exit\n"), None);
-    assert_eq!(kept("-a never,exit -S all\n"), None);
+    let recorded_key = |text: &str| rules(text).select_refusal(&refusal).map(|key| String::from_utf8(key.to_vec()).unwrap());
+    assert_eq!(recorded_key("").as_deref(), Some(""));
+    assert_eq!(recorded_key("-a never,exit\n"), None);
+    assert_eq!(recorded_key("-a never,exit -S all\n"), None);
     // Rules on operations or paths do not apply to refusals.
-    assert_eq!(kept("-a never,exit -S ACCESS\n-w /srv -p rwxa\n-a never,exit -F dir=/srv\n").as_deref(), Some(""));
-    assert_eq!(kept("-a never,exit -F client=192.0.2.0/24\n"), None);
-    assert_eq!(kept("-a always,exit -F success=0 -k bad\n-a never,exit -F client=192.0.2.0/24\n").as_deref(), Some("bad"));
-    assert_eq!(kept("-a never,exit -F success=1\n-a never,exit -F exit=0\n").as_deref(), Some(""));
+    assert_eq!(recorded_key("-a never,exit -S ACCESS\n-w /srv -p rwxa\n-a never,exit -F dir=/srv\n").as_deref(), Some(""));
+    assert_eq!(recorded_key("-a never,exit -F client=192.0.2.0/24\n"), None);
+    assert_eq!(recorded_key("-a always,exit -F success=0 -k bad\n-a never,exit -F client=192.0.2.0/24\n").as_deref(), Some("bad"));
+    assert_eq!(recorded_key("-a never,exit -F success=1\n-a never,exit -F exit=0\n").as_deref(), Some(""));
     assert!(rules("-a always,exit -F success=0\n").select(&open(b"/srv/a")).is_none());
 }
 

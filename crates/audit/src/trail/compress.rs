@@ -23,8 +23,8 @@ const FOOTER_LEN: usize = 9;
 pub(super) struct Block {
     pub(super) at: u64,
     pub(super) len: usize,
-    pub(super) plain_at: u64,
-    pub(super) plain_len: usize,
+    pub(super) uncompressed_offset: u64,
+    pub(super) uncompressed_len: usize,
 }
 
 /// Compresses a closed segment and then removes the original. After a crash, at least one of the
@@ -49,20 +49,20 @@ pub(super) fn compress(disk: &dyn Disk, segment: &SegmentFile, is_wanted: &dyn F
     Ok(is_compressed)
 }
 
-fn pack(plain: &[u8], is_wanted: &dyn Fn() -> bool) -> io::Result<Vec<u8>> {
+fn pack(uncompressed: &[u8], is_wanted: &dyn Fn() -> bool) -> io::Result<Vec<u8>> {
     let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
     let mut out = Vec::new();
     let mut table = Vec::new();
     let mut at = 0;
-    while at < plain.len() {
+    while at < uncompressed.len() {
         if !is_wanted() {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        let mut end = if at == 0 { MAGIC.len().min(plain.len()) } else { at };
-        while end < plain.len() && end - at < BLOCK_LEN {
-            end += parse(&plain[end..]).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?.len();
+        let mut end = if at == 0 { MAGIC.len().min(uncompressed.len()) } else { at };
+        while end < uncompressed.len() && end - at < BLOCK_LEN {
+            end += parse(&uncompressed[end..]).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?.len();
         }
-        let block = compressor.compress(&plain[at..end])?;
+        let block = compressor.compress(&uncompressed[at..end])?;
         table.extend_from_slice(&(block.len() as u32).to_le_bytes());
         table.extend_from_slice(&((end - at) as u32).to_le_bytes());
         out.extend_from_slice(&block);
@@ -80,8 +80,9 @@ fn pack(plain: &[u8], is_wanted: &dyn Fn() -> bool) -> io::Result<Vec<u8>> {
 
 /// Reads the block table of a compressed segment of `len` bytes. `read` reads bytes at an offset.
 pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>) -> io::Result<Vec<Block>> {
-    let damaged =
-        |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("the block table of the compressed segment is damaged: {what}"));
+    let damaged = |reason: &str| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("the block table of the compressed segment is damaged: {reason}"))
+    };
     let footer_at = len.checked_sub(FOOTER_LEN as u64).ok_or_else(|| damaged("the file is too short"))?;
     let footer = read(footer_at, FOOTER_LEN)?;
     let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
@@ -95,16 +96,16 @@ pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>)
         return Err(damaged("the head is missing"));
     }
     let table = read(table_at, table_len as usize)?;
-    let (mut at, mut plain_at) = (0u64, 0u64);
+    let (mut at, mut uncompressed_offset) = (0u64, 0u64);
     let mut blocks = Vec::new();
     for entry in table.chunks_exact(8) {
-        let (len, plain_len) = (word(entry) as usize, word(&entry[4..]) as usize);
-        if plain_len > 2 * BLOCK_LEN {
+        let (len, uncompressed_len) = (word(entry) as usize, word(&entry[4..]) as usize);
+        if uncompressed_len > 2 * BLOCK_LEN {
             return Err(damaged("a block is too long"));
         }
-        blocks.push(Block { at, len, plain_at, plain_len });
+        blocks.push(Block { at, len, uncompressed_offset, uncompressed_len });
         at += len as u64;
-        plain_at += plain_len as u64;
+        uncompressed_offset += uncompressed_len as u64;
     }
     if at != table_at - 8 {
         return Err(damaged("the block lengths do not add up"));
@@ -114,9 +115,9 @@ pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>)
 
 /// Decompresses a block.
 pub(super) fn unpack(bytes: &[u8], block: &Block) -> io::Result<Vec<u8>> {
-    let plain = zstd::bulk::decompress(bytes, block.plain_len)?;
-    if plain.len() != block.plain_len {
+    let uncompressed = zstd::bulk::decompress(bytes, block.uncompressed_len)?;
+    if uncompressed.len() != block.uncompressed_len {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the length of a compressed block differs from its table entry"));
     }
-    Ok(plain)
+    Ok(uncompressed)
 }

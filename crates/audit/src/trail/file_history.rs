@@ -71,8 +71,8 @@ impl FileHistory {
             .iter()
             .any(|span| (span.from..=span.until).contains(&Moment::of(record)) && (span.path == record.path || span.path == record.path2));
         // A copy is recorded with the source's id and both names.
-        let has_two = is_move(record) || [COPY, CLONE].contains(&record.operation);
-        is_named && (is_file || !has_file_id(record) || has_two)
+        let has_second_path = is_move(record) || [COPY, CLONE].contains(&record.operation);
+        is_named && (is_file || !has_file_id(record) || has_second_path)
     }
 
     pub(super) fn terms(&self) -> Vec<(Term, Vec<u8>)> {
@@ -293,16 +293,16 @@ impl HistorySearch<'_> {
             let (part, rest) = name.split_at(end);
             let with_rest = |path: &[u8]| [path, rest].concat();
             let is_whole = rest.is_empty();
-            for one in self.moves(part)? {
-                let change = match one.operation {
-                    RENAME if one.from == one.to => continue,
-                    RENAME if one.from == part => Change::RenamedTo(with_rest(&one.to)),
-                    RENAME => Change::RenamedFrom(with_rest(&one.from)),
-                    LINK if is_whole => Change::AlsoNamed(if one.from == part { one.to } else { one.from }),
+            for step in self.moves(part)? {
+                let change = match step.operation {
+                    RENAME if step.from == step.to => continue,
+                    RENAME if step.from == part => Change::RenamedTo(with_rest(&step.to)),
+                    RENAME => Change::RenamedFrom(with_rest(&step.from)),
+                    LINK if is_whole => Change::AlsoNamed(if step.from == part { step.to } else { step.from }),
                     REMOVE if is_whole => Change::Removed,
                     _ => continue,
                 };
-                changes.push(NameChange { at: one.at, change });
+                changes.push(NameChange { at: step.at, change });
             }
         }
         changes.sort_by_key(|change| change.at);

@@ -25,7 +25,7 @@ pub struct Follower {
     directory: PathBuf,
     position: Position,
     /// Number and bytes of the current segment, if it is compressed.
-    plain: Option<(u64, Vec<u8>)>,
+    uncompressed: Option<(u64, Vec<u8>)>,
     lost: u64,
     /// Nothing was read at this position yet, so a crash may have removed what was here.
     is_unconfirmed: bool,
@@ -39,16 +39,16 @@ const READ_LEN: u64 = 1 << 20;
 impl Follower {
     /// Starts at a position. The default position is the start of the trail.
     pub fn from_position(directory: &Path, position: Position) -> Follower {
-        Follower { directory: directory.to_owned(), position, plain: None, lost: 0, is_unconfirmed: true, seq_limit: u64::MAX }
+        Follower { directory: directory.to_owned(), position, uncompressed: None, lost: 0, is_unconfirmed: true, seq_limit: u64::MAX }
     }
 
     /// Starts at the current end of the trail.
     pub fn from_end(directory: &Path) -> io::Result<Follower> {
         let mut position = Position::default();
         if let Some(file) = segments(directory)?.last() {
-            let plain = Segment::open(file)?.load()?;
+            let uncompressed = Segment::open(file)?.load()?;
             let mut at = MAGIC.len();
-            while let Some(Ok(frame)) = plain.get(at..).map(parse) {
+            while let Some(Ok(frame)) = uncompressed.get(at..).map(parse) {
                 at += frame.len();
             }
             position = Position { segment: file.number, offset: at as u64, next_seq: 0 };
@@ -111,23 +111,23 @@ impl Follower {
         each: &mut impl FnMut(&[u8], Position, Option<[u8; 16]>) -> bool,
     ) -> io::Result<ReadEnd> {
         let segment = Segment::open(file)?;
-        let len = segment.plain_len();
+        let len = segment.uncompressed_len();
         self.position.offset = self.position.offset.max(MAGIC.len() as u64);
         let boot = segment.boot();
         if self.position.offset > len {
             return Ok(if len >= MAGIC.len() as u64 { ReadEnd::Replaced } else { ReadEnd::NoMore });
         }
-        if file.is_compressed && self.plain.as_ref().is_none_or(|(number, _)| *number != file.number) {
-            self.plain = Some((file.number, segment.load()?));
+        if file.is_compressed && self.uncompressed.as_ref().is_none_or(|(number, _)| *number != file.number) {
+            self.uncompressed = Some((file.number, segment.load()?));
         }
         if !file.is_compressed {
-            self.plain = None;
+            self.uncompressed = None;
         }
         loop {
             let start = self.position.offset;
             let read;
-            let bytes = match &self.plain {
-                Some((_, plain)) => plain.get(start as usize..).unwrap_or_default(),
+            let bytes = match &self.uncompressed {
+                Some((_, uncompressed)) => uncompressed.get(start as usize..).unwrap_or_default(),
                 None => {
                     read = segment.bytes_at(start, (len - start).min(READ_LEN) as usize)?;
                     &read

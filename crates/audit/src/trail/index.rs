@@ -113,9 +113,9 @@ impl Index {
         let mut head = [0; HEAD_LEN];
         file_of_index.read_exact_at(&mut head, 0).ok()?;
         let mut r = crate::frame::FieldReader(head.strip_prefix(INDEX_MAGIC)?);
-        let [number, plain_len, first, count, from, until, terms] = [0; 7].map(|_: u64| r.u64());
+        let [number, uncompressed_len, first, count, from, until, terms] = [0; 7].map(|_: u64| r.u64());
         let matches = number == file.number
-            && plain_len == segment.plain_len()
+            && uncompressed_len == segment.uncompressed_len()
             && terms.checked_mul(TERM_LEN as u64).and_then(|table| table.checked_add(HEAD_LEN as u64)).is_some_and(|end| end <= len);
         matches.then_some(Index { file: file_of_index, times: (from, until), span: (first, count), terms, len })
     }
@@ -215,7 +215,7 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
         steps = steps.wrapping_add(1);
         !steps.is_multiple_of(CANCEL_STEPS) || is_wanted()
     };
-    let plain = Segment::open(file)?.load()?;
+    let uncompressed = Segment::open(file)?.load()?;
     let mut table: HashMap<(Term, Vec<u8>), Postings, foldhash::fast::RandomState> = HashMap::default();
     let (mut first, mut count, mut from, mut until) = (0, 0u64, u64::MAX, 0);
     let mut scratch = Vec::new();
@@ -234,7 +234,7 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
         postings.count += 1;
     };
     let mut is_cut = false;
-    each_frame(&plain, |at, frame| {
+    each_frame(&uncompressed, |at, frame| {
         if !is_running() {
             is_cut = true;
             return false;
@@ -262,7 +262,7 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
     sorted.sort_unstable_by_key(|(hash, _)| *hash);
     merge_collisions(&mut sorted);
     let mut out = INDEX_MAGIC.to_vec();
-    for number in [file.number, plain.len() as u64, first, count, from, until, sorted.len() as u64] {
+    for number in [file.number, uncompressed.len() as u64, first, count, from, until, sorted.len() as u64] {
         out.extend_from_slice(&number.to_le_bytes());
     }
     let mut at = (HEAD_LEN + sorted.len() * TERM_LEN) as u64;
@@ -313,8 +313,12 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Calls `each` with the offset of every record that can be decoded, until it returns false. Stops
 /// at the first malformed frame.
-pub(super) fn each_record(plain: &[u8], scratch: &mut Vec<u8>, mut each: impl FnMut(u64, &Record<'_>) -> bool) -> Option<FrameError> {
-    each_frame(plain, |at, frame| {
+pub(super) fn each_record(
+    uncompressed: &[u8],
+    scratch: &mut Vec<u8>,
+    mut each: impl FnMut(u64, &Record<'_>) -> bool,
+) -> Option<FrameError> {
+    each_frame(uncompressed, |at, frame| {
         let record = if frame.kind == Kind::Record { Record::decode(frame.body, scratch).ok() } else { None };
         record.is_none_or(|record| each(at, &record))
     })
@@ -322,10 +326,10 @@ pub(super) fn each_record(plain: &[u8], scratch: &mut Vec<u8>, mut each: impl Fn
 
 /// Calls `each` with every frame and its offset, until it returns false. Stops at the first
 /// malformed frame.
-fn each_frame(plain: &[u8], mut each: impl FnMut(u64, &Frame<'_>) -> bool) -> Option<FrameError> {
+fn each_frame(uncompressed: &[u8], mut each: impl FnMut(u64, &Frame<'_>) -> bool) -> Option<FrameError> {
     let mut at = MAGIC.len();
-    while at < plain.len() {
-        let frame = match parse(&plain[at..]) {
+    while at < uncompressed.len() {
+        let frame = match parse(&uncompressed[at..]) {
             Ok(frame) => frame,
             Err(error) => return Some(error),
         };
@@ -343,9 +347,9 @@ mod tests {
 
     #[test]
     fn terms_with_equal_hash_share_postings() {
-        let of = |places: &[u64]| {
+        let of = |offsets: &[u64]| {
             let mut postings = Postings::default();
-            for at in places {
+            for at in offsets {
                 push_varint(&mut postings.bytes, at - postings.last);
                 (postings.last, postings.count) = (*at, postings.count + 1);
             }

@@ -75,13 +75,13 @@ pub enum LogError {
     /// The key is not the one that the last seal names: the trail was truncated, or the key was
     /// replaced.
     #[error(
-        "the key has epoch {key}, but the trail's end requires epoch {wanted}: the trail was truncated, or the key is not its own; run `vouch audit verify`, then start a new trail"
+        "the key has epoch {key}, but the trail's end requires epoch {required}: the trail was truncated, or the key is not its own; run `vouch audit verify`, then start a new trail"
     )]
     Key {
         /// Epoch of the key.
         key: u64,
         /// Epoch that the trail requires.
-        wanted: u64,
+        required: u64,
     },
     /// Another process writes the trail.
     #[error("{}: another process writes this trail; stop that process, or use another directory", path.display())]
@@ -90,12 +90,12 @@ pub enum LogError {
         path: PathBuf,
     },
     /// A file is not a valid segment.
-    #[error("{}: {what}", path.display())]
+    #[error("{}: {reason}", path.display())]
     Damaged {
         /// Path of the file.
         path: PathBuf,
         /// What is wrong.
-        what: &'static str,
+        reason: &'static str,
     },
 }
 

@@ -25,41 +25,41 @@ pub enum PositionState {
 
 /// Returns the state of a trail at a position. Reads a few bytes, or one block of a compressed
 /// segment.
-pub fn position_state(directory: &Path, place: Position) -> io::Result<PositionState> {
+pub fn position_state(directory: &Path, position: Position) -> io::Result<PositionState> {
     for _ in 1..TRIES_MAX {
-        match read_state(directory, place) {
+        match read_state(directory, position) {
             // The segment was compressed or removed in between.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => return other,
         }
     }
-    read_state(directory, place)
+    read_state(directory, position)
 }
 
 /// A segment is compressed once and removed once.
 const TRIES_MAX: usize = 3;
 
-fn read_state(directory: &Path, place: Position) -> io::Result<PositionState> {
+fn read_state(directory: &Path, position: Position) -> io::Result<PositionState> {
     let files = segments(directory)?;
     let find = |number: u64| files.iter().find(|file| file.number == number);
     let of = |tag: Option<ChainTag>| tag.map_or(PositionState::Beyond, PositionState::Is);
-    let here = find(place.segment);
-    if place.offset > MAGIC.len() as u64 {
-        if let Some(file) = here {
-            return Ok(of(Segment::open(file)?.tag_before(place.offset)?));
+    let segment_file = find(position.segment);
+    if position.offset > MAGIC.len() as u64 {
+        if let Some(file) = segment_file {
+            return Ok(of(Segment::open(file)?.tag_before(position.offset)?));
         }
     } else {
         // At the start of a segment, its header holds the chain value. Without a header, the
         // previous segment's end does.
-        if let Some(previous) = here.map(previous).transpose()?.flatten() {
+        if let Some(previous) = segment_file.map(previous).transpose()?.flatten() {
             return Ok(of(previous.first_chunk().copied()));
         }
-        if let Some(file) = place.segment.checked_sub(1).and_then(find) {
+        if let Some(file) = position.segment.checked_sub(1).and_then(find) {
             let segment = Segment::open(file)?;
-            return Ok(of(segment.tag_before(segment.plain_len())?));
+            return Ok(of(segment.tag_before(segment.uncompressed_len())?));
         }
     }
-    Ok(if files.first().is_some_and(|first| first.number > place.segment) { PositionState::Removed } else { PositionState::Beyond })
+    Ok(if files.first().is_some_and(|first| first.number > position.segment) { PositionState::Removed } else { PositionState::Beyond })
 }
 
 /// Returns the chain value from a segment's header.

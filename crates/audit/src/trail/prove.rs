@@ -24,11 +24,11 @@ pub fn prove(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Opt
 pub(super) fn limit_seals(proof: Option<Proof>, seals_max: usize) -> io::Result<Option<Proof>> {
     match proof {
         Some(proof) if proof.seals.len() > seals_max => {
-            let why = format!(
+            let message = format!(
                 "the proof would need {} seals, and the limit is {seals_max}: use a later checkpoint that the verifier has stored",
                 proof.seals.len()
             );
-            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+            Err(io::Error::new(io::ErrorKind::InvalidInput, message))
         }
         proof => Ok(proof),
     }
@@ -54,11 +54,11 @@ fn build_proof(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<O
             known.into_iter().for_each(&mut push);
             continue;
         }
-        let plain = segment.load()?;
+        let uncompressed = segment.load()?;
         let mut leaves = Vec::new();
         let mut found: Option<(u64, Vec<u8>)> = None;
         let mut is_sealed = false;
-        each_frame(&plain, MAGIC.len(), |frame| {
+        each_frame(&uncompressed, MAGIC.len(), |frame| {
             match frame.kind {
                 Kind::Header | Kind::Record => {
                     if frame.kind == Kind::Record && seq_and_time(frame.body).is_some_and(|(at, _)| at == seq) {

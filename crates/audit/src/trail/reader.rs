@@ -55,10 +55,10 @@ impl Segment {
     }
 
     /// Returns the uncompressed length in bytes.
-    pub fn plain_len(&self) -> u64 {
+    pub fn uncompressed_len(&self) -> u64 {
         match &self.blocks {
             None => self.len,
-            Some(blocks) => blocks.last().map_or(0, |block| block.plain_at + block.plain_len as u64),
+            Some(blocks) => blocks.last().map_or(0, |block| block.uncompressed_offset + block.uncompressed_len as u64),
         }
     }
 
@@ -84,14 +84,14 @@ impl Segment {
     /// Returns the tag of the frame that ends at `offset` of the uncompressed segment, or `None` if
     /// the segment is shorter.
     pub(super) fn tag_before(&self, offset: u64) -> io::Result<Option<[u8; TAG_LEN]>> {
-        let Some(at) = offset.checked_sub(TAG_LEN as u64).filter(|_| offset <= self.plain_len()) else { return Ok(None) };
+        let Some(at) = offset.checked_sub(TAG_LEN as u64).filter(|_| offset <= self.uncompressed_len()) else { return Ok(None) };
         let bytes = match &self.blocks {
             None => read(&self.file, at, TAG_LEN)?,
             // Blocks consist of whole frames.
-            Some(blocks) => match blocks.iter().rfind(|block| block.plain_at <= at) {
+            Some(blocks) => match blocks.iter().rfind(|block| block.uncompressed_offset <= at) {
                 Some(block) => {
-                    let plain = unpack(&read(&self.file, block.at, block.len)?, block)?;
-                    plain.get((at - block.plain_at) as usize..).unwrap_or_default().to_vec()
+                    let uncompressed = unpack(&read(&self.file, block.at, block.len)?, block)?;
+                    uncompressed.get((at - block.uncompressed_offset) as usize..).unwrap_or_default().to_vec()
                 }
                 None => Vec::new(),
             },
@@ -113,15 +113,15 @@ impl Segment {
                 Ok((frame.kind, frame.body.to_vec()))
             }
             Some(blocks) => {
-                let at = blocks.partition_point(|block| block.plain_at <= offset).checked_sub(1);
-                let block = at.map(|at| &blocks[at]).filter(|block| offset < block.plain_at + block.plain_len as u64);
+                let at = blocks.partition_point(|block| block.uncompressed_offset <= offset).checked_sub(1);
+                let block = at.map(|at| &blocks[at]).filter(|block| offset < block.uncompressed_offset + block.uncompressed_len as u64);
                 let block = block.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "no frame starts at this offset"))?;
                 let mut recent = self.recent.lock();
-                if recent.as_ref().is_none_or(|(at, _)| *at != block.plain_at) {
-                    *recent = Some((block.plain_at, unpack(&read(&self.file, block.at, block.len)?, block)?));
+                if recent.as_ref().is_none_or(|(at, _)| *at != block.uncompressed_offset) {
+                    *recent = Some((block.uncompressed_offset, unpack(&read(&self.file, block.at, block.len)?, block)?));
                 }
                 let bytes = recent.as_ref().map_or(&[][..], |(_, bytes)| bytes);
-                let frame = parse(&bytes[(offset - block.plain_at) as usize..]).map_err(invalid)?;
+                let frame = parse(&bytes[(offset - block.uncompressed_offset) as usize..]).map_err(invalid)?;
                 Ok((frame.kind, frame.body.to_vec()))
             }
         }
@@ -133,7 +133,7 @@ impl Segment {
 pub fn entries(directory: &Path, first: u64, mut each: impl FnMut(Entry) -> bool) -> io::Result<()> {
     for file in segments(directory)?.into_iter().filter(|file| file.number >= first) {
         let bytes = Segment::open(&file)?.load()?;
-        let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", file.path.display()));
+        let damaged = |reason: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {reason}", file.path.display()));
         let mut at = MAGIC.len();
         if !bytes.starts_with(&MAGIC) && !bytes.is_empty() {
             return Err(damaged("not a segment of an audit trail"));

@@ -324,14 +324,14 @@ fn read_candidates(
 }
 
 fn scan(file: &SegmentFile, segment: &Segment, query: &Query, newest_first: bool, each: &mut impl FnMut(&Hit) -> bool) -> io::Result<bool> {
-    let plain = segment.load().map_err(|error| at(file, error))?;
+    let uncompressed = segment.load().map_err(|error| at(file, error))?;
     let hit = |offset: u64| {
-        let body = parse(&plain[offset as usize..]).map(|frame| frame.body.to_vec()).unwrap_or_default();
+        let body = parse(&uncompressed[offset as usize..]).map(|frame| frame.body.to_vec()).unwrap_or_default();
         Hit { segment: file.number, offset, body, boot: segment.boot() }
     };
     let mut candidates = Vec::new();
     let mut is_wanted = true;
-    let error = each_record(&plain, &mut Vec::new(), |offset, record| {
+    let error = each_record(&uncompressed, &mut Vec::new(), |offset, record| {
         if query.matches(record) {
             if newest_first {
                 candidates.push(offset);

@@ -131,9 +131,9 @@ fn compressed_segments_verify_and_return_single_frames() {
         log.maintain(SECOND + number * 1_234_567).unwrap();
     }
     log.close(100 * SECOND).unwrap();
-    let mut places = Vec::new();
+    let mut frames = Vec::new();
     entries(directory.path(), 1, |entry| {
-        places.push((entry.segment, entry.offset, entry.body));
+        frames.push((entry.segment, entry.offset, entry.body));
         true
     })
     .unwrap();
@@ -145,7 +145,7 @@ fn compressed_segments_verify_and_return_single_frames() {
     let files = segments(directory.path()).unwrap();
     assert!(files.iter().all(|file| file.is_compressed));
     assert!(len / 20_000 < 60, "{} bytes a record", len / 20_000);
-    for (number, offset, body) in places.iter().step_by(997) {
+    for (number, offset, body) in frames.iter().step_by(997) {
         let segment = Segment::open(&files[*number as usize - 1]).unwrap();
         assert_eq!(segment.frame_at(*offset).unwrap().1, *body);
     }

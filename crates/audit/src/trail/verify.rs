@@ -45,14 +45,14 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
     };
     let mut files = VecDeque::from(segments(directory)?);
     at.removed(&read_removed_seals(directory)?, files.front().map(|first| first.number));
-    let (mut done, mut gone) = (0, None);
+    let (mut done, mut missing_segment) = (0, None);
     while let Some(file) = files.pop_front() {
         each_segment(done, done + 1 + files.len() as u64);
         done += 1;
-        if at.file(directory, &file, files.is_empty(), gone == Some(file.number)) == Presence::Missing {
+        if at.file(directory, &file, files.is_empty(), missing_segment == Some(file.number)) == Presence::Missing {
             // Retention removed this segment, and possibly others. Continue with their seals, and
             // expect a retention record.
-            gone = Some(file.number);
+            missing_segment = Some(file.number);
             let seen = at.segment;
             files = segments(directory)?.into_iter().filter(|file| file.number > seen).collect();
             at.removed(&read_removed_seals(directory)?, files.front().map(|first| first.number));
@@ -93,7 +93,7 @@ struct SegmentState {
     trail: [u8; 16],
     is_closed: bool,
     /// First record and its offset after the last seal.
-    since: (u64, u64),
+    unsealed_start: (u64, u64),
 }
 
 impl Verifier<'_> {
@@ -149,8 +149,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// Verifies a segment, unless it is gone. If `must_be` is set, a missing segment is a fault.
-    fn file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool, must_be: bool) -> Presence {
+    /// Verifies a segment, unless it is gone. If `must_exist` is set, a missing segment is a fault.
+    fn file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool, must_exist: bool) -> Presence {
         let is_compressed = SegmentFile::is_compressed(directory, file.number);
         let opened = match Segment::open(file) {
             // The segment was compressed in between. The compressed file exists before the original
@@ -158,7 +158,7 @@ impl Verifier<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_compressed => Segment::open(&is_compressed),
             other => other,
         };
-        if !must_be && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        if !must_exist && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             return Presence::Missing;
         }
         let expected = self.segment + 1;
@@ -187,7 +187,7 @@ impl Verifier<'_> {
     }
 
     fn bytes(&mut self, bytes: &[u8], is_last: bool) {
-        let mut state = SegmentState { tree: Some(Frontier::default()), trail: [0; 16], is_closed: false, since: (0, 0) };
+        let mut state = SegmentState { tree: Some(Frontier::default()), trail: [0; 16], is_closed: false, unsealed_start: (0, 0) };
         let mut at = MAGIC.len();
         if !bytes.starts_with(&MAGIC) {
             if is_last && MAGIC.starts_with(bytes) {
@@ -222,11 +222,11 @@ impl Verifier<'_> {
                     continue;
                 }
             };
-            let was_sure = self.chain.is_some() || is_first;
+            let was_intact = self.chain.is_some() || is_first;
             self.frame(&frame, &bytes[at + frame.len()..], at, &mut state);
             is_first = false;
             at += frame.len();
-            if was_sure && self.chain.is_none() && !state.is_closed {
+            if was_intact && self.chain.is_none() && !state.is_closed {
                 // The altered bytes may include a frame's length, so parsing resumes at the next
                 // seal.
                 at = find_seal(bytes, at - frame.len() + 1, &state.trail).unwrap_or(bytes.len());
@@ -280,7 +280,7 @@ impl Verifier<'_> {
                     }
                     None => {}
                 }
-                state.since = (self.next_seq.unwrap_or(0), (at + frame.len()) as u64);
+                state.unsealed_start = (self.next_seq.unwrap_or(0), (at + frame.len()) as u64);
             }
             Kind::Header => {}
         }
@@ -299,12 +299,12 @@ impl Verifier<'_> {
                 "this frame is not part of the chain: the next frame continues from the previous one".into(),
             ));
         }
-        let wanted = self.next_seq.unwrap_or(0);
+        let expected_seq = self.next_seq.unwrap_or(0);
         if frame.kind != Kind::Record {
             // A validly signed seal states what it covers.
             return Some(match Seal::decode(frame.body).filter(Seal::is_signed) {
-                Some(seal) if seal.next_seq > wanted => {
-                    (FaultKind::Removed, format!("records {wanted} to {} are missing", seal.next_seq - 1))
+                Some(seal) if seal.next_seq > expected_seq => {
+                    (FaultKind::Removed, format!("records {expected_seq} to {} are missing", seal.next_seq - 1))
                 }
                 Some(_) => (
                     FaultKind::Rewritten,
@@ -315,14 +315,14 @@ impl Verifier<'_> {
         }
         let seq_of = |frame: &Frame<'_>| (frame.kind == Kind::Record).then(|| seq_and_time(frame.body)).flatten().map(|(seq, _)| seq);
         let seq = seq_of(frame)?;
-        Some(if seq == wanted {
+        Some(if seq == expected_seq {
             (FaultKind::Altered, "the record does not match the chain".into())
         } else if follower.as_ref().and_then(seq_of).is_some_and(|next| next < seq) {
-            (FaultKind::Reordered, format!("record {seq} is in the place of record {wanted}"))
-        } else if seq > wanted && seq - wanted < SEQ_JUMP_MAX {
-            (FaultKind::Removed, format!("records {wanted} to {} are missing", seq - 1))
-        } else if seq < wanted {
-            (FaultKind::Reordered, format!("record {seq} is in the place of record {wanted}"))
+            (FaultKind::Reordered, format!("record {seq} is in the place of record {expected_seq}"))
+        } else if seq > expected_seq && seq - expected_seq < SEQ_JUMP_MAX {
+            (FaultKind::Removed, format!("records {expected_seq} to {} are missing", seq - 1))
+        } else if seq < expected_seq {
+            (FaultKind::Reordered, format!("record {seq} is in the place of record {expected_seq}"))
         } else {
             (FaultKind::Altered, "the record's sequence number was altered".into())
         })
@@ -360,7 +360,7 @@ impl Verifier<'_> {
             }
             self.key = Some((header.epoch, header.public));
             (self.chain, self.next_seq) = (Some(chain), Some(header.first_seq));
-            state.since = (header.first_seq, at as u64);
+            state.unsealed_start = (header.first_seq, at as u64);
             if let Some(tree) = &mut state.tree {
                 tree.push(frame.leaf_hash());
             }
@@ -382,12 +382,12 @@ impl Verifier<'_> {
         if self.chain.is_none() {
             return;
         }
-        if let Some(wanted) = self.next_seq.filter(|wanted| *wanted != seq) {
+        if let Some(expected_seq) = self.next_seq.filter(|expected_seq| *expected_seq != seq) {
             self.fault(
                 FaultKind::Rewritten,
                 at,
-                wanted,
-                format!("record {seq} is in the place of record {wanted}, and the chain was recomputed"),
+                expected_seq,
+                format!("record {seq} is in the place of record {expected_seq}, and the chain was recomputed"),
             );
         }
         match administrative(frame.body) {
@@ -419,12 +419,12 @@ impl Verifier<'_> {
                 || tree.is_some_and(|tree| tree.count() != seal.leaves || tree.root() != seal.root)
                 || self.next_seq != Some(seal.next_seq)
             {
-                let (seq, since) = state.since;
+                let (seq, unsealed_start) = state.unsealed_start;
                 let description = format!(
                     "records {seq} to {} are not those that were sealed, and the chain was recomputed",
                     seal.next_seq.saturating_sub(1)
                 );
-                self.fault(FaultKind::Rewritten, since as usize, seq, description);
+                self.fault(FaultKind::Rewritten, unsealed_start as usize, seq, description);
                 state.tree = None;
             }
         }

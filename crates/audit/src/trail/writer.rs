@@ -84,7 +84,7 @@ impl Trail {
     /// [`Policy::Halt`].
     pub fn start(log: Log, disk: Arc<dyn Disk>, options: WriterOptions, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
         let is_refused = log.recovery_error().is_some();
-        let told = log.unwritten_gap();
+        let recovery_gap = log.unwritten_gap();
         let shared = Arc::new(Shared {
             rings: (0..RING_COUNT).map(|_| Ring::default()).collect(),
             options,
@@ -112,21 +112,21 @@ impl Trail {
             unsynced: is_refused.into(),
             synced_at: Instant::now(),
             unconfirmed_count: 0,
-            written_ns: told.map_or_else(now_ns, |(_, _, since_ns)| since_ns),
-            gaps: told.map(|(seq, count, _)| (seq, count)).into_iter().collect(),
+            written_ns: recovery_gap.map_or_else(now_ns, |(_, _, since_ns)| since_ns),
+            gaps: recovery_gap.map(|(seq, count, _)| (seq, count)).into_iter().collect(),
             unreported_gap: Gap::default(),
             is_loss_stored: false,
             is_refused,
             removal: None,
         };
-        let (keeper, helper) = (shared.clone(), shared.clone());
-        let (disk_too, directory_too, backlog_too) = (disk.clone(), directory.clone(), backlog.clone());
+        let (maintainer, helper) = (shared.clone(), shared.clone());
+        let (helper_disk, helper_directory, helper_backlog) = (disk.clone(), directory.clone(), backlog.clone());
         let threads = vec![
             thread::Builder::new().name("audit".into()).spawn(move || writer.run())?,
-            thread::Builder::new().name("audit-keep".into()).spawn(move || keeper.run_maintenance(&*disk, &directory, &backlog))?,
+            thread::Builder::new().name("audit-keep".into()).spawn(move || maintainer.run_maintenance(&*disk, &directory, &backlog))?,
             thread::Builder::new()
                 .name("audit-catch-up".into())
-                .spawn(move || helper.catch_up(&*disk_too, &directory_too, &backlog_too))?,
+                .spawn(move || helper.catch_up(&*helper_disk, &helper_directory, &helper_backlog))?,
         ];
         Ok(Trail { shared, threads: Mutex::new(threads) })
     }

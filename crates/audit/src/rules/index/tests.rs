@@ -106,7 +106,7 @@ proptest::proptest! {
 /// Counts the rules that are evaluated for a record.
 fn count_evaluations(rules: &Rules, record: &Record<'_>) -> usize {
     let count_evaluations = Cell::new(0);
-    rules.first(record, Lookup::Operation, |rule| {
+    rules.first_match(record, Lookup::Operation, |rule| {
         count_evaluations.set(count_evaluations.get() + 1);
         rule.operations & single(record.operation) != 0
     });

@@ -34,8 +34,8 @@ impl LostCount {
         }
         let gaps = self.gaps.iter().filter(|(seq, _)| *seq >= next_seq);
         // A gap record counts as the records it stands for, not as itself.
-        let (records, stands_for) = gaps.fold((0, 0u64), |(records, sum), (_, count)| (records + 1, sum.saturating_add(*count)));
-        self.next_seq.saturating_sub(next_seq).saturating_sub(records).saturating_add(self.unnumbered).saturating_add(stands_for)
+        let (records, represented) = gaps.fold((0, 0u64), |(records, sum), (_, count)| (records + 1, sum.saturating_add(*count)));
+        self.next_seq.saturating_sub(next_seq).saturating_sub(records).saturating_add(self.unnumbered).saturating_add(represented)
     }
 
     /// Encodes the file.

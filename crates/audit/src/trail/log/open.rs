@@ -101,7 +101,7 @@ impl Log {
             }
         }
         if number == 1 && log.key.epoch() != 0 {
-            return Err(LogError::Key { key: log.key.epoch(), wanted: 0 });
+            return Err(LogError::Key { key: log.key.epoch(), required: 0 });
         }
         if number == 1 {
             opened.quarantined = quarantined_files;
@@ -132,7 +132,7 @@ impl Log {
         let scan = SegmentScan::of(&bytes);
         let Some(header) = &scan.header else {
             if file.is_compressed {
-                return Err(LogError::Damaged { path: file.path.clone(), what: "not a segment of an audit trail" });
+                return Err(LogError::Damaged { path: file.path.clone(), reason: "not a segment of an audit trail" });
             }
             // The crash came while the segment was created. If it ever held a seal, the key check
             // on the previous segment fails.
@@ -154,16 +154,16 @@ impl Log {
             return Ok(None);
         };
         if header.trail != self.key.trail() {
-            return Err(LogError::Damaged { path: file.path.clone(), what: "the segment and the key belong to different trails" });
+            return Err(LogError::Damaged { path: file.path.clone(), reason: "the segment and the key belong to different trails" });
         }
-        let (wanted, public) = scan.seal.as_ref().map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
+        let (required, public) = scan.seal.as_ref().map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
         // The seal was written, but the key was not replaced.
-        let next = (self.key.epoch() + 1 == wanted).then(|| self.key.next());
+        let next = (self.key.epoch() + 1 == required).then(|| self.key.next());
         if next.is_some() {
             self.key = self.key.next();
         }
-        if self.key.epoch() != wanted || self.key.public() != public {
-            return Err(LogError::Key { key: self.key.epoch(), wanted });
+        if self.key.epoch() != required || self.key.public() != public {
+            return Err(LogError::Key { key: self.key.epoch(), required });
         }
         // If the key has advanced past a seal, the seal is durable. Everything else may exist only
         // in the page cache of a killed process. It must be durable before the key or the next seal
@@ -191,7 +191,7 @@ impl Log {
         let torn = &bytes[scan.len..];
         if !torn.is_empty() {
             if scan.is_closed || file.is_compressed {
-                return Err(LogError::Damaged { path: file.path.clone(), what: "bytes follow the closing seal" });
+                return Err(LogError::Damaged { path: file.path.clone(), reason: "bytes follow the closing seal" });
             }
             // An interrupted start may have quarantined these bytes without cutting them off.
             let name = quarantine::find_with_bytes(&opened.quarantined, &self.directory, file.number, torn).unwrap_or_else(|| {

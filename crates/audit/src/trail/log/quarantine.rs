@@ -88,7 +88,7 @@ pub(super) fn find_with_bytes(quarantined_files: &[QuarantineFile], directory: &
 /// Formats the details of recovery records. The first detail starts with `first`; further ones
 /// follow if the names do not fit. No name is split.
 pub(super) fn recovery_details(first: &str, quarantined_files: &[QuarantineFile]) -> Vec<String> {
-    let (mut details, mut left) = (Vec::new(), quarantined_files);
+    let (mut details, mut remaining) = (Vec::new(), quarantined_files);
     loop {
         let before = if details.is_empty() { first } else { CONTINUED };
         let mut room = TEXT_LEN_MAX.saturating_sub(before.len() + LEN_DIGITS + QUARANTINED.len() + NAMES_START.len());
@@ -98,13 +98,13 @@ pub(super) fn recovery_details(first: &str, quarantined_files: &[QuarantineFile]
             rest.is_some()
         };
         // A single name always fits into a record.
-        let count = left.iter().take_while(matches).count().max(1).min(left.len());
-        let (reported_names, rest) = left.split_at(count);
+        let count = remaining.iter().take_while(matches).count().max(1).min(remaining.len());
+        let (reported_names, rest) = remaining.split_at(count);
         let names: Vec<_> = reported_names.iter().map(|quarantined| &*quarantined.name).collect();
         let len: u64 = reported_names.iter().map(|quarantined| quarantined.len).sum();
         details.push(format!("{before}{len}{QUARANTINED}{}{}", if names.is_empty() { "" } else { NAMES_START }, names.join(SEPARATOR)));
-        left = rest;
-        if left.is_empty() {
+        remaining = rest;
+        if remaining.is_empty() {
             return details;
         }
     }

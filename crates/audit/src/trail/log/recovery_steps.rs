@@ -53,9 +53,9 @@ impl Log {
         self.run_unless_full(Log::run_recovery_steps).map(drop)
     }
 
-    /// Returns whether `what` succeeded. A full disk is recorded, and counts as false.
-    pub(super) fn run_unless_full(&mut self, what: impl FnOnce(&mut Log) -> Result<(), LogError>) -> Result<bool, LogError> {
-        match what(self) {
+    /// Returns whether `operation` succeeded. A full disk is recorded, and counts as false.
+    pub(super) fn run_unless_full(&mut self, operation: impl FnOnce(&mut Log) -> Result<(), LogError>) -> Result<bool, LogError> {
+        match operation(self) {
             Ok(()) => Ok(true),
             Err(error) if error.is_full() => {
                 self.recovery_error.get_or_insert(error);

@@ -11,7 +11,7 @@ use crate::record::Act;
 use crate::trail::index::{build_index_while, is_indexed};
 
 /// Returns the details of all retention records.
-fn told_removed(directory: &Path) -> Vec<String> {
+fn recorded_removals(directory: &Path) -> Vec<String> {
     let mut reported = Vec::new();
     entries(directory, 1, |entry| {
         let mut scratch = Vec::new();
@@ -45,7 +45,7 @@ fn removal_is_recorded_first_even_if_other_records_are_lost() {
         disk.full.store(false, Ordering::SeqCst);
         assert!(reported.join().unwrap());
     });
-    assert_eq!(told_removed(directory.path()), ["segments are removed up to 7; their seals are kept"]);
+    assert_eq!(recorded_removals(directory.path()), ["segments are removed up to 7; their seals are kept"]);
     trail.stop();
     assert!(!trail.record_removal(8), "nobody writes it");
 }
@@ -76,14 +76,14 @@ fn interrupted_maintenance_leaves_segment_unchanged() {
 
 /// Records and performs a removal, as the writer does.
 fn remove(directory: &Path, retention: &Retention, now_ns: u64) -> u64 {
-    let tell = |last: u64| {
+    let record_removal_in_log = |last: u64| {
         let mut log = open(directory, now_ns);
         let detail = format!("{PRUNED_PREFIX}{last}; their seals are kept");
         let (class, operation) = (Class::Administrative, Act::Pruned as u16);
         log.append_record(&Record { time_ns: now_ns, class, operation, detail: detail.as_bytes(), ..Record::default() });
         log.close(now_ns).is_ok()
     };
-    prune(&SystemDisk, directory, retention, now_ns, |_| true, tell).unwrap()
+    prune(&SystemDisk, directory, retention, now_ns, |_| true, record_removal_in_log).unwrap()
 }
 
 #[test]
@@ -114,15 +114,15 @@ fn seals_of_removed_segments_are_appended_once_despite_crash() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 100);
     let files = segments(directory.path()).unwrap();
-    let kept = directory.path().join(REMOVED_SEALS_FILE);
+    let seals_file = directory.path().join(REMOVED_SEALS_FILE);
     let age = |seconds: u64| Retention { age_ns_max: Some(seconds * SECOND), ..Retention::default() };
     let first = remove(directory.path(), &age(180), 200 * SECOND);
-    let before = std::fs::read(&kept).unwrap();
+    let before = std::fs::read(&seals_file).unwrap();
     assert!(first > 0 && !before.is_empty());
     let left: Vec<_> = files[first as usize..].iter().map(|file| (file, std::fs::read(&file.path).unwrap())).collect();
     let more = remove(directory.path(), &age(120), 200 * SECOND);
     assert!(more > 1);
-    let whole = std::fs::read(&kept).unwrap();
+    let whole = std::fs::read(&seals_file).unwrap();
     assert!(whole.starts_with(&before), "they are appended");
     // An interrupted removal may have written some of the seals, up to the middle of a frame, and
     // removed at most one segment.
@@ -131,9 +131,9 @@ fn seals_of_removed_segments_are_appended_once_despite_crash() {
         for removed in 0..2 {
             left[removed..more as usize].iter().for_each(|(file, bytes)| std::fs::write(&file.path, bytes).unwrap());
             let is_whole = removed > 0 || before.len() + written == whole.len();
-            std::fs::write(&kept, if is_whole { &whole } else { &whole[..before.len() + written] }).unwrap();
+            std::fs::write(&seals_file, if is_whole { &whole } else { &whole[..before.len() + written] }).unwrap();
             assert_eq!(remove(directory.path(), &age(120), 200 * SECOND), more - removed as u64);
-            assert_eq!(std::fs::read(&kept).unwrap(), whole, "{written} bytes were written, {removed} removed");
+            assert_eq!(std::fs::read(&seals_file).unwrap(), whole, "{written} bytes were written, {removed} removed");
         }
     }
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);

@@ -40,14 +40,14 @@ fn checkpoint_shortens_proof() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), 40);
     let long = prove(directory.path(), 39, None).unwrap().unwrap();
-    let kept = long.seals[long.seals.len() / 2].clone();
-    let short = prove(directory.path(), 39, Some(&kept)).unwrap().unwrap();
+    let checkpoint = long.seals[long.seals.len() / 2].clone();
+    let short = prove(directory.path(), 39, Some(&checkpoint)).unwrap().unwrap();
     assert!(short.seals.len() < long.seals.len());
-    let anchor = Anchor::Checkpoint(Box::new(kept.clone()));
+    let anchor = Anchor::Checkpoint(Box::new(checkpoint.clone()));
     assert_eq!(short.check(&anchor), long.check(&Anchor::Key(key().public())));
     assert_eq!(short.check(&Anchor::Key(key().public())), Err(ProofError::Anchor));
     // A checkpoint proves nothing that was sealed before it, and nothing in another trail.
-    assert!(prove(directory.path(), 1, Some(&kept)).unwrap().is_none());
+    assert!(prove(directory.path(), 1, Some(&checkpoint)).unwrap().is_none());
     let other = tempfile::tempdir().unwrap();
     create_key(&SystemDisk, &other.path().join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).unwrap();
     let mut log = open(other.path(), SECOND);
@@ -101,11 +101,11 @@ fn proof_reads_only_seals_and_own_segment() {
     std::fs::write(&index, good).unwrap();
     // Only the seals of earlier segments are read. So the proof holds despite an altered record
     // there, which verification finds.
-    let mut plain_bytes = Segment::open(other).unwrap().load().unwrap();
-    let at = plain_bytes.windows(6).position(|window| window == b"/file-").unwrap();
-    plain_bytes[at] ^= 1;
+    let mut plain = Segment::open(other).unwrap().load().unwrap();
+    let at = plain.windows(6).position(|window| window == b"/file-").unwrap();
+    plain[at] ^= 1;
     let unpacked = SegmentFile { is_compressed: false, path: other.path.with_extension(""), ..other.clone() };
-    std::fs::write(&unpacked.path, plain_bytes).unwrap();
+    std::fs::write(&unpacked.path, plain).unwrap();
     std::fs::remove_file(&other.path).unwrap();
     assert_eq!(prove(directory.path(), 60, None).unwrap().unwrap().encode(), last.encode());
     assert!(!verify(directory.path(), &trust(), |_, _| {}).unwrap().faults.is_empty());

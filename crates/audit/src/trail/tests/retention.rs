@@ -8,7 +8,7 @@ fn retention_removes_oldest_segments_and_rest_verifies() {
     write(directory.path(), 100);
     let files = segments(directory.path()).unwrap();
     let none = Retention { len_max: Some(1), age_ns_min: 1 << 62, ..Retention::default() };
-    let tell = |last: u64| {
+    let record_removal_in_log = |last: u64| {
         let mut log = open(directory.path(), 200 * SECOND);
         let detail = format!("{PRUNED_PREFIX}{last}; their seals are kept");
         log.append_record(&Record {
@@ -20,7 +20,7 @@ fn retention_removes_oldest_segments_and_rest_verifies() {
         });
         log.close(200 * SECOND).is_ok()
     };
-    assert_eq!(prune(&SystemDisk, directory.path(), &none, 200 * SECOND, |_| true, tell).unwrap(), 0);
+    assert_eq!(prune(&SystemDisk, directory.path(), &none, 200 * SECOND, |_| true, record_removal_in_log).unwrap(), 0);
     let half = Retention { age_ns_max: Some(150 * SECOND), ..Retention::default() };
     assert_eq!(
         prune(&SystemDisk, directory.path(), &half, 200 * SECOND, |_| true, |_| false).unwrap(),
@@ -28,18 +28,18 @@ fn retention_removes_oldest_segments_and_rest_verifies() {
         "what is not on record is not done"
     );
     let first = files[0].number;
-    let to_work_on = |number| number != first;
+    let may_remove = |number| number != first;
     assert_eq!(
-        prune(&SystemDisk, directory.path(), &half, 200 * SECOND, to_work_on, |_| true).unwrap(),
+        prune(&SystemDisk, directory.path(), &half, 200 * SECOND, may_remove, |_| true).unwrap(),
         0,
         "what is in work stays, and what is newer"
     );
-    let removed = prune(&SystemDisk, directory.path(), &half, 200 * SECOND, |_| true, tell).unwrap();
+    let removed = prune(&SystemDisk, directory.path(), &half, 200 * SECOND, |_| true, record_removal_in_log).unwrap();
     assert!(removed > 1 && removed < files.len() as u64 - 2, "{removed} of {}", files.len());
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
     assert_eq!(report.faults, []);
     let all = Retention { len_max: Some(1), ..Retention::default() };
-    prune(&SystemDisk, directory.path(), &all, 200 * SECOND, |_| true, tell).unwrap();
+    prune(&SystemDisk, directory.path(), &all, 200 * SECOND, |_| true, record_removal_in_log).unwrap();
     // The third one holds the retention record.
     assert_eq!(segments(directory.path()).unwrap().len(), 3);
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);

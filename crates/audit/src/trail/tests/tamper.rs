@@ -203,9 +203,9 @@ fn stolen_key_cannot_cut_before_external_checkpoint() {
         .collect();
     put(&mut log, 2, SECOND);
     log.rotate(SECOND).unwrap();
-    let kept = read_checkpoint(&directory.path().join(CHECKPOINT_FILE)).unwrap();
+    let checkpoint = read_checkpoint(&directory.path().join(CHECKPOINT_FILE)).unwrap();
     log.close(SECOND).unwrap();
-    let with = Trust { checkpoints: vec![kept], ..trust() };
+    let with = Trust { checkpoints: vec![checkpoint], ..trust() };
     assert_eq!(verify(directory.path(), &with, |_, _| {}).unwrap().faults, []);
     for entry in fs::read_dir(directory.path()).unwrap() {
         fs::remove_file(entry.unwrap().path()).unwrap();
@@ -269,18 +269,18 @@ fn cut(trail: &Trail, left: usize) -> crate::seal::Seal {
 #[test]
 fn forged_key_file_does_not_hide_cut() {
     let other = [3; 16];
-    let made_up = |trail: [u8; 16], epoch: u64| {
+    let forged_key = |trail: [u8; 16], epoch: u64| {
         let mut key = crate::keys::Ratchet::new(trail, &[5; 32]);
         while key.epoch() < epoch {
             key = key.next();
         }
         key.encode()
     };
-    for (of_trail, back) in [(true, 0), (true, 1), (true, 2), (false, 0)] {
+    for (of_trail, epochs_back) in [(true, 0), (true, 1), (true, 2), (false, 0)] {
         let trail = trail();
         let seal = cut(&trail, trail.files.len() - 2);
         let path = trail.path().join(KEY_FILE);
-        fs::write(&path, &*made_up(if of_trail { seal.trail } else { other }, seal.epoch + 1 - back)).unwrap();
+        fs::write(&path, &*forged_key(if of_trail { seal.trail } else { other }, seal.epoch + 1 - epochs_back)).unwrap();
         for trust in [trust(), Trust { key: Some(path.clone()), ..trust() }] {
             let report = verify(trail.path(), &trust, |_, _| {}).unwrap();
             assert!(matches!(&report.faults[..], [fault] if fault.kind == FaultKind::Forged), "{:?}", report.faults);

@@ -137,7 +137,7 @@ fn count_policy_continues_and_records_gap() {
     // The ring holds one record, so the second is lost while the writer waits to retry.
     let trail = start(directory.path(), &disk, WriterOptions { policy: Policy::Count, ring_len: 1, ..WriterOptions::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
-    let mut kept = 0u64;
+    let mut done = 0u64;
     until("a record is lost", || {
         trail.record(&record(b"/srv/x", SECOND));
         trail.counts().failures > 0 && !trail.record(&record(b"/srv/y", SECOND))
@@ -147,8 +147,8 @@ fn count_policy_continues_and_records_gap() {
     let counts = trail.counts();
     trail.stop();
     let (paths, lost) = read(directory.path());
-    kept += paths.len() as u64;
-    assert!(lost >= 1 && lost == counts.lost && kept > 0, "{lost} {counts:?} {kept}");
+    done += paths.len() as u64;
+    assert!(lost >= 1 && lost == counts.lost && done > 0, "{lost} {counts:?} {done}");
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
 }
 
@@ -222,7 +222,7 @@ fn writer_builds_indexes_for_searches() {
     });
     trail.stop();
     let query = Query { path: vec![b"/srv/7".to_vec()], ..Query::default() };
-    let ask = || {
+    let search_path = || {
         let mut hits = 0;
         let searched = search(directory.path(), &query, false, SearchMode::Index, |_| {
             hits += 1;
@@ -230,7 +230,7 @@ fn writer_builds_indexes_for_searches() {
         });
         (hits, searched.unwrap())
     };
-    let (hits, searched) = ask();
+    let (hits, searched) = search_path();
     assert_eq!((hits, searched.built), (80, 0));
     // The number of segments depends on the group sizes. Only the last one has no index.
     assert!(searched.segments >= 2 && searched.scanned == 1, "{searched:?}");
@@ -241,7 +241,7 @@ fn writer_builds_indexes_for_searches() {
     let trail = Trail::start(log, Arc::new(SystemDisk), WriterOptions::default(), || ()).unwrap();
     until("the index is built anew", || lost.exists());
     trail.stop();
-    assert_eq!((ask().0, ask().1.built), (80, 0));
+    assert_eq!((search_path().0, search_path().1.built), (80, 0));
 }
 
 #[test]
@@ -285,9 +285,9 @@ fn records_dropped_by_failed_sync_are_rewritten() {
         }
     }
     disk.drops_unsynced.store(true, Ordering::SeqCst);
-    let (reported, kept) = mpsc::channel();
+    let (reported, done) = mpsc::channel();
     trail.call_when_stored(Box::new(move || reported.send(()).unwrap()));
-    kept.recv_timeout(PATIENCE).unwrap();
+    done.recv_timeout(PATIENCE).unwrap();
     assert!(trail.counts().failures >= 1);
     trail.stop();
     let (paths, lost) = read(directory.path());
