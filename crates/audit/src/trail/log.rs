@@ -230,7 +230,7 @@ impl Log {
     /// Makes a seal or starts the next segment if due. Cheap otherwise.
     pub fn maintain(&mut self, now_ns: u64) -> Result<(), LogError> {
         if self.pending_seal.is_some() {
-            self.settle()?;
+            self.sync()?;
         }
         let rotation = self.options.rotation;
         let buffer = self.buffers.back().expect("one segment is always open");
@@ -242,7 +242,7 @@ impl Log {
         }
         if buffer.unsealed_ns.is_some_and(|since| recovery_steps(since, rotation.seal_ns_max)) {
             self.append_seal(Kind::Checkpoint, now_ns);
-            return self.settle();
+            return self.sync();
         }
         Ok(())
     }
@@ -250,20 +250,20 @@ impl Log {
     /// Closes the segment and starts the next one.
     pub fn rotate(&mut self, now_ns: u64) -> Result<(), LogError> {
         if self.pending_seal.is_some() {
-            self.settle()?;
+            self.sync()?;
         }
         let number = self.append_seal(Kind::Close, now_ns);
         self.start_segment(number + 1, now_ns);
-        self.settle()
+        self.sync()
     }
 
     /// Makes everything durable and closes the trail with a seal.
     pub fn close(mut self, now_ns: u64) -> Result<(), LogError> {
         if self.pending_seal.is_some() {
-            self.settle()?;
+            self.sync()?;
         }
         self.append_seal(Kind::Close, now_ns);
-        self.settle()
+        self.sync()
     }
 
     fn append_seal(&mut self, kind: Kind, now_ns: u64) -> u64 {
@@ -290,16 +290,12 @@ impl Log {
         buffer.number
     }
 
-    fn settle(&mut self) -> Result<(), LogError> {
-        self.sync()
-    }
-
     /// Replaces the key once its seal is durable, and releases the segments that are closed and
     /// durable.
     fn finish_seal(&mut self) -> Result<(), LogError> {
         if let Some(seal) = &self.pending_seal {
             let next = self.key.next();
-            files::replace_key(&*self.disk, &self.key_path, &next).at(&self.key_path)?;
+            files::replace_key(&*self.disk, &self.key_path, &next).with_path(&self.key_path)?;
             self.key = next;
             let seal = seal.clone();
             self.pending_seal = None;
@@ -314,16 +310,16 @@ impl Log {
 
     fn write_checkpoint(&self, seal: &Seal) -> Result<(), LogError> {
         let path = self.directory.join(CHECKPOINT_FILE);
-        files::replace_shared(&*self.disk, &path, &seal.encode()).at(&path)
+        files::replace_shared(&*self.disk, &path, &seal.encode()).with_path(&path)
     }
 }
 
 trait WithPath<T> {
-    fn at(self, path: &Path) -> Result<T, LogError>;
+    fn with_path(self, path: &Path) -> Result<T, LogError>;
 }
 
 impl<T> WithPath<T> for io::Result<T> {
-    fn at(self, path: &Path) -> Result<T, LogError> {
+    fn with_path(self, path: &Path) -> Result<T, LogError> {
         self.map_err(|source| LogError::Io { path: path.to_owned(), source })
     }
 }

@@ -72,7 +72,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    after: Vec<Callback>,
+    callbacks: Vec<Callback>,
     removal: Option<RemovalRequest>,
     /// The writer thread has ended.
     has_ended: bool,
@@ -83,7 +83,7 @@ impl Trail {
     /// recovery failed on a full disk is retried. `halt` is called at most once, under
     /// [`Policy::Halt`].
     pub fn start(log: Log, disk: Arc<dyn Disk>, options: WriterOptions, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
-        let is_refused = log.recovery_error().is_some();
+        let has_failed = log.recovery_error().is_some();
         let recovery_gap = log.unwritten_gap();
         let shared = Arc::new(Shared {
             rings: (0..RING_COUNT).map(|_| Ring::default()).collect(),
@@ -94,11 +94,11 @@ impl Trail {
             room_lock: Mutex::default(),
             is_sleeping: AtomicBool::new(false),
             retention_state: Mutex::default(),
-            is_healthy: AtomicBool::new(!is_refused),
+            is_healthy: AtomicBool::new(!has_failed),
             is_stopped: AtomicBool::new(false),
             written: AtomicU64::new(0),
             lost: AtomicU64::new(0),
-            failures: AtomicU64::new(is_refused.into()),
+            failures: AtomicU64::new(has_failed.into()),
             unstored_count: AtomicU64::new(0),
         });
         let backlog = Arc::new(Backlog::default());
@@ -106,17 +106,17 @@ impl Trail {
         let writer = Writer {
             shared: shared.clone(),
             log,
-            closed: BacklogHandle(backlog.clone()),
+            backlog_handle: BacklogHandle(backlog.clone()),
             halt: Some(Box::new(halt)),
             // The recovery records are not on the disk yet.
-            unsynced: is_refused.into(),
+            unsynced: has_failed.into(),
             synced_at: Instant::now(),
             unconfirmed_count: 0,
             written_ns: recovery_gap.map_or_else(now_ns, |(_, _, since_ns)| since_ns),
             gaps: recovery_gap.map(|(seq, count, _)| (seq, count)).into_iter().collect(),
             unreported_gap: Gap::default(),
             is_loss_stored: false,
-            is_refused,
+            has_failed,
             removal: None,
         };
         let (maintainer, helper) = (shared.clone(), shared.clone());
@@ -126,7 +126,7 @@ impl Trail {
             thread::Builder::new().name("audit-keep".into()).spawn(move || maintainer.run_maintenance(&*disk, &directory, &backlog))?,
             thread::Builder::new()
                 .name("audit-catch-up".into())
-                .spawn(move || helper.catch_up(&*helper_disk, &helper_directory, &helper_backlog))?,
+                .spawn(move || helper.help_with_backlog(&*helper_disk, &helper_directory, &helper_backlog))?,
         ];
         Ok(Trail { shared, threads: Mutex::new(threads) })
     }
@@ -145,8 +145,8 @@ impl Trail {
 
     /// Runs a callback once all records queued so far, by any thread, are stored as the policy
     /// requires.
-    pub fn call_when_stored(&self, after: Callback) {
-        self.shared.queue.lock().after.push(after);
+    pub fn call_when_stored(&self, callback: Callback) {
+        self.shared.queue.lock().callbacks.push(callback);
         self.shared.wake();
     }
 
@@ -204,17 +204,17 @@ impl Drop for Trail {
 }
 
 impl Shared {
-    fn record(&self, record: &Record<'_>, some_replies_wait: bool) -> bool {
+    fn record(&self, record: &Record<'_>, waits_for_room: bool) -> bool {
         let ring = &self.rings[ring::thread_number() % RING_COUNT];
         // Counted before the record is visible, so that it never counts as stored too early. All
         // threads share this counter, so it is skipped unless replies wait.
-        let counts = self.options.delays_replies();
-        if counts {
+        let is_counted = self.options.delays_replies();
+        if is_counted {
             self.unstored_count.fetch_add(1, Ordering::SeqCst);
         }
         while !ring.push(record, self.options.ring_len) {
-            if !some_replies_wait || self.is_stopped.load(Ordering::Acquire) {
-                if counts {
+            if !waits_for_room || self.is_stopped.load(Ordering::Acquire) {
+                if is_counted {
                     self.unstored_count.fetch_sub(1, Ordering::SeqCst);
                 }
                 ring.count_lost(record.time_ns);
@@ -223,8 +223,8 @@ impl Shared {
                 return false;
             }
             self.wake();
-            let mut turn = self.room_lock.lock();
-            self.room_freed.wait_for(&mut turn, ROOM_STEP);
+            let mut guard = self.room_lock.lock();
+            self.room_freed.wait_for(&mut guard, ROOM_STEP);
         }
         if self.is_sleeping.load(Ordering::Relaxed) {
             self.wake();

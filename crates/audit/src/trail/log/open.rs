@@ -42,16 +42,17 @@ impl Log {
     /// is retried like all writes.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: Options, now_ns: u64) -> Result<(Log, Recovery), LogError> {
         let key_path = options.key.clone().unwrap_or_else(|| directory.join(KEY_FILE));
-        let elsewhere = options.key.iter().filter_map(|key| key.parent());
-        let locked = std::iter::once(directory).chain(elsewhere.filter(|parent| !parent.as_os_str().is_empty() && *parent != directory));
+        let key_directory = options.key.iter().filter_map(|key| key.parent());
+        let locked =
+            std::iter::once(directory).chain(key_directory.filter(|parent| !parent.as_os_str().is_empty() && *parent != directory));
         let locks = locked
             .map(|path| match disk.lock(path) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(LogError::Busy { path: path.to_owned() }),
-                other => other.at(path),
+                other => other.with_path(path),
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let (key, beside) = files::recover_key(&*disk, &key_path).at(&key_path)?;
-        let mut opened = Recovery::default();
+        let (key, new_key) = files::recover_key(&*disk, &key_path).with_path(&key_path)?;
+        let mut recovery = Recovery::default();
         let mut log = Log {
             disk,
             directory: directory.to_owned(),
@@ -68,29 +69,29 @@ impl Log {
             reported_gap: None,
             _locks: locks,
         };
-        if let Some(key) = beside {
+        if let Some(key) = new_key {
             log.run_or_queue(RecoveryStep::ReplaceKey(key))?;
         }
         let (mut number, mut is_reported) = (1, false);
         let lost = lost_count::read(&log.directory);
-        let mut quarantined_files = quarantine::list(directory).at(directory)?;
+        let mut quarantined_files = quarantine::list(directory).with_path(directory)?;
         // An interrupted start may have renamed these files without a sync, and the record must not
         // name files that a power cut removes.
         if !quarantined_files.is_empty() {
             log.run_or_queue(RecoveryStep::SyncDirectory)?;
         }
-        let mut files = segments(directory).at(directory)?;
+        let mut files = segments(directory).with_path(directory)?;
         while let Some(file) = files.pop() {
-            if let Some(closed) = log.resume(&file, files.last(), &mut quarantined_files, &mut opened)? {
+            if let Some(closed) = log.resume(&file, files.last(), &mut quarantined_files, &mut recovery)? {
                 number = file.number + 1;
                 if !closed {
-                    opened.was_unclosed = true;
+                    recovery.was_unclosed = true;
                     // The record precedes the seal, because the seal hides which records were
                     // unsealed.
-                    log.append_recovery_records(&opened, lost.as_ref(), now_ns);
+                    log.append_recovery_records(&recovery, lost.as_ref(), now_ns);
                     is_reported = true;
                     log.append_seal(Kind::Close, now_ns);
-                    if log.run_unless_full(Log::settle)? {
+                    if log.run_unless_full(Log::sync)? {
                         log.buffers.clear();
                     }
                 }
@@ -104,31 +105,31 @@ impl Log {
             return Err(LogError::Key { key: log.key.epoch(), required: 0 });
         }
         if number == 1 {
-            opened.quarantined = quarantined_files;
+            recovery.quarantined = quarantined_files;
         }
         // An interrupted start may have quarantined a segment that was being created.
-        opened.was_unclosed |= !opened.quarantined.is_empty();
+        recovery.was_unclosed |= !recovery.quarantined.is_empty();
         log.start_segment(number, now_ns);
         if !is_reported {
-            log.append_recovery_records(&opened, lost.as_ref(), now_ns);
+            log.append_recovery_records(&recovery, lost.as_ref(), now_ns);
         }
         // The loss counts as reported once its record is on the disk.
         if log.run_unless_full(Log::sync)? || !lost_count::is_complete(&log.directory) {
             log.run_or_queue(RecoveryStep::ResetLostCount)?;
         }
-        Ok((log, opened))
+        Ok((log, recovery))
     }
 
-    /// Resumes at the end of a segment; `before` is the previous one. Returns whether the segment
+    /// Resumes at the end of a segment; `previous` is the previous one. Returns whether the segment
     /// is closed, or `None` if it has no header and was quarantined.
     fn resume(
         &mut self,
         file: &SegmentFile,
-        before: Option<&SegmentFile>,
+        previous: Option<&SegmentFile>,
         quarantined_files: &mut Vec<QuarantineFile>,
-        opened: &mut Recovery,
+        recovery: &mut Recovery,
     ) -> Result<Option<bool>, LogError> {
-        let bytes = Segment::open(file).and_then(|segment| segment.load()).at(&file.path)?;
+        let bytes = Segment::open(file).and_then(|segment| segment.load()).with_path(&file.path)?;
         let scan = SegmentScan::of(&bytes);
         let Some(header) = &scan.header else {
             if file.is_compressed {
@@ -136,12 +137,12 @@ impl Log {
             }
             // The crash came while the segment was created. If it ever held a seal, the key check
             // on the previous segment fails.
-            let reported = quarantine::names_in_segment(before);
-            let is_seen =
+            let reported = quarantine::names_in_segment(previous);
+            let is_known =
                 quarantined_files.iter().any(|quarantined| quarantined.segment == file.number && !reported.contains(&quarantined.name));
             // An empty file adds no information, and repeated starts on a full disk would leave one
             // each.
-            if bytes.is_empty() && is_seen {
+            if bytes.is_empty() && is_known {
                 self.run_or_queue(RecoveryStep::RemoveEmpty(file.path.clone()))?;
             } else {
                 let name = quarantine::add_file(quarantined_files, &reported, file.number, bytes.len() as u64);
@@ -150,7 +151,7 @@ impl Log {
                 }
                 self.run_or_queue(RecoveryStep::Quarantine { segment: file.path.clone(), quarantined: self.directory.join(name) })?;
             }
-            opened.was_unclosed = true;
+            recovery.was_unclosed = true;
             return Ok(None);
         };
         if header.trail != self.key.trail() {
@@ -185,18 +186,18 @@ impl Log {
         (self.chain, self.next_seq) = (scan.chain, scan.next_seq);
         let sealed = scan.seal.as_ref().map_or(header.first_seq, |seal| seal.next_seq);
         if !scan.is_closed && scan.next_seq > sealed {
-            opened.unsealed = Some((sealed, scan.next_seq - 1));
+            recovery.unsealed = Some((sealed, scan.next_seq - 1));
         }
-        opened.quarantined = quarantine::unreported(quarantined_files, file.number, &scan, before);
+        recovery.quarantined = quarantine::unreported(quarantined_files, file.number, &scan, previous);
         let torn = &bytes[scan.len..];
         if !torn.is_empty() {
             if scan.is_closed || file.is_compressed {
                 return Err(LogError::Damaged { path: file.path.clone(), reason: "bytes follow the closing seal" });
             }
             // An interrupted start may have quarantined these bytes without cutting them off.
-            let name = quarantine::find_with_bytes(&opened.quarantined, &self.directory, file.number, torn).unwrap_or_else(|| {
+            let name = quarantine::find_with_bytes(&recovery.quarantined, &self.directory, file.number, torn).unwrap_or_else(|| {
                 let name = quarantine::add_file(quarantined_files, &scan.reported_names, file.number, torn.len() as u64);
-                opened.quarantined.extend(quarantined_files.last().cloned());
+                recovery.quarantined.extend(quarantined_files.last().cloned());
                 name
             });
             let quarantined = self.directory.join(name);
@@ -208,7 +209,7 @@ impl Log {
             })?;
         }
         if !scan.is_closed {
-            let open = self.disk.open(&file.path).at(&file.path)?;
+            let open = self.disk.open(&file.path).with_path(&file.path)?;
             self.buffers.push_back(SegmentBuffer {
                 number: file.number,
                 file: Some(open),
@@ -227,14 +228,14 @@ impl Log {
     }
 
     /// Appends the recovery record, and a gap record for records that were lost at the last end.
-    fn append_recovery_records(&mut self, opened: &Recovery, lost: Option<&LostCount>, now_ns: u64) {
+    fn append_recovery_records(&mut self, recovery: &Recovery, lost: Option<&LostCount>, now_ns: u64) {
         let resumed = self.next_seq;
-        if opened.was_unclosed {
-            let unsealed = match opened.unsealed {
+        if recovery.was_unclosed {
+            let unsealed = match recovery.unsealed {
                 Some((first, last)) => format!("records {first} to {last} had no seal"),
                 None => "no record lacked a seal".into(),
             };
-            for detail in quarantine::recovery_details(&format!("the trail had no end; {unsealed}; "), &opened.quarantined) {
+            for detail in quarantine::recovery_details(&format!("the trail had no end; {unsealed}; "), &recovery.quarantined) {
                 self.append_record(&Record {
                     time_ns: now_ns,
                     class: Class::Administrative,

@@ -31,36 +31,36 @@ impl QuarantineFile {
 
 /// Lists the quarantine files in a trail's directory.
 pub(super) fn list(directory: &Path) -> io::Result<Vec<QuarantineFile>> {
-    let mut found = Vec::new();
+    let mut scan = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         if let Ok(name) = entry.file_name().into_string()
             && let Some(quarantined) = QuarantineFile::of(name, 0)
         {
-            found.push(QuarantineFile { len: entry.metadata()?.len(), ..quarantined });
+            scan.push(QuarantineFile { len: entry.metadata()?.len(), ..quarantined });
         }
     }
-    found.sort_by(|a, b| (a.segment, a.name.len(), &a.name).cmp(&(b.segment, b.name.len(), &b.name)));
-    Ok(found)
+    scan.sort_by(|a, b| (a.segment, a.name.len(), &a.name).cmp(&(b.segment, b.name.len(), &b.name)));
+    Ok(scan)
 }
 
-/// Returns the quarantine files that no record names yet. `segment` is the last segment and `found`
+/// Returns the quarantine files that no record names yet. `segment` is the last segment and `scan`
 /// its content. A closed segment has already reported all files up to and including its own.
 pub(super) fn unreported(
     quarantined_files: &[QuarantineFile],
     segment: u64,
-    found: &SegmentScan,
-    before: Option<&SegmentFile>,
+    scan: &SegmentScan,
+    previous: Option<&SegmentFile>,
 ) -> Vec<QuarantineFile> {
-    let first = if found.is_closed { segment + 1 } else { segment };
+    let first = if scan.is_closed { segment + 1 } else { segment };
     let mut unreported: Vec<_> = quarantined_files
         .iter()
-        .filter(|quarantined| quarantined.segment >= first && !found.reported_names.contains(&quarantined.name))
+        .filter(|quarantined| quarantined.segment >= first && !scan.reported_names.contains(&quarantined.name))
         .cloned()
         .collect();
     // A file from before the segment was started may be reported at the end of the previous one.
     if unreported.iter().any(|quarantined| quarantined.segment == segment) {
-        let reported_names = names_in_segment(before);
+        let reported_names = names_in_segment(previous);
         unreported.retain(|quarantined| !reported_names.contains(&quarantined.name));
     }
     unreported
@@ -81,8 +81,11 @@ pub(super) fn add_file(quarantined_files: &mut Vec<QuarantineFile>, reported_nam
 
 /// Returns the quarantine file of a segment with exactly these bytes.
 pub(super) fn find_with_bytes(quarantined_files: &[QuarantineFile], directory: &Path, segment: u64, bytes: &[u8]) -> Option<String> {
-    let as_long = quarantined_files.iter().filter(|quarantined| quarantined.segment == segment && quarantined.len == bytes.len() as u64);
-    as_long.map(|quarantined| &quarantined.name).find(|name| std::fs::read(directory.join(name)).is_ok_and(|there| there == bytes)).cloned()
+    let candidates = quarantined_files.iter().filter(|quarantined| quarantined.segment == segment && quarantined.len == bytes.len() as u64);
+    candidates
+        .map(|quarantined| &quarantined.name)
+        .find(|name| std::fs::read(directory.join(name)).is_ok_and(|content| content == bytes))
+        .cloned()
 }
 
 /// Formats the details of recovery records. The first detail starts with `first`; further ones
@@ -90,19 +93,19 @@ pub(super) fn find_with_bytes(quarantined_files: &[QuarantineFile], directory: &
 pub(super) fn recovery_details(first: &str, quarantined_files: &[QuarantineFile]) -> Vec<String> {
     let (mut details, mut remaining) = (Vec::new(), quarantined_files);
     loop {
-        let before = if details.is_empty() { first } else { CONTINUED };
-        let mut room = TEXT_LEN_MAX.saturating_sub(before.len() + LEN_DIGITS + QUARANTINED.len() + NAMES_START.len());
-        let matches = |quarantined: &&QuarantineFile| {
+        let prefix = if details.is_empty() { first } else { CONTINUED };
+        let mut room = TEXT_LEN_MAX.saturating_sub(prefix.len() + LEN_DIGITS + QUARANTINED.len() + NAMES_START.len());
+        let fits = |quarantined: &&QuarantineFile| {
             let rest = room.checked_sub(quarantined.name.len() + SEPARATOR.len());
             room = rest.unwrap_or(0);
             rest.is_some()
         };
         // A single name always fits into a record.
-        let count = remaining.iter().take_while(matches).count().max(1).min(remaining.len());
+        let count = remaining.iter().take_while(fits).count().max(1).min(remaining.len());
         let (reported_names, rest) = remaining.split_at(count);
         let names: Vec<_> = reported_names.iter().map(|quarantined| &*quarantined.name).collect();
         let len: u64 = reported_names.iter().map(|quarantined| quarantined.len).sum();
-        details.push(format!("{before}{len}{QUARANTINED}{}{}", if names.is_empty() { "" } else { NAMES_START }, names.join(SEPARATOR)));
+        details.push(format!("{prefix}{len}{QUARANTINED}{}{}", if names.is_empty() { "" } else { NAMES_START }, names.join(SEPARATOR)));
         remaining = rest;
         if remaining.is_empty() {
             return details;

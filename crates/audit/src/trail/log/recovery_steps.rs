@@ -77,33 +77,33 @@ impl Log {
     fn run_step(&self, step: &RecoveryStep) -> Result<(), LogError> {
         let disk = &*self.disk;
         match step {
-            RecoveryStep::ReplaceKey(key) => files::replace_key(disk, &self.key_path, key).at(&self.key_path),
+            RecoveryStep::ReplaceKey(key) => files::replace_key(disk, &self.key_path, key).with_path(&self.key_path),
             RecoveryStep::WriteCheckpoint(seal) => self.write_checkpoint(seal),
-            RecoveryStep::SyncDirectory => disk.sync_dir(&self.directory).at(&self.directory),
+            RecoveryStep::SyncDirectory => disk.sync_dir(&self.directory).with_path(&self.directory),
             RecoveryStep::Rewrite { segment, bytes, from } => {
-                let file = disk.open(segment).at(segment)?;
+                let file = disk.open(segment).with_path(segment)?;
                 // Always rewritten: an earlier sync, even by another process, may have failed and
                 // dropped the bytes.
-                file.write_at(bytes, *from).and_then(|()| file.sync()).at(segment)?;
-                disk.sync_dir(&self.directory).at(&self.directory)
+                file.write_at(bytes, *from).and_then(|()| file.sync()).with_path(segment)?;
+                disk.sync_dir(&self.directory).with_path(&self.directory)
             }
             RecoveryStep::CutTorn { segment, quarantined, bytes, len } => {
-                files::replace_file(disk, quarantined, bytes).at(quarantined)?;
-                disk.open(segment).and_then(|file| file.set_len(*len)).at(segment)
+                files::replace_file(disk, quarantined, bytes).with_path(quarantined)?;
+                disk.open(segment).and_then(|file| file.set_len(*len)).with_path(segment)
             }
             RecoveryStep::Quarantine { segment, quarantined } => {
                 // The last attempt may have renamed the file but not synced the directory.
                 if !quarantined.exists() {
-                    disk.rename(segment, quarantined).at(segment)?;
+                    disk.rename(segment, quarantined).with_path(segment)?;
                 }
-                disk.sync_dir(&self.directory).at(&self.directory)
+                disk.sync_dir(&self.directory).with_path(&self.directory)
             }
             RecoveryStep::RemoveEmpty(segment) => match disk.remove(segment) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at(segment),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).with_path(segment),
                 _ => Ok(()),
             },
             RecoveryStep::ResetLostCount => {
-                let made = lost_count::reset(disk, &self.directory).at(&self.directory);
+                let made = lost_count::reset(disk, &self.directory).with_path(&self.directory);
                 made.or_else(|error| {
                     if error.is_full() {
                         return Err(error);

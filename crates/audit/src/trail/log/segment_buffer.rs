@@ -37,14 +37,14 @@ impl SegmentBuffer {
         let path = SegmentFile::open(directory, self.number).path;
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(disk.create(&path, false).at(&path)?),
+            none => none.insert(disk.create(&path, false).with_path(&path)?),
         };
         if self.is_name_unsynced {
-            disk.sync_dir(directory).at(directory)?;
+            disk.sync_dir(directory).with_path(directory)?;
             self.is_name_unsynced = false;
         }
         self.is_dirty = true;
-        file.write_at(&self.pending[self.written..], self.pending_offset + self.written as u64).at(&path)?;
+        file.write_at(&self.pending[self.written..], self.pending_offset + self.written as u64).with_path(&path)?;
         self.written = self.pending.len();
         Ok(())
     }

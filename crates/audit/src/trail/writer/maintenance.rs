@@ -30,8 +30,8 @@ impl Shared {
     /// Ends retention. Waits briefly for a removal in progress, which may hang if the disk takes no
     /// record of it.
     pub(super) fn end_retention(&self) {
-        if let Some(mut turn) = self.retention_state.try_lock_for(RETENTION_STOP_TIMEOUT) {
-            *turn = RetentionState::Ended;
+        if let Some(mut guard) = self.retention_state.try_lock_for(RETENTION_STOP_TIMEOUT) {
+            *guard = RetentionState::Ended;
         }
     }
 
@@ -64,7 +64,7 @@ impl Shared {
     }
 
     /// Helps with a large backlog, and applies retention if the idle thread gets no CPU time.
-    pub(super) fn catch_up(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
+    pub(super) fn help_with_backlog(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
         let _ = rustix::process::setpriority_process(None, HELPER_NICE);
         while let Some(segment) = backlog.wait(BACKLOG_MAX) {
             if let Some(segment) = segment {
@@ -102,8 +102,8 @@ impl Shared {
     /// Applies retention, unless another thread does. At the end no writer remains to record a
     /// removal, so the next start does it.
     fn apply_retention(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
-        let Some(turn) = self.retention_state.try_lock() else { return };
-        if *turn == RetentionState::Ended {
+        let Some(guard) = self.retention_state.try_lock() else { return };
+        if *guard == RetentionState::Ended {
             return;
         }
         // A segment that is being compressed must not be removed, because it would reappear.

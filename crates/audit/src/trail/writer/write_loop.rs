@@ -17,7 +17,7 @@ use crate::trail::{Log, LogError, LostCount};
 pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) log: Log,
-    pub(super) closed: BacklogHandle,
+    pub(super) backlog_handle: BacklogHandle,
     pub(super) halt: Option<Box<dyn Fn() + Send>>,
     pub(super) unsynced: u64,
     pub(super) synced_at: Instant,
@@ -32,7 +32,7 @@ pub(super) struct Writer {
     pub(super) unreported_gap: Gap,
     /// Whether the stored count for the next start includes records without a sequence number.
     pub(super) is_loss_stored: bool,
-    pub(super) is_refused: bool,
+    pub(super) has_failed: bool,
     /// Notified once the record of a removal is durable.
     pub(super) removal: Option<mpsc::Sender<()>>,
 }
@@ -40,26 +40,26 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn run(self) {
         let shared = self.shared.clone();
-        self.work();
+        self.write_until_stopped();
         let mut queue = shared.queue.lock();
         (queue.removal, queue.has_ended) = (None, true);
     }
 
-    fn work(mut self) {
+    fn write_until_stopped(mut self) {
         let mut batch = ring::Batch::default();
-        let mut stored: Vec<Callback> = Vec::new();
+        let mut callbacks: Vec<Callback> = Vec::new();
         loop {
             let is_stopped = self.shared.is_stopped.load(Ordering::SeqCst);
             // Taken before the rings, so that all records queued before a callback are included.
             let removal = {
                 let mut queue = self.shared.queue.lock();
-                stored.append(&mut queue.after);
+                callbacks.append(&mut queue.callbacks);
                 queue.removal.take()
             };
-            let moved = self.take(&mut batch);
+            let moved = self.move_records(&mut batch);
             self.append_removal(removal);
-            let written = self.write(!stored.is_empty(), is_stopped);
-            self.is_refused = written.is_err();
+            let written = self.write(!callbacks.is_empty(), is_stopped);
+            self.has_failed = written.is_err();
             match written {
                 // Nothing was taken, so the rings still hold records. Retry now that there is room.
                 Ok(_) if moved.is_none() => {}
@@ -72,7 +72,7 @@ impl Writer {
                     if is_stored && self.unconfirmed_count > 0 {
                         self.shared.unstored_count.fetch_sub(std::mem::take(&mut self.unconfirmed_count), Ordering::SeqCst);
                     }
-                    stored.drain(..).for_each(|after| after());
+                    callbacks.drain(..).for_each(|callback| callback());
                     if is_stopped && self.unreported_gap.count == 0 {
                         break;
                     }
@@ -81,7 +81,7 @@ impl Writer {
                     }
                 }
                 Err(error) => {
-                    let is_logged = self.refused(&error);
+                    let is_logged = self.handle_failure(&error);
                     if is_stopped {
                         tracing::error!(%error, "could not write the end of the audit trail");
                         self.store_lost_count(self.count_remaining(&mut batch), true);
@@ -101,7 +101,7 @@ impl Writer {
 
     /// Moves all records from the rings to the log and returns their number. While the disk fails,
     /// memory is bounded: records beyond are lost, or `None` is returned if none may be lost.
-    fn take(&mut self, batch: &mut ring::Batch) -> Option<u64> {
+    fn move_records(&mut self, batch: &mut ring::Batch) -> Option<u64> {
         let is_full = self.log.pending_len() > PENDING_LEN_MAX;
         if is_full && self.shared.options.delays_replies() {
             return None;
@@ -116,19 +116,19 @@ impl Writer {
         // their change to become durable.
         let now = now_ns();
         let mut yield_policy = YieldPolicy::new(self.shared.options.delays_replies(), Instant::now());
-        let mut append_batch = self.log.append_batch();
+        let mut appender = self.log.append_batch();
         batch.drain(|time, body| {
             if is_full {
                 gap = gap.with_lost(1, time);
             } else {
-                append_batch.append(body, now);
+                appender.append(body, now);
                 moved += 1;
                 if yield_policy.should_yield(Instant::now) {
                     thread::yield_now();
                 }
             }
         });
-        drop(append_batch);
+        drop(appender);
         self.shared.written.fetch_add(moved, Ordering::Relaxed);
         self.unsynced += moved;
         if self.shared.options.delays_replies() {
@@ -141,7 +141,7 @@ impl Writer {
         }
         // A single gap record covers all losses until the disk recovers, so that gap records do not
         // accumulate.
-        if !is_full && !self.is_refused && self.unreported_gap.count > 0 {
+        if !is_full && !self.has_failed && self.unreported_gap.count > 0 {
             let (gap, now) = (std::mem::take(&mut self.unreported_gap), now_ns());
             let seq = self.log.append_record(&Record {
                 time_ns: now,
@@ -164,14 +164,14 @@ impl Writer {
     /// Writes or syncs as the policy requires. Returns whether all accepted records are stored.
     fn write(&mut self, has_waiting_replies: bool, is_stopped: bool) -> Result<bool, LogError> {
         let since = self.synced_at.elapsed();
-        let durability = match self.shared.options.durability {
+        let must_sync = match self.shared.options.durability {
             Durability::System => false,
             Durability::Each => self.unsynced > 0,
             Durability::Records(count) => self.unsynced >= count || has_waiting_replies,
             Durability::Every(time) => self.unsynced > 0 && (since >= time || has_waiting_replies),
         };
-        let durability = durability || self.removal.is_some();
-        if durability || (is_stopped && self.unsynced > 0) || self.log.unsynced_len() > UNSYNCED_LEN_MAX {
+        let must_sync = must_sync || self.removal.is_some();
+        if must_sync || (is_stopped && self.unsynced > 0) || self.log.unsynced_len() > UNSYNCED_LEN_MAX {
             self.log.sync()?;
             (self.unsynced, self.synced_at) = (0, Instant::now());
             // The receiver may have timed out.
@@ -181,7 +181,7 @@ impl Writer {
         }
         self.log.maintain(now_ns())?;
         for segment in self.log.take_closed() {
-            self.closed.add(segment);
+            self.backlog_handle.add(segment);
         }
         Ok(self.unsynced == 0 || self.shared.options.durability == Durability::System)
     }
@@ -189,9 +189,9 @@ impl Writer {
     /// Counts the records in the rings, including lost ones.
     fn count_remaining(&self, batch: &mut ring::Batch) -> u64 {
         self.shared.rings.iter().for_each(|ring| batch.take(ring));
-        let mut count_remaining = batch.take_lost().count;
-        batch.drain(|_, _| count_remaining += 1);
-        count_remaining
+        let mut count = batch.take_lost().count;
+        batch.drain(|_, _| count += 1);
+        count
     }
 
     /// Stores the number of unwritten records for the next start. Returns whether that succeeded. A
@@ -216,7 +216,7 @@ impl Writer {
 
     /// Handles a failed write. Logs at exponentially growing intervals, and returns whether it
     /// logged.
-    fn refused(&mut self, error: &LogError) -> bool {
+    fn handle_failure(&mut self, error: &LogError) -> bool {
         self.shared.is_healthy.store(false, Ordering::Release);
         let failures = self.shared.failures.fetch_add(1, Ordering::Relaxed);
         let is_logged = failures.is_power_of_two() || failures == 0;
@@ -240,7 +240,7 @@ impl Writer {
     fn pause(&mut self, moved: u64) {
         let shared = self.shared.clone();
         let mut queue = shared.queue.lock();
-        if !queue.after.is_empty() || queue.removal.is_some() || shared.is_stopped.load(Ordering::SeqCst) {
+        if !queue.callbacks.is_empty() || queue.removal.is_some() || shared.is_stopped.load(Ordering::SeqCst) {
             return;
         }
         if moved > 0 {
