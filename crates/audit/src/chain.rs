@@ -16,7 +16,6 @@ pub(crate) const TAG_LEN: usize = 8;
 pub(crate) struct Chain(pub Hash);
 
 impl Chain {
-    /// The chain value before the first frame of a trail.
     pub(crate) const START: Chain = Chain([0; 32]);
 
     /// Returns the chain value after a frame with this leaf hash.
@@ -31,7 +30,6 @@ impl Chain {
         BlockHasher::of([&self.0, leaf]).expect("two hashes and their padding fit in two blocks")
     }
 
-    /// Returns the first bytes of the chain value, which a frame carries as its tag.
     pub(crate) fn tag(&self) -> [u8; TAG_LEN] {
         let mut tag = [0; TAG_LEN];
         tag.copy_from_slice(&self.0[..TAG_LEN]);
@@ -44,9 +42,8 @@ pub fn digest(bytes: &[u8]) -> Hash {
     Sha256::digest(bytes).into()
 }
 
-/// Hashes a frame's head and body, without its tag. The chain and the Merkle tree are built from
-/// these leaf hashes. The leading zero byte separates leaves from inner nodes (RFC 6962, section
-/// 2.1).
+/// Hashes a frame's head and body. The leading zero byte separates leaves from inner nodes (RFC
+/// 6962, section 2.1).
 pub(crate) fn leaf_hash(frame: &[u8]) -> Hash {
     hash_parts::<LEAF_BLOCKS, 2>(leaf_parts(frame))
 }
@@ -63,8 +60,8 @@ fn leaf_parts(frame: &[u8]) -> [&[u8]; 2] {
     [&[0], frame]
 }
 
-/// Hashes the concatenation of `parts` with SHA-256. Input of at most `BLOCKS` blocks is laid out
-/// on the stack: for short input, the buffering of [`Sha256`] takes a third of the time.
+/// Hashes the concatenation of `parts`. Short input skips the buffer of [`Sha256`], which would
+/// take a third of the time.
 pub(crate) fn hash_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> Hash {
     match BlockHasher::<BLOCKS>::of(parts) {
         Some(steps) => steps.hash(),
@@ -72,9 +69,8 @@ pub(crate) fn hash_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8];
     }
 }
 
-/// A SHA-256 computation of at most `BLOCKS` blocks that advances one block at a time. Each block
-/// depends on the one before, so a single hash leaves the CPU's pipeline idle. A caller that
-/// alternates between several hashes uses that time.
+/// A SHA-256 computation that advances one block at a time. The blocks of one hash depend on each
+/// other, so alternating between several hashes uses the CPU better.
 pub(crate) struct BlockHasher<const BLOCKS: usize> {
     blocks: [[u8; BLOCK_LEN]; BLOCKS],
     count: usize,
@@ -104,7 +100,6 @@ impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
         Some(steps)
     }
 
-    /// Compresses the next block. Returns false if none is left.
     #[inline]
     pub(crate) fn step(&mut self) -> bool {
         let Some(block) = self.blocks[..self.count].get(self.done) else { return false };
@@ -113,7 +108,6 @@ impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
         true
     }
 
-    /// Compresses the remaining blocks and returns the hash.
     #[inline]
     pub(crate) fn hash(mut self) -> Hash {
         compress256(&mut self.state, &self.blocks[self.done..self.count]);
@@ -128,7 +122,6 @@ impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
 /// The initial hash value (FIPS 180-4, section 5.3.3).
 const START: [u32; 8] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 const BLOCK_LEN: usize = 64;
-/// Length of the message length field at the end of the last block, in bytes.
 const LEN_LEN: usize = 8;
 /// Blocks for a leaf hash. Most frames fit.
 pub(crate) const LEAF_BLOCKS: usize = 5;

@@ -6,9 +6,7 @@ use crate::merkle::Frontier;
 
 /// The first bytes of a segment file.
 pub const MAGIC: [u8; 8] = *b"VOUCHTR1";
-/// Length of a frame's head, in bytes.
 pub(crate) const HEAD_LEN: usize = 4;
-/// Length of a frame's head and tag, in bytes.
 pub(crate) const OVERHEAD: usize = HEAD_LEN + TAG_LEN;
 /// Maximum length of a body, in bytes. Two paths, a principal and all other fields fit with room to
 /// spare.
@@ -94,7 +92,6 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     Ok(Frame { kind, body, tag: *tag, hashed: &bytes[..HEAD_LEN + len] })
 }
 
-/// Encodes the head of a frame.
 pub(crate) fn head(kind: Kind, body_len: usize) -> [u8; HEAD_LEN] {
     assert!(body_len > 0 && body_len <= BODY_LEN_MAX, "bodies respect the length limit");
     ((kind as u32) << 24 | body_len as u32).to_le_bytes()
@@ -111,9 +108,8 @@ pub(crate) fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Cha
     leaf
 }
 
-/// Appends leaves in a batch. The chain and tree hashes of one leaf are computed together with the
-/// next leaf's own hash, which does not depend on them. `chain` and `tree` are complete once this
-/// is dropped.
+/// Appends leaves in a batch: the chain and tree hashes of one leaf are computed together with the
+/// next leaf's own hash. `chain` and `tree` are complete once this is dropped.
 pub(crate) struct LeafBatch<'l> {
     pub(crate) out: &'l mut Vec<u8>,
     pub(crate) chain: &'l mut Chain,
@@ -134,7 +130,6 @@ impl LeafBatch<'_> {
             (Some(mut leaf), Some((last, last_tag_at))) => {
                 let mut chain = self.chain.steps(&last);
                 let mut tree = self.tree.insertion(last);
-                // The loop ends when all three hashes are complete.
                 while leaf.step() | chain.step() | tree.step() {}
                 *self.chain = Chain(chain.hash());
                 self.out[last_tag_at..last_tag_at + TAG_LEN].copy_from_slice(&self.chain.tag());
@@ -187,7 +182,6 @@ pub struct Header {
     pub public: [u8; 32],
 }
 
-/// Length of a header's body, in bytes.
 pub(crate) const HEADER_LEN: usize = 132;
 const VERSION: u16 = 1;
 
@@ -253,7 +247,6 @@ mod tests {
 
     #[test]
     fn batched_leaves_equal_single_appends() {
-        // Long bodies take the path without block-wise hashing.
         let bodies: Vec<Vec<u8>> = (0..200usize).map(|number| vec![number as u8; 1 + number * 37 % 700]).collect();
         for count in [0, 1, 2, 3, 50, 200] {
             let (mut out, mut chain, mut tree) = (Vec::new(), Chain::START, Frontier::default());

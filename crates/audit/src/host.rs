@@ -1,5 +1,5 @@
-//! Parser for the kernel's audit log: turns lines of auditd's file, or messages of the audit
-//! netlink socket, into records. Does no I/O. The number of incomplete events in memory is bounded.
+//! Parser for the kernel's audit log: turns lines of auditd's file, or netlink messages, into
+//! records. Does no I/O, and bounds the number of incomplete events.
 
 mod paths;
 mod record_types;
@@ -14,7 +14,6 @@ use paths::{DescriptorUse, resolve};
 use record_types::number_of;
 pub use record_types::record_type_name;
 
-/// Record types that the parser interprets (linux/audit.h).
 mod kind {
     #[cfg(test)]
     pub(super) const CONFIG_CHANGE: u16 = 1305;
@@ -77,7 +76,6 @@ impl<'a> Line<'a> {
         Some(Line { kind, kind_name: b"", stamp: Stamp { time_ns, serial: serial.parse().ok()? }, fields })
     }
 
-    /// Returns the value of a field, without its quotes.
     fn field(&self, name: &str) -> Option<&'a [u8]> {
         fields(self.fields).find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| value.bytes())
     }
@@ -86,7 +84,7 @@ impl<'a> Line<'a> {
         std::str::from_utf8(self.field(name)?).ok()?.parse().ok()
     }
 
-    /// Returns a field that users can influence. The kernel writes such a field in quotes or in
+    /// Returns a field that users can influence, which the kernel writes in quotes or in
     /// hexadecimal.
     fn text(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         let value = fields(self.fields).find(|(found, _)| *found == name.as_bytes())?.1;
@@ -115,8 +113,8 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Iterates over names and values. auditd separates the fields that it adds with a group separator.
-/// Programs put their fields into one field, `msg='…'`, whose content is parsed as well.
+/// Iterates over names and values. A group separator precedes auditd's own fields. The content of
+/// `msg='…'`, which programs write, is parsed as well.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (&[u8], Value<'_>)> {
     std::iter::from_fn(move || {
         loop {
@@ -190,7 +188,6 @@ pub struct Event {
     is_complete: bool,
 }
 
-/// The kernel's value for "unset" (linux/audit.h).
 const UNSET: u32 = u32::MAX;
 
 impl Event {
@@ -253,7 +250,6 @@ impl Event {
         }
     }
 
-    /// Appends a field to the detail if there is room.
     fn push_detail(&mut self, name: &str, value: &[u8]) {
         let room = TEXT_LEN_MAX.saturating_sub(self.detail.len());
         if name.len() + value.len() + 2 <= room {

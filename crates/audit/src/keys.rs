@@ -1,7 +1,6 @@
 //! The signing key of a trail. Each key signs one seal, which names the next key, and is then
-//! wiped. An attacker who takes over the machine learns the current key and cannot forge earlier
-//! seals (forward security: Bellare and Yee, "Forward integrity for secure audit logs", 1997). Does
-//! no I/O: the caller stores the key.
+//! wiped. A stolen key cannot forge earlier seals (forward security: Bellare and Yee, "Forward
+//! integrity for secure audit logs", 1997). Does no I/O.
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use sha2::{Digest as _, Sha256};
@@ -16,7 +15,6 @@ pub struct Ratchet {
     seed: Zeroizing<[u8; 32]>,
 }
 
-/// Length of a key file, in bytes.
 pub(crate) const KEY_LEN: usize = 8 + 16 + 8 + 32 + 32;
 const KEY_MAGIC: &[u8; 8] = b"VOUCHAK1";
 const STEP: &[u8; 24] = b"vouch audit ratchet v1\0\0";

@@ -5,8 +5,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::chain::{BlockHasher, Hash};
 
-/// An incremental Merkle tree. It holds the roots of the complete subtrees from left to right, so
-/// it takes O(log n) memory.
+/// An incremental Merkle tree: the roots of the complete subtrees from left to right, in O(log n)
+/// memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Frontier {
     count: u64,
@@ -14,14 +14,13 @@ pub(crate) struct Frontier {
 }
 
 impl Frontier {
-    /// Appends a leaf.
     pub(crate) fn push(&mut self, leaf: Hash) {
         let mut insertion = self.insertion(leaf);
         while insertion.step() {}
     }
 
-    /// Like [`Frontier::push`], but hashes one block at a time. The tree is invalid until the last
-    /// step is done.
+    /// Like [`Frontier::push`], but hashes one block at a time; the tree is invalid until the last
+    /// step.
     #[inline]
     pub(crate) fn insertion(&mut self, leaf: Hash) -> LeafInsertion<'_> {
         let joins_left = self.count.trailing_ones();
@@ -30,12 +29,10 @@ impl Frontier {
         insertion
     }
 
-    /// Returns the number of leaves.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the root over all leaves, or the hash of nothing for an empty tree. O(log n).
     pub(crate) fn root(&self) -> Hash {
         let mut roots = self.roots.iter().rev();
         match roots.next() {
@@ -45,7 +42,6 @@ impl Frontier {
     }
 }
 
-/// A leaf whose insertion is in progress.
 pub(crate) struct LeafInsertion<'t> {
     tree: &'t mut Frontier,
     node: Hash,
@@ -55,7 +51,6 @@ pub(crate) struct LeafInsertion<'t> {
 }
 
 impl LeafInsertion<'_> {
-    /// Hashes one block. Returns false if the leaf is already in the tree.
     #[inline]
     pub(crate) fn step(&mut self) -> bool {
         let Some(join) = &mut self.join else { return false };
@@ -82,8 +77,7 @@ impl LeafInsertion<'_> {
     }
 }
 
-/// Returns the inclusion path of a leaf, lowest sibling first. Returns `None` if there is no such
-/// leaf. O(n).
+/// Returns the inclusion path of a leaf, lowest sibling first. O(n).
 pub(crate) fn inclusion_path(leaves: &[Hash], index: u64) -> Option<Vec<Hash>> {
     let index = usize::try_from(index).ok().filter(|index| *index < leaves.len())?;
     let mut path = Vec::new();
@@ -111,8 +105,8 @@ fn root_of(leaves: &[Hash]) -> Hash {
     tree.root()
 }
 
-/// Returns the root that a leaf and its path lead to in a tree of `count` leaves (RFC 9162, section
-/// 2.1.3.2). Returns `None` if the path does not fit the leaf's position.
+/// Returns the root that a leaf and its path lead to (RFC 9162, section 2.1.3.2), or `None` if the
+/// path does not fit the leaf's position.
 pub(crate) fn root_from_path(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> {
     if index >= count {
         return None;

@@ -1,7 +1,6 @@
 //! Numbers and names of NFSv4 operations (RFC 8881, section 16.2.1; RFC 7862; RFC 8276), and their
 //! equivalent system calls.
 
-/// Number and name of each operation.
 const ALL: [(u16, &str); 73] = [
     (3, "ACCESS"),
     (4, "CLOSE"),
@@ -174,12 +173,11 @@ pub fn name(number: u16) -> &'static str {
     ALL.iter().find(|(known, _)| *known == number).map_or("ILLEGAL", |(_, name)| name)
 }
 
-/// Returns the number of an operation by its name, ignoring case.
 pub(crate) fn number_of_name(name: &str) -> Option<u16> {
     ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(number, _)| *number)
 }
 
-/// Returns whether the NFS operation behind system call `word` also serves calls that are not in
+/// Returns whether the operation behind system call `word` also serves calls that are not in
 /// `named`.
 pub(crate) fn serves_other_calls(word: &str, named: &[String]) -> bool {
     let group = CALLS_SHARING_OPERATION.iter().find(|group| group.iter().any(|calls| calls.contains(&word)));
@@ -235,8 +233,7 @@ pub fn parse_operations(word: &str) -> Option<Set> {
     Some(of_call.iter().fold(0, |set, number| set | single(*number)))
 }
 
-/// Returns the x86-64 system call that is closest to an operation, for audit tools that do not know
-/// NFS.
+/// Returns the closest x86-64 system call, for audit tools that do not know NFS.
 pub(crate) fn system_call(number: u16) -> u32 {
     match number {
         READ => 0,
@@ -285,15 +282,13 @@ pub fn errno(status: u32) -> i32 {
     }
 }
 
-/// Returns the errno with this name, among those that [`errno`] returns.
+/// Returns the errno with this name.
 pub(crate) fn errno_of_name(name: &str) -> Option<i32> {
     ERRNOS.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
 }
 
-/// Iterates over all results that an operation can have, as rules write them: 0 or a negative
-/// errno. Values may repeat.
+/// Iterates over all results of operations: 0 or a negative errno, possibly repeated.
 pub(crate) fn possible_results() -> impl Iterator<Item = i64> {
-    // NFSv4 statuses are Unix errno values below 100 and values from 10001 up.
     (0..100).chain(10_001..10_100).map(|status| -i64::from(errno(status)))
 }
 
@@ -349,7 +344,6 @@ mod tests {
             list.dedup();
         }
         assert_eq!(all, named);
-        // Every status maps to one of these results.
         assert!((0..20_000).all(|status| possible_results().any(|result| result == -i64::from(errno(status)))));
         assert_eq!((errno_of_name("ENODATA"), errno_of_name("ENOSYS")), (Some(61), None));
         assert_eq!(parse_operations("unlinkat"), Some(single(REMOVE)));

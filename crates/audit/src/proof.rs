@@ -1,7 +1,5 @@
-//! Proof that one record is in a trail, for a verifier who has no copy of the trail and does not
-//! trust its keeper. It consists of the record's frame, its path in the segment's Merkle tree, the
-//! seal over that tree, and the seals that lead there from a trusted key. Does no I/O. See
-//! docs/formats/audit.md.
+//! Inclusion proofs: one record is proven to a verifier who has no copy of the trail and does not
+//! trust its keeper. See docs/formats/audit.md. Does no I/O.
 
 use crate::Record;
 use crate::chain::{Hash, TAG_LEN, leaf_hash};
@@ -123,7 +121,6 @@ impl Proof {
         if is_placed { Ok(body) } else { Err(ProofError::Record) }
     }
 
-    /// Returns the record's bytes, unverified.
     fn body(&self) -> Option<&[u8]> {
         // `parse` expects a tag, which the leaf hash does not cover.
         let mut whole = self.frame.clone();

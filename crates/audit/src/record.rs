@@ -193,8 +193,7 @@ const DENIED: u32 = 13;
 pub const PATH_LEN_MAX: usize = 4096;
 /// Maximum length of any other text in a record, in bytes. Longer text loses its end.
 pub const TEXT_LEN_MAX: usize = 1024;
-/// Length of the fixed part: sequence number, time, class, flavour, minor version, operation,
-/// presence mask.
+/// Sequence number, time, class, flavour, minor version, operation, presence mask.
 const FIXED_LEN: usize = 8 + 8 + 1 + 1 + 1 + 2 + 4;
 
 /// Why bytes do not decode as a record.
@@ -358,12 +357,10 @@ pub fn seq_and_time(body: &[u8]) -> Option<(u64, u64)> {
     Some((u64::from_le_bytes(*seq), u64::from_le_bytes(*rest.first_chunk::<8>()?)))
 }
 
-/// Decodes the class number of a record's body.
 pub(crate) fn class_of(body: &[u8]) -> Option<u8> {
     body.get(16).copied()
 }
 
-/// Writes the sequence number into an encoded body.
 pub(crate) fn set_seq(body: &mut [u8], seq: u64) {
     body[..8].copy_from_slice(&seq.to_le_bytes());
 }
@@ -379,7 +376,6 @@ fn address(bytes: &[u8]) -> Result<Option<IpAddr>, RecordError> {
     Ok(Some(Ipv6Addr::from(bytes).into()))
 }
 
-/// Number of optional fields, each with a bit in the presence mask.
 const FIELD_COUNT: u32 = 27;
 const VARINT_LEN_MAX: usize = 10;
 const ADDRESS_LEN_MAX: usize = 16;

@@ -1,5 +1,5 @@
-//! Audit rules in auditctl's syntax. An index makes selection from a thousand rules cost a few
-//! lookups instead of a scan. Does no I/O: the caller resolves user names.
+//! Audit rules in auditctl's syntax. An index replaces a scan of all rules. Does no I/O: the caller
+//! resolves user names.
 
 mod condition;
 mod coverage;
@@ -23,13 +23,11 @@ pub use parse::{Resolve, RuleError};
 pub struct Rules {
     rules: Vec<Rule>,
     index: Index,
-    /// Whether any rule has a `path=` or `dir=` field.
     has_path_rules: bool,
     /// Directories of `dir=` fields in `always` rules.
     directories: HashSet<Box<[u8]>>,
     /// All directories above a path of an `always` rule.
     parent_directories: HashSet<Box<[u8]>>,
-    /// Operations that at least one `always` rule covers.
     recorded: Set,
 }
 
@@ -44,8 +42,8 @@ struct Rule {
 }
 
 impl Rule {
-    /// Returns whether all conditions hold. An `always` rule matches if one side of the operation
-    /// matches; a `never` rule only if both do.
+    /// Returns whether all conditions hold: for an `always` rule on one side of the operation, for
+    /// a `never` rule on both.
     fn holds(&self, record: &Record<'_>, (first, second): &(Side<'_>, Option<Side<'_>>)) -> bool {
         let holds = |side: &Side<'_>| self.conditions.iter().all(|condition| condition.holds_of(record, side, self.always));
         match second {
@@ -164,10 +162,8 @@ impl Rules {
         }
     }
 
-    /// Returns the first rule that applies and whose conditions all hold.
     fn first_match(&self, record: &Record<'_>, lookup: Lookup, applies: impl Fn(&Rule) -> bool) -> Option<&Rule> {
         let mut best = u32::MAX;
-        // Computed on first use.
         let found = OnceCell::new();
         let sides = || found.get_or_init(|| sides(record));
         self.index.each_candidate(record, lookup, sides, |numbers| {
@@ -186,7 +182,6 @@ impl Rules {
     }
 }
 
-/// Iterates over the directories above a path.
 fn parent_directories(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends = (0..path.len()).filter(|at| path[*at] == b'/' && path.len() > 1);
     ends.map(|at| &path[..at.max(1)])

@@ -1,6 +1,5 @@
-//! Seals, the signed statements of a trail's key about all frames before them. A seal at a
-//! segment's end closes the segment. A seal inside a segment limits what a stolen key can rewrite.
-//! A copy of a seal kept elsewhere reveals a truncated trail.
+//! Seals: signed statements about all frames so far. A seal at a segment's end closes it; one
+//! inside limits what a stolen key can rewrite; a copy kept elsewhere reveals truncation.
 
 use ed25519_dalek::VerifyingKey;
 
@@ -34,7 +33,6 @@ pub struct Seal {
     pub signature: [u8; 64],
 }
 
-/// Length of an encoded seal, in bytes.
 pub(crate) const SEAL_LEN: usize = 16 + 5 * 8 + 4 * 32 + 64;
 /// Domain separation: no other signature of Vouch covers bytes with this prefix.
 const PREFIX: &[u8; 24] = b"vouch audit trail v1\0\0\0\0";

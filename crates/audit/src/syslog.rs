@@ -1,5 +1,5 @@
-//! Records as syslog messages (RFC 5424) with the ECS JSON as text, and their framing on a stream
-//! (RFC 5425, section 4.3; RFC 6587, section 3.4.1). Does no I/O.
+//! Records as syslog messages (RFC 5424) with ECS JSON as text, and their framing (RFC 5425,
+//! section 4.3; RFC 6587, section 3.4.1).
 
 use std::fmt::Write as _;
 
@@ -40,8 +40,8 @@ pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) ->
     with_value(record, &value, host)
 }
 
-/// Maximum length of a field in a short message, in bytes. Eight fields with six-byte escapes and a
-/// hexadecimal copy stay far below 64 KiB.
+/// Maximum length of a field in a short message. Eight fields, escaped sixfold and repeated in
+/// hexadecimal, stay far below 64 KiB.
 const SHORT_LEN_MAX: usize = 512;
 
 fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> String {

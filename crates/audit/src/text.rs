@@ -1,7 +1,6 @@
-//! Records in the kernel audit log's text format, for `ausearch`, `aureport` and other readers of
-//! /var/log/audit/audit.log. An operation becomes SYSCALL, SOCKADDR, CWD and PATH lines with one
-//! serial. A refusal becomes USER_AUTH. Changes of rules and keys become CONFIG_CHANGE; other
-//! service events and host events become TRUSTED_APP. Fields unknown to the kernel follow `key=`.
+//! Records in the kernel audit log's text format, for `ausearch`, `aureport` and similar tools.
+//! Operations become SYSCALL, SOCKADDR, CWD and PATH lines; refusals USER_AUTH; changes of rules
+//! and keys CONFIG_CHANGE; everything else TRUSTED_APP.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -19,7 +18,6 @@ pub fn write(record: &Record<'_>, out: &mut String) {
     }
 }
 
-/// Writes the common start of all lines of an event.
 fn head(record: &Record<'_>, kind: &str, out: &mut String) {
     let (seconds, millis) = (record.time_ns / 1_000_000_000, record.time_ns / 1_000_000 % 1000);
     let _ = write!(out, "type={kind} msg=audit({seconds}.{millis:03}:{}): ", record.seq);
@@ -80,12 +78,10 @@ pub(crate) fn may_have_created(record: &Record<'_>) -> bool {
     record.granted.or(record.requested).is_some_and(|bits| bits & access::CREATE != 0)
 }
 
-/// Returns the equivalent x86-64 system call, and its first and third argument if they carry
-/// information.
+/// Returns the equivalent x86-64 system call and its first and third argument.
 fn equivalent_call(record: &Record<'_>) -> (u32, [String; 2]) {
     let requested = record.requested.unwrap_or(0);
     let has = |bits: u32| requested & bits != 0;
-    // AT_FDCWD as the directory argument.
     let at = |third: u32| ["ffffff9c".to_owned(), format!("{third:x}")];
     let none = || ["0".to_owned(), "0".to_owned()];
     match record.operation {
@@ -99,8 +95,7 @@ fn equivalent_call(record: &Record<'_>) -> (u32, [String; 2]) {
             let create = if has(access::CREATE) { 0x40 } else { 0 };
             (257, at(access | create | if has(access::TRUNCATE) { 0x200 } else { 0 }))
         }
-        // truncate(2) sets the size; fchmodat, fchownat, setxattr and utimensat set the other
-        // attributes.
+        // truncate(2); then fchmodat, fchownat, setxattr and utimensat.
         number::SETATTR if has(access::TRUNCATE) => (76, none()),
         number::SETATTR if has(access::MODE) => (268, at(record.mode.unwrap_or(0))),
         number::SETATTR if has(access::OWNER) => (260, at(0)),
@@ -120,7 +115,6 @@ fn equivalent_call(record: &Record<'_>) -> (u32, [String; 2]) {
     }
 }
 
-/// Writes the fields that the kernel's format lacks.
 fn vouch_fields(record: &Record<'_>, out: &mut String) {
     let _ = write!(out, " flavour={} minor={}", record.flavour.name(), record.minor);
     for (name, text) in [("principal", record.principal), ("export", record.export), ("client", record.client), ("why", record.detail)] {
@@ -209,8 +203,8 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     out.push_str("'\n");
 }
 
-/// Writes the client. `ausearch -hn` matches only `hostname` if present, and SYSCALL events carry
-/// the address. So `hostname` is the address if known.
+/// `ausearch -hn` matches only `hostname` if present, and SYSCALL events carry the address, so
+/// `hostname` is the address if known.
 fn host_and_address(record: &Record<'_>, out: &mut String) {
     let name = std::str::from_utf8(record.client)
         .ok()
@@ -238,7 +232,7 @@ fn message_texts(record: &Record<'_>, out: &mut String) {
     }
 }
 
-/// Writes a field inside msg='…', where a quote would end the message.
+/// Inside msg='…' a quote would end the message.
 fn message_field(out: &mut String, name: &str, text: &[u8]) {
     let _ = write!(out, "{name}=");
     if text.contains(&b'\'') { hex(out, text) } else { value(out, text) }
@@ -254,7 +248,7 @@ fn field(out: &mut String, name: &str, text: &[u8]) {
 }
 
 /// Writes untrusted text as the kernel does (audit_log_untrustedstring): in quotes, or in
-/// hexadecimal if it contains a quote, a space or non-ASCII bytes.
+/// hexadecimal.
 fn value(out: &mut String, text: &[u8]) {
     match std::str::from_utf8(text) {
         Ok(plain) if plain.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'"') => {
@@ -270,7 +264,6 @@ fn hex(out: &mut String, bytes: &[u8]) {
     });
 }
 
-/// Writes a struct sockaddr of x86-64 in hexadecimal.
 fn sockaddr(address: IpAddr, port: u16, out: &mut String) {
     let mut bytes = Vec::with_capacity(28);
     match address.to_canonical() {

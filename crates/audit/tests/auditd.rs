@@ -47,7 +47,6 @@ fn records() -> Vec<Record<'static>> {
     ]
 }
 
-/// Runs a program on the log and returns its output, or `None` if it is not installed.
 fn run(log: &Path, program: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     command.args(args).arg("-if").arg(log).env("TZ", "UTC").env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
@@ -90,7 +89,6 @@ fn ausearch_and_aureport_find_the_written_records() {
     assert!(users.contains("4242") && users.contains("4343"), "{users}");
     let failed = report(&["--failed", "--file"]);
     assert!(failed.contains("with space") && !failed.contains("/srv/plain"), "{failed}");
-    // Changes of rules look like those of the kernel's rules.
     assert_eq!(events(&["-m", "CONFIG_CHANGE"]), [6, 7]);
     let config = report(&["--config"]);
     assert_eq!(config.matches("CONFIG_CHANGE").count(), 2, "{config}");

@@ -1,6 +1,5 @@
-//! Eight hours of load at full speed, with rotation, compression, retention and concurrent
-//! searches. Memory stays flat and no record is missing. The test measures its own memory, so it is
-//! a separate program.
+//! Eight hours of load at full speed, with rotation, compression, retention and searches. The test
+//! measures its own memory, so it is a separate program.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,11 +19,9 @@ use vouch_audit::{Flavour, Record};
 
 /// 100 operations per second for eight hours, unless VOUCH_SOAK_RECORDS is set.
 const RECORDS: u64 = 8 * 3600 * 100;
-/// Number of recording threads.
 const THREADS: u64 = 4;
 const SECOND: u64 = 1_000_000_000;
-/// Maximum memory growth between the second and the last quarter, in bytes. A leak of 30 bytes per
-/// record exceeds it.
+/// A leak of 30 bytes per record would exceed this growth between the second and the last quarter.
 const GROWTH_MAX: u64 = 40 << 20;
 
 fn count() -> u64 {
@@ -38,7 +35,6 @@ fn record_all(trail: &Trail, thread: u64, count: u64, done: &AtomicU64) {
         let path = format!("/srv/project-{}/run-{}/file-{}", at % 89, at / 500, at * 7 % 50_000);
         let file = [thread.to_le_bytes(), (at % 50_000).to_le_bytes()].concat();
         let taken = trail.record(&Record {
-            // Spread over eight hours.
             time_ns: (1_700_000_000 + at * 8 * 3600 / count) * SECOND,
             class: Class::Operation,
             operation: [number::OPEN, number::READ, number::WRITE, number::CLOSE][(at % 4) as usize],
@@ -61,14 +57,13 @@ fn record_all(trail: &Trail, thread: u64, count: u64, done: &AtomicU64) {
     }
 }
 
-/// Returns the resident memory of this process, in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
     text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number") * rustix::param::page_size() as u64
 }
 
-/// Searches for one user's records until stopped, checks that they are complete and in order per
-/// connection, and returns the number of searches.
+/// Searches for one user's records until stopped, and checks that they are complete and in order
+/// per connection.
 fn search_all_the_while(directory: &Path, stop: &AtomicBool) -> u64 {
     let query = Query { principal: vec![b"user31@EXAMPLE.ORG".to_vec()], ..Query::default() };
     let mut searches = 0;
@@ -87,7 +82,6 @@ fn search_all_the_while(directory: &Path, stop: &AtomicBool) -> u64 {
             }
             segment = hit.segment;
             let (thread, at) = (record.connection.expect("it has one") as usize, record.xid.expect("it has one"));
-            // Every 997th record belongs to this user.
             assert!(of_thread[thread].is_none_or(|before| at == before + 997), "{:?} and then {at}", of_thread[thread]);
             of_thread[thread] = Some(at);
             true

@@ -1,16 +1,13 @@
-//! Resolves the names in an event to paths. A relative name is relative to the working directory,
-//! or to a directory file descriptor that no line names. `..` is resolved lexically, without
-//! following links.
+//! Resolves the names in an event to paths, relative to the working directory or to a directory
+//! file descriptor. `..` is resolved lexically.
 
 use super::Line;
 
-/// Which names of a system call are relative to a directory file descriptor: the first name, and
-/// the new name of a rename or link.
+/// Whether the first and the second name of a call are relative to a directory file descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DescriptorUse(pub(super) [bool; 2]);
 
 impl DescriptorUse {
-    /// Inspects a line of type SYSCALL.
     pub(super) fn of(line: &Line<'_>) -> DescriptorUse {
         let is_open = |name: &str| {
             let digits = line.field(name).and_then(|digits| std::str::from_utf8(digits).ok());
@@ -28,12 +25,10 @@ impl DescriptorUse {
     }
 }
 
-/// AT_FDCWD as 32 bits.
 const AT_FDCWD: u32 = -100_i32 as u32;
 /// Hexadecimal digits of a number below 1 MiB, more than the descriptor limit of a process.
 const LOW_DIGITS_MAX: usize = 5;
 
-/// Which arguments are directory file descriptors.
 enum Arguments {
     Known(Option<[&'static str; 2]>),
     Unknown,
@@ -44,8 +39,8 @@ fn arguments(line: &Line<'_>) -> Arguments {
     let Ok(call) = std::str::from_utf8(call) else { return Arguments::Unknown };
     let row = match call.parse::<u16>() {
         Err(_) => CALLS.iter().find(|(name, ..)| *name == call),
-        // Call numbers depend on the architecture (linux/audit.h). The table covers x86-64 and the
-        // generic numbers of aarch64, riscv64 and loongarch64.
+        // Call numbers depend on the architecture (linux/audit.h): x86-64, and the generic numbers
+        // of aarch64, riscv64 and loongarch64.
         Ok(number) => match line.field("arch") {
             Some(b"c000003e") => CALLS.iter().find(|(_, x86_64, ..)| *x86_64 == number),
             Some(b"c00000b7" | b"c00000f3" | b"c0000102") => CALLS.iter().find(|(_, _, generic, _)| *generic == number),
@@ -59,7 +54,6 @@ const ONE: [&str; 2] = ["a0", "a0"];
 const TWO: [&str; 2] = ["a0", "a2"];
 /// The first argument of symlinkat is the link's target, which is not resolved.
 const LINK: [&str; 2] = ["a1", "a1"];
-/// The architecture lacks the call.
 const NONE: u16 = u16::MAX;
 
 /// Name, x86-64 number, generic number, and the arguments that hold descriptors.
@@ -92,8 +86,8 @@ const CALLS: [(&str, u16, u16, [&str; 2]); 26] = [
     ("removexattrat", 466, 466, ONE),
 ];
 
-/// Resolves a name to a path, or to an empty path if nothing is known of it. An empty `cwd` means
-/// that the directory is unknown: a relative name then starts with `/.../`.
+/// Resolves a name, or returns an empty path if nothing is known. If `cwd` is empty, a relative
+/// name starts with `/.../`.
 pub(super) fn resolve(cwd: &[u8], name: &[u8]) -> Vec<u8> {
     let is_known = name.starts_with(b"/") || !cwd.is_empty();
     let from: &[u8] = if name.starts_with(b"/") { b"" } else { cwd };

@@ -1,5 +1,5 @@
-//! Names and numbers of the kernel's audit record types (linux/audit.h, libaudit.h), as auditd
-//! writes them. The table is incomplete: a type that is missing here is kept by its name.
+//! Names and numbers of the kernel's audit record types (linux/audit.h, libaudit.h). A type that is
+//! missing here is kept by its name.
 
 const NAMES: [(&str, u16); 105] = [
     ("LOGIN", 1006),
@@ -114,8 +114,8 @@ pub fn record_type_name(kind: u16) -> Option<&'static str> {
     NAMES.iter().find(|(_, number)| *number == kind).map(|(name, _)| *name)
 }
 
-/// Returns the number of a record type, or 0 if it is unknown. auditd itself writes
-/// `UNKNOWN[NUMBER]` for a type that it does not know.
+/// Returns the number of a record type, or 0 if it is unknown. auditd writes `UNKNOWN[NUMBER]` for
+/// types that it does not know.
 pub(super) fn number_of(name: &[u8]) -> u16 {
     let Ok(name) = std::str::from_utf8(name) else { return 0 };
     let unknown = name.strip_prefix("UNKNOWN[").and_then(|rest| rest.strip_suffix(']'));

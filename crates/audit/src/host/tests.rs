@@ -1,5 +1,5 @@
-//! Tests with a log that auditd wrote while files were created, read, renamed, linked and refused.
-//! Only the directory name was changed. Other tests use hand-written lines.
+//! Tests with a log that auditd wrote (only the directory name was changed) and with hand-written
+//! lines.
 
 use proptest::prelude::*;
 
@@ -55,7 +55,6 @@ fn recorded_log_gives_one_record_per_event() {
 fn lines_of_different_events_may_interleave() {
     let lines: Vec<&[u8]> = RECORDED.split(|byte| *byte == b'\n').collect();
     let plain = events(RECORDED);
-    // Swap neighbouring lines of different events.
     let mut mixed = lines.clone();
     for at in (1..mixed.len()).step_by(2) {
         let stamp = |line: &[u8]| Line::parse(line).map(|line| line.stamp);
@@ -123,7 +122,6 @@ fn paths(call: &str, names: &[(&str, &str)]) -> (String, String) {
 #[test]
 fn name_relative_to_open_directory_ignores_working_directory() {
     let of = |path: &str, path2: &str| (path.to_owned(), path2.to_owned());
-    // As in `rm -r`: the name is relative to an open directory.
     for call in [
         "arch=c000003e syscall=263 a0=4",
         "arch=c00000b7 syscall=35 a0=4",

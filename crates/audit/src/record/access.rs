@@ -12,7 +12,6 @@ pub const EXTEND: u32 = 0x08;
 pub const DELETE: u32 = 0x10;
 /// Execute.
 pub const EXECUTE: u32 = 0x20;
-/// Access to a file that does not change it.
 pub(crate) const USE: u32 = READ | LOOKUP | EXECUTE;
 /// The open may create the file.
 pub const CREATE: u32 = 0x1000;

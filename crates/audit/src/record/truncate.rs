@@ -1,5 +1,5 @@
-//! Truncation of records with long texts. A path keeps its start and its end so that it names no
-//! other file. Other texts keep their start. The detail lists the truncated fields.
+//! Truncation of long texts. A path keeps its start and its end so that it names no other file;
+//! other texts keep their start.
 
 use std::borrow::Cow;
 
@@ -13,8 +13,7 @@ pub fn truncate_path(path: &[u8]) -> Cow<'_, [u8]> {
     shorten_path(path, PATH_LEN_MAX)
 }
 
-/// Shortens a path to `len_max` bytes. At most a quarter is from the start, because the end is more
-/// specific.
+/// Shortens a path. At most a quarter is from the start, because the end is more specific.
 pub(crate) fn shorten_path(path: &[u8], len_max: usize) -> Cow<'_, [u8]> {
     if path.len() <= len_max {
         return path.into();
@@ -32,7 +31,6 @@ pub(crate) fn shorten_path(path: &[u8], len_max: usize) -> Cow<'_, [u8]> {
     [head, GAP, tail].concat().into()
 }
 
-/// The placeholder for omitted names.
 const GAP: &[u8] = b"/.../";
 
 pub(super) fn is_too_long(record: &Record<'_>) -> bool {
@@ -41,7 +39,6 @@ pub(super) fn is_too_long(record: &Record<'_>) -> bool {
         || [principal, client, file, key, detail].iter().any(|text| text.len() > TEXT_LEN_MAX)
 }
 
-/// Calls `with` with the truncated record.
 #[cold]
 pub(super) fn with_truncated_texts(record: &Record<'_>, with: impl FnOnce(&Record<'_>)) {
     let (export, path, path2) = (truncate_path(record.export), truncate_path(record.path), truncate_path(record.path2));
@@ -84,7 +81,6 @@ pub(crate) fn utf8_prefix(text: &[u8], len_max: usize) -> &[u8] {
     &text[..len]
 }
 
-/// Returns whether a byte continues a UTF-8 character.
 fn is_within_character(byte: u8) -> bool {
     byte & 0xc0 == 0x80
 }
@@ -104,7 +100,6 @@ mod tests {
         assert!(short.starts_with(b"/srv/dd") && short.ends_with(b"d/victim-one") && short != truncate_path(&two));
         let (head, tail) = short.split_at(memmem::find(&short, GAP).unwrap());
         assert!(one.starts_with(head) && one[head.len()] == b'/' && one.ends_with(&tail[GAP.len() - 1..]));
-        // A path that already contains a gap keeps a single gap.
         for at in [4, 2000, 4900] {
             let gapped = [&one[..at], &b"/..."[..], &one[255..]].concat();
             let short = truncate_path(&gapped);
@@ -114,7 +109,6 @@ mod tests {
         let near = [&one[..4900], b"/.../x/victim-one"].concat();
         let short = truncate_path(&near);
         assert!(short.ends_with(b"/.../x/victim-one") && memmem::find_iter(&short, GAP).count() == 1);
-        // No file name is this long, but the function accepts any text.
         let short = truncate_path(&[b'/'; 1]).into_owned();
         assert_eq!(short, b"/");
         assert_eq!(truncate_path(&[b'x'; 9000]).len(), PATH_LEN_MAX);

@@ -55,14 +55,12 @@ pub(super) enum Condition {
     /// A set of `PERM_` bits.
     Perm(u8),
     Principal(bool, Box<[u8]>),
-    /// A network address and its prefix length.
     Network(bool, IpAddr, u8),
     Client(bool, Box<[u8]>),
     Export(bool, Box<[u8]>),
     Flavour(bool, Flavour),
 }
 
-/// The kernel's number for "no user".
 pub(super) const UNSET: u32 = u32::MAX;
 pub(super) const PERM_READ: u8 = 1;
 pub(super) const PERM_WRITE: u8 = 2;
@@ -79,8 +77,7 @@ pub(super) enum Name<'r> {
 }
 
 impl<'r> Name<'r> {
-    /// Builds the name from a record. `is_expected` means that such an operation always has this name,
-    /// even if the record lacks it.
+    /// `is_expected` means that such an operation has this name even if the record lacks it.
     fn of(record: &Record<'r>, path: &'r [u8], is_expected: bool) -> Name<'r> {
         match path {
             [] if is_expected && record.class == Class::Operation && !record.export.is_empty() => {
@@ -95,8 +92,7 @@ impl<'r> Name<'r> {
         }
     }
 
-    /// Returns whether this is the path. An unknown name matches if `always` is set and it may be
-    /// the path.
+    /// An unknown name matches only if `always` is set.
     fn is(self, path: &[u8], always: bool) -> bool {
         match self {
             Name::None => false,
@@ -105,8 +101,8 @@ impl<'r> Name<'r> {
         }
     }
 
-    /// Returns whether the name is this directory or below it. An unknown name matches if `always`
-    /// is set and it may be.
+    /// Returns whether the name is this directory or below it. An unknown name may match only if
+    /// `always` is set.
     fn is_in(self, directory: &[u8], always: bool) -> bool {
         match self {
             Name::None => false,
@@ -115,7 +111,7 @@ impl<'r> Name<'r> {
         }
     }
 
-    /// Returns whether the name is a directory above the path, or may be.
+    /// Returns whether the name is, or may be, a directory above the path.
     fn is_above(self, path: &[u8]) -> bool {
         match self {
             Name::None => false,
@@ -127,17 +123,13 @@ impl<'r> Name<'r> {
     }
 }
 
-/// Returns whether `part` is `end` followed by a slash.
 fn is_dir(part: &[u8], end: &[u8]) -> bool {
     part.strip_prefix(end) == Some(b"/")
 }
 
-/// The placeholder for unknown names in a path.
 const GAP: &[u8] = b"/.../";
 
-/// Returns the position of the gap in a path.
 pub(super) fn gap(path: &[u8]) -> Option<usize> {
-    // Most paths contain few dots.
     memchr::memchr_iter(b'.', path).map(|dot| dot.wrapping_sub(1)).find(|at| path.get(*at..).is_some_and(|rest| rest.starts_with(GAP)))
 }
 
@@ -148,8 +140,8 @@ pub(super) struct Side<'r> {
     pub(super) permissions: u8,
 }
 
-/// Splits an operation into sides. COPY and CLONE read one file and write another, so a rule on one
-/// file must see only that file's access.
+/// Splits an operation into sides. COPY and CLONE read one file and write another, and a rule sees
+/// each file's own access.
 pub(super) fn sides<'r>(record: &Record<'r>) -> (Side<'r>, Option<Side<'r>>) {
     let has_second_path = matches!(record.operation, RENAME | LINK | COPY | CLONE);
     let (first, second) = (Name::of(record, record.path, true), Name::of(record, record.path2, has_second_path));
@@ -163,14 +155,12 @@ pub(super) fn sides<'r>(record: &Record<'r>) -> (Side<'r>, Option<Side<'r>>) {
 }
 
 impl Condition {
-    /// Returns whether the condition holds for any side of a record.
     pub(super) fn holds(&self, record: &Record<'_>) -> bool {
         let (first, second) = sides(record);
         self.holds_of(record, &first, true) || second.is_some_and(|second| self.holds_of(record, &second, true))
     }
 
-    /// Returns whether the condition holds for one side of a record. `always` tells whether the
-    /// rule records.
+    /// `always` tells whether the rule records.
     pub(super) fn holds_of(&self, record: &Record<'_>, side: &Side<'_>, always: bool) -> bool {
         match self {
             Condition::Path(path) => side.names.iter().any(|name| name.is(path, always)) || (always && moves_parent(record, side, path)),
@@ -179,7 +169,6 @@ impl Condition {
             Condition::Uid(compare, uid) => compare.holds(record.uid.unwrap_or(UNSET), *uid),
             Condition::Gid(compare, gid) => compare.holds(record.gid.unwrap_or(UNSET), *gid),
             Condition::Success(success) => (record.status() == 0 && record.class != Class::Refusal) == *success,
-            // A refused call has no result.
             Condition::Exit(compare, exit) => record.class != Class::Refusal && compare.holds(-i64::from(errno(record.status())), *exit),
             Condition::Perm(wanted) => side.permissions & wanted != 0,
             Condition::Principal(equal, pattern) => matches(pattern, record.principal) == *equal,
@@ -202,8 +191,8 @@ pub(super) fn moves_names(record: &Record<'_>) -> bool {
     record.class == Class::Operation && matches!(record.operation, RENAME | REMOVE | LINK)
 }
 
-/// Returns the permissions of `-p` that an operation uses. As in the kernel, opens count, and reads
-/// and writes through an open file do not.
+/// Returns the permissions of `-p` that an operation uses. As in the kernel, reads and writes
+/// through an open file do not count.
 fn permissions(record: &Record<'_>) -> u8 {
     if record.class == Class::Refusal {
         return 0;
@@ -239,7 +228,6 @@ fn is_below(path: &[u8], directory: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the text matches a pattern, where `*` stands for any text.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let mut parts = pattern.split(|byte| *byte == b'*');
     let first = parts.next().unwrap_or(b"");

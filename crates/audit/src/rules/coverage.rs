@@ -1,7 +1,6 @@
-//! Comparison of rule sets: whether one records less than another. The check generates example
-//! operations for each old `always` rule, including values around the new set's exceptions. An
-//! example that is no longer recorded proves the loss. The check does not detect a loss that no
-//! example shows.
+//! Whether one rule set records less than another. Each old `always` rule, combined with the new
+//! exceptions, generates example operations; an example that is no longer recorded proves a loss.
+//! Other losses go undetected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -22,7 +21,6 @@ impl Rules {
             let is_lost = |record: &Record<'_>| before.select(record).is_some() && self.select(record).is_none();
             Example::of(rules, hint).is_some_and(|example| example.any_operation(operations, &results, is_lost))
         };
-        // Values at and around those in the rule itself and in the new rules.
         let is_lost_at_edges = |rule: &Rule| {
             let hints = std::iter::once(rule).chain(self.rules.iter().filter(|hint| hint.conditions.iter().any(has_edge)));
             hints.flat_map(|hint| (0..EDGES).map(move |edge| Some((hint, edge)))).any(|hint| is_lost(&[rule], hint))
@@ -39,8 +37,8 @@ impl Rules {
     }
 }
 
-/// A rule whose values are tried first, and which neighbour of a number to use: the number, the
-/// next, or the previous one.
+/// A rule whose values are tried first, and which neighbour of a number: itself, the next, or the
+/// previous one.
 type Hint<'a> = Option<(&'a Rule, usize)>;
 const EDGES: usize = 3;
 
@@ -59,7 +57,6 @@ struct Example {
     export: Vec<u8>,
     address: Option<IpAddr>,
     flavour: Flavour,
-    /// Conditions on result and access.
     other_conditions: Vec<Condition>,
 }
 
@@ -80,7 +77,6 @@ enum Subject {
 fn subject(condition: &Condition) -> Subject {
     match condition {
         Condition::Path(_) | Condition::Dir(_) => Subject::Path,
-        // The user of an example is also its login user.
         Condition::Uid(..) | Condition::Login(..) => Subject::Uid,
         Condition::Gid(..) => Subject::Gid,
         Condition::Principal(..) => Subject::Principal,
@@ -93,13 +89,12 @@ fn subject(condition: &Condition) -> Subject {
 }
 
 impl Example {
-    /// Returns `None` if some field has no suitable value.
     fn of(rules: &[&Rule], hint: Hint<'_>) -> Option<Example> {
         let all: Vec<&Condition> = rules.iter().flat_map(|rule| &rule.conditions).collect();
         let neighbours = |number: &u32| [*number, number.wrapping_add(1), number.wrapping_sub(1)];
         let literal = |name: &[u8]| name.iter().map(|byte| if *byte == b'*' { 1 } else { *byte }).collect::<Vec<u8>>();
-        // Values that no rule names come first, so that an unconstrained field does not match
-        // another rule by chance.
+        // Values that no rule names come first, so that an unconstrained field matches no other
+        // rule by chance.
         let (mut paths, mut numbers, mut names, mut addresses) =
             (vec![b"/\x01".to_vec()], vec![UNUSUAL], vec![b"\x01".to_vec()], vec![None]);
         for condition in &all {
@@ -152,8 +147,8 @@ impl Example {
         }
     }
 
-    /// Returns whether `matches` holds for one of the operations, with a result and access that the
-    /// rules allow.
+    /// Returns whether `matches` holds for one of the operations with some result and access that
+    /// the rules allow.
     fn any_operation(&self, operations: u128, results: &[u32], matches: impl Fn(&Record<'_>) -> bool) -> bool {
         let mut numbers = (0..128).filter(|operation| operations & single(*operation) != 0);
         numbers.any(|operation| {
@@ -166,7 +161,6 @@ impl Example {
     }
 }
 
-/// Returns the first value that satisfies all conditions on this field.
 fn find_value<T: Clone>(all: &[&Condition], field: Subject, values: &[T], set: impl for<'a> Fn(&'a T, &mut Record<'a>)) -> Option<T> {
     let fits = |value: &&T| {
         let mut record = Record::default();
@@ -178,8 +172,8 @@ fn find_value<T: Clone>(all: &[&Condition], field: Subject, values: &[T], set: i
 
 /// A user and group id that rules are unlikely to name.
 const UNUSUAL: u32 = 3_999_999_979;
-/// Returns statuses to try: success, failures, and each result in a rule with its neighbours (RFC
-/// 8881, section 15.1).
+/// Statuses to try: success, failures, and each result in a rule with its neighbours (RFC 8881,
+/// section 15.1).
 fn results<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<u32> {
     let mut exits: Vec<i64> = vec![0, -1, -13, -122];
     for condition in rules.flat_map(|rule| &rule.conditions) {
@@ -193,10 +187,8 @@ fn results<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<u32> {
     exits.iter().filter_map(status).collect()
 }
 
-/// Above the highest NFSv4 status.
 const STATUS_MAX: u32 = 10_100;
 
-/// Returns the first, the middle and the last address of a network.
 fn sample_addresses(address: IpAddr, bits: u8) -> [IpAddr; EDGES] {
     match address.to_canonical() {
         IpAddr::V4(address) => {
@@ -212,7 +204,7 @@ fn sample_addresses(address: IpAddr, bits: u8) -> [IpAddr; EDGES] {
     }
 }
 
-/// Requested and granted access to try, one for each case that rules distinguish.
+/// Requested and granted access, one for each case that rules distinguish.
 const ACCESSES: [(u32, Option<u32>); 6] = [
     (0, None),
     (access::READ, None),

@@ -1,5 +1,5 @@
-//! Index of rules. Each rule is filed under its most selective key, so a lookup returns only the
-//! rules that may match. The caller evaluates their conditions.
+//! Index of rules, each filed under its most selective key. The caller evaluates the conditions of
+//! the candidates.
 
 mod patterns;
 mod range_tree;
@@ -39,7 +39,6 @@ pub(super) struct Index {
     numbers: [RangeTree<i64>; NUMBERS],
     networks: RangeTree<u128>,
     flavours: [Vec<u32>; Flavour::ALL.len()],
-    /// Indexed by permission set.
     permissions: [Vec<u32>; 16],
     /// Rules without a key, by operation (or refusal) and by success.
     unkeyed: Vec<Vec<u32>>,
@@ -104,8 +103,8 @@ impl Key {
         keys
     }
 
-    /// Returns the group in which keys are counted. Ranges of one field form one group, because
-    /// they may all contain the same number.
+    /// Returns the group in which keys are counted. Ranges of one field may all contain the same
+    /// number.
     fn group(&self) -> Key {
         match self {
             Key::Number(field, ..) if self.is_range() => Key::Number(*field, i64::MIN, None),
@@ -117,7 +116,6 @@ impl Key {
         matches!(self, Key::Number(_, from, end) if from.checked_add(1) != *end)
     }
 
-    /// Returns the cost factor of a key compared to an exact name.
     fn weight(&self) -> usize {
         match self {
             Key::Principal(part, _) | Key::Client(part, _) if *part != PatternPart::Whole => 2,
@@ -181,9 +179,9 @@ impl Index {
         }
     }
 
-    /// Calls `consider` with ascending lists that together contain all rules that may match a
-    /// record. The cost is one lookup per directory above the path, per pattern length, and O(log
-    /// n) for numbers and networks. If the path is unknown, all path rules are considered.
+    /// Calls `consider` with ascending lists that contain all rules that may match. The cost is one
+    /// lookup per directory above the path and per pattern length, and O(log n) for numbers. An
+    /// unknown path makes all path rules candidates.
     pub(super) fn each_candidate<'s, 'r: 's>(
         &self,
         record: &Record<'r>,
@@ -211,7 +209,6 @@ impl Index {
             consider(numbers);
         }
         let id = |id: Option<u32>| Some(i64::from(id.unwrap_or(UNSET)));
-        // A refused call has no result.
         let exit = (record.class != Class::Refusal).then(|| -i64::from(errno(record.status())));
         for (spans, value) in self.numbers.iter().zip([id(record.uid), id(record.auid()), id(record.gid), exit]) {
             if let Some(value) = value.filter(|_| !spans.is_empty()) {
@@ -260,10 +257,8 @@ impl Index {
     }
 }
 
-/// Index of refusals in `unkeyed`, above all operation numbers.
 const REFUSAL_SLOT: u16 = 128;
 
-/// Returns the index into `unkeyed`.
 fn unkeyed_slot(of: u16, is_success: bool) -> usize {
     2 * usize::from(of) + usize::from(is_success)
 }
@@ -282,7 +277,7 @@ fn number(condition: &Condition) -> Option<(Number, Compare, i64)> {
     }
 }
 
-/// Returns the half-open range that satisfies a comparison. Returns `None` for `!=`.
+/// Returns the half-open range that satisfies a comparison, or `None` for `!=`.
 fn span(compare: Compare, number: i64) -> Option<(i64, Option<i64>)> {
     let next = number.checked_add(1);
     match compare {

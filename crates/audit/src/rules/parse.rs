@@ -1,5 +1,5 @@
-//! Parser for auditctl's syntax. An unsupported line is an error with its line number. An option
-//! with a different meaning in auditctl is rejected.
+//! Parser for auditctl's syntax. Lines that are unsupported, or that mean something else in
+//! auditctl, are rejected.
 
 use std::net::IpAddr;
 
@@ -37,8 +37,7 @@ pub(super) fn parse(text: &[u8], resolve: &dyn Resolve) -> Result<Vec<Rule>, Vec
     if errors.is_empty() { Ok(rules) } else { Err(errors) }
 }
 
-/// Splits a line into words. Words may contain any bytes, because file names do. Quotes protect
-/// spaces.
+/// Splits a line into words of any bytes. Quotes protect spaces.
 fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
     for byte in line {
@@ -65,11 +64,9 @@ fn text(word: &[u8]) -> Result<&str, String> {
 
 #[derive(Default)]
 struct Draft {
-    /// True for `always` and `-w`, false for `never`.
     always: Option<bool>,
     watch: bool,
     operations: Option<u128>,
-    /// Operation names as written after `-S`.
     names: Vec<String>,
     /// Whether `-F arch=` named an architecture other than the 64-bit default.
     excludes_default_arch: bool,
@@ -101,7 +98,6 @@ fn rule(words: &[Vec<u8>], resolve: &dyn Resolve) -> Result<Option<Rule>, String
                 draft.names.extend(names.split(',').map(str::to_owned));
             }
             "-F" => draft.field(value("a field")?, resolve)?,
-            // A reload always replaces all rules.
             "-D" => clears = true,
             "-C" => return Err("-C is not supported: it compares kernel fields that NFS operations do not have".into()),
             "-b" | "-f" | "-r" | "-e" | "--backlog_wait_time" | "--loginuid-immutable" => {
@@ -263,7 +259,6 @@ fn set_once<T>(place: &mut Option<T>, value: T, twice: &str) -> Result<(), Strin
     }
 }
 
-/// Splits a field into name, operator and value.
 fn split(word: &[u8]) -> Result<(&str, Compare, &[u8]), String> {
     let shown = || word.escape_ascii();
     let at = word
@@ -331,7 +326,6 @@ fn client(equal: bool, text: &str) -> Result<Condition, String> {
             {
                 Err(format!("{text} matches addresses, but * is for names only: use a network, for example 10.1.0.0/16"))
             }
-            // The resolver's names are in lower case.
             None => Ok(Condition::Client(equal, text.to_ascii_lowercase().into_bytes().into())),
             Some(_) => Err(format!("{text} is neither a host name nor a network, for example 10.1.0.0/16")),
         };

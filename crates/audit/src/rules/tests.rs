@@ -278,7 +278,6 @@ fn lines_with_other_meaning_in_auditctl_are_rejected() {
         "-a always,exit -F client!=10.*",
         "-a always,exit -F client=host/8",
         "-w /srv//data",
-        // Neither an address nor a host name.
         "-a always,exit -F client=10.0.0.300",
         "-a always,exit -F client=10.0.0",
         "-a always,exit -F client=2001:db8::g",
@@ -380,7 +379,6 @@ fn unknown_path_matches_always_rules_but_no_never_rule() {
     ] {
         assert_eq!((hit(rule, b""), hit(rule, b"/srv/d/.../name")), (unknown, partly), "{rule}");
     }
-    // An operation above all exports has no path.
     let above = Record { export: b"", ..open(b"") };
     assert_eq!(key(&rules("-w /srv/secret -p r\n"), &above), None);
 }

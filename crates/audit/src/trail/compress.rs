@@ -1,6 +1,5 @@
-//! Compression of closed segments. The file consists of independent zstd frames of whole audit
-//! frames, and a seek table in zstd's seekable format. A reader can decode one record alone, and
-//! `zstd -d` decodes the whole file.
+//! Compression of closed segments to zstd's seekable format. A reader can decode one record alone,
+//! and `zstd -d` decodes the whole file.
 
 use std::fs;
 use std::io;
@@ -9,16 +8,13 @@ use super::Disk;
 use super::files::{SegmentFile, TORN_EXTENSION};
 use crate::frame::{MAGIC, parse};
 
-/// Approximate length of an uncompressed block, in bytes.
 const BLOCK_LEN: usize = 128 * 1024;
 const LEVEL: i32 = 3;
-/// Magic numbers of zstd's seekable format (contrib/seekable_format): the skippable frame and its
-/// footer.
+/// Magic numbers of zstd's seekable format (contrib/seekable_format).
 const SKIPPABLE: u32 = 0x184D_2A5E;
 const SEEKABLE: u32 = 0x8F92_EAB1;
 const FOOTER_LEN: usize = 9;
 
-/// Position of a block in the compressed file and in the uncompressed segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub(super) at: u64,
@@ -27,9 +23,8 @@ pub(super) struct Block {
     pub(super) uncompressed_len: usize,
 }
 
-/// Compresses a closed segment and then removes the original. After a crash, at least one of the
-/// two files is complete. Stops with `Interrupted` before writing anything if `is_wanted` returns
-/// false.
+/// Compresses a closed segment, then removes the original. One of the two is complete after a
+/// crash. Stops with `Interrupted` before writing if `is_wanted` returns false.
 pub(super) fn compress(disk: &dyn Disk, segment: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<SegmentFile> {
     let directory = segment.path.parent().unwrap_or(std::path::Path::new("."));
     let is_compressed = SegmentFile::is_compressed(directory, segment.number);
@@ -78,7 +73,7 @@ fn pack(uncompressed: &[u8], is_wanted: &dyn Fn() -> bool) -> io::Result<Vec<u8>
     Ok(out)
 }
 
-/// Reads the block table of a compressed segment of `len` bytes. `read` reads bytes at an offset.
+/// Reads the block table of a compressed segment of `len` bytes.
 pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>) -> io::Result<Vec<Block>> {
     let damaged = |reason: &str| {
         io::Error::new(io::ErrorKind::InvalidData, format!("the block table of the compressed segment is damaged: {reason}"))
@@ -113,7 +108,6 @@ pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>)
     Ok(blocks)
 }
 
-/// Decompresses a block.
 pub(super) fn unpack(bytes: &[u8], block: &Block) -> io::Result<Vec<u8>> {
     let uncompressed = zstd::bulk::decompress(bytes, block.uncompressed_len)?;
     if uncompressed.len() != block.uncompressed_len {

@@ -1,7 +1,6 @@
-//! History of a file's names: follows renames, links and removals of the file and of the
-//! directories above it, from a path or a file id. Each name has a time span, because a free name
-//! can be reused for another file. A change is recorded once it is durable, with the time of the
-//! change. So sequence numbers may be out of order, and times count.
+//! History of a file's names: follows renames, links and removals of the file and the directories
+//! above it. Names have time spans, because a free name can be reused. Changes are ordered by time,
+//! since sequence numbers follow durability.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -83,13 +82,12 @@ impl FileHistory {
     }
 }
 
-/// Returns whether the record's file id belongs to the named file. A failed lookup or creation has
-/// no id; trails of earlier versions then hold the directory's id.
+/// Returns whether the file id is the named file's. A failed lookup or creation has no id, or the
+/// directory's in trails of earlier versions.
 fn has_file_id(record: &Record<'_>) -> bool {
     !record.file.is_empty() && (record.result == 0 || ![LOOKUP, OPEN, CREATE].contains(&record.operation))
 }
 
-/// Returns whether the record is a rename, link or removal.
 pub(super) fn is_move(record: &Record<'_>) -> bool {
     record.class == Class::Operation && [RENAME, LINK, REMOVE].contains(&record.operation)
 }
@@ -149,7 +147,6 @@ pub fn file_history(directory: &Path, mode: SearchMode, seed: FileSeed<'_>) -> i
     }
 }
 
-/// Finds the ids of all files that had these names.
 fn files_of(directory: &Path, mode: SearchMode, spans: &[NameSpan]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut files = Vec::new();
     let paths: HashSet<&[u8]> = spans.iter().map(|span| &span.path[..]).collect();
@@ -186,7 +183,6 @@ enum Direction {
     Backward,
 }
 
-/// A change in the meaning of a name.
 struct NameChange {
     at: Moment,
     change: Change,
@@ -203,7 +199,6 @@ enum Change {
     Removed,
 }
 
-/// A successful rename, link or removal.
 #[derive(Clone)]
 struct Move {
     at: Moment,
@@ -249,7 +244,6 @@ impl HistorySearch<'_> {
                                 self.push(other, change.at, Direction::Forward);
                                 break;
                             }
-                            // Another file took the name.
                             Change::RenamedFrom(_) | Change::Removed => {
                                 until = change.at;
                                 break;

@@ -14,9 +14,7 @@ use crate::seal::Seal;
 pub const KEY_FILE: &str = "key";
 /// Name of the file with the latest seal.
 pub const CHECKPOINT_FILE: &str = "checkpoint";
-/// File name extension for damaged bytes that were cut from a segment.
 pub(crate) const TORN_EXTENSION: &str = "torn";
-/// Name of the file with the seals of removed segments.
 pub(crate) const REMOVED_SEALS_FILE: &str = "removed.seals";
 const OPEN: &str = "trail";
 const PACKED: &str = "trail.zst";
@@ -65,7 +63,6 @@ pub fn segments(directory: &Path) -> io::Result<Vec<SegmentFile>> {
     Ok(found)
 }
 
-/// Reads the frames with the seals of removed segments.
 pub(crate) fn read_removed_seals(directory: &Path) -> io::Result<Vec<u8>> {
     match fs::read(directory.join(REMOVED_SEALS_FILE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -94,10 +91,9 @@ pub fn create_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()>
     disk.sync_dir(parent(path))
 }
 
-/// Replaces the key file with the next key. The old key's bytes are overwritten first, so that a
-/// file system that writes in place keeps no copy. After an error, the call can be repeated: while
-/// the old key is overwritten, the next key is in the `.new` file. A `.new` file that cannot be
-/// read is left alone, because it may be that key.
+/// Replaces the key file with the next key, and overwrites the old bytes first. Can be repeated
+/// after an error: the next key stays in the `.new` file meanwhile. An unreadable `.new` file is
+/// kept, because it may be that key.
 pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     let (bytes, new) = (key.encode(), &new_path(path));
     let is_written = match fs::read(new).map(Zeroizing::new) {
@@ -106,8 +102,7 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
         Err(error) => return Err(error),
     };
     if is_written {
-        // This may be the only copy of the key. Rewrite its bytes, because a failed sync may have
-        // dropped them.
+        // This may be the only copy of the key, and a failed sync may have dropped its bytes.
         let file = disk.open(new)?;
         file.write_at(&bytes, 0)?;
         file.sync()?;
@@ -126,9 +121,9 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
     rename_into_place(disk, path)
 }
 
-/// Reads the key after a possible crash. If only the `.new` file holds a key, that key is returned
-/// twice, the second time for [`replace_key`]. If the key file is valid, a `.new` file is removed;
-/// on a full disk it stays, and [`replace_key`] reuses it.
+/// Reads the key after a possible crash. A key that exists only in the `.new` file is returned
+/// twice, the second time for [`replace_key`]. Otherwise the `.new` file is removed, unless the
+/// disk is full.
 pub(super) fn recover_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, Option<Ratchet>)> {
     let new = new_path(path);
     match (read_key(path), read_key(&new)) {
@@ -137,13 +132,11 @@ pub(super) fn recover_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, 
             Err(error) if !is_full(&error) => Err(error),
             _ => Ok((key, None)),
         },
-        // The old key was already overwritten.
         (Err(_), Ok(key)) => Ok((key, Some(read_key(&new)?))),
         (Err(error), Err(_)) => Err(error),
     }
 }
 
-/// Returns whether the disk is full or a quota is exhausted.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -1,5 +1,5 @@
-//! Follows a growing trail across segments, from a position that the caller can store. Delivery is
-//! at least once: if a crash removed records that were read, the segment is read again.
+//! Follows a growing trail across segments from a stored position. Delivery is at least once: a
+//! segment is read again if a crash removed records.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,13 +27,12 @@ pub struct Follower {
     /// Number and bytes of the current segment, if it is compressed.
     uncompressed: Option<(u64, Vec<u8>)>,
     lost: u64,
-    /// Nothing was read at this position yet, so a crash may have removed what was here.
+    /// Nothing was read at this position yet, so a crash may have replaced it.
     is_unconfirmed: bool,
     /// Records from this sequence number on are withheld.
     seq_limit: u64,
 }
 
-/// Bytes per read of an uncompressed segment.
 const READ_LEN: u64 = 1 << 20;
 
 impl Follower {

@@ -1,6 +1,5 @@
-//! Index of a closed segment: the offsets of the records with a given user, path, file and so on.
-//! The index is derived data and never trusted. It is rebuilt if it is missing or stale, and
-//! readers check each record in the trail itself. See docs/formats/audit.md.
+//! Index of a closed segment: the offsets of the records with a given user, path and so on. Never
+//! trusted: readers check each record in the trail. See docs/formats/audit.md.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -17,7 +16,6 @@ use crate::frame::{Frame, FrameError, Kind, MAGIC, parse};
 use crate::operations::number::{LINK, REMOVE, RENAME};
 use crate::record::Class;
 
-/// File name extension of an index.
 pub(crate) const INDEX_EXTENSION: &str = "index";
 const INDEX_MAGIC: &[u8; 8] = b"VOUCHIX2";
 const HEAD_LEN: usize = 64;
@@ -51,7 +49,6 @@ pub enum Term {
     Seal = 9,
 }
 
-/// Calls `each` with all terms of a record.
 pub(super) fn terms(record: &Record<'_>, mut each: impl FnMut(Term, &[u8])) {
     let mut text = |term, bytes: &[u8]| {
         if !bytes.is_empty() {
@@ -71,7 +68,6 @@ pub(super) fn terms(record: &Record<'_>, mut each: impl FnMut(Term, &[u8])) {
     }
     text(Term::File, record.file);
     text(Term::Client, record.client);
-    // A record may carry several keys.
     record.key.split(|byte| *byte == 1).for_each(|key| text(Term::Key, key));
     match record.address {
         Some(IpAddr::V4(address)) => text(Term::Client, &address.octets()),
@@ -86,8 +82,7 @@ pub(super) fn terms(record: &Record<'_>, mut each: impl FnMut(Term, &[u8])) {
     }
 }
 
-/// Returns the hash of a term in the table. A collision only costs the decoding of an unwanted
-/// record.
+/// A hash collision only costs the decoding of an unwanted record.
 fn hash(term: Term, bytes: &[u8]) -> u64 {
     let hash: [u8; 32] = Sha256::new().chain_update([term as u8]).chain_update(bytes).finalize().into();
     u64::from_le_bytes(*hash.first_chunk().expect("a hash has 32 bytes"))
@@ -138,7 +133,6 @@ impl Index {
         decode_postings(&bytes, count).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Reads hash, offset and count of consecutive table entries.
     fn table(&self, first: u64, count: u64) -> io::Result<Vec<(u64, u64, u64)>> {
         let mut bytes = vec![0; count as usize * TERM_LEN];
         self.file.read_exact_at(&mut bytes, HEAD_LEN as u64 + first * TERM_LEN as u64)?;
@@ -196,13 +190,11 @@ struct Postings {
     bytes: Vec<u8>,
 }
 
-/// Returns whether a segment has a valid index.
 pub(super) fn is_indexed(file: &SegmentFile) -> io::Result<bool> {
     Ok(Index::open(file, &Segment::open(file)?).is_some())
 }
 
-/// Builds or replaces the index of a closed segment. Takes about twice the segment's length in
-/// memory. Records that cannot be decoded are left out.
+/// Builds or replaces the index of a closed segment, in about twice the segment's length of memory.
 pub(crate) fn build_index(file: &SegmentFile) -> io::Result<()> {
     build_index_while(file, &|| true)
 }

@@ -1,6 +1,6 @@
-//! Appends records to a trail: records become frames, frames fill segments, and seals are made. The
-//! log is used by one thread, starts none, and never reads the clock. If the disk fails, the
-//! appended bytes stay in memory, and the caller decides when to retry.
+//! Appends records to a trail: records become frames, frames fill segments, and seals are made.
+//! Used by one thread; never reads the clock. If the disk fails, the bytes stay in memory, and the
+//! caller decides when to retry.
 
 mod append_batch;
 mod lost_count;
@@ -119,7 +119,6 @@ pub struct Log {
     /// The gap record from recovery: its sequence number, the number of lost records, and since
     /// when.
     reported_gap: Option<(u64, u64, u64)>,
-    /// Locks on the trail's directory and on the key's directory.
     _locks: Vec<Lock>,
 }
 
@@ -185,17 +184,14 @@ impl Log {
         self.next_seq
     }
 
-    /// Returns the number of bytes not yet written to the file.
     pub(crate) fn pending_len(&self) -> usize {
         self.buffers.iter().map(|buffer| buffer.pending.len() - buffer.written).sum()
     }
 
-    /// Returns the number of bytes in memory that are not known to be durable.
     pub(crate) fn unsynced_len(&self) -> usize {
         self.buffers.iter().map(|buffer| buffer.pending.len()).sum()
     }
 
-    /// Takes the list of segments that were closed and are uncompressed.
     pub(crate) fn take_closed(&mut self) -> Vec<SegmentFile> {
         std::mem::take(&mut self.closed)
     }
@@ -204,8 +200,7 @@ impl Log {
     /// cut. The bytes stay in memory until the next sync, because a failed sync may drop them.
     /// After an error, the call can be repeated.
     pub fn write(&mut self) -> Result<(), LogError> {
-        // A segment's header shows that the key advanced, so the previous segment must be durable
-        // first.
+        // The header shows that the key advanced, so the previous segment must be durable first.
         if self.buffers.len() > 1 {
             return self.sync();
         }

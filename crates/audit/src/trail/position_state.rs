@@ -1,5 +1,5 @@
-//! Checks whether a trail still contains what was read: the chain tag at a position depends on
-//! everything before it.
+//! Checks whether a trail still contains what was read: the chain tag depends on everything before
+//! it.
 
 use std::io;
 use std::path::Path;
@@ -36,7 +36,6 @@ pub fn position_state(directory: &Path, position: Position) -> io::Result<Positi
     read_state(directory, position)
 }
 
-/// A segment is compressed once and removed once.
 const TRIES_MAX: usize = 3;
 
 fn read_state(directory: &Path, position: Position) -> io::Result<PositionState> {
@@ -62,7 +61,6 @@ fn read_state(directory: &Path, position: Position) -> io::Result<PositionState>
     Ok(if files.first().is_some_and(|first| first.number > position.segment) { PositionState::Removed } else { PositionState::Beyond })
 }
 
-/// Returns the chain value from a segment's header.
 fn previous(file: &SegmentFile) -> io::Result<Option<[u8; 32]>> {
     let segment = Segment::open(file)?;
     Ok(segment.frame_at(MAGIC.len() as u64).ok().and_then(|(_, body)| Header::decode(&body)).map(|header| header.previous))

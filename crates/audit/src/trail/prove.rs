@@ -1,5 +1,4 @@
-//! Creates inclusion proofs: the seals up to the one over a record, and the record's path in the
-//! segment's tree. For earlier segments with an index, only the seals are read.
+//! Creates inclusion proofs. Of earlier segments with an index, only the seals are read.
 
 use std::io;
 use std::path::Path;
@@ -83,8 +82,8 @@ fn build_proof(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<O
     Ok(None)
 }
 
-/// Reads the seals of an earlier segment through its index. Returns `None` if the index is missing
-/// or damaged, or the record may be in this segment.
+/// Reads the seals of an earlier segment through its index, unless it is missing, damaged, or of
+/// the record's own segment.
 fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<Seal>> {
     let index = Index::open(file, segment)?;
     let (first, count) = index.span;

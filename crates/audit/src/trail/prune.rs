@@ -22,13 +22,11 @@ pub struct Retention {
     pub age_ns_min: u64,
 }
 
-/// Start of the detail in a retention record, followed by the number of the last removed segment.
-/// Missing segments without such a record are a fault.
+/// Start of the detail in a retention record; the number of the last removed segment follows.
 pub(crate) const PRUNED_PREFIX: &str = "segments are removed up to ";
 
-/// Removes segments, oldest first, and returns their number. Stops at the first segment for which
-/// `may_remove` is false, and keeps at least two. `record_removal` first records the number of the last segment
-/// to remove. If it returns false, nothing is removed.
+/// Removes segments, oldest first, and returns their number. Stops where `may_remove` is false, and
+/// keeps at least two. Nothing is removed unless `record_removal` has recorded the last number.
 pub(crate) fn prune(
     disk: &dyn Disk,
     directory: &Path,
@@ -55,7 +53,6 @@ pub(crate) fn prune(
     Ok(removed)
 }
 
-/// Returns the segments to remove, oldest first, with the frames of their seals.
 fn removable(
     directory: &Path,
     retention: &Retention,
@@ -100,7 +97,7 @@ fn removable(
     Ok(removable)
 }
 
-/// Appends the seals of the segments to remove. Reads only the end of the existing file.
+/// Appends the seals of the segments to remove; reads only the end of the file.
 fn append_removed_seals(disk: &dyn Disk, directory: &Path, removable: &[(SegmentFile, Vec<u8>)]) -> io::Result<()> {
     let path = directory.join(REMOVED_SEALS_FILE);
     let known = match File::open(&path) {
@@ -109,8 +106,7 @@ fn append_removed_seals(disk: &dyn Disk, directory: &Path, removable: &[(Segment
     };
     let len = known.as_ref().map_or(Ok(0), |file| file.metadata().map(|metadata| metadata.len()))?;
     let first = removable.first().map_or(u64::MAX, |(file, _)| file.number);
-    // An interrupted removal may have left its seals, possibly incomplete. Its segments still
-    // exist, so these seals are written again.
+    // An interrupted removal may have left incomplete seals; its segments still exist.
     let mut at = len - len % FRAME_LEN;
     while let Some(known) = known.as_ref().filter(|_| at > 0) {
         let mut frame = [0; FRAME_LEN as usize];
@@ -128,5 +124,4 @@ fn append_removed_seals(disk: &dyn Disk, directory: &Path, removable: &[(Segment
     disk.sync_dir(directory)
 }
 
-/// Length of a seal's frame, in bytes. All are equally long.
 const FRAME_LEN: u64 = (OVERHEAD + SEAL_LEN) as u64;

@@ -76,13 +76,11 @@ impl Segment {
         }
     }
 
-    /// Reads bytes of an uncompressed segment.
     pub(super) fn bytes_at(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
         read(&self.file, at, len)
     }
 
-    /// Returns the tag of the frame that ends at `offset` of the uncompressed segment, or `None` if
-    /// the segment is shorter.
+    /// Returns the tag of the frame that ends at `offset` of the uncompressed segment.
     pub(super) fn tag_before(&self, offset: u64) -> io::Result<Option<[u8; TAG_LEN]>> {
         let Some(at) = offset.checked_sub(TAG_LEN as u64).filter(|_| offset <= self.uncompressed_len()) else { return Ok(None) };
         let bytes = match &self.blocks {

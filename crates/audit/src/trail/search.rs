@@ -1,6 +1,5 @@
-//! Search for records. Closed segments are searched by index, the open one by a scan. Each result
-//! is decoded from the trail and checked, so an index can omit results but not add any.
-//! `SearchMode::Scan` ignores indexes.
+//! Search for records, by index in closed segments and by a scan in the open one. Each result is
+//! checked, so an index can omit results but not add any.
 
 use std::collections::HashSet;
 use std::io;
@@ -121,7 +120,6 @@ impl Query {
     }
 }
 
-/// Alternative index terms.
 type Terms = Vec<(Term, Vec<u8>)>;
 
 impl Outcome {
@@ -139,7 +137,6 @@ fn address_of(text: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Returns whether `path` is this directory or below it.
 pub(super) fn is_below(directory: &[u8], path: &[u8]) -> bool {
     let directory = directory.strip_suffix(b"/").unwrap_or(directory);
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
@@ -214,7 +211,6 @@ pub fn search(
         }
         let segment = match opened {
             Ok(segment) => segment,
-            // Retention removed the segment.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(at(file, error)),
         };

@@ -62,7 +62,6 @@ pub(super) fn put(log: &mut Log, number: u64, now_ns: u64) -> u64 {
     log.append_record(&record)
 }
 
-/// Writes a closed trail of several segments with `count` records.
 pub(super) fn write(directory: &Path, count: u64) {
     begin(directory);
     let mut log = open(directory, SECOND);
@@ -113,7 +112,6 @@ fn trail_continues_after_close_and_after_kill() {
     drop(log);
     let (mut log, opened) = Log::open(Arc::new(SystemDisk), directory.path(), options(), 20 * SECOND).unwrap();
     assert_eq!(opened, Recovery { was_unclosed: true, quarantined: vec![], unsealed: Some((4, 4)) });
-    // The recovery record has sequence number 5.
     assert_eq!(put(&mut log, 6, 20 * SECOND), 6);
     log.close(21 * SECOND).unwrap();
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();

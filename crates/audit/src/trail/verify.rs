@@ -28,7 +28,7 @@ use trust::{KnownEnds, administrative, recorded_removal};
 /// Verifies the trail in a directory. `each_segment` receives the progress: the segments done and
 /// their total. Fails only if the directory cannot be read.
 pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64, u64)) -> io::Result<Report> {
-    // Read before the segments, because an active writer may add seals in the meantime.
+    // Read first, because an active writer may add seals in the meantime.
     let ends = KnownEnds::of(directory, trust);
     let mut at = Verifier {
         trust,
@@ -50,8 +50,8 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
         each_segment(done, done + 1 + files.len() as u64);
         done += 1;
         if at.file(directory, &file, files.is_empty(), missing_segment == Some(file.number)) == Presence::Missing {
-            // Retention removed this segment, and possibly others. Continue with their seals, and
-            // expect a retention record.
+            // Retention removed this segment; continue with its seals, and expect a retention
+            // record.
             missing_segment = Some(file.number);
             let seen = at.segment;
             files = segments(directory)?.into_iter().filter(|file| file.number > seen).collect();
@@ -66,16 +66,13 @@ struct Verifier<'t> {
     trust: &'t Trust,
     ends: KnownEnds,
     report: Report,
-    /// Epoch and public key of the next seal, if known.
     key: Option<(u64, [u8; 32])>,
-    /// The chain value, if intact so far.
     chain: Option<Chain>,
     next_seq: Option<u64>,
     found_checkpoints: Vec<bool>,
     unsealed: u64,
     segment: u64,
-    /// The last segment of which only seals are left, and the last one that a retention record
-    /// names.
+    /// The last segment of which only seals are left, and the last that a retention record names.
     removed: u64,
     recorded_removal: u64,
 }
@@ -101,8 +98,8 @@ impl Verifier<'_> {
         self.report.faults.push(Fault { kind, segment: self.segment, offset: offset as u64, seq, description: description.into() });
     }
 
-    /// Verifies the seals of removed segments up to `first`. Segments that still exist, because a
-    /// removal was interrupted, are verified like all others.
+    /// Verifies the seals of removed segments up to `first`. Segments that still exist are verified
+    /// as usual.
     fn removed(&mut self, bytes: &[u8], first: Option<u64>) {
         let seen = self.segment;
         let mut at = 0;
@@ -149,7 +146,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Verifies a segment, unless it is gone. If `must_exist` is set, a missing segment is a fault.
+    /// `must_exist` makes a missing segment a fault.
     fn file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool, must_exist: bool) -> Presence {
         let is_compressed = SegmentFile::is_compressed(directory, file.number);
         let opened = match Segment::open(file) {
@@ -286,7 +283,6 @@ impl Verifier<'_> {
         }
     }
 
-    /// Determines how the chain was broken at this frame.
     fn diagnose(&self, chain: Chain, frame: &Frame<'_>, rest: &[u8]) -> Option<(FaultKind, String)> {
         let follower = frame::parse(rest).ok();
         let follows = |chain: Chain, next: &Frame<'_>| Some(chain.extend(&next.leaf_hash())).filter(|chain| chain.tag() == next.tag);
@@ -435,12 +431,10 @@ impl Verifier<'_> {
         }
     }
 
-    /// Returns whether this frame follows the chain value in the seal.
     fn chain_before(&self, seal: &Seal, frame: &Frame<'_>) -> bool {
         self.chain == Some(Chain(seal.chain).extend(&frame.leaf_hash()))
     }
 
-    /// Verifies the seal's signature and key.
     fn verify_signature(&mut self, seal: &Seal, at: usize) -> bool {
         let seq = self.next_seq.unwrap_or(0);
         if !seal.is_signed() {

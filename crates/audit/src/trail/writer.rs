@@ -1,9 +1,8 @@
-//! The writer: worker threads put records into bounded rings, and one thread writes them to the
-//! log. The policy decides what happens if the disk is slow, full or broken.
+//! Writer threads: worker threads put records into bounded rings, and one thread writes them to the
+//! log.
 //!
-//! A worker holds its ring's lock only while it copies a record. It waits for the disk only if the
-//! ring is full and the policy is [`Policy::Block`]. A reply that must not precede its record is
-//! passed to [`Trail::call_when_stored`].
+//! A worker waits for the disk only if its ring is full and the policy is [`Policy::Block`]. A
+//! reply that must not precede its record is passed to [`Trail::call_when_stored`].
 
 mod maintenance;
 mod options;
@@ -55,10 +54,8 @@ struct Shared {
     options: WriterOptions,
     queue: Mutex<Queue>,
     wakeup: Condvar,
-    /// Notified when the rings have room.
     room_freed: Condvar,
     room_lock: Mutex<()>,
-    /// Whether the writer sleeps and must be woken.
     is_sleeping: AtomicBool,
     retention_state: Mutex<RetentionState>,
     is_healthy: AtomicBool,
@@ -184,8 +181,7 @@ impl Trail {
         self.shared.end_retention();
         self.shared.is_stopped.store(true, Ordering::SeqCst);
         self.shared.wake();
-        // Taking the lock ensures that the writer is not between its check and its wait. This also
-        // wakes a writer that waits to retry.
+        // The lock ensures that the writer is not between its check and its wait.
         drop(self.shared.queue.lock());
         self.shared.wakeup.notify_one();
         self.shared.room_freed.notify_all();
@@ -206,8 +202,8 @@ impl Drop for Trail {
 impl Shared {
     fn record(&self, record: &Record<'_>, waits_for_room: bool) -> bool {
         let ring = &self.rings[ring::thread_number() % RING_COUNT];
-        // Counted before the record is visible, so that it never counts as stored too early. All
-        // threads share this counter, so it is skipped unless replies wait.
+        // Counted before the record is visible, so that it never counts as stored too early.
+        // Skipped unless replies wait, because all threads share the counter.
         let is_counted = self.options.delays_replies();
         if is_counted {
             self.unstored_count.fetch_add(1, Ordering::SeqCst);
@@ -234,7 +230,7 @@ impl Shared {
 
     fn wake(&self) {
         if self.is_sleeping.swap(false, Ordering::SeqCst) {
-            // Taking the lock ensures that the writer is not between its check and its wait.
+            // The lock ensures that the writer is not between its check and its wait.
             drop(self.queue.lock());
             self.wakeup.notify_one();
         }
@@ -243,5 +239,4 @@ impl Shared {
 
 /// Number of rings. Additional threads share them.
 const RING_COUNT: usize = 64;
-/// Interval at which a blocked worker checks for room.
 const ROOM_STEP: Duration = Duration::from_millis(50);

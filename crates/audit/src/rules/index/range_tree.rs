@@ -1,10 +1,8 @@
-//! A segment tree over half-open ranges that returns all ranges containing a number. A range is
-//! stored at O(log n) nodes; a lookup walks from a leaf to the root.
+//! A segment tree over half-open ranges. A range is stored at O(log n) nodes; a lookup walks from a
+//! leaf to the root.
 
-/// Ranges with their rules.
 #[derive(Debug)]
 pub(super) struct RangeTree<T> {
-    /// Start and end of all ranges, ascending.
     bounds: Vec<T>,
     /// Rule numbers of each node, ascending. The root is node 1, and node `n` has the children `2n`
     /// and `2n + 1`. The second half are leaves, one per bound.
@@ -12,8 +10,7 @@ pub(super) struct RangeTree<T> {
 }
 
 impl<T: Copy + Ord> RangeTree<T> {
-    /// Builds the tree from ranges with ascending rule numbers. A range without an end is
-    /// unbounded.
+    /// Builds the tree. Rule numbers must ascend, and a range without an end is unbounded.
     pub(super) fn new(spans: &[(T, Option<T>, u32)]) -> Self {
         let mut bounds: Vec<T> = spans.iter().flat_map(|(from, end, _)| [Some(*from), *end]).flatten().collect();
         bounds.sort_unstable();
@@ -44,7 +41,6 @@ impl<T: Copy + Ord> RangeTree<T> {
     /// Calls `each` with disjoint lists that together are the rules whose range contains `value`.
     pub(super) fn holding(&self, value: T, mut each: impl FnMut(&[u32])) {
         let before = self.bounds.partition_point(|bound| *bound <= value);
-        // No range contains a value below the first bound.
         let mut node = before.checked_sub(1).map_or(0, |leaf| leaf + self.bounds.len());
         while node > 0 {
             each(&self.nodes[node]);

@@ -14,7 +14,6 @@ fn rules(text: &str) -> Rules {
     Rules::parse(text, &TestResolver).unwrap()
 }
 
-/// The reference implementation: the first matching rule by scan.
 fn scan<'r>(rules: &'r Rules, record: &Record<'_>, applies: impl Fn(&Rule) -> bool) -> Option<&'r Rule> {
     rules.rules.iter().find(|rule| applies(rule) && rule.holds(record, &sides(record)))
 }
@@ -23,7 +22,6 @@ const PATHS: [&str; 7] = ["/", "/a", "/a/b", "/a/b/c", "/d", "", "/a/.../c"];
 const ADDRESSES: [&str; 5] = ["10.0.0.1", "10.0.0.2", "10.0.1.1", "2001:db8::1", "::ffff:10.0.0.1"];
 const EXITS: [(u32, &str); 4] = [(0, "0"), (13, "-EACCES"), (2, "-ENOENT"), (70, "-ESTALE")];
 
-/// Generates a field of a rule.
 fn field(kind: usize, value: usize, more: usize) -> String {
     let compare = ["=", "!=", "<", "<=", ">", ">="][more % 6];
     let equality = ["=", "!="][more % 2];
@@ -33,7 +31,6 @@ fn field(kind: usize, value: usize, more: usize) -> String {
         2 => format!("-F uid{compare}{value}"),
         3 => format!("-F auid{compare}{value}"),
         4 => format!("-F gid{compare}{value}"),
-        // No result is above 0.
         5 => format!("-F exit{}{}", if value.is_multiple_of(4) && compare == ">" { ">=" } else { compare }, EXITS[value % 4].1),
         6 => format!("-F principal{equality}{}", ["p1@R", "p*@R", "*@R", "p2*", "*1*", "*"][value % 6]),
         7 => format!("-F client{equality}{}", ["a.example", "*.example", "b*", "*x*"][value % 4]),
@@ -53,7 +50,6 @@ fn field(kind: usize, value: usize, more: usize) -> String {
 fn line(number: usize, (always, fields, operations): &(bool, Vec<(usize, usize, usize)>, usize)) -> String {
     let action = if *always { "always" } else { "never" };
     let mut fields: Vec<String> = fields.iter().map(|(kind, value, more)| field(*kind, *value, *more)).collect();
-    // A rule may have a single `perm` field.
     let permissions = fields.iter().rposition(|field| field.starts_with("-F perm="));
     let mut at = 0..fields.len();
     fields.retain(|field| at.next() == permissions || !field.starts_with("-F perm="));
@@ -103,7 +99,6 @@ proptest::proptest! {
     }
 }
 
-/// Counts the rules that are evaluated for a record.
 fn count_evaluations(rules: &Rules, record: &Record<'_>) -> usize {
     let count_evaluations = Cell::new(0);
     rules.first_match(record, Lookup::Operation, |rule| {

@@ -1,5 +1,4 @@
-//! Batched appends. The chain and tree hashes of one record are computed together with the next
-//! record's hash.
+//! Batched appends, which share hash computations between neighbouring records.
 
 use super::Log;
 use crate::frame::{BODY_LEN_MAX, Kind, LeafBatch};

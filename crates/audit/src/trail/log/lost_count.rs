@@ -1,5 +1,5 @@
-//! Count of records that a failing disk did not take. The file is preallocated and overwritten in
-//! place, so that a full disk accepts it. The next start reports the count.
+//! Count of records that a failing disk did not take, reported at the next start. The file is
+//! preallocated and overwritten in place, so that a full disk accepts it.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,6 @@ use std::path::Path;
 use crate::chain::digest;
 use crate::trail::Disk;
 
-/// Name of the file in the trail's directory.
 pub(crate) const LOST_COUNT_FILE: &str = "lost";
 
 /// Records that are in no segment.
@@ -42,8 +41,7 @@ impl LostCount {
     pub fn encode(&self) -> [u8; LOST_LEN] {
         let mut gaps = self.gaps.clone();
         while gaps.len() > GAPS_MAX {
-            // The newest gaps are merged under the last number. If the older one was written after
-            // all, the count is too high.
+            // The newest gaps are merged under the last number, which may make the count too high.
             let (seq, count) = gaps.pop().unwrap_or_default();
             if let Some(last) = gaps.last_mut() {
                 *last = (seq, last.1.saturating_add(count));
@@ -77,7 +75,6 @@ impl LostCount {
     }
 }
 
-/// Reads the count of the last run, if there is one.
 pub(super) fn read(directory: &Path) -> Option<LostCount> {
     LostCount::decode(&std::fs::read(directory.join(LOST_COUNT_FILE)).ok()?)
 }
@@ -87,7 +84,6 @@ pub(super) fn is_complete(directory: &Path) -> bool {
     std::fs::metadata(directory.join(LOST_COUNT_FILE)).is_ok_and(|file| file.len() == LOST_LEN as u64)
 }
 
-/// Creates the file, or clears it.
 pub(super) fn reset(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
     let path = directory.join(LOST_COUNT_FILE);
     let bytes = std::fs::read(&path).ok();
@@ -101,7 +97,6 @@ pub(super) fn reset(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
     if bytes.is_none() { disk.sync_dir(directory) } else { Ok(()) }
 }
 
-/// Overwrites the file.
 pub(super) fn write(disk: &dyn Disk, directory: &Path, lost: &LostCount) -> io::Result<()> {
     let file = disk.open(&directory.join(LOST_COUNT_FILE))?;
     file.write_at(&lost.encode(), 0)?;

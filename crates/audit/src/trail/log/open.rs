@@ -75,8 +75,7 @@ impl Log {
         let (mut number, mut is_reported) = (1, false);
         let lost = lost_count::read(&log.directory);
         let mut quarantined_files = quarantine::list(directory).with_path(directory)?;
-        // An interrupted start may have renamed these files without a sync, and the record must not
-        // name files that a power cut removes.
+        // An interrupted start may have renamed these files without a sync.
         if !quarantined_files.is_empty() {
             log.run_or_queue(RecoveryStep::SyncDirectory)?;
         }
@@ -95,7 +94,6 @@ impl Log {
                         log.buffers.clear();
                     }
                 }
-                // A segment whose end is not written yet is listed later.
                 let last = log.buffers.is_empty().then_some(file);
                 log.closed = files.into_iter().chain(last).filter(|file| !file.is_compressed).collect();
                 break;
@@ -120,8 +118,8 @@ impl Log {
         Ok((log, recovery))
     }
 
-    /// Resumes at the end of a segment; `previous` is the previous one. Returns whether the segment
-    /// is closed, or `None` if it has no header and was quarantined.
+    /// Resumes at the end of a segment. Returns whether it is closed, or `None` if it has no header
+    /// and was quarantined.
     fn resume(
         &mut self,
         file: &SegmentFile,
@@ -166,9 +164,8 @@ impl Log {
         if self.key.epoch() != required || self.key.public() != public {
             return Err(LogError::Key { key: self.key.epoch(), required });
         }
-        // If the key has advanced past a seal, the seal is durable. Everything else may exist only
-        // in the page cache of a killed process. It must be durable before the key or the next seal
-        // advances.
+        // A seal is durable if the key has advanced past it. Everything else may exist only in the
+        // page cache and must be durable before the key or the next seal advances.
         let from = if next.is_some() { 0 } else { scan.sealed_len };
         if !file.is_compressed && from < scan.len {
             self.run_or_queue(RecoveryStep::Rewrite {
@@ -258,7 +255,6 @@ impl Log {
             });
             self.reported_gap = Some((reported, count, lost.since_ns));
             // Stored before the record can reach the disk, so that the loss is not reported twice.
-            // Unwritten gap records before this point would be lost as well.
             let gaps = lost.gaps.iter().copied().filter(|(seq, _)| *seq < resumed).collect();
             if let Err(error) = self.store_lost_count(&LostCount {
                 next_seq: resumed,

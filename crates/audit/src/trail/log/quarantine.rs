@@ -1,6 +1,5 @@
-//! Damaged bytes that a crash left behind, quarantined in files for an investigator. The recovery
-//! record names these files. Each file is reported once, even if a start is killed in between. This
-//! module does not write files.
+//! Damaged bytes of a crash, quarantined in files for an investigator. Recovery records name each
+//! file once. This module does not write files.
 
 use std::io;
 use std::path::Path;
@@ -29,7 +28,6 @@ impl QuarantineFile {
     }
 }
 
-/// Lists the quarantine files in a trail's directory.
 pub(super) fn list(directory: &Path) -> io::Result<Vec<QuarantineFile>> {
     let mut scan = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -44,8 +42,8 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<QuarantineFile>> {
     Ok(scan)
 }
 
-/// Returns the quarantine files that no record names yet. `segment` is the last segment and `scan`
-/// its content. A closed segment has already reported all files up to and including its own.
+/// Returns the quarantine files that no record names yet. A closed segment has reported all files
+/// up to its own.
 pub(super) fn unreported(
     quarantined_files: &[QuarantineFile],
     segment: u64,
@@ -88,8 +86,7 @@ pub(super) fn find_with_bytes(quarantined_files: &[QuarantineFile], directory: &
         .cloned()
 }
 
-/// Formats the details of recovery records. The first detail starts with `first`; further ones
-/// follow if the names do not fit. No name is split.
+/// Formats the details of one or more recovery records. No file name is split.
 pub(super) fn recovery_details(first: &str, quarantined_files: &[QuarantineFile]) -> Vec<String> {
     let (mut details, mut remaining) = (Vec::new(), quarantined_files);
     loop {
@@ -100,7 +97,6 @@ pub(super) fn recovery_details(first: &str, quarantined_files: &[QuarantineFile]
             room = rest.unwrap_or(0);
             rest.is_some()
         };
-        // A single name always fits into a record.
         let count = remaining.iter().take_while(fits).count().max(1).min(remaining.len());
         let (reported_names, rest) = remaining.split_at(count);
         let names: Vec<_> = reported_names.iter().map(|quarantined| &*quarantined.name).collect();
@@ -125,16 +121,13 @@ pub(super) fn reported_names(body: &[u8]) -> Vec<String> {
     names.map(|names| names.split(SEPARATOR).map(str::to_owned).collect()).unwrap_or_default()
 }
 
-/// Returns the file names in a segment's recovery records. `verify` reports a segment that cannot
-/// be read.
+/// Returns the file names in a segment's recovery records. `verify` reports an unreadable segment.
 pub(super) fn names_in_segment(segment: Option<&SegmentFile>) -> Vec<String> {
     let bytes = segment.and_then(|file| Segment::open(file).and_then(|segment| segment.load()).ok());
     bytes.map(|bytes| SegmentScan::of(&bytes).reported_names).unwrap_or_default()
 }
 
-/// Digits of a segment number in a file name.
 const DIGITS: usize = 12;
-/// Digits of the largest length.
 const LEN_DIGITS: usize = 20;
 const CONTINUED: &str = "the trail had no end, as the record before says; ";
 const QUARANTINED: &str = " torn bytes put aside";

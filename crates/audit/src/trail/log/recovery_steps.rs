@@ -1,5 +1,5 @@
-//! Recovery steps that failed because the disk was full. They are retried in order before anything
-//! else is written. Until then, the trail is in the state that a killed start leaves.
+//! Recovery steps that failed on a full disk. They are retried in order before anything else is
+//! written.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,14 +11,17 @@ use crate::trail::files;
 
 /// A recovery step. A step that was interrupted can be repeated.
 pub(super) enum RecoveryStep {
-    /// Install the key that follows a durable seal.
     ReplaceKey(Ratchet),
     /// Write the checkpoint.
     WriteCheckpoint(Seal),
     /// Sync the directory.
     SyncDirectory,
     /// Rewrite and sync a segment from an offset on.
-    Rewrite { segment: PathBuf, bytes: Vec<u8>, from: u64 },
+    Rewrite {
+        segment: PathBuf,
+        bytes: Vec<u8>,
+        from: u64,
+    },
     /// Copy the damaged bytes at a segment's end to a quarantine file, then cut them off.
     CutTorn {
         segment: PathBuf,
@@ -27,11 +30,11 @@ pub(super) enum RecoveryStep {
         /// Length of the intact part.
         len: u64,
     },
-    /// Rename a segment without a header to a quarantine file.
-    Quarantine { segment: PathBuf, quarantined: PathBuf },
-    /// Remove an empty segment file.
+    Quarantine {
+        segment: PathBuf,
+        quarantined: PathBuf,
+    },
     RemoveEmpty(PathBuf),
-    /// Create or reset the file that counts lost records.
     ResetLostCount,
 }
 
@@ -41,8 +44,7 @@ impl Log {
         self.recovery_error.as_ref()
     }
 
-    /// Returns the gap record from recovery while it is not written: its sequence number, the
-    /// number of lost records, and since when.
+    /// Returns the gap record from recovery while it is not written.
     pub(in crate::trail) fn unwritten_gap(&self) -> Option<(u64, u64, u64)> {
         self.reported_gap.filter(|_| self.recovery_error.is_some())
     }
@@ -65,7 +67,6 @@ impl Log {
         }
     }
 
-    /// Runs all queued steps.
     pub(super) fn run_recovery_steps(&mut self) -> Result<(), LogError> {
         while let Some(step) = self.recovery_steps.front() {
             self.run_step(step)?;

@@ -1,5 +1,4 @@
-//! A segment in memory: the bytes that are not durable yet and must be written again if a sync
-//! fails.
+//! A segment in memory: bytes that are not durable yet and must be rewritten if a sync fails.
 
 use std::path::Path;
 

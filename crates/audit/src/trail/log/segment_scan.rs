@@ -6,7 +6,6 @@ use crate::frame::{self, FrameError, Header, Kind, MAGIC};
 use crate::merkle::Frontier;
 use crate::seal::Seal;
 
-/// The intact content of a segment.
 pub(super) struct SegmentScan {
     pub(super) header: Option<Header>,
     pub(super) seal: Option<Seal>,
@@ -14,10 +13,8 @@ pub(super) struct SegmentScan {
     pub(super) next_seq: u64,
     pub(super) tree: Frontier,
     pub(super) len: usize,
-    /// Length up to the last seal.
     pub(super) sealed_len: usize,
     pub(super) is_closed: bool,
-    /// Quarantine files that its records name.
     pub(super) reported_names: Vec<String>,
 }
 

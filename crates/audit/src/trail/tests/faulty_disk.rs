@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::trail::{Disk, DiskFile, Lock, SystemDisk};
 
-/// A disk that can be full, or fail one sync and drop the unsynced data, as Linux does with pages
-/// that it cannot write.
+/// A disk that can be full, or fail one sync and drop the unsynced data as Linux does.
 #[derive(Clone, Default)]
 pub(super) struct FaultyDisk {
     pub(super) full: Arc<AtomicBool>,
@@ -25,7 +24,6 @@ struct FaultyFile {
     path: std::path::PathBuf,
     file: Box<dyn DiskFile>,
     disk: FaultyDisk,
-    /// File length at the last sync.
     synced_len: AtomicU64,
 }
 

@@ -6,7 +6,6 @@ use super::faulty_disk::FaultyDisk;
 use super::writer::{read, record, reopen, until};
 use super::*;
 
-/// Leaves a trail with records and no closing seal.
 fn killed(directory: &Path) {
     begin(directory);
     let mut log = open(directory, SECOND);
@@ -20,8 +19,7 @@ fn append(path: &Path, bytes: &[u8]) {
     std::fs::write(path, whole).unwrap();
 }
 
-/// A name, how to prepare the trail, its number of records, and the number of recovery records that
-/// the first start loses.
+/// Name, preparation, number of records, and number of recovery records that the first start loses.
 type State<'a> = (&'a str, &'a dyn Fn(&Path), usize, u64);
 
 const TORN_BYTES: &[u8] = b"no frame any more";
@@ -60,7 +58,6 @@ fn start_on_full_disk_continues_once_there_is_room() {
         make(directory);
         let disk = FaultyDisk::default();
         disk.full.store(true, Ordering::SeqCst);
-        // A start that is killed before there is room changes nothing.
         reopen(directory, &disk, WriterOptions::default(), || ()).stop();
         let trail = reopen(directory, &disk, WriterOptions::default(), || ());
         assert!(!trail.is_healthy() && trail.record(&record(b"/srv/x", SECOND)), "{state}");
@@ -123,13 +120,11 @@ fn recovery_records_are_synced_before_callbacks_run() {
         .unwrap();
     let disk = FaultyDisk::default();
     disk.full.store(true, Ordering::SeqCst);
-    // Nothing else triggers a sync.
     let options = Options { rotation: Rotation { seal_ns_max: 1 << 62, age_ns_max: 1 << 62, ..Rotation::default() }, ..options() };
     let log = Log::open(Arc::new(disk.clone()), directory.path(), options, SECOND).unwrap().0;
     assert!(log.recovery_error().is_some());
     let options = WriterOptions { durability: crate::trail::Durability::Each, ..WriterOptions::default() };
     let trail = Trail::start(log, Arc::new(disk.clone()), options, || ()).unwrap();
-    // The first sync of a segment fails.
     disk.drops_unsynced.store(true, Ordering::SeqCst);
     disk.full.store(false, Ordering::SeqCst);
     let (reported, kept) = std::sync::mpsc::channel();
@@ -184,7 +179,6 @@ fn torn_bytes_of_each_crash_are_quarantined_and_reported() {
         ["torn", "2.torn", "3.torn"].iter().map(|end| std::fs::read(first.with_extension(end)).unwrap_or_default()).collect();
     assert_eq!(kept, [&b"first"[..], b"second", b"third"]);
     assert!(!first.with_extension("4.torn").exists());
-    // The recovery records of the earlier rounds are gone.
     assert_eq!(crashes(directory.path(), "the last start tells of all"), 1);
 }
 
@@ -210,7 +204,6 @@ fn torn_bytes_are_reported_once_despite_full_disk_and_kill() {
             append(&SegmentFile::open(directory, segment).path, bytes);
             let disk = FaultyDisk::default();
             let mut has_room = false;
-            // Two starts are killed.
             for writes_left in [writes, writes / 2] {
                 *disk.writes_left.lock().unwrap() = Some(writes_left);
                 has_room |= Log::open(Arc::new(disk.clone()), directory, options(), 2 * SECOND).unwrap().0.recovery_error().is_none();
@@ -227,7 +220,6 @@ fn torn_bytes_are_reported_once_despite_full_disk_and_kill() {
             }
             writes += 1;
         }
-        // At least the new segment.
         assert!(writes >= 2, "{state}: {writes}");
     }
 }
@@ -239,7 +231,6 @@ fn starts_on_full_disk_leave_a_single_empty_file() {
     write(directory, 3);
     for _ in 0..5 {
         let disk = FaultyDisk::default();
-        // Enough for the checkpoint and an empty segment file.
         *disk.writes_left.lock().unwrap() = Some(3);
         assert!(Log::open(Arc::new(disk), directory, options(), 2 * SECOND).unwrap().0.recovery_error().is_some());
         assert_eq!(std::fs::metadata(SegmentFile::open(directory, 2).path).unwrap().len(), 0);
@@ -311,7 +302,6 @@ fn key_survives_replacement_interrupted_by_full_disk() {
                 limit();
                 log.rotate(11 * SECOND).is_ok() || log.sync().is_ok()
             };
-            // After a kill, a start that still has no room succeeds.
             let again = open_by(&disk).unwrap_or_else(|error| panic!("{starts}, {writes}: {error}")).0;
             assert!(had_room || again.recovery_error().is_some(), "{starts}, {writes}");
             drop(again);

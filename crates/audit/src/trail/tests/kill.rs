@@ -11,7 +11,6 @@ use super::power_cut::PowerDisk;
 use super::writer::read;
 use super::*;
 
-/// Creates a disk with a key, and its directory.
 fn disk() -> (tempfile::TempDir, PowerDisk) {
     let directory = tempfile::tempdir().unwrap();
     let disk = PowerDisk::new(directory.path());
@@ -41,7 +40,6 @@ fn start_and_close_twice(disk: &PowerDisk, directory: &Path) {
     }
 }
 
-/// Keeps everything that the killed process wrote.
 fn killed(disk: &PowerDisk) {
     disk.clear();
     disk.publish();
@@ -50,7 +48,6 @@ fn killed(disk: &PowerDisk) {
 
 #[test]
 fn seal_is_durable_before_key_advances() {
-    // Closing takes fewer steps than this, and so does the next start.
     for (close, start) in (0..24).flat_map(|close| (0..40).map(move |start| (close, start))) {
         let (directory, disk) = disk();
         let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
@@ -125,7 +122,6 @@ fn later_loss_is_reported_after_earlier_report() {
     for (step, is_synced) in (0..40).flat_map(|step| [(step, false), (step, true)]) {
         let (directory, disk) = disk();
         let log = three_synced_of_six(&disk, directory.path());
-        // The fifth record stands for seven others.
         let gaps = vec![(5, 7)];
         log.store_lost_count(&LostCount { next_seq: log.next_seq() + 3, unnumbered: 2, since_ns: SECOND, gaps, ..LostCount::default() })
             .unwrap();
@@ -179,8 +175,7 @@ fn key_survives_full_disk_followed_by_kill_or_power_cut() {
 
 #[test]
 fn torn_bytes_are_reported_once_despite_kill_or_power_cut() {
-    // Whether the trail is closed, the torn segment, its bytes, and whether it is renamed already
-    // (without a sync).
+    // Whether the trail is closed, the torn segment, its bytes, and whether it is renamed already.
     let states: [(bool, u64, &[u8], bool); 6] = [
         (false, 1, b"torn", false),
         (true, 2, b"", false),

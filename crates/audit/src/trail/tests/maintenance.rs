@@ -10,7 +10,6 @@ use super::*;
 use crate::record::Act;
 use crate::trail::index::{build_index_while, is_indexed};
 
-/// Returns the details of all retention records.
 fn recorded_removals(directory: &Path) -> Vec<String> {
     let mut reported = Vec::new();
     entries(directory, 1, |entry| {
@@ -32,7 +31,6 @@ fn removal_is_recorded_first_even_if_other_records_are_lost() {
     let trail = start(directory.path(), &disk, options, || ());
     disk.full.store(true, Ordering::SeqCst);
     let path = [b'x'; 4000];
-    // Until the memory limit is reached.
     until("records are lost", || {
         (0..500).for_each(|_| _ = trail.record(&record(&path, SECOND)));
         trail.counts().lost > 0
@@ -74,7 +72,6 @@ fn interrupted_maintenance_leaves_segment_unchanged() {
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
 }
 
-/// Records and performs a removal, as the writer does.
 fn remove(directory: &Path, retention: &Retention, now_ns: u64) -> u64 {
     let record_removal_in_log = |last: u64| {
         let mut log = open(directory, now_ns);
@@ -102,7 +99,6 @@ fn verification_during_retention_finds_no_fault() {
         assert!(removed > at, "{removed}");
         assert_eq!(report.faults, [], "removed before segment {at} was read");
         assert!(report.notes.iter().any(|note| note.contains("removed by retention")), "{:?}", report.notes);
-        // A segment removed without a record is a fault.
         let last = segments(directory.path()).unwrap().pop().unwrap();
         let report = verify(directory.path(), &trust(), |_, _| _ = std::fs::remove_file(&last.path)).unwrap();
         assert!(!report.faults.is_empty());
@@ -124,8 +120,7 @@ fn seals_of_removed_segments_are_appended_once_despite_crash() {
     assert!(more > 1);
     let whole = std::fs::read(&seals_file).unwrap();
     assert!(whole.starts_with(&before), "they are appended");
-    // An interrupted removal may have written some of the seals, up to the middle of a frame, and
-    // removed at most one segment.
+    // An interrupted removal may have written part of the seals and removed one segment.
     let frame = crate::frame::OVERHEAD + crate::seal::SEAL_LEN;
     for written in [0, 1, frame, frame + 1, whole.len() - before.len()] {
         for removed in 0..2 {

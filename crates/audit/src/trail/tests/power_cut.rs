@@ -1,5 +1,4 @@
-//! Tests that cut the power or kill the process at any disk operation: acknowledged records survive
-//! in order, and the trail verifies.
+//! Tests that cut the power or kill the process at any disk operation.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,8 +12,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
 
-/// The state of a disk in memory: durable data and data written since. The real directory is
-/// updated after each simulated power cut.
+/// A disk in memory. The real directory is updated after each simulated power cut.
 #[derive(Default)]
 struct DiskState {
     /// Files as the system sees them, and as they are on the disk.
@@ -23,9 +21,7 @@ struct DiskState {
     steps_left: Option<u64>,
     /// Number of operations until one fails with a full disk.
     recovery_error: Option<u64>,
-    /// The file whose syncs fail.
     unsyncable: Option<PathBuf>,
-    /// The power is gone: nothing reaches the disk any more.
     is_power_off: bool,
 }
 
@@ -73,7 +69,8 @@ impl PowerDisk {
         PowerDisk { state: Arc::default(), directory: directory.to_owned() }
     }
 
-    /// Cuts the power after this number of operations.
+    /// Fails one operation with a full disk after this number of operations; a failed sync drops
+    /// its data.
     pub(super) fn cut_after(&self, steps: u64) {
         let mut state = self.state.lock();
         (state.steps_left, state.is_power_off) = (Some(steps), false);
@@ -83,13 +80,10 @@ impl PowerDisk {
         self.state.lock().steps_left == Some(0)
     }
 
-    /// Fails one operation with a full disk after this number of operations. If it is a sync, the
-    /// data is dropped.
     pub(super) fn refuse_after(&self, steps: u64) {
         self.state.lock().recovery_error = Some(steps);
     }
 
-    /// Makes all syncs of this file fail.
     pub(super) fn set_unsyncable(&self, path: Option<PathBuf>) {
         self.state.lock().unsyncable = path;
     }
@@ -129,8 +123,7 @@ impl PowerDisk {
         }
     }
 
-    /// Simulates the state after a power cut: synced names and bytes, and a random part of the
-    /// rest.
+    /// Synced names and bytes survive, and a random part of the rest.
     pub(super) fn cut(&self, random: &mut ChaCha8Rng) {
         self.clear();
         let mut state = self.state.lock();
@@ -147,7 +140,6 @@ impl PowerDisk {
             let mut bytes = file.durable.clone();
             let unsynced_len = file.visible.len().saturating_sub(bytes.len());
             if unsynced_len > 0 {
-                // A prefix of the unsynced bytes, possibly with zeroed blocks.
                 let keep = random.next_u32() as usize % (unsynced_len + 1);
                 let from = bytes.len();
                 bytes.extend_from_slice(&file.visible[from..from + keep]);
@@ -172,7 +164,6 @@ impl PowerDisk {
         }
     }
 
-    /// Removes a small file.
     fn unpublish_small(&self, path: &Path) {
         if !is_segment(path) {
             let _ = std::fs::remove_file(path);
@@ -304,7 +295,6 @@ fn synced_records_survive_power_cut_at_1000_random_points() {
                         number += 1;
                         group.push((put(&mut log, number, now), number));
                     }
-                    // Only synced records are acknowledged.
                     if log.sync().is_err() {
                         break;
                     }

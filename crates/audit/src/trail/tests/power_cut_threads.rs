@@ -18,11 +18,9 @@ use super::*;
 const CUTS: u64 = 1000;
 /// Number of worker threads.
 const THREADS: u64 = 3;
-/// Operations of each thread per run.
 const OPERATIONS: u64 = 40;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Operations whose reply was sent.
 type Acknowledged = Arc<Mutex<Vec<u64>>>;
 
 /// Records operations until the power cut. Sometimes waits for the reply, as a sequential client
@@ -51,7 +49,6 @@ fn operate(trail: &Trail, disk: &PowerDisk, mut random: ChaCha8Rng, numbers: &At
     }
 }
 
-/// Runs a trail twice, each time until a power cut, then verifies it.
 fn cut_at(seed: u64) -> u64 {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let directory = tempfile::tempdir().unwrap();

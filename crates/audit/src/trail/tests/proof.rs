@@ -85,7 +85,6 @@ fn proof_reads_only_seals_and_own_segment() {
     for (seq, plain) in (1..).zip(&plain) {
         assert_eq!(prove(directory.path(), seq, None).unwrap().unwrap().encode(), plain.encode(), "record {seq}");
     }
-    // An index without all seals is not used.
     let other = &files[files.len() - 3];
     let last = &plain[59];
     let (first, count) = Index::open(other, &Segment::open(other).unwrap()).unwrap().span;
@@ -99,8 +98,7 @@ fn proof_reads_only_seals_and_own_segment() {
         assert_eq!(prove(directory.path(), 60, None).unwrap().unwrap().encode(), last.encode(), "byte {at} of the index");
     }
     std::fs::write(&index, good).unwrap();
-    // Only the seals of earlier segments are read. So the proof holds despite an altered record
-    // there, which verification finds.
+    // The proof holds despite an altered earlier record, which verification finds.
     let mut plain = Segment::open(other).unwrap().load().unwrap();
     let at = plain.windows(6).position(|window| window == b"/file-").unwrap();
     plain[at] ^= 1;

@@ -45,13 +45,11 @@ fn retention_removes_oldest_segments_and_rest_verifies() {
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
     open(directory.path(), 300 * SECOND).close(300 * SECOND).unwrap();
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
-    // A segment removed by hand is still a fault.
     std::fs::remove_file(&segments(directory.path()).unwrap()[0].path).unwrap();
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults.len(), 1);
 }
 
-/// An attacker without the key can copy seals into the file of removed seals, and then remove or
-/// edit the segments.
+/// An attacker without the key can copy seals into the file of removed seals.
 #[test]
 fn removed_segments_without_retention_record_are_a_fault() {
     let directory = tempfile::tempdir().unwrap();
@@ -69,10 +67,8 @@ fn removed_segments_without_retention_record_are_a_fault() {
         }
     }
     std::fs::write(directory.path().join(REMOVED_SEALS_FILE), &seals).unwrap();
-    // The segments still exist, as after an interrupted removal.
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
     assert_eq!((report.faults, report.records), (vec![], 100));
-    // A segment exists but was edited.
     let whole = std::fs::read(&files[0].path).unwrap();
     let mut edited = whole.clone();
     let at = edited.windows(6).position(|window| window == b"file-1").unwrap();

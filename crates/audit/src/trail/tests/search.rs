@@ -143,7 +143,6 @@ fn damaged_or_wrong_index_changes_no_result() {
         assert_eq!(seqs(directory.path(), &query, false, SearchMode::Index).0, wanted);
     }
     assert_eq!(std::fs::read(&index).unwrap(), good);
-    // A corrupted index never causes a wrong result or a panic.
     for at in (64..good.len()).step_by(3) {
         let mut bad = good.clone();
         bad[at] ^= 0x41;
@@ -168,7 +167,6 @@ fn search_stops_when_callback_returns_false() {
     }
 }
 
-/// Appends an operation and returns its sequence number.
 fn act(log: &mut Log, operation: u16, path: &str, path2: &str, file: &[u8]) -> u64 {
     let now_ns = log.next_seq() * SECOND;
     let record = Record { time_ns: now_ns, operation, path: path.as_bytes(), path2: path2.as_bytes(), file, ..Record::default() };
@@ -355,7 +353,6 @@ fn follower_withholds_records_from_limit_on() {
     follower.set_limit(18);
     assert_eq!(read(&mut follower), (1..18).collect::<Vec<_>>());
     assert_eq!(read(&mut follower), Vec::<u64>::new());
-    // A reader that starts at this position sees the same.
     let mut again = Follower::from_position(directory.path(), follower.position());
     again.set_limit(20);
     assert_eq!(read(&mut again), [18, 19]);

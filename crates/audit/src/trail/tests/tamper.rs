@@ -14,7 +14,6 @@ const COUNT: u64 = 60;
 struct Trail {
     directory: tempfile::TempDir,
     files: Vec<(PathBuf, Vec<u8>)>,
-    /// Segment index and frame position of each record.
     records: Vec<(usize, Range<usize>)>,
 }
 
@@ -51,7 +50,6 @@ impl Trail {
         self.directory.path()
     }
 
-    /// Returns the faults after replacing the bytes of one segment.
     fn with(&self, segment: usize, bytes: &[u8]) -> Vec<Fault> {
         fs::write(&self.files[segment].0, bytes).unwrap();
         let report = verify(self.path(), &trust(), |_, _| {}).unwrap();

@@ -10,7 +10,6 @@ use super::faulty_disk::FaultyDisk;
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Segments are closed at this length, in bytes.
 const SEGMENT_LEN_MAX: u64 = 200_000;
 
 pub(super) fn start(directory: &Path, disk: &FaultyDisk, writer_options: WriterOptions, halt: impl Fn() + Send + 'static) -> Trail {
@@ -18,7 +17,6 @@ pub(super) fn start(directory: &Path, disk: &FaultyDisk, writer_options: WriterO
     reopen(directory, disk, writer_options, halt)
 }
 
-/// Continues an existing trail.
 pub(super) fn reopen(directory: &Path, disk: &FaultyDisk, writer_options: WriterOptions, halt: impl Fn() + Send + 'static) -> Trail {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let rotation = Rotation { len_max: SEGMENT_LEN_MAX, age_ns_max: 1000 * SECOND, seal_ns_max: SECOND };
@@ -80,8 +78,7 @@ fn records_of_many_threads_survive_rotation() {
     assert_eq!((paths.len() as u64, lost), (threads * each, 0));
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
     assert_eq!((report.faults, report.unsealed), (vec![], 0));
-    // The number of segments depends on the group sizes. All of them are closed, and the next start
-    // compresses what is left.
+    // The next start compresses what is left.
     let last = segments(directory.path()).unwrap().len();
     let trail = reopen(directory.path(), &FaultyDisk::default(), WriterOptions::default(), || ());
     until("all that are closed are compressed", || segments(directory.path()).unwrap()[..last].iter().all(|file| file.is_compressed));
@@ -159,7 +156,6 @@ fn losses_on_full_disk_share_one_gap_record() {
     let trail = start(directory.path(), &disk, WriterOptions { compress: false, ..WriterOptions::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
     let path = [b'x'; 4000];
-    // Until the memory limit is reached several times.
     let mut counts: Vec<u64> = Vec::new();
     until("records are lost again and again", || {
         (0..500).for_each(|_| _ = trail.record(&record(&path, SECOND)));
@@ -181,7 +177,6 @@ fn losses_on_full_disk_share_one_gap_record() {
     assert_eq!(gaps.iter().sum::<u64>(), counts.lost);
     // At most one gap before the failure, one for it, and one after it.
     assert!(gaps.len() <= 3, "{gaps:?}");
-    // The next start does not report them again.
     reopen(directory.path(), &disk, WriterOptions { compress: false, ..WriterOptions::default() }, || ()).stop();
     assert_eq!(read(directory.path()).1, counts.lost);
 }
@@ -216,7 +211,6 @@ fn writer_builds_indexes_for_searches() {
     until("closed segments are indexed", || {
         let files = segments(directory.path()).unwrap();
         let (last, closed) = files.split_last().unwrap();
-        // A segment of this length is about to be closed.
         let is_open = std::fs::metadata(&last.path).unwrap().len() < SEGMENT_LEN_MAX;
         is_open && !closed.is_empty() && closed.iter().all(|file| crate::trail::index::is_indexed(file).unwrap_or(false))
     });
@@ -234,7 +228,6 @@ fn writer_builds_indexes_for_searches() {
     assert_eq!((hits, searched.built), (80, 0));
     // The number of segments depends on the group sizes. Only the last one has no index.
     assert!(searched.segments >= 2 && searched.scanned == 1, "{searched:?}");
-    // The next writer rebuilds a missing index.
     let lost = directory.path().join(format!("{:012}.{INDEX_EXTENSION}", 1));
     std::fs::remove_file(&lost).unwrap();
     let log = open(directory.path(), 100 * SECOND);
@@ -317,7 +310,6 @@ fn loss_on_full_disk_is_reported_at_next_start() {
     let now = 2 * SECOND;
     drop(again(now).unwrap());
     assert_eq!(read(directory.path()), (vec![b"/srv/x".to_vec(); 5], 10));
-    // The loss is reported once, and nothing is reported without a loss.
     drop(again(now).unwrap());
     assert_eq!(read(directory.path()).1, 10);
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();

@@ -3,7 +3,6 @@
 use crate::frame::{self, Kind};
 use crate::seal::SEAL_LEN;
 
-/// Returns the offset of the next seal's frame at or after `from`.
 pub(super) fn find_seal(bytes: &[u8], from: usize, trail: &[u8; 16]) -> Option<usize> {
     let heads = [frame::head(Kind::Checkpoint, SEAL_LEN), frame::head(Kind::Close, SEAL_LEN)];
     let len = frame::HEAD_LEN + trail.len();

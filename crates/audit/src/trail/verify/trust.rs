@@ -1,5 +1,5 @@
-//! Checks how far a trail must extend and what may be missing, by the checkpoint and key files,
-//! external checkpoints, and retention records.
+//! Checks how far a trail must extend, by the checkpoint, the key file, external checkpoints and
+//! retention records.
 
 use std::fmt;
 use std::io;
@@ -51,8 +51,7 @@ impl KnownEnds {
         KnownEnds { checkpoint: files::read_checkpoint(&directory.join(CHECKPOINT_FILE)), key, key_path, is_inside_trail }
     }
 
-    /// Compares the key file with a seal of the same epoch. The key may still be the one that made
-    /// the seal, after a crash or while a writer is active.
+    /// The key may still be the one that made the seal, after a crash or while a writer is active.
     pub(super) fn observe_seal(&mut self, seal: &Seal) {
         if let Ok(key) = &mut self.key {
             key.is_replaced |= seal.epoch == key.epoch && seal.public != key.public;
@@ -61,7 +60,6 @@ impl KnownEnds {
 }
 
 impl Verifier<'_> {
-    /// Checks the end of the trail against all known seals.
     pub(super) fn end(&mut self) {
         let seq = self.next_seq.unwrap_or(1);
         self.check_removals();
@@ -118,7 +116,6 @@ impl Verifier<'_> {
         self.report.unsealed = self.unsealed;
     }
 
-    /// Checks that a retention record covers the missing segments.
     fn check_removals(&mut self) {
         if self.removed > 0 {
             self.report.notes.push(format!("segments up to {} were removed by retention; their seals are valid", self.removed));
@@ -135,7 +132,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// Checks the external checkpoints, and returns the number of seals that they imply.
+    /// Returns the number of seals that the external checkpoints imply.
     fn check_external_checkpoints(&mut self) -> Option<u64> {
         let mut known: Option<u64> = None;
         for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
@@ -171,12 +168,10 @@ impl fmt::Display for Id {
     }
 }
 
-/// A verifier needs no access to the key.
 fn is_inaccessible(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
 }
 
-/// Returns act and detail of an administrative record.
 pub(super) fn administrative(body: &[u8]) -> Option<(u16, String)> {
     if class_of(body)? != Class::Administrative as u8 {
         return None;
@@ -186,7 +181,6 @@ pub(super) fn administrative(body: &[u8]) -> Option<(u16, String)> {
     Some((record.operation, String::from_utf8_lossy(record.detail).into_owned()))
 }
 
-/// Returns the last segment that a retention record names.
 pub(super) fn recorded_removal(detail: &str) -> Option<u64> {
     detail.strip_prefix(PRUNED_PREFIX)?.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }

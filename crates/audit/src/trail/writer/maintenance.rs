@@ -18,7 +18,6 @@ use super::write_loop::{Writer, now_ns};
 use crate::Record;
 use crate::record::{Act, Class};
 
-/// Whether retention may still remove segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RetentionState {
     #[default]
@@ -27,8 +26,7 @@ pub(super) enum RetentionState {
 }
 
 impl Shared {
-    /// Ends retention. Waits briefly for a removal in progress, which may hang if the disk takes no
-    /// record of it.
+    /// Waits briefly for a removal in progress, which may hang on a failing disk.
     pub(super) fn end_retention(&self) {
         if let Some(mut guard) = self.retention_state.try_lock_for(RETENTION_STOP_TIMEOUT) {
             *guard = RetentionState::Ended;
@@ -86,7 +84,6 @@ impl Shared {
         }
     }
 
-    /// Builds the index of a closed segment.
     fn index(&self, segment: &SegmentFile) {
         if let Err(error) = build_index_while(segment, &|| self.is_running())
             && self.is_running()
@@ -99,8 +96,7 @@ impl Shared {
         !self.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Applies retention, unless another thread does. At the end no writer remains to record a
-    /// removal, so the next start does it.
+    /// Applies retention, unless another thread does or the writer has ended.
     fn apply_retention(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
         let Some(guard) = self.retention_state.try_lock() else { return };
         if *guard == RetentionState::Ended {
@@ -114,7 +110,6 @@ impl Shared {
     }
 }
 
-/// Closed segments that are not indexed and compressed yet.
 #[derive(Default)]
 pub(super) struct Backlog {
     state: Mutex<BacklogState>,
@@ -129,8 +124,8 @@ struct BacklogState {
 }
 
 impl Backlog {
-    /// Takes the oldest segment once more than `waiting_max` wait. Returns `Some(None)` when
-    /// retention is due, and `None` at the end.
+    /// Takes the oldest segment once more than `waiting_max` wait, `Some(None)` when retention is
+    /// due, or `None` at the end.
     fn wait(&self, waiting_max: usize) -> Option<Option<SegmentFile>> {
         let mut state = self.state.lock();
         let until = Instant::now() + RETENTION_STEP;
@@ -185,8 +180,7 @@ pub(super) struct RemovalRequest {
 }
 
 impl Shared {
-    /// Records the removal of segments up to `last` and waits until the record is durable. Returns
-    /// whether it is. Removal without such a record would be a fault.
+    /// Records a removal and returns whether the record became durable in time.
     pub(super) fn record_removal(&self, last: u64) -> bool {
         let (waiter, stored) = mpsc::channel();
         {
@@ -202,8 +196,8 @@ impl Shared {
 }
 
 impl Writer {
-    /// Appends the record of a removal, which is never dropped. Only one request is active; the
-    /// sender of an earlier one has timed out.
+    /// Appends the record of a removal, which is never dropped. The sender of an earlier request
+    /// has timed out.
     pub(super) fn append_removal(&mut self, removal: Option<RemovalRequest>) {
         let Some(RemovalRequest { last, waiter }) = removal.filter(|_| self.removal.is_none()) else { return };
         let detail = format!("{PRUNED_PREFIX}{last}; their seals are kept");
@@ -220,17 +214,15 @@ impl Writer {
     }
 }
 
-/// Niceness of the thread that indexes and compresses. It uses only idle CPU time.
+/// Lowest priority: the thread uses only idle CPU time.
 const IDLE_NICE: i32 = 19;
-/// Niceness of the helper thread. On a busy machine it gets about a tenth of a core, enough for
-/// 50,000 records per second.
+/// On a busy machine this gives about a tenth of a core, enough for 50,000 records per second.
 const HELPER_NICE: i32 = 10;
-/// Closed segments that may wait for idle time. At 64 MiB each, these hold seven million records,
-/// which searches scan meanwhile.
+/// Closed segments that may wait for idle time: seven million records at 64 MiB each, which
+/// searches scan meanwhile.
 const BACKLOG_MAX: usize = 16;
 /// Timeout for the record of a removal. After it, nothing is removed this time.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval between retention runs.
 const RETENTION_STEP: Duration = Duration::from_secs(60);
 /// How long stopping waits for a removal in progress.
 const RETENTION_STOP_TIMEOUT: Duration = Duration::from_secs(5);

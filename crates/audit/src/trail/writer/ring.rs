@@ -7,13 +7,12 @@ use parking_lot::Mutex;
 use crate::Record;
 use crate::record::seq_and_time;
 
-/// A bounded buffer. Its lock is held only for a copy. The alignment keeps rings on separate cache
-/// lines, including the prefetched neighbour.
+/// A bounded buffer, locked only for a copy. The alignment keeps rings on separate cache lines,
+/// including the prefetched neighbour.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Ring {
     state: Mutex<RingState>,
-    /// Length in bytes, readable without the lock.
     len: AtomicUsize,
 }
 
@@ -39,7 +38,6 @@ impl Gap {
 }
 
 impl Ring {
-    /// Adds a record. Returns false if the ring is full.
     pub(super) fn push(&self, record: &Record<'_>, len_max: usize) -> bool {
         let mut state = self.state.lock();
         let start = state.bytes.len();
@@ -64,8 +62,8 @@ impl Ring {
     }
 }
 
-/// The records taken from all rings. Buffers are swapped with the rings' and reused, so that no
-/// allocation is needed in steady state.
+/// The records taken from all rings. Buffers are swapped and reused, so that a steady state
+/// allocates nothing.
 #[derive(Default)]
 pub(super) struct Batch {
     buffers: Vec<Vec<u8>>,
@@ -101,8 +99,8 @@ impl Batch {
                 at += LEN_LEN + u32::from_le_bytes(*len) as usize;
             }
         }
-        // Each ring is already sorted unless the clock was set back. The sort is stable, so the
-        // records of one thread keep their order.
+        // Each ring is already sorted unless the clock was set back. The stable sort keeps each
+        // thread's order.
         self.order.sort_by_key(|(time, ..)| *time);
         for (time, index, at) in self.order.drain(..) {
             let buffer = &mut self.buffers[index as usize][at as usize..];
@@ -116,7 +114,6 @@ impl Batch {
     }
 }
 
-/// Returns the number of the calling thread.
 pub(super) fn thread_number() -> usize {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -125,5 +122,4 @@ pub(super) fn thread_number() -> usize {
     MINE.with(|thread_number| *thread_number)
 }
 
-/// Length of the length field before a record.
 const LEN_LEN: usize = 4;

@@ -23,14 +23,13 @@ pub(super) struct Writer {
     pub(super) synced_at: Instant,
     /// Records that were taken from the rings and still count as `unstored_count`.
     pub(super) unconfirmed_count: u64,
-    /// Time of the last successful write.
     pub(super) written_ns: u64,
-    /// Gap records that are not known to be on the disk: their sequence numbers, and the number of
-    /// records each stands for.
+    /// Sequence numbers of gap records that may not be on the disk, and the records each stands
+    /// for.
     pub(super) gaps: Vec<(u64, u64)>,
     /// Lost records without a gap record, because the disk fails.
     pub(super) unreported_gap: Gap,
-    /// Whether the stored count for the next start includes records without a sequence number.
+    /// Whether the stored loss includes records without a sequence number.
     pub(super) is_loss_stored: bool,
     pub(super) has_failed: bool,
     /// Notified once the record of a removal is durable.
@@ -100,7 +99,7 @@ impl Writer {
     }
 
     /// Moves all records from the rings to the log and returns their number. While the disk fails,
-    /// memory is bounded: records beyond are lost, or `None` is returned if none may be lost.
+    /// excess records are lost, or `None` is returned if none may be lost.
     fn move_records(&mut self, batch: &mut ring::Batch) -> Option<u64> {
         let is_full = self.log.pending_len() > PENDING_LEN_MAX;
         if is_full && self.shared.options.delays_replies() {
@@ -112,8 +111,8 @@ impl Writer {
         self.shared.room_freed.notify_all();
         let mut gap = batch.take_lost();
         let mut moved = 0;
-        // The seal deadline starts now, not at the record's time, because some records wait for
-        // their change to become durable.
+        // The seal deadline starts now, because some records wait for their change to become
+        // durable.
         let now = now_ns();
         let mut yield_policy = YieldPolicy::new(self.shared.options.delays_replies(), Instant::now());
         let mut appender = self.log.append_batch();
@@ -139,8 +138,7 @@ impl Writer {
         if gap.count > 0 {
             self.halt("audit records were lost");
         }
-        // A single gap record covers all losses until the disk recovers, so that gap records do not
-        // accumulate.
+        // A single gap record covers all losses until the disk recovers.
         if !is_full && !self.has_failed && self.unreported_gap.count > 0 {
             let (gap, now) = (std::mem::take(&mut self.unreported_gap), now_ns());
             let seq = self.log.append_record(&Record {
@@ -153,8 +151,8 @@ impl Writer {
             self.gaps.push((seq, gap.count));
             self.unsynced += 1;
         }
-        // Updated before the gap record can reach the disk, because the stored count already
-        // includes it. A failure is retried.
+        // Updated before the gap record can reach the disk, because the stored loss already
+        // includes it.
         if self.is_loss_stored && self.unreported_gap.count == 0 {
             self.is_loss_stored = !self.store_lost_count(0, false);
         }
@@ -174,7 +172,6 @@ impl Writer {
         if must_sync || (is_stopped && self.unsynced > 0) || self.log.unsynced_len() > UNSYNCED_LEN_MAX {
             self.log.sync()?;
             (self.unsynced, self.synced_at) = (0, Instant::now());
-            // The receiver may have timed out.
             self.removal.take().into_iter().for_each(|waiter| _ = waiter.send(()));
         } else {
             self.log.write()?;
@@ -186,7 +183,6 @@ impl Writer {
         Ok(self.unsynced == 0 || self.shared.options.durability == Durability::System)
     }
 
-    /// Counts the records in the rings, including lost ones.
     fn count_remaining(&self, batch: &mut ring::Batch) -> u64 {
         self.shared.rings.iter().for_each(|ring| batch.take(ring));
         let mut count = batch.take_lost().count;
@@ -194,8 +190,7 @@ impl Writer {
         count
     }
 
-    /// Stores the number of unwritten records for the next start. Returns whether that succeeded. A
-    /// failure is logged only if `is_logged`.
+    /// Stores the loss for the next start and returns whether that succeeded.
     fn store_lost_count(&mut self, more: u64, is_logged: bool) -> bool {
         let more = more + self.unreported_gap.count;
         let lost = LostCount {
@@ -214,8 +209,7 @@ impl Writer {
         is_stored
     }
 
-    /// Handles a failed write. Logs at exponentially growing intervals, and returns whether it
-    /// logged.
+    /// Logs at exponentially growing intervals, and returns whether it logged.
     fn handle_failure(&mut self, error: &LogError) -> bool {
         self.shared.is_healthy.store(false, Ordering::Release);
         let failures = self.shared.failures.fetch_add(1, Ordering::Relaxed);
@@ -268,7 +262,6 @@ pub(super) fn now_ns() -> u64 {
 const PENDING_LEN_MAX: usize = 64 << 20;
 /// Limit on unsynced bytes. Beyond it, they are synced early.
 const UNSYNCED_LEN_MAX: usize = 32 << 20;
-/// Pause after a failed write.
 const RETRY: Duration = Duration::from_millis(500);
 /// Collection time for a group of records under load.
 const GROUP_STEP: Duration = Duration::from_millis(1);

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Yields after every few records if no reply waits for them. Otherwise a woken worker thread would
-/// wait until the whole group is hashed. The time is limited, so that a busy machine does not
-/// starve the writer.
+/// Yields after every few records if no reply waits for them, so that a woken worker need not wait
+/// for a whole group. The time is limited, so that a busy machine does not starve the writer.
 pub(super) struct YieldPolicy {
     until: Option<Instant>,
     appended: u32,
@@ -16,7 +15,6 @@ impl YieldPolicy {
         YieldPolicy { until: (!has_waiting_replies).then(|| now + YIELD_TIME_MAX), appended: 0 }
     }
 
-    /// Call for each appended record.
     #[inline]
     pub(super) fn should_yield(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.appended += 1;
@@ -31,7 +29,6 @@ impl YieldPolicy {
 
 /// Records between two yields, a few microseconds of hashing.
 const YIELD_STEP: u32 = 24;
-/// Yielding stops at this age of a group.
 const YIELD_TIME_MAX: Duration = Duration::from_millis(4);
 
 #[cfg(test)]
