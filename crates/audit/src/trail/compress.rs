@@ -27,8 +27,8 @@ pub(super) struct Block {
 /// crash. Stops with `Interrupted` before writing if `is_wanted` returns false.
 pub(super) fn compress(disk: &dyn Disk, segment: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<SegmentFile> {
     let directory = segment.path.parent().unwrap_or(std::path::Path::new("."));
-    let is_compressed = SegmentFile::is_compressed(directory, segment.number);
-    let new = is_compressed.path.with_extension("zst.new");
+    let compressed = SegmentFile::compressed(directory, segment.number);
+    let new = compressed.path.with_extension("zst.new");
     let bytes = pack(&fs::read(&segment.path)?, is_wanted)?;
     match disk.remove(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -37,11 +37,11 @@ pub(super) fn compress(disk: &dyn Disk, segment: &SegmentFile, is_wanted: &dyn F
     let file = disk.create(&new, false)?;
     file.write_at(&bytes, 0)?;
     file.sync()?;
-    disk.rename(&new, &is_compressed.path)?;
+    disk.rename(&new, &compressed.path)?;
     disk.sync_dir(directory)?;
     disk.remove(&segment.path)?;
-    debug_assert!(!is_compressed.path.ends_with(TORN_EXTENSION));
-    Ok(is_compressed)
+    debug_assert!(!compressed.path.ends_with(TORN_EXTENSION));
+    Ok(compressed)
 }
 
 fn pack(uncompressed: &[u8], is_wanted: &dyn Fn() -> bool) -> io::Result<Vec<u8>> {

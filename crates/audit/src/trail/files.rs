@@ -36,7 +36,7 @@ impl SegmentFile {
         SegmentFile { number, path: directory.join(format!("{number:012}.{OPEN}")), is_compressed: false }
     }
 
-    pub(super) fn is_compressed(directory: &Path, number: u64) -> SegmentFile {
+    pub(super) fn compressed(directory: &Path, number: u64) -> SegmentFile {
         SegmentFile { number, path: directory.join(format!("{number:012}.{PACKED}")), is_compressed: true }
     }
 

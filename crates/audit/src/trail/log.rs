@@ -230,12 +230,12 @@ impl Log {
         let rotation = self.options.rotation;
         let buffer = self.buffers.back().expect("one segment is always open");
         // After the clock was set back the age is unknown, so the work counts as due.
-        let recovery_steps = |since: u64, max: u64| now_ns.checked_sub(since).is_none_or(|waited| waited >= max);
+        let is_due = |since: u64, max: u64| now_ns.checked_sub(since).is_none_or(|waited| waited >= max);
         let has_records = buffer.tree.count() > 1;
-        if buffer.len() >= rotation.len_max || (has_records && recovery_steps(buffer.begun_ns, rotation.age_ns_max)) {
+        if buffer.len() >= rotation.len_max || (has_records && is_due(buffer.begun_ns, rotation.age_ns_max)) {
             return self.rotate(now_ns);
         }
-        if buffer.unsealed_ns.is_some_and(|since| recovery_steps(since, rotation.seal_ns_max)) {
+        if buffer.unsealed_ns.is_some_and(|since| is_due(since, rotation.seal_ns_max)) {
             self.append_seal(Kind::Checkpoint, now_ns);
             return self.sync();
         }

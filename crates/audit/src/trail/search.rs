@@ -201,12 +201,12 @@ pub fn search(
     }
     for file in &files {
         let mut file = file;
-        let is_compressed = SegmentFile::is_compressed(directory, file.number);
+        let compressed = SegmentFile::compressed(directory, file.number);
         let mut opened = Segment::open(file);
         if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) && !file.is_compressed {
             // The segment was compressed in between. The compressed file exists before the original
             // is removed.
-            file = &is_compressed;
+            file = &compressed;
             opened = Segment::open(file);
         }
         let segment = match opened {

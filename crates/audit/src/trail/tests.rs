@@ -137,8 +137,8 @@ fn compressed_segments_verify_and_return_single_frames() {
     .unwrap();
     let mut len = 0;
     for segment in segments(directory.path()).unwrap() {
-        let is_compressed = compress(&SystemDisk, &segment, &|| true).unwrap();
-        len += std::fs::metadata(&is_compressed.path).unwrap().len();
+        let compressed = compress(&SystemDisk, &segment, &|| true).unwrap();
+        len += std::fs::metadata(&compressed.path).unwrap().len();
     }
     let files = segments(directory.path()).unwrap();
     assert!(files.iter().all(|file| file.is_compressed));

@@ -148,11 +148,11 @@ impl Verifier<'_> {
 
     /// `must_exist` makes a missing segment a fault.
     fn file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool, must_exist: bool) -> Presence {
-        let is_compressed = SegmentFile::is_compressed(directory, file.number);
+        let compressed = SegmentFile::compressed(directory, file.number);
         let opened = match Segment::open(file) {
             // The segment was compressed in between. The compressed file exists before the original
             // is removed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_compressed => Segment::open(&is_compressed),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_compressed => Segment::open(&compressed),
             other => other,
         };
         if !must_exist && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {

@@ -70,14 +70,14 @@ fn seal_is_durable_before_key_advances() {
 fn records_of_killed_process_are_durable_before_next_seal() {
     // The retry is by the same start or by another one.
     for (close, is_own) in (0..24).flat_map(|close| [(close, true), (close, false)]) {
-        for recovery_error in 0..40 {
-            let state = format!("killed after {close}, then step {recovery_error} refused, tried again by itself: {is_own}");
+        for refused_step in 0..40 {
+            let state = format!("killed after {close}, then step {refused_step} refused, tried again by itself: {is_own}");
             let (directory, disk) = disk();
             let log = three_synced_of_six(&disk, directory.path());
             disk.cut_after(close);
             let _ = log.close(2 * SECOND);
             killed(&disk);
-            disk.refuse_after(recovery_error);
+            disk.refuse_after(refused_step);
             let mut log = open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
             if is_own {
                 log.sync().unwrap_or_else(|error| panic!("{state}: {error}"));
@@ -86,7 +86,7 @@ fn records_of_killed_process_are_durable_before_next_seal() {
                 killed(&disk);
                 open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
             }
-            disk.cut(&mut ChaCha8Rng::seed_from_u64(close * 1000 + recovery_error));
+            disk.cut(&mut ChaCha8Rng::seed_from_u64(close * 1000 + refused_step));
             let log = open_by(&disk, directory.path(), 4 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
             log.close(4 * SECOND).unwrap();
             killed(&disk);
@@ -143,14 +143,14 @@ fn later_loss_is_reported_after_earlier_report() {
 
 #[test]
 fn key_survives_full_disk_followed_by_kill_or_power_cut() {
-    for (recovery_error, step, power) in
-        (0..24).flat_map(|recovery_error| (0..20).flat_map(move |step| [(recovery_error, step, false), (recovery_error, step, true)]))
+    for (refused_step, step, power) in
+        (0..24).flat_map(|refused_step| (0..20).flat_map(move |step| [(refused_step, step, false), (refused_step, step, true)]))
     {
         let (directory, disk) = disk();
         let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
         put(&mut log, 1, SECOND);
         log.sync().unwrap();
-        disk.refuse_after(recovery_error);
+        disk.refuse_after(refused_step);
         let is_done = log.rotate(2 * SECOND).is_ok();
         disk.cut_after(step);
         if !is_done {
@@ -158,10 +158,10 @@ fn key_survives_full_disk_followed_by_kill_or_power_cut() {
         }
         drop(log);
         match power {
-            true => disk.cut(&mut ChaCha8Rng::seed_from_u64(recovery_error * 100 + step)),
+            true => disk.cut(&mut ChaCha8Rng::seed_from_u64(refused_step * 100 + step)),
             false => killed(&disk),
         }
-        let state = format!("step {recovery_error} refused, then {step}, power {power}");
+        let state = format!("step {refused_step} refused, then {step}, power {power}");
         let log = open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
         log.close(3 * SECOND).unwrap();
         killed(&disk);

@@ -20,7 +20,7 @@ struct DiskState {
     durable: BTreeMap<PathBuf, Arc<Mutex<Bytes>>>,
     steps_left: Option<u64>,
     /// Number of operations until one fails with a full disk.
-    recovery_error: Option<u64>,
+    steps_until_full: Option<u64>,
     unsyncable: Option<PathBuf>,
     is_power_off: bool,
 }
@@ -81,7 +81,7 @@ impl PowerDisk {
     }
 
     pub(super) fn refuse_after(&self, steps: u64) {
-        self.state.lock().recovery_error = Some(steps);
+        self.state.lock().steps_until_full = Some(steps);
     }
 
     pub(super) fn set_unsyncable(&self, path: Option<PathBuf>) {
@@ -90,9 +90,9 @@ impl PowerDisk {
 
     fn step(&self) -> io::Result<()> {
         let mut state = self.state.lock();
-        state.recovery_error = match state.recovery_error {
+        state.steps_until_full = match state.steps_until_full {
             Some(0) => {
-                state.recovery_error = None;
+                state.steps_until_full = None;
                 return Err(io::ErrorKind::StorageFull.into());
             }
             left => left.map(|left| left - 1),
@@ -153,7 +153,7 @@ impl PowerDisk {
         }
         state.visible = names.clone();
         state.durable = names;
-        (state.steps_left, state.recovery_error, state.is_power_off) = (None, None, false);
+        (state.steps_left, state.steps_until_full, state.is_power_off) = (None, None, false);
     }
 
     /// Copies a small file, which the log reads while it is open.
