@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let minor: u32 = arguments.next().map_or(Ok(1), |minor| minor.parse())?;
     let identity = Identity { slots: depth as u32, ..Identity::new(&b"pipeline_rate"[..], Verifier([1; 8])) };
     let mut pipeline = Pipeline::connect(address, minor, 1, &identity, Box::new(Plain::sys(&AuthSys::default())))?;
-    let operations = |call: &mut vouch_nfs4_client::OpenCall, w: &mut Writer| {
+    let operations = |call: &mut vouch_nfs4_client::CallBuilder, w: &mut Writer| {
         call.op(w, &Args::Putrootfh);
         call.op(w, &Args::Getattr(GetattrArgs { wanted: Bitmap::of(&[1, 3, 4, 20]) }));
     };
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     while pipeline.submitter().in_flight() < depth as usize && pipeline.submitter().submit(0, operations)? {}
     let (start, cpu, mut calls) = (Instant::now(), thread_cpu(), 0u64);
     while start.elapsed() < Duration::from_secs(seconds) {
-        calls += pipeline.turn(Some(Duration::from_secs(5)), |submitter, _, outcome| {
+        calls += pipeline.poll(Some(Duration::from_secs(5)), |submitter, _, outcome| {
             let read = outcome.and_then(|mut body| {
                 body.skip(&[Op::PUTROOTFH])?;
                 body.next_ok().map(drop)

@@ -7,8 +7,8 @@ use vouch_oncrpc::{Accepted, Call, Denied, Reply, begin_record, end_record};
 use vouch_rpcsec_gss::{Envelope, GssCall, Wrap, wrap_many};
 use vouch_xdr::{Reader, Writer};
 
-use crate::BackSecurity;
-use crate::back_security::Proven;
+use crate::CallbackSecurity;
+use crate::callback_security::VerifiedCallback;
 
 /// Most operations of a callback; CREATE_SESSION asks for no more.
 const OPERATIONS_MAX: u32 = 16;
@@ -52,11 +52,11 @@ pub struct BackChannel {
     session: Option<SessionId>,
     slots: Vec<Slot>,
     /// What callbacks must be proven by.
-    security: Option<BackSecurity>,
+    security: Option<CallbackSecurity>,
 }
 
 /// How a compound goes on after an operation.
-enum Sequenced {
+enum SequenceOutcome {
     /// With the next.
     New(CbSequenceOk, usize),
     /// Not at all: the reply is in the cache.
@@ -72,7 +72,7 @@ impl BackChannel {
     }
 
     /// Believes only callbacks under this context from now on; any, if there is none.
-    pub fn set_security(&mut self, security: Option<BackSecurity>) {
+    pub fn set_security(&mut self, security: Option<CallbackSecurity>) {
         self.security = security;
     }
 
@@ -95,12 +95,12 @@ impl BackChannel {
             }
         };
         let security = self.security.clone();
-        let (proof, args) = match security.as_ref().map(|security| security.look(record, &call)) {
+        let (context_call, args) = match security.as_ref().map(|security| security.verify(record, &call)) {
             None => (None, call.args.to_vec()),
-            Some(Proven::Call(proof, args)) => (Some(proof), args),
-            Some(Proven::Garbage(proof)) => return write_protected(&proof, Accepted::GarbageArgs, w, &[]),
-            Some(Proven::Denied(stat)) => return write_reply(&Reply::denied(call.xid, Denied::AuthError(stat)), w),
-            Some(Proven::Dropped) => return,
+            Some(VerifiedCallback::Call(context_call, args)) => (Some(context_call), args),
+            Some(VerifiedCallback::Garbage(context_call)) => return write_protected(&context_call, Accepted::GarbageArgs, w, &[]),
+            Some(VerifiedCallback::Denied(stat)) => return write_reply(&Reply::denied(call.xid, Denied::AuthError(stat)), w),
+            Some(VerifiedCallback::Dropped) => return,
         };
         let refusal = match (call.program == self.program, call.version, call.procedure) {
             (false, _, _) => Some(Accepted::ProgUnavail),
@@ -117,10 +117,10 @@ impl BackChannel {
             None if self.compound(&args, handler, &mut results).is_some() => Accepted::Success(results.as_bytes()),
             None => Accepted::GarbageArgs,
         };
-        match (proof, outcome) {
+        match (context_call, outcome) {
             (None, outcome) => write_reply(&Reply::accepted(call.xid, outcome), w),
-            (Some(proof), Accepted::Success(results)) => write_protected(&proof, Accepted::Success(&[]), w, results),
-            (Some(proof), outcome) => write_protected(&proof, outcome, w, &[]),
+            (Some(context_call), Accepted::Success(results)) => write_protected(&context_call, Accepted::Success(&[]), w, results),
+            (Some(context_call), outcome) => write_protected(&context_call, outcome, w, &[]),
         }
     }
 
@@ -141,16 +141,16 @@ impl BackChannel {
                     Err(_) => Results::failure(Op::CB_SEQUENCE, Status::BADXDR),
                     Ok(Args::Illegal(_)) => Results::Illegal(Status::OP_ILLEGAL),
                     Ok(Args::Sequence(args)) => match self.sequence(&args, count == 1) {
-                        Sequenced::New(ok, at) => {
+                        SequenceOutcome::New(ok, at) => {
                             slot = Some(at);
                             Results::Sequence(Ok(ok))
                         }
-                        Sequenced::Retry(at) => {
+                        SequenceOutcome::Retry(at) => {
                             w.truncate(body_start);
                             w.raw(&self.slots[at].reply);
                             return Some(());
                         }
-                        Sequenced::Refused(status) => Results::Sequence(Err(status)),
+                        SequenceOutcome::Refused(status) => Results::Sequence(Err(status)),
                     },
                     // RFC 8881, section 20.9.3: CB_SEQUENCE comes first.
                     Ok(args) if self.minor > 0 && slot.is_none() => Results::failure(args.op(), Status::OP_NOT_IN_SESSION),
@@ -168,26 +168,26 @@ impl BackChannel {
         Some(())
     }
 
-    fn sequence(&mut self, args: &CbSequenceArgs, first: bool) -> Sequenced {
+    fn sequence(&mut self, args: &CbSequenceArgs, first: bool) -> SequenceOutcome {
         if !first {
-            return Sequenced::Refused(Status::SEQUENCE_POS);
+            return SequenceOutcome::Refused(Status::SEQUENCE_POS);
         }
         if self.session != Some(args.session) {
-            return Sequenced::Refused(Status::BADSESSION);
+            return SequenceOutcome::Refused(Status::BADSESSION);
         }
         let at = args.slot.0 as usize;
         let highest = SlotId(self.slots.len() as u32 - 1);
-        let Some(slot) = self.slots.get_mut(at) else { return Sequenced::Refused(Status::BADSLOT) };
+        let Some(slot) = self.slots.get_mut(at) else { return SequenceOutcome::Refused(Status::BADSLOT) };
         if args.seq == slot.seq && !slot.reply.is_empty() {
-            return Sequenced::Retry(at);
+            return SequenceOutcome::Retry(at);
         }
         if args.seq != slot.seq.next() {
-            return Sequenced::Refused(Status::SEQ_MISORDERED);
+            return SequenceOutcome::Refused(Status::SEQ_MISORDERED);
         }
         slot.seq = args.seq;
         let ok =
             CbSequenceOk { session: args.session, seq: args.seq, slot: args.slot, highest_slot: highest, target_highest_slot: highest };
-        Sequenced::New(ok, at)
+        SequenceOutcome::New(ok, at)
     }
 }
 

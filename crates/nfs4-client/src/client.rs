@@ -16,17 +16,17 @@ use vouch_nfs4::op::Args;
 use vouch_oncrpc::RecordReader;
 use vouch_xdr::Writer;
 
-use crate::gss::wants_another;
+use crate::gss::needs_new_context;
 use crate::handshake::bind;
 use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Identity, NoCallbacks, Protection, Renewal, Reply};
 
-mod back;
-mod ending;
+mod background;
+mod callback_context;
 mod receive;
 mod resend;
-mod task;
+mod shutdown;
 
-use task::Task;
+use background::BackgroundTask;
 
 /// How a client reaches its server.
 pub struct Config {
@@ -45,7 +45,7 @@ pub struct Config {
     /// What answers callbacks.
     pub callbacks: Box<dyn CallbackHandler>,
     /// How long a lost connection is tried to be made anew.
-    pub reconnect: Duration,
+    pub reconnect_timeout: Duration,
     /// Longest record that is taken.
     pub record_len_max: usize,
 }
@@ -62,7 +62,7 @@ impl Config {
             protection: Box::new(protection),
             renewal: None,
             callbacks: Box::new(NoCallbacks),
-            reconnect: Duration::from_secs(10),
+            reconnect_timeout: Duration::from_secs(10),
             record_len_max,
         }
     }
@@ -82,7 +82,7 @@ pub(crate) struct Shared {
     address: SocketAddr,
     minor: u32,
     renewal: Option<Renewal>,
-    reconnect: Duration,
+    reconnect_timeout: Duration,
     record_len_max: usize,
     pub(crate) owners: std::sync::atomic::AtomicU64,
 }
@@ -94,42 +94,42 @@ struct State {
     back: BackChannel,
     /// Whether callbacks come under the context of the calls, as nobody has named another; and
     /// whether that is another one than the server knows of.
-    back_follows: bool,
-    back_is_stale: bool,
+    callbacks_use_call_context: bool,
+    is_callback_context_stale: bool,
     /// Where the server was told in vain: when it may be told again.
-    back_again_at: Option<Instant>,
+    next_offer_at: Option<Instant>,
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
-    /// Calls that wait for a context, as the server denied them or the one that there is protects
+    /// Calls that wait for a context, as the server denied_calls them or the one that there is protects
     /// no more, and whether one is being made.
-    denied: Vec<u64>,
-    renewing: bool,
+    denied_calls: Vec<u64>,
+    is_renewing_context: bool,
     /// Whether the context has no numbers left: what is out under it is waited for before another
     /// takes its place.
-    used_up: bool,
+    is_context_exhausted: bool,
     connections: Vec<Connection>,
     next_token: u64,
     /// The call that ends the last context, and who waits for its answer.
-    parting: Option<(u32, oneshot::Sender<()>)>,
+    context_end: Option<(u32, oneshot::Sender<()>)>,
     closed: bool,
 }
 
 struct Connection {
     out: Writer,
     wake: Arc<Notify>,
-    line: Line,
+    link: LinkState,
     task: Option<tokio::task::AbortHandle>,
 }
 
 /// What a connection can do.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum LinkState {
     /// Carry calls.
     Up,
     /// Not yet again.
     Connecting,
     /// Never again.
-    Gone,
+    Closed,
 }
 
 struct Pending {
@@ -137,7 +137,7 @@ struct Pending {
     kind: CallKind,
     operations: Vec<u8>,
     count: u32,
-    /// How often it was denied for want of a context.
+    /// How often it was denied_calls for want of a context.
     denials: u8,
     reply: oneshot::Sender<Result<Reply, Error>>,
 }
@@ -148,21 +148,21 @@ impl Client {
         let seed = u32::from_be_bytes(std::array::from_fn(|at| config.identity.verifier.0[at] ^ config.identity.verifier.0[at + 4]));
         let back = BackChannel::new(config.identity.callback_program, config.minor, config.identity.back_slots as usize);
         let state = State {
-            back_follows: config.minor > 0 && config.identity.back_security.is_none(),
-            back_is_stale: false,
-            back_again_at: None,
+            callbacks_use_call_context: config.minor > 0 && config.identity.callback_security.is_none(),
+            is_callback_context_stale: false,
+            next_offer_at: None,
             core: Core::new(config.minor, config.protection, seed),
             identity: config.identity,
             client: ClientId(0),
             back,
             callbacks: config.callbacks,
             pending: HashMap::new(),
-            denied: Vec::new(),
-            renewing: false,
-            used_up: false,
+            denied_calls: Vec::new(),
+            is_renewing_context: false,
+            is_context_exhausted: false,
             connections: Vec::new(),
             next_token: 0,
-            parting: None,
+            context_end: None,
             closed: false,
         };
         let shared = Arc::new(Shared {
@@ -171,18 +171,18 @@ impl Client {
             address: config.address,
             minor: config.minor,
             renewal: config.renewal,
-            reconnect: config.reconnect,
+            reconnect_timeout: config.reconnect_timeout,
             record_len_max: config.record_len_max,
             owners: 0.into(),
         });
         let client = Self { shared };
         let mut first = TcpStream::connect(config.address).await?;
         first.set_nodelay(true)?;
-        client.introduce(&mut first).await?;
-        client.start(first);
+        client.register(&mut first).await?;
+        client.add_connection(first);
         for _ in 1..config.connections.max(1) {
-            let stream = client.shared.connect_bound().await?;
-            client.start(stream);
+            let stream = client.shared.connect_to_session().await?;
+            client.add_connection(stream);
         }
         Ok(client)
     }
@@ -204,12 +204,12 @@ impl Client {
 
     /// An empty compound, through a slot where there are sessions.
     pub fn compound(&self) -> Compound<'_> {
-        Compound::new(self, if self.shared.minor == 0 { CallKind::Loose } else { CallKind::Session { cache: false } })
+        Compound::new(self, if self.shared.minor == 0 { CallKind::Sessionless } else { CallKind::Session { cache: false } })
     }
 
     /// An empty compound without SEQUENCE.
-    pub fn loose(&self) -> Compound<'_> {
-        Compound::new(self, CallKind::Loose)
+    pub fn sessionless(&self) -> Compound<'_> {
+        Compound::new(self, CallKind::Sessionless)
     }
 
     /// Introduces the client anew after the server has forgotten it (BADSESSION, STALE_CLIENTID): a
@@ -219,14 +219,14 @@ impl Client {
         let mut stream = TcpStream::connect(self.shared.address).await?;
         stream.set_nodelay(true)?;
         let lost = self.shared.state.lock().core.clear_session();
-        self.shared.fail(lost);
-        let introduced = self.introduce(&mut stream).await;
-        if !self.shared.renewed_for(&introduced).await {
-            introduced?;
+        self.shared.fail_calls(lost);
+        let registered = self.register(&mut stream).await;
+        if !self.shared.renew_context_after(&registered).await {
+            registered?;
         } else {
-            self.introduce(&mut stream).await?;
+            self.register(&mut stream).await?;
         }
-        self.start(stream);
+        self.add_connection(stream);
         // Calls that wait for a context may have waited for those that have failed.
         self.shared.start_task(&mut self.shared.state.lock());
         Ok(())
@@ -247,39 +247,39 @@ impl Client {
         }
     }
 
-    async fn introduce(&self, stream: &mut TcpStream) -> Result<(), Error> {
+    async fn register(&self, stream: &mut TcpStream) -> Result<(), Error> {
         let mut handshake = self.shared.state.lock().begin_handshake(self.shared.minor);
         while !handshake.is_done() {
-            let call = self.shared.prepare(|identity| handshake.request(identity))?;
+            let call = self.shared.encode_call(|identity| handshake.request(identity))?;
             self.shared.exchange(stream, call, |state, body| handshake.accept(&state.identity, body, &mut state.core)).await?;
         }
         let mut state = self.shared.state.lock();
         state.client = handshake.client();
-        state.settle_back(&handshake);
+        state.finish_handshake(&handshake);
         if let Some(session) = handshake.session() {
             state.back.set_session(session.session);
         }
         Ok(())
     }
 
-    fn start(&self, stream: TcpStream) {
+    fn add_connection(&self, stream: TcpStream) {
         let wake = Arc::new(Notify::new());
         let mut state = self.shared.state.lock();
         let at = state.connections.len();
-        state.connections.push(Connection { out: Writer::new(), wake: wake.clone(), line: Line::Up, task: None });
-        let task = tokio::spawn(run(Arc::downgrade(&self.shared), at, stream, wake));
+        state.connections.push(Connection { out: Writer::new(), wake: wake.clone(), link: LinkState::Up, task: None });
+        let task = tokio::spawn(run_connection(Arc::downgrade(&self.shared), at, stream, wake));
         state.connections[at].task = Some(task.abort_handle());
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.shut();
+        self.shut_down();
     }
 }
 
 impl Shared {
-    fn shut(&self) {
+    fn shut_down(&self) {
         let mut state = self.state.lock();
         state.closed = true;
         state.pending.clear();
@@ -287,7 +287,7 @@ impl Shared {
         self.slot_free.notify_waiters();
     }
 
-    fn fail(&self, tokens: Vec<u64>) {
+    fn fail_calls(&self, tokens: Vec<u64>) {
         let mut state = self.state.lock();
         for token in tokens {
             if let Some(pending) = state.pending.remove(&token) {
@@ -315,8 +315,9 @@ impl Shared {
         let token = state.next_token;
         // The connections take turns.
         let total = state.connections.len();
-        let Some(at) = (0..total).map(|step| (token as usize + step) % total).find(|&at| state.connections[at].line == Line::Up) else {
-            let hope = state.connections.iter().any(|connection| connection.line == Line::Connecting);
+        let Some(at) = (0..total).map(|step| (token as usize + step) % total).find(|&at| state.connections[at].link == LinkState::Up)
+        else {
+            let hope = state.connections.iter().any(|connection| connection.link == LinkState::Connecting);
             return if hope { Ok(None) } else { Err(Error::Lost) };
         };
         let out = &mut state.connections[at].out;
@@ -332,7 +333,7 @@ impl Shared {
         });
         let has_context = match sent {
             Ok(()) => true,
-            Err(error) if wants_another(&error) && self.renewal.is_some() => false,
+            Err(error) if needs_new_context(&error) && self.renewal.is_some() => false,
             Err(error) => return Err(error),
         };
         let (reply, receiver) = oneshot::channel();
@@ -340,8 +341,8 @@ impl Shared {
         match has_context {
             true => state.connections[at].wake.notify_one(),
             false => {
-                state.denied.push(token);
-                state.used_up = true;
+                state.denied_calls.push(token);
+                state.is_context_exhausted = true;
                 self.start_task(state);
             }
         }
@@ -349,7 +350,7 @@ impl Shared {
     }
 
     /// A call of the handshake, as a record.
-    fn prepare<'a>(&self, request: impl FnOnce(&Identity) -> Option<(CallKind, Args<'_>)> + 'a) -> Result<Vec<u8>, Error> {
+    fn encode_call<'a>(&self, request: impl FnOnce(&Identity) -> Option<(CallKind, Args<'_>)> + 'a) -> Result<Vec<u8>, Error> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let (kind, args) = request(&state.identity).ok_or(Error::Mismatch("nothing to ask"))?;
@@ -391,12 +392,12 @@ impl Shared {
     }
 
     /// A new connection that belongs to the session.
-    async fn connect_bound(&self) -> Result<TcpStream, Error> {
+    async fn connect_to_session(&self) -> Result<TcpStream, Error> {
         let mut stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         let session = self.state.lock().core.session();
         if let Some(session) = session {
-            let call = self.prepare(|_| Some((CallKind::Loose, bind(session))))?;
+            let call = self.encode_call(|_| Some((CallKind::Sessionless, bind(session))))?;
             self.exchange(&mut stream, call, |_, mut body| body.next_ok().map(drop)).await?;
         }
         Ok(stream)
@@ -404,21 +405,21 @@ impl Shared {
 }
 
 /// A connection's life: send, receive, connect again.
-async fn run(shared: std::sync::Weak<Shared>, at: usize, mut stream: TcpStream, wake: Arc<Notify>) {
+async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: TcpStream, wake: Arc<Notify>) {
     loop {
         // Whatever ends a connection, the answer is another one.
-        let _ = carry(&shared, at, &mut stream, &wake).await;
-        let Some(strong) = shared.upgrade() else { return };
-        if let Some(connection) = strong.state.lock().connections.get_mut(at) {
-            connection.line = Line::Connecting;
+        let _ = transfer(&shared, at, &mut stream, &wake).await;
+        let Some(shared_strong) = shared.upgrade() else { return };
+        if let Some(connection) = shared_strong.state.lock().connections.get_mut(at) {
+            connection.link = LinkState::Connecting;
         }
-        let again = tokio::time::timeout(strong.reconnect, async {
+        let again = tokio::time::timeout(shared_strong.reconnect_timeout, async {
             loop {
-                match strong.connect_bound().await {
+                match shared_strong.connect_to_session().await {
                     Ok(stream) => return Some(stream),
                     // The session is gone: whoever calls finds out and renews it.
                     Err(Error::Refused { .. }) => return None,
-                    denied if strong.renewed_for(&denied).await => {}
+                    denied_calls if shared_strong.renew_context_after(&denied_calls).await => {}
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
             }
@@ -426,38 +427,38 @@ async fn run(shared: std::sync::Weak<Shared>, at: usize, mut stream: TcpStream, 
         match again.await {
             Ok(Some(new)) => {
                 stream = new;
-                strong.resume(at);
-                strong.start_task(&mut strong.state.lock());
-                if strong.state.lock().back_is_stale {
-                    tokio::spawn(async move { Client { shared: strong }.tell_back_security().await });
+                shared_strong.resume_connection(at);
+                shared_strong.start_task(&mut shared_strong.state.lock());
+                if shared_strong.state.lock().is_callback_context_stale {
+                    tokio::spawn(async move { Client { shared: shared_strong }.offer_call_context().await });
                 }
             }
             _ => {
-                strong.give_up(at);
-                strong.start_task(&mut strong.state.lock());
+                shared_strong.close_connection(at);
+                shared_strong.start_task(&mut shared_strong.state.lock());
                 return;
             }
         }
     }
 }
 
-async fn carry(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut TcpStream, wake: &Notify) -> Result<(), Error> {
+async fn transfer(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut TcpStream, wake: &Notify) -> Result<(), Error> {
     let (mut input, mut output) = stream.split();
-    let strong = shared.upgrade().ok_or(Error::Lost)?;
-    let mut reader = RecordReader::new(strong.record_len_max);
-    drop(strong);
+    let shared_strong = shared.upgrade().ok_or(Error::Lost)?;
+    let mut reader = RecordReader::new(shared_strong.record_len_max);
+    drop(shared_strong);
     let receive = async {
         let mut bytes = vec![0; 256 * 1024];
         let mut scratch = Vec::new();
         loop {
             let n = input.read(&mut bytes).await?;
-            let strong = shared.upgrade().ok_or(Error::Lost)?;
+            let shared_strong = shared.upgrade().ok_or(Error::Lost)?;
             if n == 0 {
                 return Err::<(), Error>(Error::Lost);
             }
-            let task = strong.take(at, &mut reader, &bytes[..n], &mut scratch)?;
-            if task != Task::None {
-                tokio::spawn(Client { shared: strong }.perform(task));
+            let task = shared_strong.receive(at, &mut reader, &bytes[..n], &mut scratch)?;
+            if task != BackgroundTask::None {
+                tokio::spawn(Client { shared: shared_strong }.run_task(task));
             }
         }
     };
@@ -465,8 +466,8 @@ async fn carry(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut TcpStre
         loop {
             wake.notified().await;
             let out = {
-                let strong = shared.upgrade().ok_or(Error::Lost)?;
-                let mut state = strong.state.lock();
+                let shared_strong = shared.upgrade().ok_or(Error::Lost)?;
+                let mut state = shared_strong.state.lock();
                 let connection = state.connections.get_mut(at).ok_or(Error::Lost)?;
                 std::mem::take(&mut connection.out).into_bytes()
             };

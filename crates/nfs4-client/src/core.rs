@@ -10,12 +10,12 @@ use vouch_oncrpc::{Accepted, Denied, RECORD_MARK_LEN, RPC_VERSION, Reply as RpcR
 use vouch_xdr::{Reader, Writer};
 
 use crate::slots::Slots;
-use crate::{BackSecurity, CallTag, Error, LaidOut, Opener, Protection, ReplyBody, SLOTS_MAX};
+use crate::{CallTag, CallbackSecurity, Error, Opener, OutgoingCall, Protection, ReplyBody, SLOTS_MAX};
 
-mod arrived;
-mod former;
+mod previous_context;
+mod reply_batch;
 
-use former::Former;
+use previous_context::PreviousContext;
 
 /// Whether a call goes through a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,13 +26,13 @@ pub enum CallKind {
         cache: bool,
     },
     /// Without: all calls of 4.0, and those that make sessions.
-    Loose,
+    Sessionless,
 }
 
 /// A call that is being written: operations are appended, then [`Core::end`] sends it on its way.
 #[derive(Debug)]
 #[must_use = "a call that was begun must be ended"]
-pub struct OpenCall {
+pub struct CallBuilder {
     at: usize,
     record_start: usize,
     body_start: usize,
@@ -40,7 +40,7 @@ pub struct OpenCall {
     count: u32,
 }
 
-impl OpenCall {
+impl CallBuilder {
     /// Appends an operation.
     pub fn op(&mut self, w: &mut Writer, args: &Args<'_>) {
         args.encode(w);
@@ -71,61 +71,61 @@ pub struct Completion<'a> {
     pub outcome: Result<ReplyBody<'a>, Error>,
 }
 
-/// A call in flight.
+/// A call in call.
 #[derive(Debug, Clone, Copy)]
-struct Flight {
+struct InFlightCall {
     xid: u32,
     tag: CallTag,
     token: u64,
     count: u32,
     kind: CallKind,
     /// Which of the protections it is secured by.
-    life: u32,
+    context_generation: u32,
 }
 
 /// Places of calls in transaction ids: the slots, and as many for calls without.
-const PLACES: usize = 2 * SLOTS_MAX;
-const PLACE_BITS: u32 = PLACES.trailing_zeros();
+const CALL_PLACES: usize = 2 * SLOTS_MAX;
+const CALL_PLACE_BITS: u32 = CALL_PLACES.trailing_zeros();
 
 /// One client's calls, on any number of connections.
 pub struct Core {
     minor: u32,
     protection: Box<dyn Protection>,
     /// How many there have been, and the one before while calls wait for answers under it.
-    life: u32,
-    former: Option<Former>,
+    context_generation: u32,
+    previous_context: Option<PreviousContext>,
     xid_high: u32,
     session: Option<SessionId>,
     /// Whether it is under state protection.
-    protected: bool,
+    is_state_protected: bool,
     /// The session's limits.
     request_len_max: usize,
     operations_max: u32,
     slots: Slots,
-    flights: Vec<Option<Flight>>,
+    calls: Vec<Option<InFlightCall>>,
     /// How many of them there are.
     in_flight: usize,
-    loose_next: usize,
+    next_sessionless: usize,
 }
 
 impl Core {
     /// A client without a session. `seed` makes transaction ids differ from those of an earlier
-    /// life.
+    /// context_generation.
     pub fn new(minor: u32, protection: Box<dyn Protection>, seed: u32) -> Self {
         Self {
             minor,
             protection,
-            life: 0,
-            former: None,
+            context_generation: 0,
+            previous_context: None,
             xid_high: seed,
             session: None,
-            protected: false,
+            is_state_protected: false,
             request_len_max: 0,
             operations_max: 0,
             slots: Slots::new(1),
-            flights: vec![None; PLACES],
+            calls: vec![None; CALL_PLACES],
             in_flight: 0,
-            loose_next: 0,
+            next_sessionless: 0,
         }
     }
 
@@ -141,16 +141,16 @@ impl Core {
 
     /// Whether the session is under state protection.
     pub const fn is_protected(&self) -> bool {
-        self.session.is_some() && self.protected
+        self.session.is_some() && self.is_state_protected
     }
 
-    pub(crate) const fn set_protected(&mut self, protected: bool) {
-        self.protected = protected;
+    pub(crate) const fn set_state_protected(&mut self, is_protected: bool) {
+        self.is_state_protected = is_protected;
     }
 
-    /// Begins to use a session; calls in flight on an older one are forgotten, and their tokens
+    /// Begins to use a session; calls in call on an older one are forgotten, and their tokens
     /// returned.
-    pub fn set_session(&mut self, session: &CreateSessionOk) -> Vec<u64> {
+    pub(crate) fn set_session(&mut self, session: &CreateSessionOk) -> Vec<u64> {
         let lost = self.clear_session();
         self.session = Some(session.session);
         self.request_len_max = session.fore.request_len_max as usize;
@@ -159,11 +159,11 @@ impl Core {
         lost
     }
 
-    /// Gives up the session; returns the tokens of the calls that were in flight on it.
-    pub fn clear_session(&mut self) -> Vec<u64> {
+    /// Gives up the session; returns the tokens of the calls that were in call on it.
+    pub(crate) fn clear_session(&mut self) -> Vec<u64> {
         self.session = None;
         self.slots = Slots::new(1);
-        (0..SLOTS_MAX).filter_map(|at| self.forget(at)).map(|flight| flight.token).collect()
+        (0..SLOTS_MAX).filter_map(|at| self.remove_call(at)).map(|call| call.token).collect()
     }
 
     /// Slots that can be taken now; with 4.0, places for calls. No more than the protection lets
@@ -186,79 +186,76 @@ impl Core {
     /// Begins a call that `token` names to the caller. None if no slot is free now, or as many
     /// calls are out as the protection lets; an error if a session is needed and there is none,
     /// or if the protection is gone. Nothing is written then.
-    pub fn begin(&mut self, token: u64, kind: CallKind, w: &mut Writer) -> Result<Option<OpenCall>, Error> {
-        if (kind != CallKind::Loose || self.minor == 0) && self.in_flight >= self.outstanding_max() {
+    pub fn begin(&mut self, token: u64, kind: CallKind, w: &mut Writer) -> Result<Option<CallBuilder>, Error> {
+        if (kind != CallKind::Sessionless || self.minor == 0) && self.in_flight >= self.outstanding_max() {
             return Ok(None);
         }
         let (at, sequence) = match kind {
             CallKind::Session { cache } => {
                 let session = self.session.ok_or(Error::Lost)?;
-                let Some((at, seq)) = self.slots.take() else { return Ok(None) };
+                let Some((at, seq)) = self.slots.acquire() else { return Ok(None) };
                 (at, Some(self.sequence(session, at, seq, cache)))
             }
-            CallKind::Loose => match self.loose_place() {
+            CallKind::Sessionless => match self.free_sessionless_place() {
                 Some(at) => (at, None),
                 None => return Ok(None),
             },
         };
         let call = self.write_head(at, token, kind, sequence, w);
         if call.is_err() && sequence.is_some() {
-            self.slots.give(at, false);
+            self.slots.release(at, false);
         }
         call.map(Some)
     }
 
     /// Begins a call of a slot once more, on another connection, with the same number: the server
     /// answers from its cache if it has executed the call before (RFC 8881, section 2.10.6.2).
-    /// The operations must be the same. None if `token` isn't in flight. O(slots).
-    pub fn begin_again(&mut self, token: u64, w: &mut Writer) -> Result<Option<OpenCall>, Error> {
-        let found =
-            self.flights.iter().enumerate().find_map(|(at, flight)| flight.filter(|flight| flight.token == token).map(|f| (at, f.kind)));
+    /// The operations must be the same. None if `token` isn't in call. O(slots).
+    pub fn begin_again(&mut self, token: u64, w: &mut Writer) -> Result<Option<CallBuilder>, Error> {
+        let found = self.calls.iter().enumerate().find_map(|(at, call)| call.filter(|call| call.token == token).map(|f| (at, f.kind)));
         let Some((at, kind)) = found else { return Ok(None) };
         let sequence = match kind {
             CallKind::Session { cache } => {
                 let session = self.session.ok_or(Error::Lost)?;
                 Some(self.sequence(session, at, self.slots.seq_in_flight(at), cache))
             }
-            CallKind::Loose => None,
+            CallKind::Sessionless => None,
         };
         self.write_head(at, token, kind, sequence, w).map(Some)
     }
 
-    /// Ends a call: all its operations have been appended. Where the protection fails, or the
-    /// session allows no such call, the call is taken back.
-    pub fn end(&mut self, call: OpenCall, w: &mut Writer) -> Result<(), Error> {
-        let place = OpenCall { ..call };
-        let Some(Unprotected { tag, bytes }) = self.end_later(call, w, 0)? else { return Ok(()) };
-        let protected = self.protect(&mut [LaidOut { tag, bytes: &mut w.bytes_mut()[bytes] }]);
+    /// Ends a call after its last operation. If the protection fails, or the call exceeds the
+    /// session's limits, the call is removed from `w`.
+    pub fn end(&mut self, call: CallBuilder, w: &mut Writer) -> Result<(), Error> {
+        let start = CallBuilder { ..call };
+        let Some(Unprotected { tag, bytes }) = self.end_unprotected(call, w)? else { return Ok(()) };
+        let protected = self.protect(&mut [OutgoingCall { tag, bytes: &mut w.bytes_mut()[bytes] }]);
         if protected.is_err() {
-            self.take_back(&place, w);
+            self.cancel(&start, w);
         }
         protected
     }
 
-    /// Ends a call that is protected later, with others ([`Self::protect`]), and may end with
-    /// `apart` bytes that are sent after those of `w`, from elsewhere: only where no protection
-    /// looks at them. Says where the call lies if it is to be protected at all; taken back
-    /// likewise.
-    pub(crate) fn end_later(&mut self, call: OpenCall, w: &mut Writer, apart: usize) -> Result<Option<Unprotected>, Error> {
-        let flight = self.flights[call.at].as_mut().expect("a call that was begun is in flight");
-        flight.count = call.count;
+    /// Ends a call that [`Self::protect`] protects later, together with other calls. Returns the
+    /// position of the call if it needs protection.
+    pub(crate) fn end_unprotected(&mut self, call: CallBuilder, w: &mut Writer) -> Result<Option<Unprotected>, Error> {
+        let in_flight = self.calls[call.at].as_mut().expect("a call that was begun is in flight");
+        in_flight.count = call.count;
         w.set_u32(call.count_at, call.count);
-        let (tag, kind) = (flight.tag, flight.kind);
+        let (tag, kind) = (in_flight.tag, in_flight.kind);
         self.protection.end(tag, w, call.body_start);
-        let len = w.len() + apart - call.record_start - RECORD_MARK_LEN;
-        if kind != CallKind::Loose && (len > self.request_len_max || call.count > self.operations_max) {
-            self.take_back(&call, w);
+        let len = w.len() - call.record_start - RECORD_MARK_LEN;
+        if kind != CallKind::Sessionless && (len > self.request_len_max || call.count > self.operations_max) {
+            self.cancel(&call, w);
             return Err(Error::TooLarge);
         }
-        end_record(w.bytes_mut(), call.record_start, apart);
+        end_record(w.bytes_mut(), call.record_start, 0);
         let bytes = call.record_start + RECORD_MARK_LEN..w.len();
         Ok(self.protection.protects().then_some(Unprotected { tag, bytes }))
     }
 
     /// Protects calls that leave together. After an error none of them is to be sent, in any form.
-    pub(crate) fn protect(&mut self, calls: &mut [LaidOut<'_>]) -> Result<(), Error> {
+    pub(crate) fn protect(&mut self, calls: &mut [OutgoingCall<'_>]) -> Result<(), Error> {
         Ok(self.protection.protect(calls)?)
     }
 
@@ -268,8 +265,8 @@ impl Core {
     }
 
     /// Bytes of calls or replies that are worth having in work together.
-    pub(crate) fn together_len(&self) -> usize {
-        self.protection.together_len()
+    pub(crate) fn batch_len_min(&self) -> usize {
+        self.protection.batch_len_min()
     }
 
     /// What opens replies while others have this.
@@ -277,66 +274,66 @@ impl Core {
         self.protection.opener()
     }
 
-    fn take_back(&mut self, call: &OpenCall, w: &mut Writer) {
+    fn cancel(&mut self, call: &CallBuilder, w: &mut Writer) {
         w.truncate(call.record_start);
-        if let Some(Flight { kind: CallKind::Session { .. }, .. }) = self.forget(call.at) {
-            self.slots.give(call.at, false);
+        if let Some(InFlightCall { kind: CallKind::Session { .. }, .. }) = self.remove_call(call.at) {
+            self.slots.release(call.at, false);
         }
     }
 
-    fn forget(&mut self, at: usize) -> Option<Flight> {
-        let flight = self.flights[at].take()?;
+    fn remove_call(&mut self, at: usize) -> Option<InFlightCall> {
+        let call = self.calls[at].take()?;
         self.in_flight -= 1;
-        self.landed(&flight);
-        Some(flight)
+        self.note_call_end(&call);
+        Some(call)
     }
 
     /// Takes a reply. None if no call awaits it, as after a retry. An error is the connection's
     /// end: the bytes are no reply at all.
     pub fn reply<'a>(&mut self, record: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Option<Completion<'a>>, Error> {
         let reply = RpcReply::decode(record)?;
-        let Some((at, flight)) = self.awaiting(reply.xid) else { return Ok(None) };
+        let Some((at, call)) = self.find_call(reply.xid) else { return Ok(None) };
         let opened = match reply.body {
             RpcBody::Accepted { verf, outcome: Accepted::Success(body) } => {
-                self.protection.open(flight.tag, verf, body, scratch).map_err(Error::from)
+                self.protection.open(call.tag, verf, body, scratch).map_err(Error::from)
             }
-            RpcBody::Accepted { verf, outcome } => match self.protection.verify(flight.tag, verf) {
+            RpcBody::Accepted { verf, outcome } => match self.protection.verify(call.tag, verf) {
                 Ok(()) => Err(Error::NotAccepted(not_accepted(&outcome))),
                 Err(error) => Err(error.into()),
             },
-            RpcBody::Denied(denied) => Err(refusal(denied)),
+            RpcBody::Denied(denied) => Err(denial_error(denied)),
         };
-        self.complete(at, flight, opened).map(Some)
+        self.complete(at, call, opened).map(Some)
     }
 
     /// The call that a reply of this transaction is to.
-    fn awaiting(&self, xid: u32) -> Option<(usize, Flight)> {
-        let at = (xid as usize) & (PLACES - 1);
-        self.flights[at].filter(|flight| flight.xid == xid).map(|flight| (at, flight))
+    fn find_call(&self, xid: u32) -> Option<(usize, InFlightCall)> {
+        let at = (xid as usize) & (CALL_PLACES - 1);
+        self.calls[at].filter(|call| call.xid == xid).map(|call| (at, call))
     }
 
     /// Ends a call with what its reply holds in clear.
-    fn complete<'a>(&mut self, at: usize, flight: Flight, opened: Result<&'a [u8], Error>) -> Result<Completion<'a>, Error> {
+    fn complete<'a>(&mut self, at: usize, call: InFlightCall, opened: Result<&'a [u8], Error>) -> Result<Completion<'a>, Error> {
         // A reply whose verifier does not hold may be forged: the call goes on waiting.
         if let Err(error @ Error::Protection(_)) = opened {
             return Err(error);
         }
-        self.forget(at);
-        let outcome = opened.and_then(|body| read_head(body, &flight));
-        let outcome = match flight.kind {
-            CallKind::Loose => outcome,
-            CallKind::Session { .. } => self.sequenced(at, outcome),
+        self.remove_call(at);
+        let outcome = opened.and_then(|body| read_head(body, &call));
+        let outcome = match call.kind {
+            CallKind::Sessionless => outcome,
+            CallKind::Session { .. } => self.accept_sequence(at, outcome),
         };
-        Ok(Completion { token: flight.token, outcome })
+        Ok(Completion { token: call.token, outcome })
     }
 
     /// What lets the server prove its callbacks by the context that calls are secured by.
-    pub fn back_security(&self) -> Option<BackSecurity> {
-        self.protection.back_security()
+    pub fn callback_security(&self) -> Option<CallbackSecurity> {
+        self.protection.callback_security()
     }
 
     /// Uses no slot above `target` (CB_RECALL_SLOT).
-    pub fn set_target_slot(&mut self, target: SlotId) {
+    pub(crate) fn set_target_slot(&mut self, target: SlotId) {
         self.slots.set_target(target);
     }
 
@@ -346,13 +343,13 @@ impl Core {
     }
 
     /// A place for a call without a slot; those that were used longest ago come first.
-    fn loose_place(&mut self) -> Option<usize> {
-        let at = (0..SLOTS_MAX).map(|step| SLOTS_MAX + (self.loose_next + step) % SLOTS_MAX).find(|&at| self.flights[at].is_none())?;
-        self.loose_next = (at + 1) % SLOTS_MAX;
+    fn free_sessionless_place(&mut self) -> Option<usize> {
+        let at = (0..SLOTS_MAX).map(|step| SLOTS_MAX + (self.next_sessionless + step) % SLOTS_MAX).find(|&at| self.calls[at].is_none())?;
+        self.next_sessionless = (at + 1) % SLOTS_MAX;
         Some(at)
     }
 
-    /// Writes what stands before the operations, and puts the call in flight.
+    /// Writes what stands before the operations, and puts the call in call.
     fn write_head(
         &mut self,
         at: usize,
@@ -360,9 +357,9 @@ impl Core {
         kind: CallKind,
         sequence: Option<SequenceArgs>,
         w: &mut Writer,
-    ) -> Result<OpenCall, Error> {
+    ) -> Result<CallBuilder, Error> {
         self.xid_high = self.xid_high.wrapping_add(1);
-        let xid = self.xid_high << PLACE_BITS | at as u32;
+        let xid = self.xid_high << CALL_PLACE_BITS | at as u32;
         let record_start = begin_record(w);
         let header_start = w.len();
         [xid, 0, RPC_VERSION, PROGRAM, VERSION, PROC_COMPOUND].into_iter().for_each(|word| w.u32(word));
@@ -375,18 +372,18 @@ impl Core {
         };
         let body_start = w.len();
         let count_at = CompoundHead { tag: b"", minor: self.minor, count: 0 }.encode(w);
-        let mut call = OpenCall { at, record_start, body_start, count_at, count: 0 };
+        let mut call = CallBuilder { at, record_start, body_start, count_at, count: 0 };
         if let Some(args) = sequence {
             call.op(w, &Args::Sequence(args));
         }
-        self.forget(at);
-        self.flights[at] = Some(Flight { xid, tag, token, count: 0, kind, life: self.life });
+        self.remove_call(at);
+        self.calls[at] = Some(InFlightCall { xid, tag, token, count: 0, kind, context_generation: self.context_generation });
         self.in_flight += 1;
         Ok(call)
     }
 
     /// Reads the result of SEQUENCE, gives the slot back and obeys the server's wishes about slots.
-    fn sequenced<'a>(&mut self, at: usize, outcome: Result<ReplyBody<'a>, Error>) -> Result<ReplyBody<'a>, Error> {
+    fn accept_sequence<'a>(&mut self, at: usize, outcome: Result<ReplyBody<'a>, Error>) -> Result<ReplyBody<'a>, Error> {
         let read = outcome.and_then(|mut body| match body.next_result()? {
             Results::Sequence(Ok(ok)) => Ok((body, ok)),
             Results::Sequence(Err(status)) => Err(Error::Refused { op: Op::SEQUENCE, status }),
@@ -396,7 +393,7 @@ impl Core {
         match read {
             Ok((body, ok)) => {
                 let ours = ok.session == session && ok.slot.0 as usize == at && ok.seq == self.slots.seq_in_flight(at);
-                self.slots.give(at, true);
+                self.slots.release(at, true);
                 if !ours {
                     return Err(Error::Mismatch("SEQUENCE is of another slot"));
                 }
@@ -404,7 +401,7 @@ impl Core {
                 Ok(body.sequenced(ok))
             }
             Err(error) => {
-                self.slots.give(at, false);
+                self.slots.release(at, false);
                 Err(error)
             }
         }
@@ -413,10 +410,10 @@ impl Core {
 
 /// Reads the head of a compound's reply; a server that answers more operations than were asked
 /// lies.
-fn read_head<'a>(body: &'a [u8], flight: &Flight) -> Result<ReplyBody<'a>, Error> {
+fn read_head<'a>(body: &'a [u8], call: &InFlightCall) -> Result<ReplyBody<'a>, Error> {
     let mut r = Reader::new(body);
     let head = ReplyHead::decode(&mut r)?;
-    match head.count > flight.count {
+    match head.count > call.count {
         true => Err(Error::Mismatch("more results than operations")),
         false => Ok(ReplyBody::new(head.status, head.count, r)),
     }
@@ -424,7 +421,7 @@ fn read_head<'a>(body: &'a [u8], flight: &Flight) -> Result<ReplyBody<'a>, Error
 
 /// What a reply says that denies the call. It has no verifier (RFC 5531, section 9): it can't be
 /// proven.
-fn refusal(denied: Denied) -> Error {
+fn denial_error(denied: Denied) -> Error {
     match denied {
         Denied::AuthError(stat) => Error::Denied(stat),
         Denied::RpcMismatch { .. } => Error::NotAccepted("RPC version"),

@@ -11,7 +11,7 @@ use crate::{Client, Error, ReplyBody};
 
 /// A file that was walked to.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FileInfo {
     /// Its handle.
     pub handle: Filehandle,
     /// Its type, size, mode, owner's numbers of links, and change, as far as the server tells.
@@ -39,12 +39,12 @@ pub struct OpenFile {
     pub(crate) access: ShareAccess,
 }
 
-/// Attributes of [`Found`].
+/// Attributes of [`FileInfo`].
 const WANTED: Bitmap = Bitmap::of(&[1, 4, 20, 33]);
 
 impl Client {
     /// Walks a path from the root; its components are separated by `/`.
-    pub async fn walk(&self, path: &[u8]) -> Result<Found, Error> {
+    pub async fn walk(&self, path: &[u8]) -> Result<FileInfo, Error> {
         let names: Vec<&[u8]> = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
         let mut compound = self.compound().putrootfh();
         for name in &names {
@@ -159,11 +159,11 @@ impl Client {
 }
 
 /// Reads the results of GETFH and GETATTR.
-pub(crate) fn found(results: &mut ReplyBody<'_>) -> Result<Found, Error> {
+pub(crate) fn found(results: &mut ReplyBody<'_>) -> Result<FileInfo, Error> {
     let Results::Getfh(Ok(got)) = results.next_ok()? else { return Err(Error::Mismatch("not GETFH's result")) };
     let Results::Getattr(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("not GETATTR's result")) };
     let attributes = ok.attrs.attributes()?;
-    Ok(Found {
+    Ok(FileInfo {
         handle: got.handle,
         size: attributes.size.unwrap_or(0),
         kind: attributes.file_type.ok_or(Error::Mismatch("a file without a type"))?,

@@ -15,21 +15,21 @@ use vouch_rpcsec_gss::{
 };
 use vouch_xdr::Writer;
 
-use crate::{BackSecurity, CallTag, Error, LaidOut, Opener, Protection, ProtectionError, Received};
+use crate::{CallTag, CallbackSecurity, Error, IncomingReply, Opener, OutgoingCall, Protection, ProtectionError};
 
 /// Makes a protection anew when the server has forgotten its context. May sleep.
 pub type Renewal = Arc<dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
 
 /// Whether a server that denies a call in this way wants a new context (RFC 2203, section 5.3.3.3).
-pub(crate) fn wants_renewal(stat: AuthStat) -> bool {
+pub(crate) fn is_context_denial(stat: AuthStat) -> bool {
     matches!(stat, AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM)
 }
 
 /// Whether another context helps: the server wants one, or this one has no number left for a call
 /// (RFC 2203, section 5.3.3.1: none of MAXSEQ or more).
-pub(crate) fn wants_another(error: &Error) -> bool {
+pub(crate) fn needs_new_context(error: &Error) -> bool {
     match error {
-        Error::Denied(stat) => wants_renewal(*stat),
+        Error::Denied(stat) => is_context_denial(*stat),
         Error::Protection(error) => *error == ProtectionError::NoContext,
         _ => false,
     }
@@ -68,10 +68,10 @@ pub enum GssError<E> {
 /// Without a ticket, or if the server does not take it or can't prove itself.
 pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Service) -> Result<GssProtection, GssError<I::Error>> {
     let mut initiation = Initiation::begin(initiator, service)?;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    let mut stream = TcpStream::connect_timeout(&address, SERVER_TIMEOUT)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(SERVER_TIMEOUT))?;
+    stream.set_write_timeout(Some(SERVER_TIMEOUT))?;
     let mut reader = RecordReader::new(REPLY_LEN_MAX);
     for xid in 1.. {
         let mut w = Writer::new();
@@ -79,7 +79,7 @@ pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Servi
         initiation.call(xid, PROGRAM, VERSION, &mut w);
         end_record(w.bytes_mut(), start, 0);
         stream.write_all(w.as_bytes())?;
-        let record = record(&mut stream, &mut reader)?;
+        let record = read_record(&mut stream, &mut reader)?;
         initiation = match initiation.reply(xid, &record)? {
             Initiated::Again(again) => again,
             Initiated::Done(context) => return Ok(GssProtection::new(context)),
@@ -88,7 +88,7 @@ pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Servi
     unreachable!("the numbers of exchanges do not end")
 }
 
-fn record<E>(stream: &mut TcpStream, reader: &mut RecordReader) -> Result<Vec<u8>, GssError<E>> {
+fn read_record<E>(stream: &mut TcpStream, reader: &mut RecordReader) -> Result<Vec<u8>, GssError<E>> {
     let mut bytes = [0; 4096];
     loop {
         let n = stream.read(&mut bytes)?;
@@ -116,11 +116,11 @@ impl GssProtection {
     ///
     /// # Errors
     /// Without randomness for a name.
-    pub fn back_security(&self, service: Service) -> Result<BackSecurity, ProtectionError> {
+    pub fn callback_security(&self, service: Service) -> Result<CallbackSecurity, ProtectionError> {
         let mut name = [0; HANDLE_LEN];
         getrandom::fill(&mut name).map_err(|_| ProtectionError::NoContext)?;
         let context = self.context.back_channel(ContextHandle(name));
-        Ok(BackSecurity { context, service, from_server: self.context.handle().to_vec() })
+        Ok(CallbackSecurity { context, service, from_server: self.context.handle().to_vec() })
     }
 
     /// The record of the call that ends the context at the server.
@@ -170,7 +170,7 @@ impl Protection for GssProtection {
         self.context.lay_out(seq(tag), w, body_start);
     }
 
-    fn protect(&mut self, calls: &mut [LaidOut<'_>]) -> Result<(), ProtectionError> {
+    fn protect(&mut self, calls: &mut [OutgoingCall<'_>]) -> Result<(), ProtectionError> {
         let Self { context, random } = self;
         let mut wraps: Vec<CallWrap<'_>> = calls.iter_mut().map(|call| CallWrap { bytes: call.bytes }).collect();
         match context.wrap_many(&mut wraps, &mut |bytes| random.fill(bytes)) {
@@ -187,15 +187,15 @@ impl Protection for GssProtection {
         self.context.service() != Service::None
     }
 
-    fn back_security(&self) -> Option<BackSecurity> {
+    fn callback_security(&self) -> Option<CallbackSecurity> {
         // Without randomness there is no confounder either, and calls fail first.
-        Self::back_security(self, self.context.service()).ok()
+        Self::callback_security(self, self.context.service()).ok()
     }
 
-    fn together_len(&self) -> usize {
+    fn batch_len_min(&self) -> usize {
         match self.context.service() {
             Service::None => 0,
-            Service::Integrity | Service::Privacy => long_wraps() * LONG_LEN,
+            Service::Integrity | Service::Privacy => long_wraps() * LONG_MESSAGE_LEN,
         }
     }
 
@@ -203,7 +203,7 @@ impl Protection for GssProtection {
         self.context.window() as usize
     }
 
-    fn farewell(&mut self, xid: u32) -> Option<Vec<u8>> {
+    fn destroy_context(&mut self, xid: u32) -> Option<Vec<u8>> {
         self.destroy(xid).ok()
     }
 
@@ -215,7 +215,7 @@ impl Protection for GssProtection {
         Some(Arc::new(self.context.reply_opener()))
     }
 
-    fn open_many(&mut self, replies: &mut [Received<'_>]) {
+    fn open_many(&mut self, replies: &mut [IncomingReply<'_>]) {
         Opener::open_many(&self.context.reply_opener(), replies);
     }
 
@@ -232,10 +232,10 @@ impl Protection for GssProtection {
 }
 
 impl Opener for ReplyOpener {
-    fn open_many(&self, replies: &mut [Received<'_>]) {
+    fn open_many(&self, replies: &mut [IncomingReply<'_>]) {
         let mut opens: Vec<ReplyOpen<'_>> = Vec::with_capacity(replies.len());
         let mut results = Vec::with_capacity(replies.len());
-        for Received { tag, record, verifier: (flavor, verifier), results: place } in replies {
+        for IncomingReply { tag, record, verifier: (flavor, verifier), results: place } in replies {
             let Ok(Range { start, .. }) = *place else { continue };
             let verifier = (*flavor == Flavor::RPCSEC_GSS).then(|| verifier.clone());
             opens.push(ReplyOpen::new(record, seq(*tag), verifier, start));
@@ -263,8 +263,8 @@ fn seq(tag: CallTag) -> GssSeq {
 }
 
 /// Of each of the messages that fill the lanes: the data of a long READ or WRITE.
-const LONG_LEN: usize = 1 << 20;
+const LONG_MESSAGE_LEN: usize = 1 << 20;
 /// How long a silent server is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest reply to a call that makes a context.
 const REPLY_LEN_MAX: usize = 256 * 1024;

@@ -11,7 +11,7 @@ use vouch_nfs4::{
     StateProtectReply, Status, Verifier,
 };
 
-use crate::{BackSecurity, CallKind, Core, Error, ReplyBody};
+use crate::{CallKind, CallbackSecurity, Core, Error, ReplyBody};
 
 /// Who the client is and what it asks for.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub struct Identity {
     pub callback_address: (String, String),
     /// What the server shall prove its callbacks by (4.1). If there is none, [`crate::Client`] and
     /// [`crate::Pipeline`] offer the context of their calls.
-    pub back_security: Option<BackSecurity>,
+    pub callback_security: Option<CallbackSecurity>,
     /// Whether to end reclaims at once (4.1): a client that has nothing to reclaim.
     pub reclaim_complete: bool,
 }
@@ -51,7 +51,7 @@ impl Identity {
             back_slots: 4,
             callback_program: 0x4000_0000,
             callback_address: ("tcp".into(), "0.0.0.0.0.0".into()),
-            back_security: None,
+            callback_security: None,
             reclaim_complete: true,
         }
     }
@@ -75,11 +75,11 @@ pub struct Handshake {
     client: ClientId,
     session: Option<CreateSessionOk>,
     /// Whether state protection is asked for; once it is introduced, whether it is granted.
-    protected: bool,
+    with_state_protection: bool,
     /// Whether to do without proof of callbacks where the server refuses it, and whether that is
     /// so.
-    back_optional: bool,
-    back_refused: bool,
+    is_callback_security_optional: bool,
+    is_callback_security_refused: bool,
     /// What the server says it is.
     server: Option<String>,
 }
@@ -95,7 +95,15 @@ impl Handshake {
             0 => Stage::SetClientId,
             _ => Stage::ExchangeId,
         };
-        Self { stage, client: ClientId(0), session: None, protected: false, back_optional: false, back_refused: false, server: None }
+        Self {
+            stage,
+            client: ClientId(0),
+            session: None,
+            with_state_protection: false,
+            is_callback_security_optional: false,
+            is_callback_security_refused: false,
+            server: None,
+        }
     }
 
     /// Asks for state protection by the credential of these calls (SP4_MACH_CRED, RFC 8881, section
@@ -103,22 +111,22 @@ impl Handshake {
     /// on their way ([`Core::has_integrity`]); from then on each connection is to be bound before
     /// it carries calls of the session.
     #[must_use]
-    pub const fn protected(mut self, protected: bool) -> Self {
-        self.protected = protected;
+    pub const fn with_state_protection(mut self, with_state_protection: bool) -> Self {
+        self.with_state_protection = with_state_protection;
         self
     }
 
-    /// Does without proof of callbacks ([`Identity::back_security`]) where the server can't give
+    /// Does without proof of callbacks ([`Identity::callback_security`]) where the server can't give
     /// it: a context that nobody has chosen for that is no reason to fail.
     #[must_use]
-    pub const fn back_optional(mut self, optional: bool) -> Self {
-        self.back_optional = optional;
+    pub const fn callback_security_optional(mut self, optional: bool) -> Self {
+        self.is_callback_security_optional = optional;
         self
     }
 
     /// Whether callbacks prove nothing because the server refused.
-    pub const fn is_back_refused(&self) -> bool {
-        self.back_refused
+    pub const fn is_callback_security_refused(&self) -> bool {
+        self.is_callback_security_refused
     }
 
     /// Whether the client is introduced.
@@ -147,11 +155,11 @@ impl Handshake {
         let owner = ClientOwner { verifier: identity.verifier, id: Bytes(&identity.owner) };
         Some(match self.stage {
             Stage::ExchangeId => (
-                CallKind::Loose,
+                CallKind::Sessionless,
                 Args::ExchangeId(ExchangeIdArgs {
                     owner,
                     flags: ExchangeIdFlags::USE_NON_PNFS,
-                    state_protect: match self.protected {
+                    state_protect: match self.with_state_protection {
                         // All calls are by one credential, so there is nothing that the machine has to be allowed for others.
                         true => StateProtect::MachineCred(StateProtectOps { must_enforce: ENFORCED, must_allow: Bitmap::EMPTY }),
                         false => StateProtect::None,
@@ -160,16 +168,18 @@ impl Handshake {
                 }),
             ),
             Stage::CreateSession(client, seq) => {
-                (CallKind::Loose, Args::CreateSession(create_session(identity, !self.back_refused, client, seq)))
+                (CallKind::Sessionless, Args::CreateSession(create_session(identity, !self.is_callback_security_refused, client, seq)))
             }
             Stage::ReclaimComplete => (CallKind::Session { cache: true }, Args::ReclaimComplete(ReclaimCompleteArgs { one_fs: false })),
             Stage::SetClientId => {
                 let (netid, address) = &identity.callback_address;
                 let location = NetAddr { netid: Bytes(netid.as_bytes()), address: Bytes(address.as_bytes()) };
                 let callback = CallbackClient { program: identity.callback_program, location };
-                (CallKind::Loose, Args::Setclientid(SetclientidArgs { client: owner, callback, callback_ident: 1 }))
+                (CallKind::Sessionless, Args::Setclientid(SetclientidArgs { client: owner, callback, callback_ident: 1 }))
             }
-            Stage::Confirm(client, confirm) => (CallKind::Loose, Args::SetclientidConfirm(SetclientidConfirmArgs { client, confirm })),
+            Stage::Confirm(client, confirm) => {
+                (CallKind::Sessionless, Args::SetclientidConfirm(SetclientidConfirmArgs { client, confirm }))
+            }
             Stage::Done => return None,
         })
     }
@@ -184,12 +194,12 @@ impl Handshake {
                     .impl_id
                     .map(|impl_id| String::from_utf8_lossy(impl_id.name.0).chars().filter(|c| !c.is_control()).take(100).collect());
                 self.server = text.filter(|text: &String| !text.is_empty());
-                self.protected = matches!(ok.state_protect, StateProtectReply::MachineCred(_));
+                self.with_state_protection = matches!(ok.state_protect, StateProtectReply::MachineCred(_));
                 Stage::CreateSession(ok.client, ok.seq)
             }
             // A server that has no state protection says so in various ways; what else was wrong it says again.
-            (Stage::ExchangeId, Results::ExchangeId(Err(_))) if self.protected => {
-                self.protected = false;
+            (Stage::ExchangeId, Results::ExchangeId(Err(_))) if self.with_state_protection => {
+                self.with_state_protection = false;
                 Stage::ExchangeId
             }
             (Stage::CreateSession(..), Results::CreateSession(Ok(ok))) => {
@@ -197,7 +207,7 @@ impl Handshake {
                     return Err(Error::Mismatch("a session of no use"));
                 }
                 core.set_session(&ok);
-                core.set_protected(self.protected);
+                core.set_state_protected(self.with_state_protection);
                 self.session = Some(ok);
                 match identity.reclaim_complete {
                     true => Stage::ReclaimComplete,
@@ -207,9 +217,12 @@ impl Handshake {
             // Anew from the first call, whose answer tells the number of the next: whether that of a refused one counts is told
             // differently.
             (Stage::CreateSession(..), Results::CreateSession(Err(status)))
-                if self.back_optional && !self.back_refused && identity.back_security.is_some() && is_about_security(status) =>
+                if self.is_callback_security_optional
+                    && !self.is_callback_security_refused
+                    && identity.callback_security.is_some()
+                    && is_about_security(status) =>
             {
-                self.back_refused = true;
+                self.is_callback_security_refused = true;
                 Stage::ExchangeId
             }
             // The server may remember it from before.
@@ -259,6 +272,6 @@ fn create_session(identity: &Identity, proven: bool, client: ClientId, seq: Crea
         fore: channel(identity.slots, identity.message_len_max, identity.cached_len_max, 64),
         back: channel(identity.back_slots, 4096, 4096, 16),
         callback_program: identity.callback_program,
-        sec_parms: List(vec![identity.back_security.as_ref().filter(|_| proven).map_or(CallbackSec::None, BackSecurity::offer)]),
+        sec_parms: List(vec![identity.callback_security.as_ref().filter(|_| proven).map_or(CallbackSec::None, CallbackSecurity::offer)]),
     }
 }

@@ -8,8 +8,8 @@
 //! stands behind [`Protection`].
 
 mod back_channel;
-mod back_security;
 mod callback_listener;
+mod callback_security;
 mod client;
 mod compound;
 mod core;
@@ -29,19 +29,19 @@ mod slots;
 mod xattrs;
 
 pub use back_channel::{BackChannel, CallbackHandler, NoCallbacks};
-pub use back_security::BackSecurity;
 pub use callback_listener::{serve_callbacks, universal_address};
+pub use callback_security::CallbackSecurity;
 pub use client::{Client, Config};
 pub use compound::Compound;
-pub use core::{CallKind, Completion, Core, OpenCall};
+pub use core::{CallBuilder, CallKind, Completion, Core};
 pub use directories::Entry;
 pub use error::Error;
-pub use files::{Found, OpenFile};
+pub use files::{FileInfo, OpenFile};
 pub use gss::{GssError, GssProtection, Renewal, establish};
 pub use handshake::{Handshake, Identity};
 pub use locks::{Lock, LockConflict};
 pub use pipeline::{Pipeline, Submitter};
-pub use protection::{CallTag, LaidOut, Opener, Plain, Protection, ProtectionError, Received};
+pub use protection::{CallTag, IncomingReply, Opener, OutgoingCall, Plain, Protection, ProtectionError};
 pub use record_buffer::RecordBuffer;
 pub use reply::{Reply, ReplyBody};
 pub use slots::SLOTS_MAX;

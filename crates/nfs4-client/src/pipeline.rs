@@ -4,22 +4,23 @@
 //! per call once its buffers have grown. Reconnects nothing: a lost connection ends the run.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vouch_oncrpc::RECORD_MARK_LEN;
 use vouch_xdr::Writer;
 
-use self::blocking::{PATIENCE, connect, exchange};
+use self::handshake_io::{HANDSHAKE_TIMEOUT, connect, exchange};
 use crate::core::Unprotected;
 use crate::handshake::bind;
-use crate::{BackChannel, CallKind, Core, Error, Handshake, Identity, LaidOut, NoCallbacks, OpenCall, Protection, RecordBuffer, ReplyBody};
+use crate::{
+    BackChannel, CallBuilder, CallKind, Core, Error, Handshake, Identity, NoCallbacks, OutgoingCall, Protection, RecordBuffer, ReplyBody,
+};
 
-mod blocking;
-mod ending;
+mod handshake_io;
+mod shutdown;
 
 /// One connection.
 struct Connection {
@@ -30,8 +31,8 @@ struct Connection {
 }
 
 impl Connection {
-    /// What is looked for: something to read, and room where there was none.
-    fn looked_at(&self) -> PollFd<'_> {
+    /// What is polled for: something to read, and room where there was none.
+    fn poll_fds(&self) -> PollFd<'_> {
         let room = if self.writable { PollFlags::empty() } else { PollFlags::OUT };
         PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP | room)
     }
@@ -42,18 +43,8 @@ impl Connection {
 struct Output {
     bytes: Writer,
     written: usize,
-    /// What belongs between the bytes, in order.
-    apart: VecDeque<Apart>,
     /// Calls that are not to be sent before they are protected, in order.
     unprotected: VecDeque<Unprotected>,
-}
-
-/// Data that is sent from where it is.
-struct Apart {
-    /// Position in the bytes before which it comes.
-    at: usize,
-    data: Arc<[u8]>,
-    written: usize,
 }
 
 /// Takes new calls, also while a reply is handled.
@@ -67,55 +58,41 @@ pub struct Submitter {
 impl Submitter {
     /// Begins a call, lets `operations` append to it, and puts it on its way. False if no slot is
     /// free.
-    pub fn submit(&mut self, token: u64, operations: impl FnOnce(&mut OpenCall, &mut Writer)) -> Result<bool, Error> {
-        self.submit_apart(token, |call, w| {
-            operations(call, w);
-            None
-        })
-    }
-
-    /// The same where the last operation ends with data that `operations` returns, in units of four
-    /// bytes: it is sent from where it is. Only without protection of data.
-    pub fn submit_apart(
-        &mut self,
-        token: u64,
-        operations: impl FnOnce(&mut OpenCall, &mut Writer) -> Option<Arc<[u8]>>,
-    ) -> Result<bool, Error> {
-        let kind = if self.core.minor() == 0 { CallKind::Loose } else { CallKind::Session { cache: false } };
+    pub fn submit(&mut self, token: u64, operations: impl FnOnce(&mut CallBuilder, &mut Writer)) -> Result<bool, Error> {
+        let kind = if self.core.minor() == 0 { CallKind::Sessionless } else { CallKind::Session { cache: false } };
         let at = self.next;
-        let Output { bytes: w, apart, unprotected, .. } = &mut self.outputs[at];
+        let Output { bytes: w, unprotected, .. } = &mut self.outputs[at];
         let Some(mut call) = self.core.begin(token, kind, w)? else { return Ok(false) };
-        let data = operations(&mut call, w);
-        unprotected.extend(self.core.end_later(call, w, data.as_ref().map_or(0, |data| data.len()))?);
-        apart.extend(data.map(|data| Apart { at: w.len(), data, written: 0 }));
+        operations(&mut call, w);
+        unprotected.extend(self.core.end_unprotected(call, w)?);
         self.next = (at + 1) % self.outputs.len();
         self.in_flight += 1;
         Ok(true)
     }
 
     /// Where a call of the server on this connection is answered.
-    fn answer_on(&mut self, at: usize) -> &mut Writer {
+    fn callback_output(&mut self, at: usize) -> &mut Writer {
         &mut self.outputs[at].bytes
     }
 
     /// Protects calls that wait for it, of any connection, as many as go together. Whether more
     /// wait.
-    fn protect_some(&mut self) -> Result<bool, Error> {
+    fn protect_batch(&mut self) -> Result<bool, Error> {
         // Where nothing is long, only how many there are counts.
-        let len_max = Some(self.core.together_len()).filter(|&len| len > 0).unwrap_or(usize::MAX);
-        let mut calls: Vec<LaidOut<'_>> = Vec::new();
+        let len_max = Some(self.core.batch_len_min()).filter(|&len| len > 0).unwrap_or(usize::MAX);
+        let mut calls: Vec<OutgoingCall<'_>> = Vec::new();
         let (mut len, mut more) = (0, false);
         'outputs: for Output { bytes, unprotected, .. } in &mut self.outputs {
             let (mut rest, mut at) = (bytes.bytes_mut().as_mut_slice(), 0);
             for Unprotected { tag, bytes } in unprotected.iter() {
-                if calls.len() == TOGETHER_MAX || (len + bytes.len() > len_max && !calls.is_empty()) {
+                if calls.len() == BATCH_CALLS_MAX || (len + bytes.len() > len_max && !calls.is_empty()) {
                     more = true;
                     break 'outputs;
                 }
                 len += bytes.len();
                 let (call, behind) = rest[bytes.start - at..].split_at_mut(bytes.len());
                 (rest, at) = (behind, bytes.end);
-                calls.push(LaidOut { tag: *tag, bytes: call });
+                calls.push(OutgoingCall { tag: *tag, bytes: call });
             }
         }
         if calls.is_empty() {
@@ -137,7 +114,7 @@ impl Submitter {
     }
 
     /// Calls that could be submitted now.
-    pub fn idle(&self) -> usize {
+    pub fn available(&self) -> usize {
         self.core.idle()
     }
 }
@@ -145,8 +122,8 @@ impl Submitter {
 /// A client for load generation.
 pub struct Pipeline {
     connections: Vec<Connection>,
-    /// What the last look found of each connection.
-    found: Vec<PollFlags>,
+    /// What the last look ready of each connection.
+    ready: Vec<PollFlags>,
     submitter: Submitter,
     back: BackChannel,
     enctype: Option<&'static str>,
@@ -168,14 +145,14 @@ impl Pipeline {
         let mut core = Core::new(minor, protection, seed);
         let record_len_max = identity.message_len_max as usize + 4096;
         let mut back = BackChannel::new(identity.callback_program, minor, identity.back_slots as usize);
-        let optional = minor > 0 && identity.back_security.is_none();
+        let optional = minor > 0 && identity.callback_security.is_none();
         let mut identity = identity.clone();
         if optional {
-            identity.back_security = core.back_security();
+            identity.callback_security = core.callback_security();
         }
-        back.set_security(identity.back_security.clone());
-        let mut streams = vec![connect(address, PATIENCE)?];
-        let mut handshake = Handshake::new(minor).protected(core.has_integrity()).back_optional(optional);
+        back.set_security(identity.callback_security.clone());
+        let mut streams = vec![connect(address, HANDSHAKE_TIMEOUT)?];
+        let mut handshake = Handshake::new(minor).with_state_protection(core.has_integrity()).callback_security_optional(optional);
         while let Some((kind, args)) = handshake.request(&identity) {
             let mut w = Writer::new();
             let mut call = core.begin(0, kind, &mut w)?.ok_or(Error::Lost)?;
@@ -186,14 +163,14 @@ impl Pipeline {
             let completion = core.reply(&record, &mut scratch)?.ok_or(Error::Mismatch("a reply to no call"))?;
             handshake.accept(&identity, completion.outcome?, &mut core)?;
         }
-        if handshake.is_back_refused() {
+        if handshake.is_callback_security_refused() {
             back.set_security(None);
         }
         for _ in 1..connections.max(1) {
-            let mut stream = connect(address, PATIENCE)?;
+            let mut stream = connect(address, HANDSHAKE_TIMEOUT)?;
             if let Some(session) = core.session() {
                 let mut w = Writer::new();
-                let mut call = core.begin(0, CallKind::Loose, &mut w)?.ok_or(Error::Lost)?;
+                let mut call = core.begin(0, CallKind::Sessionless, &mut w)?.ok_or(Error::Lost)?;
                 call.op(&mut w, &bind(session));
                 core.end(call, &mut w)?;
                 let record = exchange(&mut stream, w.as_bytes(), record_len_max)?;
@@ -213,7 +190,7 @@ impl Pipeline {
         }
         let outputs = connections.iter().map(|_| Output::default()).collect();
         let submitter = Submitter { core, outputs, next: 0, in_flight: 0 };
-        Ok(Self { connections, found: Vec::new(), submitter, back, enctype, server: handshake.server().map(str::to_owned) })
+        Ok(Self { connections, ready: Vec::new(), submitter, back, enctype, server: handshake.server().map(str::to_owned) })
     }
 
     /// Of Kerberos, the name of its encryption type.
@@ -233,42 +210,42 @@ impl Pipeline {
 
     /// Sends what was submitted, waits for replies up to `timeout`, to some microseconds, and hands
     /// each to `on_reply`, which may submit more. How many came.
-    pub fn turn(
+    pub fn poll(
         &mut self,
         timeout: Option<Duration>,
         mut on_reply: impl FnMut(&mut Submitter, u64, Result<ReplyBody<'_>, Error>),
     ) -> Result<usize, Error> {
         self.flush()?;
-        if !self.look(timeout)? {
+        if !self.wait(timeout)? {
             return Ok(0);
         }
-        let (mut replies, together_len) = (0, self.submitter.core.together_len());
-        for (at, (connection, found)) in self.connections.iter_mut().zip(&self.found).enumerate() {
-            connection.writable |= found.contains(PollFlags::OUT);
-            if !found.intersects(READABLE) {
+        let (mut replies, batch_len_min) = (0, self.submitter.core.batch_len_min());
+        for (at, (connection, ready)) in self.connections.iter_mut().zip(&self.ready).enumerate() {
+            connection.writable |= ready.contains(PollFlags::OUT);
+            if !ready.intersects(READABLE) {
                 continue;
             }
             loop {
                 match connection.input.fill(&mut connection.stream) {
                     Ok(0) => {
-                        take_up(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
+                        handle_input(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
                         return Err(Error::Lost);
                     }
                     Ok(_) => {}
-                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                        replies += take_up(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        replies += handle_input(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
                         break;
                     }
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) => return Err(error.into()),
                 }
                 // More that is there already is opened together with this.
-                if !connection.input.is_drained() && connection.input.held_len() < together_len {
+                if !connection.input.is_drained() && connection.input.buffered_len() < batch_len_min {
                     continue;
                 }
-                replies += take_up(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
+                replies += handle_input(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
                 // The end of the stream may have come with the last bytes, in the same look.
-                if connection.input.is_drained() && !found.intersects(ENDED) {
+                if connection.input.is_drained() && !ready.intersects(ENDED) {
                     break;
                 }
             }
@@ -280,26 +257,26 @@ impl Pipeline {
     /// Waits until there is something to read, or room to write where there was none; whether there
     /// is. O(connections): few have more than one, and a timeout of nanoseconds costs no call
     /// of its own so.
-    fn look(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         let timeout = timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() });
         let (mut one, mut many);
-        let looked_at: &mut [PollFd<'_>] = match &self.connections[..] {
+        let poll_fds: &mut [PollFd<'_>] = match &self.connections[..] {
             [only] => {
-                one = [only.looked_at()];
+                one = [only.poll_fds()];
                 &mut one
             }
             all => {
-                many = all.iter().map(Connection::looked_at).collect::<Vec<_>>();
+                many = all.iter().map(Connection::poll_fds).collect::<Vec<_>>();
                 &mut many
             }
         };
-        match poll(looked_at, timeout.as_ref()) {
+        match poll(poll_fds, timeout.as_ref()) {
             // A signal is for others; whoever drives this looks what it was about.
             Err(rustix::io::Errno::INTR) | Ok(0) => return Ok(false),
-            looked => looked.map_err(io::Error::from)?,
+            polled => polled.map_err(io::Error::from)?,
         };
-        self.found.clear();
-        self.found.extend(looked_at.iter().map(PollFd::revents));
+        self.ready.clear();
+        self.ready.extend(poll_fds.iter().map(PollFd::revents));
         Ok(true)
     }
 
@@ -307,17 +284,17 @@ impl Pipeline {
     /// work while the next are protected.
     fn flush(&mut self) -> Result<(), Error> {
         loop {
-            let more = self.submitter.protect_some()?;
+            let more = self.submitter.protect_batch()?;
             for (connection, output) in self.connections.iter_mut().zip(&mut self.submitter.outputs) {
                 while connection.writable && !output.is_sent() {
                     match output.send(&mut connection.stream) {
-                        Ok(n) => output.advance(n),
-                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => connection.writable = false,
-                        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                        Ok(n) => output.written += n,
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.writable = false,
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                         Err(error) => return Err(error.into()),
                     }
                 }
-                output.forget_sent();
+                output.compact();
             }
             if !more {
                 return Ok(());
@@ -328,7 +305,7 @@ impl Pipeline {
 
 /// Looks at what came on a connection: replies are opened together and then handed over one by one.
 /// One that is not believed is an error when the others have been.
-fn take_up(
+fn handle_input(
     connection: &mut Connection,
     at: usize,
     submitter: &mut Submitter,
@@ -344,13 +321,13 @@ fn take_up(
         records.retain(|record| {
             let is_call = record.get(4..8) == Some(&[0; 4]);
             if is_call {
-                back.answer(record, &mut NoCallbacks, submitter.answer_on(at));
+                back.answer(record, &mut NoCallbacks, submitter.callback_output(at));
             }
             !is_call
         });
         let mut refused = None;
-        for arrived in submitter.core.look(records) {
-            match submitter.core.take(arrived) {
+        for opened in submitter.core.open_replies(records) {
+            match submitter.core.complete_reply(opened) {
                 Ok(Some(completion)) => {
                     replies += 1;
                     submitter.in_flight -= 1;
@@ -369,7 +346,7 @@ fn take_up(
 impl Output {
     /// All has left that may.
     fn is_sent(&self) -> bool {
-        self.written == self.sendable_len() && self.apart.is_empty()
+        self.written == self.sendable_len()
     }
 
     /// The bytes up to the first call that is not protected yet.
@@ -378,100 +355,32 @@ impl Output {
     }
 
     /// Gives up bytes that have left, when they are all or many more than the others.
-    fn forget_sent(&mut self) {
+    fn compact(&mut self) {
         let len = self.bytes.len();
-        if self.written < len && (self.written < FORGET_LEN || self.written < len / 2) {
+        if self.written < len && (self.written < COMPACT_LEN_MIN || self.written < len / 2) {
             return;
         }
         let sent = std::mem::take(&mut self.written);
         self.bytes.bytes_mut().copy_within(sent.., 0);
         self.bytes.truncate(len - sent);
-        self.apart.iter_mut().for_each(|apart| apart.at -= sent);
         for call in &mut self.unprotected {
             call.bytes = call.bytes.start - sent..call.bytes.end - sent;
         }
     }
 
-    fn send(&self, stream: &mut TcpStream) -> std::io::Result<usize> {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let (mut count, mut at) = (0, self.written);
-        for apart in self.apart.iter().take(SLICES_MAX / 2 - 1) {
-            if at < apart.at {
-                slices[count] = IoSlice::new(&self.bytes.as_bytes()[at..apart.at]);
-                (count, at) = (count + 1, apart.at);
-            }
-            slices[count] = IoSlice::new(&apart.data[apart.written..]);
-            count += 1;
-        }
-        let end = self.apart.get(SLICES_MAX / 2 - 1).map_or(self.sendable_len(), |apart| apart.at);
-        if at < end {
-            slices[count] = IoSlice::new(&self.bytes.as_bytes()[at..end]);
-            count += 1;
-        }
-        stream.write_vectored(&slices[..count])
-    }
-
-    /// So many bytes have left.
-    fn advance(&mut self, mut n: usize) {
-        while let Some(apart) = self.apart.front_mut() {
-            let step = n.min(apart.at - self.written);
-            self.written += step;
-            n -= step;
-            if self.written < apart.at {
-                return;
-            }
-            let step = n.min(apart.data.len() - apart.written);
-            apart.written += step;
-            n -= step;
-            if apart.written < apart.data.len() {
-                return;
-            }
-            self.apart.pop_front();
-        }
-        self.written += n;
+    fn send(&self, stream: &mut TcpStream) -> io::Result<usize> {
+        stream.write(&self.bytes.as_bytes()[self.written..self.sendable_len()])
     }
 }
 
 /// Calls that are protected together at most: enough for the lanes of the widest vectors.
-const TOGETHER_MAX: usize = 64;
+const BATCH_CALLS_MAX: usize = 64;
 
 /// Bytes that have left are given up in front of others when they are more than this, and more than
 /// those.
-const FORGET_LEN: usize = 1 << 20;
-
-/// Pieces handed to the kernel at once.
-const SLICES_MAX: usize = 32;
+const COMPACT_LEN_MIN: usize = 1 << 20;
 
 /// There is something to read, be it the end.
 const READABLE: PollFlags = PollFlags::IN.union(ENDED);
 /// Nothing comes after what is there.
 const ENDED: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn data_apart_leaves_in_its_place_however_little_is_taken() {
-        for step in [1, 3, 7, 1000] {
-            let mut output = Output::default();
-            output.bytes.raw(b"one.");
-            output.apart.push_back(Apart { at: 4, data: Arc::from(*b"ONE"), written: 0 });
-            output.bytes.raw(b"two.");
-            output.apart.push_back(Apart { at: 8, data: Arc::from(*b"TWO"), written: 0 });
-            output.bytes.raw(b"three...");
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-            let there = TcpStream::connect(listener.local_addr().expect("a port")).expect("it listens");
-            let mut sent = 0;
-            while !output.is_sent() {
-                // What a kernel with little room would take: the rest is offered again.
-                let mut stream = there.try_clone().expect("a descriptor");
-                let n = output.send(&mut stream).expect("it has room").min(step);
-                output.advance(n);
-                sent += n;
-                assert!(sent <= 22);
-            }
-            assert_eq!((sent, output.written), (22, 16));
-        }
-    }
-}

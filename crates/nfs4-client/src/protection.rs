@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vouch_oncrpc::{AuthSys, Flavor, OpaqueAuth};
 use vouch_xdr::{Writer, Xdr};
 
-use crate::BackSecurity;
+use crate::CallbackSecurity;
 
 /// What a protection remembers of a call until its reply: a sequence number of its context, for
 /// one.
@@ -29,7 +29,7 @@ pub enum ProtectionError {
 
 /// A call that was begun and ended, and waits to be protected.
 #[derive(Debug)]
-pub struct LaidOut<'a> {
+pub struct OutgoingCall<'a> {
     /// What was said of it at its begin.
     pub tag: CallTag,
     /// All of it but the record's mark.
@@ -38,7 +38,7 @@ pub struct LaidOut<'a> {
 
 /// A reply that was accepted, and waits to be opened.
 #[derive(Debug)]
-pub struct Received<'a> {
+pub struct IncomingReply<'a> {
     /// The call's.
     pub tag: CallTag,
     /// All of it but the record's mark. Results are opened there.
@@ -52,7 +52,7 @@ pub struct Received<'a> {
 /// Opens replies where the protection is not at hand: others secure calls by it meanwhile.
 pub trait Opener: Send + Sync {
     /// As [`Protection::open_many`].
-    fn open_many(&self, replies: &mut [Received<'_>]);
+    fn open_many(&self, replies: &mut [IncomingReply<'_>]);
 }
 
 /// Secures calls and opens replies: one flavour for one user.
@@ -65,7 +65,7 @@ pub trait Protection: Send {
     fn end(&mut self, _tag: CallTag, _w: &mut Writer, _body_start: usize) {}
 
     /// Protects calls that leave together. None of them is to be sent after an error, in any form.
-    fn protect(&mut self, _calls: &mut [LaidOut<'_>]) -> Result<(), ProtectionError> {
+    fn protect(&mut self, _calls: &mut [OutgoingCall<'_>]) -> Result<(), ProtectionError> {
         Ok(())
     }
 
@@ -82,13 +82,13 @@ pub trait Protection: Send {
 
     /// What lets the server prove its callbacks as it proves its replies, under a name of its own
     /// each time; nothing, if it proves none.
-    fn back_security(&self) -> Option<BackSecurity> {
+    fn callback_security(&self) -> Option<CallbackSecurity> {
         None
     }
 
     /// Bytes of calls, or of replies, that are worth having in work together where so much is
     /// there: none if one after the other is as fast.
-    fn together_len(&self) -> usize {
+    fn batch_len_min(&self) -> usize {
         0
     }
 
@@ -105,7 +105,7 @@ pub trait Protection: Send {
 
     /// The call that ends the context at the server, with its record's mark; nothing where there is
     /// none to end. No call goes under it from then on.
-    fn farewell(&mut self, _xid: u32) -> Option<Vec<u8>> {
+    fn destroy_context(&mut self, _xid: u32) -> Option<Vec<u8>> {
         None
     }
 
@@ -119,7 +119,7 @@ pub trait Protection: Send {
 
     /// Checks the verifiers of replies that came together, and opens their results. One that does
     /// not hold says so and changes nothing for the others.
-    fn open_many(&mut self, _replies: &mut [Received<'_>]) {}
+    fn open_many(&mut self, _replies: &mut [IncomingReply<'_>]) {}
 
     /// The same for a reply that must stay as it is; `scratch` is for results that can't be opened
     /// in place.

@@ -18,10 +18,10 @@ pub struct RecordBuffer {
     record_len_max: usize,
     reader: RecordReader,
     /// A fragment that was not a record's last has gone to the reader.
-    inside: bool,
+    in_fragmented_record: bool,
     /// Why there are no more records, once those before have been taken.
     fault: Option<Error>,
-    drained: bool,
+    is_drained: bool,
     /// Records that came in several fragments and were taken last.
     joined: Vec<Vec<u8>>,
     /// Those that were taken last: where they lie, or that they are the next joined one.
@@ -42,9 +42,9 @@ impl RecordBuffer {
             end: 0,
             record_len_max,
             reader,
-            inside: false,
+            in_fragmented_record: false,
             fault: None,
-            drained: false,
+            is_drained: false,
             joined,
             taken,
         }
@@ -63,19 +63,19 @@ impl RecordBuffer {
             self.bytes.resize(self.bytes.len() + READ_LEN, 0);
         }
         let n = stream.read(&mut self.bytes[self.end..])?;
-        self.drained = n < self.bytes.len() - self.end;
+        self.is_drained = n < self.bytes.len() - self.end;
         self.end += n;
         Ok(n)
     }
 
     /// Whether the last read left nothing in the socket: it gave less than was asked for (epoll(7),
     /// on edge-triggered use), so that another would only say so.
-    pub const fn is_drained(&self) -> bool {
-        self.drained
+    pub(crate) const fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     /// Bytes that have come and were not taken.
-    pub const fn held_len(&self) -> usize {
+    pub(crate) const fn buffered_len(&self) -> usize {
         self.end - self.start
     }
 
@@ -85,7 +85,7 @@ impl RecordBuffer {
         self.taken.clear();
         self.joined.clear();
         while self.fault.is_none() {
-            match self.step() {
+            match self.next_record() {
                 Ok(Some(record)) => self.taken.push(record),
                 Ok(None) => break,
                 Err(error) => self.fault = Some(error),
@@ -113,7 +113,7 @@ impl RecordBuffer {
     }
 
     /// The next record that has come whole: where it lies, or that it is the last joined one.
-    fn step(&mut self) -> Result<Option<Option<Range<usize>>>, Error> {
+    fn next_record(&mut self) -> Result<Option<Option<Range<usize>>>, Error> {
         loop {
             let bytes = &self.bytes[self.start..self.end];
             let Some(&mark) = bytes.first_chunk::<RECORD_MARK_LEN>() else { return Ok(None) };
@@ -125,13 +125,13 @@ impl RecordBuffer {
                 return Ok(None);
             }
             let start = self.start;
-            if last && whole && !self.inside && len <= self.record_len_max {
+            if last && whole && !self.in_fragmented_record && len <= self.record_len_max {
                 self.start += RECORD_MARK_LEN + len;
                 return Ok(Some(Some(start + RECORD_MARK_LEN..self.start)));
             }
             let end = start + bytes.len().min(RECORD_MARK_LEN + len);
             let record = self.reader.next(&mut &self.bytes[start..end])?.map(Cow::into_owned);
-            (self.start, self.inside) = (end, record.is_none());
+            (self.start, self.in_fragmented_record) = (end, record.is_none());
             if let Some(record) = record {
                 self.joined.push(record);
                 return Ok(Some(None));

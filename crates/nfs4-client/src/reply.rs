@@ -23,7 +23,7 @@ impl<'a> ReplyBody<'a> {
     }
 
     /// The next result, whatever it says.
-    pub fn next_result(&mut self) -> Result<Results<'a>, Error> {
+    pub(crate) fn next_result(&mut self) -> Result<Results<'a>, Error> {
         if self.left == 0 {
             // The server stopped before the operation that the caller asks about.
             return match self.status {

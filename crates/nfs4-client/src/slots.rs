@@ -16,7 +16,7 @@ pub(crate) struct Slots {
     free: [u64; SLOTS_MAX / 64],
     /// How many may be used now: the server may ask for fewer.
     limit: usize,
-    busy: usize,
+    in_use: usize,
 }
 
 impl Slots {
@@ -25,33 +25,33 @@ impl Slots {
         let count = count.clamp(1, SLOTS_MAX);
         let mut free = [0; SLOTS_MAX / 64];
         (0..count).for_each(|at| free[at / 64] |= 1 << (at % 64));
-        Self { seqs: vec![SlotSeq(0); count], free, limit: count, busy: 0 }
+        Self { seqs: vec![SlotSeq(0); count], free, limit: count, in_use: 0 }
     }
 
-    /// Slots that can be taken now.
+    /// Slots that can be acquired now.
     pub(crate) fn idle(&self) -> usize {
-        self.limit.saturating_sub(self.busy)
+        self.limit.saturating_sub(self.in_use)
     }
 
     /// Takes the lowest free slot, so that the highest in use stays low.
-    pub(crate) fn take(&mut self) -> Option<(usize, SlotSeq)> {
+    pub(crate) fn acquire(&mut self) -> Option<(usize, SlotSeq)> {
         let word = self.free.iter().position(|&word| word != 0)?;
         let at = word * 64 + self.free[word].trailing_zeros() as usize;
         if at >= self.limit {
             return None;
         }
         self.free[word] &= self.free[word] - 1;
-        self.busy += 1;
+        self.in_use += 1;
         Some((at, self.seqs[at].next()))
     }
 
     /// Gives a slot back; its number moves on if the server has executed the call.
-    pub(crate) fn give(&mut self, at: usize, executed: bool) {
+    pub(crate) fn release(&mut self, at: usize, executed: bool) {
         if executed {
             self.seqs[at] = self.seqs[at].next();
         }
         self.free[at / 64] |= 1 << (at % 64);
-        self.busy -= 1;
+        self.in_use -= 1;
     }
 
     /// The number of the call in flight.
@@ -88,21 +88,21 @@ mod tests {
     #[test]
     fn the_lowest_free_slot_is_taken_and_its_number_moves_on_when_executed() {
         let mut slots = Slots::new(70);
-        let taken: Vec<_> = (0..70).map(|_| slots.take().unwrap().0).collect();
-        assert_eq!(taken, (0..70).collect::<Vec<_>>());
-        assert_eq!((slots.take(), slots.highest()), (None, SlotId(69)));
-        slots.give(3, true);
-        slots.give(66, false);
-        assert_eq!(slots.take(), Some((3, SlotSeq(2))));
-        assert_eq!(slots.take(), Some((66, SlotSeq(1))));
+        let acquired: Vec<_> = (0..70).map(|_| slots.acquire().unwrap().0).collect();
+        assert_eq!(acquired, (0..70).collect::<Vec<_>>());
+        assert_eq!((slots.acquire(), slots.highest()), (None, SlotId(69)));
+        slots.release(3, true);
+        slots.release(66, false);
+        assert_eq!(slots.acquire(), Some((3, SlotSeq(2))));
+        assert_eq!(slots.acquire(), Some((66, SlotSeq(1))));
     }
 
     #[test]
     fn a_server_that_wants_fewer_slots_gets_fewer_but_one() {
         let mut slots = Slots::new(8);
         slots.set_target(SlotId(1));
-        assert_eq!((slots.take().map(|s| s.0), slots.take().map(|s| s.0), slots.take()), (Some(0), Some(1), None));
+        assert_eq!((slots.acquire().map(|s| s.0), slots.acquire().map(|s| s.0), slots.acquire()), (Some(0), Some(1), None));
         slots.set_target(SlotId(u32::MAX));
-        assert_eq!((slots.idle(), slots.take().map(|s| s.0)), (6, Some(2)));
+        assert_eq!((slots.idle(), slots.acquire().map(|s| s.0)), (6, Some(2)));
     }
 }

@@ -6,7 +6,7 @@ use vouch_nfs4::op::{
     ShareAccess,
 };
 use vouch_nfs4::{Bitmap, Cookie, Filehandle, Name, OwnerSeq, Status, Verifier};
-use vouch_nfs4_client::{Error as CallError, OpenCall, ReplyBody};
+use vouch_nfs4_client::{CallBuilder, Error as CallError, ReplyBody};
 use vouch_xdr::Writer;
 
 use super::{CallResult, CallSource, Opened, Session, Tally, open_args, opened, packed_mode, putfh, unpacked};
@@ -15,7 +15,7 @@ use crate::{Error, StopFlag};
 impl Session {
     /// Handle of a path from the server's root.
     pub(super) fn walk(&mut self, path: &[String], stop: &StopFlag) -> Result<Filehandle, Error> {
-        let write = |call: &mut OpenCall, w: &mut Writer| {
+        let write = |call: &mut CallBuilder, w: &mut Writer| {
             call.op(w, &Args::Putrootfh);
             path.iter().for_each(|name| call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })));
             call.op(w, &Args::Getfh);
@@ -31,7 +31,7 @@ impl Session {
         let (mut cookie, mut verifier, mut entries) = (Cookie(0), Verifier::default(), Vec::new());
         loop {
             let args = ReaddirArgs { cookie, verifier, dir_count: 16 * 1024, max_count: 64 * 1024, wanted: Bitmap::of(&[1]) };
-            let write = |call: &mut OpenCall, w: &mut Writer| {
+            let write = |call: &mut CallBuilder, w: &mut Writer| {
                 putfh(directory, call, w);
                 call.op(w, &Args::Readdir(args));
             };
@@ -55,7 +55,7 @@ impl Session {
 
     pub(super) fn mkdir(&mut self, directory: &Filehandle, name: &str, stop: &StopFlag) -> Result<Filehandle, Error> {
         let mode = packed_mode(0o755);
-        let write = |call: &mut OpenCall, w: &mut Writer| {
+        let write = |call: &mut CallBuilder, w: &mut Writer| {
             putfh(directory, call, w);
             let kind = CreateType::Plain(FileType::Directory);
             call.op(w, &Args::Create(CreateArgs { kind, name: Name(name.as_bytes()), attrs: unpacked(&mode) }));
@@ -70,7 +70,7 @@ impl Session {
     /// Opens a file for reading, or creates it for writing.
     pub(super) fn open(&mut self, directory: &Filehandle, name: &[u8], writes: bool, stop: &StopFlag) -> Result<Opened, Error> {
         let mode = packed_mode(0o644);
-        let write = |call: &mut OpenCall, w: &mut Writer| {
+        let write = |call: &mut CallBuilder, w: &mut Writer| {
             let (how, access) = match writes {
                 true => (OpenHow::Create(CreateHow::Unchecked(unpacked(&mode))), ShareAccess::BOTH),
                 false => (OpenHow::NoCreate, ShareAccess::READ),
@@ -87,7 +87,7 @@ impl Session {
 
     /// Makes a file durable (COMMIT).
     pub(super) fn commit(&mut self, file: Opened, stop: &StopFlag) -> Result<(), Error> {
-        let write = |call: &mut OpenCall, w: &mut Writer| {
+        let write = |call: &mut CallBuilder, w: &mut Writer| {
             putfh(&file.handle, call, w);
             call.op(w, &Args::Commit(CommitArgs { offset: 0, count: 0 }));
         };
@@ -95,7 +95,7 @@ impl Session {
     }
 
     pub(super) fn close(&mut self, file: Opened, stop: &StopFlag) -> Result<(), Error> {
-        let write = |call: &mut OpenCall, w: &mut Writer| {
+        let write = |call: &mut CallBuilder, w: &mut Writer| {
             putfh(&file.handle, call, w);
             call.op(w, &Args::Close(CloseArgs { seq: OwnerSeq(0), stateid: file.stateid }));
         };
@@ -105,7 +105,7 @@ impl Session {
     /// Removes a directory with all its entries, also after a stop request.
     pub(super) fn remove_all(&mut self, parent: &Filehandle, name: &[u8], stop: &StopFlag) -> Result<(), Error> {
         let stop = &stop.for_cleanup();
-        let look = |call: &mut OpenCall, w: &mut Writer| {
+        let look = |call: &mut CallBuilder, w: &mut Writer| {
             putfh(parent, call, w);
             call.op(w, &Args::Lookup(LookupArgs { name: Name(name) }));
             call.op(w, &Args::Getfh);
@@ -121,7 +121,7 @@ impl Session {
         let (directories, files): (Vec<_>, Vec<_>) = self.list(&directory, stop)?.into_iter().partition(|(_, is_directory)| *is_directory);
         directories.iter().try_for_each(|(name, _)| self.remove_all(&directory, name, stop))?;
         self.remove_files(directory, files.into_iter().map(|(name, _)| name), REMOVES, stop)?;
-        let write = |call: &mut OpenCall, w: &mut Writer| {
+        let write = |call: &mut CallBuilder, w: &mut Writer| {
             putfh(parent, call, w);
             call.op(w, &Args::Remove(RemoveArgs { name: Name(name) }));
         };
@@ -162,7 +162,7 @@ impl CallSource for Removes<'_> {
         true
     }
 
-    fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer) {
+    fn write(&mut self, lane: usize, call: &mut CallBuilder, w: &mut Writer) {
         putfh(&self.directory, call, w);
         call.op(w, &Args::Remove(RemoveArgs { name: Name(&self.lanes[lane]) }));
     }

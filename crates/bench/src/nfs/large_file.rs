@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use vouch_nfs4::op::{Args, ReadArgs, Results, StableHow, WriteArgs};
 use vouch_nfs4::{Bytes, Status};
-use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
+use vouch_nfs4_client::{CallBuilder, Error, ReplyBody};
 use vouch_xdr::Writer;
 
 use super::session::OTHER_DATA;
@@ -120,7 +120,7 @@ impl CallSource for ReadWriteMix<'_> {
         true
     }
 
-    fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer) {
+    fn write(&mut self, lane: usize, call: &mut CallBuilder, w: &mut Writer) {
         let pending = self.pending[lane].as_mut().expect("`next` has prepared it");
         pending.sent = true;
         let Pending { block, writes, .. } = *pending;
@@ -207,7 +207,7 @@ impl CallSource for WholeFile {
         true
     }
 
-    fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer) {
+    fn write(&mut self, lane: usize, call: &mut CallBuilder, w: &mut Writer) {
         let ((offset, len), stateid) = (self.part(lane), self.file.stateid);
         putfh(&self.file.handle, call, w);
         if self.writes {

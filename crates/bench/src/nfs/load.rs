@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::Op;
-use vouch_nfs4_client::{Error as CallError, OpenCall, ReplyBody};
+use vouch_nfs4_client::{CallBuilder, Error as CallError, ReplyBody};
 use vouch_xdr::Writer;
 
 use crate::Latency;
@@ -14,7 +14,7 @@ pub(crate) trait CallSource {
     /// Prepares the lane's next call. False if the lane has none.
     fn next(&mut self, lane: usize) -> bool;
 
-    fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer);
+    fn write(&mut self, lane: usize, call: &mut CallBuilder, w: &mut Writer);
 
     fn on_reply(&mut self, lane: usize, body: ReplyBody<'_>) -> Result<CallResult, CallError>;
 

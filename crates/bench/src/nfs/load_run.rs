@@ -91,7 +91,7 @@ impl<'a> LoadRun<'a> {
     }
 
     fn send(&mut self, pipeline: &mut Pipeline, lane: usize) -> Result<Sent, CallError> {
-        if pipeline.submitter().idle() == 0 {
+        if pipeline.submitter().available() == 0 {
             return Ok(Sent::NoSlot);
         }
         if !self.source.next(lane) {

@@ -6,7 +6,7 @@ use vouch_nfs4::op::{
     WriteArgs,
 };
 use vouch_nfs4::{Bitmap, Bytes, Filehandle, Name, OwnerSeq, Status};
-use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
+use vouch_nfs4_client::{CallBuilder, Error, ReplyBody};
 use vouch_xdr::Writer;
 
 use super::{CallResult, CallSource, Opened, open_args, opened, packed_mode, putfh, small_files, unpacked};
@@ -67,7 +67,7 @@ impl CallSource for GitMetadata {
         true
     }
 
-    fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer) {
+    fn write(&mut self, lane: usize, call: &mut CallBuilder, w: &mut Writer) {
         let Lane { step, file, .. } = self.lanes[lane];
         let (temporary, permanent) = (self.name("tmp_obj", lane), self.name("obj", lane));
         match step {
@@ -155,7 +155,7 @@ impl CallSource for Getattr {
         true
     }
 
-    fn write(&mut self, _lane: usize, call: &mut OpenCall, w: &mut Writer) {
+    fn write(&mut self, _lane: usize, call: &mut CallBuilder, w: &mut Writer) {
         putfh(&self.handle, call, w);
         call.op(w, &Args::Getattr(GetattrArgs { wanted: WANTED }));
     }

@@ -19,7 +19,7 @@ pub(crate) use subject::{PREFIX, share_of, stored};
 
 use vouch_nfs4::op::{Args, OpenArgs, OpenClaim, OpenHow, PutfhArgs, Results, ShareAccess, ShareDeny};
 use vouch_nfs4::{Bytes, ClientId, Filehandle, OwnerSeq, StateOwner, Stateid};
-use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
+use vouch_nfs4_client::{CallBuilder, Error, ReplyBody};
 use vouch_xdr::Writer;
 
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ struct Opened {
     stateid: Stateid,
 }
 
-fn putfh(handle: &Filehandle, call: &mut OpenCall, w: &mut Writer) {
+fn putfh(handle: &Filehandle, call: &mut CallBuilder, w: &mut Writer) {
     call.op(w, &Args::Putfh(PutfhArgs { handle: *handle }));
 }
 

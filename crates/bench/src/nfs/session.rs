@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4::{Status, Verifier};
-use vouch_nfs4_client::{Error as CallError, Identity, OpenCall, Pipeline, Plain, Protection, ReplyBody, establish};
+use vouch_nfs4_client::{CallBuilder, Error as CallError, Identity, Pipeline, Plain, Protection, ReplyBody, establish};
 use vouch_oncrpc::AuthSys;
 use vouch_xdr::Writer;
 
@@ -67,7 +67,7 @@ impl Session {
         &mut self,
         what: &str,
         stop: &StopFlag,
-        write: impl FnMut(&mut OpenCall, &mut Writer),
+        write: impl FnMut(&mut CallBuilder, &mut Writer),
         read: impl FnMut(ReplyBody<'_>) -> Result<T, CallError>,
     ) -> Result<T, Error> {
         self.reconnect_if_stalled(stop)?;
@@ -78,7 +78,7 @@ impl Session {
         &mut self,
         what: &str,
         stop: &StopFlag,
-        mut write: impl FnMut(&mut OpenCall, &mut Writer),
+        mut write: impl FnMut(&mut CallBuilder, &mut Writer),
         mut read: impl FnMut(ReplyBody<'_>) -> Result<T, CallError>,
     ) -> Result<T, Error> {
         let start = Instant::now();
@@ -91,7 +91,7 @@ impl Session {
             }
             let mut outcome = None;
             while outcome.is_none() {
-                self.pipeline.turn(Some(TICK), |_, _, body| outcome = Some(body.and_then(&mut read))).map_err(Error::nfs(what))?;
+                self.pipeline.poll(Some(TICK), |_, _, body| outcome = Some(body.and_then(&mut read))).map_err(Error::nfs(what))?;
                 if stop.must_hurry() && sent.elapsed() > SILENCE || sent.elapsed() > 4 * PATIENCE {
                     self.stalled = true;
                     return Err(Error::Unreachable(format!("{what}: the server does not answer")));
@@ -130,7 +130,7 @@ impl Session {
                 break;
             }
             let replies =
-                self.pipeline.turn(Some(load.wait(TICK)), |submitter, token, body| load.on_reply(submitter, token as usize, body));
+                self.pipeline.poll(Some(load.wait(TICK)), |submitter, token, body| load.on_reply(submitter, token as usize, body));
             let silence_max = if stop.must_hurry() || load.has_only_lost_calls() { SILENCE } else { self.patience };
             let in_flight = self.pipeline.submitter().in_flight();
             match replies {

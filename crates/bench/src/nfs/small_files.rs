@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use vouch_nfs4::op::{Args, CloseArgs, CreateHow, OpenClaim, OpenHow, ReadArgs, Results, ShareAccess, StableHow, WriteArgs};
 use vouch_nfs4::{Bytes, Filehandle, Name, OwnerSeq, Status};
-use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
+use vouch_nfs4_client::{CallBuilder, Error, ReplyBody};
 use vouch_xdr::Writer;
 
 use super::session::OTHER_DATA;
@@ -74,7 +74,7 @@ impl CallSource for SmallFiles {
         true
     }
 
-    fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer) {
+    fn write(&mut self, lane: usize, call: &mut CallBuilder, w: &mut Writer) {
         let Lane { step, number } = self.lanes[lane];
         match step {
             Step::Open => {

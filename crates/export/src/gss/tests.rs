@@ -355,7 +355,7 @@ fn callbacks_are_accepted_only_from_context_owner() {
         assert!((1..=3_600_000).contains(&life.left_ms()) && gss.life(b"none").left_ms() == 0);
         assert!(!gss.is_usable(client.handle(), &who("mallory@TEST")) && !gss.is_usable(b"none", &who("alice@TEST")));
         let (handle, protection) = (client.handle().to_vec(), GssProtection::new(client));
-        let security = protection.back_security(service).unwrap();
+        let security = protection.callback_security(service).unwrap();
         let CallbackSec::Gss(offer) = security.offer() else { panic!("a context") };
         let flavour = match service {
             Service::None => Flavour::Krb5,
@@ -418,8 +418,8 @@ fn introduced(named: bool, first: vouch_nfs4::Status) -> (Vec<bool>, Result<bool
     use vouch_nfs4::{Bytes, CallbackSec, ClientId, CreateSeq, ReplyWriter, ServerOwner, SessionId, StateProtectReply, Status, Verifier};
     use vouch_nfs4_client::{Core, GssProtection, Handshake, Identity, Plain};
     let (_gss, client) = context(Service::Privacy);
-    let back_security = GssProtection::new(client).back_security(Service::Privacy).ok();
-    let identity = Identity { back_security, reclaim_complete: false, ..Identity::new(b"client".to_vec(), Verifier([1; 8])) };
+    let callback_security = GssProtection::new(client).callback_security(Service::Privacy).ok();
+    let identity = Identity { callback_security, reclaim_complete: false, ..Identity::new(b"client".to_vec(), Verifier([1; 8])) };
     let channel = ChannelAttrs {
         header_pad_size: 0,
         request_len_max: 1 << 16,
@@ -429,7 +429,7 @@ fn introduced(named: bool, first: vouch_nfs4::Status) -> (Vec<bool>, Result<bool
         requests_max: 4,
         rdma_ird: None,
     };
-    let (mut core, mut handshake) = (Core::new(1, Box::new(Plain::none()), 7), Handshake::new(1).back_optional(!named));
+    let (mut core, mut handshake) = (Core::new(1, Box::new(Plain::none()), 7), Handshake::new(1).callback_security_optional(!named));
     let mut offers = Vec::new();
     while let Some((kind, args)) = handshake.request(&identity) {
         let results = match &args {
@@ -468,7 +468,7 @@ fn introduced(named: bool, first: vouch_nfs4::Status) -> (Vec<bool>, Result<bool
             return (offers, Err(error));
         }
     }
-    (offers, Ok(handshake.is_back_refused()))
+    (offers, Ok(handshake.is_callback_security_refused()))
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use vouch_nfs4::op::{Args, CreateHow, LookupArgs, OpenArgs, OpenClaim, OpenHow, Results, ShareAccess, ShareDeny};
 use vouch_nfs4::{Attributes, Bitmap, Bytes, ClientId, Fattr, Filehandle, Name, OwnerSeq, StateOwner, Verifier, Wire as _};
-use vouch_nfs4_client::{Error, Identity, OpenCall, Pipeline, Plain, ReplyBody};
+use vouch_nfs4_client::{CallBuilder, Error, Identity, Pipeline, Plain, ReplyBody};
 use vouch_oncrpc::AuthSys;
 use vouch_vfs::memory::MemoryFs;
 use vouch_xdr::Reader;
@@ -24,7 +24,7 @@ fn client(server: &Running) -> Pipeline {
 fn load(
     pipeline: &mut Pipeline,
     count: u64,
-    mut write: impl FnMut(u64, &mut OpenCall, &mut Writer),
+    mut write: impl FnMut(u64, &mut CallBuilder, &mut Writer),
     mut reply: impl FnMut(u64, ReplyBody<'_>) -> Result<(), Error>,
 ) {
     let (mut next, start) = (0, Instant::now());
@@ -34,7 +34,7 @@ fn load(
     }
     while pipeline.submitter().in_flight() > 0 {
         assert!(start.elapsed() < Duration::from_secs(60), "all calls are answered");
-        let turn = pipeline.turn(Some(Duration::from_secs(20)), |submitter, token, body| {
+        let turn = pipeline.poll(Some(Duration::from_secs(20)), |submitter, token, body| {
             reply(token, body.unwrap()).unwrap();
             if next < count {
                 assert!(submitter.submit(next, |call, w| write(next, call, w)).unwrap());
@@ -45,7 +45,7 @@ fn load(
     }
 }
 
-fn walk(path: &[&str], call: &mut OpenCall, w: &mut Writer) {
+fn walk(path: &[&str], call: &mut CallBuilder, w: &mut Writer) {
     call.op(w, &Args::Putrootfh);
     path.iter().for_each(|name| call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })));
 }
@@ -56,7 +56,7 @@ fn make(pipeline: &mut Pipeline, count: u64) -> Vec<Filehandle> {
     Attributes { mode: Some(0o644), ..Attributes::default() }.encode(Bitmap::of(&[33]), &mut packed);
     let packed = packed.into_bytes();
     let mut handles = vec![None; count as usize];
-    let write = |number: u64, call: &mut OpenCall, w: &mut Writer| {
+    let write = |number: u64, call: &mut CallBuilder, w: &mut Writer| {
         let attributes = Fattr::decode(&mut Reader::new(&packed)).unwrap();
         walk(&["data"], call, w);
         let name = format!("file{number}");

@@ -4,27 +4,33 @@
 use vouch_nfs4::{SlotId, cb};
 use vouch_oncrpc::RecordReader;
 
-use super::task::Task;
+use super::background::BackgroundTask;
 use super::{Shared, State};
-use crate::gss::wants_renewal;
+use crate::gss::is_context_denial;
 use crate::{Completion, Error, Reply};
 
-/// How often a call may be denied for want of a context.
+/// How often a call may be denied_calls for want of a context.
 const DENIALS_MAX: u8 = 3;
 
 impl Shared {
     /// Takes what came on a connection: replies and callbacks.
-    pub(super) fn take(&self, at: usize, reader: &mut RecordReader, mut input: &[u8], scratch: &mut Vec<u8>) -> Result<Task, Error> {
+    pub(super) fn receive(
+        &self,
+        at: usize,
+        reader: &mut RecordReader,
+        mut input: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<BackgroundTask, Error> {
         let mut state = self.state.lock();
         let Some(opener) = state.core.opener() else {
             while let Some(record) = reader.next(&mut input)? {
                 if is_call(&record) {
-                    state.answer(at, &record);
+                    state.answer_callback(at, &record);
                 } else if let Some(completion) = state.core.reply(&record, scratch)? {
-                    let (token, outcome) = owned(completion);
+                    let (token, outcome) = into_owned_reply(completion);
                     self.complete(&mut state, token, outcome);
                 } else {
-                    state.see_parting(&record);
+                    state.notice_context_end(&record);
                 }
             }
             return Ok(state.after_replies(at));
@@ -43,44 +49,44 @@ impl Shared {
             match is_call(record) {
                 true => calls.push((replies.len(), record.as_slice())),
                 false => {
-                    state.see_parting(record);
+                    state.notice_context_end(record);
                     replies.push(record.as_mut_slice());
                 }
             }
         }
-        let mut sorted = state.core.sort(replies);
+        let mut matched = state.core.match_replies(replies);
         drop(state);
-        if !sorted.received.is_empty() {
-            opener.open_many(&mut sorted.received);
+        if !matched.received.is_empty() {
+            opener.open_many(&mut matched.received);
         }
-        let arrived = sorted.opened();
+        let opened = matched.into_opened();
         let mut state = self.state.lock();
         let mut refused = None;
         let mut calls = calls.into_iter().peekable();
-        for (before, arrived) in arrived.into_iter().enumerate() {
+        for (before, opened) in opened.into_iter().enumerate() {
             while let Some((_, call)) = calls.next_if(|&(place, _)| place == before) {
-                state.answer(at, call);
+                state.answer_callback(at, call);
             }
-            match state.core.take(arrived).map(|completion| completion.map(owned)) {
+            match state.core.complete_reply(opened).map(|completion| completion.map(into_owned_reply)) {
                 Ok(Some((token, outcome))) => self.complete(&mut state, token, outcome),
                 Ok(None) => {}
                 // The others are genuine all the same.
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
-        calls.for_each(|(_, call)| state.answer(at, call));
+        calls.for_each(|(_, call)| state.answer_callback(at, call));
         refused.map_or_else(|| Ok(state.after_replies(at)), Err)
     }
 
-    /// Hands a reply to who waits for it; a call that was denied for want of a context waits for
+    /// Hands a reply to who waits for it; a call that was denied_calls for want of a context waits for
     /// another.
     fn complete(&self, state: &mut State, token: u64, outcome: Result<Reply, Error>) {
         match (&outcome, state.pending.get_mut(&token)) {
             (Err(Error::Denied(stat)), Some(pending))
-                if wants_renewal(*stat) && self.renewal.is_some() && pending.denials < DENIALS_MAX =>
+                if is_context_denial(*stat) && self.renewal.is_some() && pending.denials < DENIALS_MAX =>
             {
                 pending.denials += 1;
-                state.denied.push(token);
+                state.denied_calls.push(token);
             }
             _ => {
                 if let Some(pending) = state.pending.remove(&token) {
@@ -94,7 +100,7 @@ impl Shared {
 
 impl State {
     /// Answers a callback.
-    fn answer(&mut self, at: usize, record: &[u8]) {
+    fn answer_callback(&mut self, at: usize, record: &[u8]) {
         let State { core, callbacks, back, connections, .. } = self;
         let mut handler = |args: &cb::Args<'_>| {
             if let cb::Args::RecallSlot(args) = args {
@@ -108,9 +114,9 @@ impl State {
         connection.wake.notify_one();
     }
 
-    fn after_replies(&mut self, at: usize) -> Task {
-        self.end_former(at);
-        self.task()
+    fn after_replies(&mut self, at: usize) -> BackgroundTask {
+        self.destroy_previous_context(at);
+        self.next_task()
     }
 }
 
@@ -119,6 +125,6 @@ fn is_call(record: &[u8]) -> bool {
 }
 
 /// What a caller gets, apart from the record that it came in.
-fn owned(completion: Completion<'_>) -> (u64, Result<Reply, Error>) {
+fn into_owned_reply(completion: Completion<'_>) -> (u64, Result<Reply, Error>) {
     (completion.token, completion.outcome.map(|body| Reply::of(&body)))
 }

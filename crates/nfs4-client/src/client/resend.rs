@@ -3,38 +3,38 @@
 
 use vouch_oncrpc::AuthStat;
 
-use super::{Line, Shared, State};
+use super::{LinkState, Shared, State};
 use crate::Error;
-use crate::gss::wants_another;
+use crate::gss::needs_new_context;
 
 impl Shared {
     /// Makes a new context, if that is what an error asks for.
-    pub(super) async fn renewed_for<T>(&self, outcome: &Result<T, Error>) -> bool {
+    pub(super) async fn renew_context_after<T>(&self, outcome: &Result<T, Error>) -> bool {
         match outcome {
-            Err(error) if wants_another(error) => self.renew_protection().await,
+            Err(error) if needs_new_context(error) => self.renew_context().await,
             _ => false,
         }
     }
 
     /// Makes a new context; false if that can't be.
-    async fn renew_protection(&self) -> bool {
+    async fn renew_context(&self) -> bool {
         let Some(renewal) = self.renewal.clone() else { return false };
         match tokio::task::spawn_blocking(move || renewal()).await {
             Ok(Ok(protection)) => {
                 let mut state = self.state.lock();
                 state.core.set_protection(protection);
-                state.used_up = false;
-                state.back_is_stale = state.back_follows && state.identity.back_security.is_some();
-                state.back_again_at = None;
+                state.is_context_exhausted = false;
+                state.is_callback_context_stale = state.callbacks_use_call_context && state.identity.callback_security.is_some();
+                state.next_offer_at = None;
                 true
             }
             _ => false,
         }
     }
 
-    /// Sends again, under a new context, what was denied; fails it if there is none.
-    pub(super) async fn go_on(&self) {
-        let renewed = self.renew_protection().await;
+    /// Sends again, under a new context, what was denied_calls; fails it if there is none.
+    pub(super) async fn resend_denied(&self) {
+        let renewed = self.renew_context().await;
         loop {
             let freed = self.slot_free.notified();
             tokio::pin!(freed);
@@ -42,17 +42,17 @@ impl Shared {
             {
                 let mut guard = self.state.lock();
                 let state = &mut *guard;
-                for token in std::mem::take(&mut state.denied) {
+                for token in std::mem::take(&mut state.denied_calls) {
                     if !renewed {
                         if let Some(pending) = state.pending.remove(&token) {
                             let _ = pending.reply.send(Err(Error::Denied(AuthStat::RPCSEC_GSS_CTX_PROBLEM)));
                         }
-                    } else if !state.send_anew(token) {
-                        state.denied.push(token);
+                    } else if !state.resend_denied_call(token) {
+                        state.denied_calls.push(token);
                     }
                 }
-                if state.denied.is_empty() {
-                    state.renewing = false;
+                if state.denied_calls.is_empty() {
+                    state.is_renewing_context = false;
                     return;
                 }
             }
@@ -61,21 +61,21 @@ impl Shared {
     }
 
     /// Uses a connection that is new, and sends again what was in flight on it.
-    pub(super) fn resume(&self, at: usize) {
+    pub(super) fn resume_connection(&self, at: usize) {
         let mut state = self.state.lock();
-        state.connections[at].line = Line::Up;
+        state.connections[at].link = LinkState::Up;
         state.connections[at].out.truncate(0);
         state.resend(at, at);
         self.slot_free.notify_waiters();
     }
 
     /// Gives a connection up: its calls go on over another, or fail if there is none.
-    pub(super) fn give_up(&self, at: usize) {
+    pub(super) fn close_connection(&self, at: usize) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        state.connections[at].line = Line::Gone;
-        match state.connections.iter().position(|connection| connection.line != Line::Gone) {
-            Some(other) if state.connections[other].line == Line::Up => state.resend(at, other),
+        state.connections[at].link = LinkState::Closed;
+        match state.connections.iter().position(|connection| connection.link != LinkState::Closed) {
+            Some(other) if state.connections[other].link == LinkState::Up => state.resend(at, other),
             // They are sent when that one is there again.
             Some(other) => state.pending.values_mut().filter(|p| p.connection == at).for_each(|p| p.connection = other),
             None => state.pending.clear(),
@@ -85,8 +85,8 @@ impl Shared {
 }
 
 impl State {
-    /// Sends a call that the server denied once more, as a new one. False if no slot is free.
-    fn send_anew(&mut self, token: u64) -> bool {
+    /// Sends a call that the server denied_calls once more, as a new one. False if no slot is free.
+    fn resend_denied_call(&mut self, token: u64) -> bool {
         let Some(pending) = self.pending.get(&token) else { return true };
         let out = &mut self.connections[pending.connection].out;
         let sent = match self.core.begin(token, pending.kind, out) {
@@ -109,14 +109,14 @@ impl State {
     /// Sends again over `to` what was in flight over `from`.
     fn resend(&mut self, from: usize, to: usize) {
         let out = &mut self.connections[to].out;
-        let (core, denied) = (&mut self.core, &self.denied);
+        let (core, denied_calls) = (&mut self.core, &self.denied_calls);
         self.pending.retain(|&token, pending| {
             if pending.connection != from {
                 return true;
             }
             pending.connection = to;
             // It waits for a new context.
-            if denied.contains(&token) {
+            if denied_calls.contains(&token) {
                 return true;
             }
             match core.begin_again(token, out) {

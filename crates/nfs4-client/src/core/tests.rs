@@ -2,7 +2,7 @@ use vouch_nfs4::CreateSeq;
 use vouch_nfs4::op::{ChannelAttrs, CreateSessionFlags};
 use vouch_oncrpc::{Flavor, OpaqueAuth};
 
-use super::arrived::Arrived;
+use super::reply_batch::OpenedReply;
 use super::*;
 use crate::ProtectionError;
 
@@ -83,7 +83,7 @@ fn no_more_calls_are_out_than_the_window_takes_and_one_is_kept_for_those_without
     let first = send(&mut core, 1, IN_SESSION).unwrap();
     assert!((2..4).all(|token| send(&mut core, token, IN_SESSION).is_some()));
     assert_eq!((core.idle(), send(&mut core, 4, IN_SESSION)), (0, None));
-    assert!(send(&mut core, 5, CallKind::Loose).is_some());
+    assert!(send(&mut core, 5, CallKind::Sessionless).is_some());
     // A retry is the same call.
     let mut w = Writer::new();
     let again = core.begin_again(1, &mut w).unwrap().unwrap();
@@ -105,9 +105,10 @@ fn a_failure_that_nothing_proves_ends_no_call() {
         let (forged, proven) = (accepted(xid, b"fals", outcome), accepted(xid, PROOF, outcome));
         assert!(matches!(core.reply(&forged, &mut Vec::new()), Err(Error::Protection(_))));
         let (mut one, mut other) = (forged.clone(), proven.clone());
-        let looked = core.look(vec![&mut one, &mut other]);
-        assert!(matches!(&looked[..], [Arrived::Reply { results: Err(Error::Protection(_)), .. }, Arrived::Reply { .. }]));
-        let mut outcomes = looked.into_iter().map(|arrived| core.take(arrived).map(|done| done.map(|done| done.outcome.map(drop))));
+        let opened_replies = core.open_replies(vec![&mut one, &mut other]);
+        assert!(matches!(&opened_replies[..], [OpenedReply::Reply { results: Err(Error::Protection(_)), .. }, OpenedReply::Reply { .. }]));
+        let mut outcomes =
+            opened_replies.into_iter().map(|opened| core.complete_reply(opened).map(|done| done.map(|done| done.outcome.map(drop))));
         assert!(matches!(outcomes.next(), Some(Err(Error::Protection(_)))), "{outcome:?}");
         assert!(matches!(outcomes.next(), Some(Ok(Some(Err(Error::NotAccepted(_)))))), "{outcome:?}");
     }
@@ -121,7 +122,7 @@ impl Protection for Ending {
         Window.begin(w, header_start)
     }
 
-    fn farewell(&mut self, _: u32) -> Option<Vec<u8>> {
+    fn destroy_context(&mut self, _: u32) -> Option<Vec<u8>> {
         Some(self.0.to_vec())
     }
 
@@ -138,21 +139,21 @@ impl Protection for Ending {
 fn a_context_is_ended_once_when_no_call_waits_under_it() {
     let mut core = core();
     core.set_protection(Box::new(Ending(b"first")));
-    assert_eq!(core.end_former(), None, "a window has no end");
+    assert_eq!(core.destroy_previous_context(), None, "a window has no end");
     let mut w = Writer::new();
     let mut begin = |core: &mut Core, token| drop(core.begin(token, CallKind::Session { cache: false }, &mut w).unwrap().unwrap());
     (1..=3).for_each(|token| begin(&mut core, token));
     core.set_protection(Box::new(Ending(b"second")));
     begin(&mut core, 4);
     // One is answered, one goes again under the new context, one is lost.
-    let xid = core.flights.iter().flatten().find(|flight| flight.token == 1).unwrap().xid;
-    assert_eq!(core.end_former(), None);
-    assert!(core.take(Arrived::Reply { xid, results: Err(Error::Lost) }).unwrap().is_some());
-    assert_eq!(core.end_former(), None);
+    let xid = core.calls.iter().flatten().find(|call| call.token == 1).unwrap().xid;
+    assert_eq!(core.destroy_previous_context(), None);
+    assert!(core.complete_reply(OpenedReply::Reply { xid, results: Err(Error::Lost) }).unwrap().is_some());
+    assert_eq!(core.destroy_previous_context(), None);
     drop(core.begin_again(2, &mut Writer::new()).unwrap().unwrap());
-    assert_eq!(core.end_former(), None);
+    assert_eq!(core.destroy_previous_context(), None);
     assert_eq!(core.clear_session().len(), 3);
-    assert_eq!(core.end_former().as_deref(), Some(&b"first"[..]));
-    assert_eq!((core.end_former(), core.in_flight), (None, 0));
-    assert_eq!(core.farewell().map(|(_, record)| record).as_deref(), Some(&b"second"[..]));
+    assert_eq!(core.destroy_previous_context().as_deref(), Some(&b"first"[..]));
+    assert_eq!((core.destroy_previous_context(), core.in_flight), (None, 0));
+    assert_eq!(core.destroy_context().map(|(_, record)| record).as_deref(), Some(&b"second"[..]));
 }

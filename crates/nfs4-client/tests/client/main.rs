@@ -1,10 +1,10 @@
 //! The client against a small scripted server.
 
-mod back;
-mod ending;
-mod opening;
+mod callback_security;
+mod context_end;
+mod context_exhaustion;
+mod parallel_decryption;
 mod server;
-mod used_up;
 
 use server::Protects;
 
@@ -146,7 +146,7 @@ fn the_pipeline_keeps_many_calls_in_flight() {
     let (address, _world) = runtime.block_on(server::start());
     for (minor, connections) in [(0, 1), (1, 2)] {
         let mut pipeline = Pipeline::connect(address, minor, connections, &identity(), Box::new(Plain::none())).unwrap();
-        let operations = |call: &mut vouch_nfs4_client::OpenCall, w: &mut vouch_xdr::Writer| {
+        let operations = |call: &mut vouch_nfs4_client::CallBuilder, w: &mut vouch_xdr::Writer| {
             call.op(w, &Args::Putfh(PutfhArgs { handle: Filehandle::new(b"").unwrap() }));
             call.op(w, &Args::Getattr(GetattrArgs { wanted: Bitmap::of(&[1, 4]) }));
         };
@@ -158,7 +158,7 @@ fn the_pipeline_keeps_many_calls_in_flight() {
         while done < 2000 {
             let mut replies = 0;
             pipeline
-                .turn(Some(Duration::from_secs(5)), |submitter, _token, outcome| {
+                .poll(Some(Duration::from_secs(5)), |submitter, _token, outcome| {
                     let mut body = outcome.unwrap();
                     body.skip(&[Op::PUTFH]).unwrap();
                     assert!(matches!(body.next_ok(), Ok(Results::Getattr(Ok(_)))));

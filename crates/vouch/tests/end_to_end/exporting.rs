@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use vouch_nfs4::op::ShareAccess;
 use vouch_nfs4::{Status, Verifier};
-use vouch_nfs4_client::{Client, Config, Error, Found, Identity, Plain};
+use vouch_nfs4_client::{Client, Config, Error, FileInfo, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
 use crate::world::{World, eventually};
@@ -61,7 +61,7 @@ impl Export {
     }
 }
 
-async fn content(client: &Client, found: &Found, name: &[u8]) -> Result<Vec<u8>, Error> {
+async fn content(client: &Client, found: &FileInfo, name: &[u8]) -> Result<Vec<u8>, Error> {
     let file = loop {
         match client.open(&found.handle, name, ShareAccess::READ, None).await {
             // Grace after a restart.

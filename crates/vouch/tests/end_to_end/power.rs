@@ -272,7 +272,7 @@ impl Worker {
             written,
         };
         let identity = Identity::new(worker.directory.clone(), Verifier((round + 1).to_be_bytes()));
-        let config = Config { reconnect: Duration::ZERO, ..Config::new(address, 2, identity, Plain::sys(&AuthSys::default())) };
+        let config = Config { reconnect_timeout: Duration::ZERO, ..Config::new(address, 2, identity, Plain::sys(&AuthSys::default())) };
         // Whatever goes wrong from now on, it is the power.
         if let Ok(client) = Client::connect(config).await
             && let Err(Ended::ServerChanged) = worker.work(&client, &over).await

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use vouch_nfs4::{Status, Verifier};
-use vouch_nfs4_client::{CallKind, Core, Identity, OpenCall, Protection};
+use vouch_nfs4_client::{CallBuilder, CallKind, Core, Identity, Protection};
 use vouch_xdr::Writer;
 
 use crate::retry::{introduce, write_remove};
@@ -43,7 +43,7 @@ const MARK_LEN: usize = 4;
 pub(crate) fn remove_at_last(address: SocketAddr, protection: Box<dyn Protection>, proven: Proven, name: &str) {
     let identity = Identity::new(format!("altered {name}").into_bytes(), Verifier([9; 8]));
     let mut core = introduce(&identity, protection, |record| exchange(address, record).expect("an answer"));
-    let write = |call: OpenCall, core: &mut Core, w: &mut Writer| write_remove(call, core, w, name);
+    let write = |call: CallBuilder, core: &mut Core, w: &mut Writer| write_remove(call, core, w, name);
     let mut w = Writer::new();
     let call = core.begin(9, CallKind::Session { cache: true }, &mut w).expect("a context").expect("a slot");
     write(call, &mut core, &mut w);

@@ -27,12 +27,12 @@ async fn recall_by(
     context: impl Fn() -> GssProtection + Send + Sync + Clone + 'static,
 ) {
     let mut protection = context();
-    let back_security = named.then(|| protection.back_security(service).expect("a name"));
+    let callback_security = named.then(|| protection.callback_security(service).expect("a name"));
     let (tell, mut told) = mpsc::unbounded_channel();
     let identity = |name: &str| Identity::new(format!("{name} of {service:?} {named}").into_bytes(), Verifier([7; 8]));
     // To be sent by somebody else, in the client's life.
     let destroy = protection.destroy(99).expect("it has numbers");
-    let mut config = Config::new(address, 1, Identity { back_security, ..identity("holder") }, protection);
+    let mut config = Config::new(address, 1, Identity { callback_security, ..identity("holder") }, protection);
     let anew = context.clone();
     config.renewal = Some(Arc::new(move || Ok(Box::new(anew()) as Box<dyn Protection>)));
     config.callbacks = Box::new(move |args: &cb::Args<'_>| match args {
@@ -45,12 +45,12 @@ async fn recall_by(
     let holder = Client::connect(config).await.expect("a session");
     let other = Client::connect(Config::new(address, 1, identity("other"), context())).await.expect("a session");
     let export = holder.walk(b"export").await.expect("the export").handle;
-    assert!(holder.are_callbacks_proven());
+    assert!(holder.are_callbacks_authenticated());
     recalled(&holder, &other, &export, &format!("first {service:?} {named}"), &mut told).await;
     if named {
         // BACKCHANNEL_CTL: a stronger service, by a context of its own.
-        let another = context().back_security(Service::Privacy).expect("a name");
-        holder.set_back_security(another).await.expect("the server takes it");
+        let another = context().callback_security(Service::Privacy).expect("a name");
+        holder.set_callback_security(another).await.expect("the server takes it");
     } else {
         let mut socket = TcpStream::connect(address).expect("a connection");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
@@ -58,7 +58,7 @@ async fn recall_by(
         socket.read_exact(&mut [0; 4]).expect("the context is ended");
     }
     recalled(&holder, &other, &export, &format!("second {service:?} {named}"), &mut told).await;
-    assert!(holder.are_callbacks_proven());
+    assert!(holder.are_callbacks_authenticated());
     holder.close().await.expect("it ends in order");
     other.close().await.expect("it ends in order");
 }

@@ -55,7 +55,7 @@ pub(crate) fn write_and_read(address: SocketAddr, name: &str, handle: Filehandle
                 }
                 next += 1;
             }
-            let turn = pipeline.turn(Some(Duration::from_secs(60)), |_, token, body| {
+            let turn = pipeline.poll(Some(Duration::from_secs(60)), |_, token, body| {
                 let (offset, len) = pieces[token as usize];
                 let mut body = body.expect("a reply");
                 body.next_ok().expect("PUTFH's result");

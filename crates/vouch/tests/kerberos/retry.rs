@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use vouch_nfs4::op::{Args, LookupArgs, RemoveArgs};
 use vouch_nfs4::{Name, Status, Verifier};
-use vouch_nfs4_client::{CallKind, Core, Handshake, Identity, OpenCall, Protection};
+use vouch_nfs4_client::{CallBuilder, CallKind, Core, Handshake, Identity, Protection};
 use vouch_xdr::Writer;
 
 /// Removes this file of the export with a call that is sent twice.
@@ -16,7 +16,7 @@ pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>,
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
     let identity = Identity::new(b"retries".to_vec(), Verifier([8; 8]));
     let mut core = introduce(&identity, protection, |record| exchange(&mut stream, record));
-    let write = |call: OpenCall, core: &mut Core, w: &mut Writer| write_remove(call, core, w, name);
+    let write = |call: CallBuilder, core: &mut Core, w: &mut Writer| write_remove(call, core, w, name);
     let (mut first, mut second) = (Writer::new(), Writer::new());
     let call = core.begin(9, CallKind::Session { cache: true }, &mut first).expect("a context").expect("a slot");
     write(call, &mut core, &mut first);
@@ -51,7 +51,7 @@ pub(crate) fn introduce(identity: &Identity, protection: Box<dyn Protection>, mu
 }
 
 /// The rest of a call that removes this file of the export.
-pub(crate) fn write_remove(mut call: OpenCall, core: &mut Core, w: &mut Writer, name: &str) {
+pub(crate) fn write_remove(mut call: CallBuilder, core: &mut Core, w: &mut Writer, name: &str) {
     call.op(w, &Args::Putrootfh);
     call.op(w, &Args::Lookup(LookupArgs { name: Name(b"export") }));
     call.op(w, &Args::Remove(RemoveArgs { name: Name(name.as_bytes()) }));

@@ -4,7 +4,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use vouch_nfs4_client::Found;
+use vouch_nfs4_client::FileInfo;
 use vouch_vfs::memory::Call;
 use vouch_vfs::memory::MemoryFs;
 use vouch_vfs::{Caller, FileSystem as _, Name, NewNode, SetAttributes};
@@ -12,7 +12,7 @@ use vouch_vfs::{Caller, FileSystem as _, Name, NewNode, SetAttributes};
 use super::*;
 
 /// Runs a client's work against a server with these files and rules.
-fn serve<T>(config: &AuditConfig, files: &MemoryFs, work: impl AsyncFnOnce(&Client, Found) -> T) -> T {
+fn serve<T>(config: &AuditConfig, files: &MemoryFs, work: impl AsyncFnOnce(&Client, FileInfo) -> T) -> T {
     let config = config.clone();
     let server = Running::start_with(|all| all.audit = Some(config), files.clone());
     block_on(async {

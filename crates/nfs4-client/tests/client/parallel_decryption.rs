@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use vouch_nfs4::op::Args;
 use vouch_nfs4::{Filehandle, Stateid, cb};
-use vouch_nfs4_client::{CallTag, Client, Config, Opener, Plain, Protection, ProtectionError, Received};
+use vouch_nfs4_client::{CallTag, Client, Config, IncomingReply, Opener, Plain, Protection, ProtectionError};
 use vouch_oncrpc::OpaqueAuth;
 use vouch_xdr::Writer;
 
@@ -25,7 +25,7 @@ struct Gate {
 }
 
 impl Opener for Gate {
-    fn open_many(&self, replies: &mut [Received<'_>]) {
+    fn open_many(&self, replies: &mut [IncomingReply<'_>]) {
         self.counts.lock().unwrap().push(replies.len());
         if self.shut.swap(false, Ordering::SeqCst) {
             self.come.send(()).unwrap();

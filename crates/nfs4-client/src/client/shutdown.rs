@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use vouch_nfs4::op::{Args, DestroyClientidArgs, DestroySessionArgs};
 
-use super::{Client, Line, Shared, State};
+use super::{Client, LinkState, Shared, State};
 use crate::Error;
 
 /// How long the end of the last context is waited for: a server that does not say it keeps the
 /// context to its ticket's end, and nobody needs that.
-const PATIENCE: Duration = Duration::from_secs(1);
+const DESTROY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Client {
     /// Ends session and client at the server, their security context, and all tasks.
@@ -21,45 +21,45 @@ impl Client {
         };
         let mut outcome = Ok(());
         if let Some(session) = session {
-            let reply = self.loose().op(&Args::DestroySession(DestroySessionArgs { session })).send().await;
+            let reply = self.sessionless().op(&Args::DestroySession(DestroySessionArgs { session })).send().await;
             outcome = reply.and_then(|reply| reply.results().next_ok().map(drop));
-            let reply = self.loose().op(&Args::DestroyClientid(DestroyClientidArgs { client })).send().await;
+            let reply = self.sessionless().op(&Args::DestroyClientid(DestroyClientidArgs { client })).send().await;
             outcome = outcome.and(reply.and_then(|reply| reply.results().next_ok().map(drop)));
         }
-        self.shared.part().await;
-        self.shared.shut();
+        self.shared.destroy_context().await;
+        self.shared.shut_down();
         outcome
     }
 }
 
 impl Shared {
     /// Ends the context, where there is a connection for it.
-    async fn part(&self) {
+    async fn destroy_context(&self) {
         let answered = {
             let mut state = self.state.lock();
-            let Some(at) = state.connections.iter().position(|connection| connection.line == Line::Up) else { return };
-            let Some((xid, record)) = state.core.farewell() else { return };
+            let Some(at) = state.connections.iter().position(|connection| connection.link == LinkState::Up) else { return };
+            let Some((xid, record)) = state.core.destroy_context() else { return };
             let (tell, answered) = oneshot::channel();
-            state.parting = Some((xid, tell));
+            state.context_end = Some((xid, tell));
             state.send(at, &record);
             answered
         };
         // Late or never: all ends the same.
-        let _ = tokio::time::timeout(PATIENCE, answered).await;
+        let _ = tokio::time::timeout(DESTROY_TIMEOUT, answered).await;
     }
 }
 
 impl State {
     /// Ends the context before this one, when nothing waits for an answer under it.
-    pub(super) fn end_former(&mut self, at: usize) {
-        if let Some(record) = self.core.end_former() {
+    pub(super) fn destroy_previous_context(&mut self, at: usize) {
+        if let Some(record) = self.core.destroy_previous_context() {
             self.send(at, &record);
         }
     }
 
     /// Looks whether a reply that no call waits for is the last.
-    pub(super) fn see_parting(&mut self, record: &[u8]) {
-        if let Some((_, tell)) = self.parting.take_if(|(xid, _)| record.first_chunk() == Some(&xid.to_be_bytes())) {
+    pub(super) fn notice_context_end(&mut self, record: &[u8]) {
+        if let Some((_, tell)) = self.context_end.take_if(|(xid, _)| record.first_chunk() == Some(&xid.to_be_bytes())) {
             let _ = tell.send(());
         }
     }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::Error;
 
 /// How long a server may be silent while the client introduces itself.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) fn connect(address: SocketAddr, patience: Duration) -> Result<TcpStream, Error> {
-    let stream = TcpStream::connect_timeout(&address, patience)?;
+pub(super) fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Error> {
+    let stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     Ok(stream)
 }
 

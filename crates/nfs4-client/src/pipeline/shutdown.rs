@@ -10,7 +10,7 @@ impl Drop for Pipeline {
     fn drop(&mut self) {
         let mut idle = self.connections.iter_mut().zip(&self.submitter.outputs).filter(|(_, output)| output.is_sent());
         let Some((connection, _)) = idle.next() else { return };
-        if let Some((_, record)) = self.submitter.core.farewell() {
+        if let Some((_, record)) = self.submitter.core.destroy_context() {
             // Where the connection is lost the context ends with its ticket.
             let _ = connection.stream.write(&record);
         }

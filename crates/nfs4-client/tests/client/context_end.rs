@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use vouch_nfs4_client::{Client, Config, Pipeline};
 
-use crate::back::{Proving, renewing};
+use crate::callback_security::{Proving, renewing};
 use crate::server::Shared;
 use crate::{identity, root, server};
 

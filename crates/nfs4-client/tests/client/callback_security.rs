@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use vouch_krb5_seal::{ContextKeys, Enctype, Role};
 use vouch_nfs4::Status;
-use vouch_nfs4_client::{BackSecurity, CallTag, Client, Config, GssProtection, Plain, Protection, ProtectionError};
+use vouch_nfs4_client::{CallTag, CallbackSecurity, Client, Config, GssProtection, Plain, Protection, ProtectionError};
 use vouch_oncrpc::{Call, OpaqueAuth};
 use vouch_rpcsec_gss::{
     Accept, Arrival, ContextHandle, ContextLimits, Contexts, EstablishedClient, EstablishedContext, HANDLE_LEN, InitStep, Initiated,
@@ -34,12 +34,12 @@ impl Protection for Proving {
         self.calls.begin(w, header_start)
     }
 
-    fn back_security(&self) -> Option<BackSecurity> {
-        Protection::back_security(&self.context)
+    fn callback_security(&self) -> Option<CallbackSecurity> {
+        Protection::callback_security(&self.context)
     }
 
-    fn farewell(&mut self, xid: u32) -> Option<Vec<u8>> {
-        self.context.farewell(xid)
+    fn destroy_context(&mut self, xid: u32) -> Option<Vec<u8>> {
+        self.context.destroy_context(xid)
     }
 
     fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError> {
@@ -101,7 +101,7 @@ pub(crate) async fn renewing(offer_statuses: Vec<Status>) -> (Client, Shared) {
     let mut config = Config::new(address, 1, identity(), Proving::new(1));
     config.renewal = Some(Arc::new(|| Ok(Box::new(Proving::new(2)))));
     let client = Client::connect(config).await.unwrap();
-    assert!(client.are_callbacks_proven());
+    assert!(client.are_callbacks_authenticated());
     root(&client).await;
     let mut server = world.lock().unwrap();
     assert_eq!(server.offers.len(), 0, "CREATE_SESSION has told it");
@@ -128,7 +128,7 @@ async fn a_server_that_could_not_be_told_of_a_new_context_for_callbacks_is_told_
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(world.lock().unwrap().offers, vec![[2; 16]; 3]);
-    assert!(client.are_callbacks_proven());
+    assert!(client.are_callbacks_authenticated());
 }
 
 #[tokio::test]

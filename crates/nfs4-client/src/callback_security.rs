@@ -9,21 +9,21 @@ use vouch_rpcsec_gss::{Arrival, Check, GssCall, ServerContext, Service, Verdict,
 
 /// A context that callbacks are to come under.
 #[derive(Clone)]
-pub struct BackSecurity {
+pub struct CallbackSecurity {
     pub(crate) context: Arc<ServerContext>,
     pub(crate) service: Service,
     /// The server's name of it.
     pub(crate) from_server: Vec<u8>,
 }
 
-impl std::fmt::Debug for BackSecurity {
+impl std::fmt::Debug for CallbackSecurity {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("BackSecurity").field("service", &self.service).finish_non_exhaustive()
+        formatter.debug_struct("CallbackSecurity").field("service", &self.service).finish_non_exhaustive()
     }
 }
 
 /// What a callback turned out to be.
-pub(crate) enum Proven {
+pub(crate) enum VerifiedCallback {
     /// The server's own: its arguments.
     Call(Box<GssCall>, Vec<u8>),
     /// The server's own, but its arguments aren't.
@@ -34,7 +34,7 @@ pub(crate) enum Proven {
     Dropped,
 }
 
-impl BackSecurity {
+impl CallbackSecurity {
     /// As CREATE_SESSION and BACKCHANNEL_CTL have it.
     pub fn offer(&self) -> CallbackSec<'_> {
         let service = match self.service {
@@ -47,20 +47,20 @@ impl BackSecurity {
     }
 
     /// Looks at a callback; `record` is what `call` was read from.
-    pub(crate) fn look(&self, record: &[u8], call: &Call<'_>) -> Proven {
+    pub(crate) fn verify(&self, record: &[u8], call: &Call<'_>) -> VerifiedCallback {
         if call.cred.flavor != Flavor::RPCSEC_GSS {
-            return Proven::Denied(AuthStat::TOO_WEAK);
+            return VerifiedCallback::Denied(AuthStat::TOO_WEAK);
         }
         let find = |name: &[u8]| (*name == self.context.handle().0).then(|| self.context.clone());
         let call = match arrive(record, call, find) {
-            Arrival::Call(call) if call.is_destroy() => return Proven::Denied(AuthStat::BAD_CRED),
+            Arrival::Call(call) if call.is_destroy() => return VerifiedCallback::Denied(AuthStat::BAD_CRED),
             Arrival::Call(call) => Box::new(call),
             // Contexts are made in the other direction.
-            Arrival::Init(_) | Arrival::Garbage => return Proven::Denied(AuthStat::BAD_CRED),
-            Arrival::Refused(stat) => return Proven::Denied(stat),
+            Arrival::Init(_) | Arrival::Garbage => return VerifiedCallback::Denied(AuthStat::BAD_CRED),
+            Arrival::Refused(stat) => return VerifiedCallback::Denied(stat),
         };
         if call.service() != self.service {
-            return Proven::Denied(AuthStat::TOO_WEAK);
+            return VerifiedCallback::Denied(AuthStat::TOO_WEAK);
         }
         let mut own = record.to_vec();
         let verdict = {
@@ -71,10 +71,10 @@ impl BackSecurity {
             check.verdict
         };
         match verdict {
-            Verdict::Genuine(args) => Proven::Call(call, own[args].to_vec()),
-            Verdict::Garbage => Proven::Garbage(call),
-            Verdict::Refused(stat) => Proven::Denied(stat),
-            Verdict::Dropped => Proven::Dropped,
+            Verdict::Genuine(args) => VerifiedCallback::Call(call, own[args].to_vec()),
+            Verdict::Garbage => VerifiedCallback::Garbage(call),
+            Verdict::Refused(stat) => VerifiedCallback::Denied(stat),
+            Verdict::Dropped => VerifiedCallback::Dropped,
         }
     }
 }

@@ -1,0 +1,107 @@
+//! Replies that came together: opened_replies at side by side, then completed one by one, in their order.
+
+use vouch_oncrpc::{Accepted, Reply as RpcReply, ReplyBody as RpcBody};
+
+use super::{Completion, Core, denial_error, not_accepted};
+use crate::{Error, IncomingReply};
+
+/// A reply that was opened_replies at.
+pub(crate) enum OpenedReply<'a> {
+    /// No reply at all: the connection's end.
+    Malformed(Error),
+    /// To no call that waits, as after a retry.
+    Unexpected,
+    /// To the call of this transaction.
+    Reply {
+        xid: u32,
+        /// The results in clear.
+        results: Result<&'a [u8], Error>,
+    },
+}
+
+/// Replies whose calls are known.
+pub(crate) struct MatchedReplies<'a> {
+    opened: Vec<OpenedReply<'a>>,
+    /// Those that wait to be opened, and of each its place above and its transaction.
+    pub(crate) received: Vec<IncomingReply<'a>>,
+    places: Vec<(usize, u32)>,
+}
+
+impl<'a> MatchedReplies<'a> {
+    /// Those that were opened among the others, in their order.
+    pub(crate) fn into_opened(self) -> Vec<OpenedReply<'a>> {
+        let MatchedReplies { mut opened, received, places } = self;
+        for (IncomingReply { record, results, .. }, (at, xid)) in received.into_iter().zip(places) {
+            let record: &'a [u8] = record;
+            opened[at] = OpenedReply::Reply { xid, results: results.map(|range| &record[range]).map_err(Error::from) };
+        }
+        opened
+    }
+}
+
+impl Core {
+    /// Looks at replies, which are opened where they lie. Says of each what it is, in their order;
+    /// nothing is completed by that.
+    pub(crate) fn open_replies<'a>(&mut self, records: Vec<&'a mut [u8]>) -> Vec<OpenedReply<'a>> {
+        let mut matched = self.match_replies(records);
+        self.protection.open_many(&mut matched.received);
+        matched.into_opened()
+    }
+
+    /// Finds the calls that replies are to; those that have results wait to be opened.
+    pub(crate) fn match_replies<'a>(&mut self, records: Vec<&'a mut [u8]>) -> MatchedReplies<'a> {
+        let mut opened: Vec<OpenedReply<'a>> = Vec::with_capacity(records.len());
+        let mut received: Vec<IncomingReply<'a>> = Vec::with_capacity(records.len());
+        let mut places = Vec::with_capacity(records.len());
+        for record in records {
+            let (xid, verifier, body_len) = match RpcReply::decode(record) {
+                Err(error) => {
+                    opened.push(OpenedReply::Malformed(error.into()));
+                    continue;
+                }
+                Ok(RpcReply { xid, body: RpcBody::Accepted { verf, outcome: Accepted::Success(body) } }) => {
+                    (xid, (verf.flavor, VERIFIER_AT..VERIFIER_AT + verf.body.len()), body.len())
+                }
+                Ok(RpcReply { xid, body: RpcBody::Accepted { verf, outcome } }) => {
+                    let proven = self.find_call(xid).map(|(_, call)| self.protection.verify(call.tag, verf));
+                    opened.push(match proven {
+                        None => OpenedReply::Unexpected,
+                        Some(Ok(())) => OpenedReply::Reply { xid, results: Err(Error::NotAccepted(not_accepted(&outcome))) },
+                        Some(Err(error)) => OpenedReply::Reply { xid, results: Err(error.into()) },
+                    });
+                    continue;
+                }
+                Ok(RpcReply { xid, body: RpcBody::Denied(denied) }) => {
+                    opened.push(OpenedReply::Reply { xid, results: Err(denial_error(denied)) });
+                    continue;
+                }
+            };
+            let Some((_, call)) = self.find_call(xid) else {
+                opened.push(OpenedReply::Unexpected);
+                continue;
+            };
+            let results = Ok(record.len() - body_len..record.len());
+            received.push(IncomingReply { tag: call.tag, record, verifier, results });
+            places.push((opened.len(), xid));
+            opened.push(OpenedReply::Unexpected);
+        }
+        MatchedReplies { opened, received, places }
+    }
+
+    /// Takes a reply that was opened_replies at. None if no call awaits it any more. An error if it is
+    /// none, or not believed: then the call goes on waiting.
+    pub(crate) fn complete_reply<'a>(&mut self, opened: OpenedReply<'a>) -> Result<Option<Completion<'a>>, Error> {
+        match opened {
+            OpenedReply::Malformed(error) => Err(error),
+            OpenedReply::Unexpected => Ok(None),
+            OpenedReply::Reply { xid, results } => match self.find_call(xid) {
+                Some((at, call)) => self.complete(at, call, results).map(Some),
+                None => Ok(None),
+            },
+        }
+    }
+}
+
+/// Where a verifier's body begins in a reply that is accepted: transaction, type, status, flavour,
+/// length (RFC 5531, section 9).
+const VERIFIER_AT: usize = 20;
