@@ -1,5 +1,5 @@
-//! Answers callbacks: CB_COMPOUND with CB_SEQUENCE and its slots, and what a handler says to the
-//! rest. A retry is answered from the cache.
+//! Executes callbacks: decodes CB_COMPOUND, manages the slots of CB_SEQUENCE, and passes other
+//! operations to a handler. A retry is answered from the slot's cache.
 
 use vouch_nfs4::cb::{Args, CbSequenceArgs, CbSequenceOk, Op, Results};
 use vouch_nfs4::{CALLBACK_VERSION, CallbackHead, PROC_COMPOUND, PROC_NULL, ReplyWriter, SessionId, SlotId, SlotSeq, Status};
@@ -10,17 +10,17 @@ use vouch_xdr::{Reader, Writer};
 use crate::CallbackSecurity;
 use crate::callback_security::VerifiedCallback;
 
-/// Most operations of a callback; CREATE_SESSION asks for no more.
+/// Maximum number of operations in a callback, as CREATE_SESSION requests.
 const OPERATIONS_MAX: u32 = 16;
 
-/// What a client does about a callback.
+/// Handles callback operations.
 pub trait CallbackHandler: Send {
-    /// Answers one operation; CB_SEQUENCE never comes here. Must not wait: what takes long is
-    /// begun, and OK is said.
+    /// Executes one operation other than CB_SEQUENCE. The method must not block: it starts long
+    /// work in the background and returns OK.
     fn callback(&mut self, args: &Args<'_>) -> Results<'static>;
 }
 
-/// Refuses all callbacks.
+/// Answers NOTSUPP to all callbacks.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct NoCallbacks;
 
@@ -40,50 +40,50 @@ impl<F: FnMut(&Args<'_>) -> Results<'static> + Send> CallbackHandler for F {
 #[derive(Debug, Clone, Default)]
 struct Slot {
     seq: SlotSeq,
-    /// The body of the last reply.
+    /// Body of the last reply.
     reply: Vec<u8>,
 }
 
-/// The client's end of a session's back channel, or of 4.0's callback connections.
+/// The client's end of a back channel, or of a 4.0 callback connection.
 #[derive(Debug)]
 pub struct BackChannel {
     program: u32,
     minor: u32,
     session: Option<SessionId>,
     slots: Vec<Slot>,
-    /// What callbacks must be proven by.
+    /// Security that callbacks must have.
     security: Option<CallbackSecurity>,
 }
 
-/// How a compound goes on after an operation.
+/// Result of CB_SEQUENCE.
 enum SequenceOutcome {
-    /// With the next.
+    /// A new request in the slot with this index.
     New(CbSequenceOk, usize),
-    /// Not at all: the reply is in the cache.
+    /// A retry of the last request in the slot with this index.
     Retry(usize),
-    /// Not at all.
+    /// A refused request.
     Refused(Status),
 }
 
 impl BackChannel {
-    /// For callbacks of this program and minor version, with so many slots.
+    /// Creates a back channel for callbacks of this program and minor version.
     pub fn new(program: u32, minor: u32, slots: usize) -> Self {
         Self { program, minor, session: None, slots: vec![Slot::default(); slots.max(1)], security: None }
     }
 
-    /// Believes only callbacks under this context from now on; any, if there is none.
+    /// Accepts only callbacks under this context. `None` accepts callbacks without authentication.
     pub fn set_security(&mut self, security: Option<CallbackSecurity>) {
         self.security = security;
     }
 
-    /// Belongs to this session from now on.
+    /// Binds the back channel to a session and clears its slots.
     pub fn set_session(&mut self, session: SessionId) {
         self.session = Some(session);
         self.slots.fill(Slot::default());
     }
 
-    /// Answers one record, which holds a call; appends the reply's record to `w`. Nothing, if the
-    /// record is no call.
+    /// Executes the call in `record` and appends the reply record to `w`. Appends nothing if the
+    /// record contains no call.
     pub fn answer(&mut self, record: &[u8], handler: &mut dyn CallbackHandler, w: &mut Writer) {
         let call = match Call::decode(record) {
             Ok(call) => call,
@@ -124,7 +124,7 @@ impl BackChannel {
         }
     }
 
-    /// Runs a compound; none if not even its head can be read.
+    /// Executes a compound. Returns `None` if the head cannot be decoded.
     fn compound(&mut self, args: &[u8], handler: &mut dyn CallbackHandler, w: &mut Writer) -> Option<()> {
         let mut r = Reader::new(args);
         let head = CallbackHead::decode(&mut r).ok()?;
@@ -152,7 +152,7 @@ impl BackChannel {
                         }
                         SequenceOutcome::Refused(status) => Results::Sequence(Err(status)),
                     },
-                    // RFC 8881, section 20.9.3: CB_SEQUENCE comes first.
+                    // RFC 8881, section 20.9.3: CB_SEQUENCE is the first operation.
                     Ok(args) if self.minor > 0 && slot.is_none() => Results::failure(args.op(), Status::OP_NOT_IN_SESSION),
                     Ok(args) => handler.callback(&args),
                 };
@@ -191,7 +191,7 @@ impl BackChannel {
     }
 }
 
-/// A reply under the call's own context. Nothing, if it can't be protected.
+/// Appends a reply under the context of the call, or nothing if protection fails.
 fn write_protected(call: &GssCall, outcome: Accepted<'_>, w: &mut Writer, results: &[u8]) {
     let start = begin_record(w);
     let envelope = Envelope::begin(call, outcome, w);
@@ -219,7 +219,7 @@ mod tests {
 
     const SESSION: SessionId = SessionId([3; 16]);
 
-    /// A callback's record, without its mark.
+    /// Encodes a callback without a record mark.
     fn call(seq: u32, slot: u32, session: SessionId, operations: &[Args<'_>]) -> Vec<u8> {
         let mut body = Writer::new();
         let sequence = CbSequenceArgs {
@@ -239,13 +239,13 @@ mod tests {
         w.into_bytes()
     }
 
-    /// The status of the compound, and how often the handler was asked.
+    /// Returns the status of each compound and the number of handler calls.
     fn statuses(calls: &[Vec<u8>]) -> (Vec<Status>, u32) {
         let mut channel = BackChannel::new(9, 1, 2);
         channel.set_session(SESSION);
-        let mut asked = 0;
+        let mut handler_calls = 0;
         let mut handler = |args: &Args<'_>| {
-            asked += 1;
+            handler_calls += 1;
             Results::failure(args.op(), Status::BADHANDLE)
         };
         let statuses = calls.iter().map(|record| {
@@ -255,7 +255,7 @@ mod tests {
             let ReplyBody::Accepted { outcome: Accepted::Success(body), .. } = reply.body else { panic!("accepted") };
             vouch_nfs4::ReplyHead::decode(&mut Reader::new(body)).unwrap().status
         });
-        (statuses.collect(), asked)
+        (statuses.collect(), handler_calls)
     }
 
     fn recall() -> Args<'static> {
@@ -263,19 +263,19 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_is_answered_from_the_cache() {
+    fn answers_retry_from_cache() {
         // RFC 8881, section 2.10.6.2.
         let first = call(1, 0, SESSION, &[recall()]);
-        let (found, asked) = statuses(&[first.clone(), first.clone(), call(2, 0, SESSION, &[recall()])]);
-        assert_eq!((found, asked), (vec![Status::BADHANDLE; 3], 2));
+        let (found, handler_calls) = statuses(&[first.clone(), first.clone(), call(2, 0, SESSION, &[recall()])]);
+        assert_eq!((found, handler_calls), (vec![Status::BADHANDLE; 3], 2));
     }
 
     #[test]
-    fn callbacks_out_of_order_are_refused() {
+    fn refuses_callbacks_out_of_order() {
         // RFC 8881, section 20.9.3.
         let other = call(1, 0, SessionId([4; 16]), &[recall()]);
         let calls = [call(2, 0, SESSION, &[recall()]), call(1, 2, SESSION, &[recall()]), other];
-        let (found, asked) = statuses(&calls);
-        assert_eq!((found, asked), (vec![Status::SEQ_MISORDERED, Status::BADSLOT, Status::BADSESSION], 0));
+        let (found, handler_calls) = statuses(&calls);
+        assert_eq!((found, handler_calls), (vec![Status::SEQ_MISORDERED, Status::BADSLOT, Status::BADSESSION], 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Callbacks of 4.0, which come over connections that the server makes (RFC 7530, section 3.3.3).
+//! Callbacks of 4.0, which arrive on connections that the server opens (RFC 7530, section 3.3.3).
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -7,21 +7,21 @@ use vouch_xdr::Writer;
 
 use crate::{BackChannel, CallbackHandler};
 
-/// Longest callback that is taken.
+/// Maximum length of a callback record.
 const RECORD_LEN_MAX: usize = 64 * 1024;
 
-/// Answers callbacks on `listener`, one connection at a time, until the task is ended.
-/// [`crate::Identity::callback_address`] tells the server where it is.
+/// Executes 4.0 callbacks from `listener`, one connection at a time, until the task is cancelled.
+/// [`crate::Identity::callback_address`] tells the server the listener's address.
 pub async fn serve_callbacks(listener: TcpListener, program: u32, mut handler: impl CallbackHandler) -> std::io::Result<()> {
     let mut channel = BackChannel::new(program, 0, 1);
     loop {
         let (stream, _) = listener.accept().await?;
-        // A connection that fails is the server's to make anew.
+        // After a failure the server opens a new connection.
         let _ = serve(stream, &mut channel, &mut handler).await;
     }
 }
 
-/// The universal address of a listener (RFC 5665, section 5.2.3), for
+/// Returns the network identifier and universal address (RFC 5665, section 5.2.3) for
 /// [`crate::Identity::callback_address`].
 pub fn universal_address(address: std::net::SocketAddr) -> (String, String) {
     let netid = if address.is_ipv4() { "tcp" } else { "tcp6" };
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn universal_addresses_end_with_the_ports_bytes() {
+    fn universal_address_ends_with_port_bytes() {
         let address = "192.0.2.1:2049".parse().unwrap();
         assert_eq!(universal_address(address), ("tcp".into(), "192.0.2.1.8.1".into()));
     }

@@ -1,5 +1,5 @@
-//! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3): the server calls by the context that we
-//! made with it, and nobody else can.
+//! Authentication of callbacks with RPCSEC_GSS (RFC 8881, section 2.10.8.3). The server uses the
+//! GSS context that the client established, so no other host can send callbacks.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use vouch_nfs4::{Bytes, CallbackSec, GssCallbackHandles, GssService};
 use vouch_oncrpc::{AuthStat, Call, Flavor};
 use vouch_rpcsec_gss::{Arrival, Check, GssCall, ServerContext, Service, Verdict, arrive, check_many};
 
-/// A context that callbacks are to come under.
+/// The GSS context that callbacks must use.
 #[derive(Clone)]
 pub struct CallbackSecurity {
     pub(crate) context: Arc<ServerContext>,
     pub(crate) service: Service,
-    /// The server's name of it.
+    /// Context handle at the server.
     pub(crate) from_server: Vec<u8>,
 }
 
@@ -22,20 +22,20 @@ impl std::fmt::Debug for CallbackSecurity {
     }
 }
 
-/// What a callback turned out to be.
+/// Result of verifying a callback.
 pub(crate) enum VerifiedCallback {
-    /// The server's own: its arguments.
+    /// An authentic call and its arguments.
     Call(Box<GssCall>, Vec<u8>),
-    /// The server's own, but its arguments aren't.
+    /// An authentic call whose arguments cannot be unwrapped.
     Garbage(Box<GssCall>),
-    /// To be denied.
+    /// The callback is denied.
     Denied(AuthStat),
-    /// It came before: not to be answered.
+    /// The callback is a duplicate and gets no reply.
     Dropped,
 }
 
 impl CallbackSecurity {
-    /// As CREATE_SESSION and BACKCHANNEL_CTL have it.
+    /// Returns the security parameters for CREATE_SESSION and BACKCHANNEL_CTL.
     pub fn offer(&self) -> CallbackSec<'_> {
         let service = match self.service {
             Service::None => GssService::None,
@@ -46,7 +46,7 @@ impl CallbackSecurity {
         CallbackSec::Gss(GssCallbackHandles { service, from_server: Bytes(&self.from_server), from_client })
     }
 
-    /// Looks at a callback; `record` is what `call` was read from.
+    /// Verifies the callback `call`, which was decoded from `record`.
     pub(crate) fn verify(&self, record: &[u8], call: &Call<'_>) -> VerifiedCallback {
         if call.cred.flavor != Flavor::RPCSEC_GSS {
             return VerifiedCallback::Denied(AuthStat::TOO_WEAK);
@@ -55,7 +55,7 @@ impl CallbackSecurity {
         let call = match arrive(record, call, find) {
             Arrival::Call(call) if call.is_destroy() => return VerifiedCallback::Denied(AuthStat::BAD_CRED),
             Arrival::Call(call) => Box::new(call),
-            // Contexts are made in the other direction.
+            // A server never establishes a context with the client.
             Arrival::Init(_) | Arrival::Garbage => return VerifiedCallback::Denied(AuthStat::BAD_CRED),
             Arrival::Refused(stat) => return VerifiedCallback::Denied(stat),
         };
@@ -65,7 +65,8 @@ impl CallbackSecurity {
         let mut own = record.to_vec();
         let verdict = {
             let mut checks = [Check::new(&mut own, &call)];
-            // It is in no table: nobody asks when it was used.
+            // The context is not in a table that expires idle contexts, so the time of use is
+            // irrelevant.
             check_many(&mut checks, 0);
             let [check] = checks;
             check.verdict

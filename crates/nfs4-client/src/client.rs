@@ -1,6 +1,6 @@
-//! The tokio driver: any number of tasks share one client, its session and its connections. A lost
-//! connection is made anew, and what was in flight on it is sent again under the same slot and
-//! number.
+//! The asynchronous driver (tokio). Any number of tasks share one client, its session and its
+//! connections. After a connection is lost, the client reconnects and repeats the calls in flight
+//! with the same slot and sequence number.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -28,30 +28,30 @@ mod shutdown;
 
 use background::BackgroundTask;
 
-/// How a client reaches its server.
+/// Configuration of a client.
 pub struct Config {
-    /// The server.
+    /// Address of the server.
     pub address: SocketAddr,
-    /// The minor version.
+    /// Minor version of NFSv4.
     pub minor: u32,
-    /// Connections of the session.
+    /// Number of connections of the session.
     pub connections: usize,
-    /// Who the client is.
+    /// Identity of the client.
     pub identity: Identity,
-    /// What secures its calls.
+    /// Protection of calls.
     pub protection: Box<dyn Protection>,
-    /// What makes the protection anew, when the server has forgotten its context.
+    /// Creates a new protection after the server has lost the security context.
     pub renewal: Option<Renewal>,
-    /// What answers callbacks.
+    /// Handler of callbacks.
     pub callbacks: Box<dyn CallbackHandler>,
-    /// How long a lost connection is tried to be made anew.
+    /// How long the client tries to reconnect.
     pub reconnect_timeout: Duration,
-    /// Longest record that is taken.
+    /// Maximum length of a received record.
     pub record_len_max: usize,
 }
 
 impl Config {
-    /// One connection, no callbacks.
+    /// Creates a configuration with one connection and without callbacks.
     pub fn new(address: SocketAddr, minor: u32, identity: Identity, protection: impl Protection + 'static) -> Self {
         let record_len_max = identity.message_len_max as usize + 4096;
         Self {
@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-/// A client. Clones are the same client; its tasks end when the last is dropped, or at
+/// An NFSv4 client. Clones share the session. Background tasks end with the last clone or at
 /// [`Client::close`].
 #[derive(Clone)]
 pub struct Client {
@@ -77,7 +77,7 @@ pub struct Client {
 
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// Wakes those that wait for a slot.
+    /// Wakes tasks that wait for a slot.
     slot_free: Notify,
     address: SocketAddr,
     minor: u32,
@@ -92,24 +92,25 @@ struct State {
     identity: Identity,
     client: ClientId,
     back: BackChannel,
-    /// Whether callbacks come under the context of the calls, as nobody has named another; and
-    /// whether that is another one than the server knows of.
+    /// Callbacks use the security context of the calls, because the caller has set no other
+    /// context.
     callbacks_use_call_context: bool,
     is_callback_context_stale: bool,
-    /// Where the server was told in vain: when it may be told again.
+    /// Earliest time for the next offer of the callback context, after a failed offer.
     next_offer_at: Option<Instant>,
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
-    /// Calls that wait for a context, as the server denied_calls them or the one that there is protects
-    /// no more, and whether one is being made.
+    /// Tokens of calls that wait for a new context, because the server denied them or the context
+    /// is exhausted.
     denied_calls: Vec<u64>,
     is_renewing_context: bool,
-    /// Whether the context has no numbers left: what is out under it is waited for before another
-    /// takes its place.
+    /// The context has no sequence numbers left. It is replaced after its calls in flight have
+    /// completed.
     is_context_exhausted: bool,
     connections: Vec<Connection>,
     next_token: u64,
-    /// The call that ends the last context, and who waits for its answer.
+    /// Transaction of the call that destroys the last context, and the channel that reports its
+    /// reply.
     context_end: Option<(u32, oneshot::Sender<()>)>,
     closed: bool,
 }
@@ -121,14 +122,14 @@ struct Connection {
     task: Option<tokio::task::AbortHandle>,
 }
 
-/// What a connection can do.
+/// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LinkState {
-    /// Carry calls.
+    /// The connection carries calls.
     Up,
-    /// Not yet again.
+    /// The client is reconnecting.
     Connecting,
-    /// Never again.
+    /// The client no longer uses the connection.
     Closed,
 }
 
@@ -137,13 +138,13 @@ struct Pending {
     kind: CallKind,
     operations: Vec<u8>,
     count: u32,
-    /// How often it was denied_calls for want of a context.
+    /// Number of denials because of a missing context.
     denials: u8,
     reply: oneshot::Sender<Result<Reply, Error>>,
 }
 
 impl Client {
-    /// Connects, introduces the client, and adds the other connections to its session.
+    /// Connects, registers the client, and binds the other connections to its session.
     pub async fn connect(config: Config) -> Result<Self, Error> {
         let seed = u32::from_be_bytes(std::array::from_fn(|at| config.identity.verifier.0[at] ^ config.identity.verifier.0[at + 4]));
         let back = BackChannel::new(config.identity.callback_program, config.minor, config.identity.back_slots as usize);
@@ -187,34 +188,35 @@ impl Client {
         Ok(client)
     }
 
-    /// The client's number at the server.
+    /// Returns the client identifier.
     pub fn id(&self) -> ClientId {
         self.shared.state.lock().client
     }
 
-    /// Whether the server lets nobody else manage the client's record and sessions (SP4_MACH_CRED).
+    /// Returns whether the server reserves management of the client record and its sessions to this
+    /// client's credential (SP4_MACH_CRED).
     pub fn is_protected(&self) -> bool {
         self.shared.state.lock().core.is_protected()
     }
 
-    /// The minor version.
+    /// Returns the minor version.
     pub fn minor(&self) -> u32 {
         self.shared.minor
     }
 
-    /// An empty compound, through a slot where there are sessions.
+    /// Creates an empty compound. SEQUENCE is added automatically in 4.1 and later.
     pub fn compound(&self) -> Compound<'_> {
         Compound::new(self, if self.shared.minor == 0 { CallKind::Sessionless } else { CallKind::Session { cache: false } })
     }
 
-    /// An empty compound without SEQUENCE.
+    /// Creates an empty compound without SEQUENCE.
     pub fn sessionless(&self) -> Compound<'_> {
         Compound::new(self, CallKind::Sessionless)
     }
 
-    /// Introduces the client anew after the server has forgotten it (BADSESSION, STALE_CLIENTID): a
-    /// new session, and if the server has restarted a new client id. Calls in flight fail.
-    /// State is then to be reclaimed by those who hold it.
+    /// Registers the client again after the server has lost its session (BADSESSION,
+    /// STALE_CLIENTID). The client gets a new session, and a new client identifier if the server
+    /// restarted. Calls in flight fail. The caller must reclaim its state.
     pub async fn renew(&self) -> Result<(), Error> {
         let mut stream = TcpStream::connect(self.shared.address).await?;
         stream.set_nodelay(true)?;
@@ -227,12 +229,12 @@ impl Client {
             self.register(&mut stream).await?;
         }
         self.add_connection(stream);
-        // Calls that wait for a context may have waited for those that have failed.
+        // Calls may have waited for a new context until the failed calls completed.
         self.shared.start_task(&mut self.shared.state.lock());
         Ok(())
     }
 
-    /// Sends operations and awaits their reply.
+    /// Sends a compound and waits for its reply.
     pub(crate) async fn call(&self, kind: CallKind, operations: Vec<u8>, count: u32) -> Result<Reply, Error> {
         let mut operations = Some(operations);
         loop {
@@ -291,15 +293,14 @@ impl Shared {
         let mut state = self.state.lock();
         for token in tokens {
             if let Some(pending) = state.pending.remove(&token) {
-                // Whoever called may be gone.
+                // The receiver may have been dropped.
                 let _ = pending.reply.send(Err(Error::Lost));
             }
         }
         self.slot_free.notify_waiters();
     }
 
-    /// Puts a call on a connection's way, or has it wait for a new context; none if no slot is
-    /// free.
+    /// Queues a call on a connection, or for a new context. Returns `None` if no slot is free.
     fn submit(
         self: &Arc<Self>,
         kind: CallKind,
@@ -313,19 +314,19 @@ impl Shared {
         }
         state.next_token += 1;
         let token = state.next_token;
-        // The connections take turns.
+        // Uses connections in rotation.
         let total = state.connections.len();
         let Some(at) = (0..total).map(|step| (token as usize + step) % total).find(|&at| state.connections[at].link == LinkState::Up)
         else {
-            let hope = state.connections.iter().any(|connection| connection.link == LinkState::Connecting);
-            return if hope { Ok(None) } else { Err(Error::Lost) };
+            let is_connecting = state.connections.iter().any(|connection| connection.link == LinkState::Connecting);
+            return if is_connecting { Ok(None) } else { Err(Error::Lost) };
         };
         let out = &mut state.connections[at].out;
         let begun = state.core.begin(token, kind, out);
         if matches!(begun, Ok(None)) {
             return Ok(None);
         }
-        let operations = operations.take().expect("a call is submitted once");
+        let operations = operations.take().expect("a call is submitted only once");
         let sent = begun.and_then(|call| {
             let mut call = call.expect("there is a free slot");
             call.raw(out, &operations, count);
@@ -349,11 +350,11 @@ impl Shared {
         Ok(Some(receiver))
     }
 
-    /// A call of the handshake, as a record.
+    /// Encodes a handshake call as a record.
     fn encode_call<'a>(&self, request: impl FnOnce(&Identity) -> Option<(CallKind, Args<'_>)> + 'a) -> Result<Vec<u8>, Error> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        let (kind, args) = request(&state.identity).ok_or(Error::Mismatch("nothing to ask"))?;
+        let (kind, args) = request(&state.identity).ok_or(Error::Mismatch("the handshake is complete"))?;
         let mut w = Writer::new();
         let mut call = state.core.begin(0, kind, &mut w)?.ok_or(Error::Lost)?;
         call.op(&mut w, &args);
@@ -361,7 +362,7 @@ impl Shared {
         Ok(w.into_bytes())
     }
 
-    /// Sends a record on a connection that nobody else uses yet, and takes its reply.
+    /// Sends a record on a connection that carries no other calls, and waits for the reply.
     async fn exchange(
         &self,
         stream: &mut TcpStream,
@@ -391,7 +392,7 @@ impl Shared {
         }
     }
 
-    /// A new connection that belongs to the session.
+    /// Opens a connection and binds it to the session.
     async fn connect_to_session(&self) -> Result<TcpStream, Error> {
         let mut stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
@@ -404,38 +405,39 @@ impl Shared {
     }
 }
 
-/// A connection's life: send, receive, connect again.
+/// Runs a connection: transfers records and reconnects.
 async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: TcpStream, wake: Arc<Notify>) {
     loop {
-        // Whatever ends a connection, the answer is another one.
+        // After any failure the client reconnects.
         let _ = transfer(&shared, at, &mut stream, &wake).await;
-        let Some(shared_strong) = shared.upgrade() else { return };
-        if let Some(connection) = shared_strong.state.lock().connections.get_mut(at) {
+        let Some(client) = shared.upgrade() else { return };
+        if let Some(connection) = client.state.lock().connections.get_mut(at) {
             connection.link = LinkState::Connecting;
         }
-        let again = tokio::time::timeout(shared_strong.reconnect_timeout, async {
+        let reconnected = tokio::time::timeout(client.reconnect_timeout, async {
             loop {
-                match shared_strong.connect_to_session().await {
+                match client.connect_to_session().await {
                     Ok(stream) => return Some(stream),
-                    // The session is gone: whoever calls finds out and renews it.
+                    // The session is lost. The next caller sees the error and registers the client
+                    // again.
                     Err(Error::Refused { .. }) => return None,
-                    denied_calls if shared_strong.renew_context_after(&denied_calls).await => {}
+                    failed if client.renew_context_after(&failed).await => {}
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
             }
         });
-        match again.await {
-            Ok(Some(new)) => {
-                stream = new;
-                shared_strong.resume_connection(at);
-                shared_strong.start_task(&mut shared_strong.state.lock());
-                if shared_strong.state.lock().is_callback_context_stale {
-                    tokio::spawn(async move { Client { shared: shared_strong }.offer_call_context().await });
+        match reconnected.await {
+            Ok(Some(connected)) => {
+                stream = connected;
+                client.resume_connection(at);
+                client.start_task(&mut client.state.lock());
+                if client.state.lock().is_callback_context_stale {
+                    tokio::spawn(async move { Client { shared: client }.offer_call_context().await });
                 }
             }
             _ => {
-                shared_strong.close_connection(at);
-                shared_strong.start_task(&mut shared_strong.state.lock());
+                client.close_connection(at);
+                client.start_task(&mut client.state.lock());
                 return;
             }
         }
@@ -444,21 +446,21 @@ async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: 
 
 async fn transfer(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut TcpStream, wake: &Notify) -> Result<(), Error> {
     let (mut input, mut output) = stream.split();
-    let shared_strong = shared.upgrade().ok_or(Error::Lost)?;
-    let mut reader = RecordReader::new(shared_strong.record_len_max);
-    drop(shared_strong);
+    let client = shared.upgrade().ok_or(Error::Lost)?;
+    let mut reader = RecordReader::new(client.record_len_max);
+    drop(client);
     let receive = async {
         let mut bytes = vec![0; 256 * 1024];
         let mut scratch = Vec::new();
         loop {
             let n = input.read(&mut bytes).await?;
-            let shared_strong = shared.upgrade().ok_or(Error::Lost)?;
+            let client = shared.upgrade().ok_or(Error::Lost)?;
             if n == 0 {
                 return Err::<(), Error>(Error::Lost);
             }
-            let task = shared_strong.receive(at, &mut reader, &bytes[..n], &mut scratch)?;
+            let task = client.receive(at, &mut reader, &bytes[..n], &mut scratch)?;
             if task != BackgroundTask::None {
-                tokio::spawn(Client { shared: shared_strong }.run_task(task));
+                tokio::spawn(Client { shared: client }.run_task(task));
             }
         }
     };
@@ -466,14 +468,14 @@ async fn transfer(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut TcpS
         loop {
             wake.notified().await;
             let out = {
-                let shared_strong = shared.upgrade().ok_or(Error::Lost)?;
-                let mut state = shared_strong.state.lock();
+                let client = shared.upgrade().ok_or(Error::Lost)?;
+                let mut state = client.state.lock();
                 let connection = state.connections.get_mut(at).ok_or(Error::Lost)?;
                 std::mem::take(&mut connection.out).into_bytes()
             };
             output.write_all(&out).await?;
         }
-        #[expect(unreachable_code, reason = "it names the type of the errors above")]
+        #[expect(unreachable_code, reason = "names the error type of the block")]
         Ok::<(), Error>(())
     };
     tokio::select! { ended = receive => ended, ended = send => ended }

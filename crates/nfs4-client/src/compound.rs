@@ -1,4 +1,4 @@
-//! Compounds, operation by operation.
+//! Builder of compounds.
 
 use vouch_nfs4::op::*;
 use vouch_nfs4::{Attributes, Bitmap, Filehandle, Name};
@@ -6,7 +6,7 @@ use vouch_xdr::Writer;
 
 use crate::{CallKind, Client, Error, Reply};
 
-/// A compound that is being put together; SEQUENCE is added when it is sent.
+/// A compound under construction.
 #[must_use = "a compound does nothing until it is sent"]
 pub struct Compound<'c> {
     client: &'c Client,
@@ -20,7 +20,7 @@ impl<'c> Compound<'c> {
         Self { client, operations: Writer::new(), count: 0, kind }
     }
 
-    /// Asks the server to keep the reply, so that a retry after a lost connection is not executed
+    /// Asks the server to cache the reply, so that a retry after a lost connection is not executed
     /// twice.
     pub fn cached(mut self) -> Self {
         if let CallKind::Session { cache } = &mut self.kind {
@@ -29,59 +29,59 @@ impl<'c> Compound<'c> {
         self
     }
 
-    /// Adds any operation.
+    /// Appends an operation.
     pub fn op(mut self, args: &Args<'_>) -> Self {
         args.encode(&mut self.operations);
         self.count += 1;
         self
     }
 
-    /// PUTFH.
+    /// Appends PUTFH.
     pub fn putfh(self, handle: &Filehandle) -> Self {
         self.op(&Args::Putfh(PutfhArgs { handle: *handle }))
     }
 
-    /// PUTROOTFH.
+    /// Appends PUTROOTFH.
     pub fn putrootfh(self) -> Self {
         self.op(&Args::Putrootfh)
     }
 
-    /// LOOKUP.
+    /// Appends LOOKUP.
     pub fn lookup(self, name: &[u8]) -> Self {
         self.op(&Args::Lookup(LookupArgs { name: Name(name) }))
     }
 
-    /// GETFH.
+    /// Appends GETFH.
     pub fn getfh(self) -> Self {
         self.op(&Args::Getfh)
     }
 
-    /// SAVEFH.
+    /// Appends SAVEFH.
     pub fn savefh(self) -> Self {
         self.op(&Args::Savefh)
     }
 
-    /// GETATTR.
+    /// Appends GETATTR.
     pub fn getattr(self, wanted: Bitmap) -> Self {
         self.op(&Args::Getattr(GetattrArgs { wanted }))
     }
 
-    /// SETATTR of all that has a value.
+    /// Appends SETATTR with the attributes that have a value.
     pub fn setattr(self, stateid: vouch_nfs4::Stateid, attributes: &Attributes<'_>) -> Self {
         let mut packed = Writer::new();
         let attrs = pack(attributes, &mut packed);
         self.op(&Args::Setattr(SetattrArgs { stateid, attrs }))
     }
 
-    /// Sends it and awaits the reply; waits for a slot if none is free.
+    /// Sends the compound and waits for a free slot and the reply.
     pub async fn send(self) -> Result<Reply, Error> {
         self.client.call(self.kind, self.operations.into_bytes(), self.count).await
     }
 }
 
-/// Attributes as operations carry them, packed into `w`.
+/// Packs attributes into `w`.
 pub(crate) fn pack<'a>(attributes: &Attributes<'_>, w: &'a mut Writer) -> vouch_nfs4::Fattr<'a> {
     attributes.encode(Attributes::KNOWN, w);
     let mut r = vouch_xdr::Reader::new(w.as_bytes());
-    vouch_nfs4::Wire::decode(&mut r).expect("what was just encoded is readable")
+    vouch_nfs4::Wire::decode(&mut r).expect("encoded attributes can be decoded")
 }

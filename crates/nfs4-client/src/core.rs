@@ -1,5 +1,5 @@
-//! The engine of calls: numbers them, puts each into a slot, and matches replies. Bytes in, bytes
-//! out; no socket, no clock, no waiting. In the steady state nothing is allocated.
+//! The protocol engine: assigns slots and transaction ids to calls and matches replies. It does no
+//! I/O and, in the steady state, no allocation.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ mod reply_batch;
 
 use previous_context::PreviousContext;
 
-/// Whether a call goes through a slot.
+/// Whether a call uses a session slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
-    /// With SEQUENCE before it; the server keeps the reply for retries if asked.
+    /// The call uses a slot and starts with SEQUENCE.
     Session {
-        /// Whether to keep it.
+        /// Whether the server caches the reply for retries.
         cache: bool,
     },
-    /// Without: all calls of 4.0, and those that make sessions.
+    /// The call has no SEQUENCE: all 4.0 calls, and calls that manage sessions.
     Sessionless,
 }
 
-/// A call that is being written: operations are appended, then [`Core::end`] sends it on its way.
+/// A call under construction. The caller appends operations and then calls [`Core::end`].
 #[derive(Debug)]
-#[must_use = "a call that was begun must be ended"]
+#[must_use = "a call must be ended with `Core::end`"]
 pub struct CallBuilder {
     at: usize,
     record_start: usize,
@@ -47,31 +47,31 @@ impl CallBuilder {
         self.count += 1;
     }
 
-    /// Appends operations that are encoded already.
+    /// Appends encoded operations.
     pub fn raw(&mut self, w: &mut Writer, operations: &[u8], count: u32) {
         w.raw(operations);
         self.count += count;
     }
 }
 
-/// A call that is on its way as soon as it is protected.
+/// A complete call that is not protected yet.
 #[derive(Debug)]
 pub(crate) struct Unprotected {
     pub(crate) tag: CallTag,
-    /// Where it lies, without its record's mark.
+    /// Position of the call without its record mark.
     pub(crate) bytes: Range<usize>,
 }
 
-/// The end of a call.
+/// A completed call.
 #[derive(Debug)]
 pub struct Completion<'a> {
-    /// What the caller gave to [`Core::begin`].
+    /// The token that the caller gave to [`Core::begin`].
     pub token: u64,
-    /// The results, or why there are none.
+    /// Results of the call.
     pub outcome: Result<ReplyBody<'a>, Error>,
 }
 
-/// A call in call.
+/// A call in flight.
 #[derive(Debug, Clone, Copy)]
 struct InFlightCall {
     xid: u32,
@@ -79,38 +79,38 @@ struct InFlightCall {
     token: u64,
     count: u32,
     kind: CallKind,
-    /// Which of the protections it is secured by.
+    /// Generation of the context that protects the call.
     context_generation: u32,
 }
 
-/// Places of calls in transaction ids: the slots, and as many for calls without.
+/// Number of call places in transaction ids: one for each slot, and as many for sessionless calls.
 const CALL_PLACES: usize = 2 * SLOTS_MAX;
 const CALL_PLACE_BITS: u32 = CALL_PLACES.trailing_zeros();
 
-/// One client's calls, on any number of connections.
+/// State of a client's calls, which may use any number of connections.
 pub struct Core {
     minor: u32,
     protection: Box<dyn Protection>,
-    /// How many there have been, and the one before while calls wait for answers under it.
+    /// Number of context changes.
     context_generation: u32,
     previous_context: Option<PreviousContext>,
     xid_high: u32,
     session: Option<SessionId>,
-    /// Whether it is under state protection.
+    /// Whether the session has state protection.
     is_state_protected: bool,
-    /// The session's limits.
+    /// Limits of the session.
     request_len_max: usize,
     operations_max: u32,
     slots: Slots,
     calls: Vec<Option<InFlightCall>>,
-    /// How many of them there are.
+    /// Number of calls in flight.
     in_flight: usize,
     next_sessionless: usize,
 }
 
 impl Core {
-    /// A client without a session. `seed` makes transaction ids differ from those of an earlier
-    /// context_generation.
+    /// Creates a client without a session. `seed` makes transaction ids differ from those of an
+    /// earlier instance.
     pub fn new(minor: u32, protection: Box<dyn Protection>, seed: u32) -> Self {
         Self {
             minor,
@@ -129,17 +129,17 @@ impl Core {
         }
     }
 
-    /// The minor version.
+    /// Returns the minor version.
     pub const fn minor(&self) -> u32 {
         self.minor
     }
 
-    /// The session, if there is one.
+    /// Returns the session.
     pub const fn session(&self) -> Option<SessionId> {
         self.session
     }
 
-    /// Whether the session is under state protection.
+    /// Returns whether the session has state protection.
     pub const fn is_protected(&self) -> bool {
         self.session.is_some() && self.is_state_protected
     }
@@ -148,8 +148,8 @@ impl Core {
         self.is_state_protected = is_protected;
     }
 
-    /// Begins to use a session; calls in call on an older one are forgotten, and their tokens
-    /// returned.
+    /// Starts to use a session. Returns the tokens of calls in flight on the previous session,
+    /// which are lost.
     pub(crate) fn set_session(&mut self, session: &CreateSessionOk) -> Vec<u64> {
         let lost = self.clear_session();
         self.session = Some(session.session);
@@ -159,15 +159,14 @@ impl Core {
         lost
     }
 
-    /// Gives up the session; returns the tokens of the calls that were in call on it.
+    /// Removes the session. Returns the tokens of its calls in flight, which are lost.
     pub(crate) fn clear_session(&mut self) -> Vec<u64> {
         self.session = None;
         self.slots = Slots::new(1);
         (0..SLOTS_MAX).filter_map(|at| self.remove_call(at)).map(|call| call.token).collect()
     }
 
-    /// Slots that can be taken now; with 4.0, places for calls. No more than the protection lets
-    /// out at a time.
+    /// Returns how many calls can begin now.
     pub fn idle(&self) -> usize {
         let places = match self.session {
             Some(_) => self.slots.idle(),
@@ -176,16 +175,14 @@ impl Core {
         places.min(self.outstanding_max().saturating_sub(self.in_flight))
     }
 
-    /// How many calls may be out. Those that make and end sessions go beside the others: one is
-    /// kept for them.
+    /// Returns the maximum number of calls in flight. One call is reserved for session management.
     fn outstanding_max(&self) -> usize {
         let max = self.protection.outstanding_max();
         max.saturating_sub(usize::from(self.minor > 0)).max(1)
     }
 
-    /// Begins a call that `token` names to the caller. None if no slot is free now, or as many
-    /// calls are out as the protection lets; an error if a session is needed and there is none,
-    /// or if the protection is gone. Nothing is written then.
+    /// Begins a call. Returns `None` if no slot is free or the protection's window is full. Fails
+    /// if the session or the protection is missing. `w` is unchanged in these cases.
     pub fn begin(&mut self, token: u64, kind: CallKind, w: &mut Writer) -> Result<Option<CallBuilder>, Error> {
         if (kind != CallKind::Sessionless || self.minor == 0) && self.in_flight >= self.outstanding_max() {
             return Ok(None);
@@ -208,9 +205,9 @@ impl Core {
         call.map(Some)
     }
 
-    /// Begins a call of a slot once more, on another connection, with the same number: the server
-    /// answers from its cache if it has executed the call before (RFC 8881, section 2.10.6.2).
-    /// The operations must be the same. None if `token` isn't in call. O(slots).
+    /// Begins a call again with the same slot and sequence number, for another connection. The
+    /// server replies from its cache if it has executed the call (RFC 8881, section 2.10.6.2). The
+    /// operations must be the same. Returns `None` if `token` is not in flight. O(slots).
     pub fn begin_again(&mut self, token: u64, w: &mut Writer) -> Result<Option<CallBuilder>, Error> {
         let found = self.calls.iter().enumerate().find_map(|(at, call)| call.filter(|call| call.token == token).map(|f| (at, f.kind)));
         let Some((at, kind)) = found else { return Ok(None) };
@@ -254,22 +251,22 @@ impl Core {
         Ok(self.protection.protects().then_some(Unprotected { tag, bytes }))
     }
 
-    /// Protects calls that leave together. After an error none of them is to be sent, in any form.
+    /// Protects a batch of calls. After an error none of them may be sent.
     pub(crate) fn protect(&mut self, calls: &mut [OutgoingCall<'_>]) -> Result<(), Error> {
         Ok(self.protection.protect(calls)?)
     }
 
-    /// Whether calls can't be altered on their way.
+    /// Returns whether the protection detects altered calls.
     pub fn has_integrity(&self) -> bool {
         self.protection.has_integrity()
     }
 
-    /// Bytes of calls or replies that are worth having in work together.
+    /// Returns the number of bytes from which a batch is protected or opened efficiently.
     pub(crate) fn batch_len_min(&self) -> usize {
         self.protection.batch_len_min()
     }
 
-    /// What opens replies while others have this.
+    /// Returns an opener of replies that works without access to the core.
     pub(crate) fn opener(&self) -> Option<Arc<dyn Opener>> {
         self.protection.opener()
     }
@@ -288,8 +285,8 @@ impl Core {
         Some(call)
     }
 
-    /// Takes a reply. None if no call awaits it, as after a retry. An error is the connection's
-    /// end: the bytes are no reply at all.
+    /// Processes a reply. Returns `None` if no call waits for it. After an error the connection is
+    /// unusable.
     pub fn reply<'a>(&mut self, record: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Option<Completion<'a>>, Error> {
         let reply = RpcReply::decode(record)?;
         let Some((at, call)) = self.find_call(reply.xid) else { return Ok(None) };
@@ -306,15 +303,15 @@ impl Core {
         self.complete(at, call, opened).map(Some)
     }
 
-    /// The call that a reply of this transaction is to.
+    /// Returns the call in flight with this transaction id.
     fn find_call(&self, xid: u32) -> Option<(usize, InFlightCall)> {
         let at = (xid as usize) & (CALL_PLACES - 1);
         self.calls[at].filter(|call| call.xid == xid).map(|call| (at, call))
     }
 
-    /// Ends a call with what its reply holds in clear.
+    /// Completes a call with its opened reply.
     fn complete<'a>(&mut self, at: usize, call: InFlightCall, opened: Result<&'a [u8], Error>) -> Result<Completion<'a>, Error> {
-        // A reply whose verifier does not hold may be forged: the call goes on waiting.
+        // A reply with a wrong verifier may be forged, so the call keeps waiting.
         if let Err(error @ Error::Protection(_)) = opened {
             return Err(error);
         }
@@ -327,29 +324,29 @@ impl Core {
         Ok(Completion { token: call.token, outcome })
     }
 
-    /// What lets the server prove its callbacks by the context that calls are secured by.
+    /// Returns the context for authenticated callbacks.
     pub fn callback_security(&self) -> Option<CallbackSecurity> {
         self.protection.callback_security()
     }
 
-    /// Uses no slot above `target` (CB_RECALL_SLOT).
+    /// Limits slots to `target` (CB_RECALL_SLOT).
     pub(crate) fn set_target_slot(&mut self, target: SlotId) {
         self.slots.set_target(target);
     }
 
-    /// The SEQUENCE of a slot's call.
+    /// Returns the SEQUENCE of a call.
     fn sequence(&self, session: SessionId, at: usize, seq: SlotSeq, cache: bool) -> SequenceArgs {
         SequenceArgs { session, seq, slot: SlotId(at as u32), highest_slot: self.slots.highest(), cache_this: cache }
     }
 
-    /// A place for a call without a slot; those that were used longest ago come first.
+    /// Returns the free place that was unused for the longest time.
     fn free_sessionless_place(&mut self) -> Option<usize> {
         let at = (0..SLOTS_MAX).map(|step| SLOTS_MAX + (self.next_sessionless + step) % SLOTS_MAX).find(|&at| self.calls[at].is_none())?;
         self.next_sessionless = (at + 1) % SLOTS_MAX;
         Some(at)
     }
 
-    /// Writes what stands before the operations, and puts the call in call.
+    /// Writes the headers before the operations, and registers the call in flight.
     fn write_head(
         &mut self,
         at: usize,
@@ -382,12 +379,12 @@ impl Core {
         Ok(call)
     }
 
-    /// Reads the result of SEQUENCE, gives the slot back and obeys the server's wishes about slots.
+    /// Decodes the result of SEQUENCE, releases the slot and applies the server's slot target.
     fn accept_sequence<'a>(&mut self, at: usize, outcome: Result<ReplyBody<'a>, Error>) -> Result<ReplyBody<'a>, Error> {
         let read = outcome.and_then(|mut body| match body.next_result()? {
             Results::Sequence(Ok(ok)) => Ok((body, ok)),
             Results::Sequence(Err(status)) => Err(Error::Refused { op: Op::SEQUENCE, status }),
-            _ => Err(Error::Mismatch("the first result is not SEQUENCE's")),
+            _ => Err(Error::Mismatch("expected the result of SEQUENCE")),
         });
         let Some(session) = self.session else { return Err(Error::Lost) };
         match read {
@@ -395,7 +392,7 @@ impl Core {
                 let ours = ok.session == session && ok.slot.0 as usize == at && ok.seq == self.slots.seq_in_flight(at);
                 self.slots.release(at, true);
                 if !ours {
-                    return Err(Error::Mismatch("SEQUENCE is of another slot"));
+                    return Err(Error::Mismatch("SEQUENCE result of another slot"));
                 }
                 self.slots.set_target(ok.target_highest_slot.min(ok.highest_slot));
                 Ok(body.sequenced(ok))
@@ -408,8 +405,7 @@ impl Core {
     }
 }
 
-/// Reads the head of a compound's reply; a server that answers more operations than were asked
-/// lies.
+/// Decodes the head of a reply. Refuses more results than the call had operations.
 fn read_head<'a>(body: &'a [u8], call: &InFlightCall) -> Result<ReplyBody<'a>, Error> {
     let mut r = Reader::new(body);
     let head = ReplyHead::decode(&mut r)?;
@@ -419,8 +415,8 @@ fn read_head<'a>(body: &'a [u8], call: &InFlightCall) -> Result<ReplyBody<'a>, E
     }
 }
 
-/// What a reply says that denies the call. It has no verifier (RFC 5531, section 9): it can't be
-/// proven.
+/// Converts a denial to an error. A denial has no verifier (RFC 5531, section 9), so it is not
+/// authenticated.
 fn denial_error(denied: Denied) -> Error {
     match denied {
         Denied::AuthError(stat) => Error::Denied(stat),
@@ -431,11 +427,11 @@ fn denial_error(denied: Denied) -> Error {
 fn not_accepted(outcome: &Accepted<'_>) -> &'static str {
     match outcome {
         Accepted::Success(_) => "accepted",
-        Accepted::ProgUnavail => "no NFS there",
-        Accepted::ProgMismatch { .. } => "no NFSv4 there",
+        Accepted::ProgUnavail => "the server has no NFS program",
+        Accepted::ProgMismatch { .. } => "the server does not support NFSv4",
         Accepted::ProcUnavail => "no such procedure",
-        Accepted::GarbageArgs => "garbage arguments",
-        Accepted::SystemErr => "system error",
+        Accepted::GarbageArgs => "the server cannot decode the arguments",
+        Accepted::SystemErr => "the server reported a system error",
     }
 }
 

@@ -1,4 +1,4 @@
-//! Directories: list them, make and remove entries, rename.
+//! Directory operations.
 
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::*;
@@ -8,22 +8,23 @@ use vouch_xdr::Writer;
 use crate::compound::pack;
 use crate::{Client, Error};
 
-/// An entry of a directory.
+/// A directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
+    /// Name of the entry.
     pub name: Vec<u8>,
-    /// Inode number, if the server tells.
+    /// Inode number, if the server returns it.
     pub fileid: Option<u64>,
-    /// What it is, if the server tells.
+    /// File type, if the server returns it.
     pub kind: Option<FileType>,
 }
 
-/// Bytes of a READDIR's result.
+/// Maximum length of a READDIR result.
 const LIST_LEN: u32 = 64 * 1024;
 
 impl Client {
-    /// All entries of a directory, at most `entries_max`: a server could go on for ever.
+    /// Lists a directory. Fails if it has more than `entries_max` entries, because a faulty server
+    /// could send entries forever.
     pub async fn list(&self, directory: &Filehandle, entries_max: usize) -> Result<Vec<Entry>, Error> {
         let (mut cookie, mut verifier, mut entries) = (Cookie(0), Verifier::default(), Vec::new());
         loop {
@@ -31,7 +32,7 @@ impl Client {
             let reply = self.compound().putfh(directory).op(&Args::Readdir(args)).send().await?;
             let mut results = reply.results();
             results.skip(&[Op::PUTFH])?;
-            let Results::Readdir(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("not READDIR's result")) };
+            let Results::Readdir(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of READDIR")) };
             let before = entries.len();
             for entry in ok.entries.iter() {
                 let attributes = entry.attrs.attributes()?;
@@ -42,13 +43,13 @@ impl Client {
                 return Ok(entries);
             }
             if entries.len() == before || entries.len() > entries_max {
-                return Err(Error::Mismatch("a directory without end"));
+                return Err(Error::Mismatch("the directory listing does not end"));
             }
             verifier = ok.verifier;
         }
     }
 
-    /// Makes what is not a regular file.
+    /// Creates an object that is not a regular file.
     pub async fn create(
         &self,
         directory: &Filehandle,
@@ -63,11 +64,11 @@ impl Client {
         results.skip(&[Op::PUTFH, Op::CREATE])?;
         match results.next_ok()? {
             Results::Getfh(Ok(ok)) => Ok(ok.handle),
-            _ => Err(Error::Mismatch("not GETFH's result")),
+            _ => Err(Error::Mismatch("expected the result of GETFH")),
         }
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     pub async fn mkdir(&self, directory: &Filehandle, name: &[u8], mode: u32) -> Result<Filehandle, Error> {
         let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
         self.create(directory, name, CreateType::Plain(FileType::Directory), &attributes).await
@@ -86,21 +87,21 @@ impl Client {
         reply.results().skip(&[Op::PUTFH, Op::SAVEFH, Op::PUTFH, Op::RENAME])
     }
 
-    /// Gives a file another name.
+    /// Creates a hard link.
     pub async fn link(&self, file: &Filehandle, directory: &Filehandle, name: &[u8]) -> Result<(), Error> {
         let args = LinkArgs { name: Name(name) };
         let reply = self.compound().cached().putfh(file).savefh().putfh(directory).op(&Args::Link(args)).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::SAVEFH, Op::PUTFH, Op::LINK])
     }
 
-    /// The text of a symbolic link.
+    /// Reads the text of a symbolic link.
     pub async fn readlink(&self, link: &Filehandle) -> Result<Vec<u8>, Error> {
         let reply = self.compound().putfh(link).op(&Args::Readlink).send().await?;
         let mut results = reply.results();
         results.skip(&[Op::PUTFH])?;
         match results.next_ok()? {
             Results::Readlink(Ok(ok)) => Ok(ok.link.to_vec()),
-            _ => Err(Error::Mismatch("not READLINK's result")),
+            _ => Err(Error::Mismatch("expected the result of READLINK")),
         }
     }
 }

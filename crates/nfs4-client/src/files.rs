@@ -1,4 +1,4 @@
-//! Files: walk to them, open, read, write, commit, close.
+//! File operations: path lookup, open, read, write, commit, close.
 
 use std::sync::atomic::Ordering;
 
@@ -9,32 +9,32 @@ use vouch_xdr::Writer;
 use crate::compound::pack;
 use crate::{Client, Error, ReplyBody};
 
-/// A file that was walked to.
+/// Attributes of a file.
 #[derive(Debug, Clone)]
 pub struct FileInfo {
-    /// Its handle.
+    /// Filehandle.
     pub handle: Filehandle,
-    /// Its type, size, mode, owner's numbers of links, and change, as far as the server tells.
+    /// Size in bytes; zero if the server does not return it.
     pub size: u64,
-    /// What it is.
+    /// File type.
     pub kind: vouch_nfs4::attr::FileType,
-    /// Permission bits.
+    /// Permission bits; zero if the server does not return them.
     pub mode: u32,
-    /// Inode number.
+    /// Inode number; zero if the server does not return it.
     pub fileid: u64,
 }
 
 /// An open file.
 #[derive(Debug, Clone)]
 pub struct OpenFile {
-    /// Its handle.
+    /// Filehandle.
     pub handle: Filehandle,
-    /// The open.
+    /// Stateid of the open.
     pub stateid: Stateid,
-    /// The delegation's stateid, if one came along.
+    /// Stateid of the delegation that the server granted with the open.
     pub delegation: Option<Stateid>,
     pub(crate) owner: Vec<u8>,
-    /// The owner's next number (4.0).
+    /// Next sequence number of the owner (4.0).
     pub(crate) seq: OwnerSeq,
     pub(crate) access: ShareAccess,
 }
@@ -43,7 +43,7 @@ pub struct OpenFile {
 const WANTED: Bitmap = Bitmap::of(&[1, 4, 20, 33]);
 
 impl Client {
-    /// Walks a path from the root; its components are separated by `/`.
+    /// Looks up a path from the root. Components are separated by `/`.
     pub async fn walk(&self, path: &[u8]) -> Result<FileInfo, Error> {
         let names: Vec<&[u8]> = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
         let mut compound = self.compound().putrootfh();
@@ -57,7 +57,7 @@ impl Client {
         found(&mut results)
     }
 
-    /// Opens a file of a directory; makes it with `create`'s attributes if that is given.
+    /// Opens a file. With `create`, OPEN creates a missing file with these attributes.
     pub async fn open(
         &self,
         directory: &Filehandle,
@@ -73,8 +73,8 @@ impl Client {
         self.open_with(directory, access, ShareDeny(0), how, OpenClaim::Null(Name(name))).await
     }
 
-    /// Opens with all that OPEN can say. `base` is the directory, or the file where the claim says
-    /// so.
+    /// Opens a file with full control of OPEN. Depending on `claim`, `base` is the directory or the
+    /// file.
     pub async fn open_with(
         &self,
         base: &Filehandle,
@@ -89,8 +89,8 @@ impl Client {
         let reply = self.compound().cached().putfh(base).op(&Args::Open(args)).getfh().send().await?;
         let mut results = reply.results();
         results.skip(&[Op::PUTFH])?;
-        let Results::Open(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("not OPEN's result")) };
-        let Results::Getfh(Ok(got)) = results.next_ok()? else { return Err(Error::Mismatch("not GETFH's result")) };
+        let Results::Open(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of OPEN")) };
+        let Results::Getfh(Ok(got)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of GETFH")) };
         let delegation = match ok.delegation {
             Delegation::Read(delegation) | Delegation::ReadAttrs(delegation) => Some(delegation.stateid),
             Delegation::Write(delegation) | Delegation::WriteAttrs(delegation) => Some(delegation.stateid),
@@ -102,14 +102,16 @@ impl Client {
             let reply = self.compound().putfh(&file.handle).op(&Args::OpenConfirm(args)).send().await?;
             let mut results = reply.results();
             results.skip(&[Op::PUTFH])?;
-            let Results::OpenConfirm(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("not OPEN_CONFIRM's result")) };
+            let Results::OpenConfirm(Ok(ok)) = results.next_ok()? else {
+                return Err(Error::Mismatch("expected the result of OPEN_CONFIRM"));
+            };
             file.stateid = ok.stateid;
             file.seq = file.seq.next();
         }
         Ok(file)
     }
 
-    /// Reads; the data, and whether it reaches the end.
+    /// Reads data. Returns the data and whether it reaches the end of the file.
     pub async fn read(&self, file: &OpenFile, offset: u64, count: u32) -> Result<(Vec<u8>, bool), Error> {
         let args = ReadArgs { stateid: file.stateid, offset, count };
         let reply = self.compound().putfh(&file.handle).op(&Args::Read(args)).send().await?;
@@ -117,11 +119,12 @@ impl Client {
         results.skip(&[Op::PUTFH])?;
         match results.next_ok()? {
             Results::Read(Ok(ok)) if ok.data.len() <= count as usize => Ok((ok.data.to_vec(), ok.eof)),
-            _ => Err(Error::Mismatch("not READ's result")),
+            _ => Err(Error::Mismatch("expected the result of READ")),
         }
     }
 
-    /// Writes; how much was written, how durably, and in which life of the server.
+    /// Writes data. Returns the number of bytes written, their stability, and the server's write
+    /// verifier.
     pub async fn write(&self, file: &OpenFile, offset: u64, data: &[u8], stable: StableHow) -> Result<(u32, StableHow, Verifier), Error> {
         let args = WriteArgs { stateid: file.stateid, offset, stable, data: Bytes(data) };
         let reply = self.compound().putfh(&file.handle).op(&Args::Write(args)).send().await?;
@@ -129,22 +132,22 @@ impl Client {
         results.skip(&[Op::PUTFH])?;
         match results.next_ok()? {
             Results::Write(Ok(ok)) if ok.count as usize <= data.len() => Ok((ok.count, ok.committed, ok.verifier)),
-            _ => Err(Error::Mismatch("not WRITE's result")),
+            _ => Err(Error::Mismatch("expected the result of WRITE")),
         }
     }
 
-    /// Makes what was written durable; the server's life.
+    /// Commits unstable writes. Returns the server's write verifier.
     pub async fn commit(&self, file: &OpenFile) -> Result<Verifier, Error> {
         let reply = self.compound().putfh(&file.handle).op(&Args::Commit(CommitArgs { offset: 0, count: 0 })).send().await?;
         let mut results = reply.results();
         results.skip(&[Op::PUTFH])?;
         match results.next_ok()? {
             Results::Commit(Ok(ok)) => Ok(ok.verifier),
-            _ => Err(Error::Mismatch("not COMMIT's result")),
+            _ => Err(Error::Mismatch("expected the result of COMMIT")),
         }
     }
 
-    /// Closes; a delegation that came along is returned as well.
+    /// Closes a file and returns its delegation.
     pub async fn close_file(&self, file: OpenFile) -> Result<(), Error> {
         let seq = if self.minor() == 0 { file.seq } else { OwnerSeq(0) };
         let mut compound = self.compound().cached().putfh(&file.handle).op(&Args::Close(CloseArgs { seq, stateid: file.stateid }));
@@ -158,15 +161,15 @@ impl Client {
     }
 }
 
-/// Reads the results of GETFH and GETATTR.
+/// Decodes the results of GETFH and GETATTR.
 pub(crate) fn found(results: &mut ReplyBody<'_>) -> Result<FileInfo, Error> {
-    let Results::Getfh(Ok(got)) = results.next_ok()? else { return Err(Error::Mismatch("not GETFH's result")) };
-    let Results::Getattr(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("not GETATTR's result")) };
+    let Results::Getfh(Ok(got)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of GETFH")) };
+    let Results::Getattr(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of GETATTR")) };
     let attributes = ok.attrs.attributes()?;
     Ok(FileInfo {
         handle: got.handle,
         size: attributes.size.unwrap_or(0),
-        kind: attributes.file_type.ok_or(Error::Mismatch("a file without a type"))?,
+        kind: attributes.file_type.ok_or(Error::Mismatch("GETATTR returned no type"))?,
         mode: attributes.mode.unwrap_or(0),
         fileid: attributes.fileid.unwrap_or(0),
     })

@@ -1,5 +1,5 @@
-//! RPCSEC_GSS as a protection of calls: krb5, krb5i and krb5p. What a context is made by is behind
-//! [`Initiator`].
+//! RPCSEC_GSS protection of calls: krb5, krb5i and krb5p. An [`Initiator`] establishes the
+//! contexts.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -17,16 +17,17 @@ use vouch_xdr::Writer;
 
 use crate::{CallTag, CallbackSecurity, Error, IncomingReply, Opener, OutgoingCall, Protection, ProtectionError};
 
-/// Makes a protection anew when the server has forgotten its context. May sleep.
+/// Creates a new protection after the server has lost the security context. It may block.
 pub type Renewal = Arc<dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
 
-/// Whether a server that denies a call in this way wants a new context (RFC 2203, section 5.3.3.3).
+/// Returns whether the server denied a call because it lacks the context (RFC 2203, section
+/// 5.3.3.3).
 pub(crate) fn is_context_denial(stat: AuthStat) -> bool {
     matches!(stat, AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM)
 }
 
-/// Whether another context helps: the server wants one, or this one has no number left for a call
-/// (RFC 2203, section 5.3.3.1: none of MAXSEQ or more).
+/// Returns whether the error requires a new context: the server lacks the context, or the context
+/// has no sequence numbers left (RFC 2203, section 5.3.3.1: MAXSEQ).
 pub(crate) fn needs_new_context(error: &Error) -> bool {
     match error {
         Error::Denied(stat) => is_context_denial(*stat),
@@ -35,37 +36,38 @@ pub(crate) fn needs_new_context(error: &Error) -> bool {
     }
 }
 
-/// Calls under one context.
+/// Protection by one GSS context.
 pub struct GssProtection {
     context: ClientContext,
     random: Box<Random>,
 }
 
-/// Random bytes of the system, some hundred confounders at a time.
+/// A buffer of random bytes from the operating system, enough for several hundred confounders.
 struct Random {
     bytes: [u8; 4096],
     used: usize,
 }
 
-/// Why there is no context.
+/// Failure to establish a context.
 #[derive(Debug, thiserror::Error)]
 pub enum GssError<E> {
-    /// The mechanism, or the server.
+    /// Failure of the mechanism or the server.
     #[error(transparent)]
     Init(#[from] InitError<E>),
-    /// The network.
+    /// A network error.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// The server's stream can't be cut into records.
-    #[error("the server's stream can't be read: {0}")]
+    /// The stream is not a valid sequence of records.
+    #[error("cannot read the server's record stream: {0}")]
     Stream(#[from] vouch_oncrpc::RecordError),
 }
 
-/// Makes a context with an NFS server, over a connection of its own: contexts are not a
-/// connection's. Blocks, for half a minute at most where the server is silent.
+/// Establishes a context with an NFS server over a temporary connection: a context is not bound to
+/// a connection. Blocks for at most 30 seconds whenever the server is silent.
 ///
 /// # Errors
-/// Without a ticket, or if the server does not take it or can't prove itself.
+/// Fails without a ticket, if the server refuses the ticket, or if the server cannot authenticate
+/// itself.
 pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Service) -> Result<GssProtection, GssError<I::Error>> {
     let mut initiation = Initiation::begin(initiator, service)?;
     let mut stream = TcpStream::connect_timeout(&address, SERVER_TIMEOUT)?;
@@ -85,7 +87,7 @@ pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Servi
             Initiated::Done(context) => return Ok(GssProtection::new(context)),
         };
     }
-    unreachable!("the numbers of exchanges do not end")
+    unreachable!("the loop returns when the context is complete")
 }
 
 fn read_record<E>(stream: &mut TcpStream, reader: &mut RecordReader) -> Result<Vec<u8>, GssError<E>> {
@@ -102,20 +104,20 @@ fn read_record<E>(stream: &mut TcpStream, reader: &mut RecordReader) -> Result<V
 }
 
 impl GssProtection {
-    /// By a context that is complete.
+    /// Creates a protection from an established context.
     pub fn new(context: ClientContext) -> Self {
         Self { context, random: Box::new(Random { bytes: [0; 4096], used: 4096 }) }
     }
 
-    /// The context.
+    /// Returns the context.
     pub const fn context(&self) -> &ClientContext {
         &self.context
     }
 
-    /// What lets the server call back under this context: proven, or sealed, as this service says.
+    /// Returns the context for callbacks with this protection service.
     ///
     /// # Errors
-    /// Without randomness for a name.
+    /// Fails without random bytes for the context handle.
     pub fn callback_security(&self, service: Service) -> Result<CallbackSecurity, ProtectionError> {
         let mut name = [0; HANDLE_LEN];
         getrandom::fill(&mut name).map_err(|_| ProtectionError::NoContext)?;
@@ -123,10 +125,10 @@ impl GssProtection {
         Ok(CallbackSecurity { context, service, from_server: self.context.handle().to_vec() })
     }
 
-    /// The record of the call that ends the context at the server.
+    /// Returns the record of the call that destroys the context at the server.
     ///
     /// # Errors
-    /// When all its numbers are used up.
+    /// Fails if the sequence numbers are exhausted.
     pub fn destroy(&mut self, xid: u32) -> Result<Vec<u8>, ProtectionError> {
         let mut w = Writer::new();
         let start = begin_record(&mut w);
@@ -147,10 +149,10 @@ impl Random {
                 }
                 self.used = 0;
             }
-            let given = &mut self.bytes[self.used..][..out.len()];
-            out.copy_from_slice(given);
-            // What was given out is not kept.
-            given.fill(0);
+            let chunk = &mut self.bytes[self.used..][..out.len()];
+            out.copy_from_slice(chunk);
+            // Does not keep used random bytes.
+            chunk.fill(0);
             self.used += out.len();
             true
         })
@@ -188,7 +190,7 @@ impl Protection for GssProtection {
     }
 
     fn callback_security(&self) -> Option<CallbackSecurity> {
-        // Without randomness there is no confounder either, and calls fail first.
+        // Without random bytes the calls fail first.
         Self::callback_security(self, self.context.service()).ok()
     }
 
@@ -259,12 +261,12 @@ impl From<OpenError> for ProtectionError {
 }
 
 fn seq(tag: CallTag) -> GssSeq {
-    GssSeq(u32::try_from(tag.0).expect("tags are the numbers that were given out"))
+    GssSeq(u32::try_from(tag.0).expect("tags are GSS sequence numbers"))
 }
 
-/// Of each of the messages that fill the lanes: the data of a long READ or WRITE.
+/// Length of one message in a full batch: a long READ or WRITE.
 const LONG_MESSAGE_LEN: usize = 1 << 20;
-/// How long a silent server is waited for.
+/// How long the client waits for the server.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest reply to a call that makes a context.
+/// Maximum length of a reply during context establishment.
 const REPLY_LEN_MAX: usize = 256 * 1024;

@@ -1,6 +1,6 @@
-//! How a client introduces itself: EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE (RFC 8881,
-//! sections 18.35, 18.36 and 18.51), or SETCLIENTID and its confirmation (RFC 7530, section 16.33).
-//! Bytes and values only.
+//! Registration of a client: EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE (RFC 8881, sections
+//! 18.35, 18.36 and 18.51), or SETCLIENTID and SETCLIENTID_CONFIRM (RFC 7530, section 16.33). The
+//! module does no I/O.
 
 use vouch_nfs4::op::{
     Args, BindConnArgs, CallbackClient, ChannelAttrs, ChannelDirClient, CreateSessionArgs, CreateSessionFlags, CreateSessionOk,
@@ -13,34 +13,36 @@ use vouch_nfs4::{
 
 use crate::{CallKind, CallbackSecurity, Core, Error, ReplyBody};
 
-/// Who the client is and what it asks for.
+/// Identity of a client, and the session parameters that it requests.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Its name.
+    /// Name of the client.
     pub owner: Vec<u8>,
-    /// Its life: another one drops the state of the one before.
+    /// Verifier of the client instance. A new verifier makes the server discard the state of the
+    /// previous instance.
     pub verifier: Verifier,
-    /// Slots to ask for.
+    /// Requested number of slots.
     pub slots: u32,
-    /// Longest request and reply to ask for.
+    /// Requested maximum length of requests and replies.
     pub message_len_max: u32,
-    /// Longest reply that the server is to keep.
+    /// Requested maximum length of cached replies.
     pub cached_len_max: u32,
-    /// Slots of the back channel.
+    /// Number of slots of the back channel.
     pub back_slots: u32,
-    /// The callback program; with 4.0 also where callbacks go.
+    /// Number of the callback program.
     pub callback_program: u32,
-    /// Network and universal address of callbacks (4.0).
+    /// Network identifier and universal address for callbacks (4.0).
     pub callback_address: (String, String),
-    /// What the server shall prove its callbacks by (4.1). If there is none, [`crate::Client`] and
-    /// [`crate::Pipeline`] offer the context of their calls.
+    /// Security of callbacks (4.1). If absent, [`crate::Client`] and [`crate::Pipeline`] offer the
+    /// context of their calls.
     pub callback_security: Option<CallbackSecurity>,
-    /// Whether to end reclaims at once (4.1): a client that has nothing to reclaim.
+    /// Whether to end reclaims during the handshake (4.1), for a client that has no state to
+    /// reclaim.
     pub reclaim_complete: bool,
 }
 
 impl Identity {
-    /// A client of this name and life.
+    /// Creates an identity with default session parameters.
     pub fn new(owner: impl Into<Vec<u8>>, verifier: Verifier) -> Self {
         Self {
             owner: owner.into(),
@@ -57,7 +59,7 @@ impl Identity {
     }
 }
 
-/// What the next call is.
+/// The next call of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     ExchangeId,
@@ -68,28 +70,27 @@ enum Stage {
     Done,
 }
 
-/// The calls that introduce a client, one after another.
+/// The sequence of calls that registers a client.
 #[derive(Debug)]
 pub struct Handshake {
     stage: Stage,
     client: ClientId,
     session: Option<CreateSessionOk>,
-    /// Whether state protection is asked for; once it is introduced, whether it is granted.
-    with_state_protection: bool,
-    /// Whether to do without proof of callbacks where the server refuses it, and whether that is
-    /// so.
+    /// Whether state protection is requested and, after EXCHANGE_ID, whether it is granted.
+    is_protected: bool,
+    /// Whether to continue without authenticated callbacks if the server refuses them.
     is_callback_security_optional: bool,
     is_callback_security_refused: bool,
-    /// What the server says it is.
+    /// Name of the server's software.
     server: Option<String>,
 }
 
-/// What nobody but the one who introduces the client shall do: what Linux asks for.
+/// Operations that only the client's own credential may perform. Linux requests the same set.
 const ENFORCED: Bitmap =
     Bitmap::of(&[Op::BIND_CONN_TO_SESSION.0, Op::EXCHANGE_ID.0, Op::CREATE_SESSION.0, Op::DESTROY_SESSION.0, Op::DESTROY_CLIENTID.0]);
 
 impl Handshake {
-    /// From the start.
+    /// Creates a handshake at its first call.
     pub const fn new(minor: u32) -> Self {
         let stage = match minor {
             0 => Stage::SetClientId,
@@ -99,58 +100,58 @@ impl Handshake {
             stage,
             client: ClientId(0),
             session: None,
-            with_state_protection: false,
+            is_protected: false,
             is_callback_security_optional: false,
             is_callback_security_refused: false,
             server: None,
         }
     }
 
-    /// Asks for state protection by the credential of these calls (SP4_MACH_CRED, RFC 8881, section
-    /// 2.10.8.3), and does without where the server refuses it. For calls that can't be altered
-    /// on their way ([`Core::has_integrity`]); from then on each connection is to be bound before
-    /// it carries calls of the session.
+    /// Requests state protection by the credential of the calls (SP4_MACH_CRED, RFC 8881, section
+    /// 2.10.8.3). The handshake continues without it if the server refuses. The calls must have
+    /// integrity ([`Core::has_integrity`]). Afterwards each connection must be bound to the session
+    /// before use.
     #[must_use]
-    pub const fn with_state_protection(mut self, with_state_protection: bool) -> Self {
-        self.with_state_protection = with_state_protection;
+    pub const fn with_state_protection(mut self, requested: bool) -> Self {
+        self.is_protected = requested;
         self
     }
 
-    /// Does without proof of callbacks ([`Identity::callback_security`]) where the server can't give
-    /// it: a context that nobody has chosen for that is no reason to fail.
+    /// Continues without authenticated callbacks ([`Identity::callback_security`]) if the server
+    /// refuses them.
     #[must_use]
     pub const fn callback_security_optional(mut self, optional: bool) -> Self {
         self.is_callback_security_optional = optional;
         self
     }
 
-    /// Whether callbacks prove nothing because the server refused.
+    /// Returns whether the server refused authenticated callbacks.
     pub const fn is_callback_security_refused(&self) -> bool {
         self.is_callback_security_refused
     }
 
-    /// Whether the client is introduced.
+    /// Returns whether the handshake is complete.
     pub fn is_done(&self) -> bool {
         self.stage == Stage::Done
     }
 
-    /// The client's number, once it is known.
+    /// Returns the client identifier, or zero before the server assigns it.
     pub const fn client(&self) -> ClientId {
         self.client
     }
 
-    /// The session, once there is one.
+    /// Returns the session, if it is created.
     pub const fn session(&self) -> Option<&CreateSessionOk> {
         self.session.as_ref()
     }
 
-    /// Name and version of the server's software, if it tells (`eir_server_impl_id`); up to 100
-    /// characters, and nobody's word but its own.
+    /// Returns name and version of the server's software (`eir_server_impl_id`), at most 100
+    /// characters. The value is not verified.
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// The next call's operation.
+    /// Returns the operation of the next call.
     pub fn request<'a>(&self, identity: &'a Identity) -> Option<(CallKind, Args<'a>)> {
         let owner = ClientOwner { verifier: identity.verifier, id: Bytes(&identity.owner) };
         Some(match self.stage {
@@ -159,8 +160,9 @@ impl Handshake {
                 Args::ExchangeId(ExchangeIdArgs {
                     owner,
                     flags: ExchangeIdFlags::USE_NON_PNFS,
-                    state_protect: match self.with_state_protection {
-                        // All calls are by one credential, so there is nothing that the machine has to be allowed for others.
+                    state_protect: match self.is_protected {
+                        // All calls use one credential, so the machine credential needs no
+                        // permission for other users.
                         true => StateProtect::MachineCred(StateProtectOps { must_enforce: ENFORCED, must_allow: Bitmap::EMPTY }),
                         false => StateProtect::None,
                     },
@@ -184,7 +186,7 @@ impl Handshake {
         })
     }
 
-    /// Takes the answer to the call.
+    /// Processes the reply to the call.
     pub fn accept(&mut self, identity: &Identity, mut reply: ReplyBody<'_>, core: &mut Core) -> Result<(), Error> {
         let result = reply.next_result()?;
         self.stage = match (self.stage, result) {
@@ -194,38 +196,39 @@ impl Handshake {
                     .impl_id
                     .map(|impl_id| String::from_utf8_lossy(impl_id.name.0).chars().filter(|c| !c.is_control()).take(100).collect());
                 self.server = text.filter(|text: &String| !text.is_empty());
-                self.with_state_protection = matches!(ok.state_protect, StateProtectReply::MachineCred(_));
+                self.is_protected = matches!(ok.state_protect, StateProtectReply::MachineCred(_));
                 Stage::CreateSession(ok.client, ok.seq)
             }
-            // A server that has no state protection says so in various ways; what else was wrong it says again.
-            (Stage::ExchangeId, Results::ExchangeId(Err(_))) if self.with_state_protection => {
-                self.with_state_protection = false;
+            // Servers without state protection return various errors. Other errors will occur again
+            // without state protection.
+            (Stage::ExchangeId, Results::ExchangeId(Err(_))) if self.is_protected => {
+                self.is_protected = false;
                 Stage::ExchangeId
             }
             (Stage::CreateSession(..), Results::CreateSession(Ok(ok))) => {
                 if ok.fore.requests_max == 0 || ok.fore.operations_max < 2 {
-                    return Err(Error::Mismatch("a session of no use"));
+                    return Err(Error::Mismatch("the session is too small"));
                 }
                 core.set_session(&ok);
-                core.set_state_protected(self.with_state_protection);
+                core.set_state_protected(self.is_protected);
                 self.session = Some(ok);
                 match identity.reclaim_complete {
                     true => Stage::ReclaimComplete,
                     false => Stage::Done,
                 }
             }
-            // Anew from the first call, whose answer tells the number of the next: whether that of a refused one counts is told
-            // differently.
+            // Starts again with EXCHANGE_ID, whose reply has the next sequence number. Servers
+            // differ in whether a refused CREATE_SESSION advances it.
             (Stage::CreateSession(..), Results::CreateSession(Err(status)))
                 if self.is_callback_security_optional
                     && !self.is_callback_security_refused
                     && identity.callback_security.is_some()
-                    && is_about_security(status) =>
+                    && is_security_refusal(status) =>
             {
                 self.is_callback_security_refused = true;
                 Stage::ExchangeId
             }
-            // The server may remember it from before.
+            // The server may remember RECLAIM_COMPLETE of an earlier session.
             (Stage::ReclaimComplete, Results::ReclaimComplete(Ok(()) | Err(Status::COMPLETE_ALREADY))) => Stage::Done,
             (Stage::SetClientId, Results::Setclientid(Ok(ok))) => {
                 self.client = ok.client;
@@ -234,7 +237,7 @@ impl Handshake {
             (Stage::Confirm(..), Results::SetclientidConfirm(Ok(()))) => Stage::Done,
             (_, result) => {
                 return Err(match result.status() {
-                    Status::OK => Error::Mismatch("the result is of another operation"),
+                    Status::OK => Error::Mismatch("result of another operation"),
                     status => Error::Refused { op: result.op(), status },
                 });
             }
@@ -243,19 +246,19 @@ impl Handshake {
     }
 }
 
-/// The operation that adds a connection to a session, for calls and, if the server likes,
+/// Returns the operation that binds a connection to a session, for calls and, if the server agrees,
 /// callbacks.
 pub(crate) const fn bind(session: SessionId) -> Args<'static> {
     Args::BindConnToSession(BindConnArgs { session, dir: ChannelDirClient::ForeOrBoth, rdma: false })
 }
 
-/// What servers say that know no callbacks under RPCSEC_GSS (RFC 8881, section 18.36.3:
-/// ENCR_ALG_UNSUPP). A server that is busy is none of them.
-pub(crate) const fn is_about_security(status: Status) -> bool {
+/// Returns whether a server reports with this status that it does not support RPCSEC_GSS callbacks
+/// (RFC 8881, section 18.36.3: ENCR_ALG_UNSUPP). Statuses of a busy server are excluded.
+pub(crate) const fn is_security_refusal(status: Status) -> bool {
     matches!(status, Status::ENCR_ALG_UNSUPP | Status::NOTSUPP | Status::INVAL | Status::BADXDR | Status::SERVERFAULT)
 }
 
-fn create_session(identity: &Identity, proven: bool, client: ClientId, seq: CreateSeq) -> CreateSessionArgs<'_> {
+fn create_session(identity: &Identity, authenticated: bool, client: ClientId, seq: CreateSeq) -> CreateSessionArgs<'_> {
     let channel = |requests_max, len_max, cached_len_max, operations_max| ChannelAttrs {
         header_pad_size: 0,
         request_len_max: len_max,
@@ -272,6 +275,8 @@ fn create_session(identity: &Identity, proven: bool, client: ClientId, seq: Crea
         fore: channel(identity.slots, identity.message_len_max, identity.cached_len_max, 64),
         back: channel(identity.back_slots, 4096, 4096, 16),
         callback_program: identity.callback_program,
-        sec_parms: List(vec![identity.callback_security.as_ref().filter(|_| proven).map_or(CallbackSec::None, CallbackSecurity::offer)]),
+        sec_parms: List(vec![
+            identity.callback_security.as_ref().filter(|_| authenticated).map_or(CallbackSec::None, CallbackSecurity::offer),
+        ]),
     }
 }

@@ -5,28 +5,29 @@ use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner, Stateid};
 
 use crate::{Client, Error, OpenFile};
 
-/// An owner's locks of a file.
+/// Byte-range locks of one owner on a file.
 #[derive(Debug, Clone)]
 pub struct Lock {
-    /// Their stateid.
+    /// Lock stateid.
     pub stateid: Stateid,
-    /// The owner's next number (4.0).
+    /// Next sequence number of the owner (4.0).
     seq: OwnerSeq,
 }
 
-/// A lock in the way.
+/// A conflicting lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockConflict {
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub length: u64,
-    /// What kind.
+    /// Type of lock.
     pub kind: LockType,
 }
 
 impl Client {
-    /// Takes a lock for an owner that has none of the file yet; the conflict if another holds one.
+    /// Locks a range for an owner without locks on the file. Returns the conflicting lock if
+    /// another owner holds one.
     pub async fn lock(
         &self,
         file: &mut OpenFile,
@@ -51,11 +52,11 @@ impl Client {
             Results::Lock(Ok(ok)) => Ok(Ok(Lock { stateid: ok.stateid, seq: OwnerSeq(1) })),
             Results::Lock(Err(LockFailure::Denied(by))) => Ok(Err(LockConflict { offset: by.offset, length: by.length, kind: by.kind })),
             Results::Lock(Err(LockFailure::Status(status))) => Err(Error::Refused { op: Op::LOCK, status }),
-            _ => Err(Error::Mismatch("not LOCK's result")),
+            _ => Err(Error::Mismatch("expected the result of LOCK")),
         }
     }
 
-    /// Gives a range back.
+    /// Unlocks a range.
     pub async fn unlock(&self, file: &OpenFile, lock: &mut Lock, offset: u64, length: u64) -> Result<(), Error> {
         let seq = if self.minor() == 0 { lock.seq } else { OwnerSeq(0) };
         let args = LockuArgs { kind: LockType::Write, seq, stateid: lock.stateid, offset, length };
@@ -68,7 +69,7 @@ impl Client {
                 lock.stateid = ok.stateid;
                 Ok(())
             }
-            _ => Err(Error::Mismatch("not LOCKU's result")),
+            _ => Err(Error::Mismatch("expected the result of LOCKU")),
         }
     }
 }

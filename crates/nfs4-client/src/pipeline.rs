@@ -1,7 +1,7 @@
-//! The driver for load: one thread, many calls in flight on several connections, replies by
-//! callback. Calls that were submitted between two looks at the sockets are protected together, and
-//! replies that have come together are opened together; none waits for others. Allocates nothing
-//! per call once its buffers have grown. Reconnects nothing: a lost connection ends the run.
+//! The driver for load generation: one thread, many calls in flight on several connections, and a
+//! callback for each reply. Calls that are submitted between two polls are protected in one batch.
+//! Replies that arrive together are opened in one batch. The driver allocates nothing per call
+//! after its buffers have grown. It does not reconnect: a lost connection ends the run.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -26,28 +26,28 @@ mod shutdown;
 struct Connection {
     stream: TcpStream,
     input: RecordBuffer,
-    /// Whether the kernel may take more.
+    /// Whether the socket accepts more data.
     writable: bool,
 }
 
 impl Connection {
-    /// What is polled for: something to read, and room where there was none.
+    /// Returns the events to poll: readable, and writable if the socket was full.
     fn poll_fds(&self) -> PollFd<'_> {
         let room = if self.writable { PollFlags::empty() } else { PollFlags::OUT };
         PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP | room)
     }
 }
 
-/// What waits to be written to a connection, and how much of it has been.
+/// Output of a connection, and the number of bytes already written.
 #[derive(Default)]
 struct Output {
     bytes: Writer,
     written: usize,
-    /// Calls that are not to be sent before they are protected, in order.
+    /// Calls that must be protected before they are sent, in order.
     unprotected: VecDeque<Unprotected>,
 }
 
-/// Takes new calls, also while a reply is handled.
+/// Submits calls. A reply handler can submit further calls.
 pub struct Submitter {
     core: Core,
     outputs: Vec<Output>,
@@ -56,7 +56,7 @@ pub struct Submitter {
 }
 
 impl Submitter {
-    /// Begins a call, lets `operations` append to it, and puts it on its way. False if no slot is
+    /// Begins a call, lets `operations` append to it, and queues it. Returns false if no slot is
     /// free.
     pub fn submit(&mut self, token: u64, operations: impl FnOnce(&mut CallBuilder, &mut Writer)) -> Result<bool, Error> {
         let kind = if self.core.minor() == 0 { CallKind::Sessionless } else { CallKind::Session { cache: false } };
@@ -70,15 +70,14 @@ impl Submitter {
         Ok(true)
     }
 
-    /// Where a call of the server on this connection is answered.
+    /// Returns the output for callback replies of this connection.
     fn callback_output(&mut self, at: usize) -> &mut Writer {
         &mut self.outputs[at].bytes
     }
 
-    /// Protects calls that wait for it, of any connection, as many as go together. Whether more
-    /// wait.
+    /// Protects the next batch of calls of all connections. Returns whether more calls remain.
     fn protect_batch(&mut self) -> Result<bool, Error> {
-        // Where nothing is long, only how many there are counts.
+        // If the protection has no minimum batch length, only the number of calls limits a batch.
         let len_max = Some(self.core.batch_len_min()).filter(|&len| len > 0).unwrap_or(usize::MAX);
         let mut calls: Vec<OutgoingCall<'_>> = Vec::new();
         let (mut len, mut more) = (0, false);
@@ -108,12 +107,12 @@ impl Submitter {
         Ok(more)
     }
 
-    /// Calls whose replies have not come.
+    /// Returns the number of calls in flight.
     pub const fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Calls that could be submitted now.
+    /// Returns the number of calls that can be submitted now.
     pub fn available(&self) -> usize {
         self.core.idle()
     }
@@ -122,7 +121,7 @@ impl Submitter {
 /// A client for load generation.
 pub struct Pipeline {
     connections: Vec<Connection>,
-    /// What the last look ready of each connection.
+    /// Poll result of each connection.
     ready: Vec<PollFlags>,
     submitter: Submitter,
     back: BackChannel,
@@ -131,8 +130,8 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Connects, introduces the client, and adds the other connections to its session. Blocks, for
-    /// half a minute at most wherever the server is silent.
+    /// Connects, registers the client, and binds the other connections to its session. Blocks for
+    /// at most 30 seconds whenever the server is silent.
     pub fn connect(
         address: SocketAddr,
         minor: u32,
@@ -160,7 +159,7 @@ impl Pipeline {
             core.end(call, &mut w)?;
             let record = exchange(&mut streams[0], w.as_bytes(), record_len_max)?;
             let mut scratch = Vec::new();
-            let completion = core.reply(&record, &mut scratch)?.ok_or(Error::Mismatch("a reply to no call"))?;
+            let completion = core.reply(&record, &mut scratch)?.ok_or(Error::Mismatch("reply to an unknown call"))?;
             handshake.accept(&identity, completion.outcome?, &mut core)?;
         }
         if handshake.is_callback_security_refused() {
@@ -175,7 +174,7 @@ impl Pipeline {
                 core.end(call, &mut w)?;
                 let record = exchange(&mut stream, w.as_bytes(), record_len_max)?;
                 let mut scratch = Vec::new();
-                let completion = core.reply(&record, &mut scratch)?.ok_or(Error::Mismatch("a reply to no call"))?;
+                let completion = core.reply(&record, &mut scratch)?.ok_or(Error::Mismatch("reply to an unknown call"))?;
                 completion.outcome?.next_ok()?;
             }
             streams.push(stream);
@@ -193,23 +192,23 @@ impl Pipeline {
         Ok(Self { connections, ready: Vec::new(), submitter, back, enctype, server: handshake.server().map(str::to_owned) })
     }
 
-    /// Of Kerberos, the name of its encryption type.
+    /// Returns the name of the Kerberos encryption type.
     pub const fn enctype(&self) -> Option<&'static str> {
         self.enctype
     }
 
-    /// What the server says it is: [`Handshake::server`].
+    /// Returns name and version of the server's software: [`Handshake::server`].
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// Takes new calls.
+    /// Returns the submitter.
     pub const fn submitter(&mut self) -> &mut Submitter {
         &mut self.submitter
     }
 
-    /// Sends what was submitted, waits for replies up to `timeout`, to some microseconds, and hands
-    /// each to `on_reply`, which may submit more. How many came.
+    /// Sends submitted calls, waits for replies for at most `timeout`, and passes each reply to
+    /// `on_reply`. Returns the number of replies.
     pub fn poll(
         &mut self,
         timeout: Option<Duration>,
@@ -239,12 +238,12 @@ impl Pipeline {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) => return Err(error.into()),
                 }
-                // More that is there already is opened together with this.
+                // Opens further received data in the same batch.
                 if !connection.input.is_drained() && connection.input.buffered_len() < batch_len_min {
                     continue;
                 }
                 replies += handle_input(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
-                // The end of the stream may have come with the last bytes, in the same look.
+                // The end of the stream may arrive together with the last bytes.
                 if connection.input.is_drained() && !ready.intersects(ENDED) {
                     break;
                 }
@@ -254,9 +253,8 @@ impl Pipeline {
         Ok(replies)
     }
 
-    /// Waits until there is something to read, or room to write where there was none; whether there
-    /// is. O(connections): few have more than one, and a timeout of nanoseconds costs no call
-    /// of its own so.
+    /// Waits until a connection is readable or writable. Returns false at the timeout.
+    /// O(connections). poll(2) with a timespec needs no timer of its own.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         let timeout = timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() });
         let (mut one, mut many);
@@ -271,7 +269,7 @@ impl Pipeline {
             }
         };
         match poll(poll_fds, timeout.as_ref()) {
-            // A signal is for others; whoever drives this looks what it was about.
+            // The caller handles signals.
             Err(rustix::io::Errno::INTR) | Ok(0) => return Ok(false),
             polled => polled.map_err(io::Error::from)?,
         };
@@ -280,8 +278,8 @@ impl Pipeline {
         Ok(true)
     }
 
-    /// Protects what waits for it, as much at a time as goes together, and sends it: the server has
-    /// work while the next are protected.
+    /// Protects and sends output batch by batch, so that the server can work while the next batch
+    /// is protected.
     fn flush(&mut self) -> Result<(), Error> {
         loop {
             let more = self.submitter.protect_batch()?;
@@ -303,8 +301,8 @@ impl Pipeline {
     }
 }
 
-/// Looks at what came on a connection: replies are opened together and then handed over one by one.
-/// One that is not believed is an error when the others have been.
+/// Processes the input of a connection: opens replies in a batch and passes them on one by one.
+/// Reports an invalid reply after the valid replies.
 fn handle_input(
     connection: &mut Connection,
     at: usize,
@@ -344,17 +342,18 @@ fn handle_input(
 }
 
 impl Output {
-    /// All has left that may.
+    /// Returns whether all sendable bytes are written.
     fn is_sent(&self) -> bool {
         self.written == self.sendable_len()
     }
 
-    /// The bytes up to the first call that is not protected yet.
+    /// Returns the length of the output before the first unprotected call.
     fn sendable_len(&self) -> usize {
         self.unprotected.front().map_or(self.bytes.len(), |first| first.bytes.start - RECORD_MARK_LEN)
     }
 
-    /// Gives up bytes that have left, when they are all or many more than the others.
+    /// Removes written bytes if all are written, or if they are many and more than half of the
+    /// buffer.
     fn compact(&mut self) {
         let len = self.bytes.len();
         if self.written < len && (self.written < COMPACT_LEN_MIN || self.written < len / 2) {
@@ -373,14 +372,13 @@ impl Output {
     }
 }
 
-/// Calls that are protected together at most: enough for the lanes of the widest vectors.
+/// Maximum number of calls in a batch: enough for the widest vector instructions.
 const BATCH_CALLS_MAX: usize = 64;
 
-/// Bytes that have left are given up in front of others when they are more than this, and more than
-/// those.
+/// Minimum number of written bytes to remove from the front of the buffer.
 const COMPACT_LEN_MIN: usize = 1 << 20;
 
-/// There is something to read, be it the end.
+/// The socket has data or reached its end.
 const READABLE: PollFlags = PollFlags::IN.union(ENDED);
-/// Nothing comes after what is there.
+/// The socket reached its end.
 const ENDED: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);

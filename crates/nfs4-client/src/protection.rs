@@ -1,4 +1,5 @@
-//! The seam between calls and what secures them. AUTH_NONE and AUTH_SYS here, which secure nothing.
+//! The interface between calls and their protection, and AUTH_NONE and AUTH_SYS, which protect
+//! nothing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,121 +9,119 @@ use vouch_xdr::{Writer, Xdr};
 
 use crate::CallbackSecurity;
 
-/// What a protection remembers of a call until its reply: a sequence number of its context, for
-/// one.
+/// Data that a protection associates with a call until its reply, for example a sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallTag(pub u64);
 
-/// Why a call can't be protected, or a reply isn't believed.
+/// Failure to protect a call or to verify a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtectionError {
-    /// The reply's verifier proves nothing.
-    #[error("the reply's verifier does not hold")]
+    /// The verifier of the reply is wrong.
+    #[error("the reply's verifier is invalid")]
     Verifier,
-    /// The reply's body was changed, or is of another call.
-    #[error("the reply's body does not hold")]
+    /// The body of the reply was altered, or belongs to another call.
+    #[error("the reply's body was altered")]
     Body,
-    /// There is no context to protect calls by.
-    #[error("the security context is gone")]
+    /// There is no context, or its sequence numbers are exhausted.
+    #[error("there is no usable security context")]
     NoContext,
 }
 
-/// A call that was begun and ended, and waits to be protected.
+/// A complete call that is not protected yet.
 #[derive(Debug)]
 pub struct OutgoingCall<'a> {
-    /// What was said of it at its begin.
+    /// The tag from [`Protection::begin`].
     pub tag: CallTag,
-    /// All of it but the record's mark.
+    /// The call without its record mark.
     pub bytes: &'a mut [u8],
 }
 
-/// A reply that was accepted, and waits to be opened.
+/// An accepted reply that is not opened yet.
 #[derive(Debug)]
 pub struct IncomingReply<'a> {
-    /// The call's.
+    /// The tag of the call.
     pub tag: CallTag,
-    /// All of it but the record's mark. Results are opened there.
+    /// The reply without its record mark. Results are opened in place.
     pub record: &'a mut [u8],
-    /// Flavour of the verifier, and where its body lies.
+    /// Flavour of the verifier and position of its body.
     pub verifier: (Flavor, Range<usize>),
-    /// Where the results are; afterwards in clear, unless the reply is not believed.
+    /// Position of the results. After opening, the position of the plaintext or the error.
     pub results: Result<Range<usize>, ProtectionError>,
 }
 
-/// Opens replies where the protection is not at hand: others secure calls by it meanwhile.
+/// Opens replies while other threads use the protection for calls.
 pub trait Opener: Send + Sync {
-    /// As [`Protection::open_many`].
+    /// Opens a batch: see [`Protection::open_many`].
     fn open_many(&self, replies: &mut [IncomingReply<'_>]);
 }
 
-/// Secures calls and opens replies: one flavour for one user.
+/// Protects calls and opens replies, for one user and one security flavour.
 pub trait Protection: Send {
-    /// Appends the credential, room for the verifier, and what room the arguments need before them,
-    /// to a call whose header begins at `header_start` of `w`.
+    /// Appends the credential, space for the verifier, and space that the arguments need before
+    /// them. The call header begins at `header_start` of `w`.
     fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError>;
 
-    /// Lays the arguments out, which are all that `w` holds from `body_start` on.
+    /// Lays out the arguments, which begin at `body_start` and end at the end of `w`.
     fn end(&mut self, _tag: CallTag, _w: &mut Writer, _body_start: usize) {}
 
-    /// Protects calls that leave together. None of them is to be sent after an error, in any form.
+    /// Protects a batch of calls. After an error none of them may be sent.
     fn protect(&mut self, _calls: &mut [OutgoingCall<'_>]) -> Result<(), ProtectionError> {
         Ok(())
     }
 
-    /// Whether a call is not to be sent before it is protected.
+    /// Returns whether calls must be protected before they are sent.
     fn protects(&self) -> bool {
         false
     }
 
-    /// Whether calls can't be altered on their way, so that a server can hold the client's record
-    /// and sessions for the one who calls (RFC 8881, section 2.10.8.3).
+    /// Returns whether the protection detects altered calls, so that a server can bind the client
+    /// record and sessions to the caller's credential (RFC 8881, section 2.10.8.3).
     fn has_integrity(&self) -> bool {
         false
     }
 
-    /// What lets the server prove its callbacks as it proves its replies, under a name of its own
-    /// each time; nothing, if it proves none.
+    /// Returns the context for authenticated callbacks, with a new handle each time, or `None`
+    /// without authentication.
     fn callback_security(&self) -> Option<CallbackSecurity> {
         None
     }
 
-    /// Bytes of calls, or of replies, that are worth having in work together where so much is
-    /// there: none if one after the other is as fast.
+    /// Returns the number of bytes from which a batch is efficient, or zero if batches are no
+    /// faster.
     fn batch_len_min(&self) -> usize {
         0
     }
 
-    /// Of Kerberos, the name of its encryption type.
+    /// Returns the name of the Kerberos encryption type.
     fn enctype(&self) -> Option<&'static str> {
         None
     }
 
-    /// How many calls may be out at a time: beyond, the other end may drop some as older than its
-    /// window (RFC 2203, section 5.3.3.1).
+    /// Returns the maximum number of calls in flight. The server may drop calls outside its
+    /// sequence window (RFC 2203, section 5.3.3.1).
     fn outstanding_max(&self) -> usize {
         usize::MAX
     }
 
-    /// The call that ends the context at the server, with its record's mark; nothing where there is
-    /// none to end. No call goes under it from then on.
+    /// Returns the record, including its mark, that destroys the context at the server. No call may
+    /// follow. Returns `None` if there is no context.
     fn destroy_context(&mut self, _xid: u32) -> Option<Vec<u8>> {
         None
     }
 
-    /// Checks the verifier of a reply that was accepted and has no results.
+    /// Verifies an accepted reply without results.
     fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError>;
 
-    /// What opens its replies elsewhere; nothing, where that takes no time worth it.
+    /// Returns an opener for other threads, or `None` if opening is cheap.
     fn opener(&self) -> Option<Arc<dyn Opener>> {
         None
     }
 
-    /// Checks the verifiers of replies that came together, and opens their results. One that does
-    /// not hold says so and changes nothing for the others.
+    /// Verifies and opens a batch of replies. A failure affects only its own reply.
     fn open_many(&mut self, _replies: &mut [IncomingReply<'_>]) {}
 
-    /// The same for a reply that must stay as it is; `scratch` is for results that can't be opened
-    /// in place.
+    /// Verifies and opens one reply without changing `body`. `scratch` holds the results if they
+    /// need decryption.
     fn open<'a>(
         &mut self,
         tag: CallTag,
@@ -132,7 +131,7 @@ pub trait Protection: Send {
     ) -> Result<&'a [u8], ProtectionError>;
 }
 
-/// AUTH_NONE or AUTH_SYS: says who calls, proves nothing.
+/// AUTH_NONE or AUTH_SYS, without cryptographic protection.
 #[derive(Debug, Clone)]
 pub struct Plain {
     flavor: Flavor,
@@ -140,12 +139,12 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// Nobody.
+    /// Creates AUTH_NONE.
     pub const fn none() -> Self {
         Self { flavor: Flavor::NONE, body: Vec::new() }
     }
 
-    /// This user.
+    /// Creates AUTH_SYS for this user.
     pub fn sys(user: &AuthSys) -> Self {
         Self { flavor: Flavor::SYS, body: user.to_xdr() }
     }

@@ -1,4 +1,4 @@
-//! Ranges of files by 4.2: find data and holes, reserve and punch, copy and clone.
+//! Range operations of 4.2: SEEK, ALLOCATE, DEALLOCATE, COPY and CLONE.
 
 use vouch_nfs4::List;
 use vouch_nfs4::op::*;
@@ -6,7 +6,7 @@ use vouch_nfs4::op::*;
 use crate::{Client, Error, OpenFile};
 
 impl Client {
-    /// Where the next data or hole is; none at the end of the file.
+    /// Finds the next data or hole at or after `offset`. Returns `None` at the end of the file.
     pub async fn seek(&self, file: &OpenFile, offset: u64, what: DataContent) -> Result<Option<u64>, Error> {
         let args = SeekArgs { stateid: file.stateid, offset, what };
         let reply = self.compound().putfh(&file.handle).op(&Args::Seek(args)).send().await?;
@@ -14,25 +14,25 @@ impl Client {
         results.skip(&[Op::PUTFH])?;
         match results.next_ok()? {
             Results::Seek(Ok(ok)) => Ok((!ok.eof).then_some(ok.offset)),
-            _ => Err(Error::Mismatch("not SEEK's result")),
+            _ => Err(Error::Mismatch("expected the result of SEEK")),
         }
     }
 
-    /// Reserves space.
+    /// Allocates space for a range.
     pub async fn allocate(&self, file: &OpenFile, offset: u64, length: u64) -> Result<(), Error> {
         let args = AllocateArgs { stateid: file.stateid, offset, length };
         let reply = self.compound().cached().putfh(&file.handle).op(&Args::Allocate(args)).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::ALLOCATE])
     }
 
-    /// Punches a hole.
+    /// Deallocates a range, which then reads as zeros.
     pub async fn deallocate(&self, file: &OpenFile, offset: u64, length: u64) -> Result<(), Error> {
         let args = DeallocateArgs { stateid: file.stateid, offset, length };
         let reply = self.compound().cached().putfh(&file.handle).op(&Args::Deallocate(args)).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::DEALLOCATE])
     }
 
-    /// Copies on the server, synchronously or as the server likes; what it did.
+    /// Copies a range on the server, synchronously or as the server decides.
     pub async fn copy(&self, from: (&OpenFile, u64), to: (&OpenFile, u64), count: u64, synchronous: bool) -> Result<CopyOk, Error> {
         let args = CopyArgs {
             source: from.0.stateid,
@@ -49,11 +49,11 @@ impl Client {
         results.skip(&[Op::PUTFH, Op::SAVEFH, Op::PUTFH])?;
         match results.next_ok()? {
             Results::Copy(Ok(ok)) => Ok(ok),
-            _ => Err(Error::Mismatch("not COPY's result")),
+            _ => Err(Error::Mismatch("expected the result of COPY")),
         }
     }
 
-    /// Shares blocks between files.
+    /// Clones a range: the files share its blocks.
     pub async fn clone_range(&self, from: (&OpenFile, u64), to: (&OpenFile, u64), count: u64) -> Result<(), Error> {
         let args = CloneArgs { source: from.0.stateid, destination: to.0.stateid, source_offset: from.1, destination_offset: to.1, count };
         let reply = self.compound().cached().putfh(&from.0.handle).savefh().putfh(&to.0.handle).op(&Args::Clone(args)).send().await?;

@@ -1,5 +1,4 @@
-//! State after the server's restart: opens and locks are asked back by those who held them (RFC
-//! 8881, section 8.4.2.1).
+//! Reclaim of opens after a server restart (RFC 8881, section 8.4.2.1).
 
 use vouch_nfs4::op::*;
 use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner};
@@ -7,7 +6,7 @@ use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner};
 use crate::{Client, Error, OpenFile};
 
 impl Client {
-    /// Asks an open back that was held before the server restarted; after [`Client::renew`], before
+    /// Reclaims an open from before the server restart. Call it after [`Client::renew`] and before
     /// [`Client::reclaim_complete`].
     pub async fn reclaim_open(&self, file: &mut OpenFile) -> Result<(), Error> {
         let client = if self.minor() == 0 { self.id() } else { ClientId(0) };
@@ -27,7 +26,7 @@ impl Client {
                 (file.stateid, file.seq, file.delegation) = (ok.stateid, OwnerSeq(1), None);
                 Ok(())
             }
-            _ => Err(Error::Mismatch("not OPEN's result")),
+            _ => Err(Error::Mismatch("expected the result of OPEN")),
         }
     }
 

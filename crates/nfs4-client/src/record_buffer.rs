@@ -1,4 +1,4 @@
-//! A receive buffer that lends whole records, for the driver that must not allocate per call.
+//! A receive buffer that lends complete records without an allocation per record.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -8,8 +8,7 @@ use vouch_oncrpc::{RECORD_MARK_LEN, RecordReader};
 
 use crate::Error;
 
-/// Bytes of a stream, and the records in them. Its memory grows to the longest record that the
-/// caller allows, as its bytes come.
+/// A buffer of stream data. It grows up to the maximum record length as data arrives.
 #[derive(Debug)]
 pub struct RecordBuffer {
     bytes: Vec<u8>,
@@ -17,22 +16,23 @@ pub struct RecordBuffer {
     end: usize,
     record_len_max: usize,
     reader: RecordReader,
-    /// A fragment that was not a record's last has gone to the reader.
+    /// The reader holds a fragment that is not the last of its record.
     in_fragmented_record: bool,
-    /// Why there are no more records, once those before have been taken.
+    /// Error to report after the records before it.
     fault: Option<Error>,
     is_drained: bool,
-    /// Records that came in several fragments and were taken last.
+    /// Records that arrived in several fragments, from the last call of [`Self::take`].
     joined: Vec<Vec<u8>>,
-    /// Those that were taken last: where they lie, or that they are the next joined one.
+    /// Records of the last call of [`Self::take`]: a position in `bytes`, or `None` for the next
+    /// record in `joined`.
     taken: Vec<Option<Range<usize>>>,
 }
 
-/// How much is asked of the socket at a time, at least.
+/// Minimum size of a read from the socket.
 const READ_LEN: usize = 256 * 1024;
 
 impl RecordBuffer {
-    /// Takes records of up to `record_len_max` bytes.
+    /// Creates a buffer for records of up to `record_len_max` bytes.
     pub fn new(record_len_max: usize) -> Self {
         let reader = RecordReader::new(record_len_max);
         let (joined, taken) = (Vec::new(), Vec::new());
@@ -50,7 +50,7 @@ impl RecordBuffer {
         }
     }
 
-    /// Reads once; zero at the stream's end.
+    /// Reads once from the stream. Returns zero at the end of the stream.
     pub fn fill(&mut self, stream: &mut impl Read) -> std::io::Result<usize> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -68,19 +68,19 @@ impl RecordBuffer {
         Ok(n)
     }
 
-    /// Whether the last read left nothing in the socket: it gave less than was asked for (epoll(7),
-    /// on edge-triggered use), so that another would only say so.
+    /// Returns whether the last read emptied the socket: it returned less than the buffer could
+    /// hold. Another read would only return EAGAIN (epoll(7), edge-triggered use).
     pub(crate) const fn is_drained(&self) -> bool {
         self.is_drained
     }
 
-    /// Bytes that have come and were not taken.
+    /// Returns the number of received bytes that are not taken yet.
     pub(crate) const fn buffered_len(&self) -> usize {
         self.end - self.start
     }
 
-    /// Takes all records that have come whole, in their order; they may be changed where they lie.
-    /// Those before a fault are given first, and the fault by the next call.
+    /// Takes all complete records in order. The caller may modify them in place. An error is
+    /// reported by the call after the one that returns the preceding records.
     pub fn take(&mut self) -> Result<Vec<&mut [u8]>, Error> {
         self.taken.clear();
         self.joined.clear();
@@ -112,13 +112,14 @@ impl RecordBuffer {
         Ok(records)
     }
 
-    /// The next record that has come whole: where it lies, or that it is the last joined one.
+    /// Finds the next complete record: its position in `bytes`, or `None` for the last record in
+    /// `joined`.
     fn next_record(&mut self) -> Result<Option<Option<Range<usize>>>, Error> {
         loop {
             let bytes = &self.bytes[self.start..self.end];
             let Some(&mark) = bytes.first_chunk::<RECORD_MARK_LEN>() else { return Ok(None) };
             let mark = u32::from_be_bytes(mark);
-            // A fragment that is incomplete waits here; unless it is too long, which the reader finds.
+            // Waits for an incomplete fragment, except if it is too long: the reader reports that.
             let (len, last) = ((mark & (u32::MAX >> 1)) as usize, mark >> 31 == 1);
             let whole = bytes.len() >= RECORD_MARK_LEN + len;
             if len <= self.record_len_max && !whole {
@@ -155,8 +156,8 @@ mod tests {
     }
 
     #[test]
-    fn records_come_whole_however_they_are_cut() {
-        // RFC 5531, section 11: the second record is two fragments.
+    fn takes_complete_records_from_any_split_of_the_stream() {
+        // RFC 5531, section 11: the second record has two fragments.
         let stream = [&[0x80, 0, 0, 2, 1, 2][..], &[0, 0, 0, 1, 3], &[0x80, 0, 0, 1, 4]].concat();
         let whole = [vec![1, 2], vec![3, 4]];
         assert_eq!(records(&[&stream]), whole);
@@ -166,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_record_over_the_limit_is_refused_before_it_has_come() {
+    fn refuses_long_record_at_its_mark() {
         let mut buffer = RecordBuffer::new(64);
         buffer.fill(&mut &[0xff, 0xff, 0xff, 0xff][..]).unwrap();
         assert!(matches!(buffer.take(), Err(Error::Stream(_))));
     }
 
     #[test]
-    fn records_before_a_fault_are_given_first() {
+    fn takes_records_before_reporting_error() {
         let mut buffer = RecordBuffer::new(64);
         buffer.fill(&mut &[0x80, 0, 0, 1, 7, 0x80, 0, 0, 1, 8, 0xff, 0xff, 0xff, 0xff][..]).unwrap();
         assert_eq!(buffer.take().unwrap(), [[7], [8]]);

@@ -1,4 +1,4 @@
-//! Replies of compounds: results, read one by one.
+//! Replies of compounds, decoded result by result.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Op, Results, SequenceOk};
@@ -6,12 +6,12 @@ use vouch_xdr::Reader;
 
 use crate::Error;
 
-/// The results of a compound, after SEQUENCE's. Borrows from the record.
+/// Results of a compound after SEQUENCE, borrowed from the record.
 #[derive(Debug, Clone)]
 pub struct ReplyBody<'a> {
-    /// The status of the last operation that was executed.
+    /// Status of the last executed operation.
     pub status: Status,
-    /// What SEQUENCE said, if the call went through a slot.
+    /// Result of SEQUENCE, if the call used a slot.
     pub sequence: Option<SequenceOk>,
     left: u32,
     r: Reader<'a>,
@@ -22,10 +22,10 @@ impl<'a> ReplyBody<'a> {
         Self { status, sequence: None, left: count, r }
     }
 
-    /// The next result, whatever it says.
+    /// Decodes the next result, successful or not.
     pub(crate) fn next_result(&mut self) -> Result<Results<'a>, Error> {
         if self.left == 0 {
-            // The server stopped before the operation that the caller asks about.
+            // The server stopped before this operation.
             return match self.status {
                 Status::OK => Err(Error::Mismatch("fewer results than operations")),
                 status => Err(Error::Refused { op: Op(vouch_nfs4::op::ILLEGAL), status }),
@@ -35,7 +35,7 @@ impl<'a> ReplyBody<'a> {
         Ok(Results::decode(&mut self.r)?)
     }
 
-    /// The next result if it is a success; the operation's refusal as an error.
+    /// Decodes the next result. Returns an error if the operation failed.
     pub fn next_ok(&mut self) -> Result<Results<'a>, Error> {
         let results = self.next_result()?;
         match results.status() {
@@ -44,15 +44,15 @@ impl<'a> ReplyBody<'a> {
         }
     }
 
-    /// Passes over the results of operations whose success is all that matters.
+    /// Skips the results of successful operations.
     pub fn skip(&mut self, ops: &[Op]) -> Result<(), Error> {
         ops.iter().try_for_each(|&op| match self.next_ok()?.op() == op {
             true => Ok(()),
-            false => Err(Error::Mismatch("the result is of another operation")),
+            false => Err(Error::Mismatch("result of another operation")),
         })
     }
 
-    /// Results not yet read.
+    /// Returns the number of results not decoded yet.
     pub const fn left(&self) -> u32 {
         self.left
     }
@@ -76,22 +76,22 @@ impl Reply {
         Self { status: body.status, sequence: body.sequence, count: body.left(), bytes: body.rest().to_vec() }
     }
 
-    /// The status of the last operation that was executed.
+    /// Returns the status of the last executed operation.
     pub const fn status(&self) -> Status {
         self.status
     }
 
-    /// What SEQUENCE said.
+    /// Returns the result of SEQUENCE.
     pub const fn sequence(&self) -> Option<SequenceOk> {
         self.sequence
     }
 
-    /// The results, from the first after SEQUENCE's.
+    /// Returns the results after SEQUENCE.
     pub fn results(&self) -> ReplyBody<'_> {
         ReplyBody { status: self.status, sequence: self.sequence, left: self.count, r: Reader::new(&self.bytes) }
     }
 
-    /// All results, to the end or to the first that can't be read.
+    /// Decodes all results.
     pub fn to_vec(&self) -> Result<Vec<Results<'_>>, Error> {
         let mut body = self.results();
         (0..self.count).map(|_| body.next_result()).collect()

@@ -1,26 +1,24 @@
-//! The slots of a session: which are free, and the number that each awaits (RFC 8881, section
-//! 2.10.6.1).
+//! Slots of a session: free slots and their sequence numbers (RFC 8881, section 2.10.6.1).
 
 use vouch_nfs4::{SlotId, SlotSeq};
 
-/// Most slots that are used, whatever a server offers: they are numbered within the low bits of
-/// transaction ids.
+/// Maximum number of slots in use. Slots are part of transaction ids.
 pub const SLOTS_MAX: usize = 1024;
 
-/// The fore channel's slots.
+/// Slots of the fore channel.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// The number of the call in flight, or of the last one that was executed.
+    /// Sequence number of the last executed call of each slot.
     seqs: Vec<SlotSeq>,
     /// A bit for each free slot.
     free: [u64; SLOTS_MAX / 64],
-    /// How many may be used now: the server may ask for fewer.
+    /// Current number of usable slots. The server can reduce it.
     limit: usize,
     in_use: usize,
 }
 
 impl Slots {
-    /// So many slots, at least one, none of them used yet.
+    /// Creates `count` unused slots, at least one.
     pub(crate) fn new(count: usize) -> Self {
         let count = count.clamp(1, SLOTS_MAX);
         let mut free = [0; SLOTS_MAX / 64];
@@ -28,12 +26,12 @@ impl Slots {
         Self { seqs: vec![SlotSeq(0); count], free, limit: count, in_use: 0 }
     }
 
-    /// Slots that can be acquired now.
+    /// Returns the number of slots that can be acquired now.
     pub(crate) fn idle(&self) -> usize {
         self.limit.saturating_sub(self.in_use)
     }
 
-    /// Takes the lowest free slot, so that the highest in use stays low.
+    /// Acquires the lowest free slot, so that the highest slot in use stays low.
     pub(crate) fn acquire(&mut self) -> Option<(usize, SlotSeq)> {
         let word = self.free.iter().position(|&word| word != 0)?;
         let at = word * 64 + self.free[word].trailing_zeros() as usize;
@@ -45,7 +43,7 @@ impl Slots {
         Some((at, self.seqs[at].next()))
     }
 
-    /// Gives a slot back; its number moves on if the server has executed the call.
+    /// Releases a slot. The sequence number advances if the server executed the call.
     pub(crate) fn release(&mut self, at: usize, executed: bool) {
         if executed {
             self.seqs[at] = self.seqs[at].next();
@@ -54,25 +52,25 @@ impl Slots {
         self.in_use -= 1;
     }
 
-    /// The number of the call in flight.
+    /// Returns the sequence number of the call in flight.
     pub(crate) fn seq_in_flight(&self, at: usize) -> SlotSeq {
         self.seqs[at].next()
     }
 
-    /// The highest slot in use.
+    /// Returns the highest slot in use.
     pub(crate) fn highest(&self) -> SlotId {
         let used = |word: usize| !self.free[word] & mask(self.seqs.len(), word);
         let word = (0..self.free.len()).rev().find(|&word| used(word) != 0);
         SlotId(word.map_or(0, |word| word as u32 * 64 + 63 - used(word).leading_zeros()))
     }
 
-    /// The server's wish: no slot above this.
+    /// Limits slots to `target`, as the server requests.
     pub(crate) fn set_target(&mut self, target: SlotId) {
         self.limit = (target.0 as usize).saturating_add(1).clamp(1, self.seqs.len());
     }
 }
 
-/// The bits of a word that stand for slots that exist.
+/// Returns the bits of a word that represent existing slots.
 fn mask(count: usize, word: usize) -> u64 {
     match count.saturating_sub(word * 64) {
         0 => 0,
@@ -86,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_free_slot_is_taken_and_its_number_moves_on_when_executed() {
+    fn acquires_lowest_free_slot_and_advances_executed_sequence() {
         let mut slots = Slots::new(70);
         let acquired: Vec<_> = (0..70).map(|_| slots.acquire().unwrap().0).collect();
         assert_eq!(acquired, (0..70).collect::<Vec<_>>());
@@ -98,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_wants_fewer_slots_gets_fewer_but_one() {
+    fn target_slot_limits_slots_but_keeps_one() {
         let mut slots = Slots::new(8);
         slots.set_target(SlotId(1));
         assert_eq!((slots.acquire().map(|s| s.0), slots.acquire().map(|s| s.0), slots.acquire()), (Some(0), Some(1), None));

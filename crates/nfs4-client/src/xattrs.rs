@@ -6,25 +6,25 @@ use vouch_nfs4::{Bytes, Cookie, Filehandle, Name};
 use crate::{Client, Error};
 
 impl Client {
-    /// An attribute's value.
+    /// Reads an extended attribute.
     pub async fn getxattr(&self, file: &Filehandle, name: &[u8]) -> Result<Vec<u8>, Error> {
         let reply = self.compound().putfh(file).op(&Args::Getxattr(GetxattrArgs { name: Name(name) })).send().await?;
         let mut results = reply.results();
         results.skip(&[Op::PUTFH])?;
         match results.next_ok()? {
             Results::Getxattr(Ok(ok)) => Ok(ok.value.to_vec()),
-            _ => Err(Error::Mismatch("not GETXATTR's result")),
+            _ => Err(Error::Mismatch("expected the result of GETXATTR")),
         }
     }
 
-    /// Sets an attribute.
+    /// Sets an extended attribute.
     pub async fn setxattr(&self, file: &Filehandle, name: &[u8], value: &[u8], option: SetxattrOption) -> Result<(), Error> {
         let args = SetxattrArgs { option, name: Name(name), value: Bytes(value) };
         let reply = self.compound().cached().putfh(file).op(&Args::Setxattr(args)).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::SETXATTR])
     }
 
-    /// All names, in as many calls as it takes.
+    /// Lists the names of all extended attributes.
     pub async fn listxattrs(&self, file: &Filehandle) -> Result<Vec<Vec<u8>>, Error> {
         let (mut cookie, mut names) = (Cookie(0), Vec::new());
         loop {
@@ -32,19 +32,19 @@ impl Client {
             let reply = self.compound().putfh(file).op(&Args::Listxattrs(args)).send().await?;
             let mut results = reply.results();
             results.skip(&[Op::PUTFH])?;
-            let Results::Listxattrs(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("not LISTXATTRS's result")) };
+            let Results::Listxattrs(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of LISTXATTRS")) };
             names.extend(ok.names.iter().map(|name| name.0.to_vec()));
             if ok.eof {
                 return Ok(names);
             }
             if ok.names.is_empty() || names.len() > XATTR_NAMES_MAX {
-                return Err(Error::Mismatch("a list without end"));
+                return Err(Error::Mismatch("the list of extended attributes does not end"));
             }
             cookie = ok.cookie;
         }
     }
 
-    /// Removes an attribute.
+    /// Removes an extended attribute.
     pub async fn removexattr(&self, file: &Filehandle, name: &[u8]) -> Result<(), Error> {
         let args = RemovexattrArgs { name: Name(name) };
         let reply = self.compound().cached().putfh(file).op(&Args::Removexattr(args)).send().await?;

@@ -1,28 +1,28 @@
-//! What replies call for beside the calls that they answer.
+//! Background work that replies trigger.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Client, Shared, State};
 
-/// What is to be done, by a task of its own.
+/// Work for a separate task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackgroundTask {
     None,
-    /// To make a new context, for the calls that were denied_calls for want of one.
+    /// Create a new context for denied calls.
     RenewContext,
-    /// To tell the server of the context that callbacks are to come under.
+    /// Offer the new context for callbacks to the server.
     OfferContext,
 }
 
 impl State {
-    /// What there is to do now and nobody is at.
+    /// Returns work that no task performs yet.
     pub(super) fn next_task(&mut self) -> BackgroundTask {
         if self.is_renewing_context {
             return BackgroundTask::None;
         }
         if !self.denied_calls.is_empty() {
-            // Replies under a context can't be opened by the next.
+            // The next context cannot open replies under the current context.
             if self.is_context_exhausted && self.pending.keys().any(|token| !self.denied_calls.contains(token)) {
                 return BackgroundTask::None;
             }
@@ -37,7 +37,7 @@ impl State {
 }
 
 impl Shared {
-    /// Has somebody do what there is to do.
+    /// Starts a task for the next work.
     pub(super) fn start_task(self: &Arc<Self>, state: &mut State) {
         let task = state.next_task();
         if task != BackgroundTask::None {

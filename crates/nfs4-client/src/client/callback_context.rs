@@ -1,5 +1,4 @@
-//! What callbacks are to be proven by: a context that was named, or that of the calls, whichever
-//! that is just then.
+//! The security context of callbacks: a context that the caller sets, or the context of the calls.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +6,15 @@ use vouch_nfs4::List;
 use vouch_nfs4::op::{Args, BackchannelCtlArgs};
 
 use super::{Client, State};
-use crate::handshake::is_about_security;
+use crate::handshake::is_security_refusal;
 use crate::{CallbackSecurity, Error, Handshake};
 
-/// After so long a server that was told in vain of a context is told again: it may be busy.
+/// Delay before the client repeats a failed offer. The server may be busy.
 const OFFER_RETRY: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Has callbacks come under another context from now on, as after the one before has ended
-    /// (BACKCHANNEL_CTL). From then on it is for the caller to name the next.
+    /// Sets another context for callbacks (BACKCHANNEL_CTL). Afterwards the caller must replace the
+    /// context when it ends.
     pub async fn set_callback_security(&self, security: CallbackSecurity) -> Result<(), Error> {
         self.offer_callback_context(&security).await?;
         let mut state = self.shared.state.lock();
@@ -25,16 +24,14 @@ impl Client {
         Ok(())
     }
 
-    /// Whether only callbacks are believed that a context proves: the one that was named, or that
-    /// of the calls where the server has agreed to call by it.
+    /// Returns whether the client accepts only authenticated callbacks.
     pub fn are_callbacks_authenticated(&self) -> bool {
         self.shared.state.lock().identity.callback_security.is_some()
     }
 
-    /// Has callbacks come under the context that calls have now, if it is another one than the
-    /// server knows of. Where that fails the server goes without, and is told again when
-    /// a connection is made anew, or with the first reply after a while; not if it knows no such
-    /// callbacks.
+    /// Offers the context of the calls for callbacks, if the server does not know it yet. After a
+    /// failure the client repeats the offer on reconnect or with a later reply. It does not repeat
+    /// the offer if the server does not support authenticated callbacks.
     pub(super) async fn offer_call_context(&self) {
         let security = {
             let mut state = self.shared.state.lock();
@@ -42,15 +39,17 @@ impl Client {
                 return;
             }
             let Some(security) = state.callback_security_of_calls() else { return };
-            // The one before has ended, and the first callback under this one may be here before the answer.
+            // The previous context has ended, and a callback under the new context may arrive
+            // before the reply.
             state.back.set_security(Some(security.clone()));
             state.identity.callback_security = Some(security.clone());
             security
         };
         let Err(error) = self.offer_callback_context(&security).await else { return };
-        if !error.status().is_some_and(is_about_security) {
+        if !error.status().is_some_and(is_security_refusal) {
             let mut state = self.shared.state.lock();
-            // Nobody may have named another since, nor the server refused to know any.
+            // Skips the retry if the caller set another context meanwhile, or the server refused
+            // authenticated callbacks.
             state.is_callback_context_stale = state.callbacks_use_call_context && state.identity.callback_security.is_some();
             state.next_offer_at = Some(Instant::now() + OFFER_RETRY);
         }
@@ -65,14 +64,14 @@ impl Client {
 }
 
 impl State {
-    /// The context of the calls, under the name that it was offered by before: which offer the
-    /// server took in last is nobody's guess then.
+    /// Returns the context of the calls. A context that was offered before keeps its handle, so
+    /// that it is irrelevant which offer the server processed last.
     fn callback_security_of_calls(&self) -> Option<CallbackSecurity> {
         let own = self.core.callback_security()?;
         Some(self.identity.callback_security.clone().filter(|known| known.from_server == own.from_server).unwrap_or(own))
     }
 
-    /// Begins to introduce the client by the context that its calls have now.
+    /// Begins the handshake with the current context of the calls.
     pub(super) fn begin_handshake(&mut self, minor: u32) -> Handshake {
         if self.callbacks_use_call_context {
             self.identity.callback_security = self.callback_security_of_calls();
@@ -82,7 +81,7 @@ impl State {
         Handshake::new(minor).with_state_protection(self.core.has_integrity()).callback_security_optional(self.callbacks_use_call_context)
     }
 
-    /// Believes callbacks as the server has agreed to prove them.
+    /// Configures the callback security that the server accepted.
     pub(super) fn finish_handshake(&mut self, handshake: &Handshake) {
         if handshake.is_callback_security_refused() {
             self.identity.callback_security = None;

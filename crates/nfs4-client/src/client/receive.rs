@@ -1,5 +1,5 @@
-//! What comes on a connection. Replies that are sealed are opened while other tasks and connections
-//! go on, those that came together side by side.
+//! Input of a connection. Encrypted replies are opened outside the lock, and replies that arrive
+//! together are opened in one batch.
 
 use vouch_nfs4::{SlotId, cb};
 use vouch_oncrpc::RecordReader;
@@ -9,11 +9,11 @@ use super::{Shared, State};
 use crate::gss::is_context_denial;
 use crate::{Completion, Error, Reply};
 
-/// How often a call may be denied_calls for want of a context.
+/// Maximum number of denials of one call because of a missing context.
 const DENIALS_MAX: u8 = 3;
 
 impl Shared {
-    /// Takes what came on a connection: replies and callbacks.
+    /// Processes received replies and callbacks.
     pub(super) fn receive(
         &self,
         at: usize,
@@ -41,8 +41,8 @@ impl Shared {
             records.push(record.into_owned());
         }
         let mut replies = Vec::with_capacity(records.len());
-        // With the number of replies that came before: what one of those gives (OPEN's delegation) a call
-        // may take back.
+        // Each callback has the number of replies before it. A callback may recall a delegation
+        // that one of those replies granted.
         let mut calls = Vec::new();
         let mut state = self.state.lock();
         for record in &mut records {
@@ -70,7 +70,7 @@ impl Shared {
             match state.core.complete_reply(opened).map(|completion| completion.map(into_owned_reply)) {
                 Ok(Some((token, outcome))) => self.complete(&mut state, token, outcome),
                 Ok(None) => {}
-                // The others are genuine all the same.
+                // The other replies are authentic nevertheless.
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
@@ -78,8 +78,8 @@ impl Shared {
         refused.map_or_else(|| Ok(state.after_replies(at)), Err)
     }
 
-    /// Hands a reply to who waits for it; a call that was denied_calls for want of a context waits for
-    /// another.
+    /// Passes a reply to its caller. A call that was denied because of a missing context waits for
+    /// a new context.
     fn complete(&self, state: &mut State, token: u64, outcome: Result<Reply, Error>) {
         match (&outcome, state.pending.get_mut(&token)) {
             (Err(Error::Denied(stat)), Some(pending))
@@ -99,7 +99,7 @@ impl Shared {
 }
 
 impl State {
-    /// Answers a callback.
+    /// Executes a callback.
     fn answer_callback(&mut self, at: usize, record: &[u8]) {
         let State { core, callbacks, back, connections, .. } = self;
         let mut handler = |args: &cb::Args<'_>| {
@@ -124,7 +124,7 @@ fn is_call(record: &[u8]) -> bool {
     record.get(4..8) == Some(&[0; 4])
 }
 
-/// What a caller gets, apart from the record that it came in.
+/// Copies a result out of its record.
 fn into_owned_reply(completion: Completion<'_>) -> (u64, Result<Reply, Error>) {
     (completion.token, completion.outcome.map(|body| Reply::of(&body)))
 }

@@ -1,5 +1,4 @@
-//! What is sent again: after a lost connection over another one, and after a lost security context
-//! under a new one.
+//! Repetition of calls: after a lost connection, and after a lost security context.
 
 use vouch_oncrpc::AuthStat;
 
@@ -8,7 +7,7 @@ use crate::Error;
 use crate::gss::needs_new_context;
 
 impl Shared {
-    /// Makes a new context, if that is what an error asks for.
+    /// Creates a new context if the error requires one.
     pub(super) async fn renew_context_after<T>(&self, outcome: &Result<T, Error>) -> bool {
         match outcome {
             Err(error) if needs_new_context(error) => self.renew_context().await,
@@ -16,7 +15,7 @@ impl Shared {
         }
     }
 
-    /// Makes a new context; false if that can't be.
+    /// Creates a new context. Returns false on failure.
     async fn renew_context(&self) -> bool {
         let Some(renewal) = self.renewal.clone() else { return false };
         match tokio::task::spawn_blocking(move || renewal()).await {
@@ -32,7 +31,7 @@ impl Shared {
         }
     }
 
-    /// Sends again, under a new context, what was denied_calls; fails it if there is none.
+    /// Repeats denied calls under a new context, or fails them if no context can be created.
     pub(super) async fn resend_denied(&self) {
         let renewed = self.renew_context().await;
         loop {
@@ -60,7 +59,7 @@ impl Shared {
         }
     }
 
-    /// Uses a connection that is new, and sends again what was in flight on it.
+    /// Replaces a connection and repeats its calls in flight.
     pub(super) fn resume_connection(&self, at: usize) {
         let mut state = self.state.lock();
         state.connections[at].link = LinkState::Up;
@@ -69,14 +68,14 @@ impl Shared {
         self.slot_free.notify_waiters();
     }
 
-    /// Gives a connection up: its calls go on over another, or fail if there is none.
+    /// Closes a connection. Its calls move to another connection, or fail if there is none.
     pub(super) fn close_connection(&self, at: usize) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state.connections[at].link = LinkState::Closed;
         match state.connections.iter().position(|connection| connection.link != LinkState::Closed) {
             Some(other) if state.connections[other].link == LinkState::Up => state.resend(at, other),
-            // They are sent when that one is there again.
+            // The calls are sent when that connection is up again.
             Some(other) => state.pending.values_mut().filter(|p| p.connection == at).for_each(|p| p.connection = other),
             None => state.pending.clear(),
         }
@@ -85,7 +84,7 @@ impl Shared {
 }
 
 impl State {
-    /// Sends a call that the server denied_calls once more, as a new one. False if no slot is free.
+    /// Sends a denied call again as a new call. Returns false if no slot is free.
     fn resend_denied_call(&mut self, token: u64) -> bool {
         let Some(pending) = self.pending.get(&token) else { return true };
         let out = &mut self.connections[pending.connection].out;
@@ -106,7 +105,7 @@ impl State {
         true
     }
 
-    /// Sends again over `to` what was in flight over `from`.
+    /// Repeats over `to` the calls in flight on `from`.
     fn resend(&mut self, from: usize, to: usize) {
         let out = &mut self.connections[to].out;
         let (core, denied_calls) = (&mut self.core, &self.denied_calls);
@@ -115,7 +114,7 @@ impl State {
                 return true;
             }
             pending.connection = to;
-            // It waits for a new context.
+            // The call waits for a new context.
             if denied_calls.contains(&token) {
                 return true;
             }
@@ -124,7 +123,7 @@ impl State {
                     call.raw(out, &pending.operations, pending.count);
                     core.end(call, out).is_ok()
                 }
-                // Its caller is told that it is lost.
+                // Dropping the entry reports the lost connection to the caller.
                 _ => false,
             }
         });

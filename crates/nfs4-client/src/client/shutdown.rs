@@ -1,4 +1,4 @@
-//! The end of a client: session, client and contexts are ended at the server.
+//! End of a client: destroys the session, the client identifier and the contexts at the server.
 
 use std::time::Duration;
 
@@ -8,12 +8,13 @@ use vouch_nfs4::op::{Args, DestroyClientidArgs, DestroySessionArgs};
 use super::{Client, LinkState, Shared, State};
 use crate::Error;
 
-/// How long the end of the last context is waited for: a server that does not say it keeps the
-/// context to its ticket's end, and nobody needs that.
+/// How long the client waits for the destruction of the last context. A server that does not answer
+/// keeps the context until the ticket expires.
 const DESTROY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Ends session and client at the server, their security context, and all tasks.
+    /// Destroys the session, the client identifier and the security context at the server, and ends
+    /// all tasks.
     pub async fn close(self) -> Result<(), Error> {
         let (session, client) = {
             let state = self.shared.state.lock();
@@ -33,7 +34,7 @@ impl Client {
 }
 
 impl Shared {
-    /// Ends the context, where there is a connection for it.
+    /// Destroys the context, if a connection is up.
     async fn destroy_context(&self) {
         let answered = {
             let mut state = self.state.lock();
@@ -44,20 +45,20 @@ impl Shared {
             state.send(at, &record);
             answered
         };
-        // Late or never: all ends the same.
+        // A missing reply has no consequence.
         let _ = tokio::time::timeout(DESTROY_TIMEOUT, answered).await;
     }
 }
 
 impl State {
-    /// Ends the context before this one, when nothing waits for an answer under it.
+    /// Destroys the previous context after its last call has completed.
     pub(super) fn destroy_previous_context(&mut self, at: usize) {
         if let Some(record) = self.core.destroy_previous_context() {
             self.send(at, &record);
         }
     }
 
-    /// Looks whether a reply that no call waits for is the last.
+    /// Reports the reply to the call that destroyed the context.
     pub(super) fn notice_context_end(&mut self, record: &[u8]) {
         if let Some((_, tell)) = self.context_end.take_if(|(xid, _)| record.first_chunk() == Some(&xid.to_be_bytes())) {
             let _ = tell.send(());

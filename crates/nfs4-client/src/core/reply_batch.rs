@@ -1,34 +1,34 @@
-//! Replies that came together: opened_replies at side by side, then completed one by one, in their order.
+//! Batches of replies: opened together, then completed one by one in order.
 
 use vouch_oncrpc::{Accepted, Reply as RpcReply, ReplyBody as RpcBody};
 
 use super::{Completion, Core, denial_error, not_accepted};
 use crate::{Error, IncomingReply};
 
-/// A reply that was opened_replies at.
+/// A reply after opening.
 pub(crate) enum OpenedReply<'a> {
-    /// No reply at all: the connection's end.
+    /// The record is not a reply.
     Malformed(Error),
-    /// To no call that waits, as after a retry.
+    /// No call waits for the reply.
     Unexpected,
-    /// To the call of this transaction.
+    /// A reply to the call with this transaction id.
     Reply {
         xid: u32,
-        /// The results in clear.
+        /// Opened results.
         results: Result<&'a [u8], Error>,
     },
 }
 
-/// Replies whose calls are known.
+/// Replies that are matched to their calls.
 pub(crate) struct MatchedReplies<'a> {
     opened: Vec<OpenedReply<'a>>,
-    /// Those that wait to be opened, and of each its place above and its transaction.
+    /// Replies to open. `places` has the index in `opened` and the transaction id of each.
     pub(crate) received: Vec<IncomingReply<'a>>,
     places: Vec<(usize, u32)>,
 }
 
 impl<'a> MatchedReplies<'a> {
-    /// Those that were opened among the others, in their order.
+    /// Returns all replies in order, after the replies in `received` have been opened.
     pub(crate) fn into_opened(self) -> Vec<OpenedReply<'a>> {
         let MatchedReplies { mut opened, received, places } = self;
         for (IncomingReply { record, results, .. }, (at, xid)) in received.into_iter().zip(places) {
@@ -40,15 +40,14 @@ impl<'a> MatchedReplies<'a> {
 }
 
 impl Core {
-    /// Looks at replies, which are opened where they lie. Says of each what it is, in their order;
-    /// nothing is completed by that.
+    /// Opens a batch of replies in place and returns them in order. Completes no calls.
     pub(crate) fn open_replies<'a>(&mut self, records: Vec<&'a mut [u8]>) -> Vec<OpenedReply<'a>> {
         let mut matched = self.match_replies(records);
         self.protection.open_many(&mut matched.received);
         matched.into_opened()
     }
 
-    /// Finds the calls that replies are to; those that have results wait to be opened.
+    /// Matches replies to calls. Replies with results are not opened yet.
     pub(crate) fn match_replies<'a>(&mut self, records: Vec<&'a mut [u8]>) -> MatchedReplies<'a> {
         let mut opened: Vec<OpenedReply<'a>> = Vec::with_capacity(records.len());
         let mut received: Vec<IncomingReply<'a>> = Vec::with_capacity(records.len());
@@ -88,8 +87,8 @@ impl Core {
         MatchedReplies { opened, received, places }
     }
 
-    /// Takes a reply that was opened_replies at. None if no call awaits it any more. An error if it is
-    /// none, or not believed: then the call goes on waiting.
+    /// Completes the call of an opened reply. Returns `None` if no call waits for the reply. After
+    /// an error the call keeps waiting.
     pub(crate) fn complete_reply<'a>(&mut self, opened: OpenedReply<'a>) -> Result<Option<Completion<'a>>, Error> {
         match opened {
             OpenedReply::Malformed(error) => Err(error),
@@ -102,6 +101,6 @@ impl Core {
     }
 }
 
-/// Where a verifier's body begins in a reply that is accepted: transaction, type, status, flavour,
-/// length (RFC 5531, section 9).
+/// Offset of the verifier's body in an accepted reply, after transaction id, type, status, flavour
+/// and length (RFC 5531, section 9).
 const VERIFIER_AT: usize = 20;

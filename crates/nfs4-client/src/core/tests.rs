@@ -6,7 +6,7 @@ use super::reply_batch::OpenedReply;
 use super::*;
 use crate::ProtectionError;
 
-/// Lets four calls out, and believes verifiers that say so.
+/// A protection with a window of four calls. It accepts one particular verifier.
 struct Window;
 
 impl Protection for Window {
@@ -21,7 +21,7 @@ impl Protection for Window {
     }
 
     fn verify(&mut self, _: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError> {
-        if verifier.body == PROOF { Ok(()) } else { Err(ProtectionError::Verifier) }
+        if verifier.body == VALID_VERIFIER { Ok(()) } else { Err(ProtectionError::Verifier) }
     }
 
     fn open<'a>(
@@ -35,7 +35,7 @@ impl Protection for Window {
     }
 }
 
-const PROOF: &[u8] = b"true";
+const VALID_VERIFIER: &[u8] = b"true";
 
 fn core() -> Core {
     let channel = ChannelAttrs {
@@ -59,7 +59,7 @@ fn core() -> Core {
     core
 }
 
-/// Sends a call, and says what its transaction is.
+/// Begins and ends a call, and returns its transaction id.
 fn send(core: &mut Core, token: u64, kind: CallKind) -> Option<u32> {
     let mut w = Writer::new();
     let call = core.begin(token, kind, &mut w).unwrap()?;
@@ -67,8 +67,8 @@ fn send(core: &mut Core, token: u64, kind: CallKind) -> Option<u32> {
     Some(u32::from_be_bytes(w.as_bytes()[RECORD_MARK_LEN..][..4].try_into().unwrap()))
 }
 
-fn accepted(xid: u32, proof: &[u8], outcome: Accepted<'_>) -> Vec<u8> {
-    let verf = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: proof };
+fn accepted(xid: u32, verifier: &[u8], outcome: Accepted<'_>) -> Vec<u8> {
+    let verf = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: verifier };
     let mut w = Writer::new();
     RpcReply { xid, body: RpcBody::Accepted { verf, outcome } }.encode(&mut w);
     w.into_bytes()
@@ -77,35 +77,35 @@ fn accepted(xid: u32, proof: &[u8], outcome: Accepted<'_>) -> Vec<u8> {
 const IN_SESSION: CallKind = CallKind::Session { cache: false };
 
 #[test]
-fn no_more_calls_are_out_than_the_window_takes_and_one_is_kept_for_those_without_a_slot() {
+fn window_limits_calls_and_reserves_one_for_sessionless_calls() {
     let mut core = core();
     assert_eq!(core.idle(), 3);
     let first = send(&mut core, 1, IN_SESSION).unwrap();
     assert!((2..4).all(|token| send(&mut core, token, IN_SESSION).is_some()));
     assert_eq!((core.idle(), send(&mut core, 4, IN_SESSION)), (0, None));
     assert!(send(&mut core, 5, CallKind::Sessionless).is_some());
-    // A retry is the same call.
+    // A retry does not count as another call.
     let mut w = Writer::new();
-    let again = core.begin_again(1, &mut w).unwrap().unwrap();
-    core.end(again, &mut w).unwrap();
+    let retry = core.begin_again(1, &mut w).unwrap().unwrap();
+    core.end(retry, &mut w).unwrap();
     assert_eq!(core.idle(), 0);
     let retried = u32::from_be_bytes(w.as_bytes()[RECORD_MARK_LEN..][..4].try_into().unwrap());
     assert_ne!(first, retried);
-    let done = core.reply(&accepted(retried, PROOF, Accepted::SystemErr), &mut Vec::new()).unwrap().map(|done| done.token);
-    assert_eq!((done, core.idle()), (Some(1), 0), "the one without a slot is still out");
+    let done = core.reply(&accepted(retried, VALID_VERIFIER, Accepted::SystemErr), &mut Vec::new()).unwrap().map(|done| done.token);
+    assert_eq!((done, core.idle()), (Some(1), 0), "the sessionless call is still in flight");
     let lost = core.clear_session();
     assert_eq!(lost.len(), 2);
 }
 
 #[test]
-fn a_failure_that_nothing_proves_ends_no_call() {
+fn unverified_failure_does_not_complete_call() {
     for outcome in [Accepted::GarbageArgs, Accepted::SystemErr, Accepted::ProcUnavail] {
         let mut core = core();
         let xid = send(&mut core, 1, IN_SESSION).unwrap();
-        let (forged, proven) = (accepted(xid, b"fals", outcome), accepted(xid, PROOF, outcome));
+        let (forged, valid) = (accepted(xid, b"fals", outcome), accepted(xid, VALID_VERIFIER, outcome));
         assert!(matches!(core.reply(&forged, &mut Vec::new()), Err(Error::Protection(_))));
-        let (mut one, mut other) = (forged.clone(), proven.clone());
-        let opened_replies = core.open_replies(vec![&mut one, &mut other]);
+        let (mut forged_copy, mut valid_copy) = (forged.clone(), valid.clone());
+        let opened_replies = core.open_replies(vec![&mut forged_copy, &mut valid_copy]);
         assert!(matches!(&opened_replies[..], [OpenedReply::Reply { results: Err(Error::Protection(_)), .. }, OpenedReply::Reply { .. }]));
         let mut outcomes =
             opened_replies.into_iter().map(|opened| core.complete_reply(opened).map(|done| done.map(|done| done.outcome.map(drop))));
@@ -114,10 +114,10 @@ fn a_failure_that_nothing_proves_ends_no_call() {
     }
 }
 
-/// Ends with this.
-struct Ending(&'static [u8]);
+/// A protection that returns this record when its context is destroyed.
+struct Destroyable(&'static [u8]);
 
-impl Protection for Ending {
+impl Protection for Destroyable {
     fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError> {
         Window.begin(w, header_start)
     }
@@ -136,16 +136,16 @@ impl Protection for Ending {
 }
 
 #[test]
-fn a_context_is_ended_once_when_no_call_waits_under_it() {
+fn destroys_context_once_after_its_last_call() {
     let mut core = core();
-    core.set_protection(Box::new(Ending(b"first")));
-    assert_eq!(core.destroy_previous_context(), None, "a window has no end");
+    core.set_protection(Box::new(Destroyable(b"first")));
+    assert_eq!(core.destroy_previous_context(), None, "the window protection has no context");
     let mut w = Writer::new();
     let mut begin = |core: &mut Core, token| drop(core.begin(token, CallKind::Session { cache: false }, &mut w).unwrap().unwrap());
     (1..=3).for_each(|token| begin(&mut core, token));
-    core.set_protection(Box::new(Ending(b"second")));
+    core.set_protection(Box::new(Destroyable(b"second")));
     begin(&mut core, 4);
-    // One is answered, one goes again under the new context, one is lost.
+    // One call completes, one is repeated under the new context, one is lost.
     let xid = core.calls.iter().flatten().find(|call| call.token == 1).unwrap().xid;
     assert_eq!(core.destroy_previous_context(), None);
     assert!(core.complete_reply(OpenedReply::Reply { xid, results: Err(Error::Lost) }).unwrap().is_some());

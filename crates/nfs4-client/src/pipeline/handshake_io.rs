@@ -1,4 +1,4 @@
-//! What is said before calls flow: connections that block, and not for ever.
+//! Blocking I/O of the handshake.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// How long a server may be silent while the client introduces itself.
+/// How long the server may be silent during the handshake.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Error> {
@@ -17,9 +17,9 @@ pub(super) fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStrea
     Ok(stream)
 }
 
-/// Sends a record and takes one, on a connection that carries nothing else yet.
+/// Sends a record and waits for one, on a connection that carries no other calls.
 pub(super) fn exchange(stream: &mut TcpStream, call: &[u8], record_len_max: usize) -> Result<Vec<u8>, Error> {
-    // What the system calls a socket that would block is a server that is silent.
+    // A blocking socket reports a timeout as WouldBlock.
     let late = |error: io::Error| if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error };
     stream.write_all(call).map_err(late)?;
     let mut reader = vouch_oncrpc::RecordReader::new(record_len_max);
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_takes_a_connection_and_says_nothing_is_not_waited_for_for_ever() {
+    fn exchange_times_out_when_server_is_silent() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut stream = connect(listener.local_addr().expect("a port"), Duration::from_millis(50)).expect("the system takes it");
         let silent = exchange(&mut stream, b"a call", 4096);

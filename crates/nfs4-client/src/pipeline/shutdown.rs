@@ -1,17 +1,17 @@
-//! The end of a pipeline.
+//! End of a pipeline.
 
 use std::io::Write as _;
 
 use super::Pipeline;
 
 impl Drop for Pipeline {
-    /// Ends the security context at the server, by a connection that is not in the midst of a call
-    /// and takes it at once: nobody waits for it, nor for an answer.
+    /// Destroys the security context at the server over an idle connection. The driver does not
+    /// wait for the write or the reply.
     fn drop(&mut self) {
         let mut idle = self.connections.iter_mut().zip(&self.submitter.outputs).filter(|(_, output)| output.is_sent());
         let Some((connection, _)) = idle.next() else { return };
         if let Some((_, record)) = self.submitter.core.destroy_context() {
-            // Where the connection is lost the context ends with its ticket.
+            // If the connection is lost, the context ends when its ticket expires.
             let _ = connection.stream.write(&record);
         }
     }

@@ -1,4 +1,4 @@
-//! Which context the server is told of for callbacks, when, and how often.
+//! Tests of the offers of callback contexts: which context, when, and how often.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,20 +16,20 @@ use vouch_xdr::Writer;
 use crate::server::Shared;
 use crate::{identity, root, server};
 
-/// Calls prove nothing, but there is a context that callbacks can come under.
-pub(crate) struct Proving {
+/// A protection without proof for calls, but with a context for callbacks.
+pub(crate) struct CallbackOnly {
     calls: Plain,
     context: GssProtection,
 }
 
-impl Proving {
-    /// The server's name of the context consists of this byte.
+impl CallbackOnly {
+    /// Creates a protection whose context handle at the server consists of this byte.
     pub(crate) fn new(name: u8) -> Self {
-        Proving { calls: Plain::none(), context: context(name) }
+        CallbackOnly { calls: Plain::none(), context: context(name) }
     }
 }
 
-impl Protection for Proving {
+impl Protection for CallbackOnly {
     fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError> {
         self.calls.begin(w, header_start)
     }
@@ -61,10 +61,10 @@ fn keys(role: Role) -> Arc<ContextKeys> {
     Arc::new(ContextKeys::new(Enctype::ALL[0], &vec![7; Enctype::ALL[0].key_len()], role, true).expect("a key of the right length"))
 }
 
-/// A mechanism that needs one token of each side, and says nothing by it.
-struct Mute;
+/// A mechanism with one token in each direction.
+struct OneTokenMechanism;
 
-impl Initiator for Mute {
+impl Initiator for OneTokenMechanism {
     type Error = std::io::Error;
 
     fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, std::io::Error> {
@@ -79,66 +79,66 @@ impl Initiator for Mute {
 }
 
 fn context(name: u8) -> GssProtection {
-    let initiation = Initiation::begin(Mute, Service::Integrity).unwrap();
+    let initiation = Initiation::begin(OneTokenMechanism, Service::Integrity).unwrap();
     let mut w = Writer::new();
     initiation.call(1, 100_003, 4, &mut w);
     let record = w.into_bytes();
-    let Arrival::Init(init) = arrive(&record, &Call::decode(&record).unwrap(), |_| None) else { panic!("a context is asked for") };
+    let Arrival::Init(init) = arrive(&record, &Call::decode(&record).unwrap(), |_| None) else { panic!("expected a context request") };
     let (principal, service) = ("alice@TEST".into(), "nfs/host@TEST".into());
     let context = EstablishedContext { keys: keys(Role::Acceptor), principal, service, lifetime_s: 3600, token_seq: 1 << 40 };
     let mut contexts = Contexts::<()>::new(ContextLimits::default());
-    let kept = contexts.keep(Accept::Established { context, token: b"welcome".to_vec() }, ContextHandle([name; HANDLE_LEN]), 0);
+    let accepted = contexts.keep(Accept::Established { context, token: b"welcome".to_vec() }, ContextHandle([name; HANDLE_LEN]), 0);
     let mut w = Writer::new();
-    init.reply(kept, &mut w);
-    let Ok(Initiated::Done(context)) = initiation.reply(1, w.as_bytes()) else { panic!("the context is complete") };
+    init.reply(accepted, &mut w);
+    let Ok(Initiated::Done(context)) = initiation.reply(1, w.as_bytes()) else { panic!("expected a complete context") };
     GssProtection::new(context)
 }
 
-/// A client under the context 1, whose next is 2, and its server, which denies the next call and
-/// answers contexts for callbacks so.
-pub(crate) async fn renewing(offer_statuses: Vec<Status>) -> (Client, Shared) {
+/// Starts a client with context 1 and renewal to context 2. The server denies the next call and
+/// answers offers of callback contexts with these statuses.
+pub(crate) async fn start_with_renewal(offer_statuses: Vec<Status>) -> (Client, Shared) {
     let (address, world) = server::start().await;
-    let mut config = Config::new(address, 1, identity(), Proving::new(1));
-    config.renewal = Some(Arc::new(|| Ok(Box::new(Proving::new(2)))));
+    let mut config = Config::new(address, 1, identity(), CallbackOnly::new(1));
+    config.renewal = Some(Arc::new(|| Ok(Box::new(CallbackOnly::new(2)))));
     let client = Client::connect(config).await.unwrap();
     assert!(client.are_callbacks_authenticated());
     root(&client).await;
     let mut server = world.lock().unwrap();
-    assert_eq!(server.offers.len(), 0, "CREATE_SESSION has told it");
+    assert_eq!(server.offered_handles.len(), 0, "CREATE_SESSION has offered the context");
     (server.denials, server.offer_statuses) = (1, offer_statuses);
     drop(server);
     (client, world)
 }
 
 #[tokio::test]
-async fn a_server_that_could_not_be_told_of_a_new_context_for_callbacks_is_told_again() {
-    let (client, world) = renewing(vec![Status::DELAY; 2]).await;
+async fn repeats_offer_of_callback_context_after_failure() {
+    let (client, world) = start_with_renewal(vec![Status::DELAY; 2]).await;
     let began = Instant::now();
-    while world.lock().unwrap().offers.len() < 3 {
-        assert!(began.elapsed() < Duration::from_secs(60), "it is told with a later reply");
+    while world.lock().unwrap().offered_handles.len() < 3 {
+        assert!(began.elapsed() < Duration::from_secs(60), "the client repeats the offer with a later reply");
         root(&client).await;
-        let told = world.lock().unwrap().offers.len() as u64;
-        assert!(told <= 2 + began.elapsed().as_secs(), "not with each reply");
+        let offers = world.lock().unwrap().offered_handles.len() as u64;
+        assert!(offers <= 2 + began.elapsed().as_secs(), "the client does not offer the context with each reply");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // That went well.
+    // The last offer succeeded.
     let end = Instant::now() + Duration::from_millis(1500);
     while Instant::now() < end {
         root(&client).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(world.lock().unwrap().offers, vec![[2; 16]; 3]);
+    assert_eq!(world.lock().unwrap().offered_handles, vec![[2; 16]; 3]);
     assert!(client.are_callbacks_authenticated());
 }
 
 #[tokio::test]
-async fn a_server_that_knows_no_proven_callbacks_is_told_once() {
-    let (client, world) = renewing(vec![Status::NOTSUPP]).await;
+async fn offers_callback_context_once_to_server_without_support() {
+    let (client, world) = start_with_renewal(vec![Status::NOTSUPP]).await;
     let began = Instant::now();
-    while world.lock().unwrap().offers.is_empty() || began.elapsed() < Duration::from_millis(1500) {
-        assert!(began.elapsed() < Duration::from_secs(60), "it is told");
+    while world.lock().unwrap().offered_handles.is_empty() || began.elapsed() < Duration::from_millis(1500) {
+        assert!(began.elapsed() < Duration::from_secs(60), "the client offers the context");
         root(&client).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(world.lock().unwrap().offers, [[2; 16]]);
+    assert_eq!(world.lock().unwrap().offered_handles, [[2; 16]]);
 }

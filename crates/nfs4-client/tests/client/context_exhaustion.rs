@@ -1,4 +1,4 @@
-//! Contexts whose numbers are used up.
+//! Tests of contexts without remaining sequence numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,24 +9,24 @@ use vouch_xdr::Writer;
 
 use crate::{identity, root, server};
 
-/// Protects so many calls, and opens the replies to these alone.
-struct Short {
+/// A protection for a limited number of calls. It opens only replies to its own calls.
+struct LimitedProtection {
     calls: Plain,
     name: u64,
     left: u64,
 }
 
-impl Short {
+impl LimitedProtection {
     fn new(name: u64, left: u64) -> Self {
-        Short { calls: Plain::none(), name, left }
+        LimitedProtection { calls: Plain::none(), name, left }
     }
 
-    fn is_own(&self, tag: CallTag) -> Result<(), ProtectionError> {
+    fn check_tag(&self, tag: CallTag) -> Result<(), ProtectionError> {
         if tag.0 == self.name { Ok(()) } else { Err(ProtectionError::Verifier) }
     }
 }
 
-impl Protection for Short {
+impl Protection for LimitedProtection {
     fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError> {
         self.left = self.left.checked_sub(1).ok_or(ProtectionError::NoContext)?;
         self.calls.begin(w, header_start)?;
@@ -34,7 +34,7 @@ impl Protection for Short {
     }
 
     fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError> {
-        self.is_own(tag)?;
+        self.check_tag(tag)?;
         self.calls.verify(tag, verifier)
     }
 
@@ -45,23 +45,23 @@ impl Protection for Short {
         body: &'a [u8],
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], ProtectionError> {
-        self.is_own(tag)?;
+        self.check_tag(tag)?;
         self.calls.open(tag, verifier, body, scratch)
     }
 }
 
-// RFC 2203, section 5.3.3.1: no call has a number of MAXSEQ or more.
+// RFC 2203, section 5.3.3.1: sequence numbers are below MAXSEQ.
 #[tokio::test]
-async fn a_context_whose_numbers_are_used_up_is_replaced_and_no_caller_notices() {
+async fn replaces_exhausted_context_without_failing_calls() {
     for (minor, connections) in [(0, 1), (1, 1), (2, 3)] {
         let (address, _world) = server::start().await;
-        let made = Arc::new(AtomicU64::new(0));
-        let mut config = Config::new(address, minor, identity(), Short::new(0, 20));
+        let contexts_created = Arc::new(AtomicU64::new(0));
+        let mut config = Config::new(address, minor, identity(), LimitedProtection::new(0, 20));
         config.connections = connections;
-        let count = made.clone();
-        config.renewal = Some(Arc::new(move || Ok(Box::new(Short::new(count.fetch_add(1, Ordering::SeqCst) + 1, 20)))));
+        let count = contexts_created.clone();
+        config.renewal = Some(Arc::new(move || Ok(Box::new(LimitedProtection::new(count.fetch_add(1, Ordering::SeqCst) + 1, 20)))));
         let client = Client::connect(config).await.unwrap();
-        // Some are out when it ends, and are answered under it.
+        // Some calls are in flight when a context is exhausted, and complete under it.
         for _ in 0..5 {
             let calls: Vec<_> = (0..16)
                 .map(|_| {
@@ -73,29 +73,29 @@ async fn a_context_whose_numbers_are_used_up_is_replaced_and_no_caller_notices()
                 call.await.unwrap();
             }
         }
-        let made = made.load(Ordering::SeqCst);
-        assert!((3..=8).contains(&made), "4.{minor}: 80 calls and those that made the session take 4 more contexts, not {made}");
+        let contexts_created = contexts_created.load(Ordering::SeqCst);
+        assert!((3..=8).contains(&contexts_created), "4.{minor}: 80 calls and the handshake need 4 more contexts, not {contexts_created}");
     }
 }
 
 #[tokio::test]
-async fn where_no_context_can_be_made_the_caller_is_told() {
+async fn caller_sees_error_when_no_context_can_be_created() {
     let (address, _world) = server::start().await;
-    let client = Client::connect(Config::new(address, 1, identity(), Short::new(0, 5))).await.unwrap();
-    let failure = loop {
+    let client = Client::connect(Config::new(address, 1, identity(), LimitedProtection::new(0, 5))).await.unwrap();
+    let error = loop {
         if let Err(error) = client.walk(b"/").await {
             break error;
         }
     };
-    assert!(matches!(failure, Error::Protection(ProtectionError::NoContext)), "{failure:?}");
+    assert!(matches!(error, Error::Protection(ProtectionError::NoContext)), "{error:?}");
     let (address, _world) = server::start().await;
-    let mut config = Config::new(address, 1, identity(), Short::new(0, 5));
+    let mut config = Config::new(address, 1, identity(), LimitedProtection::new(0, 5));
     config.renewal = Some(Arc::new(|| Err("no ticket".into())));
     let client = Client::connect(config).await.unwrap();
-    let failure = loop {
+    let error = loop {
         if let Err(error) = client.walk(b"/").await {
             break error;
         }
     };
-    assert!(matches!(failure, Error::Denied(_)), "{failure:?}");
+    assert!(matches!(error, Error::Denied(_)), "{error:?}");
 }

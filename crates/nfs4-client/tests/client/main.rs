@@ -1,4 +1,4 @@
-//! The client against a small scripted server.
+//! Tests of the client against a small scripted server.
 
 mod callback_security;
 mod context_end;
@@ -6,7 +6,7 @@ mod context_exhaustion;
 mod parallel_decryption;
 mod server;
 
-use server::Protects;
+use server::ProtectionReply;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -49,18 +49,18 @@ async fn files_are_written_and_read(minor: u32, connections: usize) {
 }
 
 #[tokio::test]
-async fn files_are_written_and_read_by_4_0() {
+async fn reads_and_writes_files_with_4_0() {
     files_are_written_and_read(0, 1).await;
 }
 
 #[tokio::test]
-async fn files_are_written_and_read_by_4_1_and_4_2() {
+async fn reads_and_writes_files_with_4_1_and_4_2() {
     files_are_written_and_read(1, 1).await;
     files_are_written_and_read(2, 3).await;
 }
 
 #[tokio::test]
-async fn many_tasks_share_the_slots() {
+async fn many_tasks_share_slots() {
     let (address, _world) = server::start().await;
     let identity = Identity { slots: 4, ..identity() };
     let client = Client::connect(Config { connections: 2, identity, ..config(address, 1) }).await.unwrap();
@@ -76,33 +76,33 @@ async fn many_tasks_share_the_slots() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_is_asked_for_again_and_executed_once() {
+async fn repeats_call_after_lost_reply_without_second_execution() {
     let (address, world) = server::start().await;
     let client = Client::connect(config(address, 1)).await.unwrap();
     let root = root(&client).await;
     let file = client.open(&root, b"f", ShareAccess::BOTH, Some(&Attributes::default())).await.unwrap();
-    world.lock().unwrap().swallow = 1;
+    world.lock().unwrap().dropped_replies = 1;
     assert_eq!(client.write(&file, 0, b"once", StableHow::FileSync).await.unwrap().0, 4);
     assert_eq!(world.lock().unwrap().writes, 1);
     assert_eq!(client.read(&file, 0, 10).await.unwrap(), (b"once".to_vec(), true));
 }
 
 #[tokio::test]
-async fn a_server_that_answers_for_another_slot_is_not_believed() {
+async fn refuses_sequence_reply_for_another_slot() {
     let (address, world) = server::start().await;
     let client = Client::connect(config(address, 1)).await.unwrap();
-    world.lock().unwrap().lie_about_slot = true;
+    world.lock().unwrap().answers_wrong_slot = true;
     assert!(matches!(client.walk(b"/").await, Err(Error::Mismatch(_))));
 }
 
 #[tokio::test]
-async fn a_recall_reaches_the_handler_and_is_answered() {
+async fn recall_reaches_handler_and_is_answered() {
     let (address, world) = server::start().await;
     let seen = Arc::new(Mutex::new(None));
-    let kept = seen.clone();
+    let recorded = seen.clone();
     let callbacks = Box::new(move |args: &cb::Args<'_>| match args {
         cb::Args::Recall(args) => {
-            *kept.lock().unwrap() = Some(*args);
+            *recorded.lock().unwrap() = Some(*args);
             cb::Results::Recall(Ok(()))
         }
         other => cb::Results::failure(other.op(), Status::NOTSUPP),
@@ -114,23 +114,24 @@ async fn a_recall_reaches_the_handler_and_is_answered() {
     assert_eq!(*seen.lock().unwrap(), Some(args));
     for _ in 0..100 {
         if let Some(answer) = world.lock().unwrap().recall_answer.take() {
-            // xid, REPLY, accepted, no verifier, success; then status, tag, and two results.
+            // Transaction id, REPLY, accepted, no verifier, success; then status, tag, and two
+            // results.
             assert_eq!(answer[24..36], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("the callback was not answered");
+    panic!("the client did not answer the callback");
 }
 
 #[tokio::test]
-async fn a_client_that_was_forgotten_renews_and_reclaims() {
+async fn client_renews_session_and_reclaims_open() {
     let (address, world) = server::start().await;
     let client = Client::connect(config(address, 1)).await.unwrap();
     let root_handle = root(&client).await;
     let mut file = client.open(&root_handle, b"f", ShareAccess::BOTH, Some(&Attributes::default())).await.unwrap();
     let before = client.id();
-    world.lock().unwrap().forgotten = true;
+    world.lock().unwrap().refuses_sessions = true;
     let error = client.walk(b"/").await.unwrap_err();
     assert_eq!(error.status(), Some(Status::BADSESSION));
     client.renew().await.unwrap();
@@ -141,7 +142,7 @@ async fn a_client_that_was_forgotten_renews_and_reclaims() {
 }
 
 #[test]
-fn the_pipeline_keeps_many_calls_in_flight() {
+fn pipeline_keeps_many_calls_in_flight() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (address, _world) = runtime.block_on(server::start());
     for (minor, connections) in [(0, 1), (1, 2)] {
@@ -172,10 +173,10 @@ fn the_pipeline_keeps_many_calls_in_flight() {
     }
 }
 
-/// Says that calls can't be altered, and does nothing about it.
-struct Sealed(Plain);
+/// A protection that claims integrity without providing it.
+struct ClaimedIntegrity(Plain);
 
-impl Protection for Sealed {
+impl Protection for ClaimedIntegrity {
     fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError> {
         self.0.begin(w, header_start)
     }
@@ -201,25 +202,26 @@ impl Protection for Sealed {
 
 // RFC 8881, section 2.10.8.3.
 #[tokio::test]
-async fn state_protection_is_asked_for_where_calls_have_integrity_and_done_without_where_it_is_refused() {
-    let refused = [Status::ENCR_ALG_UNSUPP, Status::NOTSUPP, Status::INVAL].map(Protects::Refused);
-    for answer in [Protects::Granted, Protects::Ignored].into_iter().chain(refused) {
+async fn requests_state_protection_only_with_integrity() {
+    let refused = [Status::ENCR_ALG_UNSUPP, Status::NOTSUPP, Status::INVAL].map(ProtectionReply::Refused);
+    for answer in [ProtectionReply::Granted, ProtectionReply::Ignored].into_iter().chain(refused) {
         let (address, world) = server::start().await;
         world.lock().unwrap().protection = answer;
-        let sealed = Config::new(address, 1, identity(), Sealed(Plain::none()));
-        let client = Client::connect(sealed).await.unwrap();
-        assert_eq!(client.is_protected(), answer == Protects::Granted);
+        let protected = Config::new(address, 1, identity(), ClaimedIntegrity(Plain::none()));
+        let client = Client::connect(protected).await.unwrap();
+        assert_eq!(client.is_protected(), answer == ProtectionReply::Granted);
         root(&client).await;
-        let expected: &[bool] = if matches!(answer, Protects::Refused(_)) { &[true, false] } else { &[true] };
-        assert_eq!(std::mem::take(&mut world.lock().unwrap().asked), expected, "{answer:?}");
-        // Anew, as after a restart of the server.
+        let expected: &[bool] = if matches!(answer, ProtectionReply::Refused(_)) { &[true, false] } else { &[true] };
+        assert_eq!(std::mem::take(&mut world.lock().unwrap().protection_requests), expected, "{answer:?}");
+        // As after a restart of the server.
         client.renew().await.unwrap();
-        assert_eq!(std::mem::take(&mut world.lock().unwrap().asked), expected, "{answer:?}");
+        assert_eq!(std::mem::take(&mut world.lock().unwrap().protection_requests), expected, "{answer:?}");
         let plain = Client::connect(config(address, 1)).await.unwrap();
         assert!(!plain.is_protected());
-        let pipeline =
-            tokio::task::spawn_blocking(move || Pipeline::connect(address, 1, 2, &identity(), Box::new(Sealed(Plain::none()))).map(drop));
+        let pipeline = tokio::task::spawn_blocking(move || {
+            Pipeline::connect(address, 1, 2, &identity(), Box::new(ClaimedIntegrity(Plain::none()))).map(drop)
+        });
         pipeline.await.unwrap().unwrap();
-        assert_eq!(world.lock().unwrap().asked, [&[false], expected].concat(), "{answer:?}");
+        assert_eq!(world.lock().unwrap().protection_requests, [&[false], expected].concat(), "{answer:?}");
     }
 }

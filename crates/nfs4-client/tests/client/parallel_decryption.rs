@@ -1,4 +1,4 @@
-//! Replies are opened while others go on, and side by side.
+//! Tests of opening replies in parallel and in batches.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,28 +15,28 @@ use vouch_xdr::Writer;
 
 use crate::{identity, server};
 
-/// Opens nothing, and takes its time where it is told so.
+/// An opener that changes nothing. It blocks once if `blocks_next_batch` is set.
 struct Gate {
-    shut: AtomicBool,
-    come: mpsc::Sender<()>,
-    go: Mutex<mpsc::Receiver<()>>,
-    /// How many replies were opened together.
+    blocks_next_batch: AtomicBool,
+    entered_sender: mpsc::Sender<()>,
+    release_receiver: Mutex<mpsc::Receiver<()>>,
+    /// Number of replies in each batch.
     counts: Mutex<Vec<usize>>,
 }
 
 impl Opener for Gate {
     fn open_many(&self, replies: &mut [IncomingReply<'_>]) {
         self.counts.lock().unwrap().push(replies.len());
-        if self.shut.swap(false, Ordering::SeqCst) {
-            self.come.send(()).unwrap();
-            self.go.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        if self.blocks_next_batch.swap(false, Ordering::SeqCst) {
+            self.entered_sender.send(()).unwrap();
+            self.release_receiver.lock().unwrap().recv_timeout(PATIENCE).unwrap();
         }
     }
 }
 
-struct Gated(Plain, Arc<Gate>);
+struct GatedProtection(Plain, Arc<Gate>);
 
-impl Protection for Gated {
+impl Protection for GatedProtection {
     fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError> {
         self.0.begin(w, header_start)
     }
@@ -54,27 +54,33 @@ impl Protection for Gated {
     }
 }
 
-async fn ask(client: Client) {
+async fn call_putrootfh(client: Client) {
     client.compound().op(&Args::Putrootfh).send().await.unwrap().results().next_ok().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn while_a_reply_is_opened_other_connections_go_on_and_those_that_come_together_are_opened_together() {
+async fn opens_replies_in_batches_without_blocking_other_connections() {
     let (address, world) = server::start().await;
-    let ((come, entered), (release, go)) = (mpsc::channel(), mpsc::channel());
-    let gate = Arc::new(Gate { shut: AtomicBool::new(false), come, go: Mutex::new(go), counts: Mutex::default() });
-    let mut config = Config::new(address, 1, identity(), Gated(Plain::none(), gate.clone()));
+    let ((entered_sender, entered), (release, release_receiver)) = (mpsc::channel(), mpsc::channel());
+    let gate = Arc::new(Gate {
+        blocks_next_batch: AtomicBool::new(false),
+        entered_sender,
+        release_receiver: Mutex::new(release_receiver),
+        counts: Mutex::default(),
+    });
+    let mut config = Config::new(address, 1, identity(), GatedProtection(Plain::none(), gate.clone()));
     config.connections = 2;
     let client = Client::connect(config).await.unwrap();
-    gate.shut.store(true, Ordering::SeqCst);
-    let first = tokio::spawn(ask(client.clone()));
+    gate.blocks_next_batch.store(true, Ordering::SeqCst);
+    let first = tokio::spawn(call_putrootfh(client.clone()));
     tokio::task::spawn_blocking(move || entered.recv_timeout(PATIENCE).unwrap()).await.unwrap();
-    // They take the connections in turns: every other one is answered. The four of each come together.
-    world.lock().unwrap().gather = 4;
+    // Calls use the connections in rotation: every other call is answered. The four replies of each
+    // connection arrive together.
+    world.lock().unwrap().replies_per_write = 4;
     let mut done = tokio::task::JoinSet::new();
-    (0..8).for_each(|_| drop(done.spawn(ask(client.clone()))));
+    (0..8).for_each(|_| drop(done.spawn(call_putrootfh(client.clone()))));
     for _ in 0..4 {
-        tokio::time::timeout(PATIENCE, done.join_next()).await.expect("others go on").unwrap().unwrap();
+        tokio::time::timeout(PATIENCE, done.join_next()).await.expect("other connections continue").unwrap().unwrap();
     }
     assert!(!first.is_finished());
     release.send(()).unwrap();
@@ -82,48 +88,53 @@ async fn while_a_reply_is_opened_other_connections_go_on_and_those_that_come_tog
     while let Some(answered) = done.join_next().await {
         answered.unwrap();
     }
-    // The others were answered at once.
+    // The replies were opened in batches.
     let counts = gate.counts.lock().unwrap();
     assert!(counts.iter().any(|&count| count > 1) && counts.iter().sum::<usize>() == 9, "{counts:?}");
 }
 
-/// A call on its way.
-type Asking = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A call in flight.
+type CallFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-// A reply may give what a callback takes back.
+// A callback may recall a delegation that an earlier reply granted.
 #[tokio::test]
-async fn a_callback_is_answered_after_the_replies_that_came_before_it_and_before_those_after() {
+async fn callback_is_answered_in_order_with_replies() {
     for (opened, after) in [(false, false), (false, true), (true, false), (true, true)] {
         let (address, world) = server::start().await;
-        let asking: Arc<Mutex<Option<Asking>>> = Arc::default();
-        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-        let held = asking.clone();
+        let call_in_flight: Arc<Mutex<Option<CallFuture>>> = Arc::default();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        let shared_call = call_in_flight.clone();
         let callbacks = Box::new(move |_: &cb::Args<'_>| {
-            let mut held = held.lock().unwrap();
-            let answered = held.as_mut().unwrap().as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
-            tell.send(answered).unwrap();
+            let mut shared_call = shared_call.lock().unwrap();
+            let answered = shared_call.as_mut().unwrap().as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+            sender.send(answered).unwrap();
             cb::Results::Recall(Ok(()))
         });
         let mut config = Config { callbacks, ..Config::new(address, 1, identity(), Plain::none()) };
         if opened {
-            let ((come, _), (_, go)) = (mpsc::channel(), mpsc::channel());
-            let gate = Gate { shut: AtomicBool::new(false), come, go: Mutex::new(go), counts: Mutex::default() };
-            config.protection = Box::new(Gated(Plain::none(), Arc::new(gate)));
+            let ((entered_sender, _), (_, release_receiver)) = (mpsc::channel(), mpsc::channel());
+            let gate = Gate {
+                blocks_next_batch: AtomicBool::new(false),
+                entered_sender,
+                release_receiver: Mutex::new(release_receiver),
+                counts: Mutex::default(),
+            };
+            config.protection = Box::new(GatedProtection(Plain::none(), Arc::new(gate)));
         }
         let client = Client::connect(config).await.unwrap();
         let args = cb::CbRecallArgs { stateid: Stateid::default(), truncate: false, handle: Filehandle::new(b"f").unwrap() };
         {
             let mut world = world.lock().unwrap();
-            (world.recall, world.recall_after) = (Some(args), after);
+            (world.recall, world.recall_follows_reply) = (Some(args), after);
         }
-        let mut asked = Box::pin(ask(client.clone()));
-        assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it is sent");
-        *asking.lock().unwrap() = Some(asked);
-        let answered = tokio::time::timeout(PATIENCE, told.recv()).await.expect("a callback").unwrap();
-        assert_eq!(answered, after, "opened aside: {opened}");
-        let asked = asking.lock().unwrap().take().unwrap();
+        let mut call = Box::pin(call_putrootfh(client.clone()));
+        assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "the call is sent and waits");
+        *call_in_flight.lock().unwrap() = Some(call);
+        let answered = tokio::time::timeout(PATIENCE, receiver.recv()).await.expect("a callback arrives").unwrap();
+        assert_eq!(answered, after, "with an opener: {opened}");
+        let call = call_in_flight.lock().unwrap().take().unwrap();
         if !answered {
-            asked.await;
+            call.await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A small scripted server: one session, files of one directory in memory, and ways to misbehave.
+//! A small scripted server: one session, files of one directory in memory, and configurable faults.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,54 +13,53 @@ use vouch_oncrpc::{Accepted, AuthStat, Call, Denied, RecordReader, Reply, begin_
 use vouch_rpcsec_gss::{Credential, Procedure};
 use vouch_xdr::{Reader, Writer};
 
-/// How the server answers a wish for state protection.
+/// Response of the server to a request for state protection.
 #[derive(Default, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protects {
+pub(crate) enum ProtectionReply {
     #[default]
     Granted,
-    /// As Ganesha does.
+    /// Grants no protection without an error, as NFS-Ganesha does.
     Ignored,
     Refused(Status),
 }
 
-/// What the server is told to do wrong, and what it remembers.
+/// Configured faults, and observations.
 #[derive(Default)]
-pub(crate) struct World {
+pub(crate) struct ServerState {
     pub files: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Drops the connection instead of answering, so many times, after executing.
-    pub swallow: u32,
-    /// Answers SEQUENCE with another slot's number.
-    pub lie_about_slot: bool,
-    /// Keeps the replies of a connection back until there are so many, and sends them at once.
-    pub gather: usize,
-    /// Sends this callback before the next reply.
+    /// Number of calls after whose execution the server drops the connection instead of replying.
+    pub dropped_replies: u32,
+    /// The server answers SEQUENCE with a wrong slot number.
+    pub answers_wrong_slot: bool,
+    /// Number of replies that the server collects before it sends them together.
+    pub replies_per_write: usize,
+    /// Callback to send before the next reply.
     pub recall: Option<cb::CbRecallArgs>,
-    /// After that reply, with it, instead.
-    pub recall_after: bool,
-    /// What came back for it.
+    /// Send the callback together with the reply, after it.
+    pub recall_follows_reply: bool,
+    /// Reply to the callback.
     pub recall_answer: Option<Vec<u8>>,
-    /// Whether state protection was asked for, each time.
-    pub asked: Vec<bool>,
-    /// What is answered then.
-    pub protection: Protects,
-    /// Denies so many calls for want of a context.
+    /// Whether each EXCHANGE_ID requested state protection.
+    pub protection_requests: Vec<bool>,
+    /// Response to a request for state protection.
+    pub protection: ProtectionReply,
+    /// Number of calls to deny because of a missing context.
     pub denials: u32,
-    /// What contexts for callbacks are answered with that come by BACKCHANNEL_CTL, the last first;
-    /// OK at the end.
+    /// Statuses of the next BACKCHANNEL_CTL operations, in reverse order; then OK.
     pub offer_statuses: Vec<Status>,
-    /// Our names of those contexts.
-    pub offers: Vec<Vec<u8>>,
-    /// Forgets all sessions.
-    pub forgotten: bool,
+    /// Server handles of the offered contexts.
+    pub offered_handles: Vec<Vec<u8>>,
+    /// The server refuses all sessions.
+    pub refuses_sessions: bool,
     pub writes: u32,
-    /// Names of the contexts that were ended.
-    pub ended: Vec<Vec<u8>>,
-    /// Slots: number and the reply's body.
+    /// Handles of destroyed contexts.
+    pub destroyed_contexts: Vec<Vec<u8>>,
+    /// Slots: sequence number and body of the last reply.
     slots: Vec<(u32, Vec<u8>)>,
     session: u8,
 }
 
-pub(crate) type Shared = Arc<Mutex<World>>;
+pub(crate) type Shared = Arc<Mutex<ServerState>>;
 
 pub(crate) async fn start() -> (SocketAddr, Shared) {
     let world = Shared::default();
@@ -78,7 +77,7 @@ pub(crate) async fn start() -> (SocketAddr, Shared) {
 async fn serve(mut stream: TcpStream, world: Shared) {
     let mut reader = RecordReader::new(4 << 20);
     let mut bytes = vec![0; 65_536];
-    let (mut out, mut kept) = (Writer::new(), 0);
+    let (mut out, mut pending_replies) = (Writer::new(), 0);
     loop {
         let Ok(n @ 1..) = stream.read(&mut bytes).await else { return };
         let mut input = &bytes[..n];
@@ -86,20 +85,20 @@ async fn serve(mut stream: TcpStream, world: Shared) {
             if !answer(&record, &world, &mut out) {
                 return;
             }
-            kept += 1;
+            pending_replies += 1;
         }
-        if kept < world.lock().unwrap().gather {
+        if pending_replies < world.lock().unwrap().replies_per_write {
             continue;
         }
         if stream.write_all(out.as_bytes()).await.is_err() {
             return;
         }
         out.truncate(0);
-        kept = 0;
+        pending_replies = 0;
     }
 }
 
-/// False to drop the connection.
+/// Executes a call. Returns false to drop the connection.
 fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
     let mut world = world.lock().unwrap();
     if record[4..8] == [0, 0, 0, 1] {
@@ -111,7 +110,7 @@ fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
     if call.procedure == 0 {
         let credential = Credential::decode(call.cred.body).unwrap();
         assert_eq!(credential.procedure, Procedure::Destroy);
-        world.ended.push(credential.handle.to_vec());
+        world.destroyed_contexts.push(credential.handle.to_vec());
         let start = begin_record(out);
         Reply::accepted(call.xid, Accepted::Success(&[])).encode(out);
         end_record(out.bytes_mut(), start, 0);
@@ -126,11 +125,11 @@ fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
     }
     let mut body = Writer::new();
     compound(call.args, &mut world, &mut body);
-    if world.swallow > 0 {
-        world.swallow -= 1;
+    if world.dropped_replies > 0 {
+        world.dropped_replies -= 1;
         return false;
     }
-    let (recalled, after) = (world.recall.take(), world.recall_after);
+    let (recalled, after) = (world.recall.take(), world.recall_follows_reply);
     if let Some(args) = recalled.as_ref().filter(|_| !after) {
         recall(args, &world, out);
     }
@@ -143,7 +142,7 @@ fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
     true
 }
 
-fn recall(args: &cb::CbRecallArgs, world: &World, out: &mut Writer) {
+fn recall(args: &cb::CbRecallArgs, world: &ServerState, out: &mut Writer) {
     let mut body = Writer::new();
     CallbackHead { tag: b"", minor: 1, ident: 0, count: 2 }.encode(&mut body);
     let sequence = cb::CbSequenceArgs {
@@ -162,7 +161,7 @@ fn recall(args: &cb::CbRecallArgs, world: &World, out: &mut Writer) {
     end_record(out.bytes_mut(), start, 0);
 }
 
-fn compound(args: &[u8], world: &mut World, out: &mut Writer) {
+fn compound(args: &[u8], world: &mut ServerState, out: &mut Writer) {
     let mut r = Reader::new(args);
     let head = CompoundHead::decode(&mut r).unwrap();
     let reply = ReplyWriter::begin(out, head.tag);
@@ -171,7 +170,7 @@ fn compound(args: &[u8], world: &mut World, out: &mut Writer) {
         count += 1;
         let args = Args::decode(head.minor, &mut r).unwrap();
         let results = match &args {
-            Args::Sequence(args) if world.forgotten || args.session != SessionId([world.session; 16]) => {
+            Args::Sequence(args) if world.refuses_sessions || args.session != SessionId([world.session; 16]) => {
                 Results::Sequence(Err(Status::BADSESSION))
             }
             Args::Sequence(args) => {
@@ -183,7 +182,7 @@ fn compound(args: &[u8], world: &mut World, out: &mut Writer) {
                 }
                 assert_eq!(world.slots[at].0.wrapping_add(1), args.seq.0, "slot {at}");
                 slot = Some((at, args.seq.0));
-                let slot = SlotId(args.slot.0 + u32::from(world.lie_about_slot));
+                let slot = SlotId(args.slot.0 + u32::from(world.answers_wrong_slot));
                 let highest = SlotId(world.slots.len() as u32 - 1);
                 let flags = SequenceFlags(0);
                 Results::Sequence(Ok(SequenceOk {
@@ -206,16 +205,16 @@ fn compound(args: &[u8], world: &mut World, out: &mut Writer) {
     }
 }
 
-fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Results<'static> {
+fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) -> Results<'static> {
     let change = ChangeInfo::default();
     let stateid = Stateid { seq: StateSeq(1), other: [9; 12] };
     match args {
         Args::ExchangeId(args) => {
-            world.asked.push(args.state_protect != StateProtect::None);
+            world.protection_requests.push(args.state_protect != StateProtect::None);
             let state_protect = match (&args.state_protect, world.protection) {
-                (StateProtect::None, _) | (_, Protects::Ignored) => StateProtectReply::None,
-                (StateProtect::MachineCred(ops), Protects::Granted) => StateProtectReply::MachineCred(*ops),
-                (_, Protects::Refused(status)) => return Results::ExchangeId(Err(status)),
+                (StateProtect::None, _) | (_, ProtectionReply::Ignored) => StateProtectReply::None,
+                (StateProtect::MachineCred(ops), ProtectionReply::Granted) => StateProtectReply::MachineCred(*ops),
+                (_, ProtectionReply::Refused(status)) => return Results::ExchangeId(Err(status)),
                 (StateProtect::Ssv(_), _) => return Results::ExchangeId(Err(Status::ENCR_ALG_UNSUPP)),
             };
             world.session += 1;
@@ -232,18 +231,18 @@ fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Resul
             }))
         }
         Args::CreateSession(args) => {
-            world.forgotten = false;
+            world.refuses_sessions = false;
             world.slots = vec![(0, Vec::new()); args.fore.requests_max as usize];
             let (session, seq, flags) = (SessionId([world.session; 16]), args.seq, args.flags);
             Results::CreateSession(Ok(CreateSessionOk { session, seq, flags, fore: args.fore, back: args.back }))
         }
-        Args::BindConnToSession(_) if world.forgotten => Results::BindConnToSession(Err(Status::BADSESSION)),
+        Args::BindConnToSession(_) if world.refuses_sessions => Results::BindConnToSession(Err(Status::BADSESSION)),
         Args::BindConnToSession(args) => {
             Results::BindConnToSession(Ok(BindConnOk { session: args.session, dir: ChannelDirServer::Both, rdma: false }))
         }
         Args::BackchannelCtl(args) => {
-            let [CallbackSec::Gss(offer)] = &args.sec_parms.0[..] else { panic!("a context") };
-            world.offers.push(offer.from_server.0.to_vec());
+            let [CallbackSec::Gss(offer)] = &args.sec_parms.0[..] else { panic!("expected a GSS context") };
+            world.offered_handles.push(offer.from_server.0.to_vec());
             Results::BackchannelCtl(world.offer_statuses.pop().map_or(Ok(()), Err))
         }
         Args::ReclaimComplete(_) => Results::ReclaimComplete(Ok(())),
