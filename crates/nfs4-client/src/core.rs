@@ -167,9 +167,9 @@ impl Core {
     }
 
     /// Returns how many calls can begin now.
-    pub fn idle(&self) -> usize {
+    pub fn available(&self) -> usize {
         let places = match self.session {
-            Some(_) => self.slots.idle(),
+            Some(_) => self.slots.available(),
             None => SLOTS_MAX,
         };
         places.min(self.outstanding_max().saturating_sub(self.in_flight))
@@ -261,9 +261,9 @@ impl Core {
         self.protection.has_integrity()
     }
 
-    /// Returns the number of bytes from which a batch is protected or opened efficiently.
-    pub(crate) fn batch_len_min(&self) -> usize {
-        self.protection.batch_len_min()
+    /// Returns the target length of a batch, or zero if batches are no faster.
+    pub(crate) fn batch_len(&self) -> usize {
+        self.protection.batch_len()
     }
 
     /// Returns an opener of replies that works without access to the core.

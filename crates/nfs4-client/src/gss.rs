@@ -194,7 +194,7 @@ impl Protection for GssProtection {
         Self::callback_security(self, self.context.service()).ok()
     }
 
-    fn batch_len_min(&self) -> usize {
+    fn batch_len(&self) -> usize {
         match self.context.service() {
             Service::None => 0,
             Service::Integrity | Service::Privacy => long_wraps() * LONG_MESSAGE_LEN,

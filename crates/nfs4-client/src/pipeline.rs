@@ -32,7 +32,7 @@ struct Connection {
 
 impl Connection {
     /// Returns the events to poll: readable, and writable if the socket was full.
-    fn poll_fds(&self) -> PollFd<'_> {
+    fn poll_fd(&self) -> PollFd<'_> {
         let room = if self.writable { PollFlags::empty() } else { PollFlags::OUT };
         PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP | room)
     }
@@ -77,20 +77,20 @@ impl Submitter {
 
     /// Protects the next batch of calls of all connections. Returns whether more calls remain.
     fn protect_batch(&mut self) -> Result<bool, Error> {
-        // If the protection has no minimum batch length, only the number of calls limits a batch.
-        let len_max = Some(self.core.batch_len_min()).filter(|&len| len > 0).unwrap_or(usize::MAX);
+        // If the protection has no target length, only the number of calls limits a batch.
+        let len_max = Some(self.core.batch_len()).filter(|&len| len > 0).unwrap_or(usize::MAX);
         let mut calls: Vec<OutgoingCall<'_>> = Vec::new();
         let (mut len, mut more) = (0, false);
         'outputs: for Output { bytes, unprotected, .. } in &mut self.outputs {
-            let (mut rest, mut at) = (bytes.bytes_mut().as_mut_slice(), 0);
+            let (mut unread, mut at) = (bytes.bytes_mut().as_mut_slice(), 0);
             for Unprotected { tag, bytes } in unprotected.iter() {
                 if calls.len() == BATCH_CALLS_MAX || (len + bytes.len() > len_max && !calls.is_empty()) {
                     more = true;
                     break 'outputs;
                 }
                 len += bytes.len();
-                let (call, behind) = rest[bytes.start - at..].split_at_mut(bytes.len());
-                (rest, at) = (behind, bytes.end);
+                let (call, tail) = unread[bytes.start - at..].split_at_mut(bytes.len());
+                (unread, at) = (tail, bytes.end);
                 calls.push(OutgoingCall { tag: *tag, bytes: call });
             }
         }
@@ -114,7 +114,7 @@ impl Submitter {
 
     /// Returns the number of calls that can be submitted now.
     pub fn available(&self) -> usize {
-        self.core.idle()
+        self.core.available()
     }
 }
 
@@ -218,7 +218,7 @@ impl Pipeline {
         if !self.wait(timeout)? {
             return Ok(0);
         }
-        let (mut replies, batch_len_min) = (0, self.submitter.core.batch_len_min());
+        let (mut replies, batch_len) = (0, self.submitter.core.batch_len());
         for (at, (connection, ready)) in self.connections.iter_mut().zip(&self.ready).enumerate() {
             connection.writable |= ready.contains(PollFlags::OUT);
             if !ready.intersects(READABLE) {
@@ -239,7 +239,7 @@ impl Pipeline {
                     Err(error) => return Err(error.into()),
                 }
                 // Opens further received data in the same batch.
-                if !connection.input.is_drained() && connection.input.buffered_len() < batch_len_min {
+                if !connection.input.is_drained() && connection.input.buffered_len() < batch_len {
                     continue;
                 }
                 replies += handle_input(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
@@ -260,11 +260,11 @@ impl Pipeline {
         let (mut one, mut many);
         let poll_fds: &mut [PollFd<'_>] = match &self.connections[..] {
             [only] => {
-                one = [only.poll_fds()];
+                one = [only.poll_fd()];
                 &mut one
             }
             all => {
-                many = all.iter().map(Connection::poll_fds).collect::<Vec<_>>();
+                many = all.iter().map(Connection::poll_fd).collect::<Vec<_>>();
                 &mut many
             }
         };

@@ -86,9 +86,8 @@ pub trait Protection: Send {
         None
     }
 
-    /// Returns the number of bytes from which a batch is efficient, or zero if batches are no
-    /// faster.
-    fn batch_len_min(&self) -> usize {
+    /// Returns the target length of a batch, or zero if batches are no faster.
+    fn batch_len(&self) -> usize {
         0
     }
 

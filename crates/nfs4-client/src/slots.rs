@@ -27,7 +27,7 @@ impl Slots {
     }
 
     /// Returns the number of slots that can be acquired now.
-    pub(crate) fn idle(&self) -> usize {
+    pub(crate) fn available(&self) -> usize {
         self.limit.saturating_sub(self.in_use)
     }
 
@@ -101,6 +101,6 @@ mod tests {
         slots.set_target(SlotId(1));
         assert_eq!((slots.acquire().map(|s| s.0), slots.acquire().map(|s| s.0), slots.acquire()), (Some(0), Some(1), None));
         slots.set_target(SlotId(u32::MAX));
-        assert_eq!((slots.idle(), slots.acquire().map(|s| s.0)), (6, Some(2)));
+        assert_eq!((slots.available(), slots.acquire().map(|s| s.0)), (6, Some(2)));
     }
 }

@@ -79,20 +79,20 @@ const IN_SESSION: CallKind = CallKind::Session { cache: false };
 #[test]
 fn window_limits_calls_and_reserves_one_for_sessionless_calls() {
     let mut core = core();
-    assert_eq!(core.idle(), 3);
+    assert_eq!(core.available(), 3);
     let first = send(&mut core, 1, IN_SESSION).unwrap();
     assert!((2..4).all(|token| send(&mut core, token, IN_SESSION).is_some()));
-    assert_eq!((core.idle(), send(&mut core, 4, IN_SESSION)), (0, None));
+    assert_eq!((core.available(), send(&mut core, 4, IN_SESSION)), (0, None));
     assert!(send(&mut core, 5, CallKind::Sessionless).is_some());
     // A retry does not count as another call.
     let mut w = Writer::new();
     let retry = core.begin_again(1, &mut w).unwrap().unwrap();
     core.end(retry, &mut w).unwrap();
-    assert_eq!(core.idle(), 0);
+    assert_eq!(core.available(), 0);
     let retried = u32::from_be_bytes(w.as_bytes()[RECORD_MARK_LEN..][..4].try_into().unwrap());
     assert_ne!(first, retried);
     let done = core.reply(&accepted(retried, VALID_VERIFIER, Accepted::SystemErr), &mut Vec::new()).unwrap().map(|done| done.token);
-    assert_eq!((done, core.idle()), (Some(1), 0), "the sessionless call is still in flight");
+    assert_eq!((done, core.available()), (Some(1), 0), "the sessionless call is still in flight");
     let lost = core.clear_session();
     assert_eq!(lost.len(), 2);
 }
