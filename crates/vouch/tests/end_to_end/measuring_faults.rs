@@ -169,8 +169,8 @@ fn what_can_not_be_meant_is_said_before_anything_is_made() {
         ([&["bench", "iops", quick, "--server-cpu", "c=pid:1"], &mount[..]].concat(), "c=…"),
         ([&["bench", "iops", quick, "--client-cpu", "c=pid:1"], &mount[..]].concat(), "c=…"),
         // Agents measure NFS servers.
-        ([&["bench", "transfer", quick, "--agent", "127.0.0.1:9"], &mount[..]].concat(), "agents measure NFS servers alone"),
-        (["bench", "transfer", quick, "--agent", "127.0.0.1:9", "--target", "scp://"].to_vec(), "agents measure NFS servers alone"),
+        ([&["bench", "transfer", quick, "--agent", "127.0.0.1:9"], &mount[..]].concat(), "agents measure only NFS servers"),
+        (["bench", "transfer", quick, "--agent", "127.0.0.1:9", "--target", "scp://"].to_vec(), "agents measure only NFS servers"),
         (["bench", "tree", quick, "--dir", "b", "--target", "nfs://127.0.0.1/x"].to_vec(), "http://"),
     ] {
         let said = world.fails(2, args.clone());

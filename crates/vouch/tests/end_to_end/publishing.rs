@@ -119,7 +119,7 @@ fn what_cannot_be_published_stops_it_and_is_named() {
     // A key that its certificate does not name.
     std::fs::copy(world.path("other/signing.key"), world.path("keys/signing.key")).expect("a copy");
     let said = world.fails(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
-    assert!(said.contains("certifies"), "{said}");
+    assert!(said.contains("is not the key of"), "{said}");
 }
 
 #[test]

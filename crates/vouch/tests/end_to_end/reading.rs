@@ -108,7 +108,7 @@ fn a_mirror_is_pulled_served_and_kept_current() {
     let first = world.serve();
     let report: serde_json::Value = serde_json::from_str(&world.ok(["pull", &world.name(""), "--db", "mirror", "--json"])).expect("JSON");
     assert_eq!((&report["revision"], &report["was_current"]), (&1.into(), &false.into()));
-    assert!(world.ok(["pull", &world.name(""), "--db", "mirror"]).contains("here already"));
+    assert!(world.ok(["pull", &world.name(""), "--db", "mirror"]).contains("already present"));
     world.write("src/hello", "second\n");
     world.publish();
     assert!(eventually(std::time::Duration::from_secs(10), || world
