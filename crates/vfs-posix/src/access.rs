@@ -1,5 +1,5 @@
-//! ACCESS: the kernel is asked, as the caller. Nothing is remembered: an answer costs one call
-//! where all is granted.
+//! ACCESS: asks the kernel as the caller. Nothing is cached; if everything is granted, it costs one
+//! system call.
 
 use std::os::fd::AsFd;
 
@@ -14,7 +14,7 @@ const READ: u8 = 4;
 const WRITE: u8 = 2;
 const EXECUTE: u8 = 1;
 
-/// What each right needs, on a directory and on anything else.
+/// Kernel bits for each right, on directories and on other files.
 const DIRECTORY: [(Access, u8); 8] = [
     (Access::READ, READ),
     (Access::LOOKUP, EXECUTE),
@@ -35,7 +35,7 @@ const OTHER: [(Access, u8); 7] = [
     (Access::XATTR_LIST, READ),
 ];
 
-/// Which of `wanted` the identity that the thread has taken on has.
+/// Which of `wanted` the thread's identity has.
 pub(crate) fn granted(node: &Node, wanted: Access) -> Result<Access> {
     let rules = if node.file_type == FileType::Directory { &DIRECTORY[..] } else { &OTHER };
     let asked = || rules.iter().filter(|(right, _)| wanted.has(*right));
@@ -55,7 +55,7 @@ pub(crate) fn granted(node: &Node, wanted: Access) -> Result<Access> {
     Ok(granted.fold(Access::default(), |granted, (right, _)| granted | *right))
 }
 
-/// Whether the thread's identity may use the file so.
+/// Whether the thread's identity has these rights.
 pub(crate) fn may(node: &Node, bits: u8) -> Result<bool> {
     match ffi::may(node.as_fd(), bits) {
         Ok(()) => Ok(true),
@@ -64,7 +64,7 @@ pub(crate) fn may(node: &Node, bits: u8) -> Result<bool> {
     }
 }
 
-/// As `may`, as the error that an operation would have given.
+/// Like `may`, with the error that an operation would give.
 pub(crate) fn demand(node: &Node, bits: u8) -> Result<()> {
     ffi::may(node.as_fd(), bits).or_error()
 }

@@ -1,5 +1,5 @@
-//! POSIX ACLs as Linux keeps them: the xattrs `system.posix_acl_access` and
-//! `system.posix_acl_default`. A 32-bit version, then 8 bytes an entry (tag, permissions,
+//! POSIX ACLs in Linux's encoding: the xattrs `system.posix_acl_access` and
+//! `system.posix_acl_default`. A 32-bit version, then 8 bytes for each entry (tag, permissions,
 //! user or group), little-endian.
 
 use rustix::fs::XattrFlags;
@@ -12,7 +12,7 @@ use crate::node::Node;
 const VERSION: u32 = 2;
 const NOBODY: u32 = u32::MAX;
 
-/// Most entries that are taken: what fits into an xattr of 64 KiB.
+/// Most entries: the capacity of a 64 KiB xattr.
 const ENTRY_COUNT_MAX: usize = 8191;
 
 fn attribute(kind: PosixAclKind) -> &'static [u8] {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_garbage_is_not() {
+    fn acl_round_trips_and_garbage_is_refused() {
         let tags = [PosixAclTag::UserObject, PosixAclTag::User(7), PosixAclTag::GroupObject, PosixAclTag::Group(8), PosixAclTag::Mask];
         let entries = tags.map(|tag| PosixAclEntry { tag, permissions: 5 }).to_vec();
         let acl = PosixAcl { entries };

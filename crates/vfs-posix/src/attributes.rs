@@ -1,13 +1,12 @@
-//! From `statx` to [`Attributes`], and the change attribute.
+//! Converts `statx` results to [`Attributes`], and computes the change attribute.
 //!
-//! Where the file system stamps changes finely (multigrain times: Linux 6.13 and later on the usual
-//! file systems; tried out when the export begins) the change attribute is the time of the last
-//! change in nanoseconds. Elsewhere the number of the last change that we made is added
-//! (`changes.rs`): it moves with every change of ours even within a tick, and a change made behind
-//! our back shows with the next tick. That number goes with the descriptor or the process; a file
-//! that is met again within a tick of its last change gets a new one. Either way a system clock
-//! that is set back makes it go down, so it is not told to be one that only grows; it moves all the
-//! same.
+//! On file systems with fine time stamps (multigrain times of Linux 6.13; detected when the export
+//! starts) the change attribute is ctime in nanoseconds. On others the number of our last change is
+//! added (`changes.rs`): it moves with each of our changes even within a clock tick, and with
+//! foreign changes at the next tick. The number lives with the descriptor; a file met again within
+//! a tick of its last change gets a new one.
+//!
+//! A system clock that is set back lowers the change attribute, so it is not reported as monotonic.
 
 use rustix::fs::{self, AtFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
@@ -20,28 +19,28 @@ use crate::node::Node;
 
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
-/// Attributes of the file that the descriptor names.
+/// Attributes of an open file.
 pub(crate) fn stat(fd: BorrowedFd<'_>) -> std::result::Result<Statx, Errno> {
     fs::statx(fd, c"", AtFlags::EMPTY_PATH, WANTED)
 }
 
-/// Attributes of a name in a directory; symbolic links are not followed.
+/// Attributes of a name in a directory, without following symbolic links.
 pub(crate) fn stat_name(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> std::result::Result<Statx, Errno> {
     fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, WANTED)
 }
 
 impl Node {
-    /// The file's attributes now.
+    /// Current attributes of the file.
     pub(crate) fn attributes(&self) -> Result<Attributes> {
         self.attributes_of(&stat(self.as_fd()).or_error()?)
     }
 
-    /// The same, from a `statx` of this file.
+    /// Attributes from a `statx` of this file.
     pub(crate) fn attributes_of(&self, stat: &Statx) -> Result<Attributes> {
         attributes(stat, &self.mount, self.changes(changed_ns(stat)))
     }
 
-    /// The change attribute now; 0 where it can't be had.
+    /// Current change attribute; 0 if unavailable.
     pub(crate) fn change(&self) -> u64 {
         stat(self.as_fd()).map_or(0, |stat| change(&stat, self.changes(changed_ns(&stat))))
     }
@@ -51,12 +50,12 @@ fn change(stat: &Statx, changes: u64) -> u64 {
     changed_ns(stat).wrapping_add(changes)
 }
 
-/// Nanoseconds of the last change.
+/// ctime in nanoseconds.
 fn changed_ns(stat: &Statx) -> u64 {
     (stat.stx_ctime.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.stx_ctime.tv_nsec.into())
 }
 
-/// Attributes of a file on `mount` to which we made `changes`.
+/// Attributes of a file on `mount` with our `changes`.
 pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<Attributes> {
     Ok(Attributes {
         file_type: file_type(stat).ok_or(Error::WrongType)?,
@@ -67,7 +66,7 @@ pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<At
         size: stat.stx_size,
         space_used: stat.stx_blocks.saturating_mul(512),
         device: (stat.stx_rdev_major, stat.stx_rdev_minor),
-        // The files of a stack show the devices that they really lie on, and are of one file system all the same.
+        // Files of a stacked file system show different devices but belong to one file system.
         fsid: if mount.stacked { mount.fsid } else { part_of(stat, mount) },
         file_number: stat.stx_ino,
         accessed: time(stat.stx_atime),
@@ -78,13 +77,13 @@ pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<At
     })
 }
 
-/// The number of the part of the file system within which inode numbers are unique.
+/// Number of the part of the file system in which inode numbers are unique.
 pub(crate) fn part_of(stat: &Statx, mount: &Mount) -> u64 {
     let device = (stat.stx_dev_major, stat.stx_dev_minor);
     if device == mount.device {
         return mount.fsid;
     }
-    // A subvolume numbers its inodes anew, and shows a device number of its own.
+    // A subvolume has its own inode numbers and device number.
     mount.fsid ^ (u64::from(device.0) << 32 | u64::from(device.1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -106,7 +105,8 @@ fn time(stamp: StatxTimestamp) -> Time {
     Time { seconds: stamp.tv_sec, nanos: stamp.tv_nsec }
 }
 
-/// Nanoseconds of birth, to tell files apart that had one number after the other; 0 if unknown.
+/// Time of birth in nanoseconds, which distinguishes files that reuse an inode number; 0 if
+/// unknown.
 pub(crate) fn birth(stat: &Statx) -> u64 {
     if stat.stx_mask & StatxFlags::BTIME.bits() == 0 {
         return 0;

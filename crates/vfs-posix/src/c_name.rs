@@ -1,10 +1,10 @@
-//! A name as the kernel wants it: with a NUL at its end, on the stack.
+//! NUL-terminated names on the stack.
 
 use std::ffi::CStr;
 
 use vouch_vfs::{NAME_LEN_MAX, Name};
 
-/// One component of a path.
+/// A path component.
 pub(crate) struct CName {
     bytes: [u8; NAME_LEN_MAX + 1],
     len: usize,

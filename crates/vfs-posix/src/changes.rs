@@ -1,8 +1,7 @@
-//! How often a file was changed by us, for file systems whose clock is too coarse to show it: a
-//! number that is added to the time of change.
+//! Counts our changes of a file, for file systems with coarse time stamps; the count is added to
+//! ctime.
 //!
-//! One a file, by however many exports it is reached: who watches it by one of them must see what
-//! is changed by another.
+//! Shared by all exports that reach the file.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,29 +11,28 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use vouch_vfs::{FileId, SystemId};
 
-/// No change of ours is known, and nobody has asked yet what that means.
+/// No change by us is known, and nobody has asked yet.
 const UNDECIDED: u64 = u64::MAX;
 
-/// For so long a coarse clock may stand still: FAT has the coarsest that is in use.
+/// Longest tick of a file system clock in use (FAT).
 const TICK_MAX: Duration = Duration::from_secs(2);
 
-/// The number of the last change of a file.
+/// Number of the last change of a file.
 pub(crate) struct Changes {
     file: Key,
     last: AtomicU64,
 }
 
-/// A file, and the bytes that tell it from all others there.
+/// A file system, and the file's identity there.
 type Key = (SystemId, FileId);
 
 type Known = HashMap<Key, Weak<Changes>>;
 
-/// Those of all files that anybody has a descriptor of. A lock for a short look, at descriptors
-/// that come and go.
+/// Counters of all files with descriptors.
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
 impl Changes {
-    /// Those of the file.
+    /// Counter of the file.
     pub(crate) fn of(system: SystemId, own: FileId) -> Arc<Self> {
         let file = (system, own);
         let mut known = KNOWN.lock();
@@ -46,17 +44,16 @@ impl Changes {
         changes
     }
 
-    /// We have changed the file.
+    /// Counts a change.
     pub(crate) fn note(&self) {
         self.last.store(next_change(), Ordering::Relaxed);
     }
 
-    /// What is to be added to the time of change, which is given in nanoseconds.
+    /// Number to add to ctime, given in nanoseconds.
     pub(crate) fn number(&self, changed_ns: u64) -> u64 {
         match self.last.load(Ordering::Relaxed) {
             UNDECIDED => {
-                // Descriptors come and go. Within a tick of the clock nobody knows what was there before, or what
-                // was told of it.
+                // Within a clock tick, changes before a new descriptor are unknown.
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
                 let recent = changed_ns.saturating_add(TICK_MAX.as_nanos() as u64) > now;
                 let changes = if recent { next_change() } else { 0 };
@@ -73,16 +70,15 @@ impl Changes {
 impl Drop for Changes {
     fn drop(&mut self) {
         let mut known = KNOWN.lock();
-        // Another may have come in its place meanwhile.
+        // Another counter may have replaced it meanwhile.
         if known.get(&self.file).is_some_and(|changes| changes.strong_count() == 0) {
             known.remove(&self.file);
         }
     }
 }
 
-/// Numbers of changes, for all files of the process; they grow. The first is the part of the second
-/// in which the process began to count, in nanoseconds, so that one that is started again within a
-/// tick of the clock goes on above: changes take longer than a nanosecond each.
+/// Increasing change numbers of the process. They start at the nanoseconds of the current second,
+/// so a restarted process continues above its predecessor.
 fn next_change() -> u64 {
     static COUNT: OnceLock<AtomicU64> = OnceLock::new();
     let count = COUNT.get_or_init(|| {
@@ -96,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_by_one_export_shows_by_another_within_a_tick_and_on_no_other_file() {
+    fn change_shows_by_other_exports_within_a_tick() {
         let (system, other) = (SystemId::of_device(0xfff, 1), SystemId::of_device(0xfff, 2));
         let id = FileId::new(b"a file").expect("short");
         let (one, two, elsewhere) = (Changes::of(system, id), Changes::of(system, id), Changes::of(other, id));

@@ -1,8 +1,8 @@
-//! What shows where another file system is mounted that is not of the export: the directory below
-//! it, empty and not to be changed, as the kernel's NFS server shows what is there.
+//! Mount points that are not crossed: shown as the covered directory, empty and read-only, like the
+//! kernel's NFS server.
 //!
-//! Without the right to take mounts apart nothing leads to what is covered but its inode number,
-//! which the directory above lists. So the rest is made up.
+//! The covered directory itself is unreachable; only its inode number is known, from the listing
+//! above it.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -18,19 +18,17 @@ use crate::export::Inner;
 use crate::node::Node;
 use crate::{attributes, crossing, handle, identity};
 
-/// Where the names are in directories that others are mounted on: a listing tells the inode numbers
-/// of what they cover, and it is the only one that does. So that not each of many mount
-/// points in one directory has it listed.
+/// Cache of inode numbers of covered files. Only a listing of the parent directory has them, and a
+/// directory may have many mount points.
 #[derive(Default)]
 pub(crate) struct CoveredIndex {
     directories: HashMap<FileId, (Stamp, Names)>,
 }
 
-/// By name: inode number, and type.
+/// Inode number and type by name.
 type Names = HashMap<CString, (u64, fs::FileType)>;
 
-/// The times of a directory, which change with its entries. What is mounted on can't be renamed or
-/// removed as long as it is.
+/// Times of a directory. Mount points can't be renamed or removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     changed: (i64, u32),
@@ -44,7 +42,7 @@ impl Stamp {
         Ok(Stamp { changed: (changed.tv_sec, changed.tv_nsec), modified: (modified.tv_sec, modified.tv_nsec) })
     }
 
-    /// Whether so much time has passed since that one more change would show.
+    /// Whether a further change would show in the times.
     fn has_settled(&self) -> bool {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         self.changed.0.max(self.modified.0).saturating_add(SETTLED_S) <= now.tv_sec
@@ -63,7 +61,7 @@ impl CoveredIndex {
             return;
         }
         if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory.id) {
-            // Whichever comes first in no order: with more than so many, none is better.
+            // Evicts any entry: all are equal.
             let other = self.directories.keys().next().copied();
             other.and_then(|other| self.directories.remove(&other));
         }
@@ -71,24 +69,23 @@ impl CoveredIndex {
     }
 }
 
-/// Directories whose mount points are remembered; of each no more than are mounted in it.
+/// Directories in the cache; each has only its mount points.
 const DIRECTORIES_MAX: usize = 256;
-/// How old the last change must be, seconds: longer than the tick of any file system's clock.
+/// Minimum age of the last change, seconds: longer than any clock tick.
 const SETTLED_S: i64 = 2;
 
-/// A directory, or whatever was mounted on, below another file system.
+/// A covered file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Covered {
-    /// The directory that it is in.
+    /// Parent directory.
     pub(crate) directory: FileId,
     pub(crate) inode: u64,
     pub(crate) file_type: FileType,
 }
 
 impl Inner {
-    /// What is covered at a name of a directory; `Access` if nothing is mounted there. O(1) where
-    /// the directory is as it was when it was last looked through for it, else O(n) in the
-    /// directory and in the mounts of this machine.
+    /// The file covered at a name; `Access` if nothing is mounted there. O(1) for an unchanged
+    /// directory, else O(n) in the directory and in the machine's mounts.
     pub(crate) fn covered_at(&self, directory: &Node, name: &CStr, patience: Patience) -> Result<Covered> {
         if !is_mount_point(directory, name) {
             return Err(Error::Access);
@@ -98,7 +95,7 @@ impl Inner {
             return Ok(covered(directory, inode, kind));
         }
         directory.at_hand(patience)?;
-        // The name is known to whoever asks, and what is listed of it is no secret.
+        // The caller knows the name, and its listing is no secret.
         identity::assume_root()?;
         let below = crossing::mount_points(directory.as_fd())?;
         let mut wanted: HashSet<&[u8]> = below.iter().map(|path| path.as_os_str().as_bytes()).collect();
@@ -119,12 +116,12 @@ impl Inner {
         found.map(|(inode, kind)| covered(directory, inode, kind)).ok_or(Error::Access)
     }
 
-    /// The same of an entry that was listed.
+    /// The same for a listed entry.
     pub(crate) fn covered_entry(&self, directory: &Node, name: &CStr, inode: u64, kind: fs::FileType) -> Option<Covered> {
         is_mount_point(directory, name).then(|| covered(directory, inode, kind))
     }
 
-    /// Its attributes, as far as they are known.
+    /// Known attributes of a covered file.
     pub(crate) fn covered_attributes(&self, covered: &Covered, patience: Patience) -> Result<Attributes> {
         let above = self.node_by(&covered.directory, patience)?.attributes()?;
         if above.links == 0 {
@@ -146,14 +143,14 @@ impl Inner {
         })
     }
 
-    /// The identity of what is covered; none for one whose directory has too long an identity.
+    /// Identity of a covered file; none if the directory's identity is too long.
     pub(crate) fn covered_id(&self, covered: &Covered) -> Result<FileId> {
         handle::id_of_covered(covered).ok_or(Error::Access)
     }
 }
 
 impl Covered {
-    /// What this is by its identity; none if that is of a real file.
+    /// Parses the identity of a covered file; none for real files.
     pub(crate) fn of(id: &FileId) -> Option<Self> {
         handle::covered(id)
     }
@@ -163,7 +160,7 @@ impl Covered {
         wanted & looked_at
     }
 
-    /// Nothing is in it.
+    /// A covered directory is empty.
     pub(crate) fn list(&self, cookie: u64, _: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>) -> Result<bool> {
         match (self.file_type, cookie) {
             (FileType::Directory, 0) => Ok(true),
@@ -172,7 +169,7 @@ impl Covered {
         }
     }
 
-    /// It can't be opened, and nothing is found in it.
+    /// A covered file can't be opened.
     pub(crate) fn refusal(&self, lookup: bool) -> Error {
         match (self.file_type, lookup) {
             (FileType::Directory, true) => Error::NotFound,
@@ -186,13 +183,13 @@ impl Covered {
 fn covered(directory: &Node, inode: u64, kind: fs::FileType) -> Covered {
     let file_type = match kind {
         fs::FileType::Directory | fs::FileType::Unknown => FileType::Directory,
-        // Whatever else was mounted on is shown as a file of no bytes.
+        // Other covered files appear as empty regular files.
         _ => FileType::Regular,
     };
     Covered { directory: directory.id, inode, file_type }
 }
 
-/// Whether another file system is mounted at a name of the directory.
+/// Whether a file system is mounted at a name of the directory.
 pub(crate) fn is_mount_point(directory: &Node, name: &CStr) -> bool {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let mount = fs::statx(directory, name, flags, StatxFlags::MNT_ID).or_error();

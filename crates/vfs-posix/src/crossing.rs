@@ -1,4 +1,4 @@
-//! Mount points below the root, where crossing them is part of the export.
+//! Crossing of mount points below the root, for exports with `crossmnt`.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
@@ -33,14 +33,13 @@ impl Inner {
         known(self).ok_or(Error::Stale)
     }
 
-    /// Where a file lies.
+    /// Home file system of a file.
     pub(crate) fn home(&self, id: &FileId) -> Home {
-        // One on a file system that is not to be found is stale, and nothing depends on where it was.
+        // A file on a missing file system is stale; its home does not matter.
         handle::home_of(id, |fsid| self.mount(fsid).map_or(SystemId::UNKNOWN, |mount| mount.system))
     }
 
-    /// The file system of a name in `directory`, of which the kernel says that it lies on the mount
-    /// `id`.
+    /// The file system of a name in `directory`, on the kernel's mount `id`.
     pub(crate) fn mount_entered(&self, directory: &Node, name: &CStr, id: i32) -> Result<Arc<Mount>> {
         if id == directory.mount.id {
             return Ok(Arc::clone(&directory.mount));
@@ -51,17 +50,17 @@ impl Inner {
         if let Some(mount) = self.mounts.read().get(id) {
             return Ok(mount);
         }
-        // Anybody may learn what is mounted; who may enter is decided by the names below.
+        // Mount points are public; access is checked below them.
         identity::assume_root()?;
         let fd = fs::openat(directory, name, OPEN, Mode::empty()).or_error()?;
         self.enter(fd)
     }
 
-    /// Remembers a file system by an open file on it.
+    /// Adds a file system by an open file on it.
     fn enter(&self, fd: std::os::fd::OwnedFd) -> Result<Arc<Mount>> {
         let mut mount = Arc::new(Mount::new(fd, false).or_error()?);
         if !self.opens_by_handle(&mount) && self.options.ids.is_none() {
-            // Its files would be lost as soon as their descriptors go.
+            // Its files would be lost with their descriptors.
             return Err(Error::Access);
         }
         let id = mount.id;
@@ -70,7 +69,7 @@ impl Inner {
         let same = if is_root { Some(Arc::clone(&self.root.mount)) } else { mounts.of(mount.fsid) };
         if let Some(known) = same {
             if known.system != mount.system {
-                // A copy of the other, block by block: identities could be of either.
+                // A block-by-block copy of another file system: identities would be ambiguous.
                 return Err(Error::Access);
             }
             if known.is_root {
@@ -81,8 +80,8 @@ impl Inner {
         Ok(mount)
     }
 
-    /// Looks for all file systems mounted below the root: after a restart an identity may name one
-    /// that nobody has entered yet.
+    /// Finds all file systems below the root: after a restart, an identity may belong to one that
+    /// nobody has entered yet.
     fn find_mounts(&self) -> Result<()> {
         identity::assume_root()?;
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
@@ -95,8 +94,7 @@ impl Inner {
     }
 }
 
-/// The paths below a directory at which something is mounted, as far as this process sees them.
-/// O(n) in all mounts.
+/// Mount points below a directory. O(n) in all mounts.
 pub(crate) fn mount_points(directory: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
     let above = std::fs::read_link(Inner::descriptor_path(directory)).map_err(Error::Io)?;
     let table = std::fs::read("/proc/self/mountinfo").map_err(Error::Io)?;
@@ -108,8 +106,7 @@ pub(crate) fn mount_points(directory: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
     Ok(points.collect())
 }
 
-/// File systems that were entered: by the kernel's number of the mount, and by the number that
-/// identities carry.
+/// Entered file systems, by the kernel's mount id and by the number in identities.
 #[derive(Default)]
 pub(crate) struct Mounts {
     by_id: HashMap<i32, Arc<Mount>>,
@@ -121,7 +118,7 @@ impl Mounts {
         self.by_id.get(&id).cloned()
     }
 
-    /// The one with this number, by the mount by which it was entered last.
+    /// The file system with this number, by its latest mount.
     fn of(&self, fsid: u64) -> Option<Arc<Mount>> {
         self.by_fsid.get(&fsid).cloned()
     }
@@ -136,7 +133,7 @@ impl Mounts {
     }
 }
 
-/// A path of mountinfo: blanks and their like are written as three octal digits.
+/// Unescapes a path of mountinfo: three octal digits for blanks and similar bytes.
 fn unescape(path: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -159,7 +156,7 @@ fn unescape(path: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn blanks_in_mount_points_are_read() {
+    fn blanks_in_mount_points_are_unescaped() {
         assert_eq!(super::unescape(br"/a\040b\134\011/c"), b"/a b\\\t/c");
         assert_eq!(super::unescape(br"/a\04"), br"/a\04");
     }

@@ -1,9 +1,9 @@
-//! What the kernel's error numbers mean in the words of `vfs`. One place for all.
+//! Mapping of kernel errors to `vfs` errors.
 
 use rustix::io::Errno;
 use vouch_vfs::Error;
 
-/// The error for an error number.
+/// The error for an errno.
 pub(crate) fn error(errno: Errno) -> Error {
     match errno {
         Errno::NOENT => Error::NotFound,
@@ -34,9 +34,9 @@ pub(crate) fn error(errno: Errno) -> Error {
     }
 }
 
-/// Turns results of system calls into results of `vfs`.
+/// Converts results of system calls into `vfs` results.
 pub(crate) trait OrError<T> {
-    /// The same, with the error in the words of `vfs`.
+    /// Converts the error.
     fn or_error(self) -> vouch_vfs::Result<T>;
 }
 

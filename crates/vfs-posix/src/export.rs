@@ -1,4 +1,4 @@
-//! An exported directory: how it is opened, and what is found out about it then.
+//! An exported directory: how it is opened and probed.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,20 +18,20 @@ use crate::mount::Mount;
 use crate::node::{FileCache, Node, Nodes};
 use crate::{attributes, ffi, handle, identity, probe};
 
-/// How a directory is exported.
+/// Options of an exported directory.
 #[derive(Clone)]
 pub struct Options {
-    /// Nothing may be changed through it.
+    /// Whether changes are refused.
     pub read_only: bool,
-    /// File systems mounted below are part of it; else their mount points can't be entered.
+    /// Whether file systems mounted below are part of the export.
     pub cross_mounts: bool,
-    /// Every file is found by names from the root down, so that nothing outside is reached even
-    /// with an identity that was given out before it was moved there. Needs `ids`. Without it,
-    /// as NFS servers do, an identity stays good wherever its file goes on the same file system.
+    /// Whether every file is checked by names from the root down, so that identities of files moved
+    /// out of the export become invalid. Needs `ids`. Without this, as in other NFS servers, an
+    /// identity stays valid anywhere on the same file system.
     pub subtree_check: bool,
-    /// Where the names of files are kept: needed where files can't be opened by handle.
+    /// Store of file names, needed where files can't be opened by handle.
     pub ids: Option<Arc<IdStore>>,
-    /// Where descriptors of files lately used are kept.
+    /// Cache of descriptors.
     pub files: FileCache,
 }
 
@@ -41,21 +41,21 @@ impl Default for Options {
     }
 }
 
-/// Why a directory can't be exported.
+/// Reasons why a directory can't be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// It can't be opened.
     #[error("open {path}: {source}")]
     Open {
-        /// The directory, or what belongs to it.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// System error.
         source: std::io::Error,
     },
-    /// Files can't be opened by handle, and there is no store of names.
+    /// The file system has no file handles, and there is no store of names.
     #[error("{0}: files here can't be opened by handle, by this user or on this file system; a store of names is needed")]
     NeedsIds(PathBuf),
-    /// The identity of callers can't be taken on safely.
+    /// The process cannot safely act as other users.
     #[error("this process keeps its capabilities when it takes on a caller's identity (see securebits in capabilities(7))")]
     KeepsPowers,
     /// Taking on an identity fails.
@@ -63,7 +63,7 @@ pub enum ExportError {
     Identity(vouch_vfs::Error),
 }
 
-/// A local directory as a file system. Clones are the same.
+/// A local directory as a file system. Clones share everything.
 #[derive(Clone)]
 pub struct PosixFs {
     pub(crate) inner: Arc<Inner>,
@@ -73,16 +73,15 @@ pub(crate) struct Inner {
     pub(crate) traits: Traits,
     pub(crate) options: Options,
     pub(crate) root: Arc<Node>,
-    /// File systems that were entered below the root.
+    /// Entered file systems below the root.
     pub(crate) mounts: RwLock<Mounts>,
-    /// What is covered by mounts, by the directory that it is in.
+    /// Files covered by mounts.
     pub(crate) covered: Mutex<CoveredIndex>,
     pub(crate) nodes: Nodes,
     pub(crate) streams: Mutex<Streams>,
-    /// `/proc/self/fd`, through which a descriptor that only names a file becomes one that opens
-    /// it, with the rights that the thread has then.
+    /// `/proc/self/fd`: opens a file from an O_PATH descriptor with the thread's present rights.
     descriptors: OwnedFd,
-    /// Where housekeeping stopped.
+    /// Position of housekeeping.
     pub(crate) swept: AtomicUsize,
 }
 
@@ -114,7 +113,7 @@ impl PosixFs {
         let space = fs::fstatvfs(&fd).map_err(failed(path))?;
         let traits = Traits {
             read_only: options.read_only || space.f_flag.contains(fs::StatVfsMountFlags::RDONLY),
-            // Below a mount point a file may be longer: there the write itself says what is too much.
+            // Below a mount point files may be longer; there the write itself reports the limit.
             file_size_max: if options.cross_mounts { probe::OFFSET_MAX } else { probe::file_size_max(&mount.fd) },
             links_max: LINKS_MAX,
             name_len_max: u32::try_from(space.f_namemax).unwrap_or(NAME_LEN_MAX as u32).min(NAME_LEN_MAX as u32),
@@ -122,8 +121,8 @@ impl PosixFs {
             acls: probe::knows_xattr(&mount.fd, "system.posix_acl_access"),
             clone_block_len: probe::clone_block_len(&mount.fd),
             sparse: true,
-            // By handle a file is found whatever became of its name, for as long as it exists. By names it is not once it was moved behind
-            // our back, or the store lost its last second.
+            // With handles, a file is found for as long as it exists. By names it is lost when
+            // moved outside of the server, or when the store lost its last second.
             persistent_ids: by_handle,
             change_grows: false,
         };
@@ -144,7 +143,7 @@ impl PosixFs {
     }
 }
 
-/// Most links told to clients; the file system's own limit shows when it is met.
+/// Maximum link count reported to clients; the file system's own limit shows when reached.
 const LINKS_MAX: u32 = 65_000;
 
 /// Identity of an open file on `mount`.
@@ -164,21 +163,19 @@ impl Inner {
         identity::can_serve_others() && mount.handles && !self.options.subtree_check
     }
 
-    /// Opens the file that the descriptor names, with the rights of the thread. Never by name, so
-    /// nothing can come between. A file that is not regular must not be opened so: it could
-    /// wait, or do something.
+    /// Opens the file of a descriptor with the thread's rights. Never by name, so no race is
+    /// possible. Only for regular files: others could block or have side effects.
     pub(crate) fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
         let name = rustix::path::DecInt::from_fd(fd);
         fs::openat(&self.descriptors, name.as_c_str(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
     }
 
-    /// `/proc/self/fd` and the name in it for the descriptor.
+    /// `/proc/self/fd` and the descriptor's name there.
     pub(crate) fn descriptor_name(&self, fd: BorrowedFd<'_>) -> (BorrowedFd<'_>, rustix::path::DecInt) {
         (self.descriptors.as_fd(), rustix::path::DecInt::from_fd(fd))
     }
 
-    /// The path by which calls without a directory descriptor reach the file that the descriptor
-    /// names.
+    /// Path of a descriptor's file, for calls without a directory descriptor.
     pub(crate) fn descriptor_path(fd: BorrowedFd<'_>) -> String {
         format!("/proc/self/fd/{}", fd.as_raw_fd())
     }

@@ -1,4 +1,4 @@
-//! System calls that rustix lacks, each behind a safe function. The only `unsafe` of the crate.
+//! System calls that rustix lacks, behind safe functions. The only `unsafe` code of the crate.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -8,10 +8,10 @@ use rustix::io::Errno;
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// Longest handle that the kernel makes (MAX_HANDLE_SZ), bytes.
+/// Longest kernel handle (MAX_HANDLE_SZ), bytes.
 const HANDLE_LEN_MAX: usize = 128;
 
-/// What the kernel calls a file handle.
+/// A kernel file handle.
 #[derive(Clone, Copy)]
 pub(crate) struct KernelHandle {
     pub(crate) kind: i32,
@@ -31,7 +31,7 @@ impl KernelHandle {
     }
 }
 
-/// `struct file_handle` with room for the longest.
+/// `struct file_handle` with room for the longest handle.
 #[repr(C)]
 struct RawHandle {
     handle_bytes: libc::c_uint,
@@ -47,8 +47,8 @@ fn check(result: libc::c_long) -> Result<usize> {
     usize::try_from(result).map_err(|_| last())
 }
 
-/// Handle and mount of the file `name` in `directory` (not followed if a symbolic link), or of
-/// `directory` itself if `name` is empty.
+/// Handle and mount of `name` in `directory` (a symbolic link is not followed), or of `directory`
+/// itself if `name` is empty.
 pub(crate) fn name_to_handle(directory: BorrowedFd<'_>, name: &CStr) -> Result<(KernelHandle, i32)> {
     let mut raw = RawHandle { handle_bytes: HANDLE_LEN_MAX as libc::c_uint, handle_type: 0, f_handle: [0; HANDLE_LEN_MAX] };
     let mut mount = 0;
@@ -75,21 +75,19 @@ pub(crate) fn open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle) -> Re
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets the user that the calling thread uses files as. Returns the one before; `u32::MAX` changes
-/// nothing.
+/// Sets the thread's user for file access. Returns the previous user; `u32::MAX` changes nothing.
 pub(crate) fn set_fs_uid(uid: u32) -> u32 {
     // SAFETY: takes and returns numbers; changes this thread alone.
     unsafe { libc::syscall(libc::SYS_setfsuid, libc::c_ulong::from(uid)) as u32 }
 }
 
-/// Sets the group that the calling thread uses files as. Returns the one before; `u32::MAX` changes
-/// nothing.
+/// Sets the thread's group for file access. Returns the previous group; `u32::MAX` changes nothing.
 pub(crate) fn set_fs_gid(gid: u32) -> u32 {
     // SAFETY: takes and returns numbers; changes this thread alone.
     unsafe { libc::syscall(libc::SYS_setfsgid, libc::c_ulong::from(gid)) as u32 }
 }
 
-/// Gives the calling thread a umask and a current directory of its own.
+/// Gives the thread its own umask and current directory.
 pub(crate) fn unshare_fs() -> Result<()> {
     // SAFETY: changes this thread alone; descriptors stay shared.
     check(unsafe { libc::unshare(libc::CLONE_FS) }.into()).map(drop)
@@ -103,9 +101,9 @@ pub(crate) fn may(fd: BorrowedFd<'_>, mode: u8) -> Result<()> {
     check(result).map(drop)
 }
 
-/// Appends up to `len` bytes at `offset` to `into`, and tells how many, and, if `probe`, whether
-/// there is at least one more after `len`. `now`: fails with EAGAIN, or stops early, where a disk
-/// would have to be waited for.
+/// Appends up to `len` bytes at `offset` to `into`. Returns the number read and, if `probe`,
+/// whether more bytes follow. `now`: fails with EAGAIN or stops early instead of waiting for a
+/// disk.
 pub(crate) fn read_at(fd: BorrowedFd<'_>, offset: u64, len: usize, probe: bool, now: bool, into: &mut Vec<u8>) -> Result<(usize, bool)> {
     into.try_reserve(len).map_err(|_| Errno::NOMEM)?;
     let mut one = 0u8;
@@ -126,7 +124,7 @@ pub(crate) fn read_at(fd: BorrowedFd<'_>, offset: u64, len: usize, probe: bool, 
     Ok((kept, read > len))
 }
 
-/// How many pages of the range are in the page cache.
+/// Number of pages of the range in the page cache.
 pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<u64> {
     const SYS_CACHESTAT: libc::c_long = 451;
     let range = [offset, len];
@@ -148,7 +146,7 @@ pub(crate) fn clone_range(from: BorrowedFd<'_>, from_offset: u64, len: u64, to: 
     check(unsafe { libc::ioctl(to.as_raw_fd(), FICLONERANGE, range.as_ptr()) }.into()).map(drop)
 }
 
-/// Bytes used, soft and hard limit of a user, in bytes.
+/// Used bytes, soft and hard limit of a user.
 pub(crate) fn user_quota(fd: BorrowedFd<'_>, uid: u32) -> Result<(u64, u64, u64)> {
     /// QCMD(Q_GETQUOTA, USRQUOTA).
     const GET_USER_QUOTA: libc::c_uint = 0x0080_0007 << 8;

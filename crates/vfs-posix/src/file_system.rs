@@ -1,4 +1,4 @@
-//! The interface, by way of what the other files do.
+//! Implementation of the `vfs` interface by the other files.
 
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use crate::node::Node;
 use crate::open::PosixOpen;
 use crate::{access, identity, space};
 
-/// Files looked at by one call of housekeeping.
+/// Files checked by one call of housekeeping.
 const SWEEP_COUNT: usize = 1024;
 
 impl FileSystem for PosixFs {
@@ -79,7 +79,7 @@ impl FileSystem for PosixFs {
         match self.inner.child(&directory, &name, true) {
             Ok((node, stat)) => Ok((node.id, node.attributes_of(&stat)?)),
             Err(Error::Access) => {
-                // With the caller's rights: who may not look a name up learns nothing of it.
+                // Uses the caller's rights: without search permission a caller learns nothing.
                 identity::assume(caller)?;
                 let covered = self.inner.covered_at(&directory, &name, patience)?;
                 Ok((self.inner.covered_id(&covered)?, self.inner.covered_attributes(&covered, patience)?))
@@ -93,7 +93,7 @@ impl FileSystem for PosixFs {
             return if covered.file_type == FileType::Directory { Ok(covered.directory) } else { Err(Error::NotDirectory) };
         }
         let node = self.inner.node_by(directory, patience)?;
-        // Goes down from the root by names.
+        // Walks down from the root by names.
         node.at_hand(patience)?;
         if node.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
@@ -183,7 +183,7 @@ impl FileSystem for PosixFs {
     }
 
     fn space(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Space> {
-        // What is covered has the room of the file system that it lies on.
+        // A covered file shares the space of its parent's file system.
         let above = Covered::of(id).map(|covered| covered.directory);
         let node = self.inner.node_by(above.as_ref().unwrap_or(id), patience)?;
         identity::assume(caller)?;
@@ -235,7 +235,7 @@ impl FileSystem for PosixFs {
         let node = self.inner.node_by(id, patience)?;
         node.at_hand(patience)?;
         identity::assume(caller)?;
-        // Listing names asks for no right by itself.
+        // Listing needs no right in the kernel.
         const READ: u8 = 4;
         access::demand(&node, READ)?;
         node.xattrs()
@@ -265,12 +265,13 @@ impl FileSystem for PosixFs {
             if mount.journal.as_ref().is_some_and(|journal| journal.commit(mount.fd.as_fd()).is_ok()) {
                 continue;
             }
-            // Full, or the like: then each by itself, which also tells what is wrong.
+            // A batch error: sync each file alone, which also finds the error.
             for id in ids {
                 match self.inner.node(id) {
                     Err(Error::Stale) => {}
                     Ok(node) if !Arc::ptr_eq(&node.mount, &mount) => {}
-                    // These may be of several callers: a file that can't be opened need not have its directory here.
+                    // The caller may not be able to open each file; its directory is synced
+                    // elsewhere.
                     node => self.inner.sync(&*node?, true)?,
                 }
             }
@@ -296,7 +297,7 @@ impl FileSystem for PosixFs {
         }
         let skip = inner.swept.load(Ordering::Relaxed);
         for node in inner.nodes.sample(SWEEP_COUNT, skip) {
-            // A file removed behind our back must not keep its blocks for a descriptor that nobody uses.
+            // A file removed outside of the server must not keep its blocks for an idle descriptor.
             let gone = stat(node.as_fd()).is_ok_and(|stat| stat.stx_nlink == 0);
             if gone {
                 node.note_unlinked();
@@ -311,27 +312,26 @@ impl FileSystem for PosixFs {
 }
 
 impl Inner {
-    /// Makes one file's attributes, or names, durable. `alone`: its directory is not made durable
-    /// with it.
+    /// Syncs attributes or names of one file. `alone`: without its directory.
     fn sync(&self, node: &Node, alone: bool) -> Result<()> {
         identity::assume_root()?;
         match node.file_type {
             FileType::Regular | FileType::Directory => match self.reopen(node.as_fd(), OFlags::RDONLY) {
                 Ok(fd) => fs::fsync(fd).or_error(),
-                // A user may make what that user may not read.
+                // A user may create files that the user can't read.
                 Err(Errno::ACCESS) => match self.reopen(node.as_fd(), OFlags::WRONLY) {
                     Ok(fd) => fs::fsync(fd).or_error(),
                     Err(_) => fs::syncfs(&node.mount.fd).or_error(),
                 },
                 Err(errno) => Err(error(errno)),
             },
-            // Others can't be opened to be synced. What is new about one that was just made or linked is in its directory's transaction.
+            // Other types can't be opened for a sync. A new name is in its directory's transaction.
             _ if !alone => Ok(()),
             _ => fs::syncfs(&node.mount.fd).or_error(),
         }
     }
 
-    /// Path below the root, as the kernel has it at this moment.
+    /// Current path below the root, from the kernel.
     pub(crate) fn path_below(&self, node: &Node) -> Option<Vec<u8>> {
         use std::os::unix::ffi::OsStringExt;
         identity::assume_root().ok()?;

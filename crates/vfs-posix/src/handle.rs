@@ -22,19 +22,17 @@ const ON_OTHER: u8 = 2;
 const BY_NUMBER: u8 = 3;
 const COVERED: u8 = 4;
 
-/// What a [`FileId`] says.
+/// Contents of a [`FileId`].
 pub(crate) enum Identity {
-    /// A handle of the kernel, on the file system of this number, or the root's.
+    /// Kernel handle on the file system with this number, or on the root's.
     Handle(Option<u64>, KernelHandle),
-    /// Inode number and birth, on a file system without handles: to be compared, not to be opened
-    /// by.
+    /// Inode number and birth time, on a file system without handles; only for comparison.
     Number,
-    /// What is covered by a mount: nothing of it can be had but what `covered.rs` makes up.
+    /// A file covered by a mount.
     Covered,
 }
 
-/// The identity for a handle; none if it is too long. `fsid`: of the file system, unless it is the
-/// root's.
+/// Identity of a handle; none if too long. `fsid`: file system, unless the root's.
 pub(crate) fn id_of_handle(fsid: Option<u64>, handle: &KernelHandle) -> Option<FileId> {
     let mut bytes = [0; FILE_ID_LEN_MAX];
     let mut len = 0;
@@ -55,14 +53,14 @@ pub(crate) fn id_of_handle(fsid: Option<u64>, handle: &KernelHandle) -> Option<F
     FileId::new(&bytes[..len])
 }
 
-/// The identity of what is covered by a mount; none if it gets too long.
+/// Identity of a covered file; none if too long.
 pub(crate) fn id_of_covered(covered: &Covered) -> Option<FileId> {
     let directory = covered.directory.as_bytes();
     let kind = if covered.file_type == FileType::Directory { 1 } else { 2 };
     FileId::new(&[&[COVERED, kind][..], &covered.inode.to_be_bytes(), directory].concat())
 }
 
-/// What is covered by a mount, if this is the identity of such.
+/// Parses the identity of a covered file.
 pub(crate) fn covered(id: &FileId) -> Option<Covered> {
     let [COVERED, kind, rest @ ..] = id.as_bytes() else { return None };
     let (inode, directory) = rest.split_first_chunk()?;
@@ -74,7 +72,7 @@ pub(crate) fn covered(id: &FileId) -> Option<Covered> {
     Some(Covered { directory: FileId::new(directory)?, inode: u64::from_be_bytes(*inode), file_type })
 }
 
-/// The identity of a file without a handle.
+/// Identity of a file without a handle.
 pub(crate) fn id_of_number(fsid: u64, inode: u64, birth: u64) -> FileId {
     let mut bytes = [BY_NUMBER; 25];
     bytes[1..9].copy_from_slice(&fsid.to_be_bytes());
@@ -83,12 +81,12 @@ pub(crate) fn id_of_number(fsid: u64, inode: u64, birth: u64) -> FileId {
     FileId::new(&bytes).expect("25 bytes are within the limit")
 }
 
-/// Whether it is the identity of a file without a handle.
+/// Whether the identity has no handle.
 pub(crate) fn is_number(id: &FileId) -> bool {
     id.as_bytes().first() == Some(&BY_NUMBER)
 }
 
-/// What an identity says; none if it is not one of ours.
+/// Parses an identity; none if it is not ours.
 pub(crate) fn parse(id: &FileId) -> Option<Identity> {
     let (&kind, rest) = id.as_bytes().split_first()?;
     if kind == COVERED {
@@ -110,14 +108,14 @@ pub(crate) fn parse(id: &FileId) -> Option<Identity> {
     }
 }
 
-/// Where a file lies. A handle alone tells it from all others of its file system; before it stands
-/// which one that is. `system`: of the file system of this number, or the root's.
+/// Home of a file: a handle identifies a file within its file system, whose number precedes it.
+/// `system`: looks up the file system of a number, or the root's.
 pub(crate) fn home_of(id: &FileId, system: impl FnOnce(Option<u64>) -> SystemId) -> Home {
     match id.as_bytes().split_first() {
         Some((&ON_OTHER, rest)) => Home { system: system(rest.first_chunk().map(|fsid| u64::from_be_bytes(*fsid))), own_from: 9 },
-        // No file that anything could be held of.
+        // A covered file has no state.
         Some((&COVERED, _)) => Home { system: SystemId::UNKNOWN, own_from: 0 },
-        // Numbers must not be taken for handles.
+        // Inode numbers must not be mistaken for handles.
         Some((&BY_NUMBER, _)) => Home { system: system(None).apart(), own_from: 0 },
         _ => Home { system: system(None), own_from: 1 },
     }
@@ -128,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn identity_round_trips() {
         for fsid in [None, Some(0), Some(u64::MAX)] {
             let handle = KernelHandle::new(0x81, &[7; 20]).expect("short");
             let id = id_of_handle(fsid, &handle).expect("short");
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_refused_and_too_long_a_handle_has_no_identity() {
+    fn foreign_identity_is_refused_and_long_handle_has_none() {
         for bytes in [&b""[..], &[0], &[1], &[1, 0, 0, 0], &[2, 0], &[3; 24], &[3; 26], &[4; 25]] {
             assert!(parse(&FileId::new(bytes).expect("short")).is_none(), "{bytes:?}");
         }

@@ -19,8 +19,7 @@ use vouch_vfs::FileId;
 
 use crate::id_store::Record;
 
-/// Longest log that is read: one that grew further has lost its database, which takes records as
-/// they come.
+/// Longest log to read. A longer one belongs to a lost database.
 const LEN_MAX: u64 = 64 << 20;
 
 /// An open log.
@@ -30,7 +29,7 @@ pub(crate) struct IdLog {
 }
 
 impl IdLog {
-    /// Opens the log, or makes it, and reads what is in it, up to the first record that is torn.
+    /// Opens or creates the log and reads it up to the first torn record.
     pub(crate) fn open(path: &Path) -> io::Result<(Self, HashMap<FileId, Record>)> {
         let file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)?;
         let mut bytes = Vec::new();
@@ -44,14 +43,13 @@ impl IdLog {
         Ok((IdLog { file, empty: bytes.is_empty() }, records))
     }
 
-    /// Adds a record by one write. One that fails costs what a lost record costs: a stale file
-    /// after a restart.
+    /// Appends a record by one write. A failure costs at most a stale file after a restart.
     pub(crate) fn append(&mut self, id: &FileId, record: Option<&(FileId, Vec<u8>)>) {
         self.empty = false;
         let _ = self.file.write_all(&bytes(id, record));
     }
 
-    /// The database has everything.
+    /// Empties the log when the database has everything.
     pub(crate) fn clear(&mut self) {
         if !self.empty {
             self.empty = self.file.set_len(0).is_ok();
@@ -73,7 +71,7 @@ fn bytes(id: &FileId, record: Option<&(FileId, Vec<u8>)>) -> Vec<u8> {
     [&sum(&body).to_be_bytes()[..], &body].concat()
 }
 
-/// The first record, and what follows it.
+/// Parses the first record; returns the rest.
 fn parse(bytes: &[u8]) -> Option<(FileId, Record, &[u8])> {
     let (told, body) = bytes.split_first_chunk()?;
     let (len, _) = body.split_first_chunk()?;
@@ -92,7 +90,7 @@ fn parse(bytes: &[u8]) -> Option<(FileId, Record, &[u8])> {
     Some((id, record, after))
 }
 
-/// FNV-1a, against torn ends; nobody else writes here.
+/// FNV-1a, which detects torn ends; nobody else writes here.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -106,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_appended_is_read_up_to_a_torn_end() {
+    fn log_is_read_up_to_torn_end() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("log");
         let (mut log, records) = IdLog::open(&path).expect("it is made");

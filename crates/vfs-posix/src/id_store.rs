@@ -1,17 +1,14 @@
-//! Names by which files were given out, kept on disk: for a server that can't open files by handle,
-//! and for exports that are checked name by name.
+//! On-disk store of file names, for servers that can't open files by handle and for
+//! `subtree_check`.
 //!
-//! A record is a file's identity, the identity of its directory, and its name there. Finding a file
-//! walks such records up to the root or to a directory that is known, and then opens downward,
-//! comparing identities at each step; so a record that is wrong costs a search of one directory and
-//! never leads to another file.
+//! A record has a file's identity, its directory's identity, and its name. A look-up follows
+//! records up to a known directory, then opens downward and compares identities at each step. A
+//! wrong record therefore costs a directory search but never opens another file.
 //!
-//! In memory are the records not yet written (up to [`PENDING_MAX`]) and a bounded set of those
-//! known to be written; all else is asked of the database. Records are written together: when
-//! enough have come, by [`IdStore::flush`] (which housekeeping calls about once a second) and on
-//! drop. Until then they are in a log beside the database, so that a process that is killed loses
-//! none; a machine that loses its power loses those of the last second, and clients that hold such
-//! a file see it as stale.
+//! Memory holds pending records (up to [`PENDING_MAX`]) and a bounded set of written ones. Pending
+//! records are written in batches, by [`IdStore::flush`] about once a second, and on drop. Until
+//! then they are in a log beside the database: a killed process loses none, a power failure those
+//! of the last second.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -28,22 +25,22 @@ use crate::id_log::IdLog;
 /// Identity of the file → length of the directory's identity, that identity, name.
 const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("vouch names of files, 1");
 
-/// Records that wait to be written, at most.
+/// Most pending records.
 const PENDING_MAX: usize = 4096;
 
-/// Records known to be written: each spares a look into the database when a file is seen again.
+/// Written records in memory, which save look-ups in the database.
 const WRITTEN_KNOWN_MAX: usize = 65_536;
 
-/// Memory of the database's own cache, bytes.
+/// Cache of the database, bytes.
 const DATABASE_CACHE_LEN: usize = 8 << 20;
 
-/// Why a store of names does not work.
+/// Errors of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum IdStoreError {
-    /// The database.
+    /// Database error.
     #[error("store of names: {0}")]
     Database(#[source] Box<redb::Error>),
-    /// The log beside it.
+    /// Log error.
     #[error("log of the store of names: {0}")]
     Log(#[source] io::Error),
 }
@@ -54,10 +51,10 @@ impl<E: Into<redb::Error>> From<E> for IdStoreError {
     }
 }
 
-/// Directory and name of a file; none if the record is to be removed.
+/// Directory and name of a file; none removes the record.
 pub(crate) type Record = Option<(FileId, Vec<u8>)>;
 
-/// Records that wait to be written, and the log that has them meanwhile.
+/// Pending records, and the log that holds them.
 struct Pending {
     records: HashMap<FileId, Record>,
     log: IdLog,
@@ -70,7 +67,7 @@ impl Pending {
     }
 }
 
-/// The store of one export.
+/// Name store of an export.
 pub struct IdStore {
     database: Database,
     pending: Mutex<Pending>,
@@ -88,7 +85,7 @@ impl IdStore {
         let transaction = database.begin_write()?;
         transaction.open_table(RECORDS)?;
         transaction.commit()?;
-        // Only now: whoever has the database has the log.
+        // Open the log after the database: the database's lock protects both.
         let (log, records) = IdLog::open(&path.with_extension("log")).map_err(IdStoreError::Log)?;
         let pending = Mutex::new(Pending { records, log });
         let store = IdStore { database, pending, written: Cache::new(WRITTEN_KNOWN_MAX), hasher: RandomState::new() };
@@ -96,7 +93,7 @@ impl IdStore {
         Ok(store)
     }
 
-    /// The file was given out as `name` in `directory`.
+    /// Notes the name of a file in `directory`.
     pub(crate) fn note(&self, id: &FileId, directory: &FileId, name: &[u8]) {
         let sum = self.hasher.hash_one((directory, name));
         if self.written.get(id) == Some(sum) {
@@ -106,14 +103,14 @@ impl IdStore {
         pending.put(*id, Some((*directory, name.to_vec())));
         self.written.insert(*id, sum);
         if pending.records.len() >= PENDING_MAX {
-            // A store that can't be written to keeps working from memory; what it loses shows as stale files
-            // after a restart.
+            // An unwritable store keeps working from memory; its losses are stale files after a
+            // restart.
             let _ = self.write(&mut pending);
             pending.records.clear();
         }
     }
 
-    /// The directory and name by which the file was last given out.
+    /// Last known directory and name of the file.
     pub(crate) fn find(&self, id: &FileId) -> Option<(FileId, Vec<u8>)> {
         if let Some(record) = self.pending.lock().records.get(id) {
             return record.clone();
@@ -126,7 +123,7 @@ impl IdStore {
         Some((FileId::new(directory)?, name.to_vec()))
     }
 
-    /// The file is gone.
+    /// Removes a file.
     pub(crate) fn forget(&self, id: &FileId) {
         self.written.remove(id);
         self.pending.lock().put(*id, None);

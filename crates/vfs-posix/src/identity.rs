@@ -1,14 +1,13 @@
-//! As whom the calling thread uses files. Switched a thread at a time by system calls that change
-//! no other, remembered so that the same caller costs none.
+//! Identity of the calling thread for file access. System calls switch one thread; the identity is
+//! remembered, so a repeated caller costs nothing.
 //!
-//! A server that may (it runs as root, with CAP_SETUID and CAP_SETGID) takes on user, group and
-//! supplementary groups of the caller. The capabilities that stand above file permissions go and
-//! come by themselves when the file system user leaves and becomes 0 (capabilities(7));
-//! CAP_SYS_RESOURCE, which would let callers write beyond their quota, is put down once a thread. A
-//! server that may not acts as itself, and for nobody else.
+//! A privileged server (root with CAP_SETUID and CAP_SETGID) takes on user, group and supplementary
+//! groups of the caller. The kernel drops and restores capabilities over file permissions with the
+//! file system user (capabilities(7)). CAP_SYS_RESOURCE, which would bypass quotas, is dropped once
+//! in each thread. An unprivileged server acts only as itself.
 //!
-//! A thread keeps the identity of its last caller. One that has files of its own to open calls
-//! [`leave_callers`] first.
+//! A thread keeps its last caller's identity. Before opening its own files, it calls
+//! [`leave_callers`].
 
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +20,7 @@ use vouch_vfs::{Caller, Error, Result};
 use crate::errno::OrError;
 use crate::ffi;
 
-/// What this process is, told once.
+/// Properties of this process.
 struct Own {
     uid: u32,
     gid: u32,
@@ -40,8 +39,7 @@ fn own() -> &'static Own {
     })
 }
 
-/// Whether this process can act for callers other than itself, and open files by handle: it is root
-/// and has kept the capabilities for it.
+/// Whether this process may act for other users and open files by handle.
 pub fn can_serve_others() -> bool {
     own().switches
 }
@@ -49,7 +47,7 @@ pub fn can_serve_others() -> bool {
 #[derive(Default)]
 struct Thread {
     prepared: bool,
-    /// What was set last; none where a switch has failed half-way.
+    /// Last set value; none after a failed switch.
     uid: Option<u32>,
     gid: Option<u32>,
     groups: Option<Arc<[u32]>>,
@@ -59,7 +57,7 @@ thread_local! {
     static THREAD: RefCell<Thread> = RefCell::default();
 }
 
-/// Makes the calling thread act as `caller`.
+/// Makes the thread act as `caller`.
 pub(crate) fn assume(caller: &Caller) -> Result<()> {
     THREAD.with_borrow_mut(|thread| {
         thread.prepare()?;
@@ -70,16 +68,14 @@ pub(crate) fn assume(caller: &Caller) -> Result<()> {
     })
 }
 
-/// Makes the calling thread no more and no less privileged than `caller`, for what goes by
-/// privileges alone: data of a file that is open. One user without privileges is as
-/// good as another, so threads that serve many callers don't switch for it.
+/// Gives the thread the privilege level of `caller`, for operations on open files. Unprivileged
+/// users are equivalent here, so threads don't switch between them.
 pub(crate) fn assume_privileges(caller: &Caller) -> Result<()> {
     let enough = THREAD.with_borrow(|thread| thread.prepared && caller.uid != 0 && thread.uid.is_some_and(|uid| uid != 0));
     if enough { Ok(()) } else { assume(caller) }
 }
 
-/// Makes the calling thread act as the superuser towards files, where the process is one. The
-/// groups stay.
+/// Makes the thread act as the superuser for file access, if the process is one. Groups stay.
 pub(crate) fn assume_root() -> Result<()> {
     THREAD.with_borrow_mut(|thread| {
         thread.prepare()?;
@@ -101,7 +97,7 @@ pub fn leave_callers() -> Result<()> {
     })
 }
 
-/// Runs `call` with this umask, for a name that is made with the caller's own.
+/// Runs `call` with this umask.
 pub(crate) fn with_umask<T>(mask: Option<u16>, call: impl FnOnce() -> T) -> T {
     let Some(mask) = mask else { return call() };
     umask(Mode::from_raw_mode((mask & 0o777).into()));
@@ -111,7 +107,7 @@ pub(crate) fn with_umask<T>(mask: Option<u16>, call: impl FnOnce() -> T) -> T {
 }
 
 impl Thread {
-    /// Once a thread: a umask of its own, which is 0, and no power over quotas.
+    /// Once in each thread: an own umask of 0, and no power over quotas.
     fn prepare(&mut self) -> Result<()> {
         if self.prepared {
             return Ok(());
@@ -119,7 +115,7 @@ impl Thread {
         ffi::unshare_fs().or_error()?;
         umask(Mode::empty());
         if own().switches {
-            // A thread inherits what its maker was at the time.
+            // A thread inherits its creator's identity.
             self.set_uid(0)?;
             let mut sets = capabilities(None).or_error()?;
             if sets.effective.contains(CapabilitySet::SYS_RESOURCE) {
@@ -142,7 +138,7 @@ impl Thread {
         if self.gid != Some(gid) {
             self.gid = None;
             ffi::set_fs_gid(gid);
-            // The call reports no error: ask what it did.
+            // The call reports no error: read back the result.
             if gid == u32::MAX || ffi::set_fs_gid(u32::MAX) != gid {
                 return Err(Error::Invalid);
             }
@@ -165,8 +161,8 @@ impl Thread {
     }
 }
 
-/// Whether taking on another identity does take the superuser's powers away; what keeps them
-/// (securebits(7)) would make every caller root.
+/// Whether switching users drops root's powers. With securebits(7) that keep them, every caller
+/// would be root.
 pub(crate) fn check_switching() -> Result<bool> {
     if !own().switches {
         return Ok(true);

@@ -1,11 +1,10 @@
-//! One commit for everything: where a file system's journal commits changes in the order in which
-//! they were made, whatever was changed before is on the disk once a later change is. So a file
-//! without a name is changed and synced in place of all files that somebody waits for.
+//! Group commit by the file system's journal. If the journal commits changes in order, one synced
+//! change makes all earlier ones durable. The server changes and syncs an unnamed file in place of
+//! all files that callers wait for.
 //!
-//! That order holds for ext4 with a journal (jbd2 commits one transaction after another, and a
-//! change joins the running one or a later one) and for XFS (checkpoints of its log are written in
-//! order, and forcing one forces those before). Btrfs logs single files, ext4 without a journal
-//! writes single blocks: there each file is synced by itself.
+//! This holds for ext4 with a journal (jbd2 commits transactions in order) and for XFS (log
+//! checkpoints are in order, and a forced one forces the earlier ones). Btrfs logs single files and
+//! ext4 without a journal writes single blocks: there each file is synced.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -17,7 +16,7 @@ use rustix::io::Errno;
 
 /// The journal of a file system that commits in order.
 pub(crate) struct Journal {
-    /// The file that is changed to have all changes committed; made when it is first needed.
+    /// File to change for a commit; created at first use.
     marker: RwLock<Option<OwnedFd>>,
     used: AtomicBool,
 }
@@ -26,8 +25,7 @@ const EXT4_MAGIC: i64 = 0xef53;
 const XFS_MAGIC: i64 = 0x5846_5342;
 
 impl Journal {
-    /// The journal of the file system of this kind on this device, if it has one that commits in
-    /// order.
+    /// The journal of this kind of file system on this device, if it commits in order.
     pub(crate) fn of(kind: i64, device: (u32, u32)) -> Option<Self> {
         let ordered = match kind {
             XFS_MAGIC => true,
@@ -37,8 +35,8 @@ impl Journal {
         ordered.then(|| Journal { marker: RwLock::default(), used: AtomicBool::new(false) })
     }
 
-    /// Makes durable all changes of names and attributes that were made before. `directory`: any of
-    /// the file system. As the superuser, or who runs the process.
+    /// Makes all earlier changes of names and attributes durable. `directory`: any one of the file
+    /// system. Runs as the superuser or the process's user.
     pub(crate) fn commit(&self, directory: BorrowedFd<'_>) -> Result<(), Errno> {
         self.used.store(true, Ordering::Relaxed);
         let marker = self.marker.read();
@@ -55,8 +53,7 @@ impl Journal {
         }
     }
 
-    /// Housekeeping: lets go of a marker that was not used since the last time. As long as there is
-    /// one the file system can't be mounted read-only.
+    /// Housekeeping: closes an unused marker, which would prevent a read-only remount.
     pub(crate) fn rest(&self) {
         if !self.used.swap(false, Ordering::Relaxed) {
             *self.marker.write() = None;
@@ -64,14 +61,14 @@ impl Journal {
     }
 }
 
-/// A change of mode is a change of the inode also where the mode stays, and so is part of a
-/// transaction that is not older than any change made so far.
+/// A chmod changes the inode even if the mode stays, so its transaction is not older than any
+/// earlier change.
 fn commit_with(marker: &OwnedFd) -> Result<(), Errno> {
     fs::fchmod(marker.as_fd(), Mode::RUSR | Mode::WUSR)?;
     fs::fsync(marker)
 }
 
-/// Asked of sysfs, which tells `<none>` in place of the journal's thread. Without sysfs: no.
+/// From sysfs, which shows `<none>` without a journal. Without sysfs: no.
 fn ext4_has_journal((major, minor): (u32, u32)) -> bool {
     let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok();
     let name = device.as_deref().and_then(Path::file_name);
@@ -84,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_may_be_asked_for_again_and_by_many() {
+    fn repeated_and_concurrent_commits_work() {
         let directory = tempfile::tempdir().expect("a directory");
         let fd = fs::open(directory.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("it is there");
         let journal = Journal { marker: RwLock::default(), used: AtomicBool::new(false) };
@@ -101,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_to_commit_in_order_is_not_trusted() {
+    fn unknown_file_systems_are_not_trusted() {
         const BTRFS_MAGIC: i64 = 0x9123_683e;
         assert!(Journal::of(BTRFS_MAGIC, (0, 1)).is_none());
         assert!(Journal::of(EXT4_MAGIC, (4095, 99_999)).is_none());

@@ -1,13 +1,11 @@
-//! A local directory of Linux as a file system that can be exported, used with each caller's own
-//! rights.
+//! A local Linux directory as an exportable file system, used with each caller's own rights.
 //!
-//! Owns everything that turns [`vouch_vfs::FileSystem`] into system calls, and the few that need
-//! `unsafe` (`ffi.rs`). Decides nothing about rights: the kernel does, for a thread that has taken
-//! on the caller's identity (`identity.rs`). Knows nothing of NFS.
+//! Implements [`vouch_vfs::FileSystem`] by system calls, some of them `unsafe` (`ffi.rs`). The
+//! kernel checks all rights, for a thread with the caller's identity (`identity.rs`).
 //!
-//! What is kept in memory: descriptors of files lately used (`node.rs`), streams of directories
-//! that are being listed (`listing.rs`). What is kept on disk: nothing where the kernel opens files
-//! by handle; else the names of files that were given out ([`IdStore`]).
+//! In memory are descriptors of recently used files (`node.rs`) and streams of directories being
+//! listed (`listing.rs`). On disk is nothing if the kernel opens files by handle; otherwise the
+//! names of files ([`IdStore`]).
 
 mod access;
 mod acl;

@@ -1,9 +1,8 @@
-//! READDIR: `getdents64`, gone on with where it stopped.
+//! READDIR by `getdents64`, resumable.
 //!
-//! Cookies are the kernel's own positions, 3 added (NFS reserves 0 to 2). File systems keep them
-//! good for entries that stay, so that a stream can be opened anew at any of them. Streams of
-//! listings that are under way are kept with what was read ahead, which is used only if the
-//! directory has not changed meanwhile.
+//! Cookies are kernel positions plus 3 (NFS reserves 0 to 2). They stay valid for remaining
+//! entries, so a stream can be reopened at any position. Streams in use are kept with entries read
+//! ahead, which count only if the directory is unchanged.
 
 use std::ffi::CString;
 use std::ops::ControlFlow;
@@ -20,20 +19,19 @@ use crate::export::Inner;
 use crate::node::Node;
 use crate::{access, ffi, handle, identity};
 
-/// Added to the kernel's positions.
+/// Offset of cookies from kernel positions.
 const COOKIE_OFFSET: u64 = 3;
 
-/// Bytes asked from the kernel at a time: some hundred entries, about as many as an answer of 64
-/// KiB holds.
+/// Bytes of one kernel call: some hundred entries, about a 64 KiB reply.
 const BUFFER_LEN: usize = 16 << 10;
 
-/// Streams kept: one a listing under way, each a descriptor and its buffer.
+/// Most kept streams, each with a descriptor and a buffer.
 const STREAM_COUNT_MAX: usize = 64;
 
-/// Entries whose files are looked at together, between two looks at the directory.
+/// Entries looked up between two checks of the directory.
 const GROUP_LEN: usize = 16;
 
-/// Listings under way, the latest last.
+/// Kept streams, the latest last.
 #[derive(Default)]
 pub(crate) struct Streams(Vec<Stream>);
 
@@ -41,14 +39,14 @@ struct Stream {
     fd: OwnedFd,
     directory: FileId,
     caller: Caller,
-    /// The cookie of the entry before the next.
+    /// Cookie of the last entry returned.
     cookie: u64,
-    /// What was read ahead, and how much of it was given out.
+    /// Entries read ahead, and the number returned.
     ahead: Vec<Entry>,
     given: usize,
-    /// The directory's change attribute when it was read.
+    /// Change attribute of the directory at the time of reading.
     change: u64,
-    /// The directory's file system, then.
+    /// File system of the directory at that time.
     fsid: u64,
 }
 
@@ -90,7 +88,7 @@ impl Inner {
         Ok(ended)
     }
 
-    /// The stream that stopped here, if it may still be used, or a new one.
+    /// The kept stream at this position if still valid, or a new one.
     fn stream(&self, caller: &Caller, node: &Arc<Node>, cookie: u64) -> Result<Stream> {
         const READ: u8 = 4;
         let kept = if cookie == 0 {
@@ -115,7 +113,7 @@ impl Inner {
         Ok(stream)
     }
 
-    /// Gives entries out until `each` has enough. Whether it is the end.
+    /// Returns entries until `each` has enough. Returns whether the end was reached.
     fn give(
         &self,
         caller: &Caller,
@@ -130,7 +128,7 @@ impl Inner {
             }
             let group = &stream.ahead[stream.given..(stream.given + GROUP_LEN).min(stream.ahead.len())];
             let mut files = if with_files {
-                // `each` may have made the thread somebody else.
+                // `each` may have changed the thread's identity.
                 identity::assume(caller)?;
                 self.files(node, group)
             } else {
@@ -140,10 +138,10 @@ impl Inner {
             let mut given = 0;
             for entry in group {
                 let file = files.next();
-                // Gone since it was read from the directory.
+                // Removed since the directory was read.
                 if !matches!(file, Some(Err(Error::NotFound | Error::Stale))) {
-                    // Stacked file systems list other numbers than files show. A mount point's is that of the directory
-                    // below.
+                    // Stacked file systems list other numbers than files have. A mount point has
+                    // the number of its covered directory.
                     let file_number = match &file {
                         Some(Ok((_, attributes))) if attributes.fsid == stream.fsid => attributes.file_number,
                         _ => entry.inode,
@@ -161,13 +159,13 @@ impl Inner {
         }
     }
 
-    /// Identity and attributes of each entry. They are got by two calls, between which the name can
-    /// become another file's; so if the directory has changed meanwhile, each file is opened
-    /// and looked at by its descriptor.
+    /// Identity and attributes of each entry. Two calls get them, between which the name may move
+    /// to another file; if the directory changed meanwhile, each file is opened and checked by its
+    /// descriptor.
     fn files(&self, directory: &Arc<Node>, group: &[Entry]) -> Vec<Found> {
         let found = self.files_themselves(directory, group);
-        // Where another file system is mounted that can't be entered, what lies below it shows: the rest of
-        // a listing is not to fail for it.
+        // At a mount point that can't be crossed, shows the covered directory instead of failing
+        // the listing.
         let or_covered = |(found, entry): (Found, &Entry)| match found {
             Err(Error::Access) => match self.covered_entry(directory, &entry.name, entry.inode, entry.kind) {
                 Some(covered) => Ok((self.covered_id(&covered)?, self.covered_attributes(&covered, Patience::Any)?)),
@@ -210,7 +208,7 @@ impl Inner {
 }
 
 impl Stream {
-    /// Forgets what was read ahead, and goes on after the cookie.
+    /// Drops entries read ahead and continues after the cookie.
     fn seek(&mut self, cookie: u64) -> Result<()> {
         self.ahead.clear();
         self.given = 0;
@@ -222,7 +220,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Reads ahead. Whether there was any more.
+    /// Reads ahead. Returns whether there were more entries.
     fn read(&mut self, node: &Node) -> Result<bool> {
         self.ahead.clear();
         self.given = 0;

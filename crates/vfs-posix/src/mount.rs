@@ -1,5 +1,4 @@
-//! The file systems below an exported directory: the one that it lies on, and those mounted further
-//! down where crossing is part of the export.
+//! File systems of an export: its own, and those mounted below if `crossmnt` is set.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,44 +11,43 @@ use crate::journal::Journal;
 use crate::pressure::Pressure;
 use crate::{ffi, probe};
 
-/// One file system.
+/// A file system.
 pub(crate) struct Mount {
-    /// Its root, or the exported directory; open for reading, as opening by handle wants it.
+    /// Its root or the exported directory, open for reading as opening by handle requires.
     pub(crate) fd: OwnedFd,
-    /// The kernel's number of the mount; changes with each mounting.
+    /// Mount id of the kernel; changes at each mount.
     pub(crate) id: i32,
-    /// Number that outlives restarts where the file system has one: `f_fsid`.
+    /// `f_fsid`, which survives restarts where the file system supports it.
     pub(crate) fsid: u64,
-    /// Device number, to tell subvolumes.
+    /// Device number, which distinguishes subvolumes.
     pub(crate) device: (u32, u32),
-    /// The kernel's file system, by whatever mount, subvolume or directory it was come upon.
+    /// Identity of the kernel's file system, the same through any mount, subvolume or directory.
     pub(crate) system: SystemId,
     /// Whether it is the root's.
     pub(crate) is_root: bool,
-    /// Whether it gives out handles.
+    /// Whether it has file handles.
     pub(crate) handles: bool,
-    /// Whether it is stacked on others, by whose device numbers its files are told apart. There a
-    /// file is born again when it is first written to: its copy takes its place.
+    /// Whether it is stacked (overlayfs), so that device numbers distinguish its files. A first
+    /// write replaces a file by a copy.
     pub(crate) stacked: bool,
-    /// Whether it lives in memory: nothing is to be waited for, and nothing survives a loss of
-    /// power.
+    /// Whether it is in memory: nothing blocks, and nothing survives a power failure.
     pub(crate) in_memory: bool,
-    /// Its journal, if one commit makes durable all changes before it.
+    /// Its journal, if one commit makes all earlier changes durable.
     pub(crate) journal: Option<Journal>,
-    /// Whether the time of change moves with every change that somebody could tell apart.
+    /// Whether ctime moves with every distinguishable change.
     pub(crate) fine_times: bool,
-    /// Whether reads can be told not to wait.
+    /// Whether reads can be non-blocking.
     pub(crate) reads_now: AtomicBool,
-    /// Whether writes sleep.
+    /// Whether writes block.
     pub(crate) pressure: Pressure,
 }
 
-/// The file system behind a mount, by the device number that it has as a whole: subvolumes show
-/// their files under others. None where the mount isn't listed for this process.
+/// The file system of a mount by its own device number; subvolumes show others. None if the mount
+/// isn't listed for this process.
 fn system_of(mount: i32) -> Option<SystemId> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
     let mount = mount.to_string();
-    // Its first fields are numbers; what else a line has need not be text.
+    // The first fields are numbers; the rest of a line need not be text.
     let mut lines = table.split(|&byte| byte == b'\n').map(|line| line.split(|&byte| byte == b' '));
     let mut fields = lines.find_map(|mut fields| (fields.next()? == mount.as_bytes()).then_some(fields))?;
     let (major, minor) = std::str::from_utf8(fields.nth(1)?).ok()?.split_once(':')?;
@@ -61,7 +59,7 @@ const RAMFS_MAGIC: i64 = 0x8584_58f6;
 const OVERLAY_MAGIC: i64 = 0x794c_7630;
 
 impl Mount {
-    /// The file system on which the open directory lies.
+    /// The file system of an open directory.
     pub(crate) fn new(fd: OwnedFd, is_root: bool) -> Result<Self, Errno> {
         let stat = fs::fstatfs(&fd)?;
         let statx = fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
@@ -95,7 +93,7 @@ impl Mount {
         self.reads_now.load(Ordering::Relaxed)
     }
 
-    /// The number that identities carry.
+    /// The number in identities.
     pub(crate) fn id_fsid(&self) -> Option<u64> {
         (!self.is_root).then_some(self.fsid)
     }

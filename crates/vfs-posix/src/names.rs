@@ -1,5 +1,4 @@
-//! Changes of names: create, make, link, remove, rename. Each is one system call of the caller;
-//! what comes before and after it only looks.
+//! Changes of names: create, mkdir, link, remove, rename. Each is one system call by the caller.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -26,17 +25,16 @@ impl Inner {
         if self.options.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Runs a change of a directory's names and tells the directory's change attribute before and
-    /// after. Other processes may change it in between: never atomic.
+    /// Runs a change of a directory and returns its change attribute before and after. Other
+    /// processes may interfere, so the change is never atomic.
     fn changing<T>(&self, directory: &Node, change: impl FnOnce() -> Result<T>) -> Result<(T, DirectoryChange)> {
         let before = directory.change();
         let made = change()?;
         directory.note_change();
         let mut after = directory.change();
         if after == before && directory.mount.fine_times {
-            // tmpfs stamps a directory with the time that it gave the file that was linked or unlinked, which
-            // can be the one that the directory has. A change of owner to nobody else moves the
-            // time of change, and nothing besides.
+            // tmpfs gives a directory the ctime of the linked file, which may equal the old one. An
+            // empty chown updates ctime and nothing else.
             fs::chownat(directory, c"", None, None, AtFlags::EMPTY_PATH).or_error()?;
             after = directory.change();
         }
@@ -77,15 +75,13 @@ impl Inner {
     }
 
     fn create_file(&self, directory: &Node, name: &CName, set: &SetAttributes, access: OpenAccess) -> std::result::Result<OwnedFd, Errno> {
-        // A file that was just made grants what is asked; without an access it is opened for reading only,
-        // whatever its mode.
+        // A new file grants any access. Without an access it is opened for reading only.
         let flags = access_flags(access) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
         let mode = Mode::from_raw_mode(u32::from(set.mode.unwrap_or(0)) & 0o7777);
         identity::with_umask(set.umask, || fs::openat(directory, &**name, flags, mode))
     }
 
-    /// What a new file needs beyond its making: the verifier, the rest of its attributes, a node.
-    /// Undone where it fails.
+    /// Completes a new file: verifier, attributes, node. A failure removes the file.
     fn set_up(
         &self,
         caller: &Caller,
@@ -125,7 +121,7 @@ impl Inner {
     ) -> Result<(Arc<Node>, Arc<dyn vouch_vfs::OpenFile>)> {
         let (node, stat) = match self.child(directory, name, true) {
             Err(Error::NotFound) if self.options.read_only => return Err(Error::ReadOnly),
-            // What is mounted there has the name, whether the export shows it or not.
+            // A mount point exists under this name, even if the export does not show it.
             Err(Error::Access) if how != CreateHow::Unchecked && is_mount_point(directory, name) => return Err(Error::Exists),
             found => found?,
         };
@@ -177,7 +173,7 @@ impl Inner {
             let made = stat_name(directory.as_fd(), &name).or_error()?;
             let set_up = || {
                 let (node, _) = self.child(&directory, &name, true)?;
-                // mkdir takes permission bits and the sticky bit only.
+                // mkdir takes only permission bits and the sticky bit.
                 let lost = if is_directory { raw & 0o6000 } else { 0 };
                 let mode = (lost != 0).then_some((lost as u16, lost as u16));
                 let rest =
@@ -233,7 +229,7 @@ impl Inner {
         let (from_name, to_name) = (CName::new(from_name), CName::new(to_name));
         identity::assume(caller)?;
         if self.options.ids.is_some() {
-            // Its new name is what it will be found by.
+            // Notes the new name in the name store.
             self.child(&from, &from_name, true)?;
         }
         let ((victim, to_change), from_change) = self.changing(&from, || {
@@ -251,7 +247,7 @@ impl Inner {
         Ok(Renamed { from: from_change, to: to_change, replaced: victim.and_then(|victim| self.bury(victim)) })
     }
 
-    /// What has this name and may be about to lose it.
+    /// The file that may lose this name.
     fn victim(&self, directory: &Node, name: &CName) -> Result<Option<Victim>> {
         let stat = match stat_name(directory.as_fd(), name) {
             Ok(stat) => stat,
@@ -268,7 +264,7 @@ impl Inner {
         Ok(Some(Victim { id, is_directory, last: is_directory || stat.stx_nlink == 1 }))
     }
 
-    /// A file has lost a name. Its identity, if that was the last.
+    /// A file lost a name. Returns its identity if that was the last.
     fn bury(&self, victim: Victim) -> Option<FileId> {
         let known = self.nodes.get(&victim.id);
         let links = known.as_ref().and_then(|node| stat(node.as_fd()).ok()).map(|stat| stat.stx_nlink);
@@ -296,8 +292,8 @@ struct Victim {
     last: bool,
 }
 
-/// How a file is opened for an access; one without any is opened for reading, which its methods
-/// then refuse.
+/// Open flags for an access. Without an access, the file is opened for reading and its methods
+/// refuse.
 pub(crate) fn access_flags(access: OpenAccess) -> OFlags {
     match (access.read, access.write) {
         (true, true) => OFlags::RDWR,
@@ -306,8 +302,8 @@ pub(crate) fn access_flags(access: OpenAccess) -> OFlags {
     }
 }
 
-/// An exclusive creation's verifier, as times that survive a restart and that no clock shows: each
-/// half as seconds, 31 bits, as Linux's own server does.
+/// Verifier of an exclusive creation as file times, which survive a restart: each half as 31-bit
+/// seconds, like the kernel's server.
 fn times_of(verifier: [u8; 8]) -> (Time, Time) {
     let (first, second) = verifier.split_at(4);
     let time = |half: &[u8]| {

@@ -1,9 +1,7 @@
-//! Files that were lately used: a descriptor each (O_PATH: it names the file and opens nothing),
-//! found by identity.
+//! Cache of recently used files, each an O_PATH descriptor, by identity.
 //!
-//! Bounded: a [`FileCache`] keeps at most as many as it was made for, of all file systems that
-//! share it, and drops those used least. Those of open files are found besides, so that a file that
-//! lost its last name can be asked about for as long as it is open.
+//! Bounded by a [`FileCache`] that several file systems may share; least recently used files are
+//! dropped. Open files are found too, so an open file without names stays usable.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,15 +23,15 @@ pub(crate) struct Node {
     pub(crate) file_type: FileType,
     pub(crate) mount: Arc<Mount>,
     fd: OwnedFd,
-    /// The changes that we made, where the file system's clock is too coarse to show them.
+    /// Our changes, where the file system's clock is too coarse.
     changes: Option<Arc<Changes>>,
-    /// Its last name is gone, as far as we know.
+    /// Whether the last name is known to be gone.
     unlinked: AtomicBool,
 }
 
 impl Node {
-    /// For calls that may read a disk, and can't tell in advance whether they will: `WouldBlock`
-    /// without patience, unless there is no disk.
+    /// For calls that may read a disk: `WouldBlock` without patience, unless the file system is in
+    /// memory.
     pub(crate) fn at_hand(&self, patience: Patience) -> Result<()> {
         if patience == Patience::None && !self.mount.in_memory { Err(Error::WouldBlock) } else { Ok(()) }
     }
@@ -46,34 +44,34 @@ impl Node {
         Arc::new(Node { id, file_type, mount, fd, changes, unlinked: AtomicBool::new(false) })
     }
 
-    /// Its last name is gone.
+    /// Notes that the last name is gone.
     pub(crate) fn note_unlinked(&self) {
         self.unlinked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether its last name is gone, as far as we know.
+    /// Whether the last name is known to be gone.
     pub(crate) fn is_unlinked(&self) -> bool {
         self.unlinked.load(Ordering::Relaxed)
     }
 
-    /// We have changed the file.
+    /// Counts a change.
     pub(crate) fn note_change(&self) {
         self.changes.iter().for_each(|changes| changes.note());
     }
 
-    /// For the time of a change: notes it at the end, whatever comes of it. Before it would not do:
-    /// who looks in between would take the old bytes for the new ones.
+    /// Guard for the duration of a change: counts it at the end, whatever the result. Counting it
+    /// before would let readers take old data for new.
     pub(crate) fn changing(&self) -> Changing<'_> {
         Changing(self)
     }
 
-    /// What is to be added to the time of change, which is given in nanoseconds.
+    /// Number to add to ctime, given in nanoseconds.
     pub(crate) fn changes(&self, changed_ns: u64) -> u64 {
         self.changes.as_ref().map_or(0, |changes| changes.number(changed_ns))
     }
 }
 
-/// Notes a change when it ends.
+/// Counts a change when dropped.
 pub(crate) struct Changing<'a>(&'a Node);
 
 impl Drop for Changing<'_> {
@@ -88,34 +86,33 @@ impl AsFd for Node {
     }
 }
 
-/// How often a file is open, and its node.
+/// Open count and node of each open file.
 type OpenNodes = HashMap<FileId, (usize, Weak<Node>)>;
 
-/// How many locks the open files are spread over.
+/// Locks that open files are spread over.
 const SHARD_COUNT: usize = 16;
 
-/// Descriptors of files lately used, of any number of file systems: what bounds them is the
-/// process's limit, which they share.
+/// Cache of descriptors of recently used files, shared by file systems within the process's limit.
 #[derive(Clone)]
 pub struct FileCache(Arc<Cache<Key, Arc<Node>>>);
 
-/// The number of the file system that it was opened for, and the file.
+/// Number of the file system, and the file.
 type Key = (u64, FileId);
 
 impl FileCache {
-    /// Keeps at most `count_max`, and at least one.
+    /// A cache of at most `count_max` descriptors, at least one.
     pub fn new(count_max: usize) -> Self {
         FileCache(Arc::new(Cache::new(count_max.max(1))))
     }
 
-    /// The one of this process: a quarter of the descriptors that it may have (the rest is for open
-    /// files and connections), at most 65,536, since as many inodes are pinned in the kernel.
+    /// The cache of this process: a quarter of its descriptors (the rest is for open files and
+    /// connections), at most 65,536, because each pins an inode in the kernel.
     pub fn of_process() -> Self {
         static OF_PROCESS: OnceLock<FileCache> = OnceLock::new();
         OF_PROCESS.get_or_init(|| FileCache::new(count_default())).clone()
     }
 
-    /// How many descriptors are kept now.
+    /// Number of cached descriptors.
     pub fn count(&self) -> usize {
         self.0.len()
     }
@@ -124,14 +121,14 @@ impl FileCache {
 fn count_default() -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
-        // Where it can't be raised, it counts as it is.
+        // The limit may stay as it is.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(131_072);
     usize::try_from(limit / 4).unwrap_or(usize::MAX).min(65_536)
 }
 
-/// All files of one file system that were lately used, and all that are open.
+/// Recently used and open files of a file system.
 pub(crate) struct Nodes {
     recent: FileCache,
     number: u64,
@@ -159,7 +156,7 @@ impl Nodes {
         Some(node)
     }
 
-    /// Keeps a node, unless there is one of this file: there is one a file.
+    /// Adds a node; returns the existing node of the same file if there is one.
     pub(crate) fn keep(&self, node: Arc<Node>) -> Arc<Node> {
         if let Some(known) = self.get(&node.id) {
             return known;
@@ -168,7 +165,7 @@ impl Nodes {
         node
     }
 
-    /// Lets go of a file that is gone; if it is open it is still found.
+    /// Drops a removed file; an open one is still found.
     pub(crate) fn forget(&self, id: &FileId) {
         self.recent.0.remove(&self.key(id));
     }
@@ -193,12 +190,12 @@ impl Nodes {
         }
     }
 
-    /// Of `count` of the files kept, those of this file system, to look whether they still exist.
+    /// Cached files of this file system among `count` entries, to check whether they still exist.
     pub(crate) fn sample(&self, count: usize, skip: usize) -> Vec<Arc<Node>> {
         self.recent.0.iter().skip(skip).take(count).filter(|(key, _)| key.0 == self.number).map(|(_, node)| node).collect()
     }
 
-    /// How many are kept, of all file systems.
+    /// Number of cached files of all file systems.
     pub(crate) fn kept(&self) -> usize {
         self.recent.count()
     }
@@ -210,7 +207,7 @@ impl Nodes {
 }
 
 impl Drop for Nodes {
-    /// What is not exported any more is let go of, so that it can be unmounted.
+    /// Drops descriptors of an ended export, so that it can be unmounted.
     fn drop(&mut self) {
         let number = self.number;
         self.recent.0.retain(|key, _| key.0 != number);

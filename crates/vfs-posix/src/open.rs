@@ -1,5 +1,4 @@
-//! An open file: reads that don't wait, spans for sendfile, writes with the rights of the one who
-//! opened it.
+//! An open file: non-blocking reads, spans for sendfile, and writes with the opener's rights.
 
 use std::any::Any;
 use std::fs::File;
@@ -25,14 +24,14 @@ use crate::names::access_flags;
 use crate::node::{Changing, Node};
 use crate::{access, ffi, identity};
 
-/// Shortest read that is answered by a span, bytes: below, a copy costs less than finding out
-/// whether the range is in memory, and a sendfile.
+/// Shortest read answered by a span, bytes. Below this, a copy is cheaper than a check of the page
+/// cache plus sendfile.
 const SPAN_LEN_MIN: usize = 16 << 10;
 
-/// Most bytes copied by one call, so that the caller can look round.
+/// Most bytes copied by one call.
 const COPY_LEN_MAX: u64 = 8 << 20;
 
-/// Bytes of a page of the page cache.
+/// Size of a page in the page cache.
 const PAGE_LEN: u64 = 4096;
 
 pub(crate) struct PosixOpen {
@@ -41,12 +40,12 @@ pub(crate) struct PosixOpen {
     pub(crate) file: Arc<File>,
     access: OpenAccess,
     caller: Caller,
-    /// Held by who makes data durable by this descriptor: the system tells of lost data once for
-    /// each, so each who asks must have one for himself meanwhile.
+    /// Lock for a sync by this descriptor. The system reports lost data once for each descriptor,
+    /// so concurrent syncs need their own.
     syncing: Mutex<()>,
 }
 
-/// The descriptor of one who makes data durable.
+/// The descriptor for a sync.
 enum Cursor<'a> {
     Shared(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>),
     Own(OwnedFd),
@@ -107,8 +106,8 @@ impl PosixOpen {
         })
     }
 
-    /// Takes on the privileges of the one who opened the file: quotas, reserved blocks and set-id
-    /// bits go by them.
+    /// Takes on the opener's privilege level, which decides on quotas, reserved blocks and set-id
+    /// bits.
     fn writing(&self) -> Result<Changing<'_>> {
         if !self.access.write {
             return Err(Error::Access);
@@ -118,8 +117,8 @@ impl PosixOpen {
         Ok(self.node.changing())
     }
 
-    /// A descriptor that nobody else makes data durable by at the same time. One of its own knows
-    /// what is lost from now on; what was lost before is told to who has the other.
+    /// A descriptor for an exclusive sync. A fresh one only reports losses from now on; earlier
+    /// losses are reported by the other.
     fn cursor(&self) -> Result<Cursor<'_>> {
         if let Some(turn) = self.syncing.try_lock() {
             return Ok(Cursor::Shared(turn));
@@ -127,7 +126,7 @@ impl PosixOpen {
         identity::assume_root()?;
         Ok(match self.inner.reopen(self.node.as_fd(), access_flags(self.access)) {
             Ok(own) => Cursor::Own(own),
-            // An ordinary user can't open all that he has open.
+            // An ordinary user may be unable to reopen the file.
             Err(_) => Cursor::Shared(self.syncing.lock()),
         })
     }
@@ -139,8 +138,8 @@ impl PosixOpen {
         }
     }
 
-    /// A range that can be sent from the page cache as it is; none if it is short, empty, or has to
-    /// be read first.
+    /// A range that is in the page cache and can be sent from there; none if short, empty or not
+    /// cached.
     fn span(&self, offset: u64, len: usize, patience: Patience) -> Result<Option<Content>> {
         let size = stat(self.file.as_fd()).or_error()?.stx_size;
         let len = size.saturating_sub(offset).min(len as u64);
@@ -158,7 +157,7 @@ impl PosixOpen {
         let pages = (offset + len).div_ceil(PAGE_LEN) - offset / PAGE_LEN;
         let ask = || ffi::cached_pages(self.file.as_fd(), offset, len);
         let cached = match ask() {
-            // The kernel tells this to those who may write the file only.
+            // The kernel answers only those who may write the file.
             Err(Errno::PERM) => {
                 identity::assume_root()?;
                 ask()
@@ -167,7 +166,7 @@ impl PosixOpen {
         };
         match cached {
             Ok(cached) => Ok(cached >= pages),
-            // An old kernel: look at both ends.
+            // An old kernel: check both ends.
             Err(Errno::NOSYS | Errno::PERM | Errno::OPNOTSUPP) => Ok(self.is_cached_at(offset) && self.is_cached_at(offset + len - 1)),
             Err(errno) => Err(error(errno)),
         }
@@ -177,7 +176,7 @@ impl PosixOpen {
         ffi::read_at(self.file.as_fd(), offset, 1, false, true, &mut Vec::new()).is_ok_and(|read| read.0 == 1)
     }
 
-    /// Reads what is in memory, or nothing.
+    /// Reads what is in the page cache.
     fn read_now(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
         let start = bytes.len();
         let (read, more) = match ffi::read_at(self.file.as_fd(), offset, len, true, true, bytes) {
@@ -191,7 +190,7 @@ impl PosixOpen {
         if more {
             return Ok(Content::Bytes { len: read, eof: false });
         }
-        // Short: at the end of the file, or before a page that is not in memory.
+        // A short read: end of file, or an uncached page.
         let eof = offset + read as u64 >= stat(self.file.as_fd()).or_error()?.stx_size;
         if read < len && !eof {
             bytes.truncate(start);
@@ -200,7 +199,7 @@ impl PosixOpen {
         Ok(Content::Bytes { len: read, eof })
     }
 
-    /// Reads from a file system that has nothing to wait for: what is short is at the end.
+    /// Reads from a file system in memory, where a short read is the end.
     fn read_memory(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
         let (len, more) = ffi::read_at(self.file.as_fd(), offset, len, true, false, bytes).or_error()?;
         Ok(Content::Bytes { len, eof: !more })
@@ -374,7 +373,7 @@ impl OpenFile for PosixOpen {
     }
 }
 
-/// Milliseconds of a clock that only goes forward, from some moment on.
+/// Milliseconds of a monotonic clock.
 fn mono_ms() -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
     u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)

@@ -1,5 +1,4 @@
-//! What a file system can do that it doesn't say: tried out on files without a name when it is
-//! exported.
+//! Probes features that a file system does not report, with unnamed files, when it is exported.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,16 +7,15 @@ use rustix::io::Errno;
 
 use crate::ffi;
 
-/// Block that ranges to be cloned are multiples of, bytes.
+/// Block size for cloned ranges, bytes.
 const BLOCK_LEN: usize = 4096;
 
 fn nameless(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
     fs::openat(directory, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)
 }
 
-/// Whether changes in quick succession, each looked at, have different times. A file system that
-/// can't be written to, or where no file without a name can be made, counts as one where they
-/// haven't.
+/// Whether quick successive changes get different times. False for read-only file systems and those
+/// without unnamed files.
 pub(crate) fn fine_times(directory: &OwnedFd) -> bool {
     const TRIES: u32 = 16;
     let Ok(file) = nameless(directory) else { return false };
@@ -35,7 +33,7 @@ pub(crate) fn fine_times(directory: &OwnedFd) -> bool {
     true
 }
 
-/// Block length of cloning, or 0 where there is none.
+/// Block size of cloning, or 0 without support.
 pub(crate) fn clone_block_len(directory: &OwnedFd) -> u32 {
     let clone = || {
         let (from, to) = (nameless(directory)?, nameless(directory)?);
@@ -45,13 +43,12 @@ pub(crate) fn clone_block_len(directory: &OwnedFd) -> u32 {
     if clone().is_ok() { BLOCK_LEN as u32 } else { 0 }
 }
 
-/// Largest offset that there is.
+/// Largest offset.
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// Longest file, bytes: beyond it the kernel lets nobody seek. A client that is not told writes
-/// into its cache what then can't be kept.
+/// Longest file, bytes. A client that does not know it may cache writes that can't be stored.
 pub(crate) fn file_size_max(directory: &OwnedFd) -> u64 {
-    /// Every file system has files of that length; one that seems not to is not understood.
+    /// Every file system supports this length; a smaller result is an error.
     const LEAST: u64 = i32::MAX as u64;
     let Ok(file) = nameless(directory) else { return OFFSET_MAX };
     let reaches = |offset| fs::seek(&file, SeekFrom::Start(offset)).is_ok();
@@ -66,7 +63,7 @@ pub(crate) fn file_size_max(directory: &OwnedFd) -> u64 {
     within
 }
 
-/// Whether the file system knows this extended attribute.
+/// Whether the file system supports this extended attribute.
 pub(crate) fn knows_xattr(directory: &OwnedFd, name: &str) -> bool {
     !matches!(fs::fgetxattr(directory, name, &mut [0u8; 0][..]), Err(Errno::OPNOTSUPP))
 }

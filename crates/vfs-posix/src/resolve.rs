@@ -1,8 +1,8 @@
-//! From an identity, or a name in a directory, to the file.
+//! From an identity, or a name in a directory, to a file.
 //!
-//! Nothing here follows a symbolic link or takes more than one component: names are resolved by
-//! `openat2` with RESOLVE_BENEATH, NO_SYMLINKS and NO_MAGICLINKS, so no race with a rename leads
-//! out of the directory that a name is looked up in.
+//! Never follows symbolic links and takes one component at a time, by `openat2` with
+//! RESOLVE_BENEATH, NO_SYMLINKS and NO_MAGICLINKS. So no race with a rename leads out of the
+//! directory.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,20 +21,19 @@ use crate::mount::Mount;
 use crate::node::Node;
 use crate::{ffi, identity};
 
-/// Deepest directory that is found by names.
+/// Deepest directory found by names.
 const DEPTH_MAX: usize = 1024;
 
-/// What keeps a name within its directory.
+/// Flags that keep a name within its directory.
 const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS);
 
 impl Inner {
-    /// The file with this identity. May leave the thread with the superuser's identity.
+    /// The file with this identity. May leave the thread with root's identity.
     pub(crate) fn node(&self, id: &FileId) -> Result<Arc<Node>> {
         self.node_by(id, Patience::Any)
     }
 
-    /// The same, for who may not wait: the inode of a file that was not used lately may have to be
-    /// read from a disk.
+    /// The same without blocking: the inode of a file may have to be read from disk.
     pub(crate) fn node_by(&self, id: &FileId, patience: Patience) -> Result<Arc<Node>> {
         if *id == self.root.id {
             return Ok(Arc::clone(&self.root));
@@ -46,8 +45,7 @@ impl Inner {
         }
     }
 
-    /// Whether a file lies in a file system without a disk, by its identity alone. What goes by
-    /// names does not: their store has one.
+    /// Whether the identity's file system is in memory. The name store has a disk.
     #[cold]
     fn is_in_memory(&self, id: &FileId) -> Result<bool> {
         match handle::parse(id).ok_or(Error::BadId)? {
@@ -76,13 +74,13 @@ impl Inner {
                 self.admit(*id, mount, fd)?.0
             }
             Identity::Number => return self.resolve_by_names(id),
-            // Whatever asks for a file would change it, or ask for what isn't known.
+            // Operations on covered files would change them, or need unknown data.
             Identity::Covered => return Err(Error::ReadOnly),
         };
         Ok(node)
     }
 
-    /// Makes a node of a file that was just opened, unless it is gone.
+    /// Makes a node of a freshly opened file, unless it was removed.
     fn admit(&self, id: FileId, mount: Arc<Mount>, fd: OwnedFd) -> Result<(Arc<Node>, Statx)> {
         let stat = stat(fd.as_fd()).or_error()?;
         if stat.stx_nlink == 0 && !self.nodes.is_open(&id) {
@@ -92,8 +90,7 @@ impl Inner {
         Ok((self.nodes.keep(Node::new(id, kind, mount, fd)), stat))
     }
 
-    /// Finds a file by the names that the store has for it and the directories above, from the
-    /// nearest one known downward.
+    /// Finds a file by stored names, from the nearest known directory downward.
     fn resolve_by_names(&self, id: &FileId) -> Result<Arc<Node>> {
         let ids = self.options.ids.as_ref().ok_or(Error::Stale)?;
         let mut wanted = vec![*id];
@@ -129,8 +126,8 @@ impl Inner {
         Ok(node)
     }
 
-    /// The file of this identity that was last seen in `directory` as `name`; if it has another
-    /// name there now, by that.
+    /// The file with this identity, last seen in `directory` as `name`; also under another name
+    /// there.
     fn child_with_id(&self, directory: &Arc<Node>, name: &[u8], id: &FileId) -> Result<Option<Arc<Node>>> {
         let name = Name::new(name).map(CName::new);
         if let Some(name) = name
@@ -157,7 +154,7 @@ impl Inner {
         Ok(None)
     }
 
-    /// The identity of a name in a directory, without opening it where handles spare that.
+    /// Identity of a name in a directory, without opening it if handles allow.
     pub(crate) fn identify_name(&self, directory: &Node, name: &CStr) -> Result<FileId> {
         if directory.mount.handles {
             match ffi::name_to_handle(directory.as_fd(), name) {
@@ -165,7 +162,7 @@ impl Inner {
                     let mount = self.mount_entered(directory, name, mount)?;
                     return handle::id_of_handle(mount.id_fsid(), &handle).ok_or(Error::NotSupported);
                 }
-                // Another file system is mounted there, which has no handles.
+                // A mount point of a file system without handles.
                 Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => {}
                 Err(errno) => return Err(error(errno)),
             }
@@ -174,8 +171,8 @@ impl Inner {
         identify(fd.as_fd(), &mount).or_error()
     }
 
-    /// The file of this name in a directory, with the rights of the thread. `keep`: it will soon be
-    /// asked for again.
+    /// The file of this name in a directory, with the thread's rights. `keep`: it will be used
+    /// again soon.
     pub(crate) fn child(&self, directory: &Arc<Node>, name: &CStr, keep: bool) -> Result<(Arc<Node>, Statx)> {
         if directory.mount.handles
             && let Some(node) = self.child_known(directory, name)?
@@ -197,31 +194,31 @@ impl Inner {
         Ok((Node::new(id, kind, mount, fd), stat))
     }
 
-    /// The file of this name, if it is one of those that are kept.
+    /// The file of this name, if cached.
     fn child_known(&self, directory: &Node, name: &CStr) -> Result<Option<Arc<Node>>> {
         match ffi::name_to_handle(directory.as_fd(), name) {
             Ok((handle, mount)) => {
                 let mount = self.mount_entered(directory, name, mount)?;
                 Ok(handle::id_of_handle(mount.id_fsid(), &handle).and_then(|id| self.nodes.get(&id)))
             }
-            // Another file system is mounted there, which has no handles.
+            // A mount point of a file system without handles.
             Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => Ok(None),
             Err(errno) => Err(error(errno)),
         }
     }
 
-    /// Whether a name is in the kernel's cache, so that to look it up reads no disk: `WouldBlock`
-    /// if not. On kernels that can't tell (before Linux 5.12) it is taken to be.
+    /// `WouldBlock` if a name is not in the kernel's cache, so that its look-up may read a disk.
+    /// Kernels before Linux 5.12 can't tell, so names count as cached.
     pub(crate) fn known_to_kernel(&self, directory: &Node, name: &CStr) -> Result<()> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match fs::openat2(directory, name, flags, Mode::empty(), WITHIN | ResolveFlags::CACHED) {
             Err(Errno::AGAIN) => Err(Error::WouldBlock),
-            // Whatever else is wrong shows when it is looked up.
+            // Other errors show at the look-up.
             _ => Ok(()),
         }
     }
 
-    /// Opens a name in a directory, and tells on which file system it is.
+    /// Opens a name in a directory, with its file system.
     fn open_name(&self, directory: &Node, name: &CStr) -> Result<(OwnedFd, Arc<Mount>)> {
         let within = if self.options.cross_mounts { WITHIN } else { WITHIN | ResolveFlags::NO_XDEV };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -240,9 +237,8 @@ impl Inner {
         Ok((fd, mount))
     }
 
-    /// The directory above. Found by going down from the root to it by the path that the kernel
-    /// tells, so that neither a race nor a directory that was moved out of the export leads
-    /// anywhere else.
+    /// Parent directory. Found from the root downward by the kernel's path, so neither a race nor a
+    /// moved directory leads elsewhere.
     pub(crate) fn parent(&self, directory: &Arc<Node>) -> Result<FileId> {
         const TRIES: usize = 4;
         if directory.id == self.root.id {
@@ -273,7 +269,7 @@ impl Inner {
         Err(Error::Busy)
     }
 
-    /// Remembers by which name a file was given out, where that is needed to find it again.
+    /// Notes the name of a file if it is needed to find it again.
     pub(crate) fn note(&self, id: &FileId, directory: &Node, name: &CStr) {
         if let Some(ids) = &self.options.ids
             && self.goes_by_name(id)
@@ -282,7 +278,7 @@ impl Inner {
         }
     }
 
-    /// Whether a file with this identity is found by names, and not opened by handle.
+    /// Whether a file with this identity is found by names rather than by handle.
     pub(crate) fn goes_by_name(&self, id: &FileId) -> bool {
         !identity::can_serve_others() || self.options.subtree_check || handle::is_number(id)
     }

@@ -1,4 +1,4 @@
-//! Setting attributes: size, owner, mode, times, in this order, each a system call of the caller.
+//! Sets attributes in this order: size, owner, mode, times; each by a system call of the caller.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,7 +13,7 @@ use crate::identity;
 use crate::node::Node;
 
 impl Inner {
-    /// Sets attributes of a file. `open`: a descriptor of it that was opened for writing.
+    /// Sets attributes of a file. `open`: a descriptor opened for writing.
     pub(crate) fn set(&self, caller: &Caller, node: &Node, open: Option<BorrowedFd<'_>>, set: &SetAttributes) -> Result<()> {
         self.changeable()?;
         identity::assume(caller)?;
@@ -43,7 +43,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Sets attributes of a file that the caller has just made.
+    /// Sets attributes of a file that the caller has just created.
     pub(crate) fn set_new(&self, caller: &Caller, node: &Node, fd: &OwnedFd, set: &SetAttributes) -> Result<()> {
         if set.is_empty() { Ok(()) } else { self.set(caller, node, Some(fd.as_fd()), set) }
     }

@@ -1,4 +1,4 @@
-//! Room left on a file system, and the caller's quota.
+//! Free space of a file system, and the caller's quota.
 
 use std::os::fd::AsFd;
 
@@ -9,7 +9,7 @@ use crate::errno::OrError;
 use crate::ffi;
 use crate::node::Node;
 
-/// Room where the file lies, for a caller whose identity the thread has.
+/// Free space for a caller whose identity the thread has.
 pub(crate) fn space(caller: &Caller, node: &Node) -> Result<Space> {
     let stat = fs::fstatvfs(node).or_error()?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);

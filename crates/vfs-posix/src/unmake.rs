@@ -1,9 +1,7 @@
-//! Taking back what was made and could not be finished: the name, if it is still that file's, and
-//! no other.
+//! Removes a file that could not be completed, if the name is still that file's.
 //!
-//! The system removes whatever has a name at that moment. So the name is first moved aside, where
-//! nobody looks for it; what has come along is looked at there, and put back if it is something
-//! else.
+//! unlink removes whatever has the name at that moment. So the name is first moved to a private
+//! name, checked there, and moved back if it is another file.
 
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -43,8 +41,8 @@ impl Inner {
     }
 }
 
-/// Removes the name of the file that looked so when it was made, as the caller of the moment. Does
-/// nothing where that file hasn't the name any more, or is a directory with something in it.
+/// Removes the name of a new file as the present caller. Does nothing if the name is another
+/// file's, or a directory that is not empty.
 pub(crate) fn take_back(directory: &Node, name: &CName, made: &Statx) -> Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     if !is_named(directory, name, made)? {
@@ -56,7 +54,7 @@ pub(crate) fn take_back(directory: &Node, name: &CName, made: &Statx) -> Result<
     let moved = match fs::renameat_with(directory, &**name, directory, &*aside, RenameFlags::NOREPLACE) {
         Ok(()) => &*aside,
         Err(Errno::NOENT) => return Ok(()),
-        // A file system that can't move without replacing: what was looked at is believed.
+        // The file system can't move without replacing: trust the earlier check.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => &**name,
         Err(errno) => return Err(errno).or_error(),
     };
@@ -68,7 +66,7 @@ pub(crate) fn take_back(directory: &Node, name: &CName, made: &Statx) -> Result<
     match removed {
         Ok(()) => Ok(()),
         Err(error) if std::ptr::eq(moved, &**name) => Err(error),
-        // Something else, or not empty any more: it stays, under its name unless that has been given anew.
+        // Another file, or not empty any more: it gets its name back unless that is taken.
         Err(error) => fs::renameat_with(directory, moved, directory, &**name, RenameFlags::NOREPLACE).or_error().and(match error {
             Error::Exists | Error::NotEmpty => Ok(()),
             error => Err(error),

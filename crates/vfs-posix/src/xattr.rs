@@ -1,4 +1,4 @@
-//! Extended attributes of the `user.` space, and the raw values that ACLs are kept in.
+//! Extended attributes of the `user.` name space, and raw values for ACLs.
 
 use std::os::fd::AsFd;
 
@@ -12,10 +12,10 @@ use crate::node::Node;
 
 const PREFIX: &[u8] = b"user.";
 
-/// Longest value, and longest list of names, that Linux takes, bytes.
+/// Longest value and longest list of names in Linux, bytes.
 const LEN_MAX: usize = 64 << 10;
 
-/// What is tried first, bytes.
+/// Initial buffer, bytes.
 const LEN_USUAL: usize = 4 << 10;
 
 fn full_name(name: &[u8]) -> Result<Vec<u8>> {
@@ -57,7 +57,8 @@ impl Node {
         };
         let name = full_name(name)?;
         self.set_raw_xattr(&name, value, flags).map_err(|errno| match errno {
-            // File systems that keep a file's attributes in a block of a few KiB say so for values that no free space would help.
+            // File systems that store attributes in a small block report NOSPC for values that are
+            // too long.
             Errno::NOSPC if value.len() > LEN_USUAL / 2 => Error::XattrTooLarge,
             errno => error(errno),
         })
@@ -80,7 +81,7 @@ impl Node {
     }
 }
 
-/// Calls with a buffer that usually suffices, then with the largest.
+/// Calls with the usual buffer, then with the largest.
 fn growing(call: impl Fn(&mut Vec<u8>) -> std::result::Result<usize, Errno>) -> std::result::Result<Vec<u8>, Errno> {
     let mut buffer = Vec::with_capacity(LEN_USUAL);
     match call(&mut buffer) {

@@ -1,6 +1,6 @@
-//! The rules for all file systems, on local directories: as the superuser, for callers of several
-//! users; as an ordinary user; and by names where handles can't be opened. And that nothing leads
-//! out of an export, whatever is moved behind the server's back.
+//! Conformance rules on local directories: as root for several users, as an ordinary user, and by
+//! names without handles. Also: nothing leads out of an export, whatever is moved outside of the
+//! server.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ use vouch_vfs::conformance::{Fixture, check_all, check_read_only};
 use vouch_vfs::{Caller, CreateHow, FileSystem as _, FileType, Name, OpenAccess, Patience, SetAttributes};
 use vouch_vfs_posix::{FileCache, IdStore, Options, PosixFs, can_serve_others, leave_callers};
 
-/// Removed as whom it was made.
+/// Removed by the user who created it.
 struct Keep(#[expect(dead_code, reason = "kept until the end")] Vec<TempDir>);
 
 impl Drop for Keep {
@@ -47,12 +47,12 @@ fn by_names(ids: &Path) -> Options {
     Options { ids: Some(Arc::new(IdStore::open(ids).expect("a store can be made"))), subtree_check: true, ..Options::default() }
 }
 
-/// With hardly any descriptors, so that every identity is resolved anew.
+/// A tiny cache, so that every identity is resolved again.
 fn forgetful(_: &Path) -> Options {
     Options { files: FileCache::new(1), ..Options::default() }
 }
 
-/// The best that this process can do.
+/// The best options of this process.
 fn usual(ids: &Path) -> Options {
     if can_serve_others() { by_handles(ids) } else { by_names(ids) }
 }
@@ -72,12 +72,12 @@ vouch_vfs::conformance_tests!(disk, on_disk);
 vouch_vfs::conformance_tests!(memory, in_memory);
 
 #[test]
-fn by_names_from_the_root_down() {
+fn conforms_with_names_from_root() {
     check_all(|| fixture(Path::new(MEMORY), by_names));
 }
 
 #[test]
-fn with_hardly_any_descriptors() {
+fn conforms_with_tiny_cache() {
     if !can_serve_others() {
         eprintln!("passed over: this user can't open files by handle");
         return;
@@ -85,9 +85,9 @@ fn with_hardly_any_descriptors() {
     check_all(|| fixture(Path::new(DISK), forgetful));
 }
 
-/// Runs itself as another user where it is the superuser's.
+/// Runs itself as another user if it is root's.
 #[test]
-fn as_an_ordinary_user() {
+fn conforms_as_ordinary_user() {
     if !can_serve_others() {
         check_all(|| fixture(Path::new(MEMORY), by_names));
         check_all(|| fixture(&std::env::temp_dir(), by_names));
@@ -98,14 +98,14 @@ fn as_an_ordinary_user() {
     let program = copy.path().join("tests");
     std::fs::copy(std::env::current_exe().expect("a program knows its path"), &program).expect("it can be copied");
     let mut command = std::process::Command::new(program);
-    command.args(["--exact", "as_an_ordinary_user", "--nocapture"]).uid(65_534).gid(65_534).current_dir("/").env("TMPDIR", "/tmp");
+    command.args(["--exact", "conforms_as_ordinary_user", "--nocapture"]).uid(65_534).gid(65_534).current_dir("/").env("TMPDIR", "/tmp");
     let output = command.output().expect("it can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A thread begins as what its maker is. One that has files of its own to open leaves that too.
+/// A thread inherits its creator's identity; [`leave_callers`] resets it.
 #[test]
-fn a_thread_made_while_a_caller_is_served_becomes_the_process_again() {
+fn leave_callers_resets_inherited_identity() {
     if !can_serve_others() {
         let why = "only the superuser acts for others";
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
@@ -130,7 +130,7 @@ fn a_thread_made_while_a_caller_is_served_becomes_the_process_again() {
 }
 
 #[test]
-fn what_is_exported_read_only_is_not_changed() {
+fn read_only_export_is_never_changed() {
     let fixture = fixture(Path::new(DISK), usual);
     let root = fixture.fs.path(&fixture.fs.root());
     assert_eq!(root.as_deref(), Some(&b""[..]));
@@ -146,7 +146,7 @@ fn what_is_exported_read_only_is_not_changed() {
 }
 
 #[test]
-fn exports_share_the_bound_of_descriptors_and_leave_none_behind() {
+fn exports_share_descriptor_limit_and_release_all() {
     const BOUND: usize = 20;
     let files = FileCache::new(BOUND);
     let above = TempDir::new_in(DISK).expect("a directory can be made");
@@ -169,8 +169,7 @@ fn exports_share_the_bound_of_descriptors_and_leave_none_behind() {
             assert!(files.count() <= BOUND, "{} are kept", files.count());
         }
     };
-    // The same names and, on file systems that count from one, the same numbers: none is taken for
-    // another's.
+    // The same names and, on fresh file systems, the same inode numbers: none may be confused.
     for _ in 0..3 {
         exports.iter().for_each(look);
     }
@@ -180,7 +179,7 @@ fn exports_share_the_bound_of_descriptors_and_leave_none_behind() {
     assert_eq!(files.count(), 0);
 }
 
-/// What is found of a name that is a directory now and a link that leads out of the export then.
+/// Observations of a name that alternates between a directory and a link out of the export.
 #[derive(Default)]
 struct Seen {
     directory: bool,
@@ -189,7 +188,7 @@ struct Seen {
     away: bool,
 }
 
-/// Uses what is there while it is swapped; nothing outside may be reached.
+/// Uses the name while it is swapped; nothing outside may be reached.
 fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
     let name = |name: &'static str| Name::new(name.as_bytes()).expect("a name");
     let (me, root) = (me(), fs.root());
@@ -201,7 +200,7 @@ fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
         assert!(!outside.join("made").exists(), "something was made outside");
         if made.is_ok() {
             assert_eq!(attributes.file_type, FileType::Directory, "nothing is made in a link");
-            // Where files are found by names, the directory may have none just now.
+            // Where files are found by names, the directory may have none at the moment.
             let _ = fs.remove(&me, &id, name("made"));
         }
         if let Ok(parent) = fs.parent(&me, &id, Patience::Any) {
@@ -211,7 +210,7 @@ fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
     match fs.lookup(&me, &root, name("roaming"), Patience::Any) {
         Ok((id, _)) => {
             seen.home = true;
-            // Whether it is here or there by now: above it is the root, or nothing.
+            // The parent is the root or nothing, wherever the directory is.
             if let Ok(parent) = fs.parent(&me, &id, Patience::Any) {
                 assert_eq!(parent, root, "a way up led out of the export");
             }
@@ -227,7 +226,7 @@ fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
 
 fn swapped_behind_its_back(options: fn(&Path) -> Options) {
     const ROUNDS_MIN: usize = 1_000;
-    // Where names can be exchanged everywhere.
+    // A file system that can exchange names.
     let above = TempDir::new_in(MEMORY).expect("a directory can be made");
     let [inside, outside] = ["inside", "outside"].map(|name| above.path().join(name));
     for directory in [&inside.join("swapped"), &inside.join("roaming/deep"), &outside] {
@@ -248,7 +247,7 @@ fn swapped_behind_its_back(options: fn(&Path) -> Options) {
         }
     };
     std::thread::scope(|scope| {
-        /// Also where an assertion fails, or the other would go on for ever.
+        /// Stops the other thread even if an assertion fails.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {
@@ -270,17 +269,17 @@ fn swapped_behind_its_back(options: fn(&Path) -> Options) {
 }
 
 #[test]
-fn what_is_swapped_behind_its_back_leads_nowhere_outside() {
+fn swapped_directory_never_leads_outside() {
     swapped_behind_its_back(usual);
 }
 
 #[test]
-fn nor_where_files_are_found_by_names() {
+fn swapped_directory_never_leads_outside_by_names() {
     swapped_behind_its_back(by_names);
 }
 
 #[test]
-fn nor_with_hardly_any_descriptors() {
+fn swapped_directory_never_leads_outside_with_tiny_cache() {
     if !can_serve_others() {
         eprintln!("passed over: this user can't open files by handle");
         return;

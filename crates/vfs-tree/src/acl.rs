@@ -1,5 +1,4 @@
-//! POSIX ACLs as the tree carries them: Linux's own xattrs (version 2, little-endian), which the
-//! publisher copied.
+//! POSIX ACLs of the tree: Linux xattrs (version 2, little-endian) that the publisher copied.
 
 use std::io;
 
@@ -8,10 +7,10 @@ use vouch_vfs::{Error, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag, Resul
 
 const VERSION: u32 = 2;
 
-/// An ACL with no more than these entries says what the mode says.
+/// An ACL of at most these entries equals the mode.
 const MINIMAL_COUNT: usize = 3;
 
-/// The ACL of this kind; empty if there is none beyond the mode.
+/// The ACL of this kind; empty if it equals the mode.
 pub(crate) fn acl_in(xattrs: &Xattrs, kind: PosixAclKind) -> Result<PosixAcl> {
     let name: &[u8] = match kind {
         PosixAclKind::Access => b"system.posix_acl_access",
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_acl_is_refused_and_never_taken_for_none() {
+    fn invalid_acl_is_refused_and_not_ignored() {
         for value in
             [&b""[..], b"\x02\0\0", b"\x01\0\0\0", b"\x02\0\0\0\x01", b"\x02\0\0\0\x03\0\x07\0\0\0\0\0", b"\x02\0\0\0\x01\0\x08\0\0\0\0\0"]
         {

@@ -1,11 +1,11 @@
-//! What is told of a file: an inode of the tree as attributes, the same as the mount shows.
+//! Attributes of a file: an inode of the tree, shown as in the mount.
 
 use vouch_tree::{Content, FileType as TreeType, Timestamp};
 use vouch_vfs::{Attributes, FileType, Time};
 
 use crate::node::Node;
 
-/// The attributes of a node of the file system `fsid`. `change`: its change attribute.
+/// Attributes of a node in the file system `fsid`. `change`: change attribute.
 pub(crate) fn attributes(node: &Node, fsid: u64, change: u64) -> Attributes {
     let inode = &*node.inode;
     let modified = time(inode.mtime);
@@ -26,7 +26,7 @@ pub(crate) fn attributes(node: &Node, fsid: u64, change: u64) -> Attributes {
         },
         fsid,
         file_number: node.number.0,
-        // What is published was not read, and the time at which a copy was made is not part of it.
+        // The tree has no access times, and no times of the copy.
         accessed: modified,
         modified,
         changed: modified,
@@ -35,7 +35,7 @@ pub(crate) fn attributes(node: &Node, fsid: u64, change: u64) -> Attributes {
     }
 }
 
-/// The type in the words of a file system.
+/// The type as a `vfs` type.
 pub(crate) const fn file_type(file_type: TreeType) -> FileType {
     match file_type {
         TreeType::Regular => FileType::Regular,

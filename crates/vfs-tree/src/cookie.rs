@@ -1,26 +1,24 @@
-//! Positions within a directory: an entry's number and 31 bits of its name's hash.
+//! Directory positions: an entry's number and 31 bits of its name's hash.
 //!
-//! By the number the entry is found at once while the directory is as it was; by the hash it is
-//! known again where it has moved, and known to be another where it has not. So a cookie stays
-//! right in later revisions and after a restart, without anything remembered.
+//! The number finds the entry in an unchanged directory; the hash recognizes it after changes. So
+//! cookies survive new revisions and restarts without stored state.
 
 /// A position after an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cookie {
-    /// The entry's number, from 0, when the cookie was given out.
+    /// The entry's number, from 0, when the cookie was issued.
     pub(crate) number: u64,
-    /// Of its name.
+    /// Hash of its name.
     pub(crate) hash: u32,
 }
 
 impl Cookie {
-    /// The cookie after entry `number`, whose name is `name`; none where a directory has more
-    /// entries than can be told.
+    /// Cookie after entry `number` with this name; none for numbers that are too large.
     pub(crate) fn after(number: u64, name: &[u8]) -> Option<Self> {
         (number < NUMBER_MAX).then(|| Cookie { number, hash: hash(name) })
     }
 
-    /// The cookie with this value; none if it was never given out.
+    /// Cookie with this value; none if it is invalid.
     pub(crate) const fn of(value: u64) -> Option<Self> {
         let number = value >> HASH_BITS;
         if number == 0 || number > NUMBER_MAX { None } else { Some(Cookie { number: number - 1, hash: (value & HASH_MASK) as u32 }) }
@@ -31,7 +29,7 @@ impl Cookie {
         (self.number + 1) << HASH_BITS | self.hash as u64
     }
 
-    /// Whether it may stand after an entry of this name.
+    /// Whether it can follow an entry of this name.
     pub(crate) fn fits(self, name: &[u8]) -> bool {
         self.hash == hash(name)
     }
@@ -52,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_return_and_others_are_refused() {
+    fn cookies_round_trip_and_others_are_refused() {
         for number in [0, 1, 99_999, NUMBER_MAX - 1] {
             let cookie = Cookie::after(number, b"name").unwrap();
             assert_eq!(Cookie::of(cookie.value()), Some(cookie));

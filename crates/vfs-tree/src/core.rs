@@ -1,5 +1,4 @@
-//! What all calls share, and what each call begins with: the revision that it answers from, and
-//! whether it may wait.
+//! State shared by all calls, and the start of a call: its revision, and whether it may wait.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -28,34 +27,33 @@ pub(crate) struct Core {
     pub(crate) tree: Arc<Tree>,
     runtime: Handle,
     pub(crate) identities: Identities,
-    /// One number for one tree, by whatever replica or name it is reached.
+    /// Identity of the tree, the same for every replica and name.
     pub(crate) system: SystemId,
     pub(crate) numbering: InodeNumbering,
     pub(crate) root: FileId,
     pub(crate) nodes: Nodes,
-    /// Identities that were proven gone, and the newest generation in which they were. Spares
-    /// searching for them again.
+    /// Identities of removed files, with the newest generation without them. Saves repeated
+    /// searches.
     pub(crate) gone: Cache<FileId, u64>,
-    /// The newest revision and some before it, for listings under way.
+    /// The newest revision and some earlier ones, for listings in progress.
     shown: RwLock<VecDeque<Shown>>,
     referred: Mutex<HashMap<FileId, Referred>>,
-    /// Not before then are the replicas asked because a frame is missing: the last time they had
-    /// nothing newer.
+    /// Earliest time to ask replicas again because of a missing frame.
     missed_again: Mutex<Option<Instant>>,
     began_s: u64,
 }
 
-/// A revision that calls were answered from.
+/// A revision used by calls.
 struct Shown {
     revision: Arc<Revision>,
     generation: u64,
 }
 
-/// What was referred to in an opaque directory.
+/// Names used in an opaque directory.
 #[derive(Default)]
 struct Referred {
     names: BTreeSet<Box<[u8]>>,
-    /// When that changed last; moves with each change.
+    /// Counter of the last change.
     moved: u64,
 }
 
@@ -78,14 +76,14 @@ impl Core {
         }
     }
 
-    /// Begins a call: the newest revision, if it may be shown. Where it has ended the replicas are
-    /// asked for a newer one first, by whoever may wait.
+    /// Starts a call with the newest revision, if it is valid. If it has expired, a call that may
+    /// wait asks the replicas first.
     pub(crate) fn ask(&self, patience: Patience) -> Result<Asking<'_>> {
         let revision = match self.tree.revision() {
             Ok(revision) => revision,
             Err(why) => {
                 let newest = self.tree.newest();
-                // A walk of no steps: begins as every operation does, by looking for a fresh revision.
+                // An empty walk: checks freshness like every operation.
                 match patience {
                     Patience::None => match self.tree.try_lookup_path(newest.root(), b"") {
                         Some(Ok(_)) => self.tree.revision().map_err(error)?,
@@ -103,9 +101,9 @@ impl Core {
         Ok(Asking { core: self, revision, generation, patience, missed: Cell::new(false) })
     }
 
-    /// The revision to answer from, which is the newest that was shown, and its generation. That is
-    /// the revision's number, but grows also where the number does not: a later certificate may
-    /// begin below what a thief of the key before it has signed.
+    /// The newest revision shown, and its generation. The generation is the revision's number, but
+    /// also grows where the number does not: a later certificate may start below the numbers of a
+    /// stolen key.
     fn enter(&self, revision: Arc<Revision>) -> (Arc<Revision>, u64) {
         let order = revision.order();
         let at_hand = |shown: &VecDeque<Shown>| {
@@ -126,8 +124,8 @@ impl Core {
         (revision, generation)
     }
 
-    /// Does `work` in the newest revision; where all replicas have dropped what it needs, once more
-    /// in the one that they have gone on to.
+    /// Runs `work` in the newest revision; once more in the next revision if replicas dropped what
+    /// it needs.
     pub(crate) fn with<T>(&self, patience: Patience, mut work: impl FnMut(&Asking<'_>) -> Result<T>) -> Result<T> {
         let asking = self.ask(patience)?;
         match work(&asking) {
@@ -136,8 +134,8 @@ impl Core {
         }
     }
 
-    /// Whether there is a newer revision than `than`. Waits, as whoever has learnt that a frame is
-    /// missing may.
+    /// Whether a newer revision than `than` exists. May wait, since the missing frame was found by
+    /// a call that may wait.
     fn moves_on(&self, than: RevisionOrder) -> bool {
         if self.tree.newest().order() <= than {
             if self.missed_again.lock().is_some_and(|at| Instant::now() < at) {
@@ -150,17 +148,17 @@ impl Core {
         moved
     }
 
-    /// Waits for the client, which ends each operation within its deadline.
+    /// Waits for the client, which keeps its deadline.
     fn wait<T>(&self, work: impl Future<Output = vouch_tree_client::Result<T>>) -> Result<T> {
         self.runtime.block_on(work).map_err(error)
     }
 
-    /// Revisions that were shown before a generation, the newest first.
+    /// Revisions shown before a generation, newest first.
     pub(crate) fn shown_before(&self, generation: u64) -> Vec<Arc<Revision>> {
         self.shown.read().iter().filter(|shown| shown.generation < generation).map(|shown| shown.revision.clone()).collect()
     }
 
-    /// Notes that a name in an opaque directory was referred to.
+    /// Notes the use of a name in an opaque directory.
     pub(crate) fn refer(&self, directory: &FileId, name: &[u8]) {
         let mut referred = self.referred.lock();
         if referred.len() >= OPAQUE_MAX && !referred.contains_key(directory) {
@@ -173,20 +171,19 @@ impl Core {
         }
     }
 
-    /// The names in an opaque directory that were referred to, sorted.
+    /// Used names of an opaque directory, sorted.
     pub(crate) fn referred(&self, directory: &FileId) -> Vec<Box<[u8]>> {
         self.referred.lock().get(directory).map(|of| of.names.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// The attributes of a node.
+    /// Attributes of a node.
     pub(crate) fn attributes(&self, node: &Node) -> Attributes {
         attributes(node, self.identities.fsid(), self.change(node))
     }
 
-    /// The change attribute: the first generation in which the file is known to be as it is. It
-    /// moves with every change, and back never; after a restart, or when the file has been
-    /// forgotten meanwhile, it may move without one. An opaque directory's moves as well with what
-    /// it lists.
+    /// Change attribute: the first generation in which the file is known to have its present state.
+    /// Moves with every change and never back; may move without a change after a restart or
+    /// eviction. An opaque directory's also moves with its list of names.
     pub(crate) fn change(&self, node: &Node) -> u64 {
         let moved = match node.is_opaque() {
             true => self.referred.lock().get(&node.id).map_or(self.began_s, |of| of.moved),
@@ -196,18 +193,18 @@ impl Core {
     }
 }
 
-/// One call.
+/// A call.
 pub(crate) struct Asking<'a> {
     pub(crate) core: &'a Core,
     pub(crate) revision: Arc<Revision>,
     pub(crate) generation: u64,
     pub(crate) patience: Patience,
-    /// All replicas lack a frame that this call needed.
+    /// Whether all replicas lack a frame that this call needs.
     pub(crate) missed: Cell<bool>,
 }
 
 impl Asking<'_> {
-    /// The answer from memory, or else from the client if this call may wait.
+    /// The answer from memory, or from the client if this call may wait.
     pub(crate) fn answer<T, F>(&self, at_hand: Option<vouch_tree_client::Result<T>>, fetched: impl FnOnce() -> F) -> Result<T>
     where
         F: Future<Output = vouch_tree_client::Result<T>>,
@@ -222,13 +219,13 @@ impl Asking<'_> {
         }
     }
 
-    /// The entry of a name; `None` if the signed tree proves that there is none.
+    /// The entry of a name; `None` if the signed tree proves its absence.
     pub(crate) fn entry(&self, directory: &Inode, name: &[u8]) -> Result<Option<Entry>> {
         let tree = &self.core.tree;
         self.answer(tree.try_lookup(directory, name), || tree.lookup(directory, name))
     }
 
-    /// The inode with all its bytes.
+    /// The inode with all its inline data.
     pub(crate) fn whole(&self, node: &Node) -> Result<Inode> {
         let (above, name) = split(&node.path);
         if node.path.is_empty() {
@@ -239,7 +236,7 @@ impl Asking<'_> {
         entry.map(|entry| entry.inode.clone()).ok_or(Error::Stale)
     }
 
-    /// A file's extended attributes.
+    /// Extended attributes of a file.
     pub(crate) fn xattrs(&self, node: &Node) -> Result<Arc<Xattrs>> {
         if node.inode.xattrs.size == 0 {
             return Ok(Arc::default());
@@ -248,7 +245,7 @@ impl Asking<'_> {
         self.answer(tree.try_xattrs(&node.inode), || tree.xattrs(&node.inode))
     }
 
-    /// A file's ACL; empty if there is none beyond the mode.
+    /// ACL of a file; empty if it equals the mode.
     pub(crate) fn acl(&self, node: &Node, kind: PosixAclKind) -> Result<PosixAcl> {
         let none = match (&node.inode.content, kind) {
             (Content::Symlink(_), _) => true,
@@ -261,13 +258,13 @@ impl Asking<'_> {
         acl_in(&*self.xattrs(node)?, kind)
     }
 
-    /// Whether the caller has all of `wanted` (of READ, EXECUTE).
+    /// Whether the caller has all rights in `wanted` (READ, EXECUTE).
     pub(crate) fn may(&self, caller: &Caller, node: &Node, wanted: u8) -> Result<()> {
         rights::may(caller, &node.inode, &self.acl(node, PosixAclKind::Access)?, wanted)
     }
 }
 
-/// A path without its last name, and that name.
+/// Splits off the last name of a path.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -279,29 +276,27 @@ fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Memory for what is known of files: some hundred thousand of them.
+/// Memory for nodes: some hundred thousand files.
 const NODES_LEN_MAX: u64 = 64 << 20;
 
-/// Identities remembered as gone.
+/// Removed files remembered.
 const GONE_MAX: usize = 4096;
 
-/// Revisions in which a listing under way can go on from an entry that is no more.
+/// Revisions in which a listing can find a vanished entry.
 const SHOWN_MAX: usize = 8;
 
-/// No honest publisher counts so far; a thief may, and the generations after his must still fit
+/// Honest publishers never reach this number. A thief might, and later generations must still fit
 /// into a change attribute.
 const GENERATION_NUMBER_MAX: u64 = 1 << 30;
 
-/// The replicas are not asked for a newer revision by each who needs a frame that they lack.
+/// Minimum interval of asking for a newer revision because of missing frames.
 const MISSED_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Opaque directories of which something is remembered.
+/// Opaque directories with remembered names.
 const OPAQUE_MAX: usize = 4096;
 
-/// Names remembered of one opaque directory; one that is referred to later is found, but not
-/// listed.
+/// Names remembered in an opaque directory; later ones are found but not listed.
 const REFERRED_MAX: usize = 65_536;
 
-/// Of a change attribute, what an opaque directory moves by itself: seconds since 1970, beyond the
-/// year 2200.
+/// Bits of an opaque directory's change attribute for seconds since 1970, beyond the year 2200.
 const MOVED_BITS: u32 = 33;

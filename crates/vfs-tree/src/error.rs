@@ -1,12 +1,12 @@
-//! The client's errors in the words of a file system.
+//! Maps the client's errors to `vfs` errors.
 
 use std::io;
 
 use vouch_tree_client::Error as ClientError;
 use vouch_vfs::Error;
 
-/// What can't be fetched or believed is a failure, never an absence: only a verified page proves
-/// that a name is missing.
+/// Data that can't be fetched or verified is an error, never an absence: only a verified page
+/// proves that a name is missing.
 pub(crate) fn error(error: ClientError) -> Error {
     match error {
         ClientError::NotFound { .. } => Error::NotFound,

@@ -1,4 +1,4 @@
-//! The interface of a file system, on a tree.
+//! The `vfs` interface on a tree.
 
 use std::sync::Arc;
 
@@ -16,15 +16,13 @@ use crate::node::Node;
 use crate::open::TreeOpen;
 use crate::rights::{self, EXECUTE, READ};
 
-/// A published tree as a read-only file system. Shows the newest revision that the client believes,
-/// from the moment at which it does.
+/// A published tree as a read-only file system. Shows the newest verified revision at once.
 pub struct TreeFs {
     core: Arc<Core>,
 }
 
 impl TreeFs {
-    /// Exports an open tree. `runtime`: the client's, of more than one thread; calls that wait do
-    /// so on it.
+    /// Exports an open tree. `runtime`: the client's multi-threaded runtime, on which calls wait.
     pub fn new(tree: Arc<Tree>, runtime: Handle) -> Self {
         TreeFs { core: Arc::new(Core::new(tree, runtime)) }
     }
@@ -38,13 +36,12 @@ impl TreeFs {
         self.core.with(patience, |asking| work(asking, &*asking.node(id)?))
     }
 
-    /// Fails where the file is no more. Waits.
+    /// Fails if the file is gone. May wait.
     fn exists(&self, id: &FileId) -> Result<()> {
         self.with_node(id, Patience::Any, |_, _| Ok(()))
     }
 
-    /// Refuses a change in a directory, as POSIX puts it: what is wrong with the request goes
-    /// before the file system's being read-only.
+    /// Refuses a change in a directory. As in POSIX, other errors of the request precede EROFS.
     fn refuse(&self, caller: &Caller, directory: &FileId) -> Error {
         let looked = self.with_node(directory, Patience::Any, |asking, directory| match directory.inode.is_directory() {
             true => asking.may(caller, directory, EXECUTE),
@@ -176,7 +173,7 @@ impl FileSystem for TreeFs {
         attributes: &SetAttributes,
         access: OpenAccess,
     ) -> Result<Created> {
-        // What is there can be opened for reading all the same, as open(2) with O_CREAT does.
+        // Existing files can be opened for reading, like open(2) with O_CREAT.
         let asking = self.core.ask(Patience::Any)?;
         let node = match self.lookup_node(&asking, caller, directory, name) {
             Err(Error::NotFound) => return Err(Error::ReadOnly),
@@ -201,7 +198,7 @@ impl FileSystem for TreeFs {
         _node: NewNode<'_>,
         _attributes: &SetAttributes,
     ) -> Result<(FileId, Attributes, DirectoryChange)> {
-        // mkdir(2) of what is there fails with EEXIST wherever that is.
+        // mkdir(2) of an existing name fails with EEXIST.
         let asking = self.core.ask(Patience::Any)?;
         match self.lookup_node(&asking, caller, directory, name) {
             Ok(_) => Err(Error::Exists),
@@ -291,5 +288,5 @@ impl FileSystem for TreeFs {
     }
 }
 
-/// The space of extended attributes that a file system shows.
+/// Extended attribute name space that a file system shows.
 const USER: &[u8] = b"user.";

@@ -16,31 +16,30 @@
 use vouch_tree::{FileName, FileType, HostId};
 use vouch_vfs::{Error, FILE_ID_LEN_MAX, FileId, Result, SystemId};
 
-/// Directories on the way of which a trail tells.
+/// Directories with marks in a trail.
 pub(crate) const MARKS_MAX: usize = (FILE_ID_LEN_MAX - HEAD_LEN) / MARK_LEN;
 
-/// Makes and reads the identities of one tree.
+/// Creates and parses identities of one tree.
 pub(crate) struct Identities {
     key: [u8; 32],
 }
 
-/// What an identity tells of where its file is.
+/// Location in an identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// At this path.
+    /// A path.
     Path(Box<[u8]>),
-    /// At the end of a trail.
+    /// A trail.
     Trail(Trail),
 }
 
-/// What is known of a path too long for an identity.
+/// Location of a file whose path is too long for an identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trail {
     /// Hash of the path.
     pub(crate) hash: [u8; HASH_LEN],
-    /// Marks of the directories on the way, the first [`MARKS_MAX`] of them, then the last name's
-    /// leading bytes: where one ends and the other begins is not told, so that it is up to the
-    /// search to try.
+    /// Marks of the first [`MARKS_MAX`] directories, then leading bytes of the last name. The
+    /// border is not stored; the search tries all.
     pub(crate) rest: Box<[u8]>,
 }
 
@@ -49,13 +48,13 @@ impl Identities {
         Self { key: blake3::derive_key(CONTEXT, hostid.as_bytes()) }
     }
 
-    /// What tells the tree from all other file systems.
+    /// Identity of the tree among all file systems.
     pub(crate) fn system(&self) -> SystemId {
         let hash = blake3::keyed_hash(&self.key, b"system");
         SystemId::of_tree(u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes")))
     }
 
-    /// The identity of the file of this type at `path`, which is made of names joined by `/`.
+    /// Identity of the file of this type at `path`, names joined by `/`.
     pub(crate) fn of(&self, path: &[u8], file_type: FileType) -> FileId {
         let mut bytes = [0; FILE_ID_LEN_MAX];
         let len = if path.len() < FILE_ID_LEN_MAX {
@@ -79,7 +78,7 @@ impl Identities {
         FileId::new(&bytes[..len]).expect("no longer than FILE_ID_LEN_MAX by the array's own length")
     }
 
-    /// The type and place that an identity tells; `BadId` if it is none of this form.
+    /// Type and location in an identity; `BadId` if malformed.
     pub(crate) fn place(id: &FileId) -> Result<(FileType, Place)> {
         let (&head, rest) = id.as_bytes().split_first().ok_or(Error::BadId)?;
         let file_type = type_of(head & TYPE_MASK).ok_or(Error::BadId)?;
@@ -102,13 +101,13 @@ impl Identities {
         *hash.as_bytes().first_chunk().expect("a hash has 32 bytes")
     }
 
-    /// What a trail tells of a directory.
+    /// Mark of a directory in a trail.
     pub(crate) fn mark(&self, name: &[u8]) -> [u8; MARK_LEN] {
         let hash = blake3::keyed_hash(&self.key, name);
         *hash.as_bytes().last_chunk().expect("a hash has 32 bytes")
     }
 
-    /// A number of 64 bits for the whole file system.
+    /// 64-bit fsid of the tree.
     pub(crate) fn fsid(&self) -> u64 {
         u64::from_le_bytes(*self.key.first_chunk().expect("a key has 32 bytes"))
     }
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn short_paths_are_whole_and_long_ones_leave_a_trail() {
+    fn short_paths_are_stored_and_long_ones_leave_a_trail() {
         let ids = identities();
         for path in [&b""[..], b"a", b"usr/lib/x", &[b'a'; 63]] {
             let id = ids.of(path, FileType::Symlink);
@@ -153,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_given_out_is_refused() {
+    fn invalid_identities_are_refused() {
         for bytes in [&b""[..], b"\x10", b"\x18a", b"\x31a", b"\x11/a", b"\x11a//b", b"\x11..", b"\x11a\0", b"\x21short"] {
             assert!(matches!(Identities::place(&FileId::new(bytes).unwrap()), Err(Error::BadId)), "{bytes:?}");
         }
     }
 
     #[test]
-    fn identities_differ_by_path_and_type_and_are_the_same_for_ever() {
+    fn identities_differ_by_path_and_type_and_are_stable() {
         let (ids, long) = (identities(), [b'n'; 255]);
         assert_ne!(ids.of(&long, FileType::Regular), ids.of(&long, FileType::Directory));
         assert_ne!(ids.of(&long, FileType::Regular), ids.of(&long[1..], FileType::Regular));

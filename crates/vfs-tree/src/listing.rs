@@ -1,4 +1,4 @@
-//! Listing directories, and going on after a cookie in whatever revision is in force.
+//! Lists directories, and continues after a cookie in any revision.
 
 use std::ops::ControlFlow;
 
@@ -11,21 +11,21 @@ use crate::core::Asking;
 use crate::node::Node;
 use crate::rights::{EXECUTE, READ};
 
-/// Takes entries; says when it has enough.
+/// Receives entries; returns whether it has enough.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>;
 
-/// A listing under way.
+/// A listing in progress.
 struct List<'a, 'c> {
     asking: &'a Asking<'c>,
     directory: &'a Node,
-    /// Whether entries come with their files: identity and attributes, or why there are none.
+    /// Whether entries have identity and attributes, or the error.
     files: Option<Result<()>>,
     each: Each<'a>,
     given: u64,
 }
 
 impl Asking<'_> {
-    /// Gives the entries after `cookie` to `each`; returns whether the end was reached.
+    /// Passes the entries after `cookie` to `each`; returns whether the end was reached.
     pub(crate) fn list(&self, caller: &Caller, directory: &Node, cookie: u64, with_files: bool, each: Each<'_>) -> Result<bool> {
         if !directory.inode.is_directory() {
             return Err(Error::NotDirectory);
@@ -39,21 +39,20 @@ impl Asking<'_> {
         let mut list = List { asking: self, directory, files, each, given: 0 };
         let done = if directory.is_opaque() { list.referred(after) } else { list.pages(after) };
         match done {
-            // What is at hand goes out now.
+            // Entries in memory are returned now.
             Err(Error::WouldBlock) if list.given > 0 => Ok(false),
-            // What follows is listed from the revision that the replicas have gone on to.
+            // The rest is listed from the replicas' next revision.
             Err(_) if list.given > 0 && self.missed.get() => Ok(false),
             done => done,
         }
     }
 
-    /// Where the entries after a cookie begin, which may be from an older revision.
+    /// Position after a cookie, perhaps of an older revision.
     fn position(&self, directory: &Node, cookie: Cookie) -> Result<Found> {
         if self.name_at(&directory.inode, cookie)?.is_some() {
             return Ok(Found::Number(cookie.number + 1));
         }
-        // Where it stood when the cookie was given out, if that was a short while ago. That revision may
-        // not be had any more.
+        // The entry's position in a recent revision, if that is still available.
         for revision in self.core.shown_before(self.generation) {
             let tree = &self.core.tree;
             let then = match self
@@ -83,7 +82,7 @@ impl Asking<'_> {
         }
     }
 
-    /// The name of a version's entry of this number, if it is the cookie's.
+    /// Name of entry number N in a version of the directory, if it fits the cookie.
     fn name_at(&self, directory: &Inode, cookie: Cookie) -> Result<Option<Box<[u8]>>> {
         let page = self.page(directory, Position::Number(cookie.number))?;
         let entry = page.entries().first().filter(|entry| page.number == cookie.number && cookie.fits(entry.name.as_bytes()));
@@ -91,7 +90,7 @@ impl Asking<'_> {
     }
 }
 
-/// Where a listing goes on.
+/// Where a listing continues.
 enum Found {
     /// At this number.
     Number(u64),
@@ -121,7 +120,7 @@ impl List<'_, '_> {
         }
     }
 
-    /// An opaque directory: the names that have been referred to.
+    /// An opaque directory: the names used so far.
     fn referred(&mut self, after: Option<Cookie>) -> Result<bool> {
         let names = self.asking.core.referred(&self.directory.id);
         let first = match after {

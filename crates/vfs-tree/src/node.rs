@@ -1,4 +1,4 @@
-//! What is remembered of files: bounded, and nothing of it is needed to find them again.
+//! Bounded cache of nodes. Files are found without it.
 
 use std::sync::Arc;
 
@@ -8,38 +8,37 @@ use vouch_tree::inode_number::InodeNumber;
 use vouch_tree::{Blob, BlobBody, Content, Inode};
 use vouch_vfs::FileId;
 
-/// A file as of a revision.
+/// A file in a revision.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: FileId,
-    /// From the root; empty for the root itself.
+    /// Path from the root; empty for the root.
     pub(crate) path: Arc<[u8]>,
     pub(crate) number: InodeNumber,
-    /// As in the tree, but for content that is inline (see [`brief`]).
+    /// The inode, without inline content (see [`brief`]).
     pub(crate) inode: Arc<Inode>,
-    /// The newest generation (see `Core::enter`) in which it is known to be so.
+    /// Newest generation (see `Core::enter`) known to have this state.
     pub(crate) generation: u64,
-    /// The first one in which it is known to be so: no older one has been compared that had the
-    /// same.
+    /// First generation known to have this state.
     pub(crate) since: u64,
 }
 
 impl Node {
-    /// The path of what has this name in it.
+    /// Path of a name in this directory.
     pub(crate) fn path_of(&self, name: &[u8]) -> Vec<u8> {
         if self.path.is_empty() { name.to_vec() } else { [&self.path[..], b"/", name].concat() }
     }
 
-    /// Whether it lists only what has been referred to.
+    /// Whether the directory is opaque.
     pub(crate) fn is_opaque(&self) -> bool {
         matches!(self.inode.content, Content::Directory { opaque: true, .. })
     }
 }
 
-/// Nodes by their identities.
+/// Nodes by identity.
 pub(crate) type Nodes = Cache<FileId, Arc<Node>, NodeWeight>;
 
-/// A cache of nodes for about so many bytes.
+/// A cache of nodes of about this many bytes.
 pub(crate) fn nodes(bytes: u64) -> Nodes {
     Cache::with_weighter((bytes / NODE_LEN_EXPECTED) as usize, bytes, NodeWeight)
 }
@@ -61,8 +60,7 @@ impl Weighter<FileId, Arc<Node>> for NodeWeight {
     }
 }
 
-/// The inode with the hash of inline content in its place: still another for other content, and
-/// short.
+/// The inode with a hash instead of inline content: short, and different for different content.
 pub(crate) fn brief(inode: &Inode) -> Inode {
     match &inode.content {
         Content::Regular { blob: Blob { size, body: BlobBody::Inline(bytes) }, space } if bytes.len() > BRIEF_LEN => {
@@ -73,12 +71,12 @@ pub(crate) fn brief(inode: &Inode) -> Inode {
     }
 }
 
-/// Whether [`brief`] left bytes of this blob out.
+/// Whether [`brief`] removed this blob's bytes.
 pub(crate) const fn is_brief(blob: &Blob) -> bool {
     matches!(&blob.body, BlobBody::Inline(bytes) if bytes.len() as u64 != blob.size)
 }
 
-/// Length of what stands for longer content.
+/// Length of the hash.
 const BRIEF_LEN: usize = 32;
 
 const NODE_LEN_EXPECTED: u64 = 512;
@@ -94,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn brief_inodes_tell_contents_apart() {
+    fn brief_inodes_distinguish_contents() {
         let blob = |inode: &Inode| if let Content::Regular { blob, .. } = &inode.content { blob.clone() } else { unreachable!() };
         let (a, b) = (brief(&file(vec![1; 900])), brief(&file(vec![2; 900])));
         assert_ne!(a, b);

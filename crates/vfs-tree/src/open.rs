@@ -1,5 +1,4 @@
-//! An open file: follows the file's path through revisions, as the mount does; reads ahead while
-//! reads are sequential.
+//! An open file. Follows its path through revisions, like the mount, and reads ahead.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,14 +14,14 @@ use vouch_vfs::{
 use crate::core::{Asking, Core};
 use crate::node::{Node, is_brief};
 
-/// A file that is open for reading.
+/// A file open for reading.
 pub(crate) struct TreeOpen {
     core: Arc<Core>,
     id: FileId,
     content: Mutex<Option<Known>>,
 }
 
-/// Where the bytes are, as of the version of the file that is `since`.
+/// The file's content in its version `since`.
 #[derive(Clone)]
 struct Known {
     since: u64,
@@ -31,7 +30,7 @@ struct Known {
 
 #[derive(Clone)]
 enum Source {
-    /// No larger than a leaf, or nothing but a hole.
+    /// At most a leaf, or only a hole.
     Blob(Arc<Blob>),
     Large(Arc<FileReader>),
 }
@@ -41,7 +40,7 @@ impl TreeOpen {
         TreeOpen { core, id, content: Mutex::default() }
     }
 
-    /// Where the bytes are in the revision in force.
+    /// The file's content in the revision in force.
     fn source(&self, asking: &Asking<'_>, node: &Node) -> Result<Source> {
         if let Some(known) = self.content.lock().as_ref().filter(|known| known.since == node.since) {
             return Ok(known.source.clone());
@@ -129,7 +128,7 @@ impl OpenFile for TreeOpen {
         Err(Error::Access)
     }
 
-    // What is read in sequence is read ahead as it is.
+    // Sequential reads are detected without advice.
     fn advise(&self, _offset: u64, _len: u64, _advice: Advice) {}
 
     fn copy_from(&self, _from: &dyn OpenFile, _from_offset: u64, _offset: u64, _len: u64) -> Result<u64> {

@@ -1,8 +1,7 @@
-//! From an identity to the file that it names in the revision in force.
+//! From an identity to the file in the revision in force.
 //!
-//! A file that was looked at in this revision is in memory. Any other is looked up by its path,
-//! from the nearest directory above it that is; only what the signed pages prove missing, or
-//! another type of file, is stale.
+//! Files used in this revision are cached. Others are looked up by path from the nearest cached
+//! directory. A file is stale only if the signed pages prove it missing or of another type.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::identity::{Identities, Place};
 use crate::node::{Node, brief};
 
 impl Asking<'_> {
-    /// The file that the identity names.
+    /// The file of an identity.
     pub(crate) fn node(&self, id: &FileId) -> Result<Arc<Node>> {
         if let Some(node) = self.core.nodes.get(id) {
             if node.generation >= self.generation {
@@ -41,12 +40,12 @@ impl Asking<'_> {
         }
     }
 
-    /// What was found at an identity's path, if it is what the identity names.
+    /// Checks that the file found at an identity's path has the identity's type.
     fn same(&self, id: &FileId, found: Option<Arc<Node>>) -> Result<Arc<Node>> {
         found.filter(|node| node.id == *id).ok_or(Error::Stale)
     }
 
-    /// The file at a path of this revision; `None` if the signed tree proves that there is none.
+    /// The file at a path; `None` if the signed tree proves its absence.
     pub(crate) fn at(&self, path: &[u8]) -> Result<Option<Arc<Node>>> {
         let mut known = path;
         let mut node = loop {
@@ -54,7 +53,8 @@ impl Asking<'_> {
                 break self.root();
             }
             let (above, _) = split(known);
-            // What a path leads through is a directory. What it leads to is looked up, whatever its type was.
+            // Only directories can be on the way. The file itself is looked up whatever its type
+            // was.
             if let Some(node) = self.known(above) {
                 known = above;
                 break node;
@@ -72,7 +72,7 @@ impl Asking<'_> {
         Ok(Some(node))
     }
 
-    /// The directory at a path, if it was looked at in this revision.
+    /// The cached directory at a path.
     fn known(&self, path: &[u8]) -> Option<Arc<Node>> {
         let id = self.core.identities.of(path, FileType::Directory);
         self.core.nodes.get(&id).filter(|node| node.generation >= self.generation)
@@ -83,7 +83,7 @@ impl Asking<'_> {
         self.remember(self.core.root, Arc::default(), InodeNumber::ROOT, self.revision.root())
     }
 
-    /// What has this name in a directory, as its entry tells.
+    /// The entry of a name in a directory as a node.
     pub(crate) fn enter(&self, directory: &Node, name: &[u8], inode: &Inode) -> Result<Arc<Node>> {
         let path = directory.path_of(name);
         if path.len() > PATH_LEN_MAX {
@@ -113,6 +113,6 @@ impl Asking<'_> {
     }
 }
 
-/// Longest path that is followed, bytes: four times what Linux takes in one system call. Each file
-/// that is known keeps its own.
+/// Longest path, bytes: four times Linux's limit for a system call. Each cached file stores its
+/// path.
 const PATH_LEN_MAX: usize = 16 << 10;

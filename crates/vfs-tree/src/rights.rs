@@ -1,5 +1,4 @@
-//! Who may read, list, enter and execute: mode bits and access ACLs of the tree, for any caller.
-//! Pure. Nobody may write.
+//! Access checks by mode bits and ACLs of the tree, for any caller. Nobody may write.
 
 use vouch_tree::Inode;
 use vouch_vfs::{Access, Caller, Error, PosixAcl, PosixAclTag, Result};
@@ -7,7 +6,7 @@ use vouch_vfs::{Access, Caller, Error, PosixAcl, PosixAclTag, Result};
 pub(crate) const READ: u8 = 4;
 pub(crate) const EXECUTE: u8 = 1;
 
-/// Whether the caller has all of `wanted` (of READ, EXECUTE).
+/// Whether the caller has all rights in `wanted` (READ, EXECUTE).
 pub(crate) fn may(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> Result<()> {
     let granted = if caller.uid == 0 {
         let executable = inode.is_directory() || inode.mode & 0o111 != 0;
@@ -18,7 +17,7 @@ pub(crate) fn may(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) ->
     if granted & wanted == wanted { Ok(()) } else { Err(Error::Access) }
 }
 
-/// Which of `wanted` the caller has.
+/// The rights in `wanted` that the caller has.
 pub(crate) fn access(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: Access) -> Access {
     let rules: &[(Access, u8)] = if inode.is_directory() {
         &[(Access::READ, READ), (Access::LOOKUP, EXECUTE), (Access::XATTR_READ, READ), (Access::XATTR_LIST, READ)]
@@ -40,7 +39,7 @@ fn granted(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> u8 {
     if caller.is_in(inode.gid) { bits(3) } else { bits(0) }
 }
 
-/// The access check algorithm of acl(5), for one who is not the owner.
+/// Access check algorithm of acl(5), for others than the owner.
 fn granted_by_acl(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> u8 {
     let find = |tag: PosixAclTag| acl.entries.iter().find(|entry| entry.tag == tag).map(|entry| entry.permissions);
     let mask = find(PosixAclTag::Mask).unwrap_or(7);
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_tried_in_order_and_only_one_counts() {
+    fn first_matching_class_decides() {
         let none = PosixAcl::default();
         let inode = file(0o047);
         for (caller, expected) in [
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn named_users_and_groups_count_within_the_mask() {
+    fn named_users_and_groups_are_limited_by_mask() {
         let entry = |tag, permissions| PosixAclEntry { tag, permissions };
         let acl = PosixAcl {
             entries: vec![

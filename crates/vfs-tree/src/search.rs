@@ -1,10 +1,8 @@
-//! From a trail to a file: what a long path costs once after a restart, or when it has been
-//! forgotten.
+//! Search by trail: finds a file with a long path once after a restart or eviction.
 //!
-//! Of each directory on the way the trail tells two bytes of its name's hash, and of the file its
-//! name's leading bytes; so each directory on the way is listed, and what fits is gone into. Costs
-//! O(entries of these directories); for the part of a path below 23 directories, O(all that is
-//! there).
+//! The trail has two bytes of each directory's name hash and the first bytes of the file's name.
+//! The search lists each directory on the way and enters those that match. Costs O(entries of these
+//! directories); below 23 directories, O(everything there).
 
 use std::io;
 use std::sync::Arc;
@@ -19,11 +17,11 @@ use crate::identity::{MARK_LEN, MARKS_MAX, Trail};
 use crate::node::Node;
 
 impl Asking<'_> {
-    /// The file at the end of a trail; `None` if the signed tree proves that there is none.
+    /// The file at the end of a trail; `None` if the signed tree proves its absence.
     pub(crate) fn search(&self, file_type: FileType, trail: &Trail) -> Result<Option<Arc<Node>>> {
         let mut found = None;
         let mut left = ENTRIES_MAX;
-        // Directories to look into, by their paths, with the number of directories above them.
+        // Directories to search, with their depth.
         let mut queue = vec![(Vec::new(), 0, Arc::new(self.revision.root().clone()))];
         while let Some((path, depth, directory)) = queue.pop() {
             let at = MARK_LEN * MARKS_MAX.min(depth);
@@ -55,7 +53,7 @@ impl Asking<'_> {
         Ok(None)
     }
 
-    /// Calls `each` with the entries after a name, until it says that it has enough.
+    /// Calls `each` with the entries after a name until it has enough.
     fn each_after(&self, directory: &Inode, name: &[u8], left: &mut u64, mut each: impl FnMut(&[u8], &Inode) -> bool) -> Result<()> {
         let mut page = if name.is_empty() { self.page(directory, Position::Start)? } else { self.page(directory, Position::After(name))? };
         loop {
@@ -74,21 +72,21 @@ impl Asking<'_> {
         }
     }
 
-    /// The entries from a position to the end of their page.
+    /// Entries from a position to the end of the page.
     pub(crate) fn page(&self, directory: &Inode, from: Position<'_>) -> Result<Listing> {
         let tree = &self.core.tree;
         self.answer(tree.try_list(directory, from), || tree.list(directory, from))
     }
 }
 
-/// A string before all names that begin with `lead`, and after all that come before them.
+/// A string before all names with this prefix and after all earlier names.
 fn before(lead: &[u8]) -> Vec<u8> {
     match lead.split_last() {
-        // No name holds a NUL, so there is a byte before the last one.
+        // Names have no NUL, so there is a smaller byte.
         Some((last, shorter)) => [shorter, &[last.saturating_sub(1)], &[0xff; FILE_NAME_LEN_MAX]].concat(),
         None => Vec::new(),
     }
 }
 
-/// Entries looked at in one search: more than a directory of some million files has.
+/// Entries checked by one search: more than a directory of some million files has.
 const ENTRIES_MAX: u64 = 8 << 20;

@@ -1,16 +1,15 @@
-//! POSIX ACLs (withdrawn 1003.1e draft 17, as Linux has them), in values; how NFSv4 ACLs map to
-//! them is the server's matter.
+//! POSIX ACLs (withdrawn 1003.1e draft 17, as in Linux). The NFS server maps them to NFSv4 ACLs.
 
-/// Which of a file's two ACLs.
+/// Kind of ACL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PosixAclKind {
-    /// Decides on access.
+    /// Access ACL.
     Access,
-    /// Inherited by what is made in the directory.
+    /// Default ACL, inherited by new files.
     Default,
 }
 
-/// Whom an entry is about.
+/// Subject of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PosixAclTag {
     /// The file's owner.
@@ -23,20 +22,20 @@ pub enum PosixAclTag {
     Group(u32),
     /// Upper bound for all but owner and others.
     Mask,
-    /// Everybody else.
+    /// All others.
     Other,
 }
 
-/// One entry.
+/// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PosixAclEntry {
-    /// Whom it is about.
+    /// Subject.
     pub tag: PosixAclTag,
     /// Read 4, write 2, execute 1.
     pub permissions: u8,
 }
 
-/// An ACL: its entries in the order of their tags. Empty means that there is none.
+/// An ACL with its entries in the order of their tags. Empty: there is only the mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PosixAcl {
     /// Entries, sorted.

@@ -1,6 +1,6 @@
-//! What a file is: the attributes that can be asked for and those that can be set.
+//! Attributes of files, readable and settable.
 
-/// A moment, as a file system stamps it.
+/// A time stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
     /// Seconds since 1970-01-01 UTC; negative before it.
@@ -28,7 +28,7 @@ pub enum FileType {
     Socket,
 }
 
-/// Attributes of a file, all read at one moment.
+/// Attributes of a file at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Type.
@@ -41,13 +41,13 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Bytes allocated.
     pub space_used: u64,
     /// Major and minor number of a device.
     pub device: (u32, u32),
-    /// Identifies the file system on which the file lies: differs where a mount point was crossed.
+    /// Identifies the file system of the file; differs across mount points.
     pub fsid: u64,
     /// Inode number.
     pub file_number: u64,
@@ -57,36 +57,36 @@ pub struct Attributes {
     pub modified: Time,
     /// Last change of attributes or data.
     pub changed: Time,
-    /// Creation, where the file system knows it.
+    /// Creation time, if known.
     pub created: Option<Time>,
-    /// Moves with every change of data or attributes, even within a tick of the clock; never comes
-    /// back to an earlier value.
+    /// Moves with every change of data or attributes, even within a clock tick; never returns to an
+    /// earlier value.
     pub change: u64,
 }
 
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// The server's clock.
+    /// The server's time.
     Now,
-    /// This moment.
+    /// This time.
     To(Time),
 }
 
-/// Attributes to set; what is `None` stays.
+/// Attributes to set; `None` leaves a value unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
     /// Permission bits, 12.
     pub mode: Option<u16>,
-    /// Bits of the mode that are changed where only some are (mode_set_masked); all if none.
+    /// Mode bits to change (mode_set_masked); all if none.
     pub mode_mask: Option<u16>,
-    /// For a new file: mask taken off `mode` unless the directory has a default ACL (RFC 8275).
+    /// For a new file: mask for `mode` unless the directory has a default ACL (RFC 8275).
     pub umask: Option<u16>,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Bytes: cut or extended by a hole.
+    /// Size in bytes: truncates, or extends by a hole.
     pub size: Option<u64>,
     /// Last read.
     pub accessed: Option<SetTime>,
@@ -95,7 +95,7 @@ pub struct SetAttributes {
 }
 
 impl SetAttributes {
-    /// Whether nothing is to be set.
+    /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == SetAttributes::default()
     }

@@ -1,9 +1,8 @@
-//! Who asks, in the words of the local system, and what they may do with a file.
+//! Callers and their access rights.
 
 use std::sync::Arc;
 
-/// The identity with whose rights an operation is done. Made once a request context by whoever maps
-/// principals, and then only compared and used.
+/// Local identity of a caller, with whose rights an operation runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// User.
@@ -34,7 +33,7 @@ impl Caller {
     }
 }
 
-/// A set of rights, as RFC 8881, section 18.1 (ACCESS) and RFC 8276, section 8.5 number them.
+/// A set of rights, numbered as in RFC 8881, section 18.1 (ACCESS) and RFC 8276, section 8.5.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access(pub u32);
 
@@ -58,7 +57,7 @@ impl Access {
     /// List extended attributes.
     pub const XATTR_LIST: Access = Access(0x100);
 
-    /// Whether all of `other` is here.
+    /// Whether all rights in `other` are present.
     pub fn has(self, other: Access) -> bool {
         self.0 & other.0 == other.0
     }

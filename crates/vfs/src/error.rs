@@ -1,22 +1,21 @@
-//! Why a file system refused, in the words of POSIX; the server alone maps them to a protocol's
-//! status.
+//! Errors of file systems, in POSIX terms. The server maps them to protocol statuses.
 
 use std::io;
 
-/// Result of an operation of a file system.
+/// Result of a file system operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation failed. Each variant is one status of NFSv4 at the other end; `Io` keeps its
-/// source for the log.
+/// Reason for a failed operation. Each variant maps to one NFSv4 status; `Io` keeps its source for
+/// the log.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// ENOENT.
     #[error("no such file or directory")]
     NotFound,
-    /// EACCES: the caller lacks a right that the file's mode or ACL could give.
+    /// EACCES: mode or ACL deny the access.
     #[error("permission denied")]
     Access,
-    /// EPERM: only the owner, or a privileged caller, may do this.
+    /// EPERM: reserved to the owner or a privileged caller.
     #[error("operation not permitted")]
     Permission,
     /// EEXIST.
@@ -28,10 +27,10 @@ pub enum Error {
     /// EISDIR.
     #[error("is a directory")]
     IsDirectory,
-    /// The file is a symbolic link where that is not wanted (ELOOP of O_NOFOLLOW).
+    /// Unexpected symbolic link (ELOOP of O_NOFOLLOW).
     #[error("is a symbolic link")]
     IsSymlink,
-    /// The file's type does not allow the operation: neither file nor directory nor symbolic link.
+    /// Unsuitable type: neither file, directory nor symbolic link.
     #[error("wrong type of file")]
     WrongType,
     /// EINVAL.
@@ -58,19 +57,19 @@ pub enum Error {
     /// ENOTEMPTY.
     #[error("directory not empty")]
     NotEmpty,
-    /// ESTALE: the file that the identity names is gone.
+    /// ESTALE: the file is gone.
     #[error("stale file identity")]
     Stale,
-    /// The identity is not one that this file system could have given out.
+    /// Malformed identity.
     #[error("malformed file identity")]
     BadId,
     /// EXDEV.
     #[error("crosses file systems")]
     CrossesFileSystems,
-    /// ENXIO of SEEK_DATA and SEEK_HOLE: no such thing at or after the offset.
+    /// ENXIO of SEEK_DATA and SEEK_HOLE: no such region after the offset.
     #[error("no such region")]
     NoSuchRegion,
-    /// A directory cookie that was never given out.
+    /// Invalid directory cookie.
     #[error("bad directory cookie")]
     BadCookie,
     /// ENODATA: no such extended attribute.
@@ -82,16 +81,16 @@ pub enum Error {
     /// ETXTBSY, EBUSY: in use in a way that excludes this.
     #[error("resource busy")]
     Busy,
-    /// EOPNOTSUPP: this file system can't do it.
+    /// EOPNOTSUPP.
     #[error("operation not supported")]
     NotSupported,
-    /// The answer would have to wait, and [`Patience::None`](crate::Patience::None) was asked.
+    /// The call would block, and [`Patience::None`](crate::Patience::None) was given.
     #[error("would have to wait")]
     WouldBlock,
-    /// EMFILE, ENOMEM and their kin: it may work later.
+    /// EMFILE, ENOMEM and similar: a retry may succeed.
     #[error("out of resources: {0}")]
     Resources(io::Error),
-    /// Anything else: the environment's fault.
+    /// Any other system error.
     #[error("{0}")]
     Io(io::Error),
 }

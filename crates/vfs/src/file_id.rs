@@ -1,12 +1,12 @@
-//! Identity of a file within its file system: opaque bytes that outlive restart, rename and
-//! eviction from every cache.
+//! Identity of a file within its file system: opaque bytes that survive restart, rename and cache
+//! eviction.
 
-/// Longest [`FileId`], bytes: what an NFSv4 filehandle (128) leaves once the export's number and
-/// the authenticator are in it, with room to spare.
+/// Longest [`FileId`], bytes: an NFSv4 filehandle (128) less export number and authenticator, with
+/// a reserve.
 pub const FILE_ID_LEN_MAX: usize = 64;
 
-/// A file's identity within one file system. Equal bytes are the same file for as long as it
-/// exists; no file ever gets the bytes of one that was removed.
+/// Identity of a file within a file system. Equal bytes mean the same file; bytes of removed files
+/// are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     len: u8,
@@ -14,7 +14,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// The identity with these bytes; none if there are more than [`FILE_ID_LEN_MAX`].
+    /// The identity with these bytes; none if longer than [`FILE_ID_LEN_MAX`].
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut id = FileId { len: u8::try_from(bytes.len()).ok()?, bytes: [0; FILE_ID_LEN_MAX] };
         id.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -27,48 +27,46 @@ impl FileId {
     }
 }
 
-/// A file system of this machine, as long as anything of it is open: two that are exported apart
-/// and are one have one number, and no others have it.
+/// Identity of a file system on this machine while in use. Two exports of one file system share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SystemId(u64);
 
 impl SystemId {
     /// The kernel's file system with this device number.
     pub fn of_device(major: u32, minor: u32) -> Self {
-        // Majors have twelve bits: the highest ones tell the kinds apart.
+        // Device majors have twelve bits; the highest bits distinguish kinds.
         SystemId((u64::from(major) << 32 | u64::from(minor)) & (KIND - 1))
     }
 
-    /// A published tree, by a hash of what identifies it.
+    /// A published tree, by a hash of its identity.
     pub fn of_tree(hash: u64) -> Self {
         SystemId(hash & (KIND - 1) | KIND << 1)
     }
 
-    /// One that could not be found.
+    /// A missing file system.
     pub const UNKNOWN: SystemId = SystemId(u64::MAX);
 
-    /// Another part of a file system, whose identities are of another kind than the rest.
+    /// Another part of a file system, with another kind of identities.
     pub fn apart(self) -> Self {
         SystemId(self.0 | KIND)
     }
 
-    /// One in memory, by its number in this process.
+    /// A file system in memory, by its number in this process.
     pub(crate) fn of_memory(number: u64) -> Self {
         SystemId(number | KIND << 1 | KIND)
     }
 }
 
-/// The second highest bit; the highest is above it.
+/// The second highest bit; the highest one is set too.
 const KIND: u64 = 1 << 62;
 
-/// Where a file lies, by whatever export it is reached: two identities, of the same
-/// [`FileSystem`](crate::FileSystem) or of different ones, are of one file if the systems are equal
-/// and so are the bytes from `own_from` on.
+/// Home of a file, independent of the export. Two identities denote one file if their systems and
+/// their bytes from `own_from` on are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     /// The file system.
     pub system: SystemId,
-    /// How many leading bytes of the identity only say how the file was reached.
+    /// Number of leading bytes that only describe the way to the file.
     pub own_from: usize,
 }
 

@@ -35,8 +35,8 @@ pub use open_file::{Advice, Content, FileSpan, OpenAccess, OpenFile, ReadInto, S
 /// Whether a call may wait for a disk or a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// Answer from memory, or return [`Error::WouldBlock`] where that is known in advance.
+    /// Answer from memory, or return [`Error::WouldBlock`] if waiting is foreseeable.
     None,
-    /// Take the time it takes.
+    /// Wait as long as needed.
     Any,
 }

@@ -1,17 +1,17 @@
-//! A name in a directory: checked once, believed afterwards.
+//! Validated names in directories.
 
 use std::fmt;
 
 /// Longest name, bytes.
 pub const NAME_LEN_MAX: usize = 255;
 
-/// One component of a path: 1 to [`NAME_LEN_MAX`] bytes, neither `.` nor `..`, with neither `/` nor
-/// NUL. UTF-8 is not asked for.
+/// A path component: 1 to [`NAME_LEN_MAX`] bytes, not `.` or `..`, without `/` and NUL. Need not be
+/// UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name<'a>(&'a [u8]);
 
 impl<'a> Name<'a> {
-    /// The name with these bytes, if they are one.
+    /// Validates a name.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let plain = !bytes.is_empty() && bytes.len() <= NAME_LEN_MAX && bytes != b"." && bytes != b"..";
         (plain && !bytes.iter().any(|&byte| byte == b'/' || byte == 0)).then_some(Name(bytes))
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_lead_elsewhere_is_no_name() {
+    fn dangerous_names_are_invalid() {
         for bytes in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0", &[b'a'; NAME_LEN_MAX + 1]] {
             assert!(Name::new(bytes).is_none(), "{bytes:?}");
         }

@@ -1,4 +1,4 @@
-//! The file system in memory obeys the rules for all, and fails as it is told.
+//! The file system in memory follows the conformance rules, and injects faults.
 
 use vouch_vfs::conformance::Fixture;
 use vouch_vfs::memory::{Call, MemoryFs};
@@ -13,7 +13,7 @@ vouch_vfs::conformance_tests!(conformance, memory);
 const BOTH: OpenAccess = OpenAccess { read: true, write: true };
 
 #[test]
-fn faults_come_when_they_are_set() {
+fn injected_faults_are_returned() {
     let fs = MemoryFs::new();
     fs.set_fault(|call, _| (call == Call::Attributes).then_some(Error::Quota));
     assert!(matches!(fs.attributes(&fs.root(), Patience::Any), Err(Error::Quota)));
@@ -22,7 +22,7 @@ fn faults_come_when_they_are_set() {
 }
 
 #[test]
-fn a_full_disk_and_cold_data_are_told() {
+fn full_disk_and_cold_data_are_reported() {
     let fs = MemoryFs::new();
     let name = Name::new(b"file").expect("a name");
     let set = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
@@ -44,7 +44,7 @@ fn a_full_disk_and_cold_data_are_told() {
 }
 
 #[test]
-fn what_can_not_be_changed_is_not() {
+fn read_only_file_system_refuses_changes() {
     let fs = MemoryFs::new();
     let set = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
     let root = Caller::root();

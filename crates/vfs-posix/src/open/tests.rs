@@ -1,5 +1,4 @@
-//! What others can't see of an open file: by which descriptor it syncs, when it writes elsewhere,
-//! and what goes with it.
+//! Internals of an open file: descriptors for syncs, deferred writes, deletion at close.
 
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ fn opened(body: impl FnOnce(&PosixFs, &PosixOpen)) {
 }
 
 #[test]
-fn who_makes_data_durable_at_the_same_time_has_a_descriptor_of_his_own() {
+fn concurrent_syncs_have_separate_descriptors() {
     opened(|_, open| {
         let first = open.cursor().unwrap();
         assert!(matches!(first, Cursor::Shared(_)));
@@ -34,7 +33,7 @@ fn who_makes_data_durable_at_the_same_time_has_a_descriptor_of_his_own() {
         let Cursor::Own(own) = &second else { panic!("the first has the other") };
         let inode = |fd: BorrowedFd<'_>| stat(fd).unwrap().stx_ino;
         assert_eq!(inode(own.as_fd()), inode(open.descriptor(&first)));
-        // Each moves for itself: they are two open files to the system, which tells each of what is lost.
+        // The offsets are independent, so these are two open files to the system.
         fs::seek(own, SeekFrom::Start(7)).unwrap();
         assert_eq!(fs::seek(open.descriptor(&first), SeekFrom::Current(0)), Ok(0));
         for stability in [Stability::DataSync, Stability::FileSync] {
@@ -47,13 +46,13 @@ fn who_makes_data_durable_at_the_same_time_has_a_descriptor_of_his_own() {
 }
 
 #[test]
-fn where_writers_are_held_up_only_those_write_that_may_sleep() {
+fn throttled_writes_run_on_threads_that_may_block() {
     opened(|_, open| {
         if open.node.mount.in_memory {
             return;
         }
         let write = |patience| open.write(0, b"data", Stability::Unstable, patience);
-        // A machine that is busy may hold a writer up.
+        // A busy machine may delay a writer.
         let until = Instant::now() + Duration::from_secs(60);
         while write(Patience::None).is_err() {
             assert!(Instant::now() < until);
@@ -66,7 +65,7 @@ fn where_writers_are_held_up_only_those_write_that_may_sleep() {
 }
 
 #[test]
-fn what_goes_with_a_close_is_known_of_files_without_a_name() {
+fn close_frees_only_unnamed_files() {
     opened(|fs, open| {
         open.truncate(1 << 20).unwrap();
         assert_eq!(open.frees_when_closed(), 0);

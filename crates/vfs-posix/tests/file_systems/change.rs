@@ -1,5 +1,4 @@
-//! The change attribute where the clock of the file system stands still for a second, and where the
-//! machine's was set back.
+//! The change attribute on file systems with one-second clocks, and after the clock was set back.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -17,55 +16,51 @@ fn root_owner() -> Caller {
 }
 
 #[test]
-fn it_moves_with_every_change_within_a_tick_also_when_descriptors_go_and_the_server_begins_anew() {
-    alone(
-        "change::it_moves_with_every_change_within_a_tick_also_when_descriptors_go_and_the_server_begins_anew",
-        &["mkfs.ext4"],
-        |above| {
-            let root = above.join("root");
-            let Some(()) = image("ext4", COARSE, &root) else { return };
-            let one = root_owner();
-            let begin = || export(&root, Options { files: FileCache::new(1), ..Options::default() });
-            let fs = begin();
-            assert!(!fs.traits().change_grows);
-            let id = fs.new_file(&one, &fs.root(), "file", 0o644).expect("made").id;
-            let others: Vec<_> = (0..8).map(|n| fs.new_file(&one, &fs.root(), &format!("other {n}"), 0o644).expect("made").id).collect();
-            let mut seen = HashSet::new();
-            let mut fs = fs;
-            for round in 0..60u16 {
-                match round % 3 {
-                    0 => put(&*fs.opened(&one, &id).expect("opened"), 0, &round.to_be_bytes()).expect("written"),
-                    1 => {
-                        let set = SetAttributes { mode: Some(0o600 + round % 8), ..SetAttributes::default() };
-                        fs.set_attributes(&one, &id, None, &set).expect("set");
-                    }
-                    _ => fs.set_xattr(&one, &id, b"round", &round.to_be_bytes(), vouch_vfs::XattrHow::Either).expect("set"),
+fn change_attribute_moves_within_a_tick_and_over_restart() {
+    alone("change::change_attribute_moves_within_a_tick_and_over_restart", &["mkfs.ext4"], |above| {
+        let root = above.join("root");
+        let Some(()) = image("ext4", COARSE, &root) else { return };
+        let one = root_owner();
+        let begin = || export(&root, Options { files: FileCache::new(1), ..Options::default() });
+        let fs = begin();
+        assert!(!fs.traits().change_grows);
+        let id = fs.new_file(&one, &fs.root(), "file", 0o644).expect("made").id;
+        let others: Vec<_> = (0..8).map(|n| fs.new_file(&one, &fs.root(), &format!("other {n}"), 0o644).expect("made").id).collect();
+        let mut seen = HashSet::new();
+        let mut fs = fs;
+        for round in 0..60u16 {
+            match round % 3 {
+                0 => put(&*fs.opened(&one, &id).expect("opened"), 0, &round.to_be_bytes()).expect("written"),
+                1 => {
+                    let set = SetAttributes { mode: Some(0o600 + round % 8), ..SetAttributes::default() };
+                    fs.set_attributes(&one, &id, None, &set).expect("set");
                 }
-                let now = fs.look(&id).expect("it tells").change;
-                assert!(seen.insert(now), "round {round}: {now} was the change attribute before");
-                if round % 5 == 0 {
-                    // Its descriptor is dropped for others.
-                    others.iter().for_each(|other| assert_eq!(fs.look(other).expect("it tells").links, 1));
-                }
-                if round % 20 == 19 {
-                    drop(fs);
-                    fs = begin();
-                }
+                _ => fs.set_xattr(&one, &id, b"round", &round.to_be_bytes(), vouch_vfs::XattrHow::Either).expect("set"),
             }
-        },
-    );
+            let now = fs.look(&id).expect("it tells").change;
+            assert!(seen.insert(now), "round {round}: {now} was the change attribute before");
+            if round % 5 == 0 {
+                // Evicts its descriptor.
+                others.iter().for_each(|other| assert_eq!(fs.look(other).expect("it tells").links, 1));
+            }
+            if round % 20 == 19 {
+                drop(fs);
+                fs = begin();
+            }
+        }
+    });
 }
 
 #[test]
-fn it_moves_after_the_clock_was_set_back() {
-    alone("change::it_moves_after_the_clock_was_set_back", &["mkfs.ext4", "debugfs"], |above| {
+fn change_attribute_moves_after_clock_was_set_back() {
+    alone("change::change_attribute_moves_after_clock_was_set_back", &["mkfs.ext4", "debugfs"], |above| {
         for (name, more) in [("fine", &[][..]), ("coarse", COARSE)] {
             clock_set_back(&above.join(name), more);
         }
     });
 }
 
-/// Nobody sets this machine's clock; the file is given a time of change from the future instead.
+/// The machine's clock stays; the file gets a ctime in the future instead.
 fn clock_set_back(root: &Path, more: &[&str]) {
     let file = made("ext4", more, root);
     let Some(()) = mount("ext4", "loop", &file, root) else { return };

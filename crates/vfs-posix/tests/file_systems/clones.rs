@@ -1,4 +1,4 @@
-//! Sharing of blocks between files.
+//! Block sharing between files.
 
 use vouch_vfs::{Caller, FileSystem as _, Patience};
 use vouch_vfs_posix::Options;
@@ -27,10 +27,10 @@ fn shared(kind: &str, above: &std::path::Path) {
     assert!(before - free() < LEN as u64 / 4, "{kind}: a clone takes no room for data");
     assert_eq!(to.open.attributes().expect("it tells").size, LEN as u64);
     assert!(content(&*to.open) == bytes[..1 << 20]);
-    // What one writes the other does not see.
+    // Writes to one file do not show in the other.
     put(&*to.open, 10, b"changed").expect("written");
     assert!(content(&*from.open) == bytes[..1 << 20] && &content(&*to.open)[10..17] == b"changed");
-    // A part, to another place.
+    // A part, to another offset.
     to.open.clone_range(&*from.open, 4096, 0, 4096).expect("cloned");
     assert!(content(&*to.open)[..4096] == bytes[4096..8192]);
     refused!(to.open.clone_range(&*from.open, 100, 0, 4096), Invalid);
@@ -48,8 +48,8 @@ fn btrfs_shares_blocks() {
 }
 
 #[test]
-fn where_blocks_are_not_shared_it_is_said() {
-    alone("clones::where_blocks_are_not_shared_it_is_said", &["mkfs.ext4"], |above| {
+fn missing_clone_support_is_reported() {
+    alone("clones::missing_clone_support_is_reported", &["mkfs.ext4"], |above| {
         let root = above.join("ext4");
         let Some(()) = image("ext4", &[], &root) else { return };
         let fs = export(&root, Options::default());

@@ -1,5 +1,4 @@
-//! Files that were not used lately: their inodes may have to be read from a disk, which nobody does
-//! who may not wait.
+//! Files not in the kernel's cache: a caller that must not wait gets WouldBlock.
 
 use std::path::Path;
 
@@ -8,7 +7,7 @@ use vouch_vfs_posix::{Options, PosixFs};
 
 use crate::world::{BOTH, Short as _, alone, export, image, memory, named, refused};
 
-/// A directory and a file in it, and an export that has used neither.
+/// An export with a directory and a file, both unused.
 fn unused(root: &Path) -> (PosixFs, FileId, FileId) {
     let before = export(root, Options::default());
     let directory = before.new_directory(&Caller::root(), &before.root(), "directory", 0o755).expect("a directory can be made");
@@ -17,8 +16,8 @@ fn unused(root: &Path) -> (PosixFs, FileId, FileId) {
 }
 
 #[test]
-fn what_may_be_on_a_disk_alone_is_waited_for_and_then_known() {
-    alone("cold::what_may_be_on_a_disk_alone_is_waited_for_and_then_known", &["mkfs.ext4"], |above| {
+fn uncached_inode_is_waited_for_once() {
+    alone("cold::uncached_inode_is_waited_for_once", &["mkfs.ext4"], |above| {
         let root = above.join("root");
         if image("ext4", &[], &root).is_none() {
             return;
@@ -39,8 +38,8 @@ fn what_may_be_on_a_disk_alone_is_waited_for_and_then_known() {
 }
 
 #[test]
-fn what_lies_in_memory_is_not_waited_for() {
-    alone("cold::what_lies_in_memory_is_not_waited_for", &[], |above| {
+fn file_in_memory_never_blocks() {
+    alone("cold::file_in_memory_never_blocks", &[], |above| {
         let root = above.join("root");
         if memory(&root).is_some() {
             let (fs, directory, file) = unused(&root);

@@ -1,4 +1,4 @@
-//! File systems mounted below an exported directory.
+//! File systems mounted below an export.
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
@@ -15,8 +15,8 @@ fn crossing() -> Options {
 }
 
 #[test]
-fn what_is_mounted_below_has_a_number_and_the_rights_of_its_own() {
-    alone("crossing::what_is_mounted_below_has_a_number_and_the_rights_of_its_own", &[], |above| {
+fn mounted_file_system_has_own_fsid_and_rights() {
+    alone("crossing::mounted_file_system_has_own_fsid_and_rights", &[], |above| {
         let root = above.join("root");
         let Some(()) = memory(&root.join("sub")) else { return };
         std::fs::set_permissions(root.join("sub"), PermissionsExt::from_mode(0o1777)).expect("the superuser may");
@@ -33,7 +33,7 @@ fn what_is_mounted_below_has_a_number_and_the_rights_of_its_own() {
         let at_root = fs.look(&fs.root()).expect("the root");
         assert_ne!(at_sub.fsid, at_root.fsid);
         assert_eq!(fs.parent(&one, &sub, Patience::Any).expect("there is one"), fs.root());
-        // A listing tells the same as a look-up.
+        // A listing agrees with a look-up.
         let mut listed = None;
         let mut each = |entry: vouch_vfs::DirectoryEntry<'_>| {
             if entry.name == b"sub" {
@@ -45,7 +45,7 @@ fn what_is_mounted_below_has_a_number_and_the_rights_of_its_own() {
         let (id, attributes) = listed.expect("it is listed");
         assert_eq!((id, attributes.fsid, attributes.file_number), (sub, at_sub.fsid, at_sub.file_number));
 
-        // Each with his own rights.
+        // Each caller with its own rights.
         let made = fs.new_file(&one, &sub, "mine", 0o600).expect("it may be made");
         put(&*made.open, 0, b"mine").expect("it can be written");
         assert_eq!((made.attributes.fsid, made.attributes.uid), (at_sub.fsid, 1234));
@@ -53,22 +53,22 @@ fn what_is_mounted_below_has_a_number_and_the_rights_of_its_own() {
         let (private, _) = fs.find(&one, &sub, "private").expect("its name is no secret");
         refused!(fs.find(&one, &private, "secret"), Access);
         assert_eq!(fs.parent(&Caller::root(), &private, Patience::Any).expect("there is one"), sub);
-        // One file system is not the other.
+        // No operation crosses file systems.
         refused!(fs.rename(&one, &fs.root(), named("beside"), &sub, named("beside")), CrossesFileSystems);
         let (beside, _) = fs.find(&one, &fs.root(), "beside").expect("it is there");
         refused!(fs.link(&one, &beside, &sub, named("beside")), CrossesFileSystems);
         refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
 
-        // After a restart an identity is good before anybody has entered.
+        // After a restart an identity is valid before anybody enters its file system.
         drop((fs, made.open));
         let fs = export(&root, crossing());
         assert_eq!(content(&*fs.opened(&one, &made.id).expect("it is found")), b"mine");
-        // Whoever does not ask for it does not cross.
+        // Without the option, mount points are not crossed.
         let plain = export(&root, Options::default());
         let (covered, _) = plain.find(&one, &plain.root(), "sub").expect("what is below shows");
         refused!(plain.find(&one, &covered, "private"), NotFound);
         refused!(plain.look(&made.id), Stale);
-        // What is no longer exported can be unmounted, and what was there is gone.
+        // An ended export allows unmounting.
         drop((fs, plain));
         unmount(&root.join("sub"));
         memory(&root.join("sub")).expect("as before");
@@ -77,10 +77,10 @@ fn what_is_mounted_below_has_a_number_and_the_rights_of_its_own() {
     });
 }
 
-// As the kernel's NFS server, which shows what is covered where it does not cross.
+// As the kernel's server does without crossmnt.
 #[test]
-fn a_mount_point_that_is_not_crossed_shows_an_empty_directory_and_fails_no_listing() {
-    alone("crossing::a_mount_point_that_is_not_crossed_shows_an_empty_directory_and_fails_no_listing", &[], |above| {
+fn uncrossed_mount_point_shows_empty_directory() {
+    alone("crossing::uncrossed_mount_point_shows_empty_directory", &[], |above| {
         let root = above.join("root");
         std::fs::create_dir_all(root.join("private")).expect("directories");
         std::fs::write(root.join("file"), "plain").expect("a file");
@@ -124,7 +124,7 @@ fn a_mount_point_that_is_not_crossed_shows_an_empty_directory_and_fails_no_listi
             refused!(fs.new_directory(who, &sub, "new", 0o700), ReadOnly);
         }
         refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
-        // What is mounted there has the name, however something is to be made by it.
+        // The mount point owns the name for all creations.
         let (superuser, set) = (Caller::root(), vouch_vfs::SetAttributes { mode: Some(0o600), ..Default::default() });
         let both = vouch_vfs::OpenAccess { read: true, write: true };
         for how in [vouch_vfs::CreateHow::Guarded, vouch_vfs::CreateHow::Exclusive([1; 8])] {
@@ -132,15 +132,15 @@ fn a_mount_point_that_is_not_crossed_shows_an_empty_directory_and_fails_no_listi
             assert!(matches!(made, Err(vouch_vfs::Error::Exists)), "{how:?}: {:?}", made.err());
         }
         refused!(fs.new_directory(&superuser, &fs.root(), "sub", 0o700), Exists);
-        // A file that is mounted on can't be read, below or above.
+        // A covered file can't be read.
         let (bound, as_shown) = listed["bound"];
         assert_eq!((as_shown.file_type, as_shown.size), (vouch_vfs::FileType::Regular, 0));
         refused!(fs.opened(&Caller::root(), &bound), Access);
-        // Nobody learns of what he may not look up.
+        // Search permission is required.
         let (private, _) = fs.find(&one, &fs.root(), "private").expect("its name is no secret");
         refused!(fs.find(&one, &private, "sub"), Access);
         assert!(fs.find(&Caller::root(), &private, "sub").is_ok());
-        // Before and after it is mounted, the directory itself.
+        // Before the mount and after it, the directory itself.
         unmount(&root.join("bound"));
         unmount(&root.join("sub"));
         let (uncovered, itself) = fs.find(&one, &fs.root(), "sub").expect("found");
@@ -149,8 +149,8 @@ fn a_mount_point_that_is_not_crossed_shows_an_empty_directory_and_fails_no_listi
 }
 
 #[test]
-fn a_directory_is_looked_through_once_for_all_that_is_covered_in_it() {
-    alone("crossing::a_directory_is_looked_through_once_for_all_that_is_covered_in_it", &["mkfs.ext4"], |above| {
+fn directory_is_listed_once_for_all_covered_names() {
+    alone("crossing::directory_is_listed_once_for_all_covered_names", &["mkfs.ext4"], |above| {
         let root = above.join("root");
         let Some(()) = image("ext4", &[], &root) else { return };
         let names = ["one", "two", "three"];
@@ -164,7 +164,7 @@ fn a_directory_is_looked_through_once_for_all_that_is_covered_in_it() {
         }
         let fs = export(&root, Options::default());
         let find = |name: &str, patience| fs.lookup(&Caller::root(), &fs.root(), named(name), patience);
-        // Once the directory has not changed for a while. Who has no patience is not let list it.
+        // Only a settled directory is cached. A caller without patience does not list it.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
             find("two", Patience::Any).expect("it is shown");
@@ -176,7 +176,7 @@ fn a_directory_is_looked_through_once_for_all_that_is_covered_in_it() {
         }
         let known = names.map(|name| find(name, Patience::None).expect("all are known").1.file_number);
         assert_eq!(known, numbers);
-        // What was mounted on has been replaced.
+        // The covered directory was replaced.
         unmount(&root.join("one"));
         std::fs::remove_dir(root.join("one")).expect("it is empty");
         std::fs::create_dir(root.join("kept")).expect("it takes the number");
@@ -189,8 +189,8 @@ fn a_directory_is_looked_through_once_for_all_that_is_covered_in_it() {
 }
 
 #[test]
-fn mounts_in_mounts_are_crossed_and_a_directory_mounted_elsewhere_is_the_same_file_system() {
-    alone("crossing::mounts_in_mounts_are_crossed_and_a_directory_mounted_elsewhere_is_the_same_file_system", &["mkfs.ext4"], |above| {
+fn nested_and_bind_mounts_are_crossed() {
+    alone("crossing::nested_and_bind_mounts_are_crossed", &["mkfs.ext4"], |above| {
         let root = above.join("root");
         let Some(()) = image("ext4", &[], &root) else { return };
         let Some(()) = memory(&root.join("a")) else { return };
@@ -217,14 +217,14 @@ fn mounts_in_mounts_are_crossed_and_a_directory_mounted_elsewhere_is_the_same_fi
 }
 
 #[test]
-fn a_subvolume_has_a_number_of_its_own() {
-    alone("crossing::a_subvolume_has_a_number_of_its_own", &["mkfs.btrfs", "btrfs"], |above| {
+fn subvolume_has_own_fsid() {
+    alone("crossing::subvolume_has_own_fsid", &["mkfs.btrfs", "btrfs"], |above| {
         let root = above.join("root");
         let Some(()) = image("btrfs", &[], &root) else { return };
         run("btrfs", ["subvolume", "create", &root.join("sub").to_string_lossy()]).expect("a subvolume can be made");
         std::fs::write(root.join("sub/file"), "in it").expect("a file");
         std::fs::write(root.join("file"), "beside it").expect("a file");
-        // The first file of each has the same inode number.
+        // The first files have the same inode number.
         let number = |path: &str| std::fs::metadata(root.join(path)).expect("a file").ino();
         assert_eq!(number("sub/file"), number("file"));
         let fs = export(&root, Options::default());
@@ -241,8 +241,8 @@ fn a_subvolume_has_a_number_of_its_own() {
 }
 
 #[test]
-fn what_has_no_handles_is_entered_only_where_names_are_kept() {
-    alone("crossing::what_has_no_handles_is_entered_only_where_names_are_kept", &[], |above| {
+fn file_system_without_handles_needs_name_store() {
+    alone("crossing::file_system_without_handles_needs_name_store", &[], |above| {
         let root = above.join("root");
         std::fs::create_dir(&root).expect("a directory");
         let Some(()) = memory(&root) else { return };
@@ -252,7 +252,7 @@ fn what_has_no_handles_is_entered_only_where_names_are_kept() {
         std::fs::write(sub.join("deep/file"), "by its name").expect("a file");
         let one = Caller::root();
         let fs = export(&root, crossing());
-        // What is below shows, and nothing of what is mounted.
+        // The covered directory shows, and nothing of the mounted one.
         let (covered, _) = fs.find(&one, &fs.root(), "sub").expect("a directory");
         refused!(fs.find(&one, &covered, "deep"), NotFound);
         drop(fs);

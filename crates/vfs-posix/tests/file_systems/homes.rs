@@ -1,5 +1,5 @@
-//! One file by several exports is known for the same one, and files of different file systems never
-//! are, whatever they have in common.
+//! Identity of files across exports: one file has one identity through all exports, and files of
+//! different file systems never share one.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use vouch_vfs_posix::{Options, PosixFs};
 
 use crate::world::{Short as _, alone, export, image, memory, mount, refused, run, with_names};
 
-/// What tells the file at this path below an export from all others.
+/// Identity across exports of the file at this path.
 fn home(fs: &PosixFs, path: &str) -> (SystemId, Vec<u8>) {
     let mut id: FileId = fs.root();
     for name in path.split('/').filter(|name| !name.is_empty()) {
@@ -27,8 +27,8 @@ fn crossing(path: &Path) -> PosixFs {
 }
 
 #[test]
-fn a_file_is_the_same_one_by_nested_linked_and_bound_directories_and_across_mounts() {
-    alone("homes::a_file_is_the_same_one_by_nested_linked_and_bound_directories_and_across_mounts", &["mkfs.ext4"], |above| {
+fn file_has_one_identity_through_nested_and_bind_exports() {
+    alone("homes::file_has_one_identity_through_nested_and_bind_exports", &["mkfs.ext4"], |above| {
         let root = above.join("root");
         let Some(()) = image("ext4", &[], &root) else { return };
         std::fs::create_dir_all(root.join("a/b")).expect("directories");
@@ -57,8 +57,8 @@ fn a_file_is_the_same_one_by_nested_linked_and_bound_directories_and_across_moun
 }
 
 #[test]
-fn files_of_two_file_systems_that_are_copies_are_two() {
-    alone("homes::files_of_two_file_systems_that_are_copies_are_two", &["mkfs.ext4"], |above| {
+fn files_of_copied_file_systems_differ() {
+    alone("homes::files_of_copied_file_systems_differ", &["mkfs.ext4"], |above| {
         let (one, two) = (above.join("one"), above.join("two"));
         let Some(()) = image("ext4", &[], &one) else { return };
         std::fs::write(one.join("file"), "in both").expect("a file");
@@ -67,11 +67,11 @@ fn files_of_two_file_systems_that_are_copies_are_two() {
         for point in [&one, &two] {
             mount("ext4", "loop", &point.with_extension("image"), point).expect("as before");
         }
-        // Inode, generation and even the number that the file system calls itself by are the same.
+        // Inode, generation and even the fsid are equal.
         let (first, second) = (home(&plain(&one), "file"), home(&plain(&two), "file"));
         assert_eq!(first.1, second.1);
         assert_ne!(first.0, second.0);
-        // One below the other can't be crossed to: its identities would be the other's.
+        // The copy below can't be entered: its identities would be ambiguous.
         mount("none", "bind", &two, &one.join("below")).expect("it can be bound");
         let fs = crossing(&one);
         let (covered, _) = fs.find(&Caller::root(), &fs.root(), "below").expect("what is below shows");
@@ -80,8 +80,8 @@ fn files_of_two_file_systems_that_are_copies_are_two() {
 }
 
 #[test]
-fn a_file_of_a_subvolume_is_the_same_one_whichever_subvolume_is_exported() {
-    alone("homes::a_file_of_a_subvolume_is_the_same_one_whichever_subvolume_is_exported", &["mkfs.btrfs", "btrfs"], |above| {
+fn subvolume_file_has_one_identity_through_all_exports() {
+    alone("homes::subvolume_file_has_one_identity_through_all_exports", &["mkfs.btrfs", "btrfs"], |above| {
         let root = above.join("root");
         let Some(()) = image("btrfs", &[], &root) else { return };
         run("btrfs", ["subvolume", "create", &root.join("sub").to_string_lossy()]).expect("a subvolume can be made");
@@ -95,8 +95,8 @@ fn a_file_of_a_subvolume_is_the_same_one_whichever_subvolume_is_exported() {
 }
 
 #[test]
-fn files_without_handles_are_told_apart_too() {
-    alone("homes::files_without_handles_are_told_apart_too", &[], |above| {
+fn files_without_handles_are_distinguished() {
+    alone("homes::files_without_handles_are_distinguished", &[], |above| {
         let Some(()) = crate::world::overlay(&above.join("o")) else { return };
         std::fs::create_dir(above.join("o/d")).expect("a directory");
         for name in ["d/file", "file"] {

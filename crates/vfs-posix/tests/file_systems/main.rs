@@ -1,6 +1,5 @@
-//! Exports of the file systems that a server meets: on loop devices, in memory, stacked, mounted
-//! below one another. Each test mounts its own, where nobody else sees them, and leaves nothing
-//! behind.
+//! Exports of common file systems: on loop devices, in memory, stacked, mounted below one another.
+//! Each test has its own mount namespace.
 
 mod change;
 mod clones;

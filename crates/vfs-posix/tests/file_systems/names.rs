@@ -1,5 +1,4 @@
-//! A file system that opens no files by handle: they are found again by the names that were given
-//! out.
+//! A file system without file handles: files are found by stored names.
 
 use std::path::Path;
 
@@ -8,7 +7,7 @@ use vouch_vfs_posix::{ExportError, Options, PosixFs, leave_callers};
 
 use crate::world::{Short as _, alone, content, export, named, overlay, put, refused, with_names};
 
-/// A stack with a file in its lower layer; no more than its place.
+/// An overlay with a file in its lower layer; just its path.
 fn stack(above: &Path) -> Option<std::path::PathBuf> {
     let root = above.join("root");
     std::fs::create_dir_all(root.with_extension("lower")).expect("a directory");
@@ -18,8 +17,8 @@ fn stack(above: &Path) -> Option<std::path::PathBuf> {
 }
 
 #[test]
-fn without_a_store_it_is_refused_and_with_one_it_says_what_it_can_not_promise() {
-    alone("names::without_a_store_it_is_refused_and_with_one_it_says_what_it_can_not_promise", &[], |above| {
+fn handleless_export_needs_store_and_reports_weaker_ids() {
+    alone("names::handleless_export_needs_store_and_reports_weaker_ids", &[], |above| {
         let Some(root) = stack(above) else { return };
         assert!(matches!(PosixFs::open(&root, Options::default()), Err(ExportError::NeedsIds(_))));
         assert!(!export(&root, with_names(&above.join("names"))).traits().persistent_ids);
@@ -30,8 +29,8 @@ fn without_a_store_it_is_refused_and_with_one_it_says_what_it_can_not_promise() 
 }
 
 #[test]
-fn a_file_is_itself_after_its_first_write_has_copied_it_up() {
-    alone("names::a_file_is_itself_after_its_first_write_has_copied_it_up", &[], |above| {
+fn copy_up_keeps_identity() {
+    alone("names::copy_up_keeps_identity", &[], |above| {
         let Some(root) = stack(above) else { return };
         let store = above.join("names");
         let fs = export(&root, with_names(&store));
@@ -46,8 +45,8 @@ fn a_file_is_itself_after_its_first_write_has_copied_it_up() {
 }
 
 #[test]
-fn after_a_restart_files_are_found_by_the_names_that_they_have_now() {
-    alone("names::after_a_restart_files_are_found_by_the_names_that_they_have_now", &[], |above| {
+fn renamed_files_are_found_after_restart() {
+    alone("names::renamed_files_are_found_after_restart", &[], |above| {
         let Some(root) = stack(above) else { return };
         let store = above.join("names");
         let one = Caller::root();
@@ -66,8 +65,7 @@ fn after_a_restart_files_are_found_by_the_names_that_they_have_now() {
         fs.remove(&one, &deeper, named("gone")).expect("removed");
         drop(fs);
 
-        // While nobody serves: a rename within a directory is found out by looking through it, one to
-        // another is not.
+        // While no server runs: a rename within a directory is found by a search, a move is not.
         leave_callers().expect("the superuser may be the superuser");
         let deeper_path = root.join("deep now/deeper");
         std::fs::rename(deeper_path.join("renamed"), deeper_path.join("renamed behind our back")).expect("renamed");
@@ -79,15 +77,15 @@ fn after_a_restart_files_are_found_by_the_names_that_they_have_now() {
         assert_eq!(fs.look(&kept).expect("found by its name").size, 10);
         refused!(fs.look(&lost), Stale);
         refused!(fs.look(&gone), Stale);
-        // It is found again as soon as somebody has met it.
+        // The file is found again once a caller meets it.
         assert_eq!(fs.find(&one, &fs.root(), "lost").expect("it is there").0, lost);
         assert_eq!(fs.look(&lost).expect("it is known").size, 4);
     });
 }
 
 #[test]
-fn a_server_that_is_killed_forgets_no_name() {
-    alone("names::a_server_that_is_killed_forgets_no_name", &[], |above| {
+fn killed_server_loses_no_name() {
+    alone("names::killed_server_loses_no_name", &[], |above| {
         let Some(root) = stack(above) else { return };
         let store = above.join("names.redb");
         let fs = export(&root, with_names(&store));
@@ -95,8 +93,7 @@ fn a_server_that_is_killed_forgets_no_name() {
         let made: Vec<_> = (0..50).map(|n| fs.new_file(&one, &fs.root(), &format!("file {n}"), 0o644).expect("made").id).collect();
         fs.rename(&one, &fs.root(), named("file 1"), &fs.root(), named("moved")).expect("renamed");
         fs.remove(&one, &fs.root(), named("file 2")).expect("removed");
-        // What a killed process leaves: the files as they are now, with nothing of it done that is done at
-        // the end.
+        // The state that a killed process leaves.
         leave_callers().expect("the superuser may be the superuser");
         for end in ["redb", "log"] {
             std::fs::copy(store.with_extension(end), above.join(format!("left.{end}"))).expect("copied");

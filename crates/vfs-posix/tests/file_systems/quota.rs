@@ -1,5 +1,4 @@
-//! Quotas: what a caller is told, and that nobody writes beyond. Kernels without them (those of
-//! many small machines) have the test done by a guest's kernel.
+//! Quotas: reporting and enforcement. On kernels without quotas, a guest runs the test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,12 +8,12 @@ use vouch_vfs_posix::Options;
 
 use crate::world::{Short as _, alone, export, is_there, made, put, refused, report, run, skip, users};
 
-const TEST: &str = "quota::a_caller_is_told_the_quota_and_kept_to_it";
-/// Says that this is the guest.
+const TEST: &str = "quota::quota_is_reported_and_enforced";
+/// Marks the guest.
 const GUEST: &str = "VOUCH_QUOTA_GUEST";
 
 #[test]
-fn a_caller_is_told_the_quota_and_kept_to_it() {
+fn quota_is_reported_and_enforced() {
     alone(TEST, &["mkfs.ext4", "xfs_quota"], |above| {
         let root = above.join("root");
         let file = made("ext4", &["-O", "quota", "-E", "quotatype=usrquota"], &root);
@@ -46,14 +45,14 @@ fn check(root: &Path) {
     let (used, _, _) = fs.space(&one, &fs.root(), Patience::Any).expect("it tells").quota.expect("it has one");
     assert!((1 << 20..2 << 20).contains(&used), "{used}");
     refused!(put(&*made.open, 1 << 20, &vec![1; 4 << 20]), Quota);
-    // Nor by a file that another has made and lets everybody write: it is that other's quota.
+    // Writing to another user's file uses that user's quota.
     assert_eq!(fs.space(&other, &fs.root(), Patience::Any).expect("it tells").quota, Some((0, 0, 4 << 20)));
     let theirs = fs.new_file(&other, &fs.root(), "theirs", 0o666).expect("made");
     let open = fs.opened(&one, &theirs.id).expect("everybody may");
     refused!(put(&*open, 0, &vec![1; 8 << 20]), Quota);
 }
 
-/// The same program, the same test, another kernel.
+/// Runs this test in a guest with another kernel.
 fn in_a_guest() {
     for (program, package) in [("linux.uml", "user-mode-linux"), ("busybox", "busybox-static"), ("mount.nfs", "nfs-common")] {
         if !is_there(program) {
@@ -82,7 +81,7 @@ fn in_a_guest() {
     let _ = Command::new(runner).args(["down", &index]).status();
 }
 
-/// A guest's network that no other test holds.
+/// A network for the guest that no other test uses.
 fn network() -> Option<(u32, std::fs::File)> {
     (80..90).find_map(|index| {
         let path: PathBuf = std::env::temp_dir().join(format!("vouch-guest-network-{index}.lock"));

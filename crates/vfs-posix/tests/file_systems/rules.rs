@@ -1,5 +1,4 @@
-//! The rules for all file systems, on those that servers export most, and on such as lack
-//! something.
+//! Conformance rules on common file systems, and on some that lack features.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,22 +47,21 @@ fn on_btrfs() {
 }
 
 #[test]
-fn on_ext4_with_a_coarse_clock() {
-    alone("rules::on_ext4_with_a_coarse_clock", &["mkfs.ext4"], |above| {
+fn conforms_on_ext4_with_coarse_clock() {
+    alone("rules::conforms_on_ext4_with_coarse_clock", &["mkfs.ext4"], |above| {
         let root = above.join("root");
         if image("ext4", &["-I", "128", "-b", "4096"], &root).is_some() {
-            // It asks for nanoseconds.
+            // The rule needs nanoseconds.
             check_but(&["times_are_set_and_kept"], &root, plain);
         }
     });
 }
 
-/// A client keeps to it: beyond it, what is written could only be refused when it is too late to
-/// say so.
+/// A client caches writes, so a write beyond an unknown limit would fail too late.
 #[test]
-fn the_longest_file_is_told_and_nothing_longer_is_taken() {
-    alone("rules::the_longest_file_is_told_and_nothing_longer_is_taken", &["mkfs.ext4", "mkfs.xfs"], |above| {
-        // Extents of ext4 count blocks in 32 bits.
+fn file_size_limit_is_reported_and_enforced() {
+    alone("rules::file_size_limit_is_reported_and_enforced", &["mkfs.ext4", "mkfs.xfs"], |above| {
+        // ext4 extents count blocks in 32 bits.
         for (kind, more, longest) in [("ext4", &["-b", "4096"][..], Some((1 << 44) - 4096)), ("xfs", &[][..], None)] {
             let root = above.join(kind);
             if image(kind, more, &root).is_none() {
@@ -81,8 +79,8 @@ fn the_longest_file_is_told_and_nothing_longer_is_taken() {
 }
 
 #[test]
-fn on_a_stack_without_handles() {
-    alone("rules::on_a_stack_without_handles", &[], |above| {
+fn conforms_on_overlay_without_handles() {
+    alone("rules::conforms_on_overlay_without_handles", &[], |above| {
         let root = above.join("root");
         if overlay(&root).is_some() {
             check_but(&[], &root, with_names);

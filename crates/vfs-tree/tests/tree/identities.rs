@@ -1,5 +1,4 @@
-//! Identities are good for as long as the file is there: over restarts and revisions, for paths of
-//! any length.
+//! Identities stay valid while the file exists: over restarts and revisions, for any path length.
 
 use std::fs;
 
@@ -20,7 +19,7 @@ fn long_paths() -> Vec<String> {
 }
 
 #[test]
-fn identities_are_good_after_restarts_and_in_new_revisions() {
+fn identities_survive_restarts_and_revisions() {
     let site = Site::new();
     for path in long_paths() {
         site.write(&path, path.as_bytes());
@@ -38,7 +37,7 @@ fn identities_are_good_after_restarts_and_in_new_revisions() {
             assert_eq!(world.fs.path(id).unwrap(), path.as_bytes());
         }
         if revision == 0 {
-            // All entries get other numbers, and some look alike.
+            // All entries change their numbers, and some names are similar.
             for n in 0..300 {
                 site.write(format!("aaa{n}"), b"");
                 site.write(format!("{}/aaa{n}", "a".repeat(255)), b"");
@@ -50,7 +49,7 @@ fn identities_are_good_after_restarts_and_in_new_revisions() {
 }
 
 #[test]
-fn what_was_removed_is_stale_and_what_returns_is_found() {
+fn removed_file_is_stale_until_it_returns() {
     let site = Site::new();
     let long = format!("{}/{}/file", "x".repeat(90), "y".repeat(90));
     let paths = ["file", "directory/file", &long];
@@ -62,7 +61,7 @@ fn what_was_removed_is_stale_and_what_returns_is_found() {
     paths.iter().for_each(|path| fs::remove_file(site.source(path)).unwrap());
     fs::create_dir(site.source("file")).unwrap();
     site.publish();
-    // Not gone before the new root says so.
+    // Still present until the new root is verified.
     ids.iter().for_each(|id| assert_eq!(world.content(id).unwrap(), b"first"));
     world.refresh();
     for world in [&world, &site.export()] {
@@ -81,7 +80,7 @@ fn what_was_removed_is_stale_and_what_returns_is_found() {
 }
 
 #[test]
-fn what_was_never_given_out_is_refused() {
+fn invalid_identities_are_refused() {
     let site = Site::new();
     site.publish();
     let world = site.export();

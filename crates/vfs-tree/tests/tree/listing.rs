@@ -1,4 +1,4 @@
-//! Listings go on where they were.
+//! Listings continue at their cookie.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn site(count: usize) -> Site {
 }
 
 #[test]
-fn a_listing_in_pieces_is_whole_and_cookies_are_good_after_a_restart() {
+fn listing_in_pieces_is_complete_and_survives_restart() {
     let site = site(3000);
     let world = site.export();
     let directory = world.id("d");
@@ -41,12 +41,12 @@ fn a_listing_in_pieces_is_whole_and_cookies_are_good_after_a_restart() {
 }
 
 #[test]
-fn a_listing_goes_on_in_a_new_revision_neither_missing_nor_repeating_what_stays() {
+fn listing_continues_in_new_revision_without_gaps_or_repeats() {
     let site = site(2000);
     let world = site.export();
     let directory = world.id("d");
     let begun = world.list(&directory, 0, 1000).unwrap();
-    // What was listed, the entry of the cookie, and what comes; and new ones before and after.
+    // Removes entries before, at and after the cookie, and adds others.
     for n in [3, 4, 998, 999, 1000, 1500] {
         fs::remove_file(site.source(format!("d/name{n:05}"))).unwrap();
     }
@@ -60,13 +60,13 @@ fn a_listing_goes_on_in_a_new_revision_neither_missing_nor_repeating_what_stays(
     let expected: Vec<String> = world.list(&directory, 0, usize::MAX).unwrap().into_iter().map(|(name, _)| name).collect();
     let after = expected.iter().position(|name| name == "name01001").unwrap();
     let rest = |cookie| world.list(&directory, cookie, usize::MAX).map(|list| list.into_iter().map(|(name, _)| name).collect::<Vec<_>>());
-    // The entry of the cookie is gone: where it was is known from the revision before.
+    // The cookie's entry is gone; the previous revision has its position.
     assert_eq!(rest(begun[999].1).unwrap(), &expected[after..]);
-    // One that stays is known again by its name, by an export that has seen no other revision too.
+    // A remaining entry is recognized by its name, also after a restart.
     assert_eq!(rest(begun[997].1).unwrap(), &expected[after..]);
     let restarted = site.export();
     let list: Vec<String> = restarted.list(&directory, begun[997].1, usize::MAX).unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(list, &expected[after..]);
-    // What nobody can tell is not guessed.
+    // An unknown position is an error.
     assert!(matches!(restarted.list(&directory, begun[999].1, 1), Err(Error::BadCookie)));
 }

@@ -1,5 +1,5 @@
-//! A published tree through the interface of a file system: against the directory that was
-//! published, over revisions, restarts and outages.
+//! A published tree through the `vfs` interface, compared with its source, over revisions, restarts
+//! and outages.
 
 mod identities;
 mod listing;

@@ -1,4 +1,4 @@
-//! What can't be had is a failure that ends in time, and never an absence.
+//! Unavailable data is a timely error, never an absence.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use vouch_vfs::{Caller, Error, FileSystem, Name, Patience};
 use crate::world::{DURATION_S, NOW, Site, noise, read, until};
 
 #[test]
-fn without_patience_only_memory_answers() {
+fn without_patience_only_caches_answer() {
     let site = Site::new();
     site.crowd();
     site.write("directory/file", noise(1, 400_000));
@@ -36,7 +36,7 @@ fn without_patience_only_memory_answers() {
 }
 
 #[test]
-fn what_can_not_be_fetched_fails_in_time_and_is_not_missing() {
+fn unavailable_data_fails_in_time() {
     let site = Site::new();
     let long = "long name/".repeat(10) + "file";
     site.crowd();
@@ -66,7 +66,7 @@ fn what_can_not_be_fetched_fails_in_time_and_is_not_missing() {
 }
 
 #[test]
-fn an_expired_tree_serves_nothing() {
+fn expired_tree_serves_nothing() {
     let site = Site::new();
     site.write("file", b"x");
     site.publish();
@@ -76,13 +76,13 @@ fn an_expired_tree_serves_nothing() {
     assert!(matches!(world.fs.attributes(&id, Patience::Any), Err(Error::Io(_))));
     assert!(matches!(world.fs.attributes(&id, Patience::None), Err(Error::Io(_) | Error::WouldBlock)));
     assert!(matches!(world.fs.space(&Caller::root(), &id, Patience::Any), Err(Error::Io(_))));
-    // Nor does a clock that is set back revive it.
+    // A clock set back does not revive the tree.
     site.now.store(NOW, Ordering::SeqCst);
     assert!(world.content(&id).is_err());
 }
 
 #[test]
-fn where_replicas_have_dropped_the_revision_calls_go_on_in_the_next_one() {
+fn calls_continue_in_next_revision_when_replicas_drop_one() {
     let site = Site::new();
     let names: Vec<String> = (0..3000).map(|n| format!("{n:04}")).collect();
     let write = |seed: u64| {
@@ -98,7 +98,7 @@ fn where_replicas_have_dropped_the_revision_calls_go_on_in_the_next_one() {
     assert_eq!(world.list(&many, 0, 10).unwrap().len(), 10);
     write(3);
     site.publish_and_collect();
-    // Another connection, as after any pause: it finds the database as it is now.
+    // Another connection, as after a pause: it sees the database as it is now.
     site.is_up.store(false, Ordering::SeqCst);
     std::thread::sleep(Duration::from_millis(100));
     site.is_up.store(true, Ordering::SeqCst);

@@ -7,7 +7,7 @@ use vouch_vfs::{FileSystem, Patience};
 use crate::world::{Site, is_stale, noise, read, until};
 
 #[test]
-fn a_new_revision_shows_by_itself_within_the_refresh_interval() {
+fn new_revision_appears_within_refresh_interval() {
     let site = Site::new();
     site.write("file", b"first");
     site.publish();
@@ -19,7 +19,7 @@ fn a_new_revision_shows_by_itself_within_the_refresh_interval() {
 }
 
 #[test]
-fn change_attributes_move_with_every_change_and_stay_without() {
+fn change_attribute_moves_exactly_with_changes() {
     let site = Site::new();
     site.write("a/same", noise(1, 900));
     site.write("a/below/same", b"x");
@@ -32,7 +32,7 @@ fn change_attributes_move_with_every_change_and_stay_without() {
     let (same_before, mut before) = (same.map(change), moving.map(change));
     let open = world.open(&world.id("b/large")).unwrap();
     for seed in 3..6 {
-        // Times are as they were, only the bytes are others.
+        // Same times, other bytes.
         for (path, len) in [("b/inline", 900), ("b/large", 900_000)] {
             let times = std::fs::metadata(site.source(path)).unwrap().modified().unwrap();
             site.write(path, noise(seed, len));
@@ -49,7 +49,7 @@ fn change_attributes_move_with_every_change_and_stay_without() {
         assert_eq!(read(&*open, 0, 1_000_000, &mut bytes, Patience::Any).unwrap(), (900_000, true));
         assert!(bytes == noise(seed, 900_000));
     }
-    // A restart may move it, but never back.
+    // A restart may move it forward, never back.
     let restarted = site.export();
     for (path, before) in moving.into_iter().zip(before) {
         assert!(restarted.find(path).unwrap().1.change >= before);
@@ -57,8 +57,8 @@ fn change_attributes_move_with_every_change_and_stay_without() {
 }
 
 #[test]
-fn what_a_thief_of_the_signing_key_showed_goes_with_the_next_certificate() {
-    // The thief's number is as high as the publisher's next, or higher.
+fn stolen_key_revision_ends_with_next_certificate() {
+    // The thief's number is equal to the publisher's next, or higher.
     for count in [2, 4] {
         let site = Site::new();
         site.write("d/file", b"genuine");
@@ -67,7 +67,7 @@ fn what_a_thief_of_the_signing_key_showed_goes_with_the_next_certificate() {
         let world = site.export();
         let (id, same) = (world.id("d/file"), world.id("d/same"));
         let change = |id| world.fs.attributes(id, Patience::Any).unwrap().change;
-        // A connection that is cut may be found out by a refresh that fails.
+        // A broken connection may show as a failed refresh.
         let follow = |cert_serial, number| {
             until(|| {
                 let _ = world.runtime.block_on(world.tree.refresh());

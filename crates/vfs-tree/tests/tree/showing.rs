@@ -1,4 +1,4 @@
-//! What is shown is what was published, with its rights; and nothing can be changed.
+//! The tree shows what was published, with its rights, and is read-only.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -62,7 +62,7 @@ fn compare(world: &World, site: &Site, path: &str, id: &FileId) {
 }
 
 #[test]
-fn all_that_was_published_is_shown() {
+fn all_published_files_are_shown() {
     let site = Site::new();
     for len in [0, 1, 32, 33, 900, 5000, 131_072, 131_073, 2_000_000] {
         site.write(format!("files/{len}"), noise(len as u64, len));
@@ -88,7 +88,7 @@ fn all_that_was_published_is_shown() {
 }
 
 #[test]
-fn reads_end_where_the_file_ends_and_holes_are_found() {
+fn reads_end_at_file_end_and_holes_are_found() {
     let site = Site::new();
     let file = fs::File::create(site.source("sparse")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"data", 1 << 20).unwrap();
@@ -111,7 +111,7 @@ fn reads_end_where_the_file_ends_and_holes_are_found() {
 }
 
 #[test]
-fn rights_are_those_of_mode_and_acl_for_each_caller() {
+fn rights_follow_mode_and_acl_of_each_caller() {
     let site = Site::new();
     site.write("closed/file", b"x");
     site.write("file", b"x");

@@ -1,4 +1,4 @@
-//! A publisher with a directory, its database as the only replica, and exports of it.
+//! A publisher with a source directory, its database as the only replica, and exports.
 
 use std::fs;
 use std::io;
@@ -21,10 +21,10 @@ use vouch_tree_store::{CollectOptions, Database, WriteOptions};
 use vouch_vfs::{Attributes, Caller, Content, Error, FileId, FileSystem, Leniency, Name, OpenAccess, OpenFile, Patience, ReadInto, Result};
 use vouch_vfs_tree::TreeFs;
 
-/// When the tests happen.
+/// Time of the tests.
 pub const NOW: i64 = 1_795_000_000;
 
-/// For how long a revision is valid, seconds.
+/// Validity of a revision, seconds.
 pub const DURATION_S: u32 = 86_400;
 
 struct TestClock(Arc<AtomicI64>);
@@ -35,13 +35,13 @@ impl Clock for TestClock {
     }
 }
 
-/// The way to the database, while it is up; cut when it goes down.
+/// Connection to the database; can be interrupted.
 struct Gate {
     inner: LocalConnector,
-    /// Opened again for each connection, so that what was collected meanwhile is missed.
+    /// Reopened for each connection, so that collected data is missing.
     database: Arc<Mutex<PathBuf>>,
     is_up: Arc<AtomicBool>,
-    /// Connections of an earlier epoch are cut.
+    /// Connections of an earlier epoch are closed.
     epoch: Arc<AtomicI64>,
 }
 
@@ -80,7 +80,7 @@ impl Connector for Gate {
 pub struct Site {
     dir: TempDir,
     signer: Mutex<(SecretKey, SigningCert)>,
-    /// What is published into and served.
+    /// The database.
     database: Arc<Mutex<PathBuf>>,
     epoch: Arc<AtomicI64>,
     name: TreeName,
@@ -106,14 +106,13 @@ impl Site {
         self.database.lock().clone()
     }
 
-    /// From now on a thief of the signing key publishes, from an empty database.
+    /// Lets a thief of the signing key publish, from an empty database.
     pub fn rob(&self) {
         *self.database.lock() = self.dir.path().join("thiefs");
         Database::create(&self.database(), *self.name.hostid(), Iv::from_bytes([7; 32])).unwrap();
     }
 
-    /// From now on the publisher does so again, with another signing key under the next
-    /// certificate.
+    /// Lets the publisher continue with another signing key under the next certificate.
     pub fn certify(&self) {
         *self.database.lock() = self.dir.path().join("db");
         let signing = SecretKey::from_seed(&[222; 32]);
@@ -121,7 +120,7 @@ impl Site {
         *self.signer.lock() = (signing, cert);
     }
 
-    /// Cuts all connections; the next ones lead to what is served now.
+    /// Closes all connections; new ones see the present database.
     pub fn reconnect(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
@@ -130,15 +129,14 @@ impl Site {
         self.dir.path().join("source").join(path)
     }
 
-    /// Writes a file, and the directories above it.
+    /// Writes a file and its parent directories.
     pub fn write(&self, path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
         let path = self.source(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     }
 
-    /// Makes directories that come before others, so many that of the others nothing goes along
-    /// with the fsinfo.
+    /// Adds many directories, so that no page fits beside the fsinfo.
     pub fn crowd(&self) {
         (0..COMPANIONS_MAX).for_each(|n| self.write(format!("a crowd{n}/file"), n.to_string()));
     }
@@ -147,7 +145,7 @@ impl Site {
         self.publish_with(|_| {});
     }
 
-    /// Publishes, keeps no older revision, and drops what only those reached.
+    /// Publishes, keeps no older revision, and collects garbage.
     pub fn publish_and_collect(&self) {
         self.publish_with(|options| options.keep = Some(1));
         Database::collect(&self.database(), CollectOptions::default()).unwrap();
@@ -156,7 +154,8 @@ impl Site {
     fn publish_with(&self, choose: impl FnOnce(&mut Options)) {
         let start = NOW + self.revision.fetch_add(1, Ordering::SeqCst);
         let mut options = Options::new(self.source(""), self.name.clone(), start as u64, DURATION_S);
-        // The stat cache does not trust timestamps this young, and tests rewrite files within one tick.
+        // The stat cache does not trust such young timestamps, and tests rewrite files within one
+        // tick.
         options.rehash = true;
         choose(&mut options);
         let writer = Database::open_write(&self.database(), WriteOptions::default()).unwrap();
@@ -164,7 +163,7 @@ impl Site {
         publish(&writer, &Signer { key: &signer.0, cert: signer.1 }, &options, &Progress::default()).unwrap();
     }
 
-    /// Exports it with nothing remembered.
+    /// Exports the tree with empty caches.
     pub fn export(&self) -> World {
         self.export_with(|_| {})
     }
@@ -216,7 +215,7 @@ impl World {
         self.fs.open(&Caller::root(), id, OpenAccess { read: true, write: false }, Leniency::None, Patience::Any)
     }
 
-    /// The whole of a file, read in pieces of an odd length.
+    /// Content of a file, read in pieces of an odd length.
     pub fn content(&self, id: &FileId) -> Result<Vec<u8>> {
         let open = self.open(id)?;
         let mut bytes = Vec::new();
@@ -228,7 +227,7 @@ impl World {
         }
     }
 
-    /// All entries after a cookie: names and cookies.
+    /// Entries after a cookie: names and cookies.
     pub fn list(&self, id: &FileId, cookie: u64, count: usize) -> Result<Vec<(String, u64)>> {
         let mut found = Vec::new();
         self.fs.read_directory(&Caller::root(), id, cookie, false, Patience::Any, &mut |entry| {
@@ -242,7 +241,7 @@ impl World {
     }
 }
 
-/// Reads a range: bytes read, and whether the file ends with them.
+/// Reads a range. Returns the length, and whether the file ends there.
 pub fn read(open: &dyn OpenFile, offset: u64, len: usize, bytes: &mut Vec<u8>, patience: Patience) -> Result<(usize, bool)> {
     match open.read(offset, len, ReadInto { bytes, span_allowed: true }, patience)? {
         Content::Bytes { len, eof } => Ok((len, eof)),
@@ -250,7 +249,7 @@ pub fn read(open: &dyn OpenFile, offset: u64, len: usize, bytes: &mut Vec<u8>, p
     }
 }
 
-/// Waits for something that happens by itself.
+/// Waits for a condition.
 pub fn until(mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
@@ -259,7 +258,7 @@ pub fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = move || {

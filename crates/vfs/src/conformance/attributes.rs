@@ -1,4 +1,4 @@
-//! Attributes: what they say, what setting them does, and that nothing changes unseen.
+//! Attributes: values, effects of setting them, and the change attribute.
 
 use super::{BOTH, Fixture, Rule, mode, name, refused, write};
 use crate::{CreateHow, Error, FileType, NewNode, Patience, PosixAclKind, SetAttributes, SetTime, Time, XattrHow};
@@ -47,7 +47,7 @@ fn every_change_moves_the_change_attribute(fixture: &Fixture) {
         assert!(now > last, "{what} moves the change attribute upward: {last} to {now}");
         last = now;
     };
-    // Many within one tick of a coarse clock.
+    // Many changes within one tick of a coarse clock.
     for round in 0..50u64 {
         write(&*open, 0, b"x");
         moved("a write");

@@ -1,4 +1,4 @@
-//! Creating files: what is there already, retries, races, the umask.
+//! Creating files: existing names, retries, races, the umask.
 
 use super::{BOTH, Fixture, Rule, alice, mode, name, read, refused, write};
 use crate::{CreateHow, Error, FileId, FileType, NewNode, Patience, SetAttributes};
@@ -118,7 +118,7 @@ fn what_was_made_becomes_durable_whatever_its_mode(fixture: &Fixture) {
     for (name_of, node) in [("link", NewNode::Symlink(b"to nowhere")), ("pipe", NewNode::Fifo), ("socket", NewNode::Socket)] {
         let id = made(name_of, node);
         sync(&[id, root]);
-        // By itself, as after a change of its owner.
+        // Synced alone, as after a change of its owner.
         sync(&[id]);
     }
     fixture.fs.remove(&fixture.owner, &root, name("file")).expect("it is removed");
@@ -149,7 +149,7 @@ fn only_what_was_made_is_taken_back(fixture: &Fixture) {
     unmake("d", &directory);
     assert!(fixture.names(&root).is_empty(), "a directory is gone");
 
-    // Another has renamed it, and given its name to something else.
+    // Another caller renamed it and reused its name.
     let moved = fixture.file(&root, "a", b"moved");
     fixture.fs.rename(&fixture.owner, &root, name("a"), &root, name("b")).expect("it is renamed");
     let new = fixture.file(&root, "a", b"new");
@@ -173,7 +173,7 @@ fn taking_back_that_races_removes_nothing_else(fixture: &Fixture) {
             let unmake = scope.spawn(move || fs.unmake(owner, root, name("a"), &made));
             let rename = scope.spawn(move || fs.rename(owner, root, name(mine), root, name("a")));
             rename.join().expect("no panic").expect("it is renamed");
-            // It may find that its file has no name any more.
+            // Its file may have lost all names.
             unmake.join().expect("no panic").expect("it is taken back, or left");
         });
         assert_eq!(fixture.content(&id), b"mine", "what took its place is left");

@@ -1,4 +1,4 @@
-//! Contents: reading, writing, holes, regions, copies, and files that lost their names.
+//! File data: reads, writes, holes, allocation, copies, unlinked open files.
 
 use super::{BOTH, Dice, Fixture, READ, Rule, WRITE, mode, read, refused, write};
 use crate::{Content, CreateHow, Error, Patience, ReadInto, SeekTarget, SetAttributes, Stability};
@@ -16,7 +16,7 @@ pub(super) const RULES: &[Rule] = &[
     ("random_writes_read_back_as_in_a_model", random_writes_read_back_as_in_a_model),
 ];
 
-/// Larger than any block.
+/// Beyond any block.
 const FAR: u64 = 1 << 20;
 
 fn what_is_written_is_read(fixture: &Fixture) {
@@ -37,7 +37,7 @@ fn what_is_written_is_read(fixture: &Fixture) {
     let mut bytes = b"before".to_vec();
     open.read(0, 3, ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("it can be read");
     assert_eq!(bytes, [b"before", &content[..3]].concat(), "a read appends");
-    // What may be sent as a span holds the same bytes.
+    // A span has the same bytes.
     let mut bytes = Vec::new();
     match open.read(10, 70_000, ReadInto { bytes: &mut bytes, span_allowed: true }, Patience::Any).expect("it can be read") {
         Content::Bytes { len, eof } => assert_eq!((len, eof, &bytes[..]), (70_000, false, &content[10..70_010]), "bytes"),
@@ -205,7 +205,7 @@ fn open_files_of_others_are_refused(fixture: &Fixture) {
     refused!(here.clone_range(&*file.open, 0, 0, 0), Error::CrossesFileSystems, "cloning from another file system");
 }
 
-/// Writes, cuts, holes and reads in any order agree with a plain vector.
+/// Random writes, truncations, holes and reads agree with a vector.
 fn random_writes_read_back_as_in_a_model(fixture: &Fixture) {
     const SIZE_MAX: u64 = 100_000;
     for seed in 0..8 {

@@ -1,4 +1,4 @@
-//! Listings: every entry once, whatever comes and goes meanwhile.
+//! Listings: every entry once, during concurrent changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ pub(super) const RULES: &[Rule] = &[
     ("big_directories_are_listed_in_pieces", big_directories_are_listed_in_pieces),
 ];
 
-/// Up to `count` names after `cookie`, the cookie to go on with, and whether that was the end.
+/// Up to `count` names after `cookie`, the next cookie, and whether the end was reached.
 fn piece(fixture: &Fixture, directory: &FileId, cookie: u64, count: usize, with_files: bool) -> (Vec<(String, u64)>, bool) {
     let mut names = Vec::new();
     let done = fixture.fs.read_directory(&fixture.owner, directory, cookie, with_files, Patience::Any, &mut |entry| {
@@ -55,8 +55,7 @@ fn listings_name_each_entry_once(fixture: &Fixture) {
     refused!(listed, Error::NotDirectory, "listing a file");
 }
 
-/// Entries that are there all the time are listed exactly once, however many come and go between
-/// the pieces; those that come or go, at most once.
+/// Permanent entries are listed exactly once, others at most once.
 fn cookies_stay_good_while_others_come_and_go(fixture: &Fixture) {
     for seed in 0..6 {
         let mut dice = Dice(seed);
@@ -117,7 +116,7 @@ fn listings_carry_files(fixture: &Fixture) {
     let done = fixture.fs.read_directory(&fixture.owner, &root, 0, true, Patience::Any, &mut |entry| {
         let name = crate::Name::new(entry.name).expect("a name is listed");
         let (id, attributes) = entry.file.expect("it was asked for").expect("the owner may know");
-        // The file system may be asked while it lists.
+        // Calls within the callback of a listing.
         let (found, there) = fixture.fs.lookup(&fixture.owner, &root, name, Patience::Any).expect("it is there");
         assert_eq!((id, attributes.file_number), (found, there.file_number), "a listing and a lookup agree");
         assert_eq!(entry.file_number, attributes.file_number, "so do entry and file");

@@ -1,8 +1,8 @@
-//! What every file system must do, run against each: panics with the sentence that does not hold.
+//! Conformance rules for every file system: each panics with the violated sentence.
 //!
-//! [`conformance_tests!`](crate::conformance_tests) makes one `#[test]` of each rule. The file
-//! system is empty and new for each; where it can act for one caller only, rules about others are
-//! passed over, and say so. [`check_read_only`] is for file systems that can't be changed.
+//! [`conformance_tests!`](crate::conformance_tests) makes one `#[test]` of each rule, with a new,
+//! empty file system. A file system for one caller only skips rules about others, with a message.
+//! [`check_read_only`] is for read-only file systems.
 
 mod acls;
 mod attributes;
@@ -24,22 +24,22 @@ use crate::{
 
 pub use read_only::check_read_only;
 
-/// A file system to be tried: empty, its root the owner's.
+/// An empty file system under test.
 pub struct Fixture {
     /// The file system.
     pub fs: Arc<dyn FileSystem>,
-    /// Who owns the root. The superuser, if `any_caller`.
+    /// Owner of the root. The superuser, if `any_caller`.
     pub owner: Caller,
-    /// Whether it acts for any caller, not for the owner alone.
+    /// Whether it acts for any caller.
     pub any_caller: bool,
     /// Dropped last.
     pub keep: Box<dyn Any>,
 }
 
-/// A rule: its name and what checks it.
+/// A rule: name and check.
 pub type Rule = (&'static str, fn(&Fixture));
 
-/// All rules for file systems that can be changed.
+/// All rules for writable file systems.
 pub const RULES: &[&[Rule]] =
     &[names::RULES, creation::RULES, data::RULES, listing::RULES, attributes::RULES, times::RULES, rights::RULES, acls::RULES];
 
@@ -67,7 +67,7 @@ pub(crate) const READ: OpenAccess = OpenAccess { read: true, write: false };
 pub(crate) const WRITE: OpenAccess = OpenAccess { read: false, write: true };
 pub(crate) const BOTH: OpenAccess = OpenAccess { read: true, write: true };
 
-/// Users without privileges.
+/// Unprivileged users.
 pub(crate) fn alice() -> Caller {
     Caller::new(1001, 2001, [3001, 3002])
 }
@@ -97,7 +97,7 @@ macro_rules! refused {
 pub(crate) use refused;
 
 impl Fixture {
-    /// Whether rules about several callers can be checked; says so if not.
+    /// Whether rules about several callers can be checked; prints a message if not.
     pub(crate) fn has_callers(&self) -> bool {
         if !self.any_caller {
             eprintln!("passed over: acts for one caller only");
@@ -128,14 +128,14 @@ impl Fixture {
         self.fs.create(caller, directory, name(file), how, set, BOTH)
     }
 
-    /// A new file of the owner, mode 0644, with this content.
+    /// Creates a file of the owner, mode 0644, with this content.
     pub(crate) fn file(&self, directory: &FileId, file: &str, content: &[u8]) -> FileId {
         let made = self.create_as(&self.owner, directory, file, CreateHow::Guarded, &mode(0o644)).expect("a file can be made");
         write(&*made.open, 0, content);
         made.id
     }
 
-    /// A new directory of the owner with this mode.
+    /// Creates a directory of the owner with this mode.
     pub(crate) fn directory(&self, directory: &FileId, new: &str, bits: u16) -> FileId {
         let made = self.fs.make(&self.owner, directory, name(new), NewNode::Directory, &mode(bits));
         made.expect("a directory can be made").0
@@ -184,7 +184,7 @@ pub(crate) fn write(open: &dyn OpenFile, offset: u64, data: &[u8]) {
     }
 }
 
-/// Content and whether it is the end.
+/// Content, and whether the end was reached.
 pub(crate) fn read(open: &dyn OpenFile, offset: u64, len: usize) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
     match open.read(offset, len, ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("an open file can be read") {
@@ -196,7 +196,7 @@ pub(crate) fn read(open: &dyn OpenFile, offset: u64, len: usize) -> (Vec<u8>, bo
     }
 }
 
-/// A number without order, for tests that repeat (SplitMix64).
+/// Repeatable pseudo-random numbers (SplitMix64).
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -208,13 +208,12 @@ impl Dice {
     }
 }
 
-/// The identity is of no file any more.
+/// Whether a result is a stale identity.
 pub(crate) fn is_stale<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Stale))
 }
 
-/// Makes a module `conformance` with one test a rule; `$make` is a function that makes a
-/// [`Fixture`].
+/// Defines a module `conformance` with one test for each rule; `$make` returns a [`Fixture`].
 #[macro_export]
 macro_rules! conformance_tests {
     ($module:ident, $make:expr) => {

@@ -1,4 +1,4 @@
-//! Names and identities: lookup, links, renames, removals, and what none of them may reach.
+//! Names and identities: look-up, links, renames, removals, and confinement to the root.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -220,8 +220,8 @@ fn special_files_are_made_and_not_opened(fixture: &Fixture) {
     }
 }
 
-/// Two threads rename to and fro; a third looks. The file is under one of the names whenever nobody
-/// renames, and its identity always leads to it.
+/// Two threads rename, a third looks up. The file always has one of its names between renames, and
+/// its identity always works.
 fn renames_that_race_never_lose_a_file(fixture: &Fixture) {
     const ROUNDS: usize = 200;
     let root = fixture.root();
@@ -249,7 +249,7 @@ fn renames_that_race_never_lose_a_file(fixture: &Fixture) {
     assert_eq!(found, [file], "it has one name in the end");
 }
 
-/// While directories move, `parent` leads to one of those that they were in, never elsewhere.
+/// While directories move, `parent` returns only directories that they were in.
 fn lookups_that_race_with_renames_never_leave_the_root(fixture: &Fixture) {
     const ROUNDS: usize = 200;
     let root = fixture.root();

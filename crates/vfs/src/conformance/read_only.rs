@@ -1,5 +1,5 @@
-//! Rules for file systems that can't be changed: what is listed is found, what is found is told
-//! alike, and every change is refused.
+//! Rules for read-only file systems: listed names are found, attributes agree, and every change is
+//! refused.
 
 use std::ops::ControlFlow;
 

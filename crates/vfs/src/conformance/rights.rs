@@ -1,4 +1,4 @@
-//! Rights: every operation is the caller's own, with no more than mode, groups and sticky bit give.
+//! Rights: every operation uses the caller's rights by mode, groups and sticky bit.
 
 use super::{BOTH, Fixture, READ, Rule, WRITE, alice, bob, mode, name, read, refused, write};
 use crate::{Access, Caller, CreateHow, Error, FileId, Leniency, NewNode, OpenAccess, Patience, SetAttributes, SetTime, Stability};
@@ -18,7 +18,7 @@ pub(super) const RULES: &[Rule] = &[
     ("an_opening_keeps_its_rights", an_opening_keeps_its_rights),
 ];
 
-/// A file of this owner, group and mode.
+/// A file with this owner, group and mode.
 fn file_of(fixture: &Fixture, new: &str, uid: u32, gid: u32, bits: u16) -> FileId {
     let file = fixture.file(&fixture.root(), new, b"content");
     fixture.set(&file, SetAttributes { uid: Some(uid), gid: Some(gid), mode: Some(bits), ..SetAttributes::default() });
@@ -33,7 +33,7 @@ fn opens(fixture: &Fixture, caller: &Caller, file: &FileId, access: OpenAccess) 
     }
 }
 
-/// Asserts what a caller may do with a file, by opening it and by asking.
+/// Asserts the caller's rights on a file, by opening it and by ACCESS.
 fn has(fixture: &Fixture, caller: &Caller, file: &FileId, rights: u8, why: &str) {
     assert_eq!(opens(fixture, caller, file, READ), rights & 4 != 0, "{why}: reading");
     assert_eq!(opens(fixture, caller, file, WRITE), rights & 2 != 0, "{why}: writing");
@@ -67,7 +67,7 @@ fn supplementary_groups_count(fixture: &Fixture) {
     let file = file_of(fixture, "file", 1, 3002, 0o060);
     has(fixture, &alice(), &file, 6, "in the group besides");
     has(fixture, &Caller::new(1001, 2001, [3001]), &file, 0, "not in the group");
-    // Many groups, as more than AUTH_SYS can carry.
+    // More groups than AUTH_SYS can carry.
     has(fixture, &Caller::new(1001, 2001, 2900..3100), &file, 6, "in 200 groups");
     has(fixture, &Caller::new(1001, 2001, []), &file, 0, "in none, right after");
     has(fixture, &Caller::new(1001, 3002, []), &file, 6, "the primary group");
@@ -81,7 +81,7 @@ fn the_superuser_passes(fixture: &Fixture) {
     has(fixture, &Caller::root(), &file, 6, "the superuser reads and writes");
     fixture.set(&file, mode(0o001));
     has(fixture, &Caller::root(), &file, 7, "and executes what anybody may");
-    // Between two of the superuser's calls others have no more than their own.
+    // Other callers between two calls of the superuser.
     for _ in 0..10 {
         has(fixture, &bob(), &file, 1, "another, in between");
         has(fixture, &Caller::root(), &file, 7, "the superuser again");
@@ -158,7 +158,7 @@ fn a_write_takes_set_id_bits_away(fixture: &Fixture) {
     let file = file_of(fixture, "file", 1001, 2001, 0o777);
     fixture.set(&file, mode(0o6777));
     let open = fixture.fs.open(&bob(), &file, WRITE, Leniency::None, Patience::Any).expect("others may write");
-    // Whoever the thread served before.
+    // The thread served other callers before.
     fixture.set(&file, mode(0o6777));
     write(&*open, 0, b"x");
     assert_eq!(fixture.attributes(&file).mode, 0o777, "a write by one without privileges");

@@ -1,4 +1,4 @@
-//! Times: kept to the nanosecond, moved by what changes data or attributes.
+//! Times: nanosecond precision, and updates by changes of data or attributes.
 
 use super::{BOTH, Fixture, Rule, mode, write};
 use crate::{SetAttributes, SetTime, Time};

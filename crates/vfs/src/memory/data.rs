@@ -1,11 +1,11 @@
-//! Contents of a file in memory: pages that exist, and holes between them.
+//! File data in memory: pages and holes.
 
 use std::collections::BTreeMap;
 
-/// Length of a page: holes are kept apart at this grain, bytes.
+/// Page length, the unit of holes, bytes.
 pub(super) const PAGE_LEN: u64 = 4096;
 
-/// Largest file, bytes: offsets beyond are refused, so that no sum overflows.
+/// Largest file, bytes; prevents overflows.
 pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
 
 #[derive(Clone, Default)]
@@ -19,7 +19,7 @@ impl Data {
         self.pages.len() as u64 * PAGE_LEN
     }
 
-    /// Bytes that writing the range would allocate.
+    /// Bytes that a write to the range would allocate.
     pub(super) fn needs(&self, offset: u64, len: u64) -> u64 {
         if len == 0 {
             return 0;
@@ -68,7 +68,7 @@ impl Data {
         self.size = size;
     }
 
-    /// Zeroes the range; pages that lie in it whole are let go.
+    /// Zeroes the range and frees whole pages.
     pub(super) fn punch(&mut self, offset: u64, len: u64) {
         let end = offset.saturating_add(len);
         let touched: Vec<u64> = self.pages.range(offset / PAGE_LEN..end.div_ceil(PAGE_LEN)).map(|(&page, _)| page).collect();
@@ -99,7 +99,7 @@ impl Data {
     }
 }
 
-/// Calls `each` with page number, offset in the page, and the range of the buffer that lies there.
+/// Calls `each` with page number, offset in the page, and range of the buffer.
 fn each_page(offset: u64, len: usize, mut each: impl FnMut(u64, usize, std::ops::Range<usize>)) {
     let mut done = 0;
     while done < len {

@@ -1,8 +1,8 @@
-//! Entries of a directory in memory: by name, and by the cookie that each keeps for life.
+//! Directory entries in memory, by name and by their permanent cookie.
 
 use std::collections::BTreeMap;
 
-/// Cookies below are reserved by NFS.
+/// NFS reserves smaller cookies.
 pub(super) const COOKIE_MIN: u64 = 3;
 
 pub(super) struct Directory {
@@ -44,7 +44,7 @@ impl Directory {
         self.by_cookie.range(cookie + 1..).filter_map(|(&cookie, name)| Some((cookie, name.as_slice(), self.get(name)?)))
     }
 
-    /// Whether `cookie` may have been given out.
+    /// Whether `cookie` may have been issued.
     pub(super) fn knows(&self, cookie: u64) -> bool {
         cookie == 0 || (COOKIE_MIN..self.next_cookie).contains(&cookie)
     }

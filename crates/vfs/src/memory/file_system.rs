@@ -1,4 +1,4 @@
-//! The interface, on the state.
+//! Implementation of the interface.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const XATTR_LEN_MAX: usize = 65_536;
 type Entry = (u64, Vec<u8>, u64, Option<Result<(FileId, Attributes)>>);
 
 impl MemoryFs {
-    /// Asks for a fault, and resolves the identity.
+    /// Checks for an injected fault, and resolves the identity.
     fn begin(&self, call: Call, id: &FileId) -> Result<(parking_lot::MutexGuard<'_, State>, u64)> {
         self.inner.ask_fault(call, id)?;
         let number = self.inner.number_of(id)?;
@@ -35,7 +35,7 @@ impl MemoryFs {
         Ok((self.inner.id(number), state.get(number)?.attributes()))
     }
 
-    /// Up to a hundred entries: cookie, name, inode number, and the file if asked for.
+    /// Up to a hundred entries: cookie, name, inode number, and the file if requested.
     fn entries_after(&self, caller: &Caller, number: u64, cookie: u64, with_files: bool) -> Result<Vec<Entry>> {
         let state = self.inner.state.lock();
         let inode = state.get(number)?;
@@ -50,7 +50,7 @@ impl MemoryFs {
         Ok(after.map(|(cookie, name, file_number)| (cookie, name.to_vec(), file_number, file(file_number))).collect())
     }
 
-    /// The inode with its extended attributes, if the caller may do this to them.
+    /// The inode with its extended attributes, if the caller has this right.
     fn xattrs_of<'a>(&self, state: &'a State, caller: &Caller, number: u64, right: u8) -> Result<&'a Inode> {
         let inode = state.get(number)?;
         if right == WRITE {
@@ -187,7 +187,7 @@ impl FileSystem for MemoryFs {
         drop(state);
         let mut cookie = cookie;
         loop {
-            // The lock is let go before `each` is called: it may ask the file system for more.
+            // Without the lock: `each` may call the file system.
             let entries = self.entries_after(caller, number, cookie, with_files)?;
             if entries.is_empty() {
                 return Ok(true);

@@ -1,9 +1,8 @@
-//! A complete file system in memory, for tests: real rights, hard links, ACLs, holes, and faults on
-//! demand.
+//! A complete file system in memory for tests: real rights, hard links, ACLs, holes, and injected
+//! faults.
 //!
-//! Deterministic: its clock is logical and moves only by changes and [`MemoryFs::set_time`];
-//! numbers are given out in order. Never returns a [`FileSpan`](crate::FileSpan), for there is no
-//! file that could be sent. One lock for all: it is not made to be fast.
+//! Deterministic: a logical clock moves only by changes and [`MemoryFs::set_time`]. Never returns a
+//! [`FileSpan`](crate::FileSpan). One lock, not built for speed.
 
 mod acl;
 mod data;
@@ -23,7 +22,7 @@ use parking_lot::Mutex;
 use crate::{Error, FileId, Patience, Time};
 use state::State;
 
-/// What is being asked, for a fault to choose by.
+/// Kind of call, for choosing faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
     /// `attributes` of a file system or an open file.
@@ -56,7 +55,7 @@ pub enum Call {
     Space,
     /// `acl`, `set_acl`.
     Acl,
-    /// `xattr` and its kin.
+    /// `xattr` and related calls.
     Xattr,
     /// `sync_metadata`.
     SyncMetadata,
@@ -74,22 +73,22 @@ type Seeking = Arc<dyn Fn(&FileId) + Send + Sync>;
 
 type Fault = Arc<dyn Fn(Call, &FileId) -> Option<Error> + Send + Sync>;
 
-/// The file system in memory. Clones are the same file system.
+/// The file system in memory. Clones share it.
 #[derive(Clone)]
 pub struct MemoryFs {
     inner: Arc<Inner>,
-    /// A file that is not shown.
+    /// A hidden file.
     without: Option<FileId>,
 }
 
 struct Inner {
-    /// Sets its identities apart from those of any other in this process.
+    /// Distinguishes its identities from those of others in this process.
     number: u64,
     state: Mutex<State>,
     fault: Mutex<Option<Fault>>,
-    /// Asked where a file lies.
+    /// Callback of `home`.
     seeking: Mutex<Option<Seeking>>,
-    /// State of the sequence by which calls block at random; 0 if none does.
+    /// State of the sequence of random blocking; 0 without it.
     reluctance: AtomicU64,
 }
 
@@ -100,7 +99,7 @@ impl Default for MemoryFs {
 }
 
 impl MemoryFs {
-    /// An empty file system whose root belongs to user 0 and lets everybody in (mode 0755).
+    /// An empty file system whose root belongs to user 0, with mode 0755.
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -116,40 +115,39 @@ impl MemoryFs {
         }
     }
 
-    /// The same file system, as an export has it that does not show this file: it lies nowhere.
+    /// The same file system as seen by an export that hides this file.
     pub fn without(&self, id: FileId) -> Self {
         MemoryFs { inner: self.inner.clone(), without: Some(id) }
     }
 
-    /// From now on each call asks `fault` first, and fails with what it returns. It must not call
-    /// the file system.
+    /// Makes each call ask `fault` first and fail with its result. `fault` must not call the file
+    /// system.
     pub fn set_fault(&self, fault: impl Fn(Call, &FileId) -> Option<Error> + Send + Sync + 'static) {
         *self.inner.fault.lock() = Some(Arc::new(fault));
     }
 
-    /// From now on `home` calls this first, which may take its time as a mount does whose server is
-    /// away. It must not call the file system.
+    /// Makes `home` call this first, which may block like an unreachable mount. It must not call
+    /// the file system.
     pub fn set_seeking(&self, seeking: impl Fn(&FileId) + Send + Sync + 'static) {
         *self.inner.seeking.lock() = Some(Arc::new(seeking));
     }
 
-    /// No more faults.
+    /// Removes injected faults.
     pub fn clear_fault(&self) {
         *self.inner.fault.lock() = None;
     }
 
-    /// Room for so many bytes of data; past it: [`Error::NoSpace`].
+    /// Limits the bytes of data; beyond it: [`Error::NoSpace`].
     pub fn set_capacity(&self, bytes: u64) {
         self.inner.state.lock().capacity = bytes;
     }
 
-    /// Refuses all changes, or takes them again.
+    /// Makes the file system read-only or writable.
     pub fn set_read_only(&self, read_only: bool) {
         self.inner.state.lock().read_only = read_only;
     }
 
-    /// Makes all data and directories cold: without patience the next read of each would block,
-    /// until it was read with patience.
+    /// Evicts all data and directories: the next read of each would block without patience.
     pub fn chill(&self) {
         let mut state = self.inner.state.lock();
         for inode in state.inodes.values_mut() {
@@ -157,20 +155,17 @@ impl MemoryFs {
         }
     }
 
-    /// Whether syncing has to be waited for: `commit`, `sync_metadata` and stable writes without
-    /// patience would block.
+    /// Whether syncs block: `commit`, `sync_metadata` and stable writes.
     pub fn set_slow_sync(&self, slow: bool) {
         self.inner.state.lock().slow_sync = slow;
     }
 
-    /// Whether a directory's change is reported as atomic (it is; servers must cope with file
-    /// systems where it is not).
+    /// Whether directory changes are reported as atomic.
     pub fn set_atomic(&self, atomic: bool) {
         self.inner.state.lock().atomic = atomic;
     }
 
-    /// From now on every other call without patience would block, by a sequence that `seed` begins;
-    /// 0 ends it.
+    /// Makes every other call without patience block, by a sequence from `seed`; 0 ends it.
     pub fn set_reluctance(&self, seed: u64) {
         self.inner.reluctance.store(seed, Ordering::Relaxed);
     }
@@ -180,12 +175,12 @@ impl MemoryFs {
         self.inner.state.lock().now = now;
     }
 
-    /// How many files are open.
+    /// Number of open files.
     pub fn open_count(&self) -> usize {
         self.inner.state.lock().inodes.values().map(|inode| inode.opens).sum()
     }
 
-    /// How many files there are, with those that lost their last name and are open.
+    /// Number of files, including unlinked open ones.
     pub fn file_count(&self) -> usize {
         self.inner.state.lock().inodes.len()
     }
@@ -199,8 +194,8 @@ impl Inner {
         FileId::new(&bytes).expect("16 bytes are within the limit")
     }
 
-    /// The inode number in `id`, if this file system gave it out; whether there still is such a
-    /// file is for the caller to see.
+    /// Inode number in `id`, if issued by this file system. The caller checks whether the file
+    /// exists.
     fn number_of(&self, id: &FileId) -> crate::Result<u64> {
         let bytes: [u8; 16] = id.as_bytes().try_into().map_err(|_| Error::BadId)?;
         let (file_system, number) = bytes.split_at(8);
@@ -215,7 +210,7 @@ impl Inner {
         if before == 0 || patience == Patience::Any {
             return Ok(());
         }
-        // Marsaglia's xorshift: any sequence will do.
+        // Marsaglia's xorshift.
         let mut word = before;
         word ^= word << 13;
         word ^= word >> 7;
@@ -225,7 +220,7 @@ impl Inner {
     }
 
     fn ask_fault(&self, call: Call, id: &FileId) -> crate::Result<()> {
-        // It may have the caller wait, and nobody else.
+        // A clone: the fault may block this caller only.
         let fault = self.fault.lock().clone();
         fault.and_then(|fault| fault(call, id)).map_or(Ok(()), Err)
     }

@@ -1,4 +1,4 @@
-//! Changes of names: creating, linking, removing, renaming.
+//! Changes of names: create, link, remove, rename.
 
 use super::acl;
 use super::rights::{self, EXECUTE, SET_GID, WRITE};
@@ -13,14 +13,14 @@ impl State {
         self.get(directory).map_or(0, |inode| inode.change)
     }
 
-    /// Runs `change` on a directory and tells its change attribute before and after.
+    /// Runs `change` on a directory and returns its change attribute before and after.
     pub(super) fn changing<T>(&mut self, directory: u64, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, DirectoryChange)> {
         let before = self.change_of(directory);
         let made = change(self)?;
         Ok((made, DirectoryChange { before, after: self.change_of(directory), atomic: self.atomic }))
     }
 
-    /// Adds a new inode under a name that is free.
+    /// Adds a new inode under a free name.
     pub(super) fn add_named(&mut self, caller: &Caller, directory: u64, name: &[u8], node: Node, set: &SetAttributes) -> Result<u64> {
         self.writable()?;
         let parent = self.get(directory)?;
@@ -100,7 +100,7 @@ impl State {
         Ok(())
     }
 
-    /// Removes a name. The file, if that was its last.
+    /// Removes a name. Returns the file if that was its last.
     pub(super) fn remove(&mut self, caller: &Caller, directory: u64, name: &[u8]) -> Result<Option<u64>> {
         self.writable()?;
         let parent = self.get(directory)?;
@@ -119,7 +119,7 @@ impl State {
         self.lose_name(number, directory)
     }
 
-    /// The inode has one name less, which was in `directory`.
+    /// Removes a link of the inode in `directory`.
     fn lose_name(&mut self, number: u64, directory: u64) -> Result<Option<u64>> {
         let inode = self.get_mut(number)?;
         if inode.file_type() == FileType::Directory {
@@ -189,7 +189,7 @@ impl State {
         Ok(gone)
     }
 
-    /// Whether the directory `inner` is `outer` or lies below it.
+    /// Whether the directory `inner` is `outer` or below it.
     fn is_below(&self, mut inner: u64, outer: u64) -> bool {
         loop {
             if inner == outer {

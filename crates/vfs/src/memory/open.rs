@@ -18,7 +18,7 @@ pub(super) struct MemoryOpen {
 }
 
 impl MemoryOpen {
-    /// Counts as an opening of the inode until it is dropped.
+    /// Counts an open of the inode until dropped.
     pub(super) fn begin(
         inner: &Arc<Inner>,
         state: &mut State,

@@ -1,4 +1,4 @@
-//! Who may do what: mode bits, ACLs, the sticky bit, the superuser's exceptions.
+//! Access checks: mode bits, ACLs, the sticky bit, the superuser.
 
 use super::state::Inode;
 use crate::{Caller, Error, FileType, PosixAcl, PosixAclTag, Result};
@@ -11,7 +11,7 @@ pub(super) const SET_UID: u16 = 0o4000;
 pub(super) const SET_GID: u16 = 0o2000;
 pub(super) const STICKY: u16 = 0o1000;
 
-/// Whether the caller has all of `wanted` (of READ, WRITE, EXECUTE).
+/// Whether the caller has all rights in `wanted` (READ, WRITE, EXECUTE).
 pub(super) fn may(caller: &Caller, inode: &Inode, wanted: u8) -> Result<()> {
     let granted = if caller.uid == 0 {
         let executable = inode.file_type() == FileType::Directory || inode.mode & 0o111 != 0;
@@ -33,7 +33,7 @@ fn granted(caller: &Caller, inode: &Inode, wanted: u8) -> u8 {
     if caller.is_in(inode.gid) { bits(3) } else { bits(0) }
 }
 
-/// The access check algorithm of acl(5), for one who is not the owner.
+/// Access check algorithm of acl(5), for others than the owner.
 fn granted_by_acl(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> u8 {
     let mask = acl.entries.iter().find(|entry| entry.tag == PosixAclTag::Mask).map_or(7, |entry| entry.permissions);
     if let Some(entry) = acl.entries.iter().find(|entry| entry.tag == PosixAclTag::User(caller.uid)) {
@@ -59,14 +59,14 @@ fn granted_by_acl(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) ->
     acl.entries.iter().find(|entry| entry.tag == PosixAclTag::Other).map_or(0, |entry| entry.permissions)
 }
 
-/// Whether the caller may remove or rename `inode` out of `directory`.
+/// Whether the caller may remove or rename `inode` in `directory`.
 pub(super) fn may_remove(caller: &Caller, directory: &Inode, inode: &Inode) -> Result<()> {
     may(caller, directory, WRITE | EXECUTE)?;
     let free = directory.mode & STICKY == 0 || caller.uid == 0 || caller.uid == inode.uid || caller.uid == directory.uid;
     if free { Ok(()) } else { Err(Error::Permission) }
 }
 
-/// Whether the caller is the owner, or stands above them.
+/// Whether the caller is the owner or the superuser.
 pub(super) fn own(caller: &Caller, inode: &Inode) -> Result<()> {
     if caller.uid == 0 || caller.uid == inode.uid { Ok(()) } else { Err(Error::Permission) }
 }

@@ -1,4 +1,4 @@
-//! Setting attributes: who may, in which order, and what it takes along.
+//! Setting attributes: permission, order, side effects.
 
 use super::acl;
 use super::data::SIZE_MAX;
@@ -8,7 +8,7 @@ use crate::{Caller, Error, FileType, Result, SetAttributes, SetTime};
 
 impl State {
     /// Sets attributes of an inode, all or none. `open`: the caller has it open for writing, or has
-    /// just made it.
+    /// just created it.
     pub(super) fn set(&mut self, caller: &Caller, number: u64, open: bool, set: &SetAttributes) -> Result<()> {
         self.check_set(caller, number, open, set)?;
         if let Some(size) = set.size {
@@ -78,7 +78,7 @@ impl State {
         Ok(())
     }
 
-    /// Sets the size, whoever asks.
+    /// Sets the size without checks.
     pub(super) fn truncate(&mut self, number: u64, size: u64) -> Result<()> {
         if size > SIZE_MAX {
             return Err(Error::TooLarge);
@@ -92,7 +92,7 @@ impl State {
         Ok(())
     }
 
-    /// A write by one who is not privileged takes the set-id bits away.
+    /// A write by an unprivileged caller clears set-id bits.
     pub(super) fn drop_privileges(&mut self, caller: &Caller, number: u64) -> Result<()> {
         let inode = self.get_mut(number)?;
         if caller.uid != 0 {

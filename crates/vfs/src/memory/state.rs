@@ -1,4 +1,4 @@
-//! What the file system in memory consists of: inodes by number, and the clock.
+//! State of the file system in memory: inodes by number, and the clock.
 
 use std::collections::BTreeMap;
 
@@ -156,7 +156,7 @@ impl State {
         number
     }
 
-    /// The next moment and change attribute.
+    /// Next time and change attribute.
     fn tick(&mut self) -> (Time, u64) {
         self.now.nanos += 1;
         if self.now.nanos == 1_000_000_000 {
@@ -174,7 +174,7 @@ impl State {
         self.inodes.get_mut(&number).ok_or(Error::Stale)
     }
 
-    /// Attributes have changed.
+    /// Notes a change of attributes.
     pub(super) fn touch(&mut self, number: u64) {
         let (now, change) = self.tick();
         if let Some(inode) = self.inodes.get_mut(&number) {
@@ -183,7 +183,7 @@ impl State {
         }
     }
 
-    /// Data or entries have changed.
+    /// Notes a change of data or entries.
     pub(super) fn touch_data(&mut self, number: u64) {
         self.touch(number);
         let now = self.now;
@@ -196,7 +196,7 @@ impl State {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Takes `bytes` more of the room there is.
+    /// Charges `bytes` to the capacity.
     pub(super) fn take(&mut self, bytes: u64) -> Result<()> {
         if self.used + bytes > self.capacity {
             return Err(Error::NoSpace);
@@ -209,7 +209,7 @@ impl State {
         self.used = self.used.saturating_sub(bytes);
     }
 
-    /// Forgets the inode if neither a name nor an opening is left. Whether the last name is gone.
+    /// Removes the inode if it has neither names nor opens. Returns whether the last name is gone.
     pub(super) fn settle(&mut self, number: u64) -> bool {
         let Some(inode) = self.inodes.get(&number) else { return true };
         if inode.links > 0 {
