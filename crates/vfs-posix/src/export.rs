@@ -12,8 +12,8 @@ use vouch_vfs::{FileId, FileType, NAME_LEN_MAX, Traits};
 
 use crate::covered::CoveredIndex;
 use crate::crossing::Mounts;
+use crate::directory_stream::Streams;
 use crate::id_store::IdStore;
-use crate::listing::Streams;
 use crate::mount::Mount;
 use crate::node::{FileCache, Node, Nodes};
 use crate::{attributes, ffi, handle, identity, probe};

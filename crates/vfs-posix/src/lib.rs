@@ -14,6 +14,7 @@ mod c_name;
 mod changes;
 mod covered;
 mod crossing;
+mod directory_stream;
 mod errno;
 mod export;
 mod ffi;

@@ -4,58 +4,25 @@
 //! entries, so a stream can be reopened at any position. Streams in use are kept with entries read
 //! ahead, which count only if the directory is unchanged.
 
-use std::ffi::CString;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use rustix::fs::{self, OFlags, RawDir, SeekFrom};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
 use vouch_vfs::{Attributes, Caller, DirectoryEntry, Error, FileId, FileType, Patience, Result};
 
 use crate::attributes::stat_name;
-use crate::errno::{OrError, error};
+use crate::directory_stream::{COOKIE_OFFSET, Entry, Stream};
+use crate::errno::OrError;
 use crate::export::Inner;
 use crate::node::Node;
 use crate::{access, ffi, handle, identity};
-
-/// Offset of cookies from kernel positions.
-const COOKIE_OFFSET: u64 = 3;
-
-/// Bytes of one kernel call: some hundred entries, about a 64 KiB reply.
-const BUFFER_LEN: usize = 16 << 10;
 
 /// Most kept streams, each with a descriptor and a buffer.
 const STREAM_COUNT_MAX: usize = 64;
 
 /// Entries looked up between two checks of the directory.
 const GROUP_LEN: usize = 16;
-
-/// Kept streams, the latest last.
-#[derive(Default)]
-pub(crate) struct Streams(Vec<Stream>);
-
-struct Stream {
-    fd: OwnedFd,
-    directory: FileId,
-    caller: Caller,
-    /// Cookie of the last entry returned.
-    cookie: u64,
-    /// Entries read ahead, and the number returned.
-    ahead: Vec<Entry>,
-    given: usize,
-    /// Change attribute of the directory at the time of reading.
-    change: u64,
-    /// File system of the directory at that time.
-    fsid: u64,
-}
-
-struct Entry {
-    name: CString,
-    cookie: u64,
-    inode: u64,
-    kind: fs::FileType,
-}
 
 type Found = Result<(FileId, Attributes)>;
 
@@ -204,47 +171,5 @@ impl Inner {
     fn file_by_descriptor(&self, directory: &Arc<Node>, entry: &Entry) -> Found {
         let (node, stat) = self.child(directory, &entry.name, false)?;
         Ok((node.id, node.attributes_of(&stat)?))
-    }
-}
-
-impl Stream {
-    /// Drops entries read ahead and continues after the cookie.
-    fn seek(&mut self, cookie: u64) -> Result<()> {
-        self.ahead.clear();
-        self.given = 0;
-        self.cookie = cookie;
-        fs::seek(&self.fd, SeekFrom::Start(cookie - COOKIE_OFFSET)).map_err(|errno| match errno {
-            Errno::INVAL => Error::BadCookie,
-            errno => error(errno),
-        })?;
-        Ok(())
-    }
-
-    /// Reads ahead. Returns whether there were more entries.
-    fn read(&mut self, node: &Node) -> Result<bool> {
-        self.ahead.clear();
-        self.given = 0;
-        let attributes = node.attributes()?;
-        (self.change, self.fsid) = (attributes.change, attributes.fsid);
-        let mut buffer = Vec::with_capacity(BUFFER_LEN);
-        while self.ahead.is_empty() {
-            let mut listing = RawDir::new(&self.fd, buffer.spare_capacity_mut());
-            let mut any = false;
-            while let Some(entry) = listing.next() {
-                let entry = entry.or_error()?;
-                any = true;
-                if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-                    let cookie = entry.next_entry_cookie().wrapping_add(COOKIE_OFFSET);
-                    self.ahead.push(Entry { name: entry.file_name().to_owned(), cookie, inode: entry.ino(), kind: entry.file_type() });
-                }
-                if listing.is_buffer_empty() {
-                    break;
-                }
-            }
-            if !any {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 }
