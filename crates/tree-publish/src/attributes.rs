@@ -1,4 +1,4 @@
-//! What statx(2) tells of a file, and its fingerprint: whether two looks saw the same state.
+//! File attributes from statx(2), and fingerprints that detect changes.
 
 use rustix::fs::{AtFlags, FileType, StatxFlags, StatxTimestamp};
 use std::os::fd::BorrowedFd;
@@ -6,8 +6,8 @@ use vouch_tree::{Iv, Timestamp};
 
 use crate::error::Trouble;
 
-/// A file's attributes. Equal before and after reading: it did not change meanwhile, as far as
-/// timestamps can tell.
+/// Attributes of a file. If equal before and after reading, the file did not change, as far as
+/// timestamps show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) dev: u64,
@@ -24,12 +24,12 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Of the name in the directory; does not follow links or trigger mounts.
+    /// Attributes of a name in a directory; follows no links and triggers no mounts.
     pub(crate) fn of_name(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Self, Trouble> {
         Self::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
     }
 
-    /// Of an open file.
+    /// Attributes of an open file.
     pub(crate) fn of_fd(fd: BorrowedFd<'_>) -> Result<Self, Trouble> {
         Self::statx(fd, b"", AtFlags::EMPTY_PATH)
     }
@@ -59,7 +59,7 @@ impl Attributes {
         self.file_type() == FileType::Directory
     }
 
-    /// Whether several names may lead to it.
+    /// Whether the file may have several names.
     pub(crate) fn is_linked(&self) -> bool {
         self.nlink > 1 && !self.is_directory()
     }
@@ -69,19 +69,18 @@ impl Attributes {
         (self.mode & 0o7777) as u16
     }
 
-    /// Which file it is.
+    /// Device and inode.
     pub(crate) const fn identity(&self) -> (u64, u64) {
         (self.dev, self.ino)
     }
 
-    /// Whether a change after this look, made at `now`, could leave the timestamps as they are:
-    /// then the next publication must not trust them. (As git's index has it: "racily clean"
-    /// entries.)
+    /// Whether a change right after `now` might not show in the timestamps. The next publication
+    /// must not trust such files (git's "racily clean" entries).
     pub(crate) fn is_racy(&self, now: Timestamp) -> bool {
         self.ctime.s > now.s.saturating_sub(RACY_S)
     }
 
-    /// The state of the file under this name, as 16 bytes. `content` says what lies in a directory.
+    /// State of the file under this name as 16 bytes. `content`: content of a directory.
     pub(crate) fn fingerprint(&self, iv: &Iv, name: &[u8], content: &[u8]) -> Fingerprint {
         let mut state = [0u8; 96];
         let mut at = 0;
@@ -93,8 +92,7 @@ impl Attributes {
         for n in [self.dev, self.ino, self.size, self.mtime.s as u64, self.ctime.s as u64] {
             put(&n.to_le_bytes());
         }
-        // What follows is within the ctime, for file systems that keep one; it costs nothing more than a
-        // copy.
+        // ctime covers the following fields, on file systems that keep it.
         for n in [self.mode, self.uid, self.gid, self.nlink, self.rdev.0, self.rdev.1, self.mtime.ns, self.ctime.ns] {
             put(&n.to_le_bytes());
         }
@@ -112,14 +110,14 @@ impl Attributes {
     }
 }
 
-/// Sixteen bytes that change whenever a file's state does.
+/// Sixteen bytes that change with the file's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fingerprint([u8; Self::LEN]);
 
 impl Fingerprint {
     pub(crate) const LEN: usize = 16;
 
-    /// Of what must not be trusted at the next publication.
+    /// Fingerprint of files that the next publication must read.
     pub(crate) const UNTRUSTED: Self = Self([0; Self::LEN]);
 
     pub(crate) const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
@@ -131,7 +129,7 @@ impl Fingerprint {
     }
 }
 
-/// The time by the clock that the kernel stamps files with.
+/// Time by the clock that stamps files.
 pub(crate) fn now() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     Timestamp { s: now.tv_sec, ns: u32::try_from(now.tv_nsec).unwrap_or(0) }

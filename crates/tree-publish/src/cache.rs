@@ -1,11 +1,9 @@
-//! The stat cache: what the newest revision's directories were like, so that the next publication
-//! reads only what has changed. Private to the publisher, and never needed: without it every file
-//! is read again, and nothing else happens.
+//! Stat cache: state of the newest revision's directories, so that the next publication reads only
+//! changes. Private to the publisher, and optional: without it every file is read.
 //!
-//! One record a directory, keyed by device and inode number. The cache names the revision that it
-//! describes, by the handle of its fsinfo; held against another revision it is void. It is written
-//! after the revision has been committed, so that a crash in between makes the next publication
-//! slower and never wrong.
+//! One record for each directory, by device and inode number. The cache names its revision by the
+//! fsinfo's handle and is void for any other. It is written after the commit, so a crash in between
+//! only slows the next publication.
 
 use std::path::Path;
 
@@ -18,7 +16,7 @@ use vouch_xdr::Xdr as _;
 
 use crate::record::Record;
 
-/// An open cache. What fails in it is logged and costs reading; it never fails a publication.
+/// An open cache. Its errors are logged and cost reading; they never fail a publication.
 pub(crate) struct Cache {
     earlier: Option<ReadOnlyTable<Key, &'static [u8]>>,
     work: Mutex<Option<Work>>,
@@ -27,22 +25,21 @@ pub(crate) struct Cache {
 type Key = (u64, u64);
 type Records = TableDefinition<'static, Key, &'static [u8]>;
 
-/// The transaction of this publication.
+/// Transaction of this publication.
 struct Work {
     transaction: WriteTransaction,
     table: Records,
-    /// Records that are not yet in the transaction.
+    /// Records not yet in the transaction.
     waiting: Vec<(Key, Vec<u8>)>,
     waiting_len: usize,
-    /// Every directory's record is written, not only those that changed: the table is new.
+    /// Whether the table is new, so that unchanged records are written too.
     whole: bool,
     // Dropped after the transaction.
     _database: Database,
 }
 
 impl Cache {
-    /// Opens the cache in `dir`, held against the revision whose fsinfo is `head`. With `fresh` it
-    /// is begun anew.
+    /// Opens the cache in `dir` for the revision whose fsinfo is `head`. `fresh`: starts empty.
     pub(crate) fn open(dir: &Path, head: Option<&BlockHandle>, fresh: bool) -> Self {
         let path = dir.join(FILE_NAME);
         let opened = Self::try_open(&path, head, fresh).or_else(|error| {
@@ -62,7 +59,7 @@ impl Cache {
         let valid = !fresh && state.as_ref().is_some_and(|state| head == Some(&state.fsinfo));
         let current = state.as_ref().map_or(0, |state| state.table & 1);
         let earlier = if valid { Some(database.begin_read()?.open_table(TABLES[usize::from(current)])?) } else { None };
-        // What is void, or has many records of directories that are gone, is replaced by a new table.
+        // A void or sparse table is replaced.
         let whole = !valid || state.is_some_and(|state| state.is_sparse);
         let next = if whole { current ^ 1 } else { current };
         let mut transaction = database.begin_write()?;
@@ -75,14 +72,13 @@ impl Cache {
         Ok(Self { earlier, work: Mutex::new(Some(work)) })
     }
 
-    /// The record of a directory as the newest revision has it.
+    /// Record of a directory in the newest revision.
     pub(crate) fn get(&self, key: Key) -> Option<Record> {
         let value = self.earlier.as_ref()?.get(key).ok()??;
         Record::from_xdr(value.value()).ok()
     }
 
-    /// The record of a directory as this publication itself has read it, else as the newest
-    /// revision has it.
+    /// Record of a directory from this publication, or else from the newest revision.
     pub(crate) fn get_fresh(&self, key: Key) -> Option<Record> {
         let own = || {
             let mut guard = self.work.lock();
@@ -95,7 +91,7 @@ impl Cache {
         own().or_else(|| self.get(key))
     }
 
-    /// Keeps the record of a directory; `same`: it is the one that [`Self::get`] returned.
+    /// Stores the record of a directory; `same`: unchanged from [`Self::get`].
     pub(crate) fn put(&self, key: Key, record: &Record, same: bool) {
         let mut guard = self.work.lock();
         let Some(work) = guard.as_mut() else { return };
@@ -113,7 +109,7 @@ impl Cache {
         }
     }
 
-    /// Makes the cache describe the revision that was just committed, of so many directories.
+    /// Marks the cache as describing the committed revision with this number of directories.
     pub(crate) fn commit(self, fsinfo: &BlockHandle, directories: u64) {
         drop(self.earlier);
         let Some(work) = self.work.into_inner() else { return };
@@ -128,7 +124,7 @@ impl Work {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        // In the order of their keys they touch fewer pages.
+        // Sorted keys touch fewer pages.
         self.waiting.sort_by_key(|(key, _)| *key);
         let mut table = self.transaction.open_table(self.table)?;
         for (key, bytes) in self.waiting.drain(..) {
@@ -152,13 +148,13 @@ impl Work {
     }
 }
 
-/// What the cache says of itself: 34 bytes.
+/// Header of the cache: 34 bytes.
 struct State {
-    /// The revision that it describes.
+    /// Revision of the cache.
     fsinfo: BlockHandle,
-    /// Which of the two tables holds the records.
+    /// Which of two tables holds the records.
     table: u8,
-    /// More than half of the records are of directories that are gone.
+    /// Whether more than half of the records are obsolete.
     is_sparse: bool,
 }
 
@@ -187,12 +183,12 @@ const STATE: TableDefinition<'static, (), &'static [u8]> = TableDefinition::new(
 
 const TABLES: [Records; 2] = [TableDefinition::new("directories a"), TableDefinition::new("directories b")];
 
-/// Pages of the cache that are held in memory.
+/// Memory for pages of the cache.
 const MEMORY_LEN_MAX: usize = 24 << 20;
 
-/// Records wait until they are so many, or so long together.
+/// Batch size of records.
 const WAITING_COUNT_MAX: usize = 512;
 const WAITING_LEN_MAX: usize = 1 << 20;
 
-/// Records of directories that are gone, and bother nobody.
+/// Tolerated number of obsolete records.
 const SPARE_COUNT: u64 = 1000;

@@ -1,5 +1,4 @@
-//! Walks over the pages of a directory as an earlier publication stored them, in the order of the
-//! names.
+//! Iterates over stored pages of a directory in the order of names.
 
 use vouch_tree::directory::{InteriorPage, LeafPage};
 use vouch_tree::{DirEntry, Inode, PageRef};
@@ -8,10 +7,10 @@ use vouch_xdr::Xdr as _;
 use crate::error::Error;
 use crate::frames::Frames;
 
-/// One entry after the other. Memory: one page a level.
+/// Iterator over entries. Memory: one page for each level.
 #[derive(Debug)]
 pub(crate) struct Cursor {
-    /// Pages that are still to be visited, the next one last.
+    /// Pages to visit, the next one last.
     ahead: Vec<PageRef>,
     entries: std::vec::IntoIter<DirEntry>,
 }
@@ -21,8 +20,8 @@ impl Cursor {
         Self { ahead: top.into_iter().collect(), entries: Vec::new().into_iter() }
     }
 
-    /// The inode of `name`, which comes after all names asked for before. `None`: it is not there,
-    /// or a page is missing.
+    /// Inode of `name`, which must follow all earlier names. `None`: no such entry, or a page is
+    /// missing.
     pub(crate) fn find(&mut self, frames: &Frames<'_>, name: &[u8]) -> Result<Option<Inode>, Error> {
         loop {
             for entry in self.entries.by_ref() {
@@ -39,7 +38,7 @@ impl Cursor {
                 self.entries = leaf.entries().to_vec().into_iter();
             } else {
                 let Ok(interior) = InteriorPage::from_xdr(&payload) else { return Ok(None) };
-                // Children that end before the name need no visit.
+                // Skips children that end before the name.
                 let from = interior.child_for(name).unwrap_or(0);
                 self.ahead.extend((from..interior.children().len()).rev().filter_map(|i| interior.page(i)));
             }

@@ -1,4 +1,4 @@
-//! Open directories: a bounded number of them, so that no depth runs out of descriptors.
+//! Open directories: a bounded number, so that deep trees do not exhaust descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -10,23 +10,22 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::Trouble;
 
-/// How many directories may stay open.
+/// Limits on open directories.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     open: Arc<AtomicUsize>,
     open_count_max: usize,
-    /// Cleared by the first file that belongs to somebody else, whose access time only its owner
-    /// may leave alone.
+    /// Cleared at the first file of another owner: only the owner may use O_NOATIME.
     no_atime: AtomicBool,
 }
 
 impl Descriptors {
-    /// Raises this process's limit as far as it may be raised.
+    /// Raises the process's limit of descriptors as far as possible.
     pub(crate) fn new() -> Self {
         let limit = getrlimit(Resource::Nofile);
         let wanted = limit.maximum.map_or(WANTED_COUNT, |max| max.min(WANTED_COUNT));
         if limit.current.is_some_and(|now| now < wanted) {
-            // If it can't be raised, fewer directories stay open.
+            // Otherwise fewer directories stay open.
             let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
         }
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(WANTED_COUNT);
@@ -34,8 +33,7 @@ impl Descriptors {
         Self { open: Arc::default(), open_count_max, no_atime: AtomicBool::new(true) }
     }
 
-    /// Opens a directory below an open one, or the one at a path where `dir` is the current
-    /// directory.
+    /// Opens a directory in an open one, or by path if `dir` is the current directory.
     pub(crate) fn directory(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<OpenDirectory, Errno> {
         let fd = self.open(dir, name, OFlags::DIRECTORY)?;
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -58,13 +56,13 @@ impl Descriptors {
         rustix::fs::openat(dir, name, flags, Mode::empty())
     }
 
-    /// Whether another directory may stay open after it has been listed.
+    /// Whether another directory may stay open after its listing.
     pub(crate) fn has_room(&self) -> bool {
         self.open.load(Ordering::Relaxed) <= self.open_count_max
     }
 }
 
-/// A directory, open for listing and as the place that names are looked up in.
+/// A directory, open for listing and for look-ups.
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
     fd: OwnedFd,
@@ -83,9 +81,8 @@ impl Drop for OpenDirectory {
     }
 }
 
-/// The limit that is asked for.
+/// Requested limit of descriptors.
 const WANTED_COUNT: u64 = 16 * 1024;
 
-/// Directories that stay open while their entries are worked on; more are opened again when they
-/// are needed.
+/// Directories that stay open during work on their entries; others are reopened.
 const OPEN_COUNT_MAX: usize = 4 * 1024;

@@ -1,4 +1,4 @@
-//! Jobs on the entries of a directory: look, compare with the record, read what is new.
+//! Jobs on directory entries: stat, compare with the record, read what is new.
 
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -22,12 +22,12 @@ use crate::printable::printable;
 use crate::walk::{REPEAT_COUNT_MAX, Walk, inode};
 use crate::xattrs::{self, Place};
 
-/// What there is to say of an entry at once.
+/// Immediate result of an entry.
 enum Step {
     Done(Outcome),
-    /// A job will deliver it.
+    /// A job delivers the result.
     Later,
-    /// A subdirectory: a job of its own.
+    /// A subdirectory, with its own job.
     Directory(Arc<Node>),
 }
 
@@ -36,13 +36,13 @@ enum Step {
 struct Target {
     node: Arc<Node>,
     index: usize,
-    /// How often it was read again.
+    /// Number of repeated reads.
     repeats: u32,
-    /// The file for which other names may wait.
+    /// File that other names may wait for.
     claimed: Option<(u64, u64)>,
 }
 
-/// A file of many leaves, while jobs read it.
+/// A large file, read by several jobs.
 #[derive(Debug)]
 struct LargeFile {
     target: Target,
@@ -62,7 +62,7 @@ struct LargeProgress {
 }
 
 impl Walk<'_> {
-    /// A chunk as a job of its own.
+    /// A chunk as a separate job.
     pub(crate) fn chunk_job<'s>(&'s self, scope: &Scope<'s>, node: Arc<Node>, chunk: Range<usize>) {
         self.chunk(scope, &node, chunk);
         if node.complete() {
@@ -70,7 +70,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Works on some entries of a window.
+    /// Handles some entries of a window.
     pub(crate) fn chunk<'s>(&'s self, scope: &Scope<'s>, node: &Arc<Node>, mut chunk: Range<usize>) {
         let look = node.look();
         let open = match node.directory(&self.descriptors) {
@@ -93,7 +93,7 @@ impl Walk<'_> {
                 Ok(Step::Directory(child)) => directories.push(child),
                 Err(trouble) => outcomes.push((index, self.leave_out(node, look.listing.name(index), trouble))),
             }
-            // Where there is real work, others may have half of what is left.
+            // With real work left, share half of the rest.
             if read_len >= SHARE_LEN && chunk.len() >= 2 {
                 let middle = chunk.start + chunk.len() / 2;
                 let rest = middle..chunk.end;
@@ -167,7 +167,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Reads a file, again while it changes. `None`: a job does it and will deliver.
+    /// Reads a file, again while it changes. `None`: a job delivers the result.
     fn read<'s>(
         &'s self,
         scope: &Scope<'s>,
@@ -193,7 +193,7 @@ impl Walk<'_> {
                 let file = self.descriptors.file(dir, name)?;
                 let content = LargeContent::new(attributes.size);
                 let progress = Mutex::new(LargeProgress { content, batch: None, leaves: Vec::new(), trouble: None });
-                // The jobs' own expectation: the chunk completes without it.
+                // One more delivery is due than the chunk's own.
                 target.node.expect(1);
                 let job = LargeFile { target, file, attributes, racy, pending: AtomicUsize::new(0), progress };
                 scope.spawn(move |scope| self.large_step(scope, Arc::new(job)));
@@ -214,8 +214,7 @@ impl Walk<'_> {
         }
     }
 
-    /// All but large files. What was read is of one state if the attributes are the same
-    /// afterwards.
+    /// Reads a small file. The read is consistent if the attributes are equal afterwards.
     fn read_at_once(&self, dir: BorrowedFd<'_>, name: &[u8], before: &Attributes) -> Result<(vouch_tree::Blob, Content), Trouble> {
         let number = DeviceNumber { major: before.rdev.0, minor: before.rdev.1 };
         let content = match before.file_type() {
@@ -232,7 +231,7 @@ impl Walk<'_> {
             }
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(dir, name, Vec::new()).map_err(|error| match error {
-                    // It is no link any more.
+                    // No longer a symbolic link.
                     rustix::io::Errno::INVAL => Trouble::Changed,
                     error => Trouble::system("read the link")(error),
                 })?;
@@ -255,7 +254,7 @@ impl Walk<'_> {
         Ok((xattrs, content))
     }
 
-    /// Takes a large file onwards: called when none of its groups is being read.
+    /// Continues with a large file when none of its groups is being read.
     fn large_step<'s>(&'s self, scope: &Scope<'s>, job: Arc<LargeFile>) {
         let result = loop {
             if self.is_stopped() {
@@ -291,7 +290,7 @@ impl Walk<'_> {
             return;
         };
         let result = result.and_then(|()| self.large_end(&job));
-        // The last group's thread is here, and others have let go of the job but for dropping it.
+        // Only this thread still uses the job.
         let LargeFile { target, .. } = &*job;
         let target = Target { node: target.node.clone(), ..*target };
         self.large_deliver(scope, target, result);
@@ -332,7 +331,7 @@ impl Walk<'_> {
         })
     }
 
-    /// The end of a job on a file: delivers it, or reads it again.
+    /// Delivers a large file, or reads it again.
     fn large_deliver<'s>(&'s self, scope: &Scope<'s>, mut target: Target, result: Result<Read, Trouble>) {
         let (node, index, claimed) = (target.node.clone(), target.index, target.claimed);
         let listing = node.look().listing;
@@ -348,7 +347,7 @@ impl Walk<'_> {
                 match again {
                     Ok(Some(read)) => Ok(read),
                     Ok(None) => {
-                        // The new job brought its own expectation, and may have met it already.
+                        // The repeated job may already have delivered.
                         if node.complete() {
                             self.drive(scope, node);
                         }
@@ -372,7 +371,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A file was read: its other names that wait get it too.
+    /// Passes a file that was read to waiting names.
     fn settle<'s>(&'s self, scope: &Scope<'s>, name: &[u8], claimed: Option<(u64, u64)>, read: Read) -> Outcome {
         let Some(identity) = claimed else { return self.outcome(name, &read) };
         let read = Arc::new(read);
@@ -389,7 +388,7 @@ impl Walk<'_> {
         self.outcome(name, &read)
     }
 
-    /// A file could not be read: its other names go the same way.
+    /// Passes a failure to waiting names.
     fn abandon<'s>(&'s self, scope: &Scope<'s>, claimed: Option<(u64, u64)>, trouble: &Trouble) {
         let Some(identity) = claimed else { return };
         for waiting in self.links.settle(identity, None) {
@@ -417,8 +416,7 @@ impl Walk<'_> {
     }
 }
 
-/// How long to wait so that a change during reading can't hide in the tick of the clock that
-/// stamped the last change.
+/// Time to wait so that a change during reading gets a newer timestamp.
 fn until_next_tick(attributes: &Attributes, now: Timestamp) -> Option<Duration> {
     let since_ns =
         (i128::from(now.s) - i128::from(attributes.ctime.s)) * 1_000_000_000 + i128::from(now.ns) - i128::from(attributes.ctime.ns);
@@ -426,11 +424,11 @@ fn until_next_tick(attributes: &Attributes, now: Timestamp) -> Option<Duration> 
     (since_ns >= 0 && left > 0).then(|| Duration::from_nanos(left as u64))
 }
 
-/// Longer than a tick of any kernel (100 Hz).
+/// Longer than a kernel tick (100 Hz).
 const TICK_NS: i128 = 20_000_000;
 
-/// After so many bytes a chunk shares the rest of its entries.
+/// Bytes read after which a chunk shares its rest.
 const SHARE_LEN: u64 = 1 << 20;
 
-/// What opening a file costs, in bytes read.
+/// Cost of opening a file, in bytes.
 const READ_COST_LEN: u64 = 8 << 10;

@@ -1,4 +1,4 @@
-//! Everything that can go wrong while publishing, and whose fault it is.
+//! Errors of publishing, and their classes.
 
 use std::io;
 
@@ -6,108 +6,108 @@ use vouch_tree::time_text::Utc;
 
 use crate::printable::printable;
 
-/// Why there is no new revision. The one before stays in force.
+/// Reasons why there is no new revision. The previous one stays in force.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The source's: something in it can't be read by this user.
+    /// Something in the source is unreadable for this user.
     #[error("{path}: cannot {doing}: {source}; run as a user who may, or use --skip-unreadable")]
     Unreadable {
-        /// The file, ready for printing.
+        /// Printable path of the file.
         path: String,
-        /// What was being done, as the words after "cannot".
+        /// Attempted operation, to follow "cannot".
         doing: &'static str,
-        /// What the system said.
+        /// System error.
         #[source]
         source: io::Error,
     },
-    /// The source's: it changed each time it was read.
+    /// A file changed during each read.
     #[error("{path}: changed each time it was read; publish a snapshot, or use --skip-unreadable")]
     Changed {
-        /// The file or directory, ready for printing.
+        /// Printable path.
         path: String,
     },
-    /// The source's: it holds what the format can't.
+    /// The format can't represent it.
     #[error("{path}: {what}; use --skip-unreadable to leave it out")]
     Unsupported {
-        /// The file, ready for printing.
+        /// Printable path.
         path: String,
-        /// What it is.
+        /// Description.
         what: &'static str,
     },
-    /// The caller's: the source can't be opened.
+    /// The source can't be opened.
     #[error("{path}: cannot open the directory to publish: {source}")]
     Source {
-        /// The source, ready for printing.
+        /// Printable path of the source.
         path: String,
-        /// What the system said.
+        /// System error.
         #[source]
         source: io::Error,
     },
-    /// The caller's: the database would be published into itself.
+    /// The source contains the database.
     #[error("{path}: this is the database itself; keep it outside the directory that is published")]
     DatabaseInside {
-        /// The database's directory as the walk met it.
+        /// Path of the database in the walk.
         path: String,
     },
-    /// The caller's: a private key would be published.
+    /// The source contains a private key.
     #[error("{path}: {what}, and whatever is published can be read by everyone; keep keys outside the directory that is published")]
     Private {
-        /// The file or directory, ready for printing.
+        /// Printable path.
         path: String,
-        /// What it is.
+        /// Description.
         what: &'static str,
     },
-    /// The caller's: an option that can't be.
+    /// Invalid option.
     #[error("{0}")]
     Option(String),
-    /// The configuration's: this key may not sign this tree now.
+    /// The key may not sign this tree now.
     #[error("{0}")]
     Key(String),
-    /// The environment's: time has gone backwards.
+    /// The clock went back.
     #[error(
         "revision {revision} starts on {}, which is in the future of this clock ({}); set the clock right and publish again, or, if it is right now and was ahead then, publish with --clock-was-ahead",
         Utc(*start),
         Utc(*now)
     )]
     Clock {
-        /// The newest revision.
+        /// Newest revision.
         revision: u64,
         /// Its start, in seconds since 1970.
         start: u64,
-        /// The start that was asked for.
+        /// Requested start.
         now: u64,
     },
-    /// The environment's: the head in the database is not what a publisher wrote.
+    /// The head in the database is malformed.
     #[error("the newest revision in the database is damaged: {0}")]
     Head(vouch_xdr::Error),
-    /// The store's.
+    /// Store error.
     #[error(transparent)]
     Store(#[from] vouch_tree_store::Error),
-    /// The environment's: no threads.
+    /// Threads could not be started.
     #[error("cannot start threads: {0}")]
     Threads(String),
-    /// Nobody's: the caller asked to stop.
+    /// Stopped on request.
     #[error("stopped; the revision before stays in force, and the next run uses what was stored")]
     Stopped,
 }
 
-/// Whose fault an [`Error`] is.
+/// Class of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The source's or the options'.
+    /// Source or options.
     Input,
-    /// A key's or a certificate's.
+    /// Key or certificate.
     Refused,
-    /// This machine's.
+    /// This machine.
     Environment,
-    /// Another writer's: try again later.
+    /// Another writer holds the database.
     Busy,
-    /// Nobody's: the caller stopped it.
+    /// Stopped on request.
     Stopped,
 }
 
 impl Error {
-    /// Whose fault it is.
+    /// Class of the error.
     pub const fn fault(&self) -> Fault {
         match self {
             Self::Changed { .. } | Self::Unsupported { .. } | Self::DatabaseInside { .. } | Self::Private { .. } | Self::Option(_) => {
@@ -121,12 +121,12 @@ impl Error {
         }
     }
 
-    /// Whether `--skip-unreadable` goes on without the file.
+    /// Whether `--skip-unreadable` may continue without the file.
     pub(crate) const fn is_skippable(&self) -> bool {
         matches!(self, Self::Unreadable { .. } | Self::Changed { .. } | Self::Unsupported { .. })
     }
 
-    /// The reason without the path, for the list of what was skipped.
+    /// The reason without the path, for the list of skipped files.
     pub(crate) fn why(&self) -> String {
         match self {
             Self::Unreadable { doing, source, .. } => format!("cannot {doing}: {source}"),
@@ -142,26 +142,25 @@ impl Error {
     }
 }
 
-/// What went wrong with one file, before its path is known: paths are built only when they are
-/// printed.
+/// Error with one file. Paths are built only for printing.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// It is gone, or no longer what its directory said: the directory has changed.
+    /// The file is gone or has another type: the directory changed.
     Vanished,
-    /// It changed while it was read.
+    /// The file changed during the read.
     Changed,
     /// A system call failed.
     System { doing: &'static str, error: rustix::io::Errno },
-    /// The format has no place for it.
+    /// The format can't represent the file.
     Unsupported(&'static str),
-    /// It is a private key.
+    /// The file is a private key.
     Private,
-    /// Nothing to do with this file.
+    /// An error independent of the file.
     Fatal(Error),
 }
 
 impl Trouble {
-    /// Maps the error of a system call on a name that a directory has just listed.
+    /// Maps the error of a system call on a listed name.
     pub(crate) fn system(doing: &'static str) -> impl Fn(rustix::io::Errno) -> Self {
         use rustix::io::Errno;
         move |error| match error {
@@ -170,7 +169,7 @@ impl Trouble {
         }
     }
 
-    /// The error for the file at `path`.
+    /// Adds the path.
     pub(crate) fn at(self, path: &[u8]) -> Error {
         let path = printable(path);
         match self {

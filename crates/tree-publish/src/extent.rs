@@ -1,5 +1,4 @@
-//! Where a file has data: holes are found by asking the file system, and cost nothing however long
-//! they are.
+//! Data and holes of a file, found by SEEK_DATA without reading holes.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,20 +11,20 @@ use crate::error::Trouble;
 /// A run of leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// So many leaves without data.
+    /// Leaves without data.
     Hole(u64),
     /// Leaves that may hold data.
     Data { first: u64, count: u64 },
 }
 
-/// Walks over a file's leaves, in order.
+/// Iterator over a file's leaves.
 #[derive(Debug)]
 pub(crate) struct Extents {
     size: u64,
     leaves: u64,
-    /// The next leaf.
+    /// Next leaf.
     next: u64,
-    /// Up to this leaf there is data.
+    /// End of the current data range, in leaves.
     data_end: u64,
 }
 
@@ -34,7 +33,7 @@ impl Extents {
         Self { size, leaves: size.div_ceil(LEAF), next: 0, data_end: 0 }
     }
 
-    /// The next spans, with at most `leaf_count_max` leaves of data among them; empty at the end.
+    /// The next spans, with at most `leaf_count_max` data leaves; empty at the end.
     pub(crate) fn batch(&mut self, file: BorrowedFd<'_>, leaf_count_max: u64) -> Result<Vec<Span>, Trouble> {
         let (mut spans, mut room) = (Vec::new(), leaf_count_max);
         while self.next < self.leaves && room > 0 && spans.len() < SPAN_COUNT_MAX {
@@ -61,8 +60,7 @@ impl Extents {
     }
 }
 
-/// The first range with data at or after `at`. A file system that knows no holes says that all is
-/// data.
+/// The first data range at or after `at`. Without support for holes, everything is data.
 fn data_after(file: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<(u64, u64)>, Trouble> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(start) => start,
@@ -72,12 +70,12 @@ fn data_after(file: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<(u64, u
     if start >= size {
         return Ok(None);
     }
-    // The file may shrink meanwhile; then reading shows it.
+    // If the file shrinks meanwhile, reading detects it.
     let end = rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(size).clamp(start + 1, size);
     Ok(Some((start, end)))
 }
 
 const LEAF: u64 = LEAF_LEN_MAX as u64;
 
-/// Bounds what a batch of a file of many small islands costs.
+/// Bounds the cost of a batch in files of many small holes.
 const SPAN_COUNT_MAX: usize = 4096;

@@ -1,5 +1,5 @@
-//! Reading regular files into leaves: small ones at a stroke, large ones in batches of leaves that
-//! all cores share.
+//! Reads regular files into leaves: small files at once, large ones in batches shared by all
+//! threads.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -15,18 +15,18 @@ use crate::frames::Frames;
 /// Files up to this size are read by one job.
 pub(crate) const SMALL_LEN_MAX: u64 = (GROUP_LEAF_COUNT * LEAF_LEN_MAX) as u64;
 
-/// A job reads so many leaves of a large file: 1 MiB, the reading buffer of a thread.
+/// Leaves of a large file that a job reads: 1 MiB, a thread's buffer.
 pub(crate) const GROUP_LEAF_COUNT: usize = 8;
 
-/// Leaves of a batch: 64 MiB of data, of which only the handles are held.
+/// Leaves of a batch: 64 MiB of data, of which only handles are held.
 const BATCH_LEAF_COUNT: u64 = 512;
 
-/// The blob of a file of at most [`SMALL_LEN_MAX`] bytes, and its bytes that are not in holes.
+/// Blob of a file of at most [`SMALL_LEN_MAX`] bytes, and its number of data bytes.
 pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -> Result<(Blob, u64), Trouble> {
     if size <= INLINE_LEN_MAX as u64 {
         let mut bytes = vec![0; size as usize];
         read_exact(file, &mut bytes, 0)?;
-        // Every key file is this short.
+        // Key files are this short.
         if is_private(&bytes) {
             return Err(Trouble::Private);
         }
@@ -44,12 +44,12 @@ pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -
     content.finish(frames)
 }
 
-/// Whether a file's bytes are a private key, sealed or not.
+/// Whether a file's bytes are a private key, encrypted or not.
 fn is_private(bytes: &[u8]) -> bool {
     bytes.starts_with(b"vouch ") && [Role::Root, Role::Signing].iter().any(|role| keyfile::is_sealed(*role, bytes).is_ok())
 }
 
-/// The blob of bytes in memory.
+/// Blob of bytes in memory.
 pub(crate) fn blob_of_bytes(frames: &Frames<'_>, bytes: &[u8]) -> Result<Blob, Trouble> {
     let size = bytes.len() as u64;
     if bytes.len() <= INLINE_LEN_MAX {
@@ -67,25 +67,25 @@ pub(crate) fn blob_of_bytes(frames: &Frames<'_>, bytes: &[u8]) -> Result<Blob, T
     Ok(builder.finish(size, &mut put)?)
 }
 
-/// Neighbouring leaves that one job reads.
+/// Neighbouring leaves read by one job.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group {
-    /// The first leaf's number in the file.
+    /// Number of the first leaf.
     first: u64,
-    /// How many.
+    /// Number of leaves.
     pub(crate) count: usize,
-    /// Where the batch keeps their handles.
+    /// Index of their handles in the batch.
     pub(crate) at: usize,
 }
 
 impl Group {
-    /// Bytes that it reads of a file of `size`.
+    /// Bytes to read, in a file of `size`.
     pub(crate) fn len(&self, size: u64) -> usize {
         (size - self.first * LEAF_LEN_MAX as u64).min((self.count * LEAF_LEN_MAX) as u64) as usize
     }
 }
 
-/// Spans of leaves, and the groups that jobs read of them.
+/// Spans of leaves, and the groups to read.
 #[derive(Debug)]
 pub(crate) struct Batch {
     spans: Vec<Span>,
@@ -113,7 +113,7 @@ impl Batch {
     }
 }
 
-/// The blob of a file in the making. Memory: one indirect frame a level.
+/// Builder of a large file's blob. Memory: one indirect frame for each level.
 #[derive(Debug)]
 pub(crate) struct LargeContent {
     size: u64,
@@ -127,14 +127,13 @@ impl LargeContent {
         Self { size, extents: Extents::new(size), builder: BlobBuilder::new(), space: 0 }
     }
 
-    /// What to read next; `None` at the end.
+    /// The next batch; `None` at the end.
     pub(crate) fn next_batch(&mut self, file: BorrowedFd<'_>) -> Result<Option<Batch>, Trouble> {
         let spans = self.extents.batch(file, BATCH_LEAF_COUNT)?;
         Ok((!spans.is_empty()).then(|| Batch::new(spans)))
     }
 
-    /// Appends what was read. `leaves` are the handles of the batch's data, `None` where it was all
-    /// zeros.
+    /// Appends a batch. `leaves`: handles of its data leaves, `None` for zeros.
     pub(crate) fn absorb(&mut self, frames: &Frames<'_>, batch: &Batch, leaves: &[Option<BlockHandle>]) -> Result<(), Error> {
         let mut put = |kind, payload: &[u8]| frames.put(kind, payload);
         let mut leaves = leaves.iter();
@@ -185,7 +184,7 @@ pub(crate) fn read_group(
     })
 }
 
-/// Fills `buffer`; a file that ends before has changed.
+/// Fills `buffer`; a shorter file has changed.
 fn read_exact(file: BorrowedFd<'_>, mut buffer: &mut [u8], mut at: u64) -> Result<(), Trouble> {
     while !buffer.is_empty() {
         match rustix::io::pread(file, &mut *buffer, at) {
@@ -205,8 +204,7 @@ fn leaf_len(leaf: u64, size: u64) -> u64 {
     (size - leaf * LEAF_LEN_MAX as u64).min(LEAF_LEN_MAX as u64)
 }
 
-/// Each byte equals the one before it, and the first is zero: a comparison that runs at the speed
-/// of memory.
+/// Compares each byte with the previous one, at the speed of memory.
 fn is_zero(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|&b| b == 0) && (bytes.len() < 2 || bytes[1..] == bytes[..bytes.len() - 1])
 }

@@ -1,11 +1,11 @@
-//! Payloads become stored frames: compressed, hashed, put.
+//! Turns payloads into stored frames: compress, hash, store.
 
 use vouch_tree::{BlockHandle, FrameKind, Iv, frame};
 use vouch_tree_store::{FrameSink as _, FrameSource as _, Writer};
 
 use crate::error::Error;
 
-/// Where frames go.
+/// Frame sink.
 pub(crate) struct Frames<'a> {
     writer: &'a Writer,
     iv: Iv,
@@ -29,7 +29,7 @@ impl<'a> Frames<'a> {
         Ok(handle)
     }
 
-    /// The payload of a frame that an earlier run stored; `None` if it is not there or not whole.
+    /// Payload of a stored frame; `None` if missing or damaged.
     pub(crate) fn get(&self, kind: FrameKind, handle: &BlockHandle) -> Result<Option<Vec<u8>>, Error> {
         let Some(stored) = self.writer.get(handle)? else { return Ok(None) };
         Ok(frame::open(&self.iv, handle, kind, &stored).ok().map(std::borrow::Cow::into_owned))

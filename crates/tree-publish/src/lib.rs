@@ -1,12 +1,11 @@
-//! Publishing: a directory becomes the next signed revision of its database.
+//! Publishing: turns a directory into the next signed revision of its database.
 //!
-//! Owns the walk over the source, the reading of files, the stat cache that spares reading what has
-//! not changed, and the signing and committing of a revision. Never reads the wall clock but to
-//! tell whether a timestamp is too young to be trusted: when a revision starts is the caller's to
-//! say. Keys come in ready to sign; where frames lie is the store's.
+//! The crate walks the source, reads files, keeps a stat cache of unchanged ones, and signs and
+//! commits the revision. The caller gives the start time and ready keys; the clock is only read to
+//! judge young timestamps.
 //!
-//! The walk is a graph of small jobs that never wait for each other (see `walk.rs`), so that its
-//! depth costs heap and no stack, and its memory does not depend on the size of the tree.
+//! The walk is a graph of small jobs that never wait for each other (`walk.rs`). Depth costs heap
+//! but no stack, and memory does not depend on the size of the tree.
 
 mod attributes;
 mod cache;

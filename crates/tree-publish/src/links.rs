@@ -1,8 +1,7 @@
-//! Hard links: a file is read once in a publication, and all its names carry the same inode.
+//! Hard links: a file is read once, and all its names get the same inode.
 //!
-//! Names that the stat cache knows to be unchanged never come here. So if a linked file changes
-//! between the looks at two of its names, one may be published as it was before and the other as it
-//! is: each whole, and alike again in the next revision.
+//! Unchanged names bypass this table. So if a linked file changes between two of its names, one may
+//! show the old and one the new content; the next revision has both equal.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +13,7 @@ use vouch_tree::{Inode, Iv};
 use crate::attributes::Attributes;
 use crate::node::Node;
 
-/// Files that have several names, some of them not met yet.
+/// Files with several names.
 #[derive(Debug, Default)]
 pub(crate) struct Links(Mutex<Table>);
 
@@ -28,18 +27,18 @@ struct Table {
 enum Link {
     /// A job reads it; these names wait.
     Reading(Vec<Name>),
-    /// It was read; so many names are still to come, by its link count.
+    /// It was read; `names_left` names are expected.
     Read { file: Arc<Read>, names_left: u32 },
 }
 
-/// A name by its directory and its number there.
+/// A name: directory and index in its listing.
 #[derive(Debug)]
 pub(crate) struct Name {
     pub(crate) node: Arc<Node>,
     pub(crate) index: usize,
 }
 
-/// A file as it was read.
+/// A file that was read.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) inode: Inode,
@@ -47,20 +46,19 @@ pub(crate) struct Read {
     pub(crate) racy: bool,
 }
 
-/// What to do with a name of a file that has several.
+/// What to do with a name of a linked file.
 #[derive(Debug)]
 pub(crate) enum Claim {
-    /// Read it, and say so by [`Links::settle`].
+    /// Read it, then call [`Links::settle`].
     Read,
-    /// It is being read; the name is on the list.
+    /// Another job reads it; the name waits.
     Waits,
-    /// It has been read.
+    /// It was read.
     Known(Arc<Read>),
 }
 
 impl Links {
-    /// Asks for the file of a name. `wait` is called under the lock, before the name goes on the
-    /// list.
+    /// Claims the file of a name. `wait` runs under the lock before the name is queued.
     pub(crate) fn claim(&self, attributes: &Attributes, wait: impl FnOnce() -> Name) -> Claim {
         let mut table = self.0.lock();
         let full = table.held_len >= HELD_LEN_MAX;
@@ -81,7 +79,8 @@ impl Links {
                 }
             },
             Entry::Vacant(entry) => {
-                // Beyond the bound each name is read by itself; unchanged content gives equal inodes all the same.
+                // Over the limit each name is read separately; unchanged content gives equal
+                // inodes.
                 if !full {
                     entry.insert(Link::Reading(Vec::new()));
                 }
@@ -90,8 +89,7 @@ impl Links {
         }
     }
 
-    /// Ends a claim: with the file as it was read, or `None` if it could not be. Returns the names
-    /// that waited.
+    /// Ends a claim with the file, or `None` if it could not be read. Returns the waiting names.
     pub(crate) fn settle(&self, identity: (u64, u64), file: Option<&Arc<Read>>) -> Vec<Name> {
         let mut table = self.0.lock();
         let Some(Link::Reading(names)) = table.files.remove(&identity) else { return Vec::new() };
@@ -107,8 +105,7 @@ impl Links {
     }
 }
 
-/// The number that names of one file share: 64 bits of a hash keyed with the iv; 0 where there is
-/// one name.
+/// Number shared by the names of one file: 64 bits of a keyed hash; 0 for a single name.
 pub(crate) fn link_group(iv: &Iv, attributes: &Attributes) -> u64 {
     if !attributes.is_linked() {
         return 0;
@@ -130,8 +127,8 @@ fn held_len(inode: &Inode) -> usize {
     size_of::<Read>() + ENTRY_LEN + content + blob(&inode.xattrs)
 }
 
-/// What the table itself takes for a file.
+/// Memory of a table entry.
 const ENTRY_LEN: usize = 96;
 
-/// Inodes that are held for names to come: some 150,000 files.
+/// Memory for inodes of names to come: some 150,000 files.
 const HELD_LEN_MAX: usize = 48 * 1024 * 1024;

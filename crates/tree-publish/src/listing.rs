@@ -1,4 +1,4 @@
-//! The names in a directory: compact, sorted. Some 8 bytes a name beside its own.
+//! Sorted names of a directory, with 8 bytes of overhead each.
 
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use crate::error::Trouble;
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     bytes: Vec<u8>,
-    /// Offset << 8 | length, in the order of the names.
+    /// Offset << 8 | length, in order.
     names: Vec<u64>,
 }
 
@@ -36,7 +36,7 @@ impl Listing {
         })?;
         let bytes = &listing.bytes;
         listing.names.sort_unstable_by(|a, b| name(bytes, *a).cmp(name(bytes, *b)));
-        // Some file systems list a name twice while its directory changes.
+        // Some file systems list a name twice during changes.
         listing.names.dedup_by(|a, b| name(bytes, *a) == name(bytes, *b));
         listing.bytes.shrink_to_fit();
         listing.names.shrink_to_fit();
@@ -56,7 +56,7 @@ impl Listing {
         self.names.len()
     }
 
-    /// The name at `index` in the order of the names.
+    /// The name with this index.
     pub(crate) fn name(&self, index: usize) -> &[u8] {
         name(&self.bytes, self.names[index])
     }
@@ -75,7 +75,7 @@ fn spare(buffer: &mut Vec<u8>) -> &mut [MaybeUninit<u8>] {
     buffer.spare_capacity_mut()
 }
 
-/// A system call returns some thousand names.
+/// One system call returns some thousand names.
 const BUFFER_LEN: usize = 128 * 1024;
 
 thread_local! {

@@ -1,8 +1,7 @@
-//! One directory on its way into the tree: its listing, the window of entries that are worked on,
-//! its pages so far.
+//! A directory during publication: its listing, the window of entries in work, and its pages.
 //!
-//! Nobody waits for a node. Jobs deliver what became of entries; whoever delivers the last one of a
-//! window drives the node on.
+//! Nothing waits for a node. Jobs deliver results of entries, and the last delivery of a window
+//! continues the node.
 
 use std::ops::Range;
 use std::os::fd::AsFd as _;
@@ -19,22 +18,21 @@ use crate::listing::Listing;
 use crate::pages::{Outcome, Pages, PagesError};
 use crate::record::{Earlier, Record};
 
-/// A directory. The chain of parents is its path.
+/// A directory. Its parents form its path.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// The directory above, and this one's number there; `None` for the root and for what is being
-    /// dropped.
+    /// Parent directory, and this one's index there; `None` for the root and during drop.
     parent: Option<(Arc<Node>, usize)>,
-    /// The root's is the path of the source.
+    /// Name; for the root the path of the source.
     name: Box<[u8]>,
     depth: usize,
     identity: (u64, u64),
-    /// Another file system that is not to be entered: shown empty.
+    /// Whether this is a file system not to be entered: shown empty.
     pub(crate) closed: bool,
     open: Mutex<Option<Arc<OpenDirectory>>>,
-    /// Jobs that have still to deliver to the window.
+    /// Deliveries due for the window.
     pending: AtomicUsize,
-    /// It or a directory above changed and is read again in this publication.
+    /// Whether this directory or a parent changed and is read again.
     repeated: AtomicBool,
     state: Mutex<State>,
 }
@@ -45,26 +43,26 @@ struct State {
     pages: Pages,
     start: usize,
     window: Vec<Option<Outcome>>,
-    /// A listed name was gone when it was looked at.
+    /// Whether a listed name was gone.
     vanished: bool,
-    /// How often it was read again.
+    /// Number of repeated reads.
     repeats: u32,
-    /// The record to hold the next listing against, instead of the cache's.
+    /// Record to compare the next listing with, instead of the cache's.
     memory: Memory,
 }
 
-/// What a listing is held against.
+/// Record that a listing is compared with.
 #[derive(Debug, Clone)]
 pub(crate) enum Memory {
-    /// What the stat cache has.
+    /// The stat cache's.
     Cache,
-    /// What this publication itself read a moment ago.
+    /// From an earlier read in this publication.
     Own(Arc<Earlier>),
-    /// Nothing: the record did not fit the database.
+    /// None: the record did not match the database.
     Nothing,
 }
 
-/// A directory as it was listed.
+/// A listed directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Look {
     pub(crate) attributes: Attributes,
@@ -74,19 +72,19 @@ pub(crate) struct Look {
     pub(crate) earlier: Option<Arc<Earlier>>,
 }
 
-/// What there is to do next.
+/// What comes next.
 pub(crate) enum Next {
-    /// Work on these entries.
+    /// Handle these entries.
     Window(Range<usize>),
-    /// All entries have been worked on.
+    /// All entries are done.
     Finish(Box<Finished>),
 }
 
-/// A directory whose entries are all done.
+/// A directory with all entries done.
 pub(crate) struct Finished {
     pub(crate) look: Look,
     pub(crate) record: Record,
-    /// The record is the earlier one.
+    /// Whether the record is the earlier one.
     pub(crate) same: bool,
     pub(crate) vanished: bool,
     pub(crate) repeats: u32,
@@ -143,7 +141,7 @@ impl Node {
         self.repeated.load(Ordering::Relaxed)
     }
 
-    /// The path of the directory, or of a name in it.
+    /// Path of the directory, or of a name in it.
     pub(crate) fn path(&self, name: Option<&[u8]>) -> Vec<u8> {
         let mut names = name.into_iter().collect::<Vec<_>>();
         let mut node = self;
@@ -169,10 +167,9 @@ impl Node {
             })
     }
 
-    /// The open directory; opened (again) where it is not.
+    /// The open directory, reopened if needed.
     pub(crate) fn directory(&self, descriptors: &Descriptors) -> Result<Arc<OpenDirectory>, Trouble> {
-        // From the nearest open directory above, down again. Each step is checked: it must still be the
-        // same directory.
+        // Reopens from the nearest open parent, and checks that each directory is the same.
         let mut closed = Vec::new();
         let mut node = self;
         let mut open = loop {
@@ -196,7 +193,7 @@ impl Node {
         Ok(open)
     }
 
-    /// Begins with a listing; what an earlier attempt delivered is forgotten.
+    /// Starts with a listing; earlier deliveries are dropped.
     pub(crate) fn begin(&self, look: Look) {
         let mut state = self.state.lock();
         state.pages = Pages::new(look.earlier.clone(), look.listing.len());
@@ -206,7 +203,7 @@ impl Node {
         state.vanished = false;
     }
 
-    /// What to hold the next listing against.
+    /// Record to compare the next listing with.
     pub(crate) fn memory(&self) -> Memory {
         self.state.lock().memory.clone()
     }
@@ -215,7 +212,7 @@ impl Node {
         self.state.lock().look.clone()
     }
 
-    /// Takes in the window that is done; says what is next. Called by one thread, when nothing is
+    /// Takes the finished window and returns the next step. Called by one thread with nothing
     /// pending.
     pub(crate) fn advance(&self, frames: &Frames<'_>) -> Result<Next, PagesError> {
         let mut guard = self.state.lock();
@@ -237,8 +234,7 @@ impl Node {
         Ok(Next::Finish(Box::new(Finished { look, record, same, vanished, repeats })))
     }
 
-    /// The directory changed: it will be listed again, and held against what was read of it just
-    /// now.
+    /// The directory changed: list again, and compare with what was just read.
     pub(crate) fn repeat(&self, record: Record) {
         self.repeated.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();
@@ -246,8 +242,7 @@ impl Node {
         state.memory = Memory::Own(Arc::new(Earlier::new(record)));
     }
 
-    /// The record that it was held against does not fit the database: it will be listed again,
-    /// without one.
+    /// The record does not match the database: list again without one.
     pub(crate) fn forget(&self) {
         self.state.lock().memory = Memory::Nothing;
     }
@@ -257,7 +252,7 @@ impl Node {
         self.state.lock().vanished = true;
     }
 
-    /// What became of some entries of the window, by their numbers.
+    /// Delivers results of entries by index.
     pub(crate) fn deliver(&self, outcomes: impl IntoIterator<Item = (usize, Outcome)>) {
         let mut state = self.state.lock();
         let start = state.start;
@@ -268,19 +263,19 @@ impl Node {
         }
     }
 
-    /// `count` more jobs will deliver and complete.
+    /// Announces `count` more deliveries.
     pub(crate) fn expect(&self, count: usize) {
         self.pending.fetch_add(count, Ordering::AcqRel);
     }
 
-    /// A job has delivered. True for the last: its thread drives the node on.
+    /// Ends a delivery. True for the last: its thread continues the node.
     pub(crate) fn complete(&self) -> bool {
         self.pending.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
 impl Drop for Node {
-    /// One after the other, for a chain of parents may be longer than a stack is deep.
+    /// Iterative drop: the chain of parents may be deeper than the stack.
     fn drop(&mut self) {
         let mut next = self.parent.take();
         while let Some((parent, _)) = next {
@@ -289,8 +284,8 @@ impl Drop for Node {
     }
 }
 
-/// Entries that are worked on at a time. Directories on the way down hold a window each, so that
-/// deep ones get short ones: over all depths some 100,000 entries.
+/// Entries in work at once. Each directory on the path has a window, so deep ones are shorter: some
+/// 100,000 entries over all depths.
 fn window_len(depth: usize) -> usize {
     (8192 / (depth + 1)).clamp(16, 4096)
 }

@@ -1,4 +1,4 @@
-//! What a caller asks of a publication, watches of it and gets back.
+//! Options, progress and result of a publication.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,60 +7,59 @@ use std::time::Duration;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::{Counts, TreeName};
 
-/// The compression of zstd where the caller has no opinion.
+/// Default zstd level.
 pub const LEVEL_DEFAULT: i32 = 3;
 
-/// A directory that holds a file of this name lists only what has been referenced.
+/// A directory with a file of this name is opaque: it lists only names that were used.
 pub const OPAQUE_MARKER: &str = ".vouch-opaque";
 
-/// So many skipped files are listed by name; the rest is counted.
+/// Skipped files listed by name; the rest is counted.
 pub const SKIPPED_COUNT_MAX: usize = 10_000;
 
-/// The key that signs, and its certificate.
+/// Signing key and certificate.
 pub struct Signer<'a> {
-    /// The signing key, not the root key.
+    /// Signing key, not the root key.
     pub key: &'a SecretKey,
-    /// The root key's word for it.
+    /// Its certificate by the root key.
     pub cert: SigningCert,
 }
 
 /// What to publish, and how.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The directory.
+    /// Source directory.
     pub source: PathBuf,
-    /// The tree's name, for the summary; its HOSTID is the database's.
+    /// Name of the tree; its HOSTID must be the database's.
     pub name: TreeName,
-    /// When the revision starts, in seconds since 1970.
+    /// Start of the revision, in seconds since 1970.
     pub start: u64,
-    /// Go on although the newest revision starts later than this one: the clock was ahead when it
-    /// was made.
+    /// Whether to continue although the newest revision starts later, because the clock was ahead
+    /// then.
     pub clock_was_ahead: bool,
-    /// How long it is valid from then.
+    /// Validity from the start.
     pub duration_s: u32,
-    /// A name for the revision, which also keeps it.
+    /// Tag of the revision; tagged revisions are kept.
     pub tag: Option<String>,
-    /// Keep so many revisions and the tagged ones; `None` keeps all.
+    /// Number of revisions to keep besides tagged ones; `None` keeps all.
     pub keep: Option<usize>,
-    /// Read every file, whatever the stat cache says.
+    /// Whether to read every file, whatever the stat cache says.
     pub rehash: bool,
-    /// Leave out what can't be read, and list it, instead of stopping.
+    /// Whether to leave out unreadable files and list them.
     pub skip_unreadable: bool,
-    /// Do not descend into other file systems; their mount points become empty directories.
+    /// Whether to leave out other file systems; their mount points become empty directories.
     pub one_file_system: bool,
-    /// Directories that list only what has been referenced, relative to the source.
+    /// Opaque directories, relative to the source.
     pub opaque: Vec<PathBuf>,
-    /// Devices and inodes of what must never be published: the keys, and the directory that holds
-    /// them. Meeting one ends the publication.
+    /// Devices and inodes of the keys and their directory. Meeting one ends the publication.
     pub private: Vec<(u64, u64)>,
-    /// Compression of zstd; 0 stores frames raw.
+    /// zstd level; 0 stores frames uncompressed.
     pub level: i32,
-    /// Threads; 0 is one a core.
+    /// Threads; 0 means one for each core.
     pub threads: usize,
 }
 
 impl Options {
-    /// A plain publication of `source`.
+    /// Default options for `source`.
     pub fn new(source: PathBuf, name: TreeName, start: u64, duration_s: u32) -> Self {
         Self {
             source,
@@ -81,7 +80,7 @@ impl Options {
     }
 }
 
-/// How far a publication has come; shared with whoever draws the bar.
+/// Progress counters, shared with a progress bar.
 #[derive(Debug, Default)]
 pub struct Progress {
     pub(crate) files: AtomicU64,
@@ -94,7 +93,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Names that are no directories, looked at so far.
+    /// Files other than directories, so far.
     pub fn files(&self) -> u64 {
         self.files.load(Ordering::Relaxed)
     }
@@ -104,17 +103,17 @@ impl Progress {
         self.dirs.load(Ordering::Relaxed)
     }
 
-    /// Sizes of the files looked at, read or not.
+    /// Total size of these files, read or not.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that were read.
+    /// Bytes read.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }
 
-    /// Asks the publication to end soon, with [`crate::Error::Stopped`].
+    /// Asks the publication to stop soon, with [`crate::Error::Stopped`].
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -124,46 +123,46 @@ impl Progress {
     }
 }
 
-/// What a publication did.
+/// Result of a publication.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// The tree's name.
+    /// Name of the tree.
     pub name: TreeName,
-    /// The new revision.
+    /// New revision.
     pub revision: u64,
-    /// The first second at which it is no longer valid, since 1970.
+    /// First second after its validity, since 1970.
     pub expires: u64,
-    /// What the tree holds.
+    /// Contents of the tree.
     pub counts: Counts,
-    /// Bytes of frames that were not in the database.
+    /// Bytes of new frames.
     pub new_bytes: u64,
-    /// Bytes of frames that were met again.
+    /// Bytes of frames already in the database.
     pub shared_bytes: u64,
-    /// Frames that were not in the database.
+    /// New frames.
     pub new_frames: u64,
-    /// Frames that were met again.
+    /// Frames already in the database.
     pub shared_frames: u64,
-    /// Regular files that were read.
+    /// Regular files read.
     pub files_read: u64,
-    /// Bytes that were read of them.
+    /// Bytes read from them.
     pub bytes_read: u64,
-    /// Files and directories that changed while they were read, and were read again.
+    /// Files and directories that changed during reading and were read again.
     pub reread: u64,
-    /// Bytes that a run that was killed had left, and that this one could use.
+    /// Bytes adopted from a killed run.
     pub adopted_bytes: u64,
-    /// What was left out, the first [`SKIPPED_COUNT_MAX`] by name.
+    /// Skipped files, the first [`SKIPPED_COUNT_MAX`] by name.
     pub skipped: Vec<Skipped>,
-    /// How many were left out.
+    /// Number of skipped files.
     pub skipped_count: u64,
-    /// How long it took.
+    /// Duration.
     pub elapsed: Duration,
 }
 
-/// A file that was left out.
+/// A skipped file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// Its path, ready for printing.
+    /// Printable path.
     pub path: String,
-    /// Why.
+    /// Reason.
     pub why: String,
 }

@@ -1,5 +1,4 @@
-//! The pages of a directory in the making: left as they are while every entry is as before, built
-//! anew from the first that is not.
+//! Pages of a directory: kept while all entries are unchanged, rebuilt from the first change.
 
 use std::sync::Arc;
 
@@ -13,18 +12,18 @@ use crate::frames::Frames;
 use crate::listing::Listing;
 use crate::record::{Earlier, Record};
 
-/// What became of one listed name.
+/// Result of a listed name.
 #[derive(Debug)]
 pub(crate) enum Slot {
-    /// It is as the earlier record has it.
+    /// As in the earlier record.
     Same,
-    /// It is this.
+    /// This inode.
     New(Box<Inode>),
-    /// It is left out.
+    /// Left out.
     Skipped,
 }
 
-/// A name's slot, and its fingerprint for the next publication.
+/// Result and fingerprint of a name.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) slot: Slot,
@@ -35,12 +34,12 @@ impl Outcome {
     pub(crate) const SKIPPED: Self = Self { slot: Slot::Skipped, print: Fingerprint::UNTRUSTED };
 }
 
-/// Why pages can't be built on.
+/// Reasons why pages can't be continued.
 #[derive(Debug)]
 pub(crate) enum PagesError {
-    /// The earlier record does not fit the pages in the database: go on without it.
+    /// The record does not match the stored pages: continue without it.
     Mismatch,
-    /// The store's.
+    /// Store error.
     Fatal(Error),
 }
 
@@ -50,7 +49,7 @@ impl From<Error> for PagesError {
     }
 }
 
-/// Takes the entries in the order of their names.
+/// Takes entries in the order of names.
 #[derive(Debug)]
 pub(crate) struct Pages {
     earlier: Option<Arc<Earlier>>,
@@ -60,9 +59,9 @@ pub(crate) struct Pages {
 
 #[derive(Debug)]
 enum Work {
-    /// All entries so far are those of the earlier record, at their places.
+    /// All entries so far match the earlier record.
     Same,
-    /// Boxed, for most directories never get here.
+    /// Boxed, since most directories never get here.
     Building(Box<Building>),
 }
 
@@ -79,7 +78,7 @@ impl Pages {
         Self { earlier, prints: Vec::with_capacity(len), work: Work::Same }
     }
 
-    /// Appends what became of name number `index`.
+    /// Adds the result of name number `index`.
     pub(crate) fn push(&mut self, frames: &Frames<'_>, listing: &Listing, index: usize, outcome: Outcome) -> Result<(), PagesError> {
         if let Work::Same = self.work {
             let same = matches!(outcome.slot, Slot::Same) && self.earlier.as_ref().is_some_and(|e| e.is_at(index, &outcome.print));
@@ -101,7 +100,7 @@ impl Pages {
         Ok(())
     }
 
-    /// The record of the whole directory, and whether it is the earlier one.
+    /// Record of the directory, and whether it is the earlier one.
     pub(crate) fn finish(mut self, frames: &Frames<'_>, listing: &Listing, opaque: bool) -> Result<(Record, bool), PagesError> {
         if let Work::Same = self.work {
             if let Some(earlier) = &self.earlier

@@ -1,6 +1,6 @@
-//! Whether database and keys lie outside the source, told by their paths before anything is made.
+//! Checks by paths that database and keys are outside of the source.
 //!
-//! The walk tells it again by what it meets: paths do not know of bind mounts.
+//! The walk checks again by inodes, since paths do not show bind mounts.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -26,11 +26,11 @@ pub fn check_places(options: &Options, database: &Path, keys: &Path) -> Result<(
     Ok(())
 }
 
-/// Whether the walk over the source would come to `place`.
+/// Whether the walk would reach `place`.
 fn holds(options: &Options, place: &Path) -> bool {
     let Ok(source) = fs::metadata(&options.source) else { return false };
     let absolute = std::path::absolute(place).unwrap_or_else(|_| place.to_owned());
-    // What does not exist yet will be made below the nearest that does.
+    // A path that does not exist is judged by its nearest existing parent.
     let Some(existing) = absolute.ancestors().find_map(|above| above.canonicalize().ok()) else { return false };
     let is_source = |above: &Path| fs::metadata(above).is_ok_and(|at| (at.dev(), at.ino()) == (source.dev(), source.ino()));
     let elsewhere = options.one_file_system && fs::metadata(&existing).is_ok_and(|at| at.dev() != source.dev());

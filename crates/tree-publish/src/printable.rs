@@ -1,14 +1,13 @@
-//! Paths as people read them: one line, no control characters, whatever bytes a name has.
+//! Printable paths: one line, no control characters.
 
 use std::fmt::Write as _;
 
-/// `path` for a message: UTF-8 as far as it is, control and direction characters and stray bytes
-/// escaped.
+/// `path` as text: control and direction characters and invalid bytes are escaped.
 pub(crate) fn printable(path: &[u8]) -> String {
     let mut out = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
         for c in chunk.valid().chars() {
-            // Direction marks would let a name pose as another one.
+            // Direction marks could disguise a name.
             let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
             if c == '\\' || c.is_control() || turns { out.extend(c.escape_default()) } else { out.push(c) }
         }

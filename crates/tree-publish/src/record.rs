@@ -1,5 +1,4 @@
-//! What the stat cache remembers of a directory: its content, and a fingerprint for each of its
-//! entries in their order.
+//! Stat cache record of a directory: its content, and a fingerprint for each entry in order.
 
 use std::sync::OnceLock;
 
@@ -8,26 +7,26 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::attributes::Fingerprint;
 
-/// One directory as the revision before has it. 16 bytes an entry.
+/// A directory of the previous revision. 16 bytes for each entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Record {
-    /// The top of its pages.
+    /// Top page.
     pub(crate) top: Option<PageRef>,
     pub(crate) subdirs: u32,
     pub(crate) opaque: bool,
-    /// What its own entries are; nothing of what lies below its subdirectories.
+    /// Counts of its own entries, without subdirectories' contents.
     pub(crate) counts: Counts,
-    /// In the order of the entries.
+    /// Fingerprints in the order of the entries.
     pub(crate) prints: Vec<Fingerprint>,
 }
 
 impl Record {
-    /// The directory's content as its inode has it.
+    /// Content as in the directory's inode.
     pub(crate) fn content(&self) -> Content {
         Content::Directory { entries: self.prints.len() as u64, subdirs: self.subdirs, opaque: self.opaque, top: self.top }
     }
 
-    /// The content as bytes for the fingerprint of the directory in its own parent.
+    /// Content as bytes, for the fingerprint in the parent directory.
     pub(crate) fn content_bytes(&self) -> Vec<u8> {
         let mut w = Writer::new();
         self.encode_content(&mut w);
@@ -64,11 +63,11 @@ impl Xdr for Record {
     }
 }
 
-/// A record that a new listing is held against.
+/// A record to compare a new listing with.
 #[derive(Debug)]
 pub(crate) struct Earlier {
     pub(crate) record: Record,
-    /// The fingerprints in their own order, made when the first entry is out of its place.
+    /// Sorted fingerprints, built at the first entry out of place.
     sorted: OnceLock<Vec<Fingerprint>>,
 }
 
@@ -82,7 +81,7 @@ impl Earlier {
         *print != Fingerprint::UNTRUSTED && self.record.prints.get(index) == Some(print)
     }
 
-    /// Whether any entry has this fingerprint, which includes the entry's name.
+    /// Whether any entry has this fingerprint, which includes the name.
     pub(crate) fn contains(&self, index: usize, print: &Fingerprint) -> bool {
         if *print == Fingerprint::UNTRUSTED {
             return false;
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn records_return_from_their_bytes_and_cut_ones_are_refused() {
+    fn records_round_trip_and_truncated_ones_are_refused() {
         let record = Record { subdirs: 3, prints: (1..9).map(print).collect(), ..Record::default() };
         let bytes = record.to_xdr();
         assert_eq!(Record::from_xdr(&bytes).unwrap(), record);
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_found_out_of_their_place_and_untrusted_ones_never() {
+    fn moved_entries_are_found_and_untrusted_ones_never() {
         let record = Record { prints: vec![print(5), Fingerprint::UNTRUSTED, print(1)], ..Record::default() };
         let earlier = Earlier::new(record);
         assert!(earlier.contains(0, &print(5)) && earlier.contains(0, &print(1)) && !earlier.contains(2, &print(2)));

@@ -1,4 +1,4 @@
-//! One publication from end to end: checks, the walk, the signed fsinfo, the commit.
+//! A publication from start to end: checks, walk, signed fsinfo, commit.
 
 use std::time::Instant;
 
@@ -14,11 +14,10 @@ use crate::frames::Frames;
 use crate::options::{Options, Progress, Signer, Summary};
 use crate::walk::{Found, Walk, opaque_components};
 
-/// Builds the next revision of `options.source` in the database of `writer`, signs it and commits
-/// it.
+/// Builds the next revision of `options.source` in the database of `writer`, signs and commits it.
 ///
-/// Blocks, and works on threads of its own. On any error nothing is committed: the revision before
-/// stays in force, and what was stored serves the next run.
+/// Blocks, and uses its own threads. On an error nothing is committed: the previous revision stays
+/// in force, and stored frames serve the next run.
 pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress: &Progress) -> Result<Summary, Error> {
     let began = Instant::now();
     let before = Head::read(writer)?;
@@ -49,11 +48,11 @@ pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress
     Ok(summary(writer, signer, options, progress, &fsinfo, found, counts, began))
 }
 
-/// The newest revision in the database.
+/// Newest revision of the database.
 struct Head {
     fsinfo: Fsinfo,
     cert_serial: u64,
-    /// Of its stored frame.
+    /// Handle of its stored frame.
     handle: BlockHandle,
 }
 
@@ -66,8 +65,7 @@ impl Head {
     }
 }
 
-/// Refuses options that no publication could be made with. [`publish`] does so too; this needs no
-/// database.
+/// Checks the options without a database; [`publish`] does so too.
 pub fn check_options(options: &Options) -> Result<(), Error> {
     opaque_components(options)?;
     if options.tag.as_ref().is_some_and(|tag| tag.is_empty() || tag.len() > TAG_LEN_MAX || tag.chars().any(char::is_control)) {
@@ -85,7 +83,7 @@ pub fn check_options(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// What every client would refuse is refused here, before hours of reading.
+/// Refuses early what every client would refuse.
 fn check_key(writer: &Writer, signer: &Signer<'_>, options: &Options, before: Option<&Head>) -> Result<(), Error> {
     let cert = &signer.cert;
     let start = options.start;
@@ -173,5 +171,5 @@ fn summary(
     }
 }
 
-/// The highest level of zstd that needs no memory beyond reason.
+/// Highest zstd level with reasonable memory.
 const LEVEL_MAX: i32 = 19;

@@ -1,9 +1,8 @@
-//! The walk: small jobs on a pool of threads, none of which waits for another.
+//! The walk: small jobs on a thread pool that never wait for each other.
 //!
-//! A directory is listed; its entries are worked on in windows, by chunks that run side by side; a
-//! subdirectory is a job of its own, whose end is delivered to the window of the directory above.
-//! Jobs are taken last in, first out, so that the walk goes depth first and frames lie in the packs
-//! in the order in which a reader wants them, as far as threads that run side by side allow.
+//! A directory's entries are handled in windows, by parallel chunks. A subdirectory is a job whose
+//! result goes to the window of its parent. Jobs run last in, first out: the walk is depth-first,
+//! and frames lie in packs in reading order as far as parallel threads allow.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ use crate::printable::printable;
 use crate::record::Earlier;
 use crate::xattrs::{self, Place};
 
-/// What all jobs share.
+/// State shared by all jobs.
 pub(crate) struct Walk<'a> {
     pub(crate) frames: Frames<'a>,
     pub(crate) options: &'a Options,
@@ -35,11 +34,11 @@ pub(crate) struct Walk<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) links: Links,
     pub(crate) descriptors: Descriptors,
-    /// Options' opaque directories by their components.
+    /// Opaque directories of the options, by path components.
     opaque: Vec<Vec<Vec<u8>>>,
-    /// The source's file system.
+    /// File system of the source.
     pub(crate) root_dev: u64,
-    /// The database's own directory, which must not be met.
+    /// Directory of the database, which must not be in the source.
     pub(crate) database: Option<(u64, u64)>,
     totals: Mutex<Counts>,
     skipped: Mutex<Vec<Skipped>>,
@@ -49,7 +48,7 @@ pub(crate) struct Walk<'a> {
     root: Mutex<Option<Inode>>,
 }
 
-/// What a walk found.
+/// Result of a walk.
 pub(crate) struct Found {
     pub(crate) root: Inode,
     pub(crate) counts: Counts,
@@ -58,7 +57,7 @@ pub(crate) struct Found {
 }
 
 impl<'a> Walk<'a> {
-    /// Walks over the source on threads of its own.
+    /// Walks the source on its own threads.
     pub(crate) fn run(
         frames: Frames<'a>,
         options: &'a Options,
@@ -105,7 +104,7 @@ impl<'a> Walk<'a> {
         Ok(Found { root, counts, skipped: walk.skipped.into_inner(), skipped_count })
     }
 
-    /// Refuses the publisher's own keys, whatever they are called here.
+    /// Refuses the publisher's own keys under any name.
     pub(crate) fn check_public(&self, attributes: &Attributes, path: impl FnOnce() -> Vec<u8>) -> Result<(), Error> {
         if self.options.private.contains(&attributes.identity()) {
             let what = if attributes.is_directory() { "this is the directory of the keys" } else { "this is a private key" };
@@ -114,7 +113,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The job of a directory: lists it and begins with its first window.
+    /// Job of a directory: lists it and starts its first window.
     pub(crate) fn directory<'s>(&'s self, scope: &Scope<'s>, node: Arc<Node>) {
         if self.is_stopped() {
             return;
@@ -129,8 +128,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes a directory onwards, and those above when it is their last: the one who delivers last
-    /// drives.
+    /// Continues a directory, and its parents after their last delivery.
     pub(crate) fn drive<'s>(&'s self, scope: &Scope<'s>, mut node: Arc<Node>) {
         while !self.is_stopped() {
             let above = match node.advance(&self.frames) {
@@ -177,14 +175,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Delivers a directory to the one above; returns that one if it is to be driven on.
+    /// Delivers a directory to its parent; returns the parent if it must continue.
     fn hand_up(node: &Node, outcome: Outcome) -> Option<Arc<Node>> {
         let (parent, index) = node.parent()?;
         parent.deliver([(index, outcome)]);
         parent.complete().then(|| parent.clone())
     }
 
-    /// A directory that can't be read.
+    /// Handles an unreadable directory.
     fn give_up(&self, node: &Node, trouble: Trouble) -> Option<Arc<Node>> {
         match node.parent() {
             Some((parent, _)) => {
@@ -216,8 +214,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// What the directory above gets of a directory; `None` if it changed meanwhile and is to be
-    /// read again.
+    /// Result of a directory for its parent; `None` if it changed and is read again.
     fn finish(&self, node: &Node, finished: Finished) -> Result<Option<Outcome>, Trouble> {
         let Finished { look, record, same, vanished, repeats } = finished;
         let open = node.directory(&self.descriptors)?;
@@ -236,7 +233,7 @@ impl<'a> Walk<'a> {
                 node.repeat(record);
                 return Ok(None);
             }
-            // Past the last attempt a caller who goes on gets the directory as it was read last.
+            // After the last attempt, a caller that tolerates it gets the latest state.
             let Some((parent, _)) = node.parent() else { return Err(Trouble::Changed) };
             self.leave_out(parent, node.name(), Trouble::Changed);
         }
@@ -262,7 +259,7 @@ impl<'a> Walk<'a> {
         totals.with_xattrs += counts.with_xattrs;
     }
 
-    /// A name that is not published: it has vanished, or may be skipped, or ends the publication.
+    /// Handles a name that is not published: vanished, skipped, or fatal.
     pub(crate) fn leave_out(&self, node: &Node, name: &[u8], trouble: Trouble) -> Outcome {
         if matches!(trouble, Trouble::Vanished) {
             node.set_vanished();
@@ -282,7 +279,7 @@ impl<'a> Walk<'a> {
         Outcome::SKIPPED
     }
 
-    /// Ends the walk; the first error is the one that counts.
+    /// Ends the walk; the first error counts.
     pub(crate) fn fail(&self, error: Error) {
         self.error.lock().get_or_insert(error);
         self.failed.store(true, Ordering::Relaxed);
@@ -293,7 +290,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// An inode of these attributes.
+/// An inode with these attributes.
 pub(crate) fn inode(attributes: &Attributes, link_group: u64, xattrs: vouch_tree::Blob, content: Content) -> Inode {
     Inode {
         mode: attributes.permissions(),
@@ -309,11 +306,11 @@ pub(crate) fn inode(attributes: &Attributes, link_group: u64, xattrs: vouch_tree
 
 fn open_source(descriptors: &Descriptors, options: &Options) -> Result<(Node, Attributes), Error> {
     use std::os::unix::ffi::OsStrExt as _;
-    // The source itself may be named by a link; nothing below it is followed.
+    // The source may be a symbolic link; links below it are not followed.
     let path = options.source.canonicalize().map_err(|e| Error::source_dir(&options.source, e))?;
     let open = descriptors.directory(rustix::fs::CWD, path.as_os_str().as_bytes()).map_err(|e| Error::source_dir(&options.source, e))?;
     let attributes = Attributes::of_fd(open.as_fd()).map_err(|t| t.at(path.as_os_str().as_bytes()))?;
-    // Without the slash at its end, the root's path joins with the names below.
+    // Without a trailing slash, so that names can be appended.
     let name = options.source.as_os_str().as_bytes();
     let name = name.strip_suffix(b"/").unwrap_or(name);
     Ok((Node::root(name, open, attributes), attributes))
@@ -342,8 +339,8 @@ pub(crate) fn opaque_components(options: &Options) -> Result<Vec<Vec<Vec<u8>>>, 
     Ok(all)
 }
 
-/// Entries of a job: enough to be worth its price, few enough to be shared.
+/// Entries of a job: large enough for its overhead, small enough to share.
 const CHUNK_LEN: usize = 256;
 
-/// A directory that changes is read so often again, and so is a file.
+/// Repeated reads of a changing directory or file.
 pub(crate) const REPEAT_COUNT_MAX: u32 = 3;

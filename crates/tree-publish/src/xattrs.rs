@@ -1,4 +1,4 @@
-//! Reading a file's extended attributes: all namespaces that this user may read, ACLs among them.
+//! Reads extended attributes of a file: all name spaces readable by this user, with ACLs.
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -12,20 +12,20 @@ use crate::error::Trouble;
 use crate::file::blob_of_bytes;
 use crate::frames::Frames;
 
-/// How to get at a file.
+/// How to reach a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place<'a> {
-    /// It is open for reading.
+    /// Open for reading.
     Open(BorrowedFd<'a>),
-    /// By its name in an open directory: what must not be opened for its side effects, or can't be.
+    /// By its name in an open directory: for files that can't or must not be opened.
     Named(BorrowedFd<'a>, &'a [u8]),
 }
 
-/// The encoded set of a file's attributes, stored where it is too long to lie inline.
+/// Encoded attribute set of a file, stored as a frame if too long for the inode.
 pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, Trouble> {
     let path = match place {
         Place::Open(_) => Vec::new(),
-        // The link in /proc leads to the open directory itself, whatever has become of its path.
+        // The /proc link leads to the open directory itself, whatever its path is now.
         Place::Named(dir, name) => [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name].concat(),
     };
     BUFFERS.with_borrow_mut(|(names, value)| {
@@ -55,7 +55,7 @@ pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, Troubl
                 Errno::RANGE | Errno::TOOBIG => Trouble::Unsupported("has an extended attribute of more than 64 KiB"),
                 error => Trouble::system("read the extended attributes")(error),
             })?;
-            // Two counts and the padding come on top of each.
+            // Each attribute also has two counts and padding.
             total += (name.len() + got + 16) as u64;
             if total > SET_LEN_MAX {
                 return Err(Trouble::Unsupported("has more than 64 MiB of extended attributes"));

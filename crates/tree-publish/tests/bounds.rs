@@ -1,5 +1,4 @@
-//! Memory stays within 256 MiB whatever the tree. With optimization at full size, without at a
-//! twentieth.
+//! Memory stays within 256 MiB for any tree. Full size in optimized builds, else a twentieth.
 
 mod reference;
 
@@ -15,7 +14,7 @@ use vouch_tree_store::Database;
 
 const RSS_KIB_MAX: u64 = 256 << 10;
 
-/// Not a test by itself: publishes as a process of its own, and tells its peak of memory.
+/// Helper process: publishes and prints its peak memory.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("VOUCH_TEST_PUBLISH_IN") else { return };
@@ -34,7 +33,7 @@ fn peak_kib(publisher: &Publisher) -> u64 {
     peak_kib_under(publisher, "true")
 }
 
-/// As a child of a shell that sets its own limits first.
+/// Runs as a child of a shell that sets limits first.
 fn peak_kib_under(publisher: &Publisher, limits: &str) -> u64 {
     let output = Command::new("sh")
         .args(["-c", &format!("{limits} && exec \"$0\" child --exact --nocapture")])
@@ -53,7 +52,7 @@ const fn scale(full: u64) -> u64 {
 }
 
 #[test]
-fn a_directory_of_a_million_entries() {
+fn directory_of_a_million_entries_stays_within_memory() {
     let publisher = Publisher::new();
     let dir = publisher.source().join("dir");
     fs::create_dir(&dir).unwrap();
@@ -63,13 +62,13 @@ fn a_directory_of_a_million_entries() {
     assert!(peak_kib(&publisher) <= RSS_KIB_MAX);
     let tree = publisher.tree();
     assert_eq!(tree.fsinfo.counts.files, scale(1_000_000));
-    // Held against its record, and rebuilt around one change.
+    // Compared with its record, and rebuilt around one change.
     fs::write(dir.join("entry-00010000"), "changed").unwrap();
     assert!(peak_kib(&publisher) <= RSS_KIB_MAX);
 }
 
 #[test]
-fn a_sparse_file_of_a_hundred_gibibytes_and_a_large_one() {
+fn huge_sparse_file_stays_within_memory() {
     let publisher = Publisher::new();
     let file = fs::File::create(publisher.source().join("sparse")).unwrap();
     file.set_len(100 << 30).unwrap();
@@ -86,7 +85,7 @@ fn a_sparse_file_of_a_hundred_gibibytes_and_a_large_one() {
 }
 
 #[test]
-fn few_descriptors_are_enough_for_a_deep_tree() {
+fn deep_tree_needs_few_descriptors() {
     use std::os::fd::{AsFd as _, OwnedFd};
     let publisher = Publisher::new();
     let mut dir: OwnedFd = fs::File::open(publisher.source()).unwrap().into();

@@ -1,5 +1,5 @@
-//! `kill -9` at any instant: the revision before stays whole, and the next run uses what was
-//! stored.
+//! `kill -9` at any moment: the previous revision stays intact, and the next run reuses stored
+//! frames.
 
 mod reference;
 
@@ -13,7 +13,7 @@ use vouch_tree::TreeName;
 use vouch_tree_publish::{Options, Progress};
 use vouch_tree_store::Database;
 
-/// Not a test by itself: what the killed process runs.
+/// Helper process, to be killed.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("VOUCH_TEST_PUBLISH_IN") else { return };
@@ -35,7 +35,7 @@ fn run_child(dir: &Path) -> std::process::Child {
 }
 
 #[test]
-fn a_killed_publication_leaves_the_revision_before_and_its_frames() {
+fn killed_publication_keeps_previous_revision_and_frames() {
     let publisher = Publisher::new();
     let source = publisher.source();
     let mut seed = 0x9e37_79b9_7f4a_7c15u64;
@@ -55,7 +55,7 @@ fn a_killed_publication_leaves_the_revision_before_and_its_frames() {
     };
     write(0);
     publisher.publish_and_compare();
-    // How long an undisturbed run takes says where the kills should fall.
+    // An undisturbed run determines the times of the kills.
     let began = Instant::now();
     assert!(run_child(publisher.dir.path()).wait().unwrap().success());
     let whole = began.elapsed() * 2;

@@ -1,4 +1,4 @@
-//! What is published is what was there.
+//! The published tree equals its source.
 
 mod reference;
 
@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use vouch_tree::{Content, blob::BlobBody};
 
 #[test]
-fn an_empty_directory_is_a_tree() {
+fn empty_directory_is_a_tree() {
     let publisher = Publisher::new();
     publisher.source();
     let summary = publisher.publish_and_compare();
@@ -19,7 +19,7 @@ fn an_empty_directory_is_a_tree() {
 }
 
 #[test]
-fn files_of_every_size_class_return() {
+fn files_of_every_size_class_round_trip() {
     let publisher = Publisher::new();
     let source = publisher.source();
     let leaf = 128 * 1024;
@@ -35,7 +35,7 @@ fn files_of_every_size_class_return() {
 }
 
 #[test]
-fn sparse_files_keep_their_holes() {
+fn sparse_files_keep_holes() {
     let publisher = Publisher::new();
     let source = publisher.source();
     for (name, size, spots) in [
@@ -53,7 +53,7 @@ fn sparse_files_keep_their_holes() {
 }
 
 #[test]
-fn hard_links_are_one_file_and_are_read_once() {
+fn hard_links_are_one_file_read_once() {
     let publisher = Publisher::new();
     let source = publisher.source();
     for (name, len) in [("small", 10), ("leaves", 300_000), ("large", 5 << 20), ("empty", 0)] {
@@ -68,13 +68,13 @@ fn hard_links_are_one_file_and_are_read_once() {
     fs::hard_link(source.join("link"), source.join("link-too")).unwrap();
     let summary = publisher.publish_and_compare();
     assert_eq!((summary.counts.files, summary.files_read), (84, 4));
-    // A name outside the tree is counted as the file system does.
+    // A name outside of the tree counts in st_nlink.
     fs::hard_link(source.join("small"), publisher.dir.path().join("outside")).unwrap();
     publisher.publish_and_compare();
 }
 
 #[test]
-fn every_type_of_file_returns_with_its_metadata() {
+fn every_file_type_round_trips_with_metadata() {
     let publisher = Publisher::new();
     let source = publisher.source();
     symlink("no such file", source.join("dangling")).unwrap();
@@ -121,7 +121,7 @@ fn names_may_be_any_bytes() {
 }
 
 #[test]
-fn extended_attributes_of_every_namespace_return() {
+fn extended_attributes_of_every_name_space_round_trip() {
     let publisher = Publisher::new();
     let source = publisher.source();
     fs::create_dir(source.join("dir")).unwrap();
@@ -135,8 +135,7 @@ fn extended_attributes_of_every_namespace_return() {
     set("file", "user.bytes", b"\0\xff\n").unwrap();
     set("dir", "user.dir", &[b'd'; 3000]).unwrap();
     set(".", "user.root", b"r").unwrap();
-    // An ACL as the kernel has it: version 2; user::rw-, user:1000:r--, group::r--, mask::rw-,
-    // other::r--.
+    // A kernel ACL: version 2; user::rw-, user:1000:r--, group::r--, mask::rw-, other::r--.
     let acl: Vec<u8> = [2u32.to_le_bytes().to_vec()]
         .into_iter()
         .chain(
@@ -158,7 +157,7 @@ fn extended_attributes_of_every_namespace_return() {
     }
     let summary = publisher.publish_and_compare();
     assert_eq!(summary.counts.with_xattrs, with_xattrs);
-    // Set without touching the file's own content: seen all the same.
+    // Changed without touching the file's data.
     let_timestamps_age();
     publisher.publish(&publisher.options()).unwrap();
     set("file", "user.late", b"late").unwrap();
@@ -217,7 +216,7 @@ fn unmount(path: &Path) {
 }
 
 #[test]
-fn depth_and_path_length_are_no_limit() {
+fn depth_and_path_length_are_unlimited() {
     use std::os::fd::{AsFd as _, OwnedFd};
     let publisher = Publisher::new();
     let mut dir: OwnedFd = fs::File::open(publisher.source()).unwrap().into();

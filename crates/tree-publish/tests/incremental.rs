@@ -1,4 +1,4 @@
-//! What has not changed is not read again, and what has changed always is.
+//! Unchanged files are not read again, and changed ones always are.
 
 mod reference;
 
@@ -26,26 +26,26 @@ fn set_mtime(path: &Path, s: i64, ns: i64) {
 }
 
 #[test]
-fn one_changed_file_of_ten_thousand_costs_one_read_and_a_page_a_level() {
+fn one_change_costs_one_read_and_a_page_per_level() {
     let publisher = Publisher::new();
     many_files(&publisher, 10_000);
     let first = publisher.publish_and_compare();
     assert_eq!(first.files_read, 10_000);
     let same = publisher.publish_and_compare();
-    // The signed fsinfo alone is new.
+    // Only the signed fsinfo is new.
     assert_eq!((same.files_read, same.new_frames, same.counts), (0, 1, first.counts));
     fs::write(publisher.source().join("dir/file-005000"), "changed").unwrap();
     let changed = publisher.publish_and_compare();
     let tree = publisher.tree();
     let dir = tree.find("dir").unwrap();
     let Content::Directory { top: Some(top), .. } = dir.content else { panic!("a directory") };
-    // A page a level of the directory, the root's page, the fsinfo.
+    // One page for each level of the directory, the root's page, the fsinfo.
     assert!(changed.new_frames <= u64::from(top.height) + 1 + 1 + 1, "{changed:?}");
     assert_eq!((changed.files_read, changed.revision), (1, 3));
 }
 
 #[test]
-fn names_that_come_go_and_move_are_seen() {
+fn added_removed_and_moved_names_are_seen() {
     let publisher = Publisher::new();
     many_files(&publisher, 500);
     let source = publisher.source();
@@ -58,13 +58,13 @@ fn names_that_come_go_and_move_are_seen() {
     fs::remove_file(source.join("dir/file-000000")).unwrap();
     fs::write(source.join("dir/aaa"), "new").unwrap();
     assert_eq!(publisher.publish_and_compare().files_read, 1);
-    // A directory takes its contents along unread.
+    // A renamed directory keeps its contents unread.
     let_timestamps_age();
     publisher.publish_and_compare();
     fs::rename(source.join("tree"), source.join("another tree")).unwrap();
     let moved = publisher.publish_and_compare();
     assert_eq!(moved.files_read, 0, "{moved:?}");
-    // Two files that change places.
+    // Two files exchange names.
     fs::rename(source.join("dir/file-000100"), source.join("dir/x")).unwrap();
     fs::rename(source.join("dir/file-000400"), source.join("dir/file-000100")).unwrap();
     fs::rename(source.join("dir/x"), source.join("dir/file-000400")).unwrap();
@@ -75,14 +75,14 @@ fn names_that_come_go_and_move_are_seen() {
     fs::set_permissions(source.join("dir"), fs::Permissions::from_mode(0o711)).unwrap();
     fs::set_permissions(&source, fs::Permissions::from_mode(0o750)).unwrap();
     publisher.publish_and_compare();
-    // A file of another type in the place of a name.
+    // Another file type under the same name.
     fs::remove_file(source.join("another tree/7/file")).unwrap();
     fs::create_dir(source.join("another tree/7/file")).unwrap();
     publisher.publish_and_compare();
 }
 
 #[test]
-fn a_change_deep_below_reaches_the_root() {
+fn deep_change_reaches_the_root() {
     let publisher = Publisher::new();
     let deep = publisher.source().join("a/b/c/d/e/f");
     fs::create_dir_all(&deep).unwrap();
@@ -90,13 +90,13 @@ fn a_change_deep_below_reaches_the_root() {
     let_timestamps_age();
     publisher.publish_and_compare();
     publisher.publish_and_compare();
-    // In place: no directory's own timestamps change.
+    // In place: no directory's timestamps change.
     fs::write(deep.join("file"), "after!").unwrap();
     assert_eq!(publisher.publish_and_compare().files_read, 1);
 }
 
 #[test]
-fn a_rewrite_in_the_tick_of_the_publication_is_seen_by_the_next() {
+fn rewrite_within_publication_tick_is_seen_next_time() {
     let publisher = Publisher::new();
     let file = publisher.source().join("file");
     for round in 0..20 {
@@ -107,7 +107,7 @@ fn a_rewrite_in_the_tick_of_the_publication_is_seen_by_the_next() {
         set_mtime(&file, meta.mtime(), meta.mtime_nsec());
         publisher.publish_and_compare();
     }
-    // Young and unchanged: it is read to be sure. Old and unchanged: it is not.
+    // A young file is read again, an old one is not.
     assert_eq!(publisher.publish_and_compare().files_read, 1);
     let_timestamps_age();
     publisher.publish_and_compare();
@@ -115,7 +115,7 @@ fn a_rewrite_in_the_tick_of_the_publication_is_seen_by_the_next() {
 }
 
 #[test]
-fn an_old_mtime_does_not_hide_a_change() {
+fn old_mtime_does_not_hide_a_change() {
     let publisher = Publisher::new();
     let file = publisher.source().join("file");
     fs::write(&file, "aaaa").unwrap();
@@ -142,7 +142,7 @@ fn rehash_reads_all_and_finds_the_same() {
 }
 
 #[test]
-fn a_lost_damaged_or_foreign_cache_costs_reading_and_nothing_else() {
+fn lost_or_damaged_cache_only_costs_reading() {
     let publisher = Publisher::new();
     many_files(&publisher, 300);
     let cache = publisher.db().join("publisher/stat.redb");
@@ -150,7 +150,7 @@ fn a_lost_damaged_or_foreign_cache_costs_reading_and_nothing_else() {
     let of_first = fs::read(&cache).unwrap();
     fs::write(publisher.source().join("dir/file-000001"), "changed").unwrap();
     publisher.publish_and_compare();
-    // Of an older revision: as after a crash between the commit and the cache's own.
+    // A cache of an older revision, as after a crash before the cache's commit.
     fs::write(&cache, &of_first).unwrap();
     assert_eq!(publisher.publish_and_compare().files_read, 300);
     fs::remove_file(&cache).unwrap();
@@ -165,7 +165,7 @@ fn a_lost_damaged_or_foreign_cache_costs_reading_and_nothing_else() {
 }
 
 #[test]
-fn records_of_directories_that_are_gone_are_swept() {
+fn records_of_removed_directories_are_swept() {
     let publisher = Publisher::new();
     let source = publisher.source();
     for n in 0..3_000 {
@@ -176,7 +176,7 @@ fn records_of_directories_that_are_gone_are_swept() {
     publisher.publish_and_compare();
     (10..3_000).for_each(|n| fs::remove_dir(source.join(n.to_string())).unwrap());
     publisher.publish_and_compare();
-    // The next one writes a new table; nothing is read for it.
+    // The next run writes a new table without reading files.
     for _ in 0..3 {
         assert_eq!(publisher.publish_and_compare().files_read, 0);
     }
@@ -200,7 +200,7 @@ fn hard_links_stay_one_file_over_changes() {
 }
 
 #[test]
-fn revisions_follow_each_other_and_are_kept_as_asked() {
+fn revisions_are_chained_and_kept_as_asked() {
     use vouch_tree_store::Database;
     let publisher = Publisher::new();
     let file = publisher.source().join("file");
@@ -217,6 +217,6 @@ fn revisions_follow_each_other_and_are_kept_as_asked() {
     let tree = publisher.tree();
     let before = snapshot.revisions()[1].fsinfo;
     assert_eq!(tree.fsinfo.previous, Some(before));
-    // A small root travels with the fsinfo; what lies in its page is not apart.
+    // A small root is sent with the fsinfo, so its page is no separate frame.
     assert_eq!(snapshot.companions().len(), 1);
 }

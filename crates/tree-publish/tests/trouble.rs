@@ -1,5 +1,5 @@
-//! What can't be read, what changes, what must not be: one line that names the path, and the
-//! revision before in force.
+//! Unreadable, changing and forbidden files: one error line with the path, and the previous
+//! revision stays in force.
 
 mod reference;
 
@@ -15,7 +15,7 @@ use vouch_tree::keyfile::{Role, write_secret};
 use vouch_tree_publish::{Error, Fault, Options, Progress, Signer, check_places, publish};
 use vouch_tree_store::{Database, WriteOptions};
 
-/// Runs `work` on a thread that may read only what modes allow, root or not.
+/// Runs `work` on a thread without capabilities.
 fn without_privilege<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -33,7 +33,7 @@ fn chmod(path: &std::path::Path, mode: u32) {
 }
 
 #[test]
-fn what_cannot_be_read_stops_the_publication_or_is_skipped_and_listed() {
+fn unreadable_file_stops_publication_or_is_skipped() {
     let publisher = Publisher::new();
     let source = publisher.source();
     fs::create_dir_all(source.join("closed\ndir")).unwrap();
@@ -58,14 +58,14 @@ fn what_cannot_be_read_stops_the_publication_or_is_skipped_and_listed() {
         assert_eq!(paths, ["closed\\ndir", "secret", "secret too"]);
         assert_eq!((summary.skipped_count, summary.counts.files), (3, 1));
     });
-    // What becomes readable is there again.
+    // A readable file is published again.
     chmod(&source.join("secret"), 0o600);
     chmod(&source.join("closed\ndir"), 0o700);
     publisher.publish_and_compare();
 }
 
 #[test]
-fn a_file_that_changes_once_is_read_again() {
+fn file_that_changes_once_is_read_again() {
     let publisher = Publisher::new();
     let file = publisher.source().join("file");
     fs::write(&file, vec![1; 256 << 20]).unwrap();
@@ -84,7 +84,7 @@ fn a_file_that_changes_once_is_read_again() {
     publisher.tree().compare(&publisher.source());
 }
 
-/// Does `change` over and over while `work` runs.
+/// Repeats `change` while `work` runs.
 fn while_changing<T>(mut change: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
     let (begun, done) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -104,11 +104,11 @@ fn while_changing<T>(mut change: impl FnMut() + Send, work: impl FnOnce() -> T) 
 }
 
 #[test]
-fn a_file_that_never_rests_is_refused() {
+fn file_that_keeps_changing_is_refused() {
     let publisher = Publisher::new();
     let file = publisher.source().join("file");
     fs::write(publisher.source().join("other"), "x").unwrap();
-    // Long enough to read that the writer gets its turn meanwhile, however busy the machine is.
+    // Large enough that the writer gets its turn during the read.
     fs::write(&file, vec![1; 100 << 20]).unwrap();
     publisher.publish_and_compare();
     let writer = fs::File::options().write(true).open(&file).unwrap();
@@ -123,11 +123,11 @@ fn a_file_that_never_rests_is_refused() {
 }
 
 #[test]
-fn a_directory_that_never_rests_is_refused() {
+fn directory_that_keeps_changing_is_refused() {
     let publisher = Publisher::new();
     let dir = publisher.source().join("dir");
     fs::create_dir(&dir).unwrap();
-    // Long enough to read that the other thread gets its turn meanwhile.
+    // Many enough that the other thread gets its turn.
     (0..4_000).for_each(|n| fs::write(dir.join(format!("rest{n}")), vec![3; 20_000]).unwrap());
     let change = || {
         let file = dir.join("restless");
@@ -144,7 +144,7 @@ fn a_directory_that_never_rests_is_refused() {
 }
 
 #[test]
-fn a_directory_swapped_for_a_link_leads_nowhere_else() {
+fn directory_swapped_for_link_is_not_followed() {
     let publisher = Publisher::new();
     let source = publisher.source();
     let outside = publisher.dir.path().join("outside");
@@ -186,7 +186,7 @@ fn a_directory_swapped_for_a_link_leads_nowhere_else() {
 }
 
 #[test]
-fn the_database_is_not_published_into_itself() {
+fn database_inside_source_is_refused() {
     let publisher = Publisher::new();
     let mut options = publisher.options();
     options.source = publisher.dir.path().to_owned();
@@ -196,7 +196,7 @@ fn the_database_is_not_published_into_itself() {
 }
 
 #[test]
-fn the_place_of_a_database_or_of_keys_in_the_source_is_refused_before_it_is_made() {
+fn planned_database_or_keys_inside_source_are_refused() {
     let publisher = Publisher::new();
     let (options, source) = (publisher.options(), publisher.source());
     let outside = publisher.dir.path().join("not/yet");
@@ -210,7 +210,7 @@ fn the_place_of_a_database_or_of_keys_in_the_source_is_refused_before_it_is_made
 }
 
 #[test]
-fn private_keys_are_not_published_wherever_they_lie_and_whatever_they_are_called() {
+fn private_keys_are_never_published() {
     let publisher = Publisher::new();
     let (source, keys) = (publisher.source(), publisher.dir.path().join("keys"));
     fs::create_dir(&keys).unwrap();
@@ -220,7 +220,7 @@ fn private_keys_are_not_published_wherever_they_lie_and_whatever_they_are_called
     options.private = vec![identity(&keys), identity(&keys.join("signing.key"))];
     options.skip_unreadable = true;
     publisher.publish(&options).unwrap();
-    // By identity: a hard link, and the directory itself. By content: a copy.
+    // By inode: a hard link, and the directory itself. By content: a copy.
     let refused = |options: &Options, path: &str| {
         let error = publisher.publish(options).unwrap_err();
         assert!(matches!(&error, Error::Private { path: found, .. } if found.ends_with(path)), "{error}");
@@ -244,7 +244,7 @@ fn private_keys_are_not_published_wherever_they_lie_and_whatever_they_are_called
 }
 
 #[test]
-fn a_source_that_is_no_directory_is_named() {
+fn source_that_is_no_directory_is_named() {
     let publisher = Publisher::new();
     let mut options = publisher.options();
     for name in ["nowhere", "file"] {
@@ -253,14 +253,14 @@ fn a_source_that_is_no_directory_is_named() {
         let error = publisher.publish(&options).unwrap_err();
         assert!(matches!(error, Error::Source { .. }) && error.to_string().contains(name), "{error}");
     }
-    // The source itself may be a link.
+    // The source may be a symbolic link.
     symlink(publisher.source(), publisher.dir.path().join("way")).unwrap();
     options.source = publisher.dir.path().join("way");
     publisher.publish(&options).unwrap();
 }
 
 #[test]
-fn a_publication_that_is_stopped_leaves_the_revision_before() {
+fn stopped_publication_keeps_previous_revision() {
     let publisher = Publisher::new();
     fs::write(publisher.source().join("file"), vec![1; 256 << 20]).unwrap();
     publisher.publish_and_compare();
@@ -280,7 +280,7 @@ fn a_publication_that_is_stopped_leaves_the_revision_before() {
 }
 
 #[test]
-fn what_every_client_would_refuse_is_not_signed() {
+fn invalid_for_clients_is_not_signed() {
     let publisher = Publisher::new();
     publisher.source();
     let (root, other) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[3; 32]));
@@ -309,7 +309,7 @@ fn what_every_client_would_refuse_is_not_signed() {
 }
 
 #[test]
-fn a_publisher_whose_clock_was_ahead_once_goes_on_when_it_says_so() {
+fn publication_continues_after_clock_was_ahead() {
     let publisher = Publisher::new();
     publisher.source();
     let (root, key) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[3; 32]));

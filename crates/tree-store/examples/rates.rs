@@ -1,9 +1,7 @@
-//! Measures the store on this machine: `cargo run --release -p vouch-tree-store --example rates --
-//! DIR [MiB]`.
+//! Benchmark of the store: `cargo run --release -p vouch-tree-store --example rates -- DIR [MiB]`.
 //!
-//! Prints what a put of 128 KiB and of 1 KiB frames reaches from two threads (handles are made
-//! beforehand), what the commit adds, and how many lookups a second a reader does. It leaves
-//! DIR/rates.db removed.
+//! Prints the rate of putting 128 KiB and 1 KiB frames from two threads, the cost of the commit,
+//! and look-ups per second. Removes DIR/rates.db.
 
 use std::path::Path;
 use std::time::Instant;

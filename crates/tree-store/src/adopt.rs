@@ -1,8 +1,6 @@
-//! What a writer finds that a killed one left: packs that no manifest names are taken over,
-//! everything else is removed.
+//! Recovery after a killed writer: adopts packs that no manifest names, and removes other files.
 //!
-//! Nothing of it was promised to anybody, so nothing is believed: each frame is hashed again, and
-//! the hash is its handle.
+//! Nothing is trusted: each frame is hashed again, and the hash is its handle.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -15,7 +13,7 @@ use crate::writer::{Orphans, Writer};
 use crate::{Error, PutCounts, Result};
 
 impl Writer {
-    /// Clears the directory of a killed writer's leftovers; returns what could be used of them.
+    /// Recovers a killed writer's files; returns what was adopted.
     pub(crate) fn take_over(&self, orphans: Orphans) -> Result<PutCounts> {
         let layout = &self.shop.layout;
         if layout.manifest_next().exists() {
@@ -36,13 +34,13 @@ impl Writer {
         Ok(adopted)
     }
 
-    /// Takes over one pack: every new frame of it, up to the first bytes that are no record.
+    /// Adopts a pack: every new frame, up to the first invalid record.
     fn adopt(&self, class: PackClass, id: u32, adopted: &mut PutCounts) -> Result<()> {
         let shop = &self.shop;
         let path = shop.layout.pack(class, id);
         let len = std::fs::metadata(&path).map_err(Error::io("look at", &path))?.len();
         let Some(mut scan) = PackScan::open(&path, class, &shop.iv, len.min(PACK_LEN_LIMIT))? else {
-            // Its first write did not reach the disk.
+            // Its first write was lost.
             return self.remove(&path);
         };
         let mut lane = self.lanes[class as usize].lock();
@@ -68,14 +66,13 @@ impl Writer {
             tracing::info!(path = %path.display(), whole, torn = len - whole, "cutting the torn end of a pack");
             self.or_break(shop.disk.truncate(&path, whole).map_err(Error::io("cut", &path)))?;
         }
-        // Durable at once: all of it was read just now, and few packs are as old as they seem.
+        // Sync at once: it was read anyway.
         self.or_break(shop.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path)))?;
         lane.sealed.push(PackMeta { id, class, len: whole });
         Ok(())
     }
 
-    /// Packs that the manifest does not name, by their numbers; those that it names are all there
-    /// and have their length.
+    /// Packs that the manifest does not name. The named ones exist and have their lengths.
     fn unnamed_packs(&self) -> Result<Vec<(u32, PackClass)>> {
         let layout = &self.shop.layout;
         let mut named: HashMap<u32, PackMeta> = self.committed.lock().packs.iter().map(|pack| (pack.id, *pack)).collect();
@@ -119,14 +116,13 @@ impl Writer {
     }
 }
 
-/// Whether a file was last written to before so long. One whose time can't be told, or is in the
-/// future, counts as new.
+/// Whether a file was last written before this age. Unknown and future times count as new.
 fn is_older(path: &Path, age: Duration) -> bool {
     let written = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     age.is_zero() || written.and_then(|at| at.elapsed().ok()).is_some_and(|since| since >= age)
 }
 
-/// The names in a directory that are text; ours all are.
+/// Text names in a directory; all of ours are text.
 fn names(path: &Path) -> Result<Vec<String>> {
     let list = || std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().into_string().ok())).collect::<std::io::Result<Vec<_>>>();
     Ok(list().map_err(Error::io("list", path))?.into_iter().flatten().collect())

@@ -1,8 +1,7 @@
-//! Collection: gives back the space of what no kept revision reaches.
+//! Garbage collection: frees the space of data that no kept revision needs.
 //!
-//! Marks without the lock, then with it what is newer; so a writer waits only for the sweep, and
-//! the sweep for a writer: what a publication has put while it holds the lock can't be lost. Signed
-//! fsinfos are kept for ever: they are the history.
+//! Marks without the lock, then newer data with the lock; a writer waits only for the sweep, and
+//! frames of a publication in progress stay. Signed fsinfos are kept for ever as the history.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -23,20 +22,19 @@ use crate::view::View;
 use crate::writer::{Orphans, WriteOptions, Writer};
 use crate::{Database, Error, FrameSource, Result, Snapshot};
 
-/// How to collect.
+/// Options of a collection.
 pub struct CollectOptions<'a> {
-    /// How long to wait for a writer to end; zero for [`Error::Busy`] at once.
+    /// Time to wait for a writer; zero returns [`Error::Busy`] at once.
     pub lock_wait: Duration,
-    /// What an interrupted writer has stored stays for its next run, unless it was last written to
-    /// before so long.
+    /// Age from which data of an interrupted writer is removed.
     pub unfinished_age_max: Duration,
-    /// A pack with more garbage than this is written again without it.
+    /// Garbage percentage above which a pack is rewritten.
     pub garbage_percent_max: u64,
-    /// When a new pack is begun.
+    /// Length of new packs.
     pub pack_len_max: u32,
-    /// Told about progress.
+    /// Progress callback.
     pub progress: Option<&'a ProgressFn<'a>>,
-    /// What changes the files.
+    /// Disk for changes.
     pub disk: Arc<dyn Disk>,
 }
 
@@ -48,18 +46,18 @@ impl Default for CollectOptions<'_> {
     }
 }
 
-/// What a collection did.
+/// Result of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collected {
-    /// Frames that stay.
+    /// Kept frames.
     pub live_frames: u64,
-    /// Frames that went.
+    /// Removed frames.
     pub dropped_frames: u64,
     /// Bytes of packs before.
     pub bytes_before: u64,
     /// Bytes of packs after.
     pub bytes_after: u64,
-    /// Bytes that were copied because their packs had too much garbage or were too small.
+    /// Bytes copied from packs with too much garbage, or from small packs.
     pub moved_bytes: u64,
     /// Packs before.
     pub packs_before: u64,
@@ -68,15 +66,15 @@ pub struct Collected {
 }
 
 impl Database {
-    /// Drops what no kept revision reaches, and what an unfinished writer left unless it is young,
-    /// and gathers small packs.
+    /// Removes data that no kept revision needs, and old data of unfinished writers; joins small
+    /// packs.
     ///
-    /// Needs free space for a new index (44 bytes a frame), and up to 1 GiB and a pack for packs
-    /// that are written again. Memory: one bit a frame while marking, and a writer's own.
+    /// Needs free space for a new index (44 bytes a frame), plus up to 1 GiB and a pack for
+    /// rewriting. Memory: one bit a frame for marking, and a writer's own.
     pub fn collect(path: &Path, options: CollectOptions<'_>) -> Result<Collected> {
         let snapshot = Snapshot::open(path)?;
         let view = snapshot.view();
-        // What fails here may have been swept by another collection; with the lock it is tried again.
+        // Errors here may come from another collection; they are retried with the lock.
         let early = Marks::new(view.index());
         let early_done = mark(path, view.manifest(), view.index(), &snapshot, &early, options.progress);
         let write = WriteOptions {
@@ -91,7 +89,7 @@ impl Database {
     }
 }
 
-/// Marks all that the kept revisions of `manifest` reach.
+/// Marks everything that the kept revisions of `manifest` need.
 fn mark(
     path: &Path,
     manifest: &Manifest,
@@ -114,7 +112,7 @@ fn mark(
     Ok(())
 }
 
-/// A collection that has the lock.
+/// A collection that holds the lock.
 struct Collection<'a> {
     writer: &'a Writer,
     options: &'a CollectOptions<'a>,
@@ -175,8 +173,7 @@ impl<'a> Collection<'a> {
         Ok(self.done)
     }
 
-    /// Takes dead records out of the index, and packs without live records out of the database.
-    /// Afterwards the index has nothing but what stays.
+    /// Removes dead records from the index, and packs without live records.
     fn drop_dead(&self) -> Result<()> {
         let dead: HashSet<u32> = self.packs.iter().filter(|pack| self.live_len(pack) == 0).map(|pack| pack.id).collect();
         if dead.is_empty() && self.done.dropped_frames == 0 {
@@ -186,7 +183,7 @@ impl<'a> Collection<'a> {
         self.next_generation(&Sweep { stays: Some(&stays), packs: dead })
     }
 
-    /// Writes packs with too much garbage again, and small ones into larger ones, some at a time.
+    /// Rewrites packs with much garbage, and joins small ones, some at a time.
     fn rewrite_wasteful(&mut self) -> Result<()> {
         let wasteful = self.wasteful();
         let total = wasteful.iter().map(|pack| self.live_len(pack)).sum();
@@ -220,7 +217,7 @@ impl<'a> Collection<'a> {
         self.packs.iter().filter(live).filter(wasteful).copied().collect()
     }
 
-    /// Copies the live records of a pack; returns their bytes. Each is hashed on its way.
+    /// Copies the live records of a pack and hashes each; returns their bytes.
     fn move_live(&self, pack: &PackMeta) -> Result<u64> {
         let path = self.writer.shop.layout.pack(pack.class, pack.id);
         let mut scan = PackScan::open(&path, pack.class, &self.writer.shop.iv, pack.len)?
@@ -247,10 +244,9 @@ impl<'a> Collection<'a> {
     }
 }
 
-/// Bytes that are moved before the old packs are given back: bounds the space that a collection
-/// needs.
+/// Bytes moved before the old packs are removed: bounds the extra space.
 const MOVED_LEN_MAX: u64 = 1 << 30;
-/// A pack under this part of a full one is small.
+/// Divisor of the pack length below which a pack is small.
 const SMALL_PART: u64 = 8;
-/// So many small packs of a class are gathered.
+/// Number of small packs of a class that are joined.
 const SMALL_COUNT_MIN: usize = 4;

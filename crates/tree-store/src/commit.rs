@@ -1,8 +1,7 @@
-//! How a writer's frames become part of the database: segments, generations of the manifest, and
-//! the order of syncs.
+//! Commit: segments, generations of the manifest, and the order of syncs.
 //!
-//! Packs first, then segments, then the names of both, then the manifest: whatever a manifest names
-//! is durable before it.
+//! Packs first, then segments, then the names of both, then the manifest: everything that a
+//! manifest names is durable before it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,14 +16,14 @@ use crate::segment::{Segment, SegmentWriter};
 use crate::writer::{NewRevision, RunIndex, Writer};
 use crate::{Error, FrameSink, PutCounts, Result};
 
-/// Whether a record of the index stays.
+/// Whether an index record stays.
 pub(crate) type Stays<'a> = dyn Fn(Position, &Entry) -> Result<bool> + 'a;
 
-/// What a collection takes out of the database with the next manifest.
+/// Data that a collection removes with the next manifest.
 pub(crate) struct Sweep<'a> {
-    /// Which records stay; `None` for all.
+    /// Records to keep; `None` for all.
     pub(crate) stays: Option<&'a Stays<'a>>,
-    /// Packs that nothing needs any more.
+    /// Packs to remove.
     pub(crate) packs: HashSet<u32>,
 }
 
@@ -70,8 +69,8 @@ impl Writer {
         Ok(self.counts.take())
     }
 
-    /// Makes what was put so far durable and indexed, without a new revision: so much a killed run
-    /// need not repeat.
+    /// Makes all frames so far durable and indexed, without a new revision. A killed run need not
+    /// repeat them.
     pub fn checkpoint(&self) -> Result<()> {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
@@ -79,7 +78,7 @@ impl Writer {
         self.write_generation(&mut committed, next, None)
     }
 
-    /// Replaces the statements of the root key that are sent along.
+    /// Replaces the key statements sent to clients.
     pub fn set_statements(&self, statements: Vec<Vec<u8>>) -> Result<()> {
         self.check_unbroken()?;
         within("statements", statements.len(), manifest::STATEMENT_COUNT_MAX)?;
@@ -91,8 +90,8 @@ impl Writer {
         self.write_generation(&mut committed, next, None)
     }
 
-    /// Takes a tag away; false when no revision has it. The revision is dropped by the next `keep`
-    /// that reaches it.
+    /// Removes a tag; false if no revision has it. The next `keep` that reaches the revision drops
+    /// it.
     pub fn drop_tag(&self, tag: &str) -> Result<bool> {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
@@ -103,8 +102,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Drops all but the newest `keep` revisions and the tagged ones; returns how many. Their space
-    /// comes back with a collection.
+    /// Drops all but the newest `keep` revisions and the tagged ones; returns their number. A
+    /// collection frees their space.
     pub fn retain(&self, keep: usize) -> Result<usize> {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
@@ -117,8 +116,7 @@ impl Writer {
         Ok(dropped)
     }
 
-    /// Writes the next manifest, which names all that was put so far, and takes out what `sweep`
-    /// says.
+    /// Writes the next manifest, which names all frames so far, and removes what `sweep` says.
     pub(crate) fn write_generation(&self, committed: &mut Manifest, mut next: Manifest, sweep: Option<&Sweep<'_>>) -> Result<()> {
         let mut lanes = self.lanes.each_ref().map(|lane| lane.lock());
         let obsolete = self.or_break(self.make_durable(&mut lanes, &mut next, sweep))?;
@@ -131,7 +129,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Syncs packs and segments, and enters them into `next`. Returns the segments that `next` no
+    /// Syncs packs and segments, and adds them to `next`. Returns the segments that `next` no
     /// longer names.
     fn make_durable(
         &self,
@@ -166,13 +164,13 @@ impl Writer {
         Ok(obsolete)
     }
 
-    /// Makes the segments that no manifest named yet durable, and enters all into `next`.
+    /// Syncs segments without a manifest, and adds all to `next`.
     fn sync_segments(&self, old: &RunIndex, next: &mut Manifest) -> Result<()> {
         let shop = &self.shop;
         let mut index = self.index.write();
         let segments = &index.index.segments;
         for segment in segments {
-            // The others were named before, or written durably just now.
+            // The others were named before, or just written durably.
             if old.index.segments.iter().skip(old.committed).any(|s| s.id() == segment.id()) {
                 let path = shop.layout.segment(segment.id());
                 shop.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path))?;
@@ -188,8 +186,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Unlinks what no manifest names any more. A failure leaves litter that the next writer clears
-    /// away.
+    /// Unlinks files that no manifest names. The next writer cleans up after a failure.
     fn remove_obsolete(&self, committed: &Manifest, sweep: Option<&Sweep<'_>>, obsolete: &[Arc<Segment>]) {
         let shop = &self.shop;
         let segments = obsolete.iter().map(|segment| shop.layout.segment(segment.id()));
@@ -205,8 +202,7 @@ impl Writer {
         }
     }
 
-    /// Moves a lane's fresh records to a segment of this run, to bound memory. The caller holds the
-    /// lane's lock.
+    /// Moves a lane's new records to a segment, to bound memory. The caller holds the lane's lock.
     pub(crate) fn spill(&self, lane: &mut Lane) -> Result<()> {
         let mut fresh = lane.fresh_entries();
         fresh.sort_unstable_by_key(|entry| entry.handle);
@@ -222,14 +218,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes `fresh`, merged with all segments from `keep` on, as one segment in their place.
-    /// Returns those it replaced.
+    /// Writes `fresh`, merged with all segments from `keep` on, as one segment. Returns the
+    /// replaced segments.
     fn replace_segments(&self, fresh: &[Entry], keep: usize, durable: bool, stays: &Stays<'_>) -> Result<Vec<Arc<Segment>>> {
         let shop = &self.shop;
         let old = self.index.read().clone();
         let mut segments = old.index.segments.clone();
         let replaced = segments.split_off(keep);
-        // What is copied is believed by all that follow, so it is checked first.
+        // Verify before copying: later readers trust the copy.
         replaced.iter().try_for_each(|segment| segment.verify())?;
         let mut runs: Vec<Run<'_>> = replaced.iter().map(|segment| Run::Segment(segment)).collect();
         runs.push(Run::Fresh(fresh));

@@ -1,5 +1,4 @@
-//! Which frames go along with a revision's fsinfo: what a client that comes for the first time asks
-//! for next.
+//! Companions: frames sent with a revision's fsinfo, which a new client would request next.
 
 use std::collections::VecDeque;
 
@@ -31,7 +30,7 @@ pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHan
         }
         len += stored.len();
         chosen.push(handle);
-        // A frame that can't be opened is the reader's to complain of.
+        // A damaged frame is the reader's problem.
         let Ok(payload) = frame::payload(kind, &stored) else { continue };
         let below = references::of_payload(kind, &payload).unwrap_or_default();
         queue.extend(below.into_iter().take(CANDIDATES_MAX.saturating_sub(queue.len())));
@@ -39,14 +38,14 @@ pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHan
     Ok(chosen)
 }
 
-/// A first page may be longer than a burst: it is needed whatever comes after.
+/// Longest first page: it is needed in any case.
 const FIRST_LEN_MAX: usize = 16 * 1024;
 
-/// All together: with the fsinfo and headers within the ten segments that TCP sends before it hears
-/// of the peer (RFC 6928).
+/// Bytes of all companions: with fsinfo and headers, within TCP's initial window of ten segments
+/// (RFC 6928).
 const BURST_LEN_MAX: usize = 12 * 1024;
 
-/// Frames looked at: bounds the time, and the memory.
+/// Frames considered: bounds time and memory.
 const CANDIDATES_MAX: usize = 64;
 
 #[cfg(test)]
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_tree_comes_whole() {
+    fn small_tree_comes_whole() {
         let store = MemoryStore::new();
         let below = directory(&store, vec![("leaf".into(), file(&store, 1, 2000))]);
         let root = directory(&store, vec![("below".into(), below), ("file".into(), file(&store, 2, 3000))]);
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_large_tree_comes_what_fits_a_burst() {
+    fn large_tree_fills_one_burst() {
         let store = MemoryStore::new();
         let of = |count: usize| {
             let files = (0..count).map(|i| (format!("{i:05}"), file(&store, i as u8, 1500))).collect();
@@ -113,13 +112,13 @@ mod tests {
         assert!((4..=COMPANIONS_MAX).contains(&of(20).len()));
         for count in (10..400).step_by(10) {
             let (found, sum) = (of(count), of(count).iter().sum::<usize>());
-            // A longer first page comes alone, or not at all.
+            // A longer first page comes alone or not at all.
             assert!(sum <= BURST_LEN_MAX || (found.len() == 1 && sum <= FIRST_LEN_MAX), "{count}: {found:?}");
         }
     }
 
     #[test]
-    fn what_is_missing_is_left_out() {
+    fn missing_frames_are_left_out() {
         let store = MemoryStore::new();
         let lost = inode(Content::Regular { blob: Blob { size: 5000, body: BlobBody::Leaf(BlockHandle::from_bytes([7; 32])) }, space: 0 });
         assert_eq!(lens(&store, &directory(&store, vec![("lost".into(), lost)])).len(), 1);

@@ -1,10 +1,10 @@
-//! What every store must do, run against each: panics with the sentence that does not hold.
+//! Conformance rules for every store: each panics with the violated sentence.
 
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX, FrameKind, Iv};
 
 use crate::{Error, FrameSink, FrameSource};
 
-/// The iv that the suite makes its handles with; a store that checks handles must be made with it.
+/// The iv of the suite's handles, for stores that verify handles.
 pub const IV: Iv = Iv::from_bytes([0x5a; 32]);
 
 /// Runs the whole suite; `make` gives an empty store each time.
@@ -19,7 +19,7 @@ pub fn check<S: FrameSource + FrameSink>(mut make: impl FnMut() -> S) {
     of_threads_that_put_the_same_one_is_first(&make());
 }
 
-/// A frame of `len` bytes (2 or more) of the given kind, different for each `seed`, and its handle.
+/// A frame of `len` bytes (2 or more) of this kind, different for each `seed`, and its handle.
 pub fn frame(kind: FrameKind, seed: u64, len: usize) -> (BlockHandle, Vec<u8>) {
     let mut bytes = Vec::with_capacity(len);
     bytes.extend_from_slice(&[kind as u8, 0]);

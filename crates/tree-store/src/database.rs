@@ -1,4 +1,4 @@
-//! A database as a directory: made, opened for reading or writing, swept, checked.
+//! A database directory: create, open for reading or writing.
 
 use std::io;
 use std::path::Path;
@@ -13,12 +13,12 @@ use crate::manifest::Manifest;
 use crate::writer::Orphans;
 use crate::{Error, Result, Snapshot, WriteOptions, Writer};
 
-/// A published tree's directory on disk.
+/// The database of a published tree.
 #[derive(Debug)]
 pub struct Database;
 
 impl Database {
-    /// Whether there is a database.
+    /// Whether a database exists at this path.
     pub fn exists(path: &Path) -> bool {
         Layout::new(path).manifest().exists()
     }
@@ -33,8 +33,8 @@ impl Database {
         Self::create_on(&SystemDisk, path, hostid, iv)
     }
 
-    /// [`Database::create`] unless there is one, and waits for another process that is just making
-    /// it.
+    /// Calls [`Database::create`] unless a database exists; waits for another process that is
+    /// creating it.
     pub fn ensure(path: &Path, hostid: HostId, iv: Iv, lock_wait: Duration) -> Result<()> {
         if Self::exists(path) {
             return Ok(());
@@ -45,7 +45,7 @@ impl Database {
         }
     }
 
-    /// [`Database::create`] on a disk of the caller's.
+    /// [`Database::create`] on the caller's disk.
     pub fn create_on(disk: &dyn Disk, path: &Path, hostid: HostId, iv: Iv) -> Result<()> {
         Self::make(disk, path, hostid, iv, Duration::ZERO)
     }
@@ -69,21 +69,20 @@ impl Database {
         disk.sync_dir(parent).map_err(Error::io("sync", parent))
     }
 
-    /// Opens for reading.
+    /// Opens a database for reading.
     pub fn open_read(path: &Path) -> Result<Snapshot> {
         Snapshot::open(path)
     }
 
-    /// Opens for writing: takes the lock, and takes over what a killed writer had stored.
+    /// Opens a database for writing: takes the lock and recovers a killed writer's data.
     pub fn open_write(path: &Path, options: WriteOptions) -> Result<Writer> {
         let orphans = if options.adopt { Orphans::Adopt } else { Orphans::Drop(Duration::MAX) };
         Writer::open(path, &options, orphans)
     }
 }
 
-/// Refuses a directory that is neither a database nor what a killed [`Database::create`] leaves: a
-/// lock of a writer's, empty directories, half a manifest. Packs without a manifest may be all that
-/// is left of a database, so they are kept for whoever can tell.
+/// Refuses a directory that is neither a database nor the remains of a killed [`Database::create`].
+/// Packs without a manifest may be the rest of a database, so they are kept.
 fn check_empty(layout: &Layout) -> Result<()> {
     let root = layout.root();
     let list = |dir: &Path| std::fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(Error::io("list", dir));
@@ -96,7 +95,7 @@ fn check_empty(layout: &Layout) -> Result<()> {
         } else {
             found == layout.manifest() || found == layout.manifest_next()
         };
-        // Another process may have finished meanwhile: that is the lock's matter.
+        // Another process may have finished meanwhile; the lock decides.
         if !is_ours && !Database::exists(root) {
             return Err(Error::NotEmpty { path: root.to_owned(), found: entry.file_name().into() });
         }

@@ -1,9 +1,8 @@
-//! Every operation that changes a database's files, behind a trait, so that tests can cut the power
-//! between any two.
+//! Disk operations of a database behind a trait, so that tests can cut the power between any two.
+//! Reads bypass it.
 //!
-//! Reading goes to the file system directly. What the store needs of a disk: after
-//! [`DiskFile::sync`] the file's bytes survive a power cut, after [`Disk::sync_dir`] the names in a
-//! directory do, and a rename is atomic.
+//! Requirements: after [`DiskFile::sync`] a file's bytes survive a power failure, after
+//! [`Disk::sync_dir`] the names in a directory do, and a rename is atomic.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -13,19 +12,19 @@ use std::sync::Arc;
 
 /// Changes files.
 pub trait Disk: Send + Sync + fmt::Debug {
-    /// Makes a directory; one that exists already is fine.
+    /// Creates a directory, unless it exists.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes an empty file, which must not exist.
+    /// Creates an empty file, which must not exist.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Opens a file that exists, to sync it.
+    /// Opens an existing file to sync it.
     fn reopen(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Cuts a file that exists to `len` bytes.
+    /// Truncates an existing file to `len` bytes.
     fn truncate(&self, path: &Path, len: u64) -> io::Result<()>;
 
-    /// Renames, atomically, over what may be at `to`.
+    /// Renames atomically, replacing `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
@@ -35,16 +34,16 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 }
 
-/// A file that is being written.
+/// A file open for writing.
 pub trait DiskFile: Send + Sync + fmt::Debug {
-    /// Writes all parts at the end, one after the other.
+    /// Appends all parts in order.
     fn append(&self, parts: &[&[u8]]) -> io::Result<()>;
 
     /// Makes the file's bytes durable.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// The operating system's files.
+/// Files of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemDisk;
 

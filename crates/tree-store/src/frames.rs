@@ -1,20 +1,18 @@
-//! The two interfaces of every store, a source and a sink of frames, and what is counted at the
-//! sink.
+//! Interfaces of stores: frame source and frame sink.
 
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX, FrameKind};
 
 use crate::{Error, Result};
 
-/// Where frames come from.
+/// Source of frames.
 pub trait FrameSource: Send + Sync {
-    /// The stored frame, or `None` when this store lacks it. Not verified:
-    /// [`vouch_tree::frame::open`] does that.
+    /// The stored frame, or `None` if missing. Not verified: [`vouch_tree::frame::open`] does that.
     fn get(&self, handle: &BlockHandle) -> Result<Option<Vec<u8>>>;
 }
 
-/// Where frames go to. Any number of threads may put at once.
+/// Sink of frames, usable by many threads.
 pub trait FrameSink: Send + Sync {
-    /// Whether the frame is there.
+    /// Whether the frame exists.
     fn contains(&self, handle: &BlockHandle) -> Result<bool>;
 
     /// Stores a frame unless it is there; true when it is new. The caller vouches for `handle ==
@@ -25,34 +23,34 @@ pub trait FrameSink: Send + Sync {
     fn put(&self, handle: &BlockHandle, frame: &[u8]) -> Result<bool>;
 }
 
-/// What was put: frames and their bytes, those new to the store apart from those that it had.
+/// Counts of stored frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PutCounts {
-    /// Frames that were not there before.
+    /// Frames that did not exist before.
     pub new_frames: u64,
-    /// Their stored bytes, compressed as they are.
+    /// Their stored bytes, after compression.
     pub new_bytes: u64,
-    /// Puts of frames that were there.
+    /// Frames that existed.
     pub shared_frames: u64,
     /// Their stored bytes.
     pub shared_bytes: u64,
 }
 
-/// How far a long operation is.
+/// Progress of a long operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done, in one or two words.
+    /// Current stage, in one or two words.
     pub stage: &'static str,
-    /// Units done: frames while marking, bytes else.
+    /// Units done: frames while marking, otherwise bytes.
     pub done: u64,
-    /// Units in all, where that is known beforehand.
+    /// Total units, if known.
     pub total: Option<u64>,
 }
 
-/// Told about progress, from several threads, some times a second.
+/// Progress callback, called by several threads a few times a second.
 pub type ProgressFn<'a> = dyn Fn(Progress) + Sync + 'a;
 
-/// The kind of a frame that may be stored.
+/// Kind of a storable frame.
 pub(crate) fn checked_kind(frame: &[u8]) -> Result<FrameKind> {
     if frame.len() < FRAME_LEN_MIN {
         return Err(Error::Frame("shorter than its two bytes of header"));
@@ -63,5 +61,5 @@ pub(crate) fn checked_kind(frame: &[u8]) -> Result<FrameKind> {
     vouch_tree::frame::kind_of(frame).ok_or(Error::Frame("its first byte names no kind"))
 }
 
-/// A frame's own header: kind and codec.
+/// Length of a frame's header: kind and codec.
 pub(crate) const FRAME_LEN_MIN: usize = 2;

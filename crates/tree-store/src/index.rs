@@ -1,7 +1,5 @@
-//! The index as a whole: some segments, the newest last, and the rule by which they are merged.
-//!
-//! Owns lookups over all segments and streaming merges. Lacks files' names and life:
-//! [`crate::commit`] has them.
+//! The index: segments, newest last, and their merge rule. Look-ups over all segments, and
+//! streaming merges. Files are in [`crate::commit`].
 
 use std::sync::Arc;
 
@@ -10,30 +8,30 @@ use vouch_tree::{BlockHandle, FrameKind};
 use crate::Result;
 use crate::segment::{Scan, Segment, SegmentWriter};
 
-/// Where a frame's record lies.
+/// Location of a frame's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) pack: u32,
     pub(crate) offset: u32,
-    /// Length of the frame alone.
+    /// Length of the frame.
     pub(crate) len: u32,
     pub(crate) kind: FrameKind,
 }
 
-/// One record of the index.
+/// An index record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) handle: BlockHandle,
     pub(crate) place: Place,
 }
 
-/// Segments, the oldest first. Where two have a handle, the newer one's record counts.
+/// Segments, oldest first. The newest record of a handle counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Index {
     pub(crate) segments: Vec<Arc<Segment>>,
 }
 
-/// Which record of which segment.
+/// A record of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) segment: usize,
@@ -62,14 +60,14 @@ impl Index {
         self.segments[position.segment].entry(position.at)
     }
 
-    /// Records in all segments, doubles counted twice.
+    /// Records in all segments, duplicates included.
     pub(crate) fn len(&self) -> u64 {
         self.segments.iter().map(|s| s.len() as u64).sum()
     }
 
-    /// How many of the oldest segments stay as they are when `fresh` records are added and those
-    /// from `from` on may be merged: each segment that stays is [`TIER_RATIO`] times what comes
-    /// after it, so there are few, and a record is written again O(log n) times in all.
+    /// Number of the oldest segments that stay when `fresh` records are added and those from `from`
+    /// on may be merged. Each kept segment is [`TIER_RATIO`] times what follows it: there are few
+    /// segments, and a record is rewritten O(log n) times.
     pub(crate) fn merge_from(&self, from: usize, fresh: usize) -> usize {
         let mut keep = self.segments.len();
         let mut sum = fresh;
@@ -85,14 +83,14 @@ impl Index {
     }
 }
 
-/// A sorted run of records that takes part in a merge.
+/// A sorted run of records in a merge.
 #[derive(Debug)]
 pub(crate) enum Run<'a> {
     Segment(&'a Segment),
     Fresh(&'a [Entry]),
 }
 
-/// Reads a run front to back.
+/// Sequential reader of a run.
 enum RunReader<'a> {
     Segment(usize, Scan<'a>),
     Fresh(&'a [Entry]),
@@ -114,9 +112,8 @@ impl<'a> RunReader<'a> {
     }
 }
 
-/// Merges sorted runs, the oldest first, into `out`. `keep` sees the number of the run, the
-/// position in it and the record; of equal handles that are kept the newest run's is written.
-/// Memory: O(runs).
+/// Merges sorted runs, oldest first, into `out`. `keep` gets the run's number, the position in it
+/// and the record; of equal kept handles the newest is written. Memory: O(runs).
 pub(crate) fn merge(runs: &[Run<'_>], out: &mut SegmentWriter, mut keep: impl FnMut(usize, usize, &Entry) -> Result<bool>) -> Result<()> {
     let mut readers: Vec<_> = runs.iter().map(RunReader::new).collect();
     let mut next = |run: usize, at: &mut usize| -> Result<Option<Entry>> {
@@ -148,7 +145,7 @@ pub(crate) fn merge(runs: &[Run<'_>], out: &mut SegmentWriter, mut keep: impl Fn
     Ok(())
 }
 
-/// A lookup that misses asks every segment: with 4, a billion records are at most 10 of them.
+/// A failing look-up asks every segment: with 4, a billion records are in at most 10.
 const TIER_RATIO: usize = 4;
-/// Merging so few costs less than a file of their own does.
+/// Segments below this are always merged, which costs less than another file.
 const ALWAYS_MERGED_BELOW: usize = 4096;

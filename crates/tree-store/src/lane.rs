@@ -1,8 +1,5 @@
-//! One writer's stream of new frames of one class: the pack being filled, and the records that no
-//! segment has yet.
-//!
-//! Used under a lock. Knows nothing of what other writers stored: dedup against the index is its
-//! caller's.
+//! A writer's stream of new frames of one class: the pack being filled, and records not yet in a
+//! segment. Used under a lock. The caller removes duplicates.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -19,7 +16,7 @@ use crate::manifest::PackMeta;
 use crate::pack;
 use crate::{Error, Result};
 
-/// What all parts of a writer make files with.
+/// What all parts of a writer need to create files.
 #[derive(Debug)]
 pub(crate) struct Workshop {
     pub(crate) layout: Layout,
@@ -31,26 +28,26 @@ pub(crate) struct Workshop {
 }
 
 impl Workshop {
-    /// A number that no file of the kind ever had.
+    /// A file number that was never used.
     pub(crate) fn take_number(&self, counter: &AtomicU32) -> Result<u32> {
         let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
         taken.map_err(|n| Error::Limit { what: "files made in this database's life", found: n.into(), max: u32::MAX.into() })
     }
 }
 
-/// See the file's head.
+/// A stream of new frames.
 #[derive(Debug)]
 pub(crate) struct Lane {
     class: PackClass,
     open: Option<OpenPack>,
-    /// New records that no segment has yet.
+    /// New records not yet in a segment.
     pub(crate) fresh: HashMap<BlockHandle, Place, BuildHasherDefault<HandleHasher>>,
-    /// Full packs that no manifest names yet.
+    /// Full packs not yet in a manifest.
     pub(crate) sealed: Vec<PackMeta>,
     unsynced: VecDeque<Unsynced>,
 }
 
-/// A full pack that a power cut could still take back.
+/// A full pack that is not yet synced.
 #[derive(Debug, Clone)]
 pub(crate) struct Unsynced {
     id: u32,
@@ -69,7 +66,7 @@ impl Lane {
         Self { class, open: None, fresh: HashMap::default(), sealed: Vec::new(), unsynced: VecDeque::new() }
     }
 
-    /// Writes a frame, which no lane and no segment has.
+    /// Appends a frame, which must be new.
     pub(crate) fn append(&mut self, shop: &Workshop, handle: &BlockHandle, kind: FrameKind, frame: &[u8]) -> Result<()> {
         debug_assert_eq!(PackClass::of(kind), self.class);
         let len = u32::try_from(frame.len()).map_err(|_| Error::Frame("longer than 4 GiB"))?;
@@ -86,7 +83,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Ends the pack that is being filled.
+    /// Ends the current pack.
     pub(crate) fn seal(&mut self) -> Result<()> {
         if let Some(mut open) = self.open.take() {
             open.flush()?;
@@ -96,7 +93,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Writes out what is buffered, so that the file has all of `pack`.
+    /// Flushes the buffer if the file lacks part of `pack`.
     pub(crate) fn flush_for_reading(&mut self, pack: u32) -> Result<()> {
         match &mut self.open {
             Some(open) if open.id == pack => open.flush(),
@@ -104,13 +101,13 @@ impl Lane {
         }
     }
 
-    /// Writes out what is buffered.
+    /// Flushes the buffer.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.open.as_mut().map_or(Ok(()), OpenPack::flush)
     }
 
-    /// The pack that should be synced now, because too many wait for the commit. It stays in the
-    /// list until [`Lane::synced`], lest a commit in between takes it for durable.
+    /// A pack to sync now, because too many wait. It stays listed until [`Lane::synced`], so that a
+    /// commit does not take it for durable.
     pub(crate) fn overdue(&self) -> Option<Unsynced> {
         (self.unsynced.len() > UNSYNCED_COUNT_MAX).then(|| self.unsynced.front().cloned()).flatten()
     }
@@ -128,13 +125,13 @@ impl Lane {
         Ok(())
     }
 
-    /// The fresh records, sorted. They stay until [`Lane::fresh`] is cleared.
+    /// New records, sorted. They stay until [`Lane::fresh`] is cleared.
     pub(crate) fn fresh_entries(&self) -> Vec<Entry> {
         self.fresh.iter().map(|(handle, place)| Entry { handle: *handle, place: *place }).collect()
     }
 }
 
-/// The pack that is being filled.
+/// The pack being filled.
 #[derive(Debug)]
 struct OpenPack {
     id: u32,
@@ -173,7 +170,7 @@ impl OpenPack {
         if self.buffer.is_empty() { Ok(()) } else { self.write(&[]) }
     }
 
-    /// Writes the buffer and then `parts`, in one call.
+    /// Writes the buffer and `parts` by one call.
     fn write(&mut self, parts: &[&[u8]]) -> Result<()> {
         let mut all = Vec::with_capacity(1 + parts.len());
         all.push(&self.buffer[..]);
@@ -185,7 +182,7 @@ impl OpenPack {
     }
 }
 
-/// Handles are uniform already: eight of their bytes are the hash.
+/// Handles are uniform: eight of their bytes serve as the hash.
 #[derive(Debug, Default)]
 pub(crate) struct HandleHasher(u64);
 
@@ -203,11 +200,10 @@ impl Hasher for HandleHasher {
     }
 }
 
-/// Small frames are gathered to writes of about this length.
+/// Write length for small frames.
 const BUFFER_LEN: usize = 256 << 10;
-/// Frames from this length on are written from where they are: a copy costs more than the system
-/// call saved.
+/// Length from which a frame is written without a copy.
 const DIRECT_LEN_MIN: usize = 32 << 10;
-/// Full packs that wait for their sync: 512 MiB a class. More would only make the commit's own
-/// syncs longer, and cost a file descriptor each.
+/// Full packs waiting for a sync: 512 MiB a class. More would lengthen the commit and cost
+/// descriptors.
 const UNSYNCED_COUNT_MAX: usize = 16;

@@ -1,8 +1,8 @@
-//! The names of a database's files.
+//! File names of a database.
 
 use std::path::{Path, PathBuf};
 
-/// The paths in one database's directory.
+/// Paths in a database directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     root: PathBuf,
@@ -21,7 +21,7 @@ impl Layout {
         self.root.join("manifest")
     }
 
-    /// Where the next manifest is written before it is renamed.
+    /// Path of the next manifest before its rename.
     pub(crate) fn manifest_next(&self) -> PathBuf {
         self.root.join("manifest.next")
     }
@@ -51,10 +51,10 @@ impl Layout {
     }
 }
 
-/// What a pack holds. Metadata is read far more often than data, so it lies together.
+/// Class of a pack. Metadata is read far more often than data, so it is stored together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum PackClass {
-    /// Frames about files: directory pages, indirect frames, fsinfos.
+    /// Directory pages, indirect frames, fsinfos.
     Metadata,
     /// Leaves.
     Data,
@@ -67,7 +67,7 @@ impl PackClass {
         if kind.is_metadata() { Self::Metadata } else { Self::Data }
     }
 
-    /// The number that stands for it in pack headers and manifests.
+    /// Number in pack headers and manifests.
     pub(crate) const fn number(self) -> u32 {
         match self {
             Self::Metadata => 1,
@@ -91,14 +91,14 @@ impl PackClass {
     }
 }
 
-/// Reads a pack's class and id from its file name.
+/// Parses class and id from a pack's file name.
 pub(crate) fn parse_pack_name(name: &str) -> Option<(PackClass, u32)> {
     let (letter, id) = name.strip_suffix(".pack")?.split_once('-')?;
     let class = PackClass::BOTH.into_iter().find(|class| letter.len() == 1 && letter.starts_with(class.letter()))?;
     Some((class, parse_id(id)?))
 }
 
-/// Reads a segment's id from its file name.
+/// Parses the id from a segment's file name.
 pub(crate) fn parse_segment_name(name: &str) -> Option<u32> {
     parse_id(name.strip_suffix(".segment")?)
 }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_names_are_read_back_and_strangers_are_not() {
+    fn file_names_round_trip_and_others_are_refused() {
         let layout = Layout::new(Path::new("/db"));
         for class in PackClass::BOTH {
             let path = layout.pack(class, 0xab_cdef);

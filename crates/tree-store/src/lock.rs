@@ -1,5 +1,4 @@
-//! The lock of a database's one writer. The system lets go of it when the process ends, however it
-//! ends.
+//! Lock of a database's writer. The system releases it when the process ends.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
@@ -19,13 +18,13 @@ pub(crate) struct WriterLock {
 }
 
 impl WriterLock {
-    /// Whether a file named as the lock is one: it has a process's number in it, or nothing.
+    /// Whether a file named as the lock is one: it holds a process id or nothing.
     pub(crate) fn is_ours(path: &Path) -> bool {
         let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= PID_LEN_MAX);
         is_file && std::fs::read(path).is_ok_and(|text| text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'\n'))
     }
 
-    /// Takes the lock, trying for `wait`.
+    /// Takes the lock, waiting up to `wait`.
     pub(crate) fn take(layout: &Layout, wait: Duration) -> Result<Self> {
         let path = layout.lock();
         let mut file = OpenOptions::new()
@@ -36,7 +35,7 @@ impl WriterLock {
             .mode(MODE)
             .open(&path)
             .map_err(Error::io("open the lock file", &path))?;
-        // One of an earlier version may be open to all. Not being its owner is no reason to fail.
+        // Earlier versions made it world-readable. A foreign owner is no error.
         if file.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o777 != MODE) {
             let _ = file.set_permissions(Permissions::from_mode(MODE));
         }
@@ -52,8 +51,7 @@ impl WriterLock {
                 Err(errno) => return Err(Error::io("lock", &path)(errno.into())),
             }
         }
-        // Only a courtesy to whoever meets the lock: a full disk must not keep a collection from making
-        // room.
+        // Informative only: a full disk must not prevent a collection.
         let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Self { _file: file })
     }
@@ -66,7 +64,7 @@ fn holder(file: &mut File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Whoever can open it, be it for reading, can hold it and keep the writer out.
+/// Anyone who can open the file can hold the lock.
 const MODE: u32 = 0o600;
 
 const RETRY_EVERY: Duration = Duration::from_millis(20);

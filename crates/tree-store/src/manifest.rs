@@ -1,5 +1,4 @@
-//! The manifest: the one file that says what the database is. Whoever replaces it, by a rename,
-//! commits.
+//! The manifest: the file that defines the database. Replacing it by a rename is the commit.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,13 +14,13 @@ use crate::{Error, Result};
 /// A committed revision that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    /// Counts up.
+    /// Increasing number.
     pub number: u64,
-    /// When its term began, in seconds since 1970.
+    /// Start of its validity, in seconds since 1970.
     pub start: i64,
-    /// The stored frame of its signed fsinfo, from which all of it is reached.
+    /// Frame of its signed fsinfo, the root of all its data.
     pub fsinfo: BlockHandle,
-    /// A name, which keeps it for as long as it has it.
+    /// Tag, which keeps the revision.
     pub tag: Option<String>,
 }
 
@@ -30,7 +29,7 @@ pub struct Revision {
 pub(crate) struct PackMeta {
     pub(crate) id: u32,
     pub(crate) class: PackClass,
-    /// Length of the file; nothing is ever added.
+    /// Length of the file, final.
     pub(crate) len: u64,
 }
 
@@ -41,26 +40,26 @@ pub(crate) struct SegmentMeta {
     pub(crate) count: u64,
 }
 
-/// All that a generation of the database consists of.
+/// A generation of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) hostid: HostId,
     pub(crate) iv: Iv,
-    /// Counts manifests, from 1.
+    /// Number of the manifest, from 1.
     pub(crate) generation: u64,
-    /// No pack that ever was live has this number or a higher one.
+    /// Lowest unused pack number.
     pub(crate) next_pack: u32,
     pub(crate) next_segment: u32,
     pub(crate) packs: Vec<PackMeta>,
-    /// The oldest first.
+    /// Oldest first.
     pub(crate) segments: Vec<SegmentMeta>,
-    /// The newest revision's signed fsinfo.
+    /// Signed fsinfo of the newest revision.
     pub(crate) head: Option<Arc<[u8]>>,
-    /// Kept revisions, the oldest first; the last one is the head.
+    /// Kept revisions, oldest first; the last one is the head.
     pub(crate) revisions: Vec<Revision>,
-    /// Statements of the root key, to be sent along.
+    /// Key statements for clients.
     pub(crate) statements: Vec<Vec<u8>>,
-    /// Frames to be sent along with the head.
+    /// Companions of the head.
     pub(crate) companions: Vec<BlockHandle>,
 }
 
@@ -82,7 +81,7 @@ impl Manifest {
         }
     }
 
-    /// The file's bytes.
+    /// Encodes the file.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let body = self.to_xdr();
         let mut bytes = Vec::with_capacity(HEADER_LEN + body.len());
@@ -93,7 +92,7 @@ impl Manifest {
         bytes
     }
 
-    /// Reads the file's bytes; `path` is for the error.
+    /// Decodes the file; `path` is for errors.
     pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
         if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
             return Err(Error::damaged(path, "this is no manifest"));
@@ -109,8 +108,7 @@ impl Manifest {
         Self::from_xdr(body).map_err(|error| Error::damaged(path, error.to_string()))
     }
 
-    /// Replaces the manifest, durably. Until the rename the old one is in force, from then on this
-    /// one.
+    /// Replaces the manifest durably. The rename is the commit.
     pub(crate) fn write(&self, layout: &Layout, disk: &dyn Disk) -> Result<()> {
         let (next, path) = (layout.manifest_next(), layout.manifest());
         let file = disk.create(&next).map_err(Error::io("create", &next))?;
@@ -184,7 +182,7 @@ impl Xdr for Manifest {
     }
 }
 
-/// Reads a counted list; memory grows with what is there, not with the count.
+/// Decodes a counted list; memory grows with the data, not the count.
 fn list<'a, T>(
     r: &mut Reader<'a>,
     count_max: usize,
@@ -202,13 +200,12 @@ const HEADER_LEN: usize = 8 + 4 + 32;
 /// 128 TiB of full packs.
 pub(crate) const PACK_COUNT_MAX: usize = 4 << 20;
 pub(crate) const SEGMENT_COUNT_MAX: usize = 4096;
-/// A signed fsinfo is some hundred bytes, and a few KiB with a root directory full of inline
-/// xattrs.
+/// A signed fsinfo has some hundred bytes, or a few KiB if the root directory has inline xattrs.
 pub(crate) const HEAD_LEN_MAX: usize = 1 << 20;
-/// One a minute for two years; each is under 100 bytes here.
+/// One a minute for two years, under 100 bytes each.
 pub(crate) const REVISION_COUNT_MAX: usize = 1 << 20;
 pub(crate) const TAG_LEN_MAX: usize = 255;
 pub(crate) const STATEMENT_COUNT_MAX: usize = 64;
 pub(crate) const STATEMENT_LEN_MAX: usize = 64 << 10;
-/// As many as one GETDATA asks for.
+/// As many as in one GETDATA.
 pub(crate) const COMPANION_COUNT_MAX: usize = 64;

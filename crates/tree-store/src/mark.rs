@@ -1,8 +1,7 @@
-//! Which records of the index the kept revisions reach: one bit a record, and the walk that sets
-//! them.
+//! Marking: the index records that kept revisions need.
 //!
-//! Memory: one bit for each record of the index (2 MiB for 16 million frames, two terabytes of
-//! data), and the walk's stack, which holds the children of one page a level.
+//! Memory: one bit for each record (2 MiB for 16 million frames, two terabytes of data), and a
+//! stack with one page's children for each level.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +11,7 @@ use crate::frames::{Progress, ProgressFn};
 use crate::index::{Entry, Index, Position};
 use crate::{FrameSource, Result};
 
-/// One bit for each record of an index.
+/// One bit for each index record.
 #[derive(Debug)]
 pub(crate) struct Marks {
     segments: Vec<Vec<AtomicU64>>,
@@ -24,7 +23,7 @@ impl Marks {
         Self { segments: index.segments.iter().map(|segment| words(segment.len())).collect() }
     }
 
-    /// Marks a record; true when it was not marked.
+    /// Marks a record; true if it was not marked.
     pub(crate) fn set(&self, position: Position) -> bool {
         let bit = 1 << (position.at % 64);
         self.segments[position.segment][position.at / 64].fetch_or(bit, Ordering::Relaxed) & bit == 0
@@ -34,7 +33,7 @@ impl Marks {
         self.segments[position.segment][position.at / 64].load(Ordering::Relaxed) >> (position.at % 64) & 1 == 1
     }
 
-    /// The same marks for another index, as far as it has the same handles. O(marked × log).
+    /// The same marks for another index with the same handles. O(marked × log).
     pub(crate) fn transfer(&self, from: &Index, to: &Index) -> Result<Self> {
         let marks = Self::new(to);
         for_each_entry(from, |position, entry| {
@@ -60,7 +59,7 @@ pub(crate) fn for_each_entry(index: &Index, mut see: impl FnMut(Position, &Entry
     Ok(())
 }
 
-/// A frame that a revision needs and that can't be had.
+/// A needed frame that is unavailable.
 #[derive(Debug, Clone)]
 pub(crate) struct Lack {
     pub(crate) kind: FrameKind,
@@ -68,7 +67,7 @@ pub(crate) struct Lack {
     pub(crate) why: String,
 }
 
-/// Walks from a signed fsinfo's frame to all that it reaches. Hashes the metadata on its way.
+/// Walks from a signed fsinfo to everything it needs, and verifies the metadata.
 pub(crate) struct Walk<'a> {
     pub(crate) index: &'a Index,
     pub(crate) source: &'a dyn FrameSource,
@@ -79,8 +78,8 @@ pub(crate) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Marks all that `fsinfo` reaches; what is marked already is taken to be walked already.
-    /// `lack` decides whether the walk goes on without a frame.
+    /// Marks everything that `fsinfo` needs; marked frames count as walked. `lack` decides whether
+    /// to continue without a frame.
     pub(crate) fn mark(&mut self, fsinfo: &BlockHandle, mut lack: impl FnMut(Lack) -> Result<()>) -> Result<()> {
         let mut stack = vec![(FrameKind::Fsinfo, *fsinfo)];
         while let Some((kind, handle)) = stack.pop() {
@@ -96,7 +95,7 @@ impl Walk<'_> {
                 continue;
             }
             match self.children(kind, &handle)? {
-                // The first child on top: depth first, as the packs were written.
+                // First child on top: depth-first, like the order of packs.
                 Ok(children) => stack.extend(children.into_iter().rev()),
                 Err(why) => lack(Lack { kind, handle, why })?,
             }
@@ -104,7 +103,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The frames that a frame names, or why that can't be known.
+    /// Frames that a frame names, or the error.
     fn children(&self, kind: FrameKind, handle: &BlockHandle) -> Result<std::result::Result<Vec<(FrameKind, BlockHandle)>, String>> {
         let Some(bytes) = self.source.get(handle)? else { return Ok(Err("missing".to_owned())) };
         let opened = frame::open(&self.iv, handle, kind, &bytes).map_err(|error| error.to_string());

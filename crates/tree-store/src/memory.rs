@@ -1,4 +1,4 @@
-//! Frames in memory: for tests and for small trees. Lacks revisions and everything durable.
+//! Frames in memory, for tests and small trees. No revisions, nothing durable.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use vouch_tree::BlockHandle;
 use crate::frames::checked_kind;
 use crate::{FrameSink, FrameSource, Result};
 
-/// A store that lasts as long as its process.
+/// A store in memory.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     frames: RwLock<HashMap<BlockHandle, Vec<u8>>>,
@@ -20,17 +20,17 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// How many frames it holds.
+    /// Number of frames.
     pub fn len(&self) -> usize {
         self.frames.read().len()
     }
 
-    /// Whether it holds none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.frames.read().is_empty()
     }
 
-    /// Takes a frame out, so that a test can see what its absence does.
+    /// Removes a frame, to test its absence.
     pub fn remove(&self, handle: &BlockHandle) -> Option<Vec<u8>> {
         self.frames.write().remove(handle)
     }

@@ -1,7 +1,4 @@
-//! The pack file's bytes: a header, then records that are exactly what GETDATA sends for a found
-//! frame.
-//!
-//! Knows how to build, read and scan them; lacks all knowledge of which packs are live.
+//! Encoding of pack files: a header, then records equal to GETDATA's encoding of a found frame.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -14,14 +11,14 @@ use crate::frames::{FRAME_LEN_MIN, checked_kind};
 use crate::layout::PackClass;
 use crate::{Error, Result};
 
-/// Bytes before the first record.
+/// Length of the header.
 pub(crate) const HEADER_LEN: usize = 32;
 
-/// No pack is longer, whatever it is rolled at: offsets have 32 bits.
+/// Longest pack: offsets have 32 bits.
 pub(crate) const PACK_LEN_LIMIT: u64 = 1 << 31;
 
-/// A new pack is begun when the next record would pass this length: large enough that a terabyte is
-/// 32 Ki files, small enough to be moved whole, to other storage or by a collection.
+/// Length at which a new pack starts: a terabyte has 32 Ki files, and a pack is small enough to
+/// move whole.
 pub(crate) const PACK_LEN_MAX: u32 = 32 << 20;
 
 /// `u32 1` (found) and `u32 len`.
@@ -31,7 +28,7 @@ const MAGIC: [u8; 8] = *b"VOUCHPAK";
 const VERSION: u32 = 1;
 const FOUND: u32 = 1;
 
-/// The header of a pack: which class, and for which iv.
+/// Header of a pack: class and iv.
 pub(crate) fn header(class: PackClass, iv: &Iv) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -41,7 +38,7 @@ pub(crate) fn header(class: PackClass, iv: &Iv) -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// The bytes before a frame in its record.
+/// Bytes before a frame in its record.
 pub(crate) fn record_head(frame_len: u32) -> [u8; RECORD_HEAD_LEN] {
     let mut bytes = [0; RECORD_HEAD_LEN];
     bytes[..4].copy_from_slice(&FOUND.to_be_bytes());
@@ -49,43 +46,42 @@ pub(crate) fn record_head(frame_len: u32) -> [u8; RECORD_HEAD_LEN] {
     bytes
 }
 
-/// The bytes after a frame in its record.
+/// Bytes after a frame in its record.
 pub(crate) fn record_pad(frame_len: usize) -> &'static [u8] {
     &[0; 3][..pad_len(frame_len)]
 }
 
-/// Length of the record of a frame.
+/// Length of a frame's record.
 pub(crate) const fn record_len(frame_len: u32) -> u32 {
     RECORD_HEAD_LEN as u32 + frame_len + pad_len(frame_len as usize) as u32
 }
 
-/// Reads a pack's records one after the other, hashing each.
+/// Sequential reader of a pack that hashes each record.
 #[derive(Debug)]
 pub(crate) struct PackScan {
     path: PathBuf,
     reader: BufReader<File>,
     class: PackClass,
     iv: Iv,
-    /// Where the next record begins; all before it is whole.
+    /// Start of the next record; everything before is intact.
     offset: u64,
     end: u64,
     body: Vec<u8>,
 }
 
-/// What [`PackScan::next`] found.
+/// Result of [`PackScan::next`].
 #[derive(Debug)]
 pub(crate) enum Scanned<'a> {
-    /// A whole record.
+    /// An intact record.
     Record { offset: u32, handle: BlockHandle, kind: FrameKind, frame: &'a [u8] },
-    /// The end, right after a whole record.
+    /// End after an intact record.
     End,
-    /// Bytes that are no record, up to the end.
+    /// Trailing bytes that are no record.
     Torn,
 }
 
 impl PackScan {
-    /// Opens a pack to read its first `len` bytes. `None` when it does not begin with the right
-    /// header.
+    /// Opens a pack to read its first `len` bytes. `None` for a wrong header.
     pub(crate) fn open(path: &Path, class: PackClass, iv: &Iv, len: u64) -> Result<Option<Self>> {
         let file = File::open(path).map_err(Error::io("open", path))?;
         let mut reader = BufReader::with_capacity(READ_BUFFER_LEN, file);
@@ -99,12 +95,12 @@ impl PackScan {
         Ok(Some(Self { path: path.to_owned(), reader, class, iv: *iv, offset: HEADER_LEN as u64, end: len, body }))
     }
 
-    /// Where the whole records end, so far.
+    /// End of the intact records so far.
     pub(crate) fn whole_len(&self) -> u64 {
         self.offset
     }
 
-    /// The next record. After [`Scanned::End`] and [`Scanned::Torn`] there is nothing more to ask.
+    /// The next record. [`Scanned::End`] and [`Scanned::Torn`] are final.
     pub(crate) fn next(&mut self) -> Result<Scanned<'_>> {
         let left = self.end - self.offset;
         if left == 0 {
@@ -142,7 +138,7 @@ impl PackScan {
     }
 }
 
-/// Whether the bytes were all there; an early end is no error here.
+/// Whether all bytes were read; a short file is no error here.
 fn filled(result: std::io::Result<()>, path: &Path) -> Result<bool> {
     match result {
         Ok(()) => Ok(true),

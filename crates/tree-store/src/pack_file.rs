@@ -1,4 +1,4 @@
-//! Packs open for reading: a bounded set of open files, and where in them a frame lies.
+//! Packs open for reading, bounded, and locations of frames in them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::layout::{Layout, PackClass};
 use crate::pack;
 use crate::{Error, Result};
 
-/// A pack that is open for reading. It stays readable when a collection unlinks it.
+/// A pack open for reading. Stays readable when a collection unlinks it.
 #[derive(Debug)]
 pub struct PackFile {
     id: u32,
@@ -26,12 +26,12 @@ pub struct PackFile {
 }
 
 impl PackFile {
-    /// The pack's number; never used twice in a database.
+    /// Number of the pack, never reused in a database.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Where the pack is, or was.
+    /// Path of the pack, which may be gone.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -61,14 +61,14 @@ impl AsFd for PackFile {
     }
 }
 
-/// Where a frame's record lies.
+/// Location of a frame's record.
 #[derive(Debug, Clone)]
 pub struct Location {
-    /// The open pack.
+    /// Open pack.
     pub pack: Arc<PackFile>,
-    /// Where the record begins: `u32 1`, `u32 len`, the frame, zeros to a multiple of 4.
+    /// Start of the record: `u32 1`, `u32 len`, the frame, zeros to a multiple of 4.
     pub offset: u64,
-    /// Length of the frame alone.
+    /// Length of the frame.
     pub frame_len: u32,
 }
 
@@ -82,17 +82,17 @@ impl Location {
         pack::record_len(self.frame_len).into()
     }
 
-    /// Where the record ends.
+    /// End of the record.
     pub fn end(&self) -> u64 {
         self.offset + self.record_len()
     }
 
-    /// Whether this record begins where `before` ends, so that one sendfile sends both.
+    /// Whether this record starts at the end of `before`, so that one sendfile sends both.
     pub fn follows(&self, before: &Self) -> bool {
         self.pack.id == before.pack.id && self.offset == before.end()
     }
 
-    /// Reads the frame. Not verified.
+    /// Reads the frame without verification.
     pub fn read_frame(&self) -> Result<Vec<u8>> {
         let mut record = Vec::new();
         self.read_record(&mut record)?;
@@ -104,7 +104,7 @@ impl Location {
         Ok(record)
     }
 
-    /// Appends the record to `out`, as it goes over the wire. Not verified.
+    /// Appends the record in its wire form, without verification.
     pub fn read_record(&self, out: &mut Vec<u8>) -> Result<()> {
         let before = out.len();
         out.resize(before + self.record_len() as usize, 0);
@@ -112,7 +112,7 @@ impl Location {
     }
 }
 
-/// The packs that are open, a bounded number of them, by second chance.
+/// Bounded cache of open packs, with second-chance eviction.
 #[derive(Debug)]
 pub(crate) struct PackFiles {
     open_count_max: usize,
@@ -130,7 +130,7 @@ impl PackFiles {
         Self { open_count_max: OPEN_COUNT_MAX, open: RwLock::default() }
     }
 
-    /// The open pack; opens it when it is not.
+    /// The open pack; opens it if needed.
     pub(crate) fn open(&self, layout: &Layout, class: PackClass, id: u32, iv: &Iv) -> Result<Arc<PackFile>> {
         if let Some(kept) = self.open.read().get(&id) {
             kept.used.store(true, Ordering::Relaxed);
@@ -144,13 +144,13 @@ impl PackFiles {
         Ok(open.entry(id).or_insert_with(|| Kept { file, used: AtomicBool::new(true) }).file.clone())
     }
 
-    /// Closes packs that are gone, so that their space is given back.
+    /// Closes removed packs, which frees their space.
     pub(crate) fn retain(&self, mut keep: impl FnMut(u32) -> bool) {
         self.open.write().retain(|id, _| keep(*id));
     }
 
-    /// Closes what was not used since the last time, or anything when all was. O(n), once in n/2
-    /// openings or so.
+    /// Closes packs unused since the last time, or any if all were used. O(n), about once in n/2
+    /// opens.
     fn make_room(open: &mut HashMap<u32, Kept>) {
         let before = open.len();
         open.retain(|_, kept| kept.used.swap(false, Ordering::Relaxed));
@@ -164,5 +164,5 @@ impl PackFiles {
     }
 }
 
-/// Open packs a reader: 8 GiB of packs, a quarter of the usual soft limit of 1,024 files.
+/// Open packs of a reader: 8 GiB of packs, a quarter of the usual soft limit of 1,024 descriptors.
 const OPEN_COUNT_MAX: usize = 256;

@@ -1,8 +1,6 @@
-//! Builds a damaged index anew. Packs describe themselves: each frame is hashed again, and the hash
-//! is its handle.
+//! Rebuilds a damaged index from the packs: each frame is hashed again, and the hash is its handle.
 //!
-//! Lacks any cure for the packs and the manifest: what is damaged there is somewhere else whole,
-//! and `vouch pull` fetches it.
+//! Damaged packs and manifests can't be repaired; `vouch pull` fetches their data.
 
 use std::path::Path;
 
@@ -15,10 +13,10 @@ use crate::segment::{Segment, SegmentWriter};
 use crate::view::read_manifest;
 use crate::{CollectOptions, Database, Error, Progress, Result};
 
-/// What a repair did.
+/// Result of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Repaired {
-    /// Frames in the index now, garbage that a collection has not given back included.
+    /// Frames in the index now, with uncollected garbage.
     pub frames: u64,
     /// Bytes of packs read.
     pub bytes: u64,
@@ -44,7 +42,7 @@ impl Database {
         let mut rebuild = Rebuild { layout: &layout, options, manifest, next_segment, found: Vec::new(), segments: Vec::new() };
         let built = rebuild.run();
         if built.is_err() {
-            // Nothing names them.
+            // No manifest names them.
             rebuild.segments.iter().for_each(|segment| drop(options.disk.remove(&layout.segment(segment.id()))));
         }
         built
@@ -56,7 +54,7 @@ struct Rebuild<'a> {
     options: &'a CollectOptions<'a>,
     manifest: Manifest,
     next_segment: u32,
-    /// Records that are in no segment yet.
+    /// Records not yet in a segment.
     found: Vec<Entry>,
     segments: Vec<Segment>,
 }
@@ -100,10 +98,10 @@ impl Rebuild<'_> {
         }
     }
 
-    /// Writes what was found as a segment; of equal handles the last one found.
+    /// Writes found records as a segment; of equal handles the last one.
     fn store_found(&mut self) -> Result<()> {
         let mut found = std::mem::take(&mut self.found);
-        // Stable, so that equal handles stay in the order in which they were found.
+        // Stable sort: equal handles stay in order.
         found.sort_by_key(|entry| entry.handle);
         found.reverse();
         found.dedup_by_key(|entry| entry.handle);
@@ -119,7 +117,7 @@ impl Rebuild<'_> {
         let runs: Vec<Run<'_>> = parts.iter().map(Run::Segment).collect();
         let merged = self.write(&runs);
         let removed = parts.iter().map(|part| self.layout.segment(part.id())).map(|path| self.options.disk.remove(&path));
-        // One that stays is litter, which the next writer clears away.
+        // The next writer removes leftovers.
         removed.for_each(drop);
         self.segments.extend(merged?);
         Ok(())
@@ -131,7 +129,7 @@ impl Rebuild<'_> {
         write_segment(self.layout, &*self.options.disk, id, runs)
     }
 
-    /// The new index is durable before the manifest that names it; the old one's files go last.
+    /// The new index is durable before its manifest; old files are removed last.
     fn commit(&mut self) -> Result<()> {
         let (layout, disk) = (self.layout, &*self.options.disk);
         disk.sync_dir(&layout.index()).map_err(Error::io("sync", &layout.index()))?;
@@ -141,14 +139,14 @@ impl Rebuild<'_> {
         self.manifest.next_segment = self.next_segment;
         self.manifest.write(layout, disk)?;
         for meta in old {
-            // One that is missing may be what was damaged.
+            // The damaged file may be missing.
             let _ = disk.remove(&layout.segment(meta.id));
         }
         Ok(())
     }
 }
 
-/// Durable. `None` where there was nothing to write.
+/// Writes a durable segment. `None` without records.
 fn write_segment(layout: &Layout, disk: &dyn crate::disk::Disk, id: u32, runs: &[Run<'_>]) -> Result<Option<Segment>> {
     let path = layout.segment(id);
     let mut out = SegmentWriter::create(disk, &path)?;
@@ -161,7 +159,7 @@ fn write_segment(layout: &Layout, disk: &dyn crate::disk::Disk, id: u32, runs: &
     Segment::open(&path, id).map(Some)
 }
 
-/// A number above that of every segment's file, so that none is written over.
+/// A number above every existing segment file.
 fn first_free_segment(layout: &Layout) -> Result<u32> {
     let dir = layout.index();
     let names = || std::fs::read_dir(&dir)?.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>();
@@ -170,5 +168,5 @@ fn first_free_segment(layout: &Layout) -> Result<u32> {
     Ok(used.max().map_or(0, |id| id.saturating_add(1)))
 }
 
-/// Records held in memory, 56 bytes each, before they go to a segment.
+/// Records in memory, 56 bytes each, before they go to a segment.
 const FOUND_COUNT_MAX: usize = 1 << 20;

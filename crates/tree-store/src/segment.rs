@@ -1,8 +1,6 @@
-//! One index segment: an immutable file of sorted records, searched by interpolation.
+//! Index segment: an immutable file of sorted records with interpolation search.
 //!
-//! Owns the file's bytes; lacks all knowledge of which segments are live ([`crate::index`]).
-//! Nothing is mapped: whoever can write to the file can cut it short at any moment, and that has to
-//! be an error of this one segment, not the end of the process.
+//! Files are not memory-mapped: a file truncated by another process must be an error, not a signal.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +25,7 @@ pub(crate) const RECORD_LEN: usize = 44;
 const TRAILER_LEN: usize = 40;
 const CHECKSUM_LEN: usize = 32;
 
-/// A segment that is open for searching.
+/// A segment open for searching.
 #[derive(Debug)]
 pub(crate) struct Segment {
     id: u32,
@@ -36,12 +34,11 @@ pub(crate) struct Segment {
     count: usize,
 }
 
-/// Where the file's bytes are.
+/// Location of the bytes.
 enum Source {
-    /// A copy of the whole file: a search makes no system call.
+    /// A copy of the file: searches make no system call.
     Memory(Box<[u8]>),
-    /// The file, of this length: a search reads some hundred records around where it expects one,
-    /// two or three times.
+    /// The file with its length: a search reads two or three windows of some hundred records.
     File(File, u64),
 }
 
@@ -55,7 +52,7 @@ impl std::fmt::Debug for Source {
 }
 
 impl Segment {
-    /// Opens a segment. Checks its form; [`Segment::verify`] checks every byte. Reads up to
+    /// Opens a segment and checks its form; [`Segment::verify`] checks every byte. Reads up to
     /// [`IN_MEMORY_LEN_MAX`] bytes.
     pub(crate) fn open(path: &Path, id: u32) -> Result<Self> {
         Self::open_within(path, id, IN_MEMORY_LEN_MAX)
@@ -102,12 +99,12 @@ impl Segment {
         self.id
     }
 
-    /// How many records it has.
+    /// Number of records.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// Checks every byte against the checksum, and the order: 1 to 3 GB/s where the file is cached.
+    /// Checks checksum and order: 1 to 3 GB/s from the page cache.
     pub(crate) fn verify(&self) -> Result<()> {
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; BUFFER_LEN];
@@ -143,7 +140,7 @@ impl Segment {
         self.decode(at, &record)
     }
 
-    /// Reads records one after another.
+    /// Sequential reader.
     pub(crate) fn scan(&self) -> Scan<'_> {
         Scan { segment: self, first: 0, records: Vec::new() }
     }
@@ -159,8 +156,8 @@ impl Segment {
         Ok(Entry { handle: BlockHandle::from_bytes(handle), place })
     }
 
-    /// The position of a handle. About log log n probes, since handles are uniform; never more than
-    /// some and log n.
+    /// Position of a handle. About log log n probes for uniform handles, at worst a constant plus
+    /// log n.
     pub(crate) fn find(&self, handle: &BlockHandle) -> Result<Option<usize>> {
         let wanted = &handle.as_bytes()[..];
         let key = handle.prefix();
@@ -180,7 +177,7 @@ impl Segment {
             let (first, window) = self.around(at, low, high, &mut buffer)?;
             let count = window.len() / RECORD_LEN;
             let handle_at = |i: usize| handle_of(&window[i * RECORD_LEN..]);
-            // The first record of the window that is not before the one that is wanted.
+            // First record of the window not before the wanted one.
             let (mut from, mut to) = (0, count);
             while from < to {
                 let middle = from + (to - from) / 2;
@@ -199,8 +196,8 @@ impl Segment {
         Ok(None)
     }
 
-    /// Records around position `at`, none outside `low..high`, and the position of the first: one
-    /// from memory, a window from a file.
+    /// Records around position `at` within `low..high`, and the position of the first: one from
+    /// memory, a window from a file.
     fn around<'a>(&'a self, at: usize, low: usize, high: usize, buffer: &'a mut [u8]) -> Result<(usize, &'a [u8])> {
         match &self.source {
             Source::Memory(bytes) => Ok((at, &bytes[HEADER_LEN + at * RECORD_LEN..][..RECORD_LEN])),
@@ -220,7 +217,7 @@ impl Segment {
         }
     }
 
-    /// Bytes within the length that the file had when it was opened.
+    /// Reads within the length at opening.
     fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
         match &self.source {
             Source::Memory(bytes) => {
@@ -232,11 +229,11 @@ impl Segment {
     }
 }
 
-/// A reader of many records in their order.
+/// Sequential reader of records.
 #[derive(Debug)]
 pub(crate) struct Scan<'a> {
     segment: &'a Segment,
-    /// The position of the first of `records`.
+    /// Position of the first of `records`.
     first: usize,
     records: Vec<u8>,
 }
@@ -278,7 +275,7 @@ fn read_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
     }
 }
 
-/// Writes a segment front to back.
+/// Writes a segment sequentially.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     path: PathBuf,
@@ -299,7 +296,7 @@ impl SegmentWriter {
         Ok(Self { path: path.to_owned(), file, buffer, hasher: blake3::Hasher::new(), count: 0, last: None })
     }
 
-    /// Adds a record; they come in the order of their handles, each once.
+    /// Adds a record, in order of handles, each once.
     pub(crate) fn push(&mut self, entry: &Entry) -> Result<()> {
         assert!(self.last.is_none_or(|last| last < entry.handle), "segments are written in order");
         self.last = Some(entry.handle);
@@ -313,12 +310,12 @@ impl SegmentWriter {
         if self.buffer.len() >= BUFFER_LEN { self.flush() } else { Ok(()) }
     }
 
-    /// How many records it has so far.
+    /// Number of records so far.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Writes the trailer; durable when `durable` is asked for.
+    /// Writes the trailer; syncs if `durable`.
     pub(crate) fn finish(mut self, durable: bool) -> Result<()> {
         self.buffer.extend_from_slice(&self.count.to_be_bytes());
         self.flush()?;
@@ -348,18 +345,17 @@ fn be64(bytes: &[u8]) -> u64 {
     u64::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
 }
 
-/// The kind takes the upper byte of the length's word.
+/// The upper byte of the length holds the kind.
 const LEN_MASK: u32 = 0x00ff_ffff;
-/// Uniform handles need about 4; who could choose handles at will would still meet a binary search.
+/// Uniform handles need about 4; chosen handles fall back to binary search.
 const INTERPOLATED_PROBES_MAX: usize = 12;
 const BUFFER_LEN: usize = 256 << 10;
-/// What a segment may hold of memory: 380,000 records, some 50 GB of large files. Larger ones are
-/// read where they lie.
+/// Longest segment kept in memory: 380,000 records, some 50 GB of large files.
 const IN_MEMORY_LEN_MAX: u64 = 16 << 20;
-/// Records that one read of a search takes, 4 KiB: after the first, the wanted one is nearly always
-/// among them.
+/// Records of one read in a search, 4 KiB: after the first read, the wanted one is usually among
+/// them.
 const WINDOW_COUNT: usize = 93;
-/// Records that a scan reads at once.
+/// Records of one read in a scan.
 const SCAN_COUNT: usize = 4096;
 
 #[cfg(test)]
@@ -382,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_in_the_file_finds_what_one_in_memory_finds() {
+    fn search_in_file_agrees_with_search_in_memory() {
         let dir = tempfile::tempdir().unwrap();
         for count in [1, 2, 92, 93, 94, 500, 20_000] {
             let (path, handles) = made(dir.path(), count);
@@ -405,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_cut_short_while_it_is_open_is_an_error_and_no_signal() {
+    fn truncated_segment_is_an_error_not_a_signal() {
         let dir = tempfile::tempdir().unwrap();
         let (path, handles) = made(dir.path(), 5000);
         let [read, held] = [0, u64::MAX].map(|max| Segment::open_within(&path, 0, max).unwrap());

@@ -1,5 +1,4 @@
-//! The reader of a database: needs no lock, and goes on while a writer commits or a collection
-//! sweeps.
+//! Reader of a database: takes no lock, and continues during commits and collections.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use crate::pack_file::{Location, PackFile, PackFiles};
 use crate::view::View;
 use crate::{Error, FrameSource, Result};
 
-/// A reader. Any number of threads may use one; each answer comes from the generation of the last
+/// A reader for any number of threads. Answers come from the generation of the last
 /// [`Snapshot::refresh`].
 #[derive(Debug)]
 pub struct Snapshot {
@@ -30,8 +29,8 @@ impl Snapshot {
         Ok(Self { layout, view: RwLock::new(view), refreshing: Mutex::default(), files: PackFiles::new() })
     }
 
-    /// Goes on to the newest generation; true when there is a new one. One system call when there
-    /// is none. When it fails, the old view stays.
+    /// Moves to the newest generation; true if there is a new one. One system call if not. On
+    /// failure the old view stays.
     pub fn refresh(&self) -> Result<bool> {
         let _one_at_a_time = self.refreshing.lock();
         let old = self.view();
@@ -45,42 +44,42 @@ impl Snapshot {
         Ok(true)
     }
 
-    /// The current generation, all of one moment.
+    /// The current generation.
     pub fn view(&self) -> Arc<View> {
         self.view.read().clone()
     }
 
-    /// The database's directory.
+    /// Directory of the database.
     pub fn path(&self) -> &Path {
         self.layout.root()
     }
 
-    /// Whose tree it is.
+    /// HOSTID of the tree.
     pub fn hostid(&self) -> HostId {
         self.view.read().hostid()
     }
 
-    /// The key of its handles.
+    /// Key of its handles.
     pub fn iv(&self) -> Iv {
         self.view.read().iv()
     }
 
-    /// The newest revision's signed fsinfo.
+    /// Signed fsinfo of the newest revision.
     pub fn head(&self) -> Option<Arc<[u8]>> {
         self.view.read().head().cloned()
     }
 
-    /// Statements of the root key.
+    /// Key statements.
     pub fn statements(&self) -> Vec<Vec<u8>> {
         self.view.read().statements().to_vec()
     }
 
-    /// Frames to send along with the head.
+    /// Companions of the head.
     pub fn companions(&self) -> Vec<BlockHandle> {
         self.view.read().companions().to_vec()
     }
 
-    /// Kept revisions, the oldest first.
+    /// Kept revisions, oldest first.
     pub fn revisions(&self) -> Vec<Revision> {
         self.view.read().revisions().to_vec()
     }
@@ -90,14 +89,14 @@ impl Snapshot {
         self.view.read().index().contains(handle)
     }
 
-    /// Where the frame lies, in a pack that is open. No system call when it was open already.
+    /// Location of a frame in an open pack. No system call if the pack was open.
     pub fn locate(&self, handle: &BlockHandle) -> Result<Option<Location>> {
         loop {
             let view = self.view();
             let Some(place) = view.place(&self.layout, handle)? else { return Ok(None) };
             match self.files.open(&self.layout, PackClass::of(place.kind), place.pack, &view.iv()) {
                 Ok(pack) => return Ok(Some(Location::new(pack, &place))),
-                // A collection replaced the pack; the newest manifest knows by what.
+                // A collection replaced the pack; read the newest manifest.
                 Err(error) if error.is_missing_file() => {
                     if !self.refresh()? && self.view().generation() == view.generation() {
                         return Err(error);
@@ -108,9 +107,8 @@ impl Snapshot {
         }
     }
 
-    /// Looks whether every pack that the manifest names is there and has its length; the first that
-    /// is not is the error. One system call a pack; what is in them is
-    /// [`crate::Database::verify`]'s matter.
+    /// Checks that every pack exists with its length; returns the first error. One system call for
+    /// each pack. [`crate::Database::verify`] checks the contents.
     pub fn check_packs(&self) -> Result<()> {
         let view = self.view();
         for pack in &view.manifest().packs {
@@ -120,7 +118,7 @@ impl Snapshot {
                 Ok(found) => Err(Error::damaged(&path, format!("the pack has {} bytes where {} belong", found.len(), pack.len))),
                 Err(error) => Err(Error::io("look at", &path)(error)),
             };
-            // A collection may have replaced it since: then the next generation is what counts.
+            // A collection may have replaced it: then check the next generation.
             if checked.is_err() && view.is_current(&self.layout)? {
                 return checked;
             }
@@ -128,8 +126,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Closes a pack, so that it is opened anew, by its name, where it is needed next: what lies
-    /// there may have been mended.
+    /// Closes a pack, so that it is reopened by name: it may have been repaired.
     pub fn reopen(&self, pack: &PackFile) {
         self.files.retain(|id| id != pack.id());
     }

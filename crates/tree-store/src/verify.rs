@@ -1,8 +1,6 @@
-//! Checks a database from end to end: every stored frame against its handle, every kept revision
-//! for completeness.
+//! Verifies a database: every frame against its handle, every kept revision for completeness.
 //!
-//! Reports; repairs nothing. A damaged index is built anew by [`Database::repair`]; a replica whose
-//! packs fail is made again by `vouch pull`.
+//! Repairs nothing: use [`Database::repair`] for the index, `vouch pull` for packs.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +15,7 @@ use crate::pack::{PackScan, Scanned};
 use crate::view::View;
 use crate::{Database, FrameSource, Result, Snapshot};
 
-/// What a check found.
+/// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verified {
     /// Packs read.
@@ -26,20 +24,20 @@ pub struct Verified {
     pub frames: u64,
     /// Bytes of packs read.
     pub bytes: u64,
-    /// Frames that the index does not have: garbage that a collection has not given back yet.
+    /// Frames not in the index: uncollected garbage.
     pub unindexed_frames: u64,
-    /// Frames that the kept revisions reach.
+    /// Frames that kept revisions need.
     pub reachable_frames: u64,
-    /// Kept revisions walked.
+    /// Kept revisions.
     pub revisions: u64,
-    /// The first problems, a line each.
+    /// The first problems, one line each.
     pub problems: Vec<String>,
-    /// All problems.
+    /// Number of problems.
     pub problem_count: u64,
 }
 
 impl Verified {
-    /// Whether nothing is wrong.
+    /// Whether there are no problems.
     pub fn is_sound(&self) -> bool {
         self.problem_count == 0
     }
@@ -55,7 +53,7 @@ impl Database {
         let snapshot = Snapshot::open(path)?;
         for _ in 0..ATTEMPTS_MAX {
             let verified = Check::new(&snapshot.view(), &snapshot, progress).run();
-            // A collection may have swept packs away under the check.
+            // A collection may have removed packs meanwhile.
             if verified.is_sound() || !snapshot.refresh()? {
                 return Ok(verified);
             }
@@ -68,7 +66,7 @@ struct Check<'a> {
     view: &'a View,
     snapshot: &'a Snapshot,
     progress: Option<&'a ProgressFn<'a>>,
-    /// Records that were found in their place.
+    /// Records found at their place.
     found: Marks,
     bytes_done: AtomicU64,
     frames: AtomicU64,
@@ -196,7 +194,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Gives the walk only frames that were found in their place, so that each is reported once.
+/// Source of frames found at their place, so that each problem is reported once.
 struct Found<'a> {
     check: &'a Check<'a>,
     source: &'a Snapshot,
@@ -209,7 +207,7 @@ impl FrameSource for Found<'_> {
     }
 }
 
-/// A collection that sweeps during each of so many checks is a fault of its own.
+/// Attempts while collections interfere.
 const ATTEMPTS_MAX: usize = 3;
-/// Lines in a report; the count goes on.
+/// Lines in a report; the rest is counted.
 const PROBLEM_COUNT_MAX: usize = 100;

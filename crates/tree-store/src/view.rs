@@ -1,5 +1,4 @@
-//! One generation of a database as a reader sees it: a manifest and its segments, all of one
-//! moment.
+//! A generation of a database for readers: a manifest and its segments.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -16,7 +15,7 @@ use crate::pack;
 use crate::segment::Segment;
 use crate::{Error, Result};
 
-/// One generation; never changes.
+/// A generation, immutable.
 #[derive(Debug)]
 pub struct View {
     manifest: Manifest,
@@ -26,37 +25,37 @@ pub struct View {
 }
 
 impl View {
-    /// Counts the database's manifests, from 1.
+    /// Number of the manifest, from 1.
     pub fn generation(&self) -> u64 {
         self.manifest.generation
     }
 
-    /// Whose tree it is.
+    /// HOSTID of the tree.
     pub fn hostid(&self) -> HostId {
         self.manifest.hostid
     }
 
-    /// The key of its handles.
+    /// Key of its handles.
     pub fn iv(&self) -> Iv {
         self.manifest.iv
     }
 
-    /// The newest revision's signed fsinfo, as it was committed. `None` before the first commit.
+    /// Signed fsinfo of the newest revision. `None` before the first commit.
     pub fn head(&self) -> Option<&Arc<[u8]>> {
         self.manifest.head.as_ref()
     }
 
-    /// Statements of the root key.
+    /// Key statements.
     pub fn statements(&self) -> &[Vec<u8>] {
         &self.manifest.statements
     }
 
-    /// Frames to send along with the head.
+    /// Companions of the head.
     pub fn companions(&self) -> &[BlockHandle] {
         &self.manifest.companions
     }
 
-    /// Kept revisions, the oldest first.
+    /// Kept revisions, oldest first.
     pub fn revisions(&self) -> &[Revision] {
         &self.manifest.revisions
     }
@@ -73,7 +72,7 @@ impl View {
         self.packs.contains_key(&id)
     }
 
-    /// Where a frame lies, checked against the pack's length.
+    /// Location of a frame, checked against the pack's length.
     pub(crate) fn place(&self, layout: &Layout, handle: &BlockHandle) -> Result<Option<Place>> {
         let Some(place) = self.index.find(handle)? else { return Ok(None) };
         let end = u64::from(place.offset) + u64::from(pack::record_len(place.len));
@@ -86,21 +85,21 @@ impl View {
         }
     }
 
-    /// Reads the newest generation. Takes over open segments from `before`, an earlier generation.
+    /// Reads the newest generation. Reuses open segments of `before`, an earlier generation.
     pub(crate) fn load(layout: &Layout, before: Option<&Self>) -> Result<Self> {
         let mut tried = None;
         loop {
             let (manifest, stamp) = read_manifest(layout)?;
             let generation = manifest.generation;
             match Self::assemble(layout, manifest, stamp, before) {
-                // A writer replaced the manifest in between and unlinked a segment; the next one names what there is now.
+                // A writer replaced the manifest meanwhile and unlinked a segment: read it again.
                 Err(error) if error.is_missing_file() && tried != Some(generation) => tried = Some(generation),
                 other => return other,
             }
         }
     }
 
-    /// Whether the manifest's file is still the one that was read. One system call.
+    /// Whether the manifest file is still the same. One system call.
     pub(crate) fn is_current(&self, layout: &Layout) -> Result<bool> {
         let path = layout.manifest();
         let metadata = std::fs::metadata(&path).map_err(Error::io("look at", &path))?;
@@ -108,7 +107,7 @@ impl View {
     }
 
     fn assemble(layout: &Layout, manifest: Manifest, stamp: Stamp, before: Option<&Self>) -> Result<Self> {
-        // Another iv means another database at the same path, whose numbers have nothing to do with ours.
+        // Another iv means another database at this path.
         let before = before.filter(|b| b.manifest.iv == manifest.iv && b.manifest.generation <= manifest.generation);
         let open = |id, count| -> Result<Arc<Segment>> {
             if let Some(segment) = before.and_then(|b| b.index.segments.iter().find(|s| s.id() == id)) {
@@ -143,7 +142,7 @@ pub(crate) fn read_manifest(layout: &Layout) -> Result<(Manifest, Stamp)> {
     Ok((Manifest::from_bytes(&bytes, &path)?, stamp))
 }
 
-/// What tells one manifest's file from the next without reading it.
+/// Identity of a manifest file without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,

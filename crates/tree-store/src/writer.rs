@@ -1,5 +1,5 @@
-//! The one writer of a database: looks up, appends, and answers for what it appended. Commits are
-//! in [`crate::commit`], what a killed writer left in [`crate::adopt`].
+//! The writer of a database: look-ups and appends. Commits are in [`crate::commit`], recovery in
+//! [`crate::adopt`].
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,20 +21,18 @@ use crate::pack_file::{Location, PackFiles};
 use crate::view::View;
 use crate::{Error, FrameSink, FrameSource, PutCounts, Result};
 
-/// How a writer works.
+/// Options of a writer.
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
-    /// How long to wait for another writer to end; zero for [`Error::Busy`] at once.
+    /// Time to wait for another writer; zero returns [`Error::Busy`] at once.
     pub lock_wait: Duration,
-    /// New records of each class that are held in memory (some 60 bytes each) before they go to a
-    /// segment.
+    /// New records of each class in memory (some 60 bytes each) before they go to a segment.
     pub fresh_count_max: usize,
-    /// When a new pack is begun.
+    /// Length of new packs.
     pub pack_len_max: u32,
-    /// Whether to take over what an interrupted writer has stored; if not, it is left for the next
-    /// one.
+    /// Whether to adopt an interrupted writer's data; otherwise it stays for the next one.
     pub adopt: bool,
-    /// What changes the files.
+    /// Disk for changes.
     pub disk: Arc<dyn Disk>,
 }
 
@@ -45,33 +43,33 @@ impl Default for WriteOptions {
     }
 }
 
-/// A revision that is to be committed. All its frames have been put.
+/// A revision to commit. All its frames are stored.
 #[derive(Debug, Clone)]
 pub struct NewRevision {
-    /// Higher than every one before, unless it supersedes them.
+    /// Above all earlier numbers, unless it supersedes them.
     pub number: u64,
-    /// When its term begins, in seconds since 1970.
+    /// Start of its validity, in seconds since 1970.
     pub start: i64,
-    /// The signed fsinfo's stored frame (kind Fsinfo), which has been put.
+    /// Frame of the signed fsinfo (kind Fsinfo), already stored.
     pub fsinfo: BlockHandle,
-    /// The signed fsinfo's bytes, as GETFSINFO answers them.
+    /// Signed fsinfo as in GETFSINFO.
     pub signed: Vec<u8>,
-    /// A name that keeps the revision; an older revision of that name loses it.
+    /// Tag that keeps the revision; taken from an older revision.
     pub tag: Option<String>,
-    /// Frames to send along with the head; they have been put.
+    /// Companions, already stored.
     pub companions: Vec<BlockHandle>,
-    /// Keep only so many revisions, this one among them, and the tagged ones; `None` keeps all.
+    /// Number of revisions to keep, including this one, besides tagged ones; `None` keeps all.
     pub keep: Option<usize>,
-    /// Signed under a later certificate than the head: revisions of this number and higher are
-    /// void, and dropped whatever their tags.
+    /// Whether it is signed under a later certificate than the head: revisions with this number or
+    /// higher are void and dropped, even with tags.
     pub supersedes: bool,
 }
 
-/// The writer. Share it among threads by reference or `Arc`; it holds the database's lock until it
-/// is dropped.
+/// The writer, shared among threads. Holds the database's lock until dropped.
 ///
-/// Frames are durable after the next commit or checkpoint. After a write has failed, everything but
-/// reading is [`Error::Broken`]: what was committed stays in force, and the next writer takes over what is whole of the rest.
+/// Frames are durable after the next commit or checkpoint. After a failed write, everything but
+/// reading returns [`Error::Broken`]: committed data stays in force, and the next writer adopts the
+/// intact rest.
 #[derive(Debug)]
 pub struct Writer {
     pub(crate) shop: Workshop,
@@ -80,7 +78,7 @@ pub struct Writer {
     pub(crate) index: RwLock<Arc<RunIndex>>,
     /// Held while the index is replaced, after a lane's lock.
     pub(crate) index_edit: Mutex<()>,
-    /// The manifest in force. Locked before the lanes.
+    /// Manifest in force. Locked before the lanes.
     pub(crate) committed: Mutex<Manifest>,
     pub(crate) files: PackFiles,
     pub(crate) counts: Counts,
@@ -89,11 +87,11 @@ pub struct Writer {
     _lock: WriterLock,
 }
 
-/// Committed segments, and after them this run's own.
+/// Committed segments, followed by this run's.
 #[derive(Debug, Clone)]
 pub(crate) struct RunIndex {
     pub(crate) index: Index,
-    /// How many of the segments the manifest in force names.
+    /// Number of segments in the manifest in force.
     pub(crate) committed: usize,
     /// Changes with every replacement.
     pub(crate) version: u64,
@@ -102,9 +100,9 @@ pub(crate) struct RunIndex {
 /// What to do with packs that the manifest does not name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Orphans {
-    /// Take their frames over.
+    /// Adopt their frames.
     Adopt,
-    /// Remove those that were last written to before so long; a next writer adopts the others.
+    /// Remove those last written before this age; a later writer adopts the others.
     Drop(Duration),
 }
 
@@ -143,47 +141,47 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Whose tree it is.
+    /// HOSTID of the tree.
     pub fn hostid(&self) -> HostId {
         self.committed.lock().hostid
     }
 
-    /// The key of its handles.
+    /// Key of its handles.
     pub fn iv(&self) -> Iv {
         self.shop.iv
     }
 
-    /// The newest revision's signed fsinfo.
+    /// Signed fsinfo of the newest revision.
     pub fn head(&self) -> Option<Arc<[u8]>> {
         self.committed.lock().head.clone()
     }
 
-    /// Kept revisions, the oldest first.
+    /// Kept revisions, oldest first.
     pub fn revisions(&self) -> Vec<Revision> {
         self.committed.lock().revisions.clone()
     }
 
-    /// Statements of the root key.
+    /// Key statements.
     pub fn statements(&self) -> Vec<Vec<u8>> {
         self.committed.lock().statements.clone()
     }
 
-    /// Frames that are sent along with the head.
+    /// Companions of the head.
     pub fn companions(&self) -> Vec<BlockHandle> {
         self.committed.lock().companions.clone()
     }
 
-    /// What was put since the last commit.
+    /// Frames stored since the last commit.
     pub fn progress(&self) -> PutCounts {
         self.counts.read()
     }
 
-    /// What a killed writer had left and this one took over.
+    /// Frames adopted from a killed writer.
     pub fn adopted(&self) -> PutCounts {
         self.adopted
     }
 
-    /// The database's directory.
+    /// Directory of the database.
     pub fn path(&self) -> &Path {
         self.shop.layout.root()
     }

@@ -1,4 +1,4 @@
-//! What a collection gives back, what it keeps, and what a check finds.
+//! Collection and verification.
 
 mod made;
 
@@ -23,7 +23,7 @@ fn small_packs() -> WriteOptions {
 const SMALL_PACK: u32 = 100_000;
 
 #[test]
-fn collection_drops_what_no_kept_revision_reaches_and_keeps_history() {
+fn collection_keeps_needed_frames_and_history() {
     let (_dir, path) = database();
     let w = Database::open_write(&path, small_packs()).unwrap();
     let mut histories = Vec::new();
@@ -54,7 +54,7 @@ fn collection_drops_what_no_kept_revision_reaches_and_keeps_history() {
 }
 
 #[test]
-fn a_frame_that_was_collected_is_new_again() {
+fn collected_frame_can_be_stored_again() {
     let (_dir, path) = database();
     let w = writer(&path);
     w.commit(revision(&w, 1, 0..50)).unwrap();
@@ -72,7 +72,7 @@ fn a_frame_that_was_collected_is_new_again() {
 }
 
 #[test]
-fn many_small_packs_become_few() {
+fn many_small_packs_are_joined() {
     let (_dir, path) = database();
     let w = writer(&path);
     for number in 1..=20 {
@@ -88,7 +88,7 @@ fn many_small_packs_become_few() {
 }
 
 #[test]
-fn collection_waits_for_the_writer_and_loses_nothing_that_it_committed_meanwhile() {
+fn collection_waits_for_writer_and_keeps_its_commit() {
     let (_dir, path) = database();
     let w = writer(&path);
     w.commit(revision(&w, 1, 0..100)).unwrap();
@@ -100,7 +100,7 @@ fn collection_waits_for_the_writer_and_loses_nothing_that_it_committed_meanwhile
         let wait = CollectOptions { lock_wait: Duration::from_secs(30), ..Default::default() };
         let collecting = scope.spawn(|| Database::collect(&path, wait).unwrap());
         std::thread::sleep(Duration::from_millis(100));
-        // Shares a leaf with the revision that is about to go.
+        // Shares a leaf with the revision to be dropped.
         w.commit(revision(&w, 3, 50..150)).unwrap();
         drop(w);
         assert_eq!(collecting.join().unwrap().dropped_frames, 51);
@@ -111,7 +111,7 @@ fn collection_waits_for_the_writer_and_loses_nothing_that_it_committed_meanwhile
 }
 
 #[test]
-fn what_an_unfinished_writer_left_lately_stays_for_the_next() {
+fn recent_unfinished_data_stays_for_next_writer() {
     let (_dir, path) = database();
     let w = writer(&path);
     w.commit(revision(&w, 1, 0..50)).unwrap();
@@ -121,7 +121,7 @@ fn what_an_unfinished_writer_left_lately_stays_for_the_next() {
     w.put(&handle, &frame).unwrap();
     drop(w);
     let hour = Duration::from_secs(3600);
-    // Nor does whoever forgets revisions in between make garbage of it.
+    // Dropping revisions in between does not make it garbage.
     let w = Database::open_write(&path, WriteOptions { adopt: false, ..Default::default() }).unwrap();
     assert_eq!((w.retain(1).unwrap(), w.contains(&handle).unwrap()), (0, false));
     drop(w);
@@ -129,7 +129,7 @@ fn what_an_unfinished_writer_left_lately_stays_for_the_next() {
     let w = writer(&path);
     assert_eq!((w.adopted().new_frames, w.get(&handle).unwrap()), (1, Some(frame)));
     drop(w);
-    // Once it is old enough it goes.
+    // Old data is removed.
     for entry in std::fs::read_dir(path.join("packs")).unwrap() {
         let file = std::fs::File::options().write(true).open(entry.unwrap().path()).unwrap();
         file.set_modified(std::time::SystemTime::now() - 2 * hour).unwrap();
@@ -140,7 +140,7 @@ fn what_an_unfinished_writer_left_lately_stays_for_the_next() {
 }
 
 #[test]
-fn what_an_unfinished_writer_left_is_collected_too() {
+fn old_unfinished_data_is_collected() {
     let (_dir, path) = database();
     let w = writer(&path);
     (0..100).map(leaf).for_each(|(handle, frame)| assert!(w.put(&handle, &frame).unwrap()));
@@ -187,7 +187,7 @@ fn every_flipped_byte_of_a_segment_is_found() {
 }
 
 #[test]
-fn a_missing_pack_is_named_by_reader_writer_and_check() {
+fn missing_pack_is_named_by_all() {
     let (_dir, path) = database();
     let w = writer(&path);
     w.commit(revision(&w, 1, 1..20)).unwrap();

@@ -1,4 +1,4 @@
-//! The one suite, run by every store.
+//! Conformance suite on every store.
 
 use std::sync::Arc;
 

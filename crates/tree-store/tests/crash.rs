@@ -1,5 +1,5 @@
-//! The power is cut after every step of a long life: the old or the new revision is there whole,
-//! nothing acknowledged is lost, and the next writer goes on.
+//! Power cuts after every step: the old or the new revision is intact, nothing acknowledged is
+//! lost, and the next writer continues.
 
 mod cut;
 mod made;
@@ -13,12 +13,12 @@ use vouch_tree_store::conformance::IV;
 use vouch_tree_store::disk::Disk;
 use vouch_tree_store::{CollectOptions, Database, FrameSink, FrameSource, Result, WriteOptions, Writer};
 
-/// The leaves of each revision of [`live`].
+/// Leaves of each revision of [`live`].
 fn leaves(number: u64) -> std::ops::Range<u64> {
     number * 7..number * 7 + 15 + number
 }
 
-/// Everything that a database goes through, on `disk`.
+/// A long life of a database on `disk`.
 fn live(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Result<()> {
     Database::create_on(&**disk, path, HOSTID, IV)?;
     note(Note::Created);
@@ -51,7 +51,7 @@ fn live(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Result<()> {
     commit(&writer, 4)?;
     drop(writer);
     collect()?;
-    // Each record goes to a segment at once, so that a commit finds nothing but such segments.
+    // Each record goes to a segment at once, so a commit finds only such segments.
     let writer = open_with(1)?;
     commit(&writer, 5)?;
     writer.set_statements(vec![b"statement".to_vec()])?;
@@ -61,7 +61,7 @@ fn live(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Result<()> {
     collect()
 }
 
-/// The last revision that was acknowledged and the last that was asked for.
+/// Last acknowledged revision, and last requested one.
 fn promised(steps: &[Step]) -> (bool, u64, u64) {
     let notes = steps.iter().filter_map(|step| if let Step::Note(note) = step { Some(*note) } else { None });
     notes.fold((false, 0, 0), |(created, acknowledged, asked), note| match note {
@@ -71,7 +71,7 @@ fn promised(steps: &[Step]) -> (bool, u64, u64) {
     })
 }
 
-/// Checks what is left against what was promised, and goes on from it.
+/// Checks the rest against the promises, and continues from it.
 fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), what: &str) {
     if !Database::exists(path) {
         assert!(!created, "{what}: a database that was made is gone");
@@ -103,7 +103,7 @@ fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), what: &s
     (5..60).map(leaf).for_each(|(handle, frame)| assert_eq!(reader.get(&handle).unwrap(), Some(frame), "{what}: after going on"));
 }
 
-/// Options that sync nothing, since nobody pulls the real plug.
+/// Options without syncs.
 fn quiet() -> WriteOptions {
     WriteOptions { disk: Arc::new(QuietDisk), ..Default::default() }
 }
@@ -114,7 +114,7 @@ fn assert_sound(path: &Path, what: &str) {
 }
 
 #[test]
-fn a_power_cut_after_any_step_leaves_the_old_or_the_new_revision_whole() {
+fn power_cut_leaves_old_or_new_revision_intact() {
     let dir = made::fast_dir();
     let (from, recording) = (dir.path().join("live"), RecordingDisk::default());
     std::fs::create_dir(&from).unwrap();
@@ -144,5 +144,5 @@ fn brief(step: &Step) -> String {
     }
 }
 
-/// Ways in which each cut may go.
+/// Variants of each cut.
 const SEEDS: u64 = 4;

@@ -1,4 +1,4 @@
-//! What a database promises its writer and its readers.
+//! Guarantees of a database for its writer and readers.
 
 mod made;
 
@@ -9,7 +9,7 @@ use vouch_tree_store::conformance::IV;
 use vouch_tree_store::{Database, Error, FrameSink, FrameSource, WriteOptions};
 
 #[test]
-fn committed_frames_are_read_by_a_snapshot_and_found_by_the_next_writer() {
+fn committed_frames_are_seen_by_reader_and_next_writer() {
     let (_dir, path) = database();
     let w = writer(&path);
     let leaves: Vec<_> = (0..500).map(leaf).collect();
@@ -35,7 +35,7 @@ fn committed_frames_are_read_by_a_snapshot_and_found_by_the_next_writer() {
 }
 
 #[test]
-fn records_that_lie_together_are_sent_as_one_run() {
+fn adjacent_records_are_sent_as_one_run() {
     let (_dir, path) = database();
     let w = writer(&path);
     let leaves: Vec<_> = (0..5).map(leaf).collect();
@@ -53,7 +53,7 @@ fn records_that_lie_together_are_sent_as_one_run() {
 }
 
 #[test]
-fn the_lock_is_its_owners_alone() {
+fn lock_is_private_to_owner() {
     use std::os::unix::fs::PermissionsExt;
     let (_dir, path) = database();
     let mode = || std::fs::metadata(path.join("lock")).unwrap().permissions().mode() & 0o777;
@@ -65,7 +65,7 @@ fn the_lock_is_its_owners_alone() {
 }
 
 #[test]
-fn a_second_writer_is_told_who_holds_the_lock() {
+fn second_writer_learns_who_holds_the_lock() {
     let (_dir, path) = database();
     let first = writer(&path);
     match Database::open_write(&path, WriteOptions::default()) {
@@ -81,7 +81,7 @@ fn a_second_writer_is_told_who_holds_the_lock() {
 }
 
 #[test]
-fn a_reader_sees_a_new_revision_after_refresh_and_not_before() {
+fn reader_sees_new_revision_only_after_refresh() {
     let (_dir, path) = database();
     let snapshot = Database::open_read(&path).unwrap();
     assert_eq!(snapshot.head(), None);
@@ -99,7 +99,7 @@ fn a_reader_sees_a_new_revision_after_refresh_and_not_before() {
 }
 
 #[test]
-fn uncommitted_frames_of_a_writer_that_ended_are_adopted_by_the_next() {
+fn next_writer_adopts_uncommitted_frames() {
     let (_dir, path) = database();
     let w = writer(&path);
     (0..300).map(leaf).for_each(|(handle, frame)| assert!(w.put(&handle, &frame).unwrap()));
@@ -114,7 +114,7 @@ fn uncommitted_frames_of_a_writer_that_ended_are_adopted_by_the_next() {
 }
 
 #[test]
-fn a_revision_that_lacks_a_named_frame_is_refused() {
+fn revision_with_missing_frame_is_refused() {
     let (_dir, path) = database();
     let w = writer(&path);
     let mut new = revision(&w, 1, 0..3);
@@ -153,7 +153,7 @@ fn statements_outlast_commits() {
 }
 
 #[test]
-fn a_database_is_made_once_and_missing_ones_are_named() {
+fn database_is_created_once_and_missing_one_is_named() {
     let (dir, path) = database();
     assert!(matches!(Database::create(&path, HOSTID, IV), Err(Error::Exists { .. })));
     let missing = dir.path().join("none");
@@ -162,7 +162,7 @@ fn a_database_is_made_once_and_missing_ones_are_named() {
 }
 
 #[test]
-fn a_directory_with_something_in_it_is_refused_and_left_alone() {
+fn non_empty_directory_is_refused_untouched() {
     let dir = tempfile::tempdir().unwrap();
     for (name, content) in [("lock", &b"my padlock's code"[..]), ("notes", b""), ("manifest.txt", b"x")] {
         let path = dir.path().join(name);
@@ -175,7 +175,7 @@ fn a_directory_with_something_in_it_is_refused_and_left_alone() {
     }
     let (_dir, path) = database();
     drop(writer(&path));
-    // What is left of a database is not taken for a place to make one.
+    // The remains of a database are not overwritten by a new one.
     let w = writer(&path);
     w.commit(revision(&w, 1, 0..3)).unwrap();
     drop(w);
@@ -184,7 +184,7 @@ fn a_directory_with_something_in_it_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_killed_creation_is_done_again_and_two_at_once_wait_for_one_another() {
+fn killed_creation_is_repeated_and_concurrent_ones_wait() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     for made in ["", "packs", "index"] {
@@ -201,7 +201,7 @@ fn a_killed_creation_is_done_again_and_two_at_once_wait_for_one_another() {
 }
 
 #[test]
-fn every_altered_byte_of_the_manifest_is_one_clear_error() {
+fn every_altered_byte_of_manifest_is_one_clear_error() {
     let (_dir, path) = database();
     let w = writer(&path);
     w.commit(revision(&w, 1, 0..3)).unwrap();

@@ -1,5 +1,5 @@
-//! A disk that is full or broken from any step on: the committed revision stays, the error says so,
-//! the next writer goes on.
+//! Full or failing disk from any step on: the committed revision stays, the error says so, and the
+//! next writer continues.
 
 mod cut;
 mod made;
@@ -14,8 +14,7 @@ use made::{leaf, revision, try_revision};
 use vouch_tree_store::disk::{Disk, DiskFile};
 use vouch_tree_store::{CollectOptions, Database, Error, FrameSink, FrameSource, Result, WriteOptions};
 
-/// Fails every operation from a certain one on, as a full disk does; writes half of what it can't
-/// write whole.
+/// Fails every operation from some step on, like a full disk; writes half of what does not fit.
 #[derive(Debug, Clone)]
 struct FullDisk {
     left: Arc<AtomicU64>,
@@ -89,7 +88,7 @@ impl DiskFile for FullFile {
     }
 }
 
-/// One publication and one collection.
+/// A publication and a collection.
 fn publish(path: &Path, disk: &FullDisk) -> Result<()> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let small = WriteOptions { disk: disk.clone(), pack_len_max: 12_000, fresh_count_max: 20, ..Default::default() };
@@ -109,7 +108,7 @@ fn publish(path: &Path, disk: &FullDisk) -> Result<()> {
 }
 
 #[test]
-fn a_disk_that_is_full_at_any_step_leaves_a_whole_revision_and_says_so() {
+fn full_disk_at_any_step_keeps_committed_revision() {
     for operations in 0.. {
         let dir = made::fast_dir();
         let path = dir.path().join("db");

@@ -1,5 +1,5 @@
-//! The files of a small database, byte by byte: a change here is a change of the format
-//! (`docs/formats/store.md`). Run with `VOUCH_WRITE_GOLDEN=1` it writes them, to be reviewed.
+//! Golden files of a small database: a change here changes the format (`docs/formats/store.md`).
+//! With `VOUCH_WRITE_GOLDEN=1` it writes them for review.
 
 mod made;
 
@@ -9,8 +9,7 @@ use made::{HOSTID, database, writer};
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::{Database, FrameSink, FrameSource, NewRevision};
 
-/// A leaf with the payload `abc`, an indirect frame with no sense in it, a frame of kind Fsinfo
-/// likewise.
+/// A leaf with the payload `abc`, and two frames with arbitrary payloads.
 const FRAMES: [&[u8]; 3] = [b"\x01\x00abc", b"\x02\x00indirect", b"\x05\x00head"];
 
 const FILES: [(&str, &str); 4] = [

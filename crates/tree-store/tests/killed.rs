@@ -1,8 +1,6 @@
-//! Writers that are killed at random instants: nothing acknowledged is lost, and the next one goes
-//! on.
+//! Writers killed at random moments: nothing acknowledged is lost, and the next writer continues.
 //!
-//! In a program of its own: a child that is being forked holds copies of all locks of its parent
-//! for an instant.
+//! A separate program, because a forking child briefly holds copies of its parent's locks.
 
 mod cut;
 mod made;
@@ -18,10 +16,9 @@ use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 
 const CHILD: &str = "VOUCH_STORE_TEST_CHILD";
 
-/// The child of the test below: commits and collects until it is killed. Does nothing when run as a
-/// test.
+/// Helper process: commits and collects until killed. Does nothing as a test.
 #[test]
-fn child_that_writes_until_it_is_killed() {
+fn child_that_writes_until_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
     let path = Path::new(&path);
     let options = || WriteOptions { pack_len_max: 50_000, fresh_count_max: 30, lock_wait: Duration::from_secs(10), ..Default::default() };
@@ -40,13 +37,13 @@ fn child_that_writes_until_it_is_killed() {
 }
 
 #[test]
-fn killed_writers_lose_nothing_that_was_acknowledged() {
+fn killed_writer_loses_nothing_acknowledged() {
     let (_dir, path) = database();
     let mut dice = Dice(7);
     let mut acknowledged = 0;
     for round in 0..KILLS {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_that_writes_until_it_is_killed", "--nocapture"])
+            .args(["--exact", "child_that_writes_until_killed", "--nocapture"])
             .env(CHILD, &path)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

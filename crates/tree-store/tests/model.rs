@@ -1,5 +1,4 @@
-//! Any sequence of operations against a model that is a set: what was put, what is committed, what
-//! a collection leaves.
+//! Random operations compared with a model: stored, committed and collected frames.
 
 mod cut;
 mod made;
@@ -38,13 +37,13 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// A database, a reader that was opened at its beginning, and what should be in it.
+/// A database, a reader opened at the start, and the expected contents.
 struct Run {
     path: PathBuf,
     options: WriteOptions,
     writer: Option<Writer>,
     reader: Snapshot,
-    /// Leaves that the writer has.
+    /// Leaves of the writer.
     stored: BTreeSet<u64>,
     /// Leaves of kept revisions.
     kept: BTreeMap<u64, (Range<u64>, bool)>,
@@ -131,7 +130,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_sequence_of_operations_keeps_what_the_model_keeps(
+    fn random_operations_agree_with_model(
         actions in proptest::collection::vec(action(), 1..25),
         fresh_count_max in 1..60_usize,
         pack_len_max in 4_000..60_000_u32,

@@ -1,4 +1,4 @@
-//! A damaged index is built anew from the packs; a damaged pack is refused.
+//! Repair of a damaged index from the packs, and refusal of damaged packs.
 
 mod made;
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use made::{database, leaf, revision, writer};
 use vouch_tree_store::{CollectOptions, Database, Error, FrameSource};
 
-/// Two kept revisions, and garbage of one that was forgotten and collected.
+/// Two kept revisions, and garbage of a dropped and collected one.
 fn filled() -> (tempfile::TempDir, PathBuf) {
     let (dir, path) = database();
     let writer = writer(&path);
@@ -40,7 +40,7 @@ fn assert_whole(path: &Path, what: &str) {
 type Damage = fn(&Path);
 
 #[test]
-fn an_index_damaged_in_any_way_is_built_anew() {
+fn damaged_index_is_rebuilt() {
     let ways: [(&str, Damage); 5] = [
         ("a flipped bit", |segment| {
             let mut bytes = fs::read(segment).unwrap();
@@ -59,7 +59,7 @@ fn an_index_damaged_in_any_way_is_built_anew() {
         let repaired = Database::repair(&path, &CollectOptions::default()).unwrap();
         assert!(repaired.frames > 80, "{what}: {repaired:?}");
         assert_whole(&path, what);
-        // Nothing of the old index is left, and writing, forgetting and collecting go on.
+        // Nothing of the old index is left, and all operations work.
         assert_eq!(files(&path, "index").len(), 1, "{what}");
         let writer = writer(&path);
         writer.commit(revision(&writer, 4, 40..130)).unwrap();
@@ -71,7 +71,7 @@ fn an_index_damaged_in_any_way_is_built_anew() {
 }
 
 #[test]
-fn a_damaged_pack_is_refused_and_nothing_is_changed() {
+fn damaged_pack_is_refused_without_changes() {
     let (_dir, path) = filled();
     let pack = files(&path, "packs").pop().unwrap();
     let bytes = fs::read(&pack).unwrap();
@@ -84,7 +84,7 @@ fn a_damaged_pack_is_refused_and_nothing_is_changed() {
 }
 
 #[test]
-fn an_empty_database_is_repaired_to_an_empty_one() {
+fn empty_database_is_repaired_to_an_empty_one() {
     let (_dir, path) = database();
     assert_eq!(Database::repair(&path, &CollectOptions::default()).unwrap().frames, 0);
     assert!(Database::verify(&path, None).unwrap().is_sound());

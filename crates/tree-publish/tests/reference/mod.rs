@@ -1,6 +1,5 @@
-//! A reference reader: compares a published tree, frame by frame out of its database, with the
-//! directory it was made of. Plain and slow on purpose; shares no code with the publisher or the
-//! client but the format's own decoders.
+//! Reference reader: compares a published tree, frame by frame, with its source. Deliberately plain
+//! and slow; shares only the format's decoders with the publisher and the client.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::HashMap;
@@ -20,7 +19,7 @@ use vouch_tree_publish::{Error, Options, Progress, Signer, Summary, publish};
 use vouch_tree_store::{Database, FrameSource as _, Snapshot, WriteOptions};
 use vouch_xdr::Xdr as _;
 
-/// A database with its keys, in a directory that goes away with it.
+/// A database with its keys in a temporary directory.
 pub(crate) struct Publisher {
     pub(crate) dir: tempfile::TempDir,
     root: SecretKey,
@@ -40,7 +39,7 @@ impl Publisher {
         Self { dir, root: SecretKey::from_seed(&[1; 32]), signing: SecretKey::from_seed(&[2; 32]), start: 1_000_000 }
     }
 
-    /// Another process's view of a database that exists.
+    /// Path of the database.
     pub(crate) fn db(&self) -> PathBuf {
         self.dir.path().join("db")
     }
@@ -72,7 +71,7 @@ impl Publisher {
         Tree::open(&self.db())
     }
 
-    /// Publishes plainly and compares with the source.
+    /// Publishes with default options and compares with the source.
     pub(crate) fn publish_and_compare(&self) -> Summary {
         let summary = self.publish(&self.options()).unwrap();
         self.tree().compare(&self.source());
@@ -137,7 +136,7 @@ impl Tree {
         })
     }
 
-    /// The leaves of a blob that are not holes, by number.
+    /// Data leaves of a blob, by number.
     pub(crate) fn leaves(&self, blob: &Blob) -> Vec<(u64, BlockHandle)> {
         let mut leaves = Vec::new();
         match &blob.body {
@@ -161,7 +160,7 @@ impl Tree {
         }
     }
 
-    /// A small blob's bytes.
+    /// Bytes of a small blob.
     pub(crate) fn read(&self, blob: &Blob) -> Vec<u8> {
         let mut bytes = vec![0; blob.size as usize];
         if let BlobBody::Inline(inline) = &blob.body {
@@ -175,7 +174,7 @@ impl Tree {
         bytes
     }
 
-    /// Panics at the first difference between the tree and the directory that it was made of.
+    /// Panics at the first difference between the tree and its source.
     pub(crate) fn compare(&self, source: &Path) {
         let mut links = HashMap::new();
         let mut seen = vouch_tree::Counts { directories: 1, ..Default::default() };
@@ -191,7 +190,7 @@ impl Tree {
         names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
         let published: Vec<_> = entries.iter().map(|e| OsStr::from_bytes(e.name.as_bytes()).to_owned()).collect();
         assert_eq!(published, names, "{}", path.display());
-        // Deep trees: by the directory's own name, not by the whole path.
+        // By the directory's own name, for deep trees.
         let dir = File::open(path).unwrap();
         let here = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir)));
         for entry in &entries {
@@ -295,12 +294,12 @@ fn xattrs_of(path: &Path) -> Xattrs {
     Xattrs::new(pairs.collect())
 }
 
-/// Waits until timestamps of files that were just made are old enough to be trusted.
+/// Waits until timestamps of new files are old enough to be trusted.
 pub(crate) fn let_timestamps_age() {
     std::thread::sleep(std::time::Duration::from_millis(3_100));
 }
 
-/// A test that this machine can't make says so, and fails where all must run.
+/// Prints the reason of a skip; fails where all tests must run.
 pub(crate) fn skip(why: &str) {
     eprintln!("skipped: {why}");
     assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "a skip under CI: {why}");

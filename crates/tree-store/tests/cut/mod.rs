@@ -1,8 +1,8 @@
-//! A disk whose power can be cut: it records every operation, and afterwards makes the directory as
-//! a power cut after any of them may have left it.
+//! A disk for power cuts: records every operation, then recreates the directory as a power cut
+//! after any step may leave it.
 //!
-//! What was not synced is lost, torn, or kept, as a seed decides: the bytes of each file, and each
-//! name for itself. That is harsher than any file system in use.
+//! A seed decides whether unsynced data is lost, torn or kept: the bytes of each file, and each
+//! name. This is harsher than any real file system.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vouch_tree_store::disk::{Disk, DiskFile, SystemDisk};
 
-/// One recorded step.
+/// A recorded step.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     CreateDir(PathBuf),
@@ -25,11 +25,11 @@ pub(crate) enum Step {
     Rename(PathBuf, PathBuf),
     Remove(PathBuf),
     SyncDir(PathBuf),
-    /// The workload's own remark.
+    /// A note of the workload.
     Note(Note),
 }
 
-/// What the workload was told, or was about to ask.
+/// Progress of the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Note {
     Created,
@@ -37,7 +37,7 @@ pub(crate) enum Note {
     Acknowledged(u64),
 }
 
-/// Does everything on the real disk too, but for the syncs.
+/// Performs everything on the real disk, except syncs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecordingDisk {
     record: Arc<Mutex<Record>>,
@@ -134,7 +134,7 @@ impl DiskFile for RecordingFile {
     }
 }
 
-/// A disk that syncs nothing: for checks that nobody pulls the plug on.
+/// A disk without syncs, for checks without power cuts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QuietDisk;
 
@@ -181,13 +181,13 @@ impl DiskFile for QuietFile {
     }
 }
 
-/// What a disk holds, in its cache and for good.
+/// Contents of a disk, cached and durable.
 #[derive(Debug, Default)]
 struct Platter {
     files: BTreeMap<usize, Bytes>,
     cached: BTreeMap<PathBuf, Name>,
     durable: BTreeMap<PathBuf, Name>,
-    /// Changes of names that no sync of their directory has made durable.
+    /// Name changes not yet durable.
     pending: Vec<NameChange>,
 }
 
@@ -203,7 +203,7 @@ enum Name {
     File(usize),
 }
 
-/// Names that go and names that come, at once.
+/// Names removed and added together.
 #[derive(Debug, Clone)]
 struct NameChange {
     removed: Option<PathBuf>,
@@ -264,7 +264,7 @@ impl Platter {
     }
 }
 
-/// Makes below `to` what a power cut after `steps` may leave of what was below `from`.
+/// Creates below `to` what a power cut after `steps` may leave of `from`.
 pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
     let mut platter = Platter::default();
     steps.iter().for_each(|step| platter.take(step));
@@ -282,7 +282,7 @@ pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
         match name {
             Name::Dir => std::fs::create_dir_all(&path).unwrap(),
             Name::File(id) => {
-                // The directory's own name may be what was lost: then nothing below it is reached.
+                // If the directory's own name was lost, everything below is unreachable.
                 if path.parent().is_some_and(Path::is_dir) {
                     std::fs::write(&path, left_over(&platter.files[&id], fate, &mut dice)).unwrap();
                 }
@@ -291,7 +291,7 @@ pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
     }
 }
 
-/// What is left of a file's bytes.
+/// Remaining bytes of a file.
 fn left_over(file: &Bytes, fate: u64, dice: &mut Dice) -> Vec<u8> {
     let Bytes { cached, durable } = file;
     if !cached.starts_with(durable) {
@@ -303,16 +303,16 @@ fn left_over(file: &Bytes, fate: u64, dice: &mut Dice) -> Vec<u8> {
         (0, _) => cached.clone(),
         (1, _) => durable.clone(),
         (_, 0) => cached[..kept].to_vec(),
-        // The length is there and the blocks are not.
+        // The length is durable, the blocks are not.
         (_, 1) => [&cached[..kept], &vec![0; cached.len() - kept]].concat(),
-        // A block in the middle never came.
+        // A block in the middle is missing.
         (_, 2) => {
             let mut bytes = cached.clone();
             let end = (kept + 512).min(bytes.len());
             bytes[kept..end].fill(0);
             bytes
         }
-        // Old bytes of another file lie in the blocks.
+        // Blocks contain another file's old bytes.
         _ => {
             let mut bytes = cached.clone();
             bytes[kept..].iter_mut().for_each(|b| *b = dice.roll(256) as u8);
@@ -321,7 +321,7 @@ fn left_over(file: &Bytes, fate: u64, dice: &mut Dice) -> Vec<u8> {
     }
 }
 
-/// Small seeded randomness (splitmix64).
+/// Seeded pseudo-random numbers (splitmix64).
 #[derive(Debug)]
 pub(crate) struct Dice(pub(crate) u64);
 

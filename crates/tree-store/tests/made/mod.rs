@@ -1,4 +1,4 @@
-//! Made trees: revisions of frames that name each other as real ones do, without a publisher.
+//! Synthetic trees without a publisher: revisions of frames that name each other like real ones.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -15,7 +15,7 @@ use vouch_xdr::Xdr;
 
 pub(crate) const HOSTID: HostId = HostId::from_bytes([1; 32]);
 
-/// A new database in a directory of its own.
+/// A new database in a temporary directory.
 pub(crate) fn database() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
@@ -23,7 +23,7 @@ pub(crate) fn database() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-/// A directory in memory where the system has one: for tests that make thousands of files.
+/// A directory in memory if possible, for tests with thousands of files.
 pub(crate) fn fast_dir() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -32,12 +32,12 @@ pub(crate) fn writer(path: &Path) -> Writer {
     Database::open_write(path, WriteOptions::default()).unwrap()
 }
 
-/// A leaf that only `seed` decides on.
+/// A leaf determined by `seed`.
 pub(crate) fn leaf(seed: u64) -> (BlockHandle, Vec<u8>) {
     conformance::frame(FrameKind::Leaf, seed, 20 + (seed % 997) as usize * 3)
 }
 
-/// Puts all frames of a revision whose one directory has a file for each leaf; to be committed.
+/// Stores all frames of a revision with one directory and a file for each leaf, to be committed.
 pub(crate) fn revision(writer: &Writer, number: u64, leaves: impl IntoIterator<Item = u64>) -> NewRevision {
     try_revision(writer, number, leaves).unwrap()
 }
@@ -54,7 +54,7 @@ pub(crate) fn try_revision(writer: &Writer, number: u64, leaves: impl IntoIterat
     for seed in leaves {
         let (handle, bytes) = leaf(seed);
         writer.put(&handle, &bytes)?;
-        // Not the leaf's true length, which no store looks at: a shorter blob would have to be inline.
+        // Not the leaf's real length, which stores ignore: a shorter blob would be inline.
         let blob = Blob { size: 5000, body: BlobBody::Leaf(handle) };
         let name = FileName::parse(format!("{seed:020}").as_bytes()).unwrap();
         directory.push(name, inode(Content::Regular { blob, space: 0 }), &mut put)?;
