@@ -30,11 +30,6 @@ impl Kind {
     fn of(number: u8) -> Option<Kind> {
         [Kind::Header, Kind::Record, Kind::Checkpoint, Kind::Close].into_iter().find(|kind| *kind as u8 == number)
     }
-
-    /// Returns whether a frame of this kind is a leaf of the segment's Merkle tree. Seals are not.
-    pub fn is_leaf(self) -> bool {
-        matches!(self, Kind::Header | Kind::Record)
-    }
 }
 
 /// A frame in a segment file.
@@ -52,7 +47,7 @@ pub struct Frame<'a> {
 
 impl Frame<'_> {
     /// Returns the leaf hash for the chain and the Merkle tree.
-    pub fn leaf_hash(&self) -> Hash {
+    pub(crate) fn leaf_hash(&self) -> Hash {
         leaf_hash(self.hashed)
     }
 

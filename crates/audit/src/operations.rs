@@ -164,7 +164,7 @@ pub fn single(number: u16) -> Set {
 }
 
 /// Returns the set of all operations on files.
-pub fn file_operations() -> Set {
+pub(crate) fn file_operations() -> Set {
     FILE_OPERATIONS.iter().fold(0, |set, number| set | single(*number))
 }
 
