@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use super::index::Term;
-use super::search::{Query, SearchMode, search};
+use super::search::{self, Query, SearchMode};
 use crate::Record;
 use crate::operations::number::{CLONE, COPY, CREATE, LINK, LOOKUP, OPEN, REMOVE, RENAME};
 use crate::record::Class;
@@ -103,31 +103,31 @@ pub enum FileSeed<'a> {
 
 /// Finds all names and ids of a file.
 pub fn file_history(directory: &Path, mode: SearchMode, seed: FileSeed<'_>) -> io::Result<FileHistory> {
-    let mut search_state =
+    let mut search =
         HistorySearch { directory, mode, moves: HashMap::new(), queue: VecDeque::new(), seen: HashSet::new(), spans: Vec::new() };
     match seed {
         FileSeed::Path(path) => {
-            search_state.span(path, Moment::FIRST, Moment::LAST);
-            for change in search_state.changes(path)? {
-                match change.change {
-                    Change::RenamedTo(name) => search_state.push(name, change.at, Direction::Forward),
-                    Change::RenamedFrom(name) => search_state.push(name, change.at, Direction::Backward),
-                    Change::AlsoNamed(name) => {
-                        search_state.push(name.clone(), change.at, Direction::Forward);
-                        search_state.push(name, change.at, Direction::Backward);
+            search.add_span(path, Moment::FIRST, Moment::LAST);
+            for change in search.changes(path)? {
+                match change.kind {
+                    ChangeKind::RenamedTo(name) => search.enqueue(name, change.at, Direction::Forward),
+                    ChangeKind::RenamedFrom(name) => search.enqueue(name, change.at, Direction::Backward),
+                    ChangeKind::AlsoNamed(name) => {
+                        search.enqueue(name.clone(), change.at, Direction::Forward);
+                        search.enqueue(name, change.at, Direction::Backward);
                     }
-                    Change::Removed => {}
+                    ChangeKind::Removed => {}
                 }
             }
-            search_state.run()?;
-            let mut names = FileHistory { spans: search_state.spans, files: Vec::new() };
+            search.follow_all()?;
+            let mut names = FileHistory { spans: search.spans, files: Vec::new() };
             names.files = files_of(directory, mode, &names.spans)?;
             Ok(names)
         }
         FileSeed::File(file) => {
             let query = Query { file: file.to_vec(), ..Query::default() };
             let mut spans: HashMap<Vec<u8>, (Moment, Moment)> = HashMap::new();
-            each(directory, &query, mode, |record| {
+            each_match(directory, &query, mode, |record| {
                 if !is_move(record) && !record.path.is_empty() {
                     let at = Moment::of(record);
                     let span = spans.entry(record.path.to_vec()).or_insert((at, at));
@@ -137,12 +137,12 @@ pub fn file_history(directory: &Path, mode: SearchMode, seed: FileSeed<'_>) -> i
             let mut spans: Vec<_> = spans.into_iter().collect();
             spans.sort_by_key(|(_, (from, _))| *from);
             for (path, (from, until)) in spans {
-                search_state.span(&path, from, until);
-                search_state.push(path.clone(), from, Direction::Backward);
-                search_state.push(path, until, Direction::Forward);
+                search.add_span(&path, from, until);
+                search.enqueue(path.clone(), from, Direction::Backward);
+                search.enqueue(path, until, Direction::Forward);
             }
-            search_state.run()?;
-            Ok(FileHistory { spans: search_state.spans, files: vec![(Vec::new(), file.to_vec())] })
+            search.follow_all()?;
+            Ok(FileHistory { spans: search.spans, files: vec![(Vec::new(), file.to_vec())] })
         }
     }
 }
@@ -152,7 +152,7 @@ fn files_of(directory: &Path, mode: SearchMode, spans: &[NameSpan]) -> io::Resul
     let paths: HashSet<&[u8]> = spans.iter().map(|span| &span.path[..]).collect();
     for path in paths {
         let query = Query { path: vec![path.to_vec()], ..Query::default() };
-        each(directory, &query, mode, |record| {
+        each_match(directory, &query, mode, |record| {
             let is_named = spans.iter().any(|span| span.path == record.path && (span.from..=span.until).contains(&Moment::of(record)));
             if is_named && has_file_id(record) && !is_move(record) {
                 let file = (record.export.to_vec(), record.file.to_vec());
@@ -166,9 +166,9 @@ fn files_of(directory: &Path, mode: SearchMode, spans: &[NameSpan]) -> io::Resul
     Ok(files)
 }
 
-fn each(directory: &Path, query: &Query, mode: SearchMode, mut each: impl FnMut(&Record<'_>)) -> io::Result<()> {
+fn each_match(directory: &Path, query: &Query, mode: SearchMode, mut each: impl FnMut(&Record<'_>)) -> io::Result<()> {
     let mut scratch = Vec::new();
-    search(directory, query, false, mode, |hit| {
+    search::search(directory, query, false, mode, |hit| {
         if let Ok(record) = hit.record(&mut scratch) {
             each(&record);
         }
@@ -185,10 +185,10 @@ enum Direction {
 
 struct NameChange {
     at: Moment,
-    change: Change,
+    kind: ChangeKind,
 }
 
-enum Change {
+enum ChangeKind {
     /// The file is renamed to this path.
     RenamedTo(Vec<u8>),
     /// The file had this path before.
@@ -217,62 +217,62 @@ struct HistorySearch<'a> {
 }
 
 impl HistorySearch<'_> {
-    fn push(&mut self, name: Vec<u8>, at: Moment, direction: Direction) {
+    fn enqueue(&mut self, name: Vec<u8>, at: Moment, direction: Direction) {
         if self.seen.len() < SPANS_MAX && self.seen.insert((name.clone(), at, direction)) {
             self.queue.push_back((name, at, direction));
         }
     }
 
-    fn span(&mut self, path: &[u8], from: Moment, until: Moment) {
+    fn add_span(&mut self, path: &[u8], from: Moment, until: Moment) {
         let span = NameSpan { path: path.to_vec(), from, until };
         if !self.spans.contains(&span) {
             self.spans.push(span);
         }
     }
 
-    fn run(&mut self) -> io::Result<()> {
+    fn follow_all(&mut self) -> io::Result<()> {
         while let Some((name, start, direction)) = self.queue.pop_front() {
             let changes = self.changes(&name)?;
             match direction {
                 Direction::Forward => {
                     let mut until = Moment::LAST;
                     for change in changes.into_iter().filter(|change| change.at > start) {
-                        match change.change {
-                            Change::AlsoNamed(other) => self.push(other, change.at, Direction::Forward),
-                            Change::RenamedTo(other) => {
+                        match change.kind {
+                            ChangeKind::AlsoNamed(other) => self.enqueue(other, change.at, Direction::Forward),
+                            ChangeKind::RenamedTo(other) => {
                                 until = change.at;
-                                self.push(other, change.at, Direction::Forward);
+                                self.enqueue(other, change.at, Direction::Forward);
                                 break;
                             }
-                            Change::RenamedFrom(_) | Change::Removed => {
+                            ChangeKind::RenamedFrom(_) | ChangeKind::Removed => {
                                 until = change.at;
                                 break;
                             }
                         }
                     }
-                    self.span(&name, start, until);
+                    self.add_span(&name, start, until);
                 }
                 Direction::Backward => {
                     let mut from = Moment::FIRST;
                     for change in changes.into_iter().rev().filter(|change| change.at < start) {
-                        match change.change {
-                            Change::AlsoNamed(other) => {
-                                self.push(other.clone(), change.at, Direction::Backward);
-                                self.push(other, change.at, Direction::Forward);
+                        match change.kind {
+                            ChangeKind::AlsoNamed(other) => {
+                                self.enqueue(other.clone(), change.at, Direction::Backward);
+                                self.enqueue(other, change.at, Direction::Forward);
                             }
-                            Change::RenamedFrom(other) => {
+                            ChangeKind::RenamedFrom(other) => {
                                 from = change.at;
-                                self.push(other, change.at, Direction::Backward);
+                                self.enqueue(other, change.at, Direction::Backward);
                                 break;
                             }
                             // The name belonged to another file before.
-                            Change::RenamedTo(_) | Change::Removed => {
+                            ChangeKind::RenamedTo(_) | ChangeKind::Removed => {
                                 from = change.at.next();
                                 break;
                             }
                         }
                     }
-                    self.span(&name, from, start);
+                    self.add_span(&name, from, start);
                 }
             }
         }
@@ -290,13 +290,13 @@ impl HistorySearch<'_> {
             for step in self.moves(part)? {
                 let change = match step.operation {
                     RENAME if step.from == step.to => continue,
-                    RENAME if step.from == part => Change::RenamedTo(with_rest(&step.to)),
-                    RENAME => Change::RenamedFrom(with_rest(&step.from)),
-                    LINK if is_whole => Change::AlsoNamed(if step.from == part { step.to } else { step.from }),
-                    REMOVE if is_whole => Change::Removed,
+                    RENAME if step.from == part => ChangeKind::RenamedTo(with_rest(&step.to)),
+                    RENAME => ChangeKind::RenamedFrom(with_rest(&step.from)),
+                    LINK if is_whole => ChangeKind::AlsoNamed(if step.from == part { step.to } else { step.from }),
+                    REMOVE if is_whole => ChangeKind::Removed,
                     _ => continue,
                 };
-                changes.push(NameChange { at: step.at, change });
+                changes.push(NameChange { at: step.at, kind: change });
             }
         }
         changes.sort_by_key(|change| change.at);
@@ -309,7 +309,7 @@ impl HistorySearch<'_> {
         }
         let query = Query { moved: path.to_vec(), ..Query::default() };
         let mut moves = Vec::new();
-        each(self.directory, &query, self.mode, |record| {
+        each_match(self.directory, &query, self.mode, |record| {
             if record.result == 0 {
                 moves.push(Move {
                     at: Moment::of(record),

@@ -30,7 +30,7 @@ use trust::{KnownEnds, administrative, recorded_removal};
 pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64, u64)) -> io::Result<Report> {
     // Read first, because an active writer may add seals in the meantime.
     let ends = KnownEnds::of(directory, trust);
-    let mut at = Verifier {
+    let mut verifier = Verifier {
         trust,
         ends,
         report: Report { public: trust.public, ..Report::default() },
@@ -44,22 +44,22 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
         recorded_removal: 0,
     };
     let mut files = VecDeque::from(segments(directory)?);
-    at.removed(&read_removed_seals(directory)?, files.front().map(|first| first.number));
+    verifier.verify_removed_seals(&read_removed_seals(directory)?, files.front().map(|first| first.number));
     let (mut done, mut missing_segment) = (0, None);
     while let Some(file) = files.pop_front() {
         each_segment(done, done + 1 + files.len() as u64);
         done += 1;
-        if at.file(directory, &file, files.is_empty(), missing_segment == Some(file.number)) == Presence::Missing {
+        if verifier.verify_file(directory, &file, files.is_empty(), missing_segment == Some(file.number)) == Presence::Missing {
             // Retention removed this segment; continue with its seals, and expect a retention
             // record.
             missing_segment = Some(file.number);
-            let seen = at.segment;
+            let seen = verifier.segment;
             files = segments(directory)?.into_iter().filter(|file| file.number > seen).collect();
-            at.removed(&read_removed_seals(directory)?, files.front().map(|first| first.number));
+            verifier.verify_removed_seals(&read_removed_seals(directory)?, files.front().map(|first| first.number));
         }
     }
-    at.end();
-    Ok(at.report)
+    verifier.verify_end();
+    Ok(verifier.report)
 }
 
 struct Verifier<'t> {
@@ -100,7 +100,7 @@ impl Verifier<'_> {
 
     /// Verifies the seals of removed segments up to `first`. Segments that still exist are verified
     /// as usual.
-    fn removed(&mut self, bytes: &[u8], first: Option<u64>) {
+    fn verify_removed_seals(&mut self, bytes: &[u8], first: Option<u64>) {
         let seen = self.segment;
         let mut at = 0;
         let mut is_closed = true;
@@ -147,7 +147,7 @@ impl Verifier<'_> {
     }
 
     /// `must_exist` makes a missing segment a fault.
-    fn file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool, must_exist: bool) -> Presence {
+    fn verify_file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool, must_exist: bool) -> Presence {
         let compressed = SegmentFile::compressed(directory, file.number);
         let opened = match Segment::open(file) {
             // The segment was compressed in between. The compressed file exists before the original
@@ -179,11 +179,11 @@ impl Verifier<'_> {
                 return Presence::Present;
             }
         };
-        self.bytes(&bytes, is_last && !file.is_compressed);
+        self.verify_segment(&bytes, is_last && !file.is_compressed);
         Presence::Present
     }
 
-    fn bytes(&mut self, bytes: &[u8], is_last: bool) {
+    fn verify_segment(&mut self, bytes: &[u8], is_last: bool) {
         let mut state = SegmentState { tree: Some(Frontier::default()), trail: [0; 16], is_closed: false, unsealed_start: (0, 0) };
         let mut at = MAGIC.len();
         if !bytes.starts_with(&MAGIC) {
@@ -220,7 +220,7 @@ impl Verifier<'_> {
                 }
             };
             let was_intact = self.chain.is_some() || is_first;
-            self.frame(&frame, &bytes[at + frame.len()..], at, &mut state);
+            self.verify_frame(&frame, &bytes[at + frame.len()..], at, &mut state);
             is_first = false;
             at += frame.len();
             if was_intact && self.chain.is_none() && !state.is_closed {
@@ -243,9 +243,9 @@ impl Verifier<'_> {
         state.tree = None;
     }
 
-    fn frame(&mut self, frame: &Frame<'_>, rest: &[u8], at: usize, state: &mut SegmentState) {
+    fn verify_frame(&mut self, frame: &Frame<'_>, rest: &[u8], at: usize, state: &mut SegmentState) {
         if frame.kind == Kind::Header {
-            return self.header(frame, at, state);
+            return self.verify_header(frame, at, state);
         }
         let leaf = frame.leaf_hash();
         if let Some(chain) = self.chain {
@@ -266,12 +266,12 @@ impl Verifier<'_> {
                 if let Some(tree) = &mut state.tree {
                     tree.push(leaf);
                 }
-                self.record(frame, at);
+                self.verify_record(frame, at);
             }
             Kind::Checkpoint | Kind::Close => {
                 state.is_closed = frame.kind == Kind::Close;
                 match Seal::decode(frame.body) {
-                    Some(seal) => self.seal(&seal, frame, at, state),
+                    Some(seal) => self.verify_seal(&seal, frame, at, state),
                     None if self.chain.is_some() => {
                         self.fault(FaultKind::Forged, at, self.next_seq.unwrap_or(0), "a seal has the wrong length")
                     }
@@ -324,7 +324,7 @@ impl Verifier<'_> {
         })
     }
 
-    fn header(&mut self, frame: &Frame<'_>, at: usize, state: &mut SegmentState) {
+    fn verify_header(&mut self, frame: &Frame<'_>, at: usize, state: &mut SegmentState) {
         let seq = self.next_seq.unwrap_or(1);
         let Some(header) = Header::decode(frame.body) else {
             self.fault(FaultKind::Altered, at, seq, "the header cannot be decoded");
@@ -366,7 +366,7 @@ impl Verifier<'_> {
         }
     }
 
-    fn record(&mut self, frame: &Frame<'_>, at: usize) {
+    fn verify_record(&mut self, frame: &Frame<'_>, at: usize) {
         self.report.records += 1;
         self.unsealed += 1;
         let Some((seq, time)) = seq_and_time(frame.body) else {
@@ -405,7 +405,7 @@ impl Verifier<'_> {
         self.report.times = Some((first.min(time), last.max(time)));
     }
 
-    fn seal(&mut self, seal: &Seal, frame: &Frame<'_>, at: usize, state: &mut SegmentState) {
+    fn verify_seal(&mut self, seal: &Seal, frame: &Frame<'_>, at: usize, state: &mut SegmentState) {
         let sound = self.verify_signature(seal, at);
         if sound && self.chain.is_some() {
             // The chain is intact up to here, so the seal's statements about it must hold.

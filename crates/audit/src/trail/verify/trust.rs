@@ -60,7 +60,7 @@ impl KnownEnds {
 }
 
 impl Verifier<'_> {
-    pub(super) fn end(&mut self) {
+    pub(super) fn verify_end(&mut self) {
         let seq = self.next_seq.unwrap_or(1);
         self.check_removals();
         let mut known = self.check_external_checkpoints();
