@@ -1,6 +1,8 @@
-//! How many calls a second the pipelined driver makes: `pipeline_rate ADDRESS [DEPTH [SECONDS
-//! [MINOR]]]`; GETATTR of the root. Without an address, against a thread that answers each call
-//! with the same canned bytes, so that the client's own cost shows.
+//! Measures the call rate of the pipelined driver: `pipeline_rate [ADDRESS [DEPTH [SECONDS
+//! [MINOR]]]]`.
+//!
+//! Each call is a GETATTR of the root. Without an address the program runs against a thread that
+//! gives prepared replies, to measure the cost of the client alone.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -16,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let address: SocketAddr = match arguments.next() {
         Some(address) => address.parse()?,
-        None => canned()?,
+        None => start_stub_server()?,
     };
     let depth: u64 = arguments.next().map_or(Ok(64), |depth| depth.parse())?;
     let seconds: u64 = arguments.next().map_or(Ok(3), |seconds| seconds.parse())?;
@@ -37,22 +39,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 body.next_ok().map(drop)
             });
             refused += u64::from(read.is_err());
-            submitter.submit(0, operations).expect("the session goes on");
+            submitter.submit(0, operations).expect("the session is valid");
         })? as u64;
     }
     let (wall, cpu) = (start.elapsed().as_secs_f64(), thread_cpu() - cpu);
-    println!("{:.0} calls/s, {:.2} us of CPU a call, depth {depth}, {refused} refused", calls as f64 / wall, cpu * 1e6 / calls as f64);
+    println!("{:.0} calls/s, {:.2} us of CPU per call, depth {depth}, {refused} refused", calls as f64 / wall, cpu * 1e6 / calls as f64);
     Ok(())
 }
 
-/// CPU seconds of this thread, from the kernel's statistics.
+/// Returns the CPU seconds of this thread from the kernel's statistics.
 fn thread_cpu() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
 }
 
-/// A server of one connection that looks at no more than it must.
-fn canned() -> std::io::Result<SocketAddr> {
+/// Starts a server for one connection that decodes only the operations of this program.
+fn start_stub_server() -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     std::thread::spawn(move || -> std::io::Result<()> {
@@ -74,14 +76,14 @@ fn canned() -> std::io::Result<SocketAddr> {
 }
 
 fn answer(record: &[u8], out: &mut Writer) {
-    let call = vouch_oncrpc::Call::decode(record).expect("our own call");
+    let call = vouch_oncrpc::Call::decode(record).expect("a valid call of this program");
     let mut r = Reader::new(call.args);
-    let head = CompoundHead::decode(&mut r).expect("our own call");
+    let head = CompoundHead::decode(&mut r).expect("a valid call of this program");
     let start = begin_record(out);
     Reply::accepted(call.xid, Accepted::Success(&[])).encode(out);
     let reply = ReplyWriter::begin(out, b"");
     for _ in 0..head.count {
-        match Args::decode(head.minor, &mut r).expect("our own call") {
+        match Args::decode(head.minor, &mut r).expect("a valid call of this program") {
             Args::Sequence(args) => {
                 let (session, seq, slot, highest) = (args.session, args.seq, args.slot, SlotId(1023));
                 let ok = SequenceOk { session, seq, slot, highest_slot: highest, target_highest_slot: highest, flags: SequenceFlags(0) };
@@ -89,7 +91,7 @@ fn answer(record: &[u8], out: &mut Writer) {
             }
             Args::ExchangeId(_) => {
                 let (client, seq, flags) = (ClientId(1), CreateSeq(1), ExchangeIdFlags(0));
-                let owner = ServerOwner { minor: 0, major: Bytes(b"canned") };
+                let owner = ServerOwner { minor: 0, major: Bytes(b"stub") };
                 let (state_protect, impl_id) = (StateProtectReply::None, None);
                 let ok = ExchangeIdOk { client, seq, flags, state_protect, server_owner: owner, server_scope: Bytes(b""), impl_id };
                 Results::ExchangeId(Ok(ok)).encode(out);
