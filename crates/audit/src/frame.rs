@@ -67,7 +67,7 @@ impl Frame<'_> {
 pub enum FrameError {
     /// The bytes end before the frame ends.
     #[error("the frame is truncated")]
-    Cut,
+    Truncated,
     /// The kind is unknown or the length is out of range.
     #[error("the frame is malformed")]
     Malformed,
@@ -75,15 +75,15 @@ pub enum FrameError {
 
 /// Parses the frame at the start of `bytes`.
 pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
-    let (head, rest) = bytes.split_at_checked(HEAD_LEN).ok_or(FrameError::Cut)?;
+    let (head, rest) = bytes.split_at_checked(HEAD_LEN).ok_or(FrameError::Truncated)?;
     let word = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
     let kind = Kind::of((word >> 24) as u8).ok_or(FrameError::Malformed)?;
     let len = (word & 0x00ff_ffff) as usize;
     if len == 0 || len > BODY_LEN_MAX {
         return Err(FrameError::Malformed);
     }
-    let (body, rest) = rest.split_at_checked(len).ok_or(FrameError::Cut)?;
-    let tag = rest.first_chunk::<TAG_LEN>().ok_or(FrameError::Cut)?;
+    let (body, rest) = rest.split_at_checked(len).ok_or(FrameError::Truncated)?;
+    let tag = rest.first_chunk::<TAG_LEN>().ok_or(FrameError::Truncated)?;
     Ok(Frame { kind, body, tag: *tag, hashed: &bytes[..HEAD_LEN + len] })
 }
 

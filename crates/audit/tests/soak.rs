@@ -58,13 +58,13 @@ fn record_all(trail: &Trail, thread: u64, count: u64, done: &AtomicU64) {
 }
 
 fn resident() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
+    let text = std::fs::read_to_string("/proc/self/statm").expect("/proc is readable");
     text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number") * rustix::param::page_size() as u64
 }
 
 /// Searches for one user's records until stopped, and checks that they are complete and in order
 /// per connection.
-fn search_all_the_while(directory: &Path, stop: &AtomicBool) -> u64 {
+fn search_until_stopped(directory: &Path, stop: &AtomicBool) -> u64 {
     let query = Query { principal: vec![b"user31@EXAMPLE.ORG".to_vec()], ..Query::default() };
     let mut searches = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -77,12 +77,12 @@ fn search_all_the_while(directory: &Path, stop: &AtomicBool) -> u64 {
                 // Every segment contains records of this user, so retention must have removed a
                 // segment without results.
                 let there = segments(directory).expect("a directory").iter().any(|file| (segment + 1..hit.segment).contains(&file.number));
-                assert!(!there, "segments between {segment} and {} were left out", hit.segment);
+                assert!(!there, "segments between {segment} and {} were skipped", hit.segment);
                 of_thread = [None; THREADS as usize];
             }
             segment = hit.segment;
-            let (thread, at) = (record.connection.expect("it has one") as usize, record.xid.expect("it has one"));
-            assert!(of_thread[thread].is_none_or(|before| at == before + 997), "{:?} and then {at}", of_thread[thread]);
+            let (thread, at) = (record.connection.expect("the field is set") as usize, record.xid.expect("the field is set"));
+            assert!(of_thread[thread].is_none_or(|before| at == before + 997), "{:?} then {at}", of_thread[thread]);
             of_thread[thread] = Some(at);
             true
         });
@@ -109,12 +109,12 @@ fn eight_hours_of_load_keep_memory_flat_and_trail_complete() {
     // About 24 MiB, plus what is younger than two seconds.
     let retention = Retention { age_ns_max: None, len_max: Some(24 << 20), age_ns_min: 2 * SECOND };
     let options = WriterOptions { policy: Policy::Block, ring_len: 1 << 20, retention, ..WriterOptions::default() };
-    let trail = Trail::start(log, disk, options, || panic!("it does not halt")).expect("threads start");
+    let trail = Trail::start(log, disk, options, || panic!("unexpected halt")).expect("threads start");
 
     let (done, stop, total) = (AtomicU64::new(0), AtomicBool::new(false), count());
     let mut samples: Vec<(u64, u64)> = Vec::new();
     let searches = thread::scope(|scope| {
-        let searching = scope.spawn(|| search_all_the_while(directory.path(), &stop));
+        let searching = scope.spawn(|| search_until_stopped(directory.path(), &stop));
         let recording: Vec<_> = (0..THREADS)
             .map(|thread| {
                 scope.spawn({
@@ -128,7 +128,7 @@ fn eight_hours_of_load_keep_memory_flat_and_trail_complete() {
             thread::sleep(Duration::from_millis(20));
         }
         stop.store(true, Ordering::Relaxed);
-        searching.join().expect("the searches are right")
+        searching.join().expect("searches succeed")
     });
     // Retention runs at low priority and may not have had CPU time yet.
     let until = Instant::now() + Duration::from_secs(60);
@@ -148,7 +148,8 @@ fn eight_hours_of_load_keep_memory_flat_and_trail_complete() {
 
     let files = segments(directory.path()).expect("a directory");
     let (first, last) = (files.first().expect("segments").number, files.last().expect("segments").number);
-    let report = verify(directory.path(), &Trust { public: Some(key.public()), ..Trust::default() }, |_, _| {}).expect("it can be read");
+    let report =
+        verify(directory.path(), &Trust { public: Some(key.public()), ..Trust::default() }, |_, _| {}).expect("the trail is readable");
     assert_eq!((report.faults, report.unsealed), (Vec::new(), 0));
     let (mut seq_before, mut acts) = (None::<u64>, 0);
     let mut of_thread = [None::<u32>; THREADS as usize];
@@ -168,9 +169,9 @@ fn eight_hours_of_load_keep_memory_flat_and_trail_complete() {
         }
         true
     })
-    .expect("it can be read");
-    assert_eq!(of_thread, [Some((total / THREADS - 1) as u32); THREADS as usize], "the last record of each thread is there");
-    assert!(first > 1 && acts > 0, "retention has removed some, and said so");
+    .expect("the trail is readable");
+    assert_eq!(of_thread, [Some((total / THREADS - 1) as u32); THREADS as usize], "the last record of each thread is present");
+    assert!(first > 1 && acts > 0, "retention removed segments and recorded it");
     assert!(searches > 1);
     println!(
         "{total} records in {last} segments, {} left; {searches} searches meanwhile; {} MiB resident, {} at the end",

@@ -470,7 +470,7 @@ fn packaged_rule_sets_record_expected_operations() {
             let requested = Some(access::READ | access::LOOKUP | access::MODIFY | access::EXTEND | access::DELETE);
             let record = Record { operation: ACCESS, requested, granted: Some(granted), ..open(b"/srv/elsewhere") };
             let wanted = set == "everything" || (is_refused && set != "changes");
-            assert_eq!(rules.select(&record).is_some(), wanted, "{set}: ACCESS that grants {granted:#x}");
+            assert_eq!(rules.select(&record).is_some(), wanted, "{set}: ACCESS granting {granted:#x}");
         }
     }
 }

@@ -136,7 +136,7 @@ impl Follower {
             while at < bytes.len() {
                 let frame = match parse(&bytes[at..]) {
                     Ok(frame) => frame,
-                    Err(FrameError::Cut) => break,
+                    Err(FrameError::Truncated) => break,
                     // A crash removed bytes that were read before, and other bytes follow.
                     Err(FrameError::Malformed) if self.is_unconfirmed => return Ok(ReadEnd::Replaced),
                     Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", file.path.display()))),

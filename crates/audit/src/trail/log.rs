@@ -75,7 +75,7 @@ pub enum LogError {
     /// The key is not the one that the last seal names: the trail was truncated, or the key was
     /// replaced.
     #[error(
-        "the key has epoch {key}, but the trail's end requires epoch {required}: the trail was truncated, or the key is not its own; run `vouch audit verify`, then start a new trail"
+        "the key has epoch {key}, but the trail's end requires epoch {required}: the trail was truncated, or the key was replaced; run `vouch audit verify`, then start a new trail"
     )]
     Key {
         /// Epoch of the key.

@@ -140,7 +140,7 @@ pub fn entries(directory: &Path, first: u64, mut each: impl FnMut(Entry) -> bool
         while at < bytes.len() {
             let frame = match parse(&bytes[at..]) {
                 Ok(frame) => frame,
-                Err(FrameError::Cut) => break,
+                Err(FrameError::Truncated) => break,
                 Err(FrameError::Malformed) => return Err(damaged("the segment contains a malformed frame")),
             };
             if frame.kind == Kind::Header {

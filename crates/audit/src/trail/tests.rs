@@ -35,7 +35,7 @@ pub(super) fn trust() -> Trust {
     Trust { public: Some(key().public()), ..Trust::default() }
 }
 
-pub(super) fn begin(directory: &Path) {
+pub(super) fn create_trail(directory: &Path) {
     create_key(&SystemDisk, &directory.join(KEY_FILE), &key()).unwrap();
 }
 
@@ -63,7 +63,7 @@ pub(super) fn put(log: &mut Log, number: u64, now_ns: u64) -> u64 {
 }
 
 pub(super) fn write(directory: &Path, count: u64) {
-    begin(directory);
+    create_trail(directory);
     let mut log = open(directory, SECOND);
     for number in 1..=count {
         let now = number * SECOND;
@@ -121,7 +121,7 @@ fn trail_continues_after_close_and_after_kill() {
 #[test]
 fn compressed_segments_verify_and_return_single_frames() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let wide = Options { rotation: Rotation { len_max: 1 << 20, ..Rotation::default() }, ..options() };
     let mut log = Log::open(Arc::new(SystemDisk), directory.path(), wide, SECOND).unwrap().0;
     for number in 1..=20_000 {
@@ -154,7 +154,7 @@ fn compressed_segments_verify_and_return_single_frames() {
 #[test]
 fn seal_replaces_key_and_erases_old_one() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let path = directory.path().join(KEY_FILE);
     let mut keys = vec![std::fs::read(&path).unwrap()];
     let mut log = open(directory.path(), SECOND);

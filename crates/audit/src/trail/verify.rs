@@ -202,7 +202,7 @@ impl Verifier<'_> {
             }
             let frame = match frame::parse(&bytes[at..]) {
                 Ok(frame) if (frame.kind == Kind::Header) == is_first => frame,
-                Err(FrameError::Cut) if is_last && !seal_follows(bytes, at, &state.trail) => {
+                Err(FrameError::Truncated) if is_last && !seal_follows(bytes, at, &state.trail) => {
                     self.report.notes.push(format!("the last frame, at byte {at} of segment {}, is incomplete", self.segment));
                     break;
                 }

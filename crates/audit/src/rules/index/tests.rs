@@ -156,6 +156,6 @@ fn thousand_rules_cost_a_lookup_not_a_scan() {
     for (rule_text, evaluated_max) in sets {
         let text: String = (0..1000).map(|number| format!("-a always,exit {}\n", rule_text(number))).collect();
         let evaluated = count_evaluations(&rules(&text), &record);
-        assert!(evaluated <= evaluated_max, "{evaluated} looks for {}", rule_text(500));
+        assert!(evaluated <= evaluated_max, "{evaluated} evaluations for {}", rule_text(500));
     }
 }

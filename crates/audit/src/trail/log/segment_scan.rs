@@ -43,7 +43,7 @@ impl SegmentScan {
                         scan.sealed_len = scan.len;
                     }
                 }
-                Ok(_) | Err(FrameError::Cut | FrameError::Malformed) => break,
+                Ok(_) | Err(FrameError::Truncated | FrameError::Malformed) => break,
             }
         }
         scan

@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use super::faulty_disk::FaultyDisk;
-use super::writer::{read, record, reopen, until};
+use super::writer::{read, record, reopen, wait_for};
 use super::*;
 
-fn killed(directory: &Path) {
-    begin(directory);
+fn write_unclosed(directory: &Path) {
+    create_trail(directory);
     let mut log = open(directory, SECOND);
     (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
     log.sync().unwrap();
@@ -22,35 +22,35 @@ fn append(path: &Path, bytes: &[u8]) {
 /// Name, preparation, number of records, and number of recovery records that the first start loses.
 type State<'a> = (&'a str, &'a dyn Fn(&Path), usize, u64);
 
-const TORN_BYTES: &[u8] = b"no frame any more";
+const TORN_BYTES: &[u8] = b"not a frame";
 
 #[test]
 fn start_on_full_disk_continues_once_there_is_room() {
     let first = |directory: &Path| SegmentFile::open(directory, 1).path;
     let second = |directory: &Path| SegmentFile::open(directory, 2).path;
     let states: [State<'_>; 6] = [
-        ("new", &|directory| begin(directory), 0, 0),
+        ("new", &|directory| create_trail(directory), 0, 0),
         ("closed", &|directory| write(directory, 3), 3, 0),
-        ("killed", &killed, 3, 1),
+        ("killed", &write_unclosed, 3, 1),
         (
             "torn",
             &|directory| {
-                killed(directory);
+                write_unclosed(directory);
                 append(&first(directory), TORN_BYTES);
             },
             3,
             1,
         ),
         (
-            "without a header",
+            "no header",
             &|directory| {
-                killed(directory);
+                write_unclosed(directory);
                 append(&second(directory), TORN_BYTES);
             },
             3,
             1,
         ),
-        ("its key behind its seal", &with_its_key_behind_its_seal, 3, 1),
+        ("key behind seal", &write_with_outdated_key, 3, 1),
     ];
     for (state, make, count, first_lost) in states {
         let directory = tempfile::tempdir().unwrap();
@@ -62,10 +62,10 @@ fn start_on_full_disk_continues_once_there_is_room() {
         let trail = reopen(directory, &disk, WriterOptions::default(), || ());
         assert!(!trail.is_healthy() && trail.record(&record(b"/srv/x", SECOND)), "{state}");
         let failures = trail.counts().failures;
-        until("it is tried again", || trail.counts().failures > failures + 1);
+        wait_for("a retry", || trail.counts().failures > failures + 1);
         assert!(!trail.is_healthy(), "{state}");
         disk.full.store(false, Ordering::SeqCst);
-        until("there is room", || trail.is_healthy());
+        wait_for("a successful write", || trail.is_healthy());
         trail.stop();
         let report = verify(directory, &trust(), |_, _| {}).unwrap();
         assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
@@ -76,7 +76,7 @@ fn start_on_full_disk_continues_once_there_is_room() {
             .iter()
             .filter_map(|number| std::fs::read(SegmentFile::open(directory, *number).path.with_extension(TORN_EXTENSION)).ok())
             .collect();
-        let expected: &[&[u8]] = if state == "torn" || state == "without a header" { &[TORN_BYTES] } else { &[] };
+        let expected: &[&[u8]] = if state == "torn" || state == "no header" { &[TORN_BYTES] } else { &[] };
         assert_eq!(torn, expected, "{state}");
         assert!(directory.join(LOST_COUNT_FILE).exists(), "{state}");
     }
@@ -86,11 +86,11 @@ fn start_on_full_disk_continues_once_there_is_room() {
 fn loss_is_reported_despite_intermediate_start_on_full_disk() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    begin(directory.path());
+    create_trail(directory.path());
     let trail = reopen(directory.path(), &disk, WriterOptions { ring_len: 1, ..WriterOptions::default() }, || ());
-    until("it is begun", || trail.counts().failures == 0 && directory.path().join(LOST_COUNT_FILE).exists());
+    wait_for("the first write", || trail.counts().failures == 0 && directory.path().join(LOST_COUNT_FILE).exists());
     disk.full.store(true, Ordering::SeqCst);
-    until("records are lost", || {
+    wait_for("lost records", || {
         trail.record(&record(b"/srv/x", SECOND));
         trail.counts().lost > 5
     });
@@ -99,16 +99,16 @@ fn loss_is_reported_despite_intermediate_start_on_full_disk() {
     for _ in 0..2 {
         let again = reopen(directory.path(), &disk, WriterOptions::default(), || ());
         let failures = again.counts().failures;
-        until("it is tried again", || again.counts().failures > failures + 1);
+        wait_for("a retry", || again.counts().failures > failures + 1);
         assert!(!again.is_healthy());
         again.stop();
     }
     disk.full.store(false, Ordering::SeqCst);
     reopen(directory.path(), &disk, WriterOptions::default(), || ()).stop();
     let (paths, reported) = read(directory.path());
-    assert!(reported >= lost, "{reported} of {lost}, {} are there", paths.len());
+    assert!(reported >= lost, "{reported} of {lost}, {} are present", paths.len());
     reopen(directory.path(), &disk, WriterOptions::default(), || ()).stop();
-    assert_eq!(read(directory.path()).1, reported, "told twice");
+    assert_eq!(read(directory.path()).1, reported, "reported twice");
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, vec![]);
 }
 
@@ -137,7 +137,7 @@ fn recovery_records_are_synced_before_callbacks_run() {
 
 /// Returns the number of recovery records, and checks that they name every quarantine file once
 /// with its length.
-pub(super) fn crashes(directory: &Path, state: &str) -> usize {
+pub(super) fn count_recovery_records(directory: &Path, state: &str) -> usize {
     let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()).collect();
     files.retain(|file| file.path().extension().is_some_and(|extension| extension == TORN_EXTENSION));
     let mut reported = Vec::new();
@@ -164,7 +164,7 @@ pub(super) fn crashes(directory: &Path, state: &str) -> usize {
 #[test]
 fn torn_bytes_of_each_crash_are_quarantined_and_reported() {
     let directory = tempfile::tempdir().unwrap();
-    killed(directory.path());
+    write_unclosed(directory.path());
     let first = SegmentFile::open(directory.path(), 1).path;
     let left = std::fs::read(&first).unwrap();
     // The second round repeats the first crash; its bytes are not quarantined twice.
@@ -172,23 +172,23 @@ fn torn_bytes_of_each_crash_are_quarantined_and_reported() {
         let _ = std::fs::remove_file(SegmentFile::open(directory.path(), 2).path);
         std::fs::write(&first, [&left, bytes].concat()).unwrap();
         std::fs::remove_file(directory.path().join(KEY_FILE)).unwrap();
-        begin(directory.path());
+        create_trail(directory.path());
         drop(Log::open(Arc::new(SystemDisk), directory.path(), options(), SECOND).unwrap());
     }
     let kept: Vec<_> =
         ["torn", "2.torn", "3.torn"].iter().map(|end| std::fs::read(first.with_extension(end)).unwrap_or_default()).collect();
     assert_eq!(kept, [&b"first"[..], b"second", b"third"]);
     assert!(!first.with_extension("4.torn").exists());
-    assert_eq!(crashes(directory.path(), "the last start tells of all"), 1);
+    assert_eq!(count_recovery_records(directory.path(), "last start"), 1);
 }
 
 #[test]
 fn torn_bytes_are_reported_once_despite_full_disk_and_kill() {
     let states: [(&str, bool, u64, &[u8]); 4] = [
-        ("an end", false, 1, TORN_BYTES),
-        ("a segment of which there is no byte", true, 2, b""),
-        ("a segment without a header", true, 2, TORN_BYTES),
-        ("a segment without a header behind one without an end", false, 2, TORN_BYTES),
+        ("torn end", false, 1, TORN_BYTES),
+        ("empty segment", true, 2, b""),
+        ("segment without header", true, 2, TORN_BYTES),
+        ("segment without header after an unclosed one", false, 2, TORN_BYTES),
     ];
     for (state, is_closed, segment, bytes) in states {
         let mut writes = 0;
@@ -199,7 +199,7 @@ fn torn_bytes_are_reported_once_despite_full_disk_and_kill() {
             if is_closed {
                 write(directory, 3)
             } else {
-                killed(directory)
+                write_unclosed(directory)
             }
             append(&SegmentFile::open(directory, segment).path, bytes);
             let disk = FaultyDisk::default();
@@ -209,10 +209,10 @@ fn torn_bytes_are_reported_once_despite_full_disk_and_kill() {
                 has_room |= Log::open(Arc::new(disk.clone()), directory, options(), 2 * SECOND).unwrap().0.recovery_error().is_none();
             }
             open(directory, 3 * SECOND).close(3 * SECOND).unwrap();
-            let reported = crashes(directory, &state);
+            let reported = count_recovery_records(directory, &state);
             assert!(reported > 0, "{state}");
             open(directory, 4 * SECOND).close(4 * SECOND).unwrap();
-            assert_eq!(crashes(directory, &state), reported, "{state}: told again");
+            assert_eq!(count_recovery_records(directory, &state), reported, "{state}: reported again");
             let report = verify(directory, &trust(), |_, _| {}).unwrap();
             assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
             if has_room {
@@ -236,7 +236,7 @@ fn starts_on_full_disk_leave_a_single_empty_file() {
         assert_eq!(std::fs::metadata(SegmentFile::open(directory, 2).path).unwrap().len(), 0);
     }
     open(directory, 3 * SECOND).close(3 * SECOND).unwrap();
-    assert_eq!(crashes(directory, "no room"), 1);
+    assert_eq!(count_recovery_records(directory, "no room"), 1);
     assert!(
         directory.join(format!("000000000002.{TORN_EXTENSION}")).exists()
             && !directory.join(format!("000000000002.2.{TORN_EXTENSION}")).exists()
@@ -248,7 +248,7 @@ fn unsealed_records_are_reported_despite_full_disk_and_kill() {
     let mut writes = 0;
     loop {
         let directory = tempfile::tempdir().unwrap();
-        killed(directory.path());
+        write_unclosed(directory.path());
         let disk = FaultyDisk::default();
         *disk.writes_left.lock().unwrap() = Some(writes);
         let (log, _) = Log::open(Arc::new(disk), directory.path(), options(), 2 * SECOND).unwrap();
@@ -269,8 +269,8 @@ fn unsealed_records_are_reported_despite_full_disk_and_kill() {
 }
 
 /// Leaves a trail with a durable seal whose key was not replaced yet.
-fn with_its_key_behind_its_seal(directory: &Path) {
-    begin(directory);
+fn write_with_outdated_key(directory: &Path) {
+    create_trail(directory);
     let key = std::fs::read(directory.join(KEY_FILE)).unwrap();
     let mut log = open(directory, SECOND);
     (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
@@ -290,12 +290,12 @@ fn key_survives_replacement_interrupted_by_full_disk() {
             let limit = || *disk.writes_left.lock().unwrap() = Some(writes);
             let open_by = |disk: &FaultyDisk| Log::open(Arc::new(disk.clone()), directory, options(), 11 * SECOND);
             let had_room = if starts {
-                with_its_key_behind_its_seal(directory);
+                write_with_outdated_key(directory);
                 limit();
                 let mut log = open_by(&disk).unwrap().0;
                 log.recovery_error().is_none() || log.sync().is_ok()
             } else {
-                begin(directory);
+                create_trail(directory);
                 let mut log = open_by(&disk).unwrap().0;
                 (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
                 log.sync().unwrap();
@@ -322,7 +322,7 @@ fn key_survives_replacement_interrupted_by_full_disk() {
 fn unreadable_new_key_file_is_kept() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    begin(directory);
+    create_trail(directory);
     let disk = FaultyDisk::default();
     disk.copies_on_write.store(true, Ordering::SeqCst);
     let mut log = Log::open(Arc::new(disk.clone()), directory, options(), SECOND).unwrap().0;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use super::full_disk::crashes;
+use super::full_disk::count_recovery_records;
 use super::power_cut::PowerDisk;
 use super::writer::read;
 use super::*;
@@ -36,11 +36,11 @@ fn three_synced_of_six(disk: &PowerDisk, directory: &Path) -> Log {
 fn start_and_close_twice(disk: &PowerDisk, directory: &Path) {
     for turn in 3..5 {
         open_by(disk, directory, turn * SECOND).unwrap().close(turn * SECOND).unwrap();
-        killed(disk);
+        simulate_kill(disk);
     }
 }
 
-fn killed(disk: &PowerDisk) {
+fn simulate_kill(disk: &PowerDisk) {
     disk.clear();
     disk.publish();
     disk.cut_after(u64::MAX);
@@ -55,13 +55,13 @@ fn seal_is_durable_before_key_advances() {
         log.sync().unwrap();
         disk.cut_after(close);
         let _ = log.close(2 * SECOND);
-        killed(&disk);
+        simulate_kill(&disk);
         disk.cut_after(start);
         let _ = open_by(&disk, directory.path(), 3 * SECOND);
         disk.cut(&mut ChaCha8Rng::seed_from_u64(close * 1000 + start));
         let log = open_by(&disk, directory.path(), 4 * SECOND).unwrap_or_else(|error| panic!("{close} {start}: {error}"));
         log.close(4 * SECOND).unwrap();
-        killed(&disk);
+        simulate_kill(&disk);
         assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{close} {start}");
     }
 }
@@ -71,25 +71,25 @@ fn records_of_killed_process_are_durable_before_next_seal() {
     // The retry is by the same start or by another one.
     for (close, is_own) in (0..24).flat_map(|close| [(close, true), (close, false)]) {
         for refused_step in 0..40 {
-            let state = format!("killed after {close}, then step {refused_step} refused, tried again by itself: {is_own}");
+            let state = format!("killed after {close}, then step {refused_step} refused, retried by the same start: {is_own}");
             let (directory, disk) = disk();
             let log = three_synced_of_six(&disk, directory.path());
             disk.cut_after(close);
             let _ = log.close(2 * SECOND);
-            killed(&disk);
+            simulate_kill(&disk);
             disk.refuse_after(refused_step);
             let mut log = open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
             if is_own {
                 log.sync().unwrap_or_else(|error| panic!("{state}: {error}"));
             } else {
                 drop(log);
-                killed(&disk);
+                simulate_kill(&disk);
                 open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
             }
             disk.cut(&mut ChaCha8Rng::seed_from_u64(close * 1000 + refused_step));
             let log = open_by(&disk, directory.path(), 4 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
             log.close(4 * SECOND).unwrap();
-            killed(&disk);
+            simulate_kill(&disk);
             let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
             assert_eq!((report.faults, read(directory.path()).0.len()), (vec![], 6), "{state}");
         }
@@ -105,12 +105,12 @@ fn loss_is_reported_once_despite_kill_or_power_cut() {
         log.sync().unwrap();
         log.store_lost_count(&LostCount { next_seq: log.next_seq() + 3, unnumbered: 2, since_ns: SECOND, ..LostCount::default() }).unwrap();
         drop(log);
-        killed(&disk);
+        simulate_kill(&disk);
         disk.cut_after(step);
         let _ = open_by(&disk, directory.path(), 2 * SECOND);
         match power {
             true => disk.cut(&mut ChaCha8Rng::seed_from_u64(step)),
-            false => killed(&disk),
+            false => simulate_kill(&disk),
         }
         start_and_close_twice(&disk, directory.path());
         assert_eq!(read(directory.path()).1, 5, "step {step}, power {power}");
@@ -126,7 +126,7 @@ fn later_loss_is_reported_after_earlier_report() {
         log.store_lost_count(&LostCount { next_seq: log.next_seq() + 3, unnumbered: 2, since_ns: SECOND, gaps, ..LostCount::default() })
             .unwrap();
         drop(log);
-        killed(&disk);
+        simulate_kill(&disk);
         disk.set_unsyncable((!is_synced).then(|| SegmentFile::open(directory.path(), 1).path));
         disk.cut_after(step);
         let _ = open_by(&disk, directory.path(), 2 * SECOND);
@@ -137,7 +137,7 @@ fn later_loss_is_reported_after_earlier_report() {
         let stands = there.iter().filter(|path| **path == b"/srv/data/file-5").count() as u64;
         let others = there.len() as u64 - stands;
         // Nine records had a sequence number, one of which stands for seven, and two had none.
-        assert_eq!(reported, (8 - others) + 2 + (1 - stands) * 7, "step {step}, synced {is_synced}: {others} and {stands} are there");
+        assert_eq!(reported, (8 - others) + 2 + (1 - stands) * 7, "step {step}, synced {is_synced}: {others} and {stands} are present");
     }
 }
 
@@ -159,12 +159,12 @@ fn key_survives_full_disk_followed_by_kill_or_power_cut() {
         drop(log);
         match power {
             true => disk.cut(&mut ChaCha8Rng::seed_from_u64(refused_step * 100 + step)),
-            false => killed(&disk),
+            false => simulate_kill(&disk),
         }
         let state = format!("step {refused_step} refused, then {step}, power {power}");
         let log = open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
         log.close(3 * SECOND).unwrap();
-        killed(&disk);
+        simulate_kill(&disk);
         let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
         assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
         if is_done {
@@ -205,7 +205,7 @@ fn torn_bytes_are_reported_once_despite_kill_or_power_cut() {
         if is_renamed {
             disk.rename(&path, &path.with_extension(TORN_EXTENSION)).unwrap();
         }
-        killed(&disk);
+        simulate_kill(&disk);
         for turn in 2..5 {
             disk.refuse_after(u64::from(random.next_u32() % 60));
             disk.cut_after(u64::from(random.next_u32() % 30));
@@ -213,7 +213,7 @@ fn torn_bytes_are_reported_once_despite_kill_or_power_cut() {
             disk.refuse_after(u64::MAX);
             match random.next_u32().is_multiple_of(2) {
                 true => disk.cut(&mut random),
-                false => killed(&disk),
+                false => simulate_kill(&disk),
             }
         }
         let mut reported = Vec::new();
@@ -222,8 +222,8 @@ fn torn_bytes_are_reported_once_despite_kill_or_power_cut() {
                 .unwrap_or_else(|error| panic!("{state}: {error}"))
                 .close(turn * SECOND)
                 .unwrap();
-            killed(&disk);
-            reported.push(crashes(directory.path(), &state));
+            simulate_kill(&disk);
+            reported.push(count_recovery_records(directory.path(), &state));
         }
         assert!(reported[0] > 0 && reported[0] == reported[1], "{state}: {reported:?}");
         assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{state}");
@@ -243,18 +243,18 @@ fn many_torn_files_are_reported_once_in_several_records() {
             torn.sync().unwrap();
         }
         disk.sync_dir(directory.path()).unwrap();
-        killed(&disk);
+        simulate_kill(&disk);
         disk.cut_after(step);
         let _ = open_by(&disk, directory.path(), 2 * SECOND);
         match power {
             true => disk.cut(&mut ChaCha8Rng::seed_from_u64(step)),
-            false => killed(&disk),
+            false => simulate_kill(&disk),
         }
         let state = format!("step {step}, power {power}");
         let reported = [3, 4].map(|turn| {
             open_by(&disk, directory.path(), turn * SECOND).unwrap().close(turn * SECOND).unwrap();
-            killed(&disk);
-            crashes(directory.path(), &state)
+            simulate_kill(&disk);
+            count_recovery_records(directory.path(), &state)
         });
         assert!(reported[0] > 1 && reported[0] == reported[1], "{state}: {reported:?}");
         assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{state}");

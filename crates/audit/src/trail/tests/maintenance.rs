@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::faulty_disk::FaultyDisk;
-use super::writer::{record, start, until};
+use super::writer::{record, start, wait_for};
 use super::*;
 use crate::record::Act;
 use crate::trail::index::{build_index_while, is_indexed};
@@ -31,27 +31,27 @@ fn removal_is_recorded_first_even_if_other_records_are_lost() {
     let trail = start(directory.path(), &disk, options, || ());
     disk.full.store(true, Ordering::SeqCst);
     let path = [b'x'; 4000];
-    until("records are lost", || {
+    wait_for("lost records", || {
         (0..500).for_each(|_| _ = trail.record(&record(&path, SECOND)));
         trail.counts().lost > 0
     });
     std::thread::scope(|scope| {
         let reported = scope.spawn(|| trail.record_removal(7));
         let failures = trail.counts().failures;
-        until("the disk is tried again", || trail.counts().failures > failures + 1);
-        assert!(!reported.is_finished(), "the disk has taken nothing");
+        wait_for("a retry", || trail.counts().failures > failures + 1);
+        assert!(!reported.is_finished(), "nothing was written");
         disk.full.store(false, Ordering::SeqCst);
         assert!(reported.join().unwrap());
     });
     assert_eq!(recorded_removals(directory.path()), ["segments are removed up to 7; their seals are kept"]);
     trail.stop();
-    assert!(!trail.record_removal(8), "nobody writes it");
+    assert!(!trail.record_removal(8), "the writer has stopped");
 }
 
 #[test]
 fn interrupted_maintenance_leaves_segment_unchanged() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let rotation = Rotation { len_max: 1 << 30, age_ns_max: u64::MAX, seal_ns_max: u64::MAX };
     let mut log = Log::open(Arc::new(SystemDisk), directory.path(), Options { rotation, ..options() }, SECOND).unwrap().0;
     (0..20_000).for_each(|number| _ = put(&mut log, number, SECOND + number));
@@ -119,7 +119,7 @@ fn seals_of_removed_segments_are_appended_once_despite_crash() {
     let more = remove(directory.path(), &age(120), 200 * SECOND);
     assert!(more > 1);
     let whole = std::fs::read(&seals_file).unwrap();
-    assert!(whole.starts_with(&before), "they are appended");
+    assert!(whole.starts_with(&before), "seals are appended");
     // An interrupted removal may have written part of the seals and removed one segment.
     let frame = crate::frame::OVERHEAD + crate::seal::SEAL_LEN;
     for written in [0, 1, frame, frame + 1, whole.len() - before.len()] {

@@ -100,7 +100,7 @@ impl PowerDisk {
         match &mut state.steps_left {
             Some(0) => {
                 state.is_power_off = true;
-                Err(io::Error::other("the power is gone"))
+                Err(io::Error::other("the power is off"))
             }
             Some(left) => {
                 *left -= 1;

@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::power_cut::PowerDisk;
-use super::writer::{record, until};
+use super::writer::{record, wait_for};
 use super::*;
 
 const CUTS: u64 = 1000;
@@ -42,14 +42,14 @@ fn operate(trail: &Trail, disk: &PowerDisk, mut random: ChaCha8Rng, numbers: &At
                 if disk.is_cut() {
                     return;
                 }
-                assert!(began.elapsed() < PATIENCE, "nobody acknowledges");
+                assert!(began.elapsed() < PATIENCE, "no acknowledgement");
                 thread::yield_now();
             }
         }
     }
 }
 
-fn cut_at(seed: u64) -> u64 {
+fn run_with_power_cuts(seed: u64) -> u64 {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let directory = tempfile::tempdir().unwrap();
     let disk = PowerDisk::new(directory.path());
@@ -127,8 +127,8 @@ fn block_policy_loses_nothing_in_1000_power_cuts() {
             scope.spawn(|| {
                 while cuts.load(Ordering::Relaxed) < CUTS {
                     let seed = seeds.fetch_add(1, Ordering::Relaxed);
-                    assert!(seed < 4 * CUTS, "the power hardly ever goes");
-                    cuts.fetch_add(cut_at(seed), Ordering::Relaxed);
+                    assert!(seed < 4 * CUTS, "too few power cuts");
+                    cuts.fetch_add(run_with_power_cuts(seed), Ordering::Relaxed);
                 }
             });
         }
@@ -153,9 +153,9 @@ fn seal_rewrites_records_after_failed_sync() {
     .unwrap();
     disk.set_unsyncable(Some(SegmentFile::open(directory.path(), 1).path));
     (1..=5).for_each(|number| assert!(trail.record(&record(format!("/srv/{number}").as_bytes(), now_ns()))));
-    until("a seal can't be synced", || trail.counts().failures > 0);
+    wait_for("a failed seal", || trail.counts().failures > 0);
     disk.set_unsyncable(None);
-    until("the key goes on", || read_key(&directory.path().join(KEY_FILE)).is_ok_and(|key| key.epoch() > 0));
+    wait_for("a new key", || read_key(&directory.path().join(KEY_FILE)).is_ok_and(|key| key.epoch() > 0));
     disk.cut_after(0);
     trail.stop();
     disk.cut(&mut ChaCha8Rng::seed_from_u64(1));

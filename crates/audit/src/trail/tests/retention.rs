@@ -25,14 +25,14 @@ fn retention_removes_oldest_segments_and_rest_verifies() {
     assert_eq!(
         prune(&SystemDisk, directory.path(), &half, 200 * SECOND, |_| true, |_| false).unwrap(),
         0,
-        "what is not on record is not done"
+        "nothing is removed without a record"
     );
     let first = files[0].number;
     let may_remove = |number| number != first;
     assert_eq!(
         prune(&SystemDisk, directory.path(), &half, 200 * SECOND, may_remove, |_| true).unwrap(),
         0,
-        "what is in work stays, and what is newer"
+        "a segment in progress and newer ones stay"
     );
     let removed = prune(&SystemDisk, directory.path(), &half, 200 * SECOND, |_| true, record_removal_in_log).unwrap();
     assert!(removed > 1 && removed < files.len() as u64 - 2, "{removed} of {}", files.len());

@@ -6,8 +6,8 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 use super::*;
 use crate::operations::number::{ACCESS, CREATE, GETATTR, LINK, OPEN, READ, REMOVE, RENAME, WRITE};
 
-fn random(directory: &Path, count: u64) {
-    begin(directory);
+fn write_random(directory: &Path, count: u64) {
+    create_trail(directory);
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     let mut pick = |below: u32| rng.next_u32() % below;
     let mut log = open(directory, SECOND);
@@ -39,7 +39,7 @@ fn random(directory: &Path, count: u64) {
     log.sync().unwrap();
 }
 
-fn seqs(directory: &Path, query: &Query, newest_first: bool, reading: SearchMode) -> (Vec<u64>, SearchCost) {
+fn search_seqs(directory: &Path, query: &Query, newest_first: bool, reading: SearchMode) -> (Vec<u64>, SearchCost) {
     let mut seqs = Vec::new();
     let searched = search(directory, query, newest_first, reading, |hit| {
         let mut scratch = Vec::new();
@@ -52,7 +52,7 @@ fn seqs(directory: &Path, query: &Query, newest_first: bool, reading: SearchMode
     (seqs, searched)
 }
 
-fn questions() -> Vec<Query> {
+fn queries() -> Vec<Query> {
     let all = Query::default;
     let text = |text: &str| text.as_bytes().to_vec();
     vec![
@@ -81,29 +81,29 @@ fn questions() -> Vec<Query> {
 #[test]
 fn index_finds_same_records_as_scan() {
     let directory = tempfile::tempdir().unwrap();
-    random(directory.path(), 600);
+    write_random(directory.path(), 600);
     let files = segments(directory.path()).unwrap();
     for file in files.iter().take(files.len() / 2) {
         compress(&SystemDisk, file, &|| true).unwrap();
     }
-    for query in questions() {
-        let (wanted, scanned) = seqs(directory.path(), &query, false, SearchMode::Scan);
+    for query in queries() {
+        let (wanted, scanned) = search_seqs(directory.path(), &query, false, SearchMode::Scan);
         assert_eq!((scanned.scanned, scanned.built), (files.len() as u64, 0));
-        let (found, _) = seqs(directory.path(), &query, false, SearchMode::Index);
+        let (found, _) = search_seqs(directory.path(), &query, false, SearchMode::Index);
         assert_eq!(found, wanted, "{query:?}");
-        let (mut newest, searched) = seqs(directory.path(), &query, true, SearchMode::Index);
+        let (mut newest, searched) = search_seqs(directory.path(), &query, true, SearchMode::Index);
         newest.reverse();
         assert_eq!((newest, searched.built), (wanted, 0), "{query:?}");
     }
     // An index limits the scan to the open segment and decodes only matches.
-    let (found, searched) = seqs(directory.path(), &questions()[7], false, SearchMode::Index);
+    let (found, searched) = search_seqs(directory.path(), &queries()[7], false, SearchMode::Index);
     assert!(!found.is_empty() && searched.scanned == 1 && searched.decoded <= found.len() as u64, "{searched:?}");
 }
 
 #[test]
 fn access_granting_nothing_is_found_among_failures() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let mut log = open(directory.path(), SECOND);
     for number in 1..=60 {
         let granted = Some(number as u32 % 3);
@@ -116,38 +116,38 @@ fn access_granting_nothing_is_found_among_failures() {
     for outcome in [Outcome::Failure, Outcome::Is(13)] {
         let query = Query { outcome: Some(outcome), ..Query::default() };
         for reading in [SearchMode::Scan, SearchMode::Index] {
-            assert_eq!(seqs(directory.path(), &query, false, reading).0, denied, "{outcome:?} {reading:?}");
+            assert_eq!(search_seqs(directory.path(), &query, false, reading).0, denied, "{outcome:?} {reading:?}");
         }
     }
     let query = Query { outcome: Some(Outcome::Success), ..Query::default() };
-    assert_eq!(seqs(directory.path(), &query, false, SearchMode::Index).0.len(), 40);
+    assert_eq!(search_seqs(directory.path(), &query, false, SearchMode::Index).0.len(), 40);
 }
 
 #[test]
 fn damaged_or_wrong_index_changes_no_result() {
     let directory = tempfile::tempdir().unwrap();
-    random(directory.path(), 300);
+    write_random(directory.path(), 300);
     let query = Query { uid: Some(1003), ..Query::default() };
-    let (wanted, _) = seqs(directory.path(), &query, false, SearchMode::Scan);
-    seqs(directory.path(), &query, false, SearchMode::Index);
+    let (wanted, _) = search_seqs(directory.path(), &query, false, SearchMode::Scan);
+    search_seqs(directory.path(), &query, false, SearchMode::Index);
     let index = directory.path().join("000000000002.index");
     let good = std::fs::read(&index).unwrap();
     // A wrong, missing or truncated index is rebuilt.
     std::fs::copy(directory.path().join("000000000001.index"), &index).unwrap();
     assert_eq!(
-        seqs(directory.path(), &query, false, SearchMode::Index),
-        (wanted.clone(), SearchCost { built: 1, ..seqs(directory.path(), &query, false, SearchMode::Index).1 })
+        search_seqs(directory.path(), &query, false, SearchMode::Index),
+        (wanted.clone(), SearchCost { built: 1, ..search_seqs(directory.path(), &query, false, SearchMode::Index).1 })
     );
     for damaged in [&b""[..], &good[..40], &good[..80]] {
         std::fs::write(&index, damaged).unwrap();
-        assert_eq!(seqs(directory.path(), &query, false, SearchMode::Index).0, wanted);
+        assert_eq!(search_seqs(directory.path(), &query, false, SearchMode::Index).0, wanted);
     }
     assert_eq!(std::fs::read(&index).unwrap(), good);
     for at in (64..good.len()).step_by(3) {
         let mut bad = good.clone();
         bad[at] ^= 0x41;
         std::fs::write(&index, bad).unwrap();
-        let (found, _) = seqs(directory.path(), &query, false, SearchMode::Index);
+        let (found, _) = search_seqs(directory.path(), &query, false, SearchMode::Index);
         assert!(found.iter().all(|seq| wanted.contains(seq)));
     }
 }
@@ -155,7 +155,7 @@ fn damaged_or_wrong_index_changes_no_result() {
 #[test]
 fn search_stops_when_callback_returns_false() {
     let directory = tempfile::tempdir().unwrap();
-    random(directory.path(), 300);
+    write_random(directory.path(), 300);
     for (newest_first, wanted) in [(false, vec![1, 2, 3]), (true, vec![300, 299, 298])] {
         let mut found = Vec::new();
         search(directory.path(), &Query::default(), newest_first, SearchMode::Index, |hit| {
@@ -167,7 +167,7 @@ fn search_stops_when_callback_returns_false() {
     }
 }
 
-fn act(log: &mut Log, operation: u16, path: &str, path2: &str, file: &[u8]) -> u64 {
+fn append_operation(log: &mut Log, operation: u16, path: &str, path2: &str, file: &[u8]) -> u64 {
     let now_ns = log.next_seq() * SECOND;
     let record = Record { time_ns: now_ns, operation, path: path.as_bytes(), path2: path2.as_bytes(), file, ..Record::default() };
     let seq = log.append_record(&record);
@@ -178,34 +178,34 @@ fn act(log: &mut Log, operation: u16, path: &str, path2: &str, file: &[u8]) -> u
 #[test]
 fn file_history_follows_renames_of_file_and_directories() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let mut log = open(directory.path(), SECOND);
     let mut wanted = Vec::new();
     // An earlier file had the same name and was removed.
-    act(&mut log, OPEN, "/e/a/plan", "", b"old");
-    act(&mut log, REMOVE, "/e/a/plan", "", b"");
-    wanted.push(act(&mut log, OPEN, "/e/a/plan", "", b"one"));
-    wanted.push(act(&mut log, WRITE, "/e/a/plan", "", b"one"));
-    wanted.push(act(&mut log, RENAME, "/e/a/plan", "/e/a/final", b""));
-    act(&mut log, OPEN, "/e/a/plan", "", b"two");
-    act(&mut log, CREATE, "/e/b", "", b"dir");
-    act(&mut log, RENAME, "/e/a", "/e/c", b"");
-    wanted.push(act(&mut log, READ, "/e/c/final", "", b"one"));
+    append_operation(&mut log, OPEN, "/e/a/plan", "", b"old");
+    append_operation(&mut log, REMOVE, "/e/a/plan", "", b"");
+    wanted.push(append_operation(&mut log, OPEN, "/e/a/plan", "", b"one"));
+    wanted.push(append_operation(&mut log, WRITE, "/e/a/plan", "", b"one"));
+    wanted.push(append_operation(&mut log, RENAME, "/e/a/plan", "/e/a/final", b""));
+    append_operation(&mut log, OPEN, "/e/a/plan", "", b"two");
+    append_operation(&mut log, CREATE, "/e/b", "", b"dir");
+    append_operation(&mut log, RENAME, "/e/a", "/e/c", b"");
+    wanted.push(append_operation(&mut log, READ, "/e/c/final", "", b"one"));
     // A refused operation has no file id.
-    wanted.push(act(&mut log, OPEN, "/e/c/final", "", b""));
-    wanted.push(act(&mut log, LINK, "/e/c/final", "/e/b/link", b""));
-    wanted.push(act(&mut log, READ, "/e/b/link", "", b"one"));
-    wanted.push(act(&mut log, RENAME, "/e/c/final", "/e/c/last", b""));
-    act(&mut log, OPEN, "/e/c/final", "", b"three");
-    wanted.push(act(&mut log, REMOVE, "/e/c/last", "", b""));
-    act(&mut log, OPEN, "/e/c/last", "", b"four");
+    wanted.push(append_operation(&mut log, OPEN, "/e/c/final", "", b""));
+    wanted.push(append_operation(&mut log, LINK, "/e/c/final", "/e/b/link", b""));
+    wanted.push(append_operation(&mut log, READ, "/e/b/link", "", b"one"));
+    wanted.push(append_operation(&mut log, RENAME, "/e/c/final", "/e/c/last", b""));
+    append_operation(&mut log, OPEN, "/e/c/final", "", b"three");
+    wanted.push(append_operation(&mut log, REMOVE, "/e/c/last", "", b""));
+    append_operation(&mut log, OPEN, "/e/c/last", "", b"four");
     log.sync().unwrap();
     drop(log);
     for reading in [SearchMode::Index, SearchMode::Scan] {
         for seed in [FileSeed::File(b"one"), FileSeed::Path(b"/e/c/last"), FileSeed::Path(b"/e/a/final")] {
             let names = file_history(directory.path(), reading, seed).unwrap();
             let query = Query { names: Some(names), ..Query::default() };
-            let (mut found, _) = seqs(directory.path(), &query, false, reading);
+            let (mut found, _) = search_seqs(directory.path(), &query, false, reading);
             if let FileSeed::Path(b"/e/c/last") = seed {
                 // A path without a time means every file that had it.
                 assert_eq!(found.pop(), Some(16));
@@ -218,7 +218,7 @@ fn file_history_follows_renames_of_file_and_directories() {
 #[test]
 fn file_history_follows_time_not_sequence_number() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let mut log = open(directory.path(), SECOND);
     let mut at = |time: u64, operation, path: &str, path2: &str, file: &[u8]| {
         let (path, path2) = (path.as_bytes(), path2.as_bytes());
@@ -238,14 +238,14 @@ fn file_history_follows_time_not_sequence_number() {
     for seed in [FileSeed::File(b"one"), FileSeed::Path(b"/e/r"), FileSeed::Path(b"/e/p")] {
         let names = file_history(directory.path(), SearchMode::Scan, seed).unwrap();
         let query = Query { names: Some(names), ..Query::default() };
-        assert_eq!(seqs(directory.path(), &query, false, SearchMode::Scan).0, [read, second, last, first, before], "{seed:?}");
+        assert_eq!(search_seqs(directory.path(), &query, false, SearchMode::Scan).0, [read, second, last, first, before], "{seed:?}");
     }
 }
 
 #[test]
 fn follower_survives_rotation_and_compression_and_resumes() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let mut log = open(directory.path(), SECOND);
     let mut follower = Follower::from_position(directory.path(), Position::default());
     let (mut seen, mut place) = (Vec::new(), Position::default());
@@ -295,7 +295,7 @@ fn follower_survives_rotation_and_compression_and_resumes() {
 #[test]
 fn records_replaced_after_crash_are_read_again() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let wide = Options { rotation: Rotation::default(), ..options() };
     let mut log = Log::open(Arc::new(SystemDisk), directory.path(), wide.clone(), SECOND).unwrap().0;
     (1..=4).for_each(|number| assert!(put(&mut log, number, SECOND) > 0));

@@ -50,15 +50,15 @@ impl Trail {
         self.directory.path()
     }
 
-    fn with(&self, segment: usize, bytes: &[u8]) -> Vec<Fault> {
+    fn faults_with(&self, segment: usize, bytes: &[u8]) -> Vec<Fault> {
         fs::write(&self.files[segment].0, bytes).unwrap();
         let report = verify(self.path(), &trust(), |_, _| {}).unwrap();
         fs::write(&self.files[segment].0, &self.files[segment].1).unwrap();
         report.faults
     }
 
-    fn one(&self, segment: usize, bytes: &[u8]) -> Fault {
-        let mut faults = self.with(segment, bytes);
+    fn single_fault_with(&self, segment: usize, bytes: &[u8]) -> Fault {
+        let mut faults = self.faults_with(segment, bytes);
         assert_eq!(faults.len(), 1, "{faults:?}");
         faults.remove(0)
     }
@@ -77,7 +77,7 @@ fn rechain(bytes: &mut [u8]) {
 #[test]
 fn untouched_trail_has_no_fault() {
     let trail = trail();
-    assert_eq!(trail.with(0, &trail.files[0].1), []);
+    assert_eq!(trail.faults_with(0, &trail.files[0].1), []);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn altered_byte_is_found_at_its_record() {
         for at in range.clone().step_by(5) {
             let mut bytes = trail.files[*segment].1.clone();
             bytes[at] ^= 1 << (at % 8);
-            let fault = trail.one(*segment, &bytes);
+            let fault = trail.single_fault_with(*segment, &bytes);
             assert_eq!((fault.segment, fault.offset, fault.seq), (*segment as u64 + 1, range.start as u64, index as u64 + 1), "{fault}");
         }
     }
@@ -100,7 +100,7 @@ fn altered_record_with_recomputed_chain_contradicts_seal() {
         let mut bytes = trail.files[*segment].1.clone();
         bytes[range.start + HEAD_LEN + 20] ^= 1;
         rechain(&mut bytes);
-        let faults = trail.with(*segment, &bytes);
+        let faults = trail.faults_with(*segment, &bytes);
         let fault = &faults[0];
         assert_eq!((fault.kind, fault.segment), (FaultKind::Rewritten, *segment as u64 + 1));
         assert!(fault.seq <= index as u64 + 1 && fault.seq + 10 > index as u64, "{fault}");
@@ -113,7 +113,7 @@ fn each_removed_record_is_found() {
     for (index, (segment, range)) in trail.records.iter().enumerate() {
         let mut bytes = trail.files[*segment].1.clone();
         bytes.drain(range.clone());
-        let fault = trail.one(*segment, &bytes);
+        let fault = trail.single_fault_with(*segment, &bytes);
         assert_eq!((fault.kind, fault.offset, fault.seq), (FaultKind::Removed, range.start as u64, index as u64 + 1), "{fault}");
     }
 }
@@ -125,7 +125,7 @@ fn each_duplicated_record_is_found() {
         let mut bytes = trail.files[*segment].1.clone();
         let copy = bytes[range.clone()].to_vec();
         bytes.splice(range.end..range.end, copy);
-        let fault = trail.one(*segment, &bytes);
+        let fault = trail.single_fault_with(*segment, &bytes);
         assert_eq!((fault.kind, fault.offset), (FaultKind::Inserted, range.end as u64), "{fault}");
     }
 }
@@ -141,7 +141,7 @@ fn each_swapped_pair_is_found() {
         let mut bytes = trail.files[*segment].1.clone();
         let swapped = [&bytes[second.clone()], &bytes[first.clone()]].concat();
         bytes.splice(first.start..second.end, swapped);
-        let fault = trail.one(*segment, &bytes);
+        let fault = trail.single_fault_with(*segment, &bytes);
         assert_eq!((fault.kind, fault.offset), (FaultKind::Reordered, first.start as u64), "{fault}");
     }
 }
@@ -154,7 +154,7 @@ fn trail_cut_at_any_record_is_found() {
             for (path, _) in &trail.files[segment + 1..] {
                 fs::remove_file(path).unwrap();
             }
-            let faults = trail.with(*segment, &trail.files[*segment].1[..end]);
+            let faults = trail.faults_with(*segment, &trail.files[*segment].1[..end]);
             assert!(faults.iter().any(|fault| fault.kind == FaultKind::Cut), "{faults:?}");
             assert!(faults.iter().all(|fault| fault.segment == *segment as u64 + 1), "{faults:?}");
             for (path, bytes) in &trail.files[segment + 1..] {
@@ -190,7 +190,7 @@ fn trail_signed_with_another_key_is_rejected() {
 #[test]
 fn stolen_key_cannot_cut_before_external_checkpoint() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let mut log = open(directory.path(), SECOND);
     put(&mut log, 1, SECOND);
     log.rotate(SECOND).unwrap();
@@ -223,7 +223,7 @@ fn stolen_key_cannot_cut_before_external_checkpoint() {
 #[test]
 fn record_text_is_quoted_in_report() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let mut log = open(directory.path(), SECOND);
     // Clears the screen, prints a fake result, hides the following text and reverses the writing
     // direction.

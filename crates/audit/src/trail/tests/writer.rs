@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SEGMENT_LEN_MAX: u64 = 200_000;
 
 pub(super) fn start(directory: &Path, disk: &FaultyDisk, writer_options: WriterOptions, halt: impl Fn() + Send + 'static) -> Trail {
-    begin(directory);
+    create_trail(directory);
     reopen(directory, disk, writer_options, halt)
 }
 
@@ -28,10 +28,10 @@ pub(super) fn record(path: &[u8], time_ns: u64) -> Record<'_> {
     Record { time_ns, class: Class::Operation, operation: 18, export: b"/srv", path, ..Record::default() }
 }
 
-pub(super) fn until(description: &str, mut is_true: impl FnMut() -> bool) {
+pub(super) fn wait_for(description: &str, mut is_true: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_true() {
-        assert!(began.elapsed() < PATIENCE, "{description}");
+        assert!(began.elapsed() < PATIENCE, "timed out waiting for {description}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -81,7 +81,7 @@ fn records_of_many_threads_survive_rotation() {
     // The next start compresses what is left.
     let last = segments(directory.path()).unwrap().len();
     let trail = reopen(directory.path(), &FaultyDisk::default(), WriterOptions::default(), || ());
-    until("all that are closed are compressed", || segments(directory.path()).unwrap()[..last].iter().all(|file| file.is_compressed));
+    wait_for("compressed segments", || segments(directory.path()).unwrap()[..last].iter().all(|file| file.is_compressed));
     trail.stop();
 }
 
@@ -117,11 +117,11 @@ fn block_policy_waits_for_full_disk_and_loses_nothing() {
     trail.call_when_stored(Box::new(move || {
         count.fetch_add(1, Ordering::SeqCst);
     }));
-    until("the disk refuses", || trail.counts().failures > 1);
+    wait_for("a failed write", || trail.counts().failures > 1);
     assert_eq!(done.load(Ordering::SeqCst), 0);
     assert!(!trail.is_healthy());
     disk.full.store(false, Ordering::SeqCst);
-    until("what waited is done", || done.load(Ordering::SeqCst) == 1);
+    wait_for("the callback", || done.load(Ordering::SeqCst) == 1);
     trail.stop();
     assert_eq!(read(directory.path()), (vec![b"/srv/first".to_vec()], 0));
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
@@ -135,12 +135,12 @@ fn count_policy_continues_and_records_gap() {
     let trail = start(directory.path(), &disk, WriterOptions { policy: Policy::Count, ring_len: 1, ..WriterOptions::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
     let mut done = 0u64;
-    until("a record is lost", || {
+    wait_for("a lost record", || {
         trail.record(&record(b"/srv/x", SECOND));
         trail.counts().failures > 0 && !trail.record(&record(b"/srv/y", SECOND))
     });
     disk.full.store(false, Ordering::SeqCst);
-    until("the disk takes them again", || trail.counts().lost > 0 && trail.is_healthy());
+    wait_for("a successful write", || trail.counts().lost > 0 && trail.is_healthy());
     let counts = trail.counts();
     trail.stop();
     let (paths, lost) = read(directory.path());
@@ -157,7 +157,7 @@ fn losses_on_full_disk_share_one_gap_record() {
     disk.full.store(true, Ordering::SeqCst);
     let path = [b'x'; 4000];
     let mut counts: Vec<u64> = Vec::new();
-    until("records are lost again and again", || {
+    wait_for("repeated losses", || {
         (0..500).for_each(|_| _ = trail.record(&record(&path, SECOND)));
         let lost = trail.counts().lost;
         counts.extend((lost > 0 && counts.last().is_none_or(|last| lost > *last)).then_some(lost));
@@ -192,7 +192,7 @@ fn halt_policy_calls_back_once() {
     disk.full.store(true, Ordering::SeqCst);
     trail.record(&record(b"/srv/x", SECOND));
     reported.recv_timeout(PATIENCE).unwrap();
-    until("it is tried again", || trail.counts().failures > 1);
+    wait_for("a retry", || trail.counts().failures > 1);
     disk.full.store(false, Ordering::SeqCst);
     trail.stop();
     assert!(reported.try_recv().is_err());
@@ -207,8 +207,8 @@ fn writer_builds_indexes_for_searches() {
         assert!(trail.record(&record(path.as_bytes(), SECOND + number)));
     }
     // Maintenance that is unfinished at the end is left to the next writer.
-    until("they are written", || trail.counts().written == 8000 && trail.counts().is_healthy);
-    until("closed segments are indexed", || {
+    wait_for("written records", || trail.counts().written == 8000 && trail.counts().is_healthy);
+    wait_for("indexed segments", || {
         let files = segments(directory.path()).unwrap();
         let (last, closed) = files.split_last().unwrap();
         let is_open = std::fs::metadata(&last.path).unwrap().len() < SEGMENT_LEN_MAX;
@@ -232,7 +232,7 @@ fn writer_builds_indexes_for_searches() {
     std::fs::remove_file(&lost).unwrap();
     let log = open(directory.path(), 100 * SECOND);
     let trail = Trail::start(log, Arc::new(SystemDisk), WriterOptions::default(), || ()).unwrap();
-    until("the index is built anew", || lost.exists());
+    wait_for("a rebuilt index", || lost.exists());
     trail.stop();
     assert_eq!((search_path().0, search_path().1.built), (80, 0));
 }
@@ -240,7 +240,7 @@ fn writer_builds_indexes_for_searches() {
 #[test]
 fn second_writer_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let log = open(directory.path(), SECOND);
     assert!(matches!(Log::open(Arc::new(SystemDisk), directory.path(), options(), SECOND), Err(LogError::Busy { .. })));
     log.close(SECOND).unwrap();
@@ -251,7 +251,7 @@ fn second_writer_is_refused() {
 #[test]
 fn seal_is_not_delayed_by_clock_set_back() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let mut log = open(directory.path(), 1000 * SECOND);
     put(&mut log, 1, 1000 * SECOND);
     log.maintain(900 * SECOND).unwrap();
@@ -263,7 +263,7 @@ fn seal_is_not_delayed_by_clock_set_back() {
 #[test]
 fn records_dropped_by_failed_sync_are_rewritten() {
     let directory = tempfile::tempdir().unwrap();
-    begin(directory.path());
+    create_trail(directory.path());
     let disk = FaultyDisk::default();
     let (log, _) =
         Log::open(Arc::new(disk.clone()), directory.path(), Options { rotation: Rotation::default(), ..options() }, SECOND).unwrap();
@@ -274,7 +274,7 @@ fn records_dropped_by_failed_sync_are_rewritten() {
     for number in 0..100u64 {
         assert!(trail.record(&record(format!("/srv/{number}").as_bytes(), now + number)));
         if number % 10 == 0 {
-            until("it is written", || trail.counts().written > number);
+            wait_for("a written record", || trail.counts().written > number);
         }
     }
     disk.drops_unsynced.store(true, Ordering::SeqCst);
@@ -296,12 +296,12 @@ fn loss_on_full_disk_is_reported_at_next_start() {
     let trail = start(directory.path(), &disk, writer_options.clone(), || ());
     let put = |trail: &Trail, count: u64| (0..count).for_each(|number| assert!(trail.record(&record(b"/srv/x", SECOND + number))));
     put(&trail, 5);
-    until("they are written", || trail.counts().written == 5 && trail.counts().is_healthy);
+    wait_for("written records", || trail.counts().written == 5 && trail.counts().is_healthy);
     trail.call_when_stored(Box::new(|| ()));
-    until("they are on the disk", || read(directory.path()).0.len() == 5);
+    wait_for("records on the disk", || read(directory.path()).0.len() == 5);
     disk.full.store(true, Ordering::SeqCst);
     put(&trail, 7);
-    until("the disk refuses", || trail.counts().failures > 0);
+    wait_for("a failed write", || trail.counts().failures > 0);
     put(&trail, 3);
     trail.stop();
     let again = |now| Log::open(Arc::new(disk.clone()), directory.path(), options(), now);

@@ -248,14 +248,14 @@ mod tests {
         let closed = BacklogHandle(backlog.clone());
         (1..=3).for_each(|number| closed.add(segment(number)));
         let next = |waiting_max| backlog.wait(waiting_max).flatten().map(|segment| segment.number);
-        assert_eq!(next(2), Some(1), "three wait, and two may");
+        assert_eq!(next(2), Some(1), "three segments wait, and the limit is two");
         assert_eq!(next(0), Some(2));
         let helper = backlog.clone();
         let waiting = std::thread::spawn(move || helper.wait(2).flatten().map(|segment| segment.number));
         (4..=5).for_each(|number| closed.add(segment(number)));
-        assert_eq!(waiting.join().expect("it does not fail"), Some(3), "three wait again");
+        assert_eq!(waiting.join().expect("the thread ends"), Some(3), "three segments wait again");
         drop(closed);
-        assert_eq!([next(2), next(0)], [None, None], "the next start takes up the two that are left");
+        assert_eq!([next(2), next(0)], [None, None], "the next start takes the other two");
     }
 
     #[test]
@@ -264,8 +264,8 @@ mod tests {
         let closed = BacklogHandle(backlog.clone());
         closed.add(segment(7));
         assert!([7, 8].iter().all(|last| backlog.contains_up_to(*last)) && !backlog.contains_up_to(6));
-        let segment = backlog.wait(0).flatten().expect("one waits");
-        assert!(backlog.contains_up_to(7), "it is in work");
+        let segment = backlog.wait(0).flatten().expect("a segment waits");
+        assert!(backlog.contains_up_to(7), "still in progress");
         backlog.finish(&segment);
         assert!(!backlog.contains_up_to(7));
     }
