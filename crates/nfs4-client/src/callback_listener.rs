@@ -12,6 +12,21 @@ const RECORD_LEN_MAX: usize = 64 * 1024;
 
 /// Executes 4.0 callbacks from `listener`, one connection at a time, until the task is cancelled.
 /// [`crate::Identity::callback_address`] tells the server the listener's address.
+///
+/// ```no_run
+/// # async fn example(address: std::net::SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
+/// use vouch_nfs4::Verifier;
+/// use vouch_nfs4_client::{Client, Config, Identity, NoCallbacks, Plain, serve_callbacks, universal_address};
+///
+/// let listener = tokio::net::TcpListener::bind("192.0.2.7:0").await?;
+/// let mut identity = Identity::new("example client", Verifier([1; 8]));
+/// identity.callback_address = universal_address(listener.local_addr()?);
+/// // `NoCallbacks` refuses all callbacks. A real program passes a closure that executes them.
+/// tokio::spawn(serve_callbacks(listener, identity.callback_program, NoCallbacks));
+/// let client = Client::connect(Config::new(address, 0, identity, Plain::none())).await?;
+/// # Ok(())
+/// # }
+/// ```
 pub async fn serve_callbacks(listener: TcpListener, program: u32, mut handler: impl CallbackHandler) -> std::io::Result<()> {
     let mut channel = BackChannel::new(program, 0, 1);
     loop {

@@ -112,7 +112,7 @@ struct State {
     /// Transaction of the call that destroys the last context, and the channel that reports its
     /// reply.
     context_end: Option<(u32, oneshot::Sender<()>)>,
-    closed: bool,
+    is_closed: bool,
 }
 
 struct Connection {
@@ -164,7 +164,7 @@ impl Client {
             connections: Vec::new(),
             next_token: 0,
             context_end: None,
-            closed: false,
+            is_closed: false,
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
@@ -210,7 +210,7 @@ impl Client {
     }
 
     /// Creates an empty compound without SEQUENCE.
-    pub fn sessionless(&self) -> Compound<'_> {
+    pub(crate) fn sessionless(&self) -> Compound<'_> {
         Compound::new(self, CallKind::Sessionless)
     }
 
@@ -283,7 +283,7 @@ impl Drop for Shared {
 impl Shared {
     fn shut_down(&self) {
         let mut state = self.state.lock();
-        state.closed = true;
+        state.is_closed = true;
         state.pending.clear();
         state.connections.drain(..).filter_map(|connection| connection.task).for_each(|task| task.abort());
         self.slot_free.notify_waiters();
@@ -309,7 +309,7 @@ impl Shared {
     ) -> Result<Option<oneshot::Receiver<Result<Reply, Error>>>, Error> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        if state.closed || (matches!(kind, CallKind::Session { .. }) && state.core.session().is_none()) {
+        if state.is_closed || (matches!(kind, CallKind::Session { .. }) && state.core.session().is_none()) {
             return Err(Error::Lost);
         }
         state.next_token += 1;

@@ -9,8 +9,8 @@ use vouch_nfs4::{CompoundHead, PROC_COMPOUND, PROGRAM, ReplyHead, SessionId, Slo
 use vouch_oncrpc::{Accepted, Denied, RECORD_MARK_LEN, RPC_VERSION, Reply as RpcReply, ReplyBody as RpcBody, begin_record, end_record};
 use vouch_xdr::{Reader, Writer};
 
-use crate::slots::Slots;
-use crate::{CallTag, CallbackSecurity, Error, Opener, OutgoingCall, Protection, ReplyBody, SLOTS_MAX};
+use crate::slots::{SLOTS_MAX, Slots};
+use crate::{CallTag, CallbackSecurity, Error, Opener, OutgoingCall, Protection, ReplyBody};
 
 mod previous_context;
 mod reply_batch;
@@ -209,7 +209,8 @@ impl Core {
     /// server replies from its cache if it has executed the call (RFC 8881, section 2.10.6.2). The
     /// operations must be the same. Returns `None` if `token` is not in flight. O(slots).
     pub fn begin_again(&mut self, token: u64, w: &mut Writer) -> Result<Option<CallBuilder>, Error> {
-        let found = self.calls.iter().enumerate().find_map(|(at, call)| call.filter(|call| call.token == token).map(|f| (at, f.kind)));
+        let found =
+            self.calls.iter().enumerate().find_map(|(at, call)| call.filter(|call| call.token == token).map(|call| (at, call.kind)));
         let Some((at, kind)) = found else { return Ok(None) };
         let sequence = match kind {
             CallKind::Session { cache } => {

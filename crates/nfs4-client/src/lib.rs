@@ -94,4 +94,3 @@ pub use pipeline::{Pipeline, Submitter};
 pub use protection::{CallTag, IncomingReply, Opener, OutgoingCall, Plain, Protection, ProtectionError};
 pub use record_buffer::RecordBuffer;
 pub use reply::{Reply, ReplyBody};
-pub use slots::SLOTS_MAX;

@@ -254,7 +254,7 @@ impl Pipeline {
     }
 
     /// Waits until a connection is readable or writable. Returns false at the timeout.
-    /// O(connections). poll(2) with a timespec needs no timer of its own.
+    /// O(connections), but few runs have more than one; ppoll(2) has timeouts in nanoseconds.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         let timeout = timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() });
         let (mut one, mut many);
@@ -323,7 +323,7 @@ fn handle_input(
             }
             !is_call
         });
-        let mut refused = None;
+        let mut first_error = None;
         for opened in submitter.core.open_replies(records) {
             match submitter.core.complete_reply(opened) {
                 Ok(Some(completion)) => {
@@ -332,10 +332,10 @@ fn handle_input(
                     on_reply(submitter, completion.token, completion.outcome);
                 }
                 Ok(None) => {}
-                Err(error) => refused = refused.or(Some(error)),
+                Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        if let Some(error) = refused {
+        if let Some(error) = first_error {
             return Err(error);
         }
     }

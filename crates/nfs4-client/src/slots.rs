@@ -3,7 +3,7 @@
 use vouch_nfs4::{SlotId, SlotSeq};
 
 /// Maximum number of slots in use. Slots are part of transaction ids.
-pub const SLOTS_MAX: usize = 1024;
+pub(crate) const SLOTS_MAX: usize = 1024;
 
 /// Slots of the fore channel.
 #[derive(Debug)]

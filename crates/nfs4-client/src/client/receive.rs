@@ -61,21 +61,21 @@ impl Shared {
         }
         let opened = matched.into_opened();
         let mut state = self.state.lock();
-        let mut refused = None;
+        let mut first_error = None;
         let mut calls = calls.into_iter().peekable();
-        for (before, opened) in opened.into_iter().enumerate() {
-            while let Some((_, call)) = calls.next_if(|&(place, _)| place == before) {
+        for (index, reply) in opened.into_iter().enumerate() {
+            while let Some((_, call)) = calls.next_if(|&(replies_before, _)| replies_before == index) {
                 state.answer_callback(at, call);
             }
-            match state.core.complete_reply(opened).map(|completion| completion.map(into_owned_reply)) {
+            match state.core.complete_reply(reply).map(|completion| completion.map(into_owned_reply)) {
                 Ok(Some((token, outcome))) => self.complete(&mut state, token, outcome),
                 Ok(None) => {}
                 // The other replies are authentic nevertheless.
-                Err(error) => refused = refused.or(Some(error)),
+                Err(error) => first_error = first_error.or(Some(error)),
             }
         }
         calls.for_each(|(_, call)| state.answer_callback(at, call));
-        refused.map_or_else(|| Ok(state.after_replies(at)), Err)
+        first_error.map_or_else(|| Ok(state.after_replies(at)), Err)
     }
 
     /// Passes a reply to its caller. A call that was denied because of a missing context waits for

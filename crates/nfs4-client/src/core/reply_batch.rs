@@ -62,8 +62,8 @@ impl Core {
                     (xid, (verf.flavor, VERIFIER_AT..VERIFIER_AT + verf.body.len()), body.len())
                 }
                 Ok(RpcReply { xid, body: RpcBody::Accepted { verf, outcome } }) => {
-                    let proven = self.find_call(xid).map(|(_, call)| self.protection.verify(call.tag, verf));
-                    opened.push(match proven {
+                    let verified = self.find_call(xid).map(|(_, call)| self.protection.verify(call.tag, verf));
+                    opened.push(match verified {
                         None => OpenedReply::Unexpected,
                         Some(Ok(())) => OpenedReply::Reply { xid, results: Err(Error::NotAccepted(not_accepted(&outcome))) },
                         Some(Err(error)) => OpenedReply::Reply { xid, results: Err(error.into()) },
