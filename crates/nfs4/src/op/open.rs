@@ -108,7 +108,7 @@ wire_enum! {
 }
 
 wire_struct! {
-    /// A file below a held delegation (`open_claim_delegate_cur4`).
+    /// A file under a delegation that the client holds (`open_claim_delegate_cur4`).
     #[derive(Copy)]
     pub struct DelegateCur<'a> {
         /// Stateid of the delegation.
@@ -126,13 +126,13 @@ wire_union! {
         0 => Null(name: Name<'a>),
         /// The current file, reclaimed after a server restart with this type of delegation.
         1 => Previous(kind: DelegationType),
-        /// An entry of the current directory, under a held delegation.
+        /// An entry of the current directory, under a delegation that the client holds.
         2 => DelegateCur(cur: DelegateCur<'a>),
         /// An entry of the current directory, under a delegation from before a client restart.
         3 => DelegatePrev(name: Name<'a>),
         /// The current file (4.1).
         4 => Fh,
-        /// The current file, under a held delegation (4.1).
+        /// The current file, under a delegation that the client holds (4.1).
         5 => DelegCurFh(stateid: Stateid),
         /// The current file, under a delegation from before a client restart (4.1).
         6 => DelegPrevFh,
