@@ -48,6 +48,18 @@ impl Segment {
         Ok(Segment { file, len, blocks, recent: parking_lot::Mutex::new(None), boot: OnceLock::new() })
     }
 
+    /// Like [`Segment::open`], also if the segment is compressed after it was listed. The compressed
+    /// file exists before the original is removed.
+    pub(super) fn open_listed(file: &SegmentFile) -> io::Result<Segment> {
+        match Segment::open(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_compressed => {
+                let directory = file.path.parent().unwrap_or(Path::new("."));
+                Segment::open(&SegmentFile::compressed(directory, file.number))
+            }
+            other => other,
+        }
+    }
+
     /// Returns the boot id from the header, or `None` if the header is missing or damaged.
     pub fn boot(&self) -> Option<[u8; 16]> {
         let read = || self.frame_at(MAGIC.len() as u64).ok().and_then(|(_, body)| Header::decode(&body)).map(|header| header.boot);
@@ -130,7 +142,7 @@ impl Segment {
 /// incomplete frame at the end of a segment that is being written is skipped.
 pub fn entries(directory: &Path, first: u64, mut each: impl FnMut(Entry) -> bool) -> io::Result<()> {
     for file in segments(directory)?.into_iter().filter(|file| file.number >= first) {
-        let bytes = Segment::open(&file)?.load()?;
+        let bytes = Segment::open_listed(&file)?.load()?;
         let damaged = |reason: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {reason}", file.path.display()));
         let mut at = MAGIC.len();
         if !bytes.starts_with(&MAGIC) && !bytes.is_empty() {

@@ -152,6 +152,23 @@ fn compressed_segments_verify_and_return_single_frames() {
 }
 
 #[test]
+fn entries_reads_segments_compressed_after_listing() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 100);
+    let (mut records, mut is_compressed) = (0, false);
+    entries(directory.path(), 1, |entry| {
+        if !is_compressed {
+            segments(directory.path()).unwrap().iter().for_each(|file| drop(compress(&SystemDisk, file, &|| true).unwrap()));
+            is_compressed = true;
+        }
+        records += u64::from(entry.kind == crate::frame::Kind::Record);
+        true
+    })
+    .unwrap();
+    assert_eq!(records, 100);
+}
+
+#[test]
 fn seal_replaces_key_and_erases_old_one() {
     let directory = tempfile::tempdir().unwrap();
     create_trail(directory.path());

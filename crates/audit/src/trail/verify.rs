@@ -49,7 +49,7 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
     while let Some(file) = files.pop_front() {
         each_segment(done, done + 1 + files.len() as u64);
         done += 1;
-        if verifier.verify_file(directory, &file, files.is_empty(), missing_segment == Some(file.number)) == Presence::Missing {
+        if verifier.verify_file(&file, files.is_empty(), missing_segment == Some(file.number)) == Presence::Missing {
             // Retention removed this segment; continue with its seals, and expect a retention
             // record.
             missing_segment = Some(file.number);
@@ -147,14 +147,8 @@ impl Verifier<'_> {
     }
 
     /// `must_exist` makes a missing segment a fault.
-    fn verify_file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool, must_exist: bool) -> Presence {
-        let compressed = SegmentFile::compressed(directory, file.number);
-        let opened = match Segment::open(file) {
-            // The segment was compressed in between. The compressed file exists before the original
-            // is removed.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_compressed => Segment::open(&compressed),
-            other => other,
-        };
+    fn verify_file(&mut self, file: &SegmentFile, is_last: bool, must_exist: bool) -> Presence {
+        let opened = Segment::open_listed(file);
         if !must_exist && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             return Presence::Missing;
         }
