@@ -105,7 +105,7 @@ fn root_of(leaves: &[Hash]) -> Hash {
     tree.root()
 }
 
-/// Returns the root that a leaf and its path lead to (RFC 9162, section 2.1.3.2), or `None` if the
+/// Returns the root that a leaf and its path lead to (RFC 9162, section 2.1.3.2). `None`: the
 /// path does not fit the leaf's position.
 pub(crate) fn root_from_path(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> {
     if index >= count {

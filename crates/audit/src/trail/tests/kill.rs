@@ -1,4 +1,4 @@
-//! Tests that kill the process at each disk operation and cut the power at the next start, when
+//! Tests that kill the process at each disk operation. At the next start the power is cut, when
 //! written data may still be only in the page cache.
 
 use std::sync::Arc;
